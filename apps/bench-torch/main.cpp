@@ -120,8 +120,8 @@ StepFunction replicas_step(const std::string& name, const std::shared_ptr<Model>
   std::function<void(ReplicaContext&)> update;
   if (tuned) {
     const auto rules = std::make_shared<libtorch::ModuleOptimizer>(
-        name == "gpt" ? net->optimizer(AdamWOptions{.learning_rate = rate, .weight_decay = 0})
-                      : net->optimizer(SgdOptions{.learning_rate = rate, .momentum = momentum_of(name)}));
+        name == "gpt" ? net->optimizer(AdamW::Options{.learning_rate = rate, .weight_decay = 0})
+                      : net->optimizer(Sgd::Options{.learning_rate = rate, .momentum = momentum_of(name)}));
     update = [rules](ReplicaContext& context) { rules->step(context); };
   } else {
     update = [rules = std::shared_ptr{make_optimizer(name, net->parameters())}](ReplicaContext&) { rules->step(); };

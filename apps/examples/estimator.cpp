@@ -16,7 +16,7 @@ struct Batch {
 };
 
 /// One batch of a set: pixels from 0 to 1, and the numbers of the classes.
-Batch batch_of(const ImageSet& set, std::int64_t number) {
+Batch batch_of(const ImageData::Set& set, std::int64_t number) {
   const Batch batch{Tensor::zeros(DType::f32, {batch_rows, set.features()}), Tensor::zeros(DType::i32, {batch_rows})};
   const auto pixels = batch.images.view().elements<float>();
   const auto labels = batch.labels.view().elements<std::int32_t>();
@@ -30,8 +30,8 @@ Batch batch_of(const ImageSet& set, std::int64_t number) {
 /// The model function: softmax regression. Its loss is a sum over images. Kernels and optimizer are made once: a new
 /// optimizer would plan its steps again.
 struct Classifier {
-  std::shared_ptr<const ops::Kernels> kernels = ops::make_kernels(ops::KernelChoice::automatic);
-  TowerOptimizer sgd{std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.001, .momentum = 0.9})};
+  std::shared_ptr<const ops::Kernels> kernels = ops::make_kernels(ops::Kernels::Choice::automatic);
+  TowerOptimizer sgd{std::make_shared<Sgd>(Sgd::Options{.learning_rate = 0.001, .momentum = 0.9})};
 
   EstimatorSpec operator()(Tower& tower, const Tensor& images, const std::optional<Tensor>& labels) {
     const auto zeros = [](Shape shape) { return [=] { return Tensor::zeros(DType::f32, shape); }; };
@@ -41,13 +41,14 @@ struct Classifier {
 
     const std::int64_t rows = images.shape()[0];  // of this rank's piece of the batch
     const Tensor logits = Tensor::zeros(DType::f32, {rows, classes});
-    kernels->linear(images.view(), weights.local(), biases.local(), ops::Activation::none, logits.view());
+    kernels->linear(images.view(), weights.local(), biases.local(), ops::Kernels::Activation::none, logits.view());
     if (tower.mode() == Mode::predict) return {.predictions = {{"logits", logits}}};
 
     const Tensor d_logits = zeros({rows, classes})(), d_weights = zeros(shape)(), d_biases = zeros({classes})();
     const ops::BatchLoss loss = kernels->softmax_cross_entropy(logits.view(), labels->view(), rows, d_logits.view());
     if (tower.mode() == Mode::train) {
-      kernels->matmul(images.view(), ops::Transpose::yes, d_logits.view(), ops::Transpose::no, d_weights.view());
+      kernels->matmul(images.view(), ops::Kernels::Transpose::yes, d_logits.view(), ops::Kernels::Transpose::no,
+                      d_weights.view());
       kernels->sum_rows(d_logits.view(), d_biases.view());
       sgd.apply_gradients(tower, {{d_weights, weights}, {d_biases, biases}});  // the sum of all towers', once
       return {.loss = Tensor::scalar(loss.loss_sum)};
@@ -55,23 +56,22 @@ struct Classifier {
     const SyncOnReadVariable correct = tower.accumulator("correct"), samples = tower.accumulator("samples");
     correct.assign_add(Tensor::scalar(static_cast<double>(loss.correct)));
     samples.assign_add(Tensor::scalar(static_cast<double>(rows)));
-    const auto ratio = [](std::span<const Tensor> sums) {
-      return sums[0].view().elements<double>()[0] / sums[1].view().elements<double>()[0];
-    };
+    const auto ratio = [](std::span<const Tensor> sums) { return sums[0].item<double>() / sums[1].item<double>(); };
     return {.loss = Tensor::scalar(loss.loss_sum), .eval_metrics = {{"accuracy", {{correct, samples}, ratio}}}};
   }
 };
 
 void run(Runtime& runtime, const char* directory) {
   const ImageData data = load_image_data(directory, classes);
-  auto model = replicate_model_fn<Tensor, Tensor>(runtime.strategy(), Classifier{}, {.reduction = LossReduction::sum});
-  const auto call = [&](const ImageSet& set, std::int64_t number, Mode mode) {
+  auto model = replicate_model_fn<Tensor, Tensor>(runtime.strategy(), Classifier{},
+                                                  {.reduction = ReplicateOptions::Reduction::sum});
+  const auto call = [&](const ImageData::Set& set, std::int64_t number, Mode mode) {
     const Batch batch = batch_of(set, number);  // the whole batch, on every rank
     return model(batch.images, batch.labels, mode);
   };
   double loss = 0, accuracy = 0;
   for (std::int64_t step = 0; step < data.train.count() / batch_rows; ++step)
-    loss = call(data.train, step, Mode::train).loss->view().elements<double>()[0] / batch_rows;
+    loss = call(data.train, step, Mode::train).loss->item<double>() / batch_rows;
   for (std::int64_t number = 0; number < data.test.count() / batch_rows; ++number)
     accuracy = call(data.test, number, Mode::evaluate).metrics.at("accuracy");  // of all batches so far
   const Tensor logits = call(data.test, 0, Mode::predict).predictions.at("logits");

@@ -61,7 +61,7 @@ class Predictor final : public nn::Model {
   std::string_view name() const override { return "predictor"; }
   std::span<const Variable> variables() const override { return variables_; }
 
-  ops::BatchLoss train_shard(const SampleBatch& shard, const nn::ShardPlace&,
+  ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace&,
                              const nn::GradientBuffer& gradients) override {
     return pass(shard, gradients.of(variables_.front()).elements<float>());
   }

@@ -32,7 +32,7 @@ struct NetImpl : torch::nn::Module {
 TORCH_MODULE(Net);
 
 struct Images {
-  explicit Images(const ImageSet& set)
+  explicit Images(const ImageData::Set& set)
       : pixels{torch::tensor(set.pixels).view({set.count(), 1, set.rows, set.columns}).to(torch::kFloat).div_(255)},
         labels{torch::tensor(set.labels).to(torch::kLong)} {}
   torch::Tensor pixels, labels;

@@ -72,7 +72,7 @@ void run(Runtime& runtime, const std::string& path) {
 
   const LanguageModel model;
   auto net = libtorch::DataParallel{runtime.strategy(), model};
-  auto adamw = net.optimizer(AdamWOptions{.learning_rate = 3e-3});
+  auto adamw = net.optimizer(AdamW::Options{.learning_rate = 3e-3});
   libtorch::Sampler sampler{runtime.strategy(), windows.size(0), {.seed = 1, .drop_last = true}};
   for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
     double loss = 0;

@@ -14,6 +14,8 @@
 #include "apps/lockstep-bench/memory.hpp"
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/timing.hpp"
+#include "base/element_type.hpp"
+#include "reduce/cross_device_ops.hpp"
 
 namespace lockstep::bench {
 namespace {

@@ -53,7 +53,7 @@ LargeProduct::LargeProduct(const ops::Kernels& kernels, nn::Precision precision)
       c_{Tensor::zeros(a_.dtype(), {extent, extent})} {}
 
 double LargeProduct::rate() {
-  using ops::Transpose;
+  using Transpose = ops::Kernels::Transpose;
   const double time =
       microseconds([&] { kernels_.matmul(a_.view(), Transpose::no, b_.view(), Transpose::no, c_.view()); });
   return flops * extent * extent * extent / time * 1e6;

@@ -6,6 +6,7 @@
 
 #include "apps/options/option_parser.hpp"
 #include "apps/options/option_values.hpp"
+#include "base/element_type.hpp"
 #include "cluster/device_binding.hpp"
 
 namespace lockstep::bench {
@@ -133,7 +134,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   step.hidden = parse_count(option, text, 1, most_hidden);
                 });
   parser.option("--shards", "V|ranks", "Shards to compare with one shard per rank (default 8)",
-                [&](const std::string&, const std::string& text) { step.shards = parse_shards(text); });
+                [&](const std::string&, const std::string& text) { step.shards = ShardRequest::parse(text); });
   parser.option("--threads", "T", "Threads of each rank (default 1)",
                 [&](const std::string& option, const std::string& text) {
                   step.threads = static_cast<int>(parse_count(option, text, 1, 1024));

@@ -52,7 +52,7 @@ std::string bench_input(Runtime& runtime, const InputOptions& options, const Add
   mpi.barrier();
   const double before = bytes_read();
   const double time = microseconds([&] {
-    (void)Trainer{runtime.strategy(), runtime.device().name(), one_step(options)}.train();
+    (void)Trainer{runtime.strategy(), runtime.device_name(), one_step(options)}.train();
   });
   const double read = bytes_read() - before;
   // Each node's ranks have a share of one in the number of nodes.

@@ -36,7 +36,7 @@ void run(Runtime& runtime, const Options& options, const std::filesystem::path& 
   std::optional<Report> report;  // on the chief only
   // Inside a run, so that a failure of the chief fails on all ranks, and before anything is measured.
   strategy.run([&](ReplicaContext&) {
-    if (runtime.is_chief()) report.emplace(Subject{Options::name, runtime.size(), runtime.device().name()}, json);
+    if (runtime.is_chief()) report.emplace(Subject{Options::name, runtime.size(), runtime.device_name()}, json);
   });
   const std::string wrong = measure(runtime, options, [&](const Row& row) {
     if (report) report->add(row);

@@ -3,6 +3,11 @@
 #include <memory>
 #include <utility>
 
+#include "base/element_type.hpp"
+#include "comm/communicator.hpp"
+#include "device/device.hpp"
+#include "reduce/cross_device_ops.hpp"
+
 namespace lockstep::bench {
 
 Memory::Memory(Runtime& runtime) : strategy_{runtime.strategy()}, stream_{strategy_.stream()} {}

@@ -64,7 +64,7 @@ struct Variant {
 std::vector<Variant> variants_of(const StepOptions& options, Runtime& runtime) {
   std::vector<Variant> variants;
   runtime.strategy().run([&](ReplicaContext&) {
-    const ShardChoice choice = resolve_shards(options.shards, runtime.size());
+    const ShardRequest::Choice choice = options.shards.resolve(runtime.size());
     if (runtime.is_chief() && !choice.note.empty()) log::info(choice.note);
     variants.push_back({choice.shards, options.precision});
   });
@@ -167,7 +167,7 @@ void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add)
         StepRun::Options{options.model, global_batch, variant.shards, options.threads, options.hidden,
                          folder_for(options.checkpoints, variant), variant.precision}));
 
-  const auto kernels = ops::make_kernels(ops::KernelChoice::automatic, {}, runtime.strategy().stream());
+  const auto kernels = ops::make_kernels(ops::Kernels::Choice::automatic, {}, runtime.strategy().stream());
   LargeProduct product{*kernels, options.precision};
   std::vector<double> rates;
 

@@ -4,6 +4,8 @@
 
 #include <lockstep/fit/fit.hpp>
 
+#include "base/element_count.hpp"
+
 namespace lockstep::bench {
 namespace {
 
@@ -23,7 +25,7 @@ class Laps final : public Observer {
 
 std::shared_ptr<const ops::Kernels> kernels_for(Strategy& strategy, const StepRun::Options& options) {
   const bool share = options.shards == strategy.num_replicas_in_sync();
-  return ops::make_kernels(ops::KernelChoice::automatic, {share ? options.threads : 1}, strategy.stream());
+  return ops::make_kernels(ops::Kernels::Choice::automatic, {share ? options.threads : 1}, strategy.stream());
 }
 
 }  // namespace
@@ -47,7 +49,7 @@ StepRun::StepRun(Strategy strategy, PartClock& clock, const RandomSamples& sampl
       optimizer_{make_optimizer(options.model, kernels_for(strategy_, options))},
       timed_{*model_, clock} {
   if (!options.checkpoints.empty())
-    checkpoints_.emplace(strategy_, CheckpointOptions{.folder = options.checkpoints, .keep = 1});
+    checkpoints_.emplace(strategy_, CheckpointManager::Options{.folder = options.checkpoints, .keep = 1});
 }
 
 std::int64_t StepRun::parameters() const {

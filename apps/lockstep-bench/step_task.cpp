@@ -8,11 +8,12 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/philox.hpp>
-#include <lockstep/nn/convnet.hpp>
-#include <lockstep/nn/gpt.hpp>
-#include <lockstep/nn/mlp.hpp>
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
+
+#include "input/samples.hpp"
+#include "input/text_sets.hpp"
+#include "input/tokens.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -31,8 +32,8 @@ std::vector<std::uint8_t> random_bytes(std::int64_t count, std::uint64_t stream)
   return result;
 }
 
-ImageSet random_images(std::int64_t count) {
-  ImageSet images{
+ImageData::Set random_images(std::int64_t count) {
+  ImageData::Set images{
       .rows = side, .columns = side, .pixels = random_bytes(count * side * side, 0), .labels = random_bytes(count, 1)};
   for (std::uint8_t& label : images.labels) label %= classes;
   return images;
@@ -46,8 +47,7 @@ TextSet random_text(std::int64_t count) {
 
 RandomSamples::RandomSamples(StepModel model, std::int64_t count) {
   if (model == StepModel::gpt) {
-    text_ = random_text(count);
-    source_ = std::make_unique<TextSamples>(text_);
+    source_ = std::make_unique<TextSamples>(random_text(count));
   } else {
     images_ = random_images(count);
     source_ = std::make_unique<ImageSamples>(images_, DType::f32);
@@ -60,15 +60,15 @@ std::unique_ptr<nn::Model> make_model(StepModel model, std::int64_t hidden, Stra
     case StepModel::mlp: {
       const nn::MlpOptions options{
           .inputs = side * side, .hidden = {hidden, hidden}, .classes = classes, .precision = precision};
-      return std::make_unique<nn::Mlp>(strategy, options, std::move(kernels), Here::current());
+      return nn::make_mlp(strategy, options, std::move(kernels));
     }
     case StepModel::convnet: {
       const nn::ConvnetOptions options{.height = side, .width = side, .classes = classes, .precision = precision};
-      return std::make_unique<nn::Convnet>(strategy, options, std::move(kernels), Here::current());
+      return nn::make_convnet(strategy, options, std::move(kernels));
     }
     case StepModel::gpt: {
       const nn::GptOptions options{.layers = 4, .heads = 4, .width = 128, .context = context, .precision = precision};
-      return std::make_unique<nn::Gpt>(strategy, options, std::move(kernels), Here::current());
+      return nn::make_gpt(strategy, options, std::move(kernels));
     }
   }
   throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(model))};
@@ -76,8 +76,8 @@ std::unique_ptr<nn::Model> make_model(StepModel model, std::int64_t hidden, Stra
 
 std::unique_ptr<Optimizer> make_optimizer(StepModel model, std::shared_ptr<const ops::Kernels> kernels) {
   if (model == StepModel::gpt)
-    return std::make_unique<AdamW>(AdamWOptions{.learning_rate = learning_rate}, std::move(kernels));
-  return std::make_unique<Sgd>(SgdOptions{.learning_rate = learning_rate, .momentum = 0.9}, std::move(kernels));
+    return std::make_unique<AdamW>(AdamW::Options{.learning_rate = learning_rate}, std::move(kernels));
+  return std::make_unique<Sgd>(Sgd::Options{.learning_rate = learning_rate, .momentum = 0.9}, std::move(kernels));
 }
 
 }  // namespace lockstep::bench

@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <memory>
 
+#include <lockstep/input/idx.hpp>
 #include <lockstep/input/sample_source.hpp>
 #include <lockstep/nn/model.hpp>
-#include <lockstep/nn/precision.hpp>
+#include <lockstep/nn/models.hpp>
 #include <lockstep/optim/optimizer.hpp>
+
+#include "input/text_sets.hpp"
 
 namespace lockstep::bench {
 
@@ -26,8 +29,7 @@ class RandomSamples {
   const SampleSource& source() const { return *source_; }
 
  private:
-  ImageSet images_;  ///< empty for gpt; the text is empty for the others
-  TextSet text_;
+  ImageData::Set images_;  ///< empty for gpt
   std::unique_ptr<SampleSource> source_;
 };
 

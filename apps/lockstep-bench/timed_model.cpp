@@ -1,17 +1,20 @@
 #include "apps/lockstep-bench/timed_model.hpp"
 
+#include "reduce/declared_sums.hpp"
+
 namespace lockstep::bench {
 
 TimedModel::TimedModel(nn::Model& model, PartClock& clock) : model_{model}, clock_{clock} {
-  model_.observe_passes(
-      [&clock](nn::TrainPass pass) { clock.enter(pass == nn::TrainPass::forward ? Part::forward : Part::backward); });
+  model_.observe_passes([&clock](nn::Model::Pass pass) {
+    clock.enter(pass == nn::Model::Pass::forward ? Part::forward : Part::backward);
+  });
 }
 
 TimedModel::~TimedModel() {
   model_.observe_passes({});
 }
 
-ops::BatchLoss TimedModel::train_shards(const BatchGroup& shards, std::span<const nn::ShardPlace> places,
+ops::BatchLoss TimedModel::train_shards(const SampleBatch::Group& shards, std::span<const nn::Model::ShardPlace> places,
                                         const nn::GradientBuffer& sum) {
   clock_.enter(Part::forward);
   const ops::BatchLoss result = model_.train_shards(shards, places, sum);

@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include <lockstep/nn/joint_model.hpp>
-
 #include "apps/lockstep-bench/part_clock.hpp"
+#include "nn/joint_model.hpp"
+#include "reduce/declared_sums.hpp"
 
 namespace lockstep::bench {
 
@@ -22,11 +22,11 @@ class TimedModel final : public nn::Model, private nn::JointModel {
   std::string_view name() const override { return model_.name(); }
   std::span<const Variable> variables() const override { return model_.variables(); }
   /// Not timed: `fit` asks for single shards only when it accumulates.
-  ops::BatchLoss train_shard(const SampleBatch& shard, const nn::ShardPlace& place,
+  ops::BatchLoss train_shard(const SampleBatch& shard, const nn::Model::ShardPlace& place,
                              const nn::GradientBuffer& gradients) override {
     return model_.train_shard(shard, place, gradients);
   }
-  ops::BatchLoss train_shards(const BatchGroup& shards, std::span<const nn::ShardPlace> places,
+  ops::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const nn::Model::ShardPlace> places,
                               const nn::GradientBuffer& sum) override;
   std::unique_ptr<nn::Model> make_worker() const override { return model_.make_worker(); }
   nn::JointModel* joint() override { return model_.joint() ? this : nullptr; }

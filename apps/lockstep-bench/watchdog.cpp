@@ -7,6 +7,7 @@
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/timing.hpp"
 #include "control/phase_table.hpp"
+#include "control/tag.hpp"
 
 namespace lockstep::bench {
 namespace {

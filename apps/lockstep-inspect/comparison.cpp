@@ -15,6 +15,7 @@
 
 #include "base/excerpt.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/program_state.hpp"
 #include "checkpoint/tensor_file.hpp"
 
 namespace lockstep {

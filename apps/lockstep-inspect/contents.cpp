@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/manifest.hpp"
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 

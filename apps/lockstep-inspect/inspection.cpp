@@ -10,11 +10,13 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 
+#include "base/element_count.hpp"
 #include "base/excerpt.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/program_state.hpp"
 #include "checkpoint/tensor_file.hpp"
 #include "tensor/digest.hpp"
 

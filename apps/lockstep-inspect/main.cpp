@@ -1,4 +1,5 @@
 // Reads the command line, and says what was found.
+#include <csignal>
 #include <exception>
 #include <filesystem>
 #include <optional>
@@ -10,13 +11,13 @@
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/base/printable.hpp>
-#include <lockstep/control/tag.hpp>
 
 #include "apps/lockstep-inspect/comparison.hpp"
 #include "apps/lockstep-inspect/inspection.hpp"
 #include "apps/options/standard_output.hpp"
 #include "base/excerpt.hpp"
+#include "base/printable.hpp"
+#include "control/tag.hpp"
 
 namespace {
 
@@ -78,6 +79,8 @@ void complain(std::string_view what) {
 
 int main(int argc, char** argv) {
   keep_closed_streams_closed();
+  // `lockstep-inspect run1 | head` ends it like other tools, even if what started it ignores the signal.
+  std::signal(SIGPIPE, SIG_DFL);
   try {
     const Report report = report_for({argv + 1, argv + argc});
     write_output(printable(report.text));

@@ -25,6 +25,7 @@
 #include "apps/lockstep-run/supervised_command.hpp"
 #include "apps/lockstep-run/supervision.hpp"
 #include "apps/options/standard_output.hpp"
+#include "base/exit_code.hpp"
 #include "base/host_name.hpp"
 #include "base/memory_kills.hpp"
 #include "base/supervised_job.hpp"

@@ -57,7 +57,7 @@ std::optional<int> SupervisedCommand::shards(int first_ranks, const SeenCheckpoi
   if (!training_) return std::nullopt;
   if (seen.shards) return seen.shards;
   try {
-    return resolve_shards(training_->shards, first_ranks).shards;
+    return training_->shards.resolve(first_ranks).shards;
   } catch (const ConfigError&) {
     return std::nullopt;
   }

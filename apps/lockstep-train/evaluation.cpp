@@ -12,6 +12,7 @@
 #include "apps/lockstep-train/reports/progress.hpp"
 #include "apps/lockstep-train/saved/exported_weights.hpp"
 #include "apps/lockstep-train/trainer.hpp"
+#include "control/meeting_point.hpp"
 #include "fit/evaluation_pass.hpp"
 
 namespace lockstep {
@@ -24,8 +25,8 @@ FitOptions sizes_of_pass(const SampleSource& test, int shards) {
 
 }  // namespace
 
-EvaluationResult Trainer::evaluate() {
-  request_.parts = LabelledOptions::Parts::test;
+EvaluationResult Trainer::evaluate() && {
+  request_.parts = LabelledData::Options::Parts::test;
   request_.index_folder = index_folder({});  // not that of checkpoints, where a training may be at work
   const Restored restored = restore_model([&] {
     const SampleSource& test = task_->samples().test;

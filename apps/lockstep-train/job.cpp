@@ -1,10 +1,12 @@
 #include "apps/lockstep-train/job.hpp"
 
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "apps/lockstep-train/trainer.hpp"
+#include "base/printable.hpp"
 
 namespace lockstep {
 namespace {
@@ -36,12 +38,12 @@ std::string run_job(Strategy& strategy, const std::string& device, const Command
   Trainer trainer{strategy, device, line.training};
   switch (line.purpose) {
     case Purpose::training: {
-      const TrainingResult result = trainer.train();
+      const TrainingResult result = std::move(trainer).train();
       if (result.fit.stopped) throw stopped(result, line.training);
       return text_of(result);
     }
-    case Purpose::evaluation: return text_of(trainer.evaluate());
-    case Purpose::prediction: return text_of(trainer.predict());
+    case Purpose::evaluation: return text_of(std::move(trainer).evaluate());
+    case Purpose::prediction: return text_of(std::move(trainer).predict());
   }
   return {};
 }

@@ -37,8 +37,8 @@ int main(int argc, char** argv) {
       [&] {
         line.runtime.stop_signal = SIGUSR1;
         if (line.purpose == Purpose::training && !line.training.checkpoints.empty())
-          line.runtime.on_termination = OnTermination::ask_to_stop;
+          line.runtime.on_termination = RuntimeOptions::OnTermination::ask_to_stop;
         return line.runtime;
       },
-      [&](Runtime& runtime) { write_result(runtime, run_job(runtime.strategy(), runtime.device().name(), line)); });
+      [&](Runtime& runtime) { write_result(runtime, run_job(runtime.strategy(), runtime.device_name(), line)); });
 }

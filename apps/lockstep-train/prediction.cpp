@@ -8,6 +8,7 @@
 
 #include "apps/lockstep-train/tasks/predictor.hpp"
 #include "apps/lockstep-train/trainer.hpp"
+#include "control/meeting_point.hpp"
 
 namespace lockstep {
 namespace {
@@ -36,7 +37,7 @@ std::vector<double> predict_round(Strategy& strategy, Predictor& predictor, cons
 
 }  // namespace
 
-std::vector<Prediction> Trainer::predict() {
+std::vector<Prediction> Trainer::predict() && {
   const Restored restored =
       restore_model([&] { task_->require_model_fits({.global_batch = 1, .shards = shards_}, room_on(strategy_)); });
   const std::unique_ptr<Predictor> predictor = task_->make_predictor(strategy_.stream());

@@ -5,22 +5,24 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/checkpoint/weights.hpp>
 
 #include "apps/lockstep-train/options/thread_check.hpp"
 #include "apps/lockstep-train/saved/training_facts.hpp"
+#include "checkpoint/program_state.hpp"
+#include "control/meeting_point.hpp"
 
 namespace lockstep {
 namespace {
 
 /// Eight small products instead of a large one cost a CPU little and a GPU much.
-ShardChoice choose_shards(ShardRequest request, int ranks, DeviceKind device) {
+ShardRequest::Choice choose_shards(ShardRequest request, int ranks, DeviceKind device) {
   if (device == DeviceKind::cuda && request.kind == ShardRequest::Kind::automatic)
     return {.shards = ranks, .one_per_rank = true};
-  return resolve_shards(request, ranks);
+  return request.resolve(ranks);
 }
 
 }  // namespace
@@ -31,16 +33,16 @@ Trainer::Trainer(Strategy& strategy, std::string device, TrainingOptions options
 void Trainer::set_up(const std::function<void()>& work, Here here) {
   const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
   strategy_.set_step(0, RunKind::setup);
-  strategy_.run([&](ReplicaContext&) { work(); }, here);
+  strategy_.run([&](ReplicaContext&) { work(); }, {}, here);
 }
 
-void Trainer::complete_options(RestoredParts parts) {
+void Trainer::complete_options(CheckpointManager::Parts parts) {
   request_.saved = find_saved_model(strategy_, options_, parts);
   options_ = complete_by(request_.saved, options_);
 }
 
 void Trainer::load() {
-  const ShardChoice shards = choose_shards(options_.shards, ranks(), strategy_.stream().kind());
+  const ShardRequest::Choice shards = choose_shards(options_.shards, ranks(), strategy_.stream().kind());
   if (is_chief()) {
     if (!shards.note.empty()) log::info(shards.note);
     if (const std::string warning = thread_warning(options_.threads, strategy_.group().ranks_of_node(), find_cores());
@@ -81,7 +83,7 @@ WeightsMetadata Trainer::take_initial_weights() {
 }
 
 Trainer::Restored Trainer::restore_model(const std::function<void()>& check) {
-  complete_options(RestoredParts::weights);
+  complete_options(CheckpointManager::Parts::weights);
   options_.optimizer = OptimizerKind::sgd;  // which needs the least memory
   options_.accumulate = 1;
   set_up([&] {
@@ -100,8 +102,8 @@ Trainer::Restored Trainer::restore_model(const std::function<void()>& check) {
   CheckpointManager checkpoints{strategy_,
                                 {.folder = newest ? options_.checkpoints : options_.resume.path,
                                  .training = model_facts(options_),
-                                 .restores = RestoredParts::weights}};
-  const std::optional<ResumedTraining> found =
+                                 .restores = CheckpointManager::Parts::weights}};
+  const std::optional<CheckpointManager::Resumed> found =
       newest ? checkpoints.resume_latest() : checkpoints.resume(options_.resume.path);
   if (!found) throw CheckpointError{fmt::format("checkpoint {}: there is none", options_.checkpoints.string())};
   return {found->checkpoint, found->step};

@@ -1,7 +1,7 @@
 // A run of lockstep-train, from its options to its result.
 //
 //   Trainer trainer{runtime.strategy(), "cpu", {.data = "fashion-mnist", .epochs = 2}};
-//   const TrainingResult result = trainer.train();
+//   const TrainingResult result = std::move(trainer).train();
 //   if (runtime.is_chief()) std::puts(to_json(result).c_str());
 #pragma once
 
@@ -24,10 +24,11 @@
 #include "apps/lockstep-train/reports/results.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
 #include "checkpoint/exclusive_use.hpp"
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 
-/// Owns what a run is made of, and makes one run: `train`, `evaluate` or `predict` is called once. Each is COLL and
+/// Owns what a run is made of, and makes one run, which uses it up: `train`, `evaluate` or `predict`. Each is COLL and
 /// blocking.
 ///
 /// Weights that a Trainer saved describe their model and its data. Empty options of the model are then taken from the
@@ -50,18 +51,18 @@ class Trainer {
   ///
   /// If a rank asks for an early end (Strategy::request_stop), `fit.stopped` is true, the last step is saved like any
   /// that is due, no weights are exported, and there is no sample.
-  TrainingResult train();
+  TrainingResult train() &&;
 
   /// Restores weights, and evaluates them as a training does. Uses the options of data, model and device alone, besides
   /// `evaluation_samples`, `exported_weights` and `sample`; data, seed and optimizer may differ from those of the
   /// checkpoint. ConfigError if the options name no weights, CheckpointError if there are none.
-  EvaluationResult evaluate();
+  EvaluationResult evaluate() &&;
 
   /// Restores weights, and predicts each sample of TrainingOptions::predict. The predictions are on the chief, in the
   /// order of the samples, and the same on any number of ranks; the other ranks return none. Uses the options of model
   /// and device alone, and for text `sample` and `seed`. Throws as `evaluate` does, and InvalidArgument if a model of
   /// text has weights that are not finite.
-  std::vector<Prediction> predict();
+  std::vector<Prediction> predict() &&;
 
  private:
   /// Where the weights of a run without training come from.
@@ -79,7 +80,7 @@ class Trainer {
   /// "the setup".
   void set_up(const std::function<void()>& work, Here here = Here::current());
   /// Takes empty options from the weights that `options_` name, or else the defaults.
-  void complete_options(RestoredParts parts);
+  void complete_options(CheckpointManager::Parts parts);
   /// In the setup. Makes the kernels and reads the data that `request_` asks for.
   void load();
   /// Makes the model, if all ranks have the same data and kernels.
@@ -96,7 +97,7 @@ class Trainer {
   /// of ranks cannot go on from the checkpoint that `options_` name.
   void hold_checkpoints();
   FitOptions fit_options() const;
-  CheckpointOptions checkpoint_options() const;
+  CheckpointManager::Options checkpoint_options() const;
   /// Goes on from the checkpoint that `options_` name, if there is one.
   void resume();
   /// The chief's reports. Those of other ranks say nothing.

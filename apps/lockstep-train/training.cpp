@@ -8,7 +8,6 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
 #include <lockstep/checkpoint/weights.hpp>
-#include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/shards.hpp>
 
 #include "apps/lockstep-train/data/index_file.hpp"
@@ -21,8 +20,12 @@
 #include "apps/lockstep-train/saved/training_facts.hpp"
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
 #include "apps/lockstep-train/trainer.hpp"
+#include "checkpoint/program_state.hpp"
+#include "control/meeting_point.hpp"
 #include "fit/frozen_variables.hpp"
 #include "fit/injected_fault.hpp"
+#include "input/batch_schedule.hpp"
+#include "input/shard_sizes.hpp"
 
 namespace lockstep {
 namespace {
@@ -41,7 +44,7 @@ class ChiefReports final : public Observer {
     if (metrics_) metrics_->on_step(report);
     if (progress_) progress_->on_step(report);
   }
-  void on_evaluating(const EvaluationProgress& progress) override {
+  void on_evaluating(const EvaluationReport::Progress& progress) override {
     if (progress_) progress_->on_evaluating(progress);
   }
   void on_evaluation(const EvaluationReport& report) override {
@@ -105,7 +108,7 @@ FitOptions Trainer::fit_options() const {
 }
 
 /// Of a training without checkpoints, the manager serves to resume one.
-CheckpointOptions Trainer::checkpoint_options() const {
+CheckpointManager::Options Trainer::checkpoint_options() const {
   const BatchSchedule schedule{task_->samples().train.count(), fit_.global_batch};
   const TrainingFacts facts = training_facts(options_, fit_, task_->data_digest());
   const bool writes = !options_.checkpoints.empty();
@@ -119,7 +122,7 @@ CheckpointOptions Trainer::checkpoint_options() const {
                         const TrainingFacts& there) { return training_difference(there, facts, overrides); },
       .kernels = kernels_->fingerprint(),
       .metadata = metadata_of(task_->description(), task_->schema()),
-      .check = [](const ResumedTraining& resumed) { (void)fit_state_of(resumed); }};
+      .check = [](const CheckpointManager::Resumed& resumed) { (void)fit_state_of(resumed); }};
 }
 
 void Trainer::resume() {
@@ -128,7 +131,7 @@ void Trainer::resume() {
   strategy_.seal();
   optimizer_->prepare(strategy_, model_->variables());
   checkpoints_.emplace(strategy_, checkpoint_options());
-  std::optional<ResumedTraining> resumed;
+  std::optional<CheckpointManager::Resumed> resumed;
   switch (from.from) {
     case Resume::From::none:
       if (checkpoints_->has_checkpoints())
@@ -159,10 +162,10 @@ std::unique_ptr<Observer> Trainer::open_reports() {
   return reports;
 }
 
-TrainingResult Trainer::train() {
+TrainingResult Trainer::train() && {
   hold_checkpoints();
   request_.index_folder = index_folder(options_.checkpoints);
-  complete_options(RestoredParts::all);
+  complete_options(CheckpointManager::Parts::all);
   std::optional<InjectedFault> fault;
   set_up([&] {
     load();
@@ -173,7 +176,7 @@ TrainingResult Trainer::train() {
     if (is_chief()) require_exportable(options_);
   });
   make_model();
-  if (options_.augmentation != Augmentation{})
+  if (options_.augmentation != AugmentedSamples::Augmentation{})
     (void)strategy_.same_on_all(fmt::format("augmentation {}", to_string(options_.augmentation)));
   fit_.frozen = frozen_by(options_.freeze, model_->variables());
   resume();

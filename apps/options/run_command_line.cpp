@@ -10,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/options/standard_output.hpp"
+#include "base/exit_code.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,9 +1,11 @@
+#include "base/digest.hpp"
+
 #include <new>
 
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include <lockstep/base/digest.hpp>
+#include <lockstep/base/hex.hpp>
 
 namespace lockstep {
 

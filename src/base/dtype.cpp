@@ -1,5 +1,7 @@
 #include <lockstep/base/dtype.hpp>
 
+#include "base/element_type.hpp"
+
 namespace lockstep {
 
 std::size_t size_of(DType dtype) {

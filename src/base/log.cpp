@@ -9,6 +9,7 @@
 #include <lockstep/base/log.hpp>
 
 #include "base/excerpt.hpp"
+#include "base/log_settings.hpp"
 #include "base/open_line.hpp"
 
 namespace lockstep::log {

@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "base/element_type.hpp"
+
 namespace lockstep {
 namespace {
 

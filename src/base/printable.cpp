@@ -1,6 +1,6 @@
-#include <fmt/format.h>
+#include "base/printable.hpp"
 
-#include <lockstep/base/printable.hpp>
+#include <fmt/format.h>
 
 #include "base/character.hpp"
 

@@ -4,19 +4,21 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/shape.hpp>
 
+#include "base/element_count.hpp"
+
 namespace lockstep {
 
 std::int64_t element_count(const Shape& shape) {
   std::int64_t count = 1;
   for (const std::int64_t extent : shape) {
-    if (extent < 0) throw InvalidArgument{fmt::format("shape {} has a negative extent", to_string(shape))};
+    if (extent < 0) throw InvalidArgument{fmt::format("shape {} has a negative extent", describe(shape))};
     if (__builtin_mul_overflow(count, extent, &count))
-      throw InvalidArgument{fmt::format("shape {} has more elements than 64 bits can count", to_string(shape))};
+      throw InvalidArgument{fmt::format("shape {} has more elements than 64 bits can count", describe(shape))};
   }
   return count;
 }
 
-std::string to_string(const Shape& shape) {
+std::string describe(const Shape& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 

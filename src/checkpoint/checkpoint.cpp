@@ -8,6 +8,7 @@
 #include "checkpoint/shared_counter.hpp"
 #include "checkpoint/strategy_values.hpp"
 #include "checkpoint/tensor_file.hpp"
+#include "control/tag.hpp"
 
 namespace lockstep {
 namespace {

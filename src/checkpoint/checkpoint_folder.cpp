@@ -15,6 +15,7 @@
 #include "checkpoint/failure.hpp"
 #include "checkpoint/file.hpp"
 #include "checkpoint/folder.hpp"
+#include "checkpoint/program_state.hpp"
 #include "tensor/digest.hpp"
 
 namespace lockstep {

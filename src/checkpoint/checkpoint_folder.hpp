@@ -17,6 +17,7 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include "checkpoint/manifest.hpp"
+#include "checkpoint/program_state.hpp"
 #include "checkpoint/tensor_file.hpp"
 
 namespace lockstep {

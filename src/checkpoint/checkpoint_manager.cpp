@@ -14,18 +14,22 @@
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/checkpoint_writer.hpp"
 #include "checkpoint/failure.hpp"
+#include "checkpoint/program_state.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/shared_counter.hpp"
 #include "checkpoint/strategy_values.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 
 namespace lockstep {
 namespace {
 
 constexpr std::string_view optimizer_file = "optimizer.safetensors";
 
-std::vector<TensorFile> files_of(const StrategyValues& values, RestoredParts parts = RestoredParts::all) {
+std::vector<TensorFile> files_of(const StrategyValues& values,
+                                 CheckpointManager::Parts parts = CheckpointManager::Parts::all) {
   std::vector<TensorFile> files{{std::string{weights_file}, values.variables()}};
-  if (parts == RestoredParts::all) files.push_back({std::string{optimizer_file}, values.optimizer_state()});
+  if (parts == CheckpointManager::Parts::all) files.push_back({std::string{optimizer_file}, values.optimizer_state()});
   return files;
 }
 
@@ -36,9 +40,9 @@ bool has_tensor(const Manifest& manifest, std::string_view file, std::string_vie
 }
 
 /// In what the training of a checkpoint differs from that of `options`. Empty if in nothing that counts.
-std::string other_training(const Manifest& manifest, const CheckpointOptions& options) {
+std::string other_training(const Manifest& manifest, const CheckpointManager::Options& options) {
   TrainingFacts facts = manifest.training;
-  if (options.restores == RestoredParts::weights)
+  if (options.restores == CheckpointManager::Parts::weights)
     std::erase_if(facts, [&](const auto& fact) {
       return std::ranges::find(options.training, fact.first, &TrainingFacts::value_type::first) ==
              options.training.end();
@@ -46,15 +50,15 @@ std::string other_training(const Manifest& manifest, const CheckpointOptions& op
   return options.difference ? options.difference(facts) : difference(facts, options.training);
 }
 
-void compare_kernels(const ReadCheckpoint& read, const CheckpointOptions& options) {
-  if (options.restores == RestoredParts::weights || read.manifest.kernels == options.kernels) return;
+void compare_kernels(const ReadCheckpoint& read, const CheckpointManager::Options& options) {
+  if (options.restores == CheckpointManager::Parts::weights || read.manifest.kernels == options.kernels) return;
   log::warning(fmt::format("checkpoint {} was computed by {}, and goes on with {}: low-order bits may differ",
                            read.path.string(), excerpt(read.manifest.kernels), options.kernels));
 }
 
 /// CheckpointError if the program cannot go on from the checkpoint's state.
 void require_state(const std::filesystem::path& checkpoint, const Manifest& manifest,
-                   const CheckpointOptions& options) {
+                   const CheckpointManager::Options& options) {
   if (!options.check) return;
   try {
     options.check({manifest.step, manifest.state, checkpoint});
@@ -65,7 +69,7 @@ void require_state(const std::filesystem::path& checkpoint, const Manifest& mani
 
 /// Reads every byte before it sets a value.
 ReadCheckpoint read_values(const std::filesystem::path& checkpoint, const Manifest& manifest,
-                           const CheckpointOptions& options, StrategyValues& values) {
+                           const CheckpointManager::Options& options, StrategyValues& values) {
   require_state(checkpoint, manifest, options);
   auto files = files_of(values, options.restores);
   SharedCounter shared;
@@ -81,7 +85,7 @@ ReadCheckpoint read_values(const std::filesystem::path& checkpoint, const Manife
 }
 
 /// CheckpointError if the checkpoint is not complete, or of another training.
-ReadCheckpoint read_whole(const std::filesystem::path& checkpoint, const CheckpointOptions& options,
+ReadCheckpoint read_whole(const std::filesystem::path& checkpoint, const CheckpointManager::Options& options,
                           StrategyValues& values) {
   const Manifest manifest = read_checkpoint(checkpoint);
   if (const std::string other = other_training(manifest, options); !other.empty())
@@ -90,7 +94,7 @@ ReadCheckpoint read_whole(const std::filesystem::path& checkpoint, const Checkpo
 }
 
 /// The newest complete checkpoint. What it passes over, it logs.
-std::optional<ReadCheckpoint> read_newest_whole(const CheckpointOptions& options, StrategyValues& values) {
+std::optional<ReadCheckpoint> read_newest_whole(const CheckpointManager::Options& options, StrategyValues& values) {
   std::string other;  // of another training: the end of the search, as older ones are of it too
   const auto read = [&](const std::filesystem::path& checkpoint) {
     Manifest manifest = read_checkpoint(checkpoint);
@@ -110,7 +114,7 @@ using Restored = std::tuple<std::string, std::int64_t, ProgramState, std::option
 
 }  // namespace
 
-CheckpointManager::CheckpointManager(Strategy& strategy, CheckpointOptions options)
+CheckpointManager::CheckpointManager(Strategy& strategy, Options options)
     : strategy_{strategy}, options_{std::move(options)} {
   if (options_.folder.empty()) throw InvalidArgument{"checkpoints without a folder"};
   if (options_.every.value_or(1) < 1)
@@ -156,21 +160,22 @@ void CheckpointManager::report_failure() {
   }
 }
 
-void CheckpointManager::save(std::int64_t step, const ProgramState& state, std::optional<double> loss, Here here) {
+void CheckpointManager::save(std::int64_t step, const State& state, std::optional<double> loss, Here here) {
   if (step < 0) throw InvalidArgument{fmt::format("a checkpoint of step {}; expected 0 or more", step)};
   const Scope scope = strategy_.scope();
   StrategyValues values{strategy_, here};
   report_failure();
   strategy_.agree(TagKind::save, here, (options_.folder / checkpoint_name(step)).string());
   values.combine(here);
-  if (loss && is_best(*loss)) best_ = {step, *loss};
+  if (loss && is_best(*loss)) best_ = std::make_unique<const CheckpointLoss>(CheckpointLoss{step, *loss});
   if (!is_chief()) return;
   MeetingPoint& meeting = strategy_.group().meeting();
   const auto alone = meeting.working_alone();
   try {
     // An optional one that fails does not keep the next from being written.
     call_writer(&CheckpointWriter::wait);
-    writer_->write({step, best_, options_.training, options_.kernels, state, options_.metadata, {}}, files_of(values),
+    const auto best = best_ ? std::optional{*best_} : std::nullopt;
+    writer_->write({step, best, options_.training, options_.kernels, state, options_.metadata, {}}, files_of(values),
                    strategy_.stream());
   } catch (...) {
     meeting.fail(std::current_exception());
@@ -181,11 +186,11 @@ void CheckpointManager::finish(Here here) {
   on_chief(strategy_, here, [&] { prepare_writer(); });
 }
 
-std::optional<ResumedTraining> CheckpointManager::resume_latest(Here here) {
+std::optional<CheckpointManager::Resumed> CheckpointManager::resume_latest(Here here) {
   return restore(here, options_.folder, [&](StrategyValues& values) { return read_newest_whole(options_, values); });
 }
 
-ResumedTraining CheckpointManager::resume(const std::filesystem::path& path, Here here) {
+CheckpointManager::Resumed CheckpointManager::resume(const std::filesystem::path& path, Here here) {
   return *restore(here, path, [&](StrategyValues& values) -> std::optional<ReadCheckpoint> {
     // So that a link is told as what it points to.
     std::error_code error;
@@ -199,7 +204,7 @@ ResumedTraining CheckpointManager::resume(const std::filesystem::path& path, Her
 }
 
 /// COLL. `read`, on the chief, sets the values; every rank gets them.
-std::optional<ResumedTraining> CheckpointManager::restore(
+std::optional<CheckpointManager::Resumed> CheckpointManager::restore(
     const Here& here, const std::filesystem::path& path,
     const std::function<std::optional<ReadCheckpoint>(StrategyValues&)>& read) {
   const Scope scope = strategy_.scope();
@@ -216,8 +221,8 @@ std::optional<ResumedTraining> CheckpointManager::restore(
   if (!restored) return std::nullopt;
   values.spread(here);
   const auto& [folder, step, state, best] = *restored;
-  best_ = best;
-  return ResumedTraining{step, state, folder};
+  best_ = best ? std::make_unique<const CheckpointLoss>(*best) : nullptr;
+  return Resumed{step, state, folder};
 }
 
 bool CheckpointManager::has_checkpoints(Here here) {

@@ -6,7 +6,8 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/control/tag.hpp>
+
+#include "control/tag.hpp"
 
 namespace lockstep {
 

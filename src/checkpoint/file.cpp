@@ -10,6 +10,7 @@
 
 #include "base/file_type.hpp"
 #include "checkpoint/failure.hpp"
+#include "control/tag.hpp"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <lockstep/base/digest.hpp>
+#include <lockstep/base/hex.hpp>
 
 #include "base/excerpt.hpp"
 #include "base/host_name.hpp"

@@ -6,11 +6,13 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
+#include <lockstep/base/hex.hpp>
 
+#include "base/digest.hpp"
 #include "base/excerpt.hpp"
 #include "base/foreign_json.hpp"
 #include "checkpoint/failure.hpp"
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/checkpoint/program_state.hpp>
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 

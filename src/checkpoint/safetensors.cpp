@@ -14,9 +14,12 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/element_count.hpp"
+#include "base/element_type.hpp"
 #include "base/excerpt.hpp"
 #include "base/foreign_json.hpp"
 #include "checkpoint/failure.hpp"
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep::safetensors {
 namespace {
@@ -176,7 +179,7 @@ void require_no_gaps(std::span<const Entry> entries, std::uint64_t data_bytes, s
 }  // namespace
 
 std::string describe(const Entry& entry) {
-  return fmt::format("{}{}", lockstep::name_of(entry.dtype), excerpt(to_string(entry.shape)));
+  return fmt::format("{}{}", lockstep::name_of(entry.dtype), excerpt(lockstep::describe(entry.shape)));
 }
 
 void lay_out(std::vector<Entry>& entries) {

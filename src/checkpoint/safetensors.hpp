@@ -15,7 +15,8 @@
 
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/base/shape.hpp>
-#include <lockstep/checkpoint/program_state.hpp>
+
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep::safetensors {
 

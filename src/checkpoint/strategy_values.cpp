@@ -7,7 +7,11 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/digest.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 #include "device/devices.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/shared_values.hpp"
 #include "tensor/digest.hpp"
 
@@ -23,9 +27,9 @@ bool is_mean(const Variable& variable) {
 }
 
 /// What all ranks are about to send each other of `held`.
-std::string names_of(const std::vector<OptimizerState>& held) {
+std::string names_of(const std::vector<VariableStore::OptimizerState>& held) {
   std::string names;
-  for (const OptimizerState& state : held) names += state.name + ", ";
+  for (const VariableStore::OptimizerState& state : held) names += state.name + ", ";
   return names;
 }
 
@@ -40,7 +44,7 @@ StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_
   detail::bring_home(strategy, here);
   std::ranges::copy_if(variables_, std::back_inserter(sync_on_read_), is_sync_on_read);
   for (const Variable& variable : sync_on_read_) combined_.push_back(Tensor::zeros(variable.dtype(), variable.shape()));
-  for (OptimizerState& state : strategy.store().optimizer_state()) {
+  for (VariableStore::OptimizerState& state : strategy.store().optimizer_state()) {
     if (state.holder.value_or(0) == 0) continue;
     of_held_.push_back(Tensor::zeros(state.value.dtype(), state.value.shape()));
     held_.push_back(std::move(state));
@@ -100,7 +104,7 @@ std::vector<NamedTensor> StrategyValues::variables() const {
 std::vector<NamedTensor> StrategyValues::optimizer_state() const {
   std::vector<NamedTensor> tensors;
   auto next = of_held_.begin();
-  for (OptimizerState& state : strategy_.store().optimizer_state())
+  for (VariableStore::OptimizerState& state : strategy_.store().optimizer_state())
     tensors.push_back({std::move(state.name), state.holder.value_or(0) == 0 ? state.value : (next++)->view()});
   return tensors;
 }

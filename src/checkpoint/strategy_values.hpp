@@ -39,12 +39,12 @@ class StrategyValues {
   void spread_held(const Here& here);
 
   Strategy& strategy_;
-  std::vector<Variable> variables_;     ///< in the order of their creation
-  std::vector<Variable> sync_on_read_;  ///< of these
-  std::vector<Tensor> combined_;        ///< their values
-  std::vector<OptimizerState> held_;    ///< the state that another rank than the chief holds alone
-  std::vector<Tensor> of_held_;         ///< its values, on the host of the chief
-  bool held_was_set_ = false;           ///< on the chief
+  std::vector<Variable> variables_;                  ///< in the order of their creation
+  std::vector<Variable> sync_on_read_;               ///< of these
+  std::vector<Tensor> combined_;                     ///< their values
+  std::vector<VariableStore::OptimizerState> held_;  ///< the state that another rank than the chief holds alone
+  std::vector<Tensor> of_held_;                      ///< its values, on the host of the chief
+  bool held_was_set_ = false;                        ///< on the chief
 };
 
 /// COLL. Does `work` on the chief while the others wait. If it fails there, it fails on all.

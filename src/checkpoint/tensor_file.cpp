@@ -11,6 +11,7 @@
 
 #include "base/excerpt.hpp"
 #include "checkpoint/failure.hpp"
+#include "checkpoint/program_state.hpp"
 #include "tensor/digest.hpp"
 
 namespace lockstep {

@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include <lockstep/checkpoint/program_state.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include "checkpoint/file.hpp"
+#include "checkpoint/program_state.hpp"
 #include "checkpoint/safetensors.hpp"
 
 namespace lockstep {

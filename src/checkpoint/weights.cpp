@@ -11,10 +11,13 @@
 
 #include <lockstep/checkpoint/weights.hpp>
 
+#include "base/digest.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/failure.hpp"
+#include "checkpoint/program_state.hpp"
 #include "checkpoint/strategy_values.hpp"
 #include "checkpoint/tensor_file.hpp"
+#include "control/tag.hpp"
 
 namespace lockstep {
 namespace {
@@ -118,7 +121,7 @@ LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path
   return {file, taken, rest, metadata};
 }
 
-std::uint64_t weights_digest(const VariableList& variables) {
+std::uint64_t weights_digest(const detail::VariableList& variables) {
   static_assert(std::endian::native == std::endian::little, "the digest is of little-endian bytes");
   Digest digest;
   for (const Variable& variable : variables) {

@@ -16,23 +16,18 @@
 namespace lockstep {
 
 DeviceRequest parse_device_request(std::string_view text, std::string_view source) {
-  for (const DeviceRequest request : {DeviceRequest::automatic, DeviceRequest::cpu, DeviceRequest::cuda})
+  for (const DeviceRequest request : {DeviceRequest{}, DeviceRequest{DeviceKind::cpu}, DeviceRequest{DeviceKind::cuda}})
     if (text == name_of(request)) return request;
   throw ConfigError{fmt::format("{}: expected auto, cpu or cuda, got {}", source, spec_json::shown(text))};
 }
 
-const char* name_of(DeviceRequest request) {
-  switch (request) {
-    case DeviceRequest::automatic: return "auto";
-    case DeviceRequest::cpu: return "cpu";
-    case DeviceRequest::cuda: return "cuda";
-  }
-  return "?";
+const char* name_of(const DeviceRequest& request) {
+  return request ? name_of(*request) : "auto";
 }
 
 DeviceRequest settle_request(DeviceRequest requested, std::span<const int> gpus) {
-  if (requested != DeviceRequest::automatic) return requested;
-  return std::ranges::find(gpus, 0) == gpus.end() ? requested : DeviceRequest::cpu;
+  if (requested) return requested;
+  return std::ranges::find(gpus, 0) == gpus.end() ? requested : DeviceKind::cpu;
 }
 
 namespace {
@@ -148,10 +143,10 @@ std::vector<DeviceBinding> bind_all(const NodePlace& place) {
   const std::size_t ranks = place.visible.size();
   if (place.rank_in_node < 0 || static_cast<std::size_t>(place.rank_in_node) >= ranks)
     throw InvalidArgument{fmt::format("no such place: rank {} of {} on a node", place.rank_in_node, ranks)};
-  const std::vector<DeviceBinding> on_cpu(ranks, {BoundKind::cpu, 0});
-  if (place.requested == DeviceRequest::cpu) return on_cpu;
+  const std::vector<DeviceBinding> on_cpu(ranks, {DeviceKind::cpu, 0});
+  if (place.requested == DeviceKind::cpu) return on_cpu;
   if (std::ranges::any_of(place.visible, &VisibleGpus::empty)) {
-    if (place.requested == DeviceRequest::automatic) return on_cpu;
+    if (!place.requested) return on_cpu;
     throw ConfigError{describe_missing_gpus(place)};
   }
   std::optional<std::vector<int>> indices = place.chosen.empty() ? one_gpu_each(place.visible) : find_all_chosen(place);
@@ -163,7 +158,7 @@ std::vector<DeviceBinding> bind_all(const NodePlace& place) {
   std::vector<DeviceBinding> bindings;
   for (std::size_t rank = 0; rank < ranks; ++rank)
     bindings.push_back(
-        {BoundKind::cuda, indices ? (*indices)[rank] : static_cast<int>(rank % place.visible[rank].size())});
+        {DeviceKind::cuda, indices ? (*indices)[rank] : static_cast<int>(rank % place.visible[rank].size())});
   return bindings;
 }
 
@@ -171,7 +166,7 @@ std::vector<DeviceBinding> bind_all(const NodePlace& place) {
 std::vector<std::string> bound_gpus(const NodePlace& place, const std::vector<DeviceBinding>& bindings) {
   std::vector<std::string> bound;
   for (std::size_t rank = 0; rank < bindings.size(); ++rank)
-    if (bindings[rank].kind == BoundKind::cuda)
+    if (bindings[rank].kind == DeviceKind::cuda)
       bound.push_back(place.visible[rank][static_cast<std::size_t>(bindings[rank].index)]);
   return bound;
 }

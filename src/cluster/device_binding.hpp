@@ -1,30 +1,29 @@
 // Which device a rank uses, as a pure function of what the ranks of its node see.
 #pragma once
 
-#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <lockstep/base/device_kind.hpp>
+
 namespace lockstep {
 
-/// What the user asked for. `automatic` means GPUs if every node has some, otherwise the CPU.
-enum class DeviceRequest : std::uint8_t { automatic, cpu, cuda };
+/// What the user asked for. Empty means GPUs if every node has some, otherwise the CPU.
+using DeviceRequest = std::optional<DeviceKind>;
 
 /// Parses "auto", "cpu" or "cuda". Anything else is a ConfigError that lists them. `source` is the option that held
 /// `text`.
 DeviceRequest parse_device_request(std::string_view text, std::string_view source = "--device");
 
 /// "auto", "cpu" or "cuda".
-const char* name_of(DeviceRequest request);
+const char* name_of(const DeviceRequest& request);
 
 /// Resolves `requested` for a job whose rank r finds `gpus[r]` GPUs on its node. Ranks reduce together, so they all use
-/// one kind of device: if any rank finds no GPU, `automatic` becomes `cpu` for all. Otherwise returns `requested`.
+/// one kind of device: if any rank finds no GPU, no request becomes the CPU for all. Otherwise returns `requested`.
 DeviceRequest settle_request(DeviceRequest requested, std::span<const int> gpus);
-
-/// The kind of device that a rank is bound to.
-enum class BoundKind : std::uint8_t { cpu, cuda };
 
 /// UUIDs of GPUs, in the order in which CUDA numbers them in a process.
 using VisibleGpus = std::vector<std::string>;
@@ -39,7 +38,7 @@ struct ChosenGpu {
 
 /// A rank's place on its node, and what it asks for.
 struct NodePlace {
-  DeviceRequest requested = DeviceRequest::automatic;
+  DeviceRequest requested = {};
   int rank_in_node = 0;
   /// The GPUs that each rank of the node sees, in rank order. A launcher may show every rank all GPUs of the node, or
   /// each rank only its own.
@@ -50,18 +49,18 @@ struct NodePlace {
 };
 
 struct DeviceBinding {
-  BoundKind kind = BoundKind::cpu;
+  DeviceKind kind = DeviceKind::cpu;
   int index = 0;  ///< index of the GPU among those that this rank sees; 0 for the CPU
 
   friend bool operator==(const DeviceBinding&, const DeviceBinding&) = default;
 };
 
 /// The device of this rank: a GPU that it sees, another one for each rank of the node; the CPU if it is requested, or
-/// if `automatic` finds no GPU. Each rank in turn takes the first GPU that is free. If none is left, an earlier rank
-/// is reassigned, so every rank gets its own GPU whenever that is possible. Chosen GPUs are taken as they are chosen.
-/// ConfigError on every rank of the node if GPUs are requested and a rank sees none, if a rank does not see the GPU
-/// chosen for it, or if there are too few or one is chosen twice (unless they may be shared): two ranks on one GPU fail
-/// late and badly in NCCL. InvalidArgument for an impossible place.
+/// if nothing is requested and there is no GPU. Each rank in turn takes the first GPU that is free. If none is left, an
+/// earlier rank is reassigned, so every rank gets its own GPU whenever that is possible. Chosen GPUs are taken as they
+/// are chosen. ConfigError on every rank of the node if GPUs are requested and a rank sees none, if a rank does not see
+/// the GPU chosen for it, or if there are too few or one is chosen twice (unless they may be shared): two ranks on one
+/// GPU fail late and badly in NCCL. InvalidArgument for an impossible place.
 DeviceBinding bind_device(const NodePlace& place);
 
 /// Whether two ranks of the node are bound to the same GPU. Throws as bind_device does.

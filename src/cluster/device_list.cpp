@@ -152,7 +152,7 @@ std::vector<ChosenGpu> DeviceList::gpus_of(const std::vector<int>& ranks_of_node
                                     counted(static_cast<int>(listed), "device"), whose, counted(there, "rank"))};
   };
   if (!devices_.front().task) {
-    if (kind() == BoundKind::cpu && devices_.size() == 1) return gpus;  // which all ranks share
+    if (kind() == DeviceKind::cpu && devices_.size() == 1) return gpus;  // which all ranks share
     require_as_many(std::ssize(devices_), "this node", static_cast<int>(ranks_of_node.size()));
     for (const Listed& each : devices_)
       if (each.gpu) gpus.push_back(*each.gpu);

@@ -30,7 +30,7 @@ class DeviceList {
   bool empty() const { return devices_.empty(); }
 
   /// Of the listed devices.
-  BoundKind kind() const { return devices_.front().gpu ? BoundKind::cuda : BoundKind::cpu; }
+  DeviceKind kind() const { return devices_.front().gpu ? DeviceKind::cuda : DeviceKind::cpu; }
 
   /// The GPUs of this list for the given ranks of one node, in that order; empty if it lists none. ConfigError unless
   /// it has as many devices as the node, or each of its tasks, has ranks, and for a task that is not in the job.

@@ -71,12 +71,12 @@ int RankMap::rank_of(const Task& task, int replica) const {
   return static_cast<int>(found - tasks_.begin()) * spec_.replicas_per_task() + replica;
 }
 
-std::string RankMap::device_name(int rank, BoundKind kind, std::optional<int> number) const {
+std::string RankMap::device_name(int rank, DeviceKind kind, std::optional<int> number) const {
   const Task& task = task_of(rank);
   const std::string prefix = fmt::format("/job:{}/task:{}/device:", task.type, task.index);
   switch (kind) {
-    case BoundKind::cpu: return prefix + "CPU:0";
-    case BoundKind::cuda: return prefix + fmt::format("GPU:{}", number.value_or(replica_in_task(rank)));
+    case DeviceKind::cpu: return prefix + "CPU:0";
+    case DeviceKind::cuda: return prefix + fmt::format("GPU:{}", number.value_or(replica_in_task(rank)));
   }
   throw InvalidArgument{"a device kind that is none"};
 }

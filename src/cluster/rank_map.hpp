@@ -31,7 +31,7 @@ class RankMap {
 
   /// "/job:worker/task:1/device:GPU:0". GPUs are numbered within their task, unless the user chose one by its `number`.
   /// The CPU is one device, CPU:0, which all replicas of a task share.
-  std::string device_name(int rank, BoundKind kind, std::optional<int> number = {}) const;
+  std::string device_name(int rank, DeviceKind kind, std::optional<int> number = {}) const;
 
   /// "replica 2 (worker:1, host b)": the beginning of every sentence about a replica.
   std::string describe_replica(int rank, std::string_view host) const;

@@ -6,7 +6,8 @@
 #include <functional>
 #include <memory>
 
-#include <lockstep/comm/communicator.hpp>
+#include "comm/communicator.hpp"
+#include "device/device.hpp"
 
 namespace lockstep {
 

@@ -1,9 +1,10 @@
+#include "comm/communicator.hpp"
+
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/comm/communicator.hpp>
 
 #include "comm/slices.hpp"
 
@@ -16,14 +17,6 @@ Work Work::later(std::function<void()> collective) {
     std::function<void()> collective;
   };
   return Work{std::make_unique<Later>(std::move(collective))};
-}
-
-std::string_view name_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum: return "sum";
-    case ReduceOp::mean: return "mean";
-  }
-  return "?";
 }
 
 std::unique_ptr<Communicator> Communicator::split(std::optional<int>) {

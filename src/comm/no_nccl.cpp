@@ -1,8 +1,9 @@
 // Stands in for the NCCL backend in a build without one.
 #include <lockstep/base/error.hpp>
-#include <lockstep/comm/communicator.hpp>
 
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
+#include "device/device.hpp"
 
 namespace lockstep {
 

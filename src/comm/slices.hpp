@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include <lockstep/comm/communicator.hpp>
-
 namespace lockstep {
 
 /// The bounds of `slices` slices of about equal length. Each but the last is a multiple of `granule` elements long.

@@ -4,8 +4,6 @@
 #include <exception>
 #include <string>
 
-#include <lockstep/control/meeting_point.hpp>
-
 namespace lockstep {
 
 /// Whether an exception is the program's own, or reports a mistake of the program. A line about such an exception also

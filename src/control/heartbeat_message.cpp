@@ -11,6 +11,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/tag.hpp"
+
 namespace lockstep {
 namespace {
 

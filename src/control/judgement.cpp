@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "control/tag.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -28,7 +30,7 @@ class Look {
         state_{result_.state} {
     if (seen_.since_told) ++state_.told_ticks;
     note_own_wait();
-    note_stalls_told_of();
+    note_stalls_told();
   }
   Look(const Look&) = delete;
 
@@ -92,11 +94,11 @@ class Look {
     agreed_ = met_ && !is_sum(mine.last.kind);
   }
 
-  void note_stalls_told_of() {
-    ++state_.quiet_ticks;
+  void note_stalls_told() {
+    ++state_.ticks_since_stall_told;
     for (int row = 0; row < rows(); ++row) {
-      const bool before = std::exchange(peer(row).observed, sight(row).observed);
-      if (sight(row).observed && !before) state_.quiet_ticks = 0;
+      const bool before = std::exchange(peer(row).stall_told, sight(row).stall_told);
+      if (sight(row).stall_told && !before) state_.ticks_since_stall_told = 0;
     }
   }
 
@@ -175,13 +177,21 @@ class Look {
       return other.seen.phase != Phase::absent && other.seen.meeting >= state_.waited_meeting;
     };
     if (!std::ranges::all_of(seen_.rows, has_come)) return std::nullopt;
-    // Each rank sees this of itself. Whatever was told of one of them where all wait now says why.
-    if (std::ranges::any_of(seen_.rows, &Observation::Row::observed)) return std::nullopt;
+    // A rank that is silent may have stopped here, later than this rank began to wait: its stall is told first. Each
+    // rank that waits here sees the same of itself, so what was told of one of them says why. What was told of a rank
+    // that got through does not.
+    for (int row = 0; row < rows(); ++row)
+      if (sight(row).stall_told ? waits_here(row) : is_silent(row)) return std::nullopt;
     return stall(job_.row, [&] {
       return stalled({job_.row}, fmt::format("{} is cut off: every rank has come to {}, which has not ended for {:g} "
                                              "s: the network that MPI uses has failed",
                                              name(job_.row), describe(row(job_.row).last), job_.stall_timeout.count()));
     });
+  }
+
+  bool waits_here(int row) const {
+    const Snapshot& seen = this->row(row);
+    return seen.phase == Phase::meeting && seen.meeting == state_.waited_meeting;
   }
 
   /// A rank whose end the kernel does not show here. Its silence must do, if there is a reason to suspect its end.
@@ -226,9 +236,9 @@ class Look {
   std::optional<Finding> stall(int row, Find&& find) {
     if (!job_.only_observes) return find();
     const std::uint64_t patience = ticks_until_turn();
-    if (++peer(row).stalled_ticks <= patience || sight(row).observed || !seen_.takes_a_line || result_.stall)
+    if (++peer(row).stalled_ticks <= patience || sight(row).stall_told || !seen_.takes_a_line || result_.stall)
       return std::nullopt;
-    if (state_.quiet_ticks >= std::max(patience + 1, job_.ticks_a_heartbeat())) result_.stall = find();
+    if (state_.ticks_since_stall_told >= std::max(patience + 1, job_.ticks_a_heartbeat())) result_.stall = find();
     return std::nullopt;
   }
 
@@ -269,13 +279,14 @@ class Look {
            !seen.terminated;
   }
 
+  /// For so long that it may have stopped.
+  bool is_silent(int row) const { return peer(row).life.unproven_ticks() >= stall_ticks_ / 2; }
+
   /// Whether any rank of the node shows signs of life: the ranks of a node that is out of reach fall silent together.
   bool is_alive(int node) const {
     if (node == job_.nodes.node_of(job_.row)) return true;
     return std::ranges::any_of(job_.nodes.ranks_on(node), [this](int row) {
-      const SignsOfLife& life = peer(row).life;
-      const bool beats =
-          peer(row).refused == Seconds{0} && (life.is_mute() || life.unproven_ticks() < stall_ticks_ / 2);
+      const bool beats = peer(row).refused == Seconds{0} && (peer(row).life.is_mute() || !is_silent(row));
       return this->row(row).phase != Phase::absent && !this->row(row).terminated && beats;
     });
   }
@@ -301,7 +312,7 @@ class Look {
     if (seen_.reported) return may_save ? LastAct::none : LastAct::end;
     if (was_interrupted()) {
       if (!may_save) return LastAct::say_and_end;
-      return std::exchange(state_.has_saved, true) ? LastAct::none : LastAct::save;
+      return std::exchange(state_.asked_to_save, true) ? LastAct::none : LastAct::save;
     }
     // The others wait for the one that says so: as soon as one of them has ended, mpirun kills the rest.
     const bool waits = job_.between_nodes() || job_.row == 0 || job_.saves_at_end;
@@ -386,7 +397,7 @@ WatchState::WatchState(const WatchedJob& job, const std::vector<PhaseTable::Snap
   for (const PhaseTable::Snapshot& seen : rows) peers.push_back({.life = {seen.heartbeat, job.stall_ticks() / 4}});
 }
 
-Judgement judge(const WatchedJob& job, const Observation& seen, WatchState state) {
+Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState state) {
   return Look{job, seen, std::move(state)}.judge();
 }
 

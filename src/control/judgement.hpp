@@ -61,7 +61,7 @@ struct Observation {
     bool refused = false;     ///< its host says that nobody receives there what is sent to it
     /// Heartbeats of it that came over TCP alone since the last datagram; empty if another rank is to hear it.
     std::optional<std::uint64_t> missed_datagrams = {};
-    bool observed = false;  ///< it was said to stall where it is
+    bool stall_told = false;  ///< some rank has said that it stalls where it is
   };
 
   std::vector<Row> rows;
@@ -81,7 +81,7 @@ struct WatchState {
   struct Peer {
     SignsOfLife life;
     std::uint64_t stalled_ticks = 0;     ///< how long a stall of it is known that does not end the job
-    bool observed = false;               ///< in the last look
+    bool stall_told = false;             ///< as the last look showed it
     Seconds terminated{0};               ///< since it was found to be ended by SIGTERM
     Seconds refused{0};                  ///< since its host said that it is gone
     bool has_beaten_since_told = false;  ///< since this rank was told to end
@@ -94,10 +94,10 @@ struct WatchState {
   std::uint64_t waited_ticks = 0;
   std::uint64_t waited_meeting = 0;
   std::uint64_t passed = 0;
-  std::uint64_t lost_ticks = 0;   ///< how long another's heartbeats are known not to get through
-  std::uint64_t told_ticks = 0;   ///< since this rank was told to end
-  std::uint64_t quiet_ticks = 0;  ///< since a rank was said to stall
-  bool has_saved = false;         ///< this rank was asked to save what it has made
+  std::uint64_t lost_ticks = 0;              ///< how long another's heartbeats are known not to get through
+  std::uint64_t told_ticks = 0;              ///< since this rank was told to end
+  std::uint64_t ticks_since_stall_told = 0;  ///< of any row
+  bool asked_to_save = false;                ///< this rank was asked to save what it has made
 };
 
 /// That a rank is gone, or stalls.
@@ -140,11 +140,11 @@ struct Judgement {
 ///   out of reach  it is the lowest rank of a node whose ranks are all silent and whose host does not answer
 ///   mute          it takes part in agreements, but no heartbeat gets through. It may then work alone without our
 ///                 knowing, so it is late only after ten times the stall timeout
-/// If every rank has come to an agreement that does not end, the network is to blame. If heartbeats get through by TCP
-/// alone, or not at all while the job goes on, one rank of the job warns of that, once.
+/// If every rank has come to an agreement that does not end, and none is silent, the network is to blame. If heartbeats
+/// get through by TCP alone, or not at all while the job goes on, one rank of the job warns of that, once.
 ///
 /// Of the nodes that see a silence, the one with the lowest living rank speaks first. So does one of the nodes that
 /// observe a stall; a heartbeat carries one such stall, so the next is told of when that one has travelled.
-Judgement judge(const WatchedJob& job, const Observation& seen, WatchState state);
+Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState state);
 
 }  // namespace lockstep

@@ -1,14 +1,16 @@
+#include "control/meeting_point.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <tuple>
 
 #include <fmt/format.h>
 
-#include <lockstep/control/meeting_point.hpp>
-
+#include "base/exit_code.hpp"
 #include "control/channel.hpp"
 #include "control/exceptions.hpp"
 #include "control/phase_table.hpp"
+#include "control/tag.hpp"
 #include "control/tag_text.hpp"
 #include "control/verdict.hpp"
 
@@ -216,7 +218,7 @@ void MeetingPoint::require_not_covered(const Tag& tag) {
   throw error;
 }
 
-MeetingPoint::Covered::Covered(MeetingPoint& meeting) : meeting_{meeting} {
+Covered::Covered(MeetingPoint& meeting) : meeting_{meeting} {
   sum_.kind = TagKind::sum;
   std::memcpy(sum_.site, meeting.last_.site, sizeof sum_.site);
   meeting.covered_ = this;
@@ -224,14 +226,14 @@ MeetingPoint::Covered::Covered(MeetingPoint& meeting) : meeting_{meeting} {
   meeting.move_to(meeting.position_.where);
 }
 
-MeetingPoint::Covered::~Covered() {
+Covered::~Covered() {
   meeting_.covered_ = nullptr;
   meeting_.sum_ = nullptr;  // an exception may have left it
   // What failed is the computation, not what comes after the call that agreed on it.
   if (std::uncaught_exceptions() > exceptions_) meeting_.move_to(meeting_.position_.where);
 }
 
-void MeetingPoint::Covered::require_no_agreement() const {
+void Covered::require_no_agreement() const {
   if (refused_) std::rethrow_exception(refused_);
 }
 
@@ -355,7 +357,7 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
     count = std::max(count, each.count);
   }
   // At one place either all ranks have a diagnosis or none has, so no rank is missing from its communication.
-  Verdict verdict = diagnose && at_one_place(tags) ? diagnose(*channel_, names_) : judge(tags, names_);
+  Verdict verdict = diagnose && at_one_place(tags) ? diagnose(*channel_, names_) : judge_tags(tags, names_);
   AgreedFailure failure{own, verdict.rank, verdict.code, {}};
   if (verdict.failed) {
     const Tag& culprit = tags[static_cast<std::size_t>(verdict.rank)];

@@ -16,9 +16,9 @@
 #include <netinet/in.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/base/printable.hpp>
 
 #include "base/host_name.hpp"
+#include "base/printable.hpp"
 
 namespace lockstep {
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "control/tag.hpp"
 #include "control/tag_text.hpp"
 
 namespace lockstep {

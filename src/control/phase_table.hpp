@@ -10,8 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include <lockstep/control/tag.hpp>
-
+#include "control/tag.hpp"
 #include "device/shared_memory.hpp"
 
 namespace lockstep {

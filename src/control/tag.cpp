@@ -1,3 +1,5 @@
+#include "control/tag.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
@@ -7,10 +9,10 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
-#include <lockstep/base/printable.hpp>
-#include <lockstep/control/tag.hpp>
+#include <lockstep/base/here.hpp>
 
+#include "base/digest.hpp"
+#include "base/printable.hpp"
 #include "control/tag_text.hpp"
 
 namespace lockstep {

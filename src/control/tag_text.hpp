@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include <lockstep/control/tag.hpp>
+#include <lockstep/base/here.hpp>
+
+#include "control/tag.hpp"
 
 namespace lockstep {
 

@@ -6,9 +6,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/digest.hpp>
+#include <lockstep/base/hex.hpp>
 
 #include "control/names.hpp"
+#include "control/tag.hpp"
 #include "control/tag_text.hpp"
 
 namespace lockstep {
@@ -117,7 +118,7 @@ std::string subject(const Group& group, std::span<const std::string> names) {
 
 }  // namespace
 
-Verdict judge(std::span<const Tag> tags, std::span<const std::string> names) {
+Verdict judge_tags(std::span<const Tag> tags, std::span<const std::string> names) {
   for (std::size_t rank = 0; rank < tags.size(); ++rank)
     if (tags[rank].kind == TagKind::error)
       return {static_cast<int>(rank), tags[rank].cause, true,

@@ -7,7 +7,8 @@
 #include <string>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/control/tag.hpp>
+
+#include "control/tag.hpp"
 
 namespace lockstep {
 
@@ -24,6 +25,6 @@ struct Verdict {
 ///
 /// The lowest rank that announced a failure is to blame; without one, the smallest group of ranks at the same place. Of
 /// two equally small groups, it is the one that left early (its step or the job is over), else the one without rank 0.
-Verdict judge(std::span<const Tag> tags, std::span<const std::string> names);
+Verdict judge_tags(std::span<const Tag> tags, std::span<const std::string> names);
 
 }  // namespace lockstep

@@ -140,7 +140,7 @@ class Watchdog::Thread {
   Judgement judge_what_is_seen() {
     look_around();
     while (true) {
-      Judgement judged = judge(job_, seen_, state_);
+      Judgement judged = judge_look(job_, seen_, state_);
       if (!judged.unknown_host) return judged;
       const int row = *judged.unknown_host;
       seen_.host_answers[job_.nodes.node_of(row)] = heartbeats_->host_answers(row);
@@ -168,7 +168,7 @@ class Watchdog::Thread {
     const int process = processes_[static_cast<std::size_t>(row)].get();
     sight.process = process < 0 ? Process::unknown : has_ended(process) ? Process::ended : Process::running;
     sight.seen = table_.read(row);
-    sight.observed = options_.on_stall && table_.is_observed(row);
+    sight.stall_told = options_.on_stall && table_.is_observed(row);
     if (sight.process == Process::ended && sight.seen.phase != Phase::leaving && !sight.seen.terminated)
       sight.killed = memory_kills_.told_of(sight.seen.process);
     if (!heartbeats_ || job_.nodes.same_node(row, table_.row())) return;

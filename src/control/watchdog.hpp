@@ -32,8 +32,8 @@ struct WatchdogOptions {
   std::function<void()> on_orphaned = {};
 };
 
-/// Beats for this rank, watches the other rows of the table, and acts on what `judge` makes of them: ranks that are
-/// gone, stopped, late or out of reach.
+/// Beats for this rank, watches the other rows of the table, and acts on what `judge_look` makes of them: ranks that
+/// are gone, stopped, late or out of reach.
 ///
 /// The node's first watchdog to see a failure prints `lockstep: replica …` on stderr, unless a node with lower ranks
 /// prints it. Then each watchdog ends the job.

@@ -1,22 +1,16 @@
+#include "device/device.hpp"
+
 #include <cstring>
 
 #include <unistd.h>
 
-#include <lockstep/device/device.hpp>
+#include <lockstep/base/device_kind.hpp>
 
 #include "device/cuda.hpp"
 #include "device/devices.hpp"
 #include "device/host_wait.hpp"
 
 namespace lockstep {
-
-const char* name_of(DeviceKind kind) {
-  switch (kind) {
-    case DeviceKind::cpu: return "cpu";
-    case DeviceKind::cuda: return "cuda";
-  }
-  return "?";
-}
 
 void Event::synchronize() {
   detail::wait_on_host([this] { return done(); });

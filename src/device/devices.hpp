@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/device/device.hpp>
+#include <lockstep/base/device_kind.hpp>
+
+#include "device/device.hpp"
 
 namespace lockstep {
 

@@ -4,9 +4,11 @@
 
 #include <fmt/format.h>
 
+#include <lockstep/base/device_kind.hpp>
 #include <lockstep/base/error.hpp>
-#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 
+#include "device/device.hpp"
 #include "device/devices.hpp"
 
 namespace lockstep {

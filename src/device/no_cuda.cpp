@@ -1,8 +1,8 @@
 // Stands in for the GPU backend in a build without one.
 #include <lockstep/base/error.hpp>
-#include <lockstep/device/device.hpp>
 
 #include "device/cuda.hpp"
+#include "device/device.hpp"
 #include "device/devices.hpp"
 
 namespace lockstep {

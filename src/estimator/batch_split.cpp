@@ -21,7 +21,7 @@ const Shape& shape_of(const RowTensors::value_type& tensor) {
 std::string describe(const RowTensors::value_type& tensor) {
   if (const auto* const dense = std::get_if<Tensor*>(&tensor)) return lockstep::describe((*dense)->view());
   const SparseTensor& sparse = *std::get<SparseTensor*>(tensor);
-  return fmt::format("sparse {}{}", name_of(sparse.values.dtype()), to_string(sparse.dense_shape));
+  return fmt::format("sparse {}{}", name_of(sparse.values.dtype()), lockstep::describe(sparse.dense_shape));
 }
 
 /// The number of rows of each dense tensor; nothing if there are none. A sparse one is cut by rows of its own.
@@ -32,7 +32,7 @@ std::optional<std::int64_t> rows_of(const RowTensors& tensors, std::string_view 
       throw InvalidArgument{
           fmt::format("{} hold {}; expected tensors of rows, their first dimension", what, describe(tensor))};
     if (const auto* const sparse = std::get_if<SparseTensor*>(&tensor)) {
-      require_valid(**sparse);
+      (*sparse)->require_valid();
       continue;
     }
     const std::int64_t own = shape_of(tensor).front();
@@ -72,8 +72,7 @@ void split_batch(const RowTensors& features, const RowTensors& labels, int repli
         **dense = piece_of(**dense, replica, replicas);
       } else {
         SparseTensor& sparse = *std::get<SparseTensor*>(tensor);
-        sparse = lockstep::piece_of(sparse, replica, replicas,
-                                    sparse.values.device() == DeviceKind::cpu ? host_stream() : of_device);
+        sparse = sparse.piece(replica, replicas, sparse.values.device() == DeviceKind::cpu ? host_stream() : of_device);
       }
     }
 }

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/strategy/object_bytes.hpp>
+#include <lockstep/strategy/host_values.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep::detail {
@@ -57,12 +57,12 @@ Parts parts_of(const EstimatorSpec& spec) {
   };
   for (const auto& [key, tensor] : spec.predictions) add(Part::prediction, {}, key, tensor);
   for (const auto& [name, output] : spec.export_outputs) {
-    if (const auto* const predict = std::get_if<PredictOutput>(&output)) {
+    if (const auto* const predict = std::get_if<EstimatorSpec::PredictOutput>(&output)) {
       for (const auto& [key, tensor] : predict->outputs) add(Part::output, name, key, tensor);
-    } else if (const auto* const regression = std::get_if<RegressionOutput>(&output)) {
+    } else if (const auto* const regression = std::get_if<EstimatorSpec::RegressionOutput>(&output)) {
       add(Part::value, name, {}, regression->value);
     } else {
-      const auto& [scores, classes] = std::get<ClassificationOutput>(output);
+      const auto& [scores, classes] = std::get<EstimatorSpec::ClassificationOutput>(output);
       if (scores) add(Part::scores, name, {}, *scores);
       if (!classes) continue;
       // Stacking n tensors is putting n rows together.
@@ -74,20 +74,30 @@ Parts parts_of(const EstimatorSpec& spec) {
   return parts;
 }
 
-ExportOutput empty_output(std::uint8_t kind) {
-  if (kind == ExportOutput{PredictOutput{}}.index()) return PredictOutput{};
-  if (kind == ExportOutput{RegressionOutput{}}.index()) return RegressionOutput{};
-  return ClassificationOutput{};
+EstimatorSpec::ExportOutput empty_output(std::uint8_t kind) {
+  if (kind == EstimatorSpec::ExportOutput{EstimatorSpec::PredictOutput{}}.index())
+    return EstimatorSpec::PredictOutput{};
+  if (kind == EstimatorSpec::ExportOutput{EstimatorSpec::RegressionOutput{}}.index())
+    return EstimatorSpec::RegressionOutput{};
+  return EstimatorSpec::ClassificationOutput{};
 }
 
 void put(const Place& place, Tensor tensor, EstimatorSpec& spec) {
   const auto& [part, name, key] = place;
   switch (part) {
     case Part::prediction: spec.predictions[key] = std::move(tensor); break;
-    case Part::output: std::get<PredictOutput>(spec.export_outputs[name]).outputs[key] = std::move(tensor); break;
-    case Part::value: std::get<RegressionOutput>(spec.export_outputs[name]).value = std::move(tensor); break;
-    case Part::scores: std::get<ClassificationOutput>(spec.export_outputs[name]).scores = std::move(tensor); break;
-    case Part::classes: std::get<ClassificationOutput>(spec.export_outputs[name]).classes = std::move(tensor); break;
+    case Part::output:
+      std::get<EstimatorSpec::PredictOutput>(spec.export_outputs[name]).outputs[key] = std::move(tensor);
+      break;
+    case Part::value:
+      std::get<EstimatorSpec::RegressionOutput>(spec.export_outputs[name]).value = std::move(tensor);
+      break;
+    case Part::scores:
+      std::get<EstimatorSpec::ClassificationOutput>(spec.export_outputs[name]).scores = std::move(tensor);
+      break;
+    case Part::classes:
+      std::get<EstimatorSpec::ClassificationOutput>(spec.export_outputs[name]).classes = std::move(tensor);
+      break;
   }
 }
 
@@ -116,9 +126,10 @@ void require_alike(const Place& place, const OutputOutline& one, const OutputOut
   const auto row_of = [](const OutputOutline& each) { return Shape(each.shape.begin() + 1, each.shape.end()); };
   if (one.dtype != other.dtype || one.device != other.device || row_of(one) != row_of(other))
     throw MismatchError{fmt::format("{} has rows of {}{}{} on one replica, and of {}{}{} on another", title_of(place),
-                                    lockstep::name_of(one.dtype), to_string(row_of(one)),
+                                    lockstep::name_of(one.dtype), lockstep::describe(row_of(one)),
                                     one.device == DeviceKind::cuda ? " on a GPU" : "", lockstep::name_of(other.dtype),
-                                    to_string(row_of(other)), other.device == DeviceKind::cuda ? " on a GPU" : "")};
+                                    lockstep::describe(row_of(other)),
+                                    other.device == DeviceKind::cuda ? " on a GPU" : "")};
 }
 
 /// What any rank has; of what several have, the lowest rank's.

@@ -7,20 +7,21 @@
 #include <lockstep/estimator/replicate_model_fn.hpp>
 
 #include "cluster/counted.hpp"
+#include "control/tag.hpp"
 #include "estimator/batch_split.hpp"
 #include "estimator/tower_call.hpp"
 
 namespace lockstep::detail {
 namespace {
 
-std::string_view name_of(LossReduction reduction) {
+std::string_view name_of(ReplicateOptions::Reduction reduction) {
   switch (reduction) {
-    case LossReduction::none:
+    case ReplicateOptions::Reduction::none:
       throw InvalidArgument{"Tower losses need to be reduced in some way, yet none reduction is specified."};
-    case LossReduction::sum: return "sum";
-    case LossReduction::mean: return "mean";
-    case LossReduction::sum_over_batch_size: return "sum_over_batch_size";
-    case LossReduction::sum_by_nonzero_weights: return "sum_by_nonzero_weights";
+    case ReplicateOptions::Reduction::sum: return "sum";
+    case ReplicateOptions::Reduction::mean: return "mean";
+    case ReplicateOptions::Reduction::sum_over_batch_size: return "sum_over_batch_size";
+    case ReplicateOptions::Reduction::sum_by_nonzero_weights: return "sum_by_nonzero_weights";
   }
   throw InvalidArgument{
       fmt::format("loss reduction {} is none of sum, mean, sum_over_batch_size, "
@@ -28,11 +29,11 @@ std::string_view name_of(LossReduction reduction) {
                   static_cast<int>(reduction))};
 }
 
-std::string_view name_of(VariablePlacement placement) {
+std::string_view name_of(ReplicateOptions::Placement placement) {
   switch (placement) {
-    case VariablePlacement::mirrored: return "mirrored";
-    case VariablePlacement::chief: return "chief";
-    case VariablePlacement::round_robin: return "round_robin";
+    case ReplicateOptions::Placement::mirrored: return "mirrored";
+    case ReplicateOptions::Placement::chief: return "chief";
+    case ReplicateOptions::Placement::round_robin: return "round_robin";
   }
   throw InvalidArgument{
       fmt::format("variable placement {} is none of mirrored, chief, round_robin", static_cast<int>(placement))};
@@ -68,7 +69,7 @@ EstimatorSpec ReplicatedTowers::call(Mode mode, const Batch& batch,
         TowerCall call{*state_, context, mode, here};
         spec = call.finish(model_fn);
       },
-      here);
+      {}, here);
   return spec;
 }
 

@@ -18,7 +18,7 @@ void require_step_counter(const Variable& counter, ReplicaContext& context, cons
       counter.dtype() != DType::i64 || counter.state().synchronization != VariableSynchronization::on_write)
     throw InvalidArgument{fmt::format("{}the global step {} is {}{}; expected a mirrored variable of {}, i64[]",
                                       detail::Call{detail::apply_call, here}.text(), counter.label(),
-                                      name_of(counter.dtype()), to_string(counter.shape()), context.strategy().name())};
+                                      name_of(counter.dtype()), describe(counter.shape()), context.strategy().name())};
   (void)counter.local(here);
 }
 
@@ -50,7 +50,7 @@ TowerOptimizer::TowerOptimizer(std::shared_ptr<Optimizer> optimizer) : optimizer
   if (!optimizer_) throw InvalidArgument{"a TowerOptimizer without an optimizer"};
 }
 
-TowerOptimizer::TowerOptimizer(OptimizerFactory make) : make_{std::move(make)} {
+TowerOptimizer::TowerOptimizer(Factory make) : make_{std::move(make)} {
   if (!make_) throw InvalidArgument{"a TowerOptimizer without a function that makes its optimizer"};
 }
 
@@ -61,7 +61,7 @@ Optimizer& TowerOptimizer::optimizer() {
   return *optimizer_;
 }
 
-void TowerOptimizer::apply_gradients(Tower& tower, const std::vector<TowerGradient>& gradients,
+void TowerOptimizer::apply_gradients(Tower& tower, const std::vector<Tower::Gradient>& gradients,
                                      const std::optional<Variable>& global_step, Here here) {
   detail::TowerCall& call = tower.call_;
   ReplicaContext& context = call.context();
@@ -70,7 +70,7 @@ void TowerOptimizer::apply_gradients(Tower& tower, const std::vector<TowerGradie
   if (call.mode() != Mode::train) return;
   if (global_step) require_step_counter(*global_step, context, here);
   std::vector<Variable> variables;
-  for (const TowerGradient& each : gradients) variables.push_back(each.variable);
+  for (const Tower::Gradient& each : gradients) variables.push_back(each.variable);
   detail::require_applicable({detail::apply_call, here}, context.strategy(), variables);
   const std::vector<Gradient> complete = call.complete(gradients, global_step);
   if (complete.empty()) return;
@@ -79,7 +79,7 @@ void TowerOptimizer::apply_gradients(Tower& tower, const std::vector<TowerGradie
   if (global_step) count_step(*global_step, context);
 }
 
-void TowerOptimizer::apply_gradients(ReplicaContext& context, const std::vector<TowerGradient>& gradients,
+void TowerOptimizer::apply_gradients(ReplicaContext& context, const std::vector<Tower::Gradient>& gradients,
                                      const std::optional<Variable>& global_step, Here here) {
   detail::require_current(context, {detail::apply_call, here});
   if (detail::OptimizerGuard::is_in(context))
@@ -87,7 +87,7 @@ void TowerOptimizer::apply_gradients(ReplicaContext& context, const std::vector<
                           "a TowerOptimizer in a model function: expected the tower in place of its context"};
   if (global_step) require_step_counter(*global_step, context, here);
   std::vector<Gradient> present;
-  for (const TowerGradient& each : gradients)
+  for (const Tower::Gradient& each : gradients)
     if (each.value) present.push_back({*each.value, each.variable});
   const std::string counting = global_step ? fmt::format("the global step {}", global_step->label()) : "";
   optimizer().apply(context, {.gradients = present, .what_follows = counting}, here);

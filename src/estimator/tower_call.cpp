@@ -5,13 +5,16 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
+#include "base/digest.hpp"
 #include "control/channel.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 #include "control/verdict.hpp"
 #include "estimator/gathered_outputs.hpp"
 #include "reduce/arithmetic.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/reduced_leaves.hpp"
 #include "tensor/shared_parts.hpp"
 
@@ -37,19 +40,19 @@ struct ComparedText {
   }
 };
 
-std::string list_of(std::span<const TowerGradient> gradients) {
+std::string list_of(std::span<const Tower::Gradient> gradients) {
   std::string list;
-  for (const TowerGradient& each : gradients)
+  for (const Tower::Gradient& each : gradients)
     list += fmt::format("{}{} {}{}", list.empty() ? "" : ", ", each.variable.label(),
-                        lockstep::name_of(each.variable.dtype()), to_string(each.variable.shape()));
+                        lockstep::name_of(each.variable.dtype()), lockstep::describe(each.variable.shape()));
   return list.empty() ? "no variables" : list;
 }
 
-std::string list_of(const EvalMetric& metric) {
+std::string list_of(const EstimatorSpec::EvalMetric& metric) {
   std::string list;
   for (const SyncOnReadVariable& each : metric.accumulators)
     list += fmt::format("{}{} {}{}", list.empty() ? "" : ", ", each.label(), lockstep::name_of(each.dtype()),
-                        to_string(each.shape()));
+                        lockstep::describe(each.shape()));
   return list;
 }
 
@@ -61,7 +64,7 @@ IndexedSlices no_rows_of(const Variable& variable) {
   return {Tensor::zeros(variable.dtype(), std::move(shape)), Tensor::zeros(DType::i64, {0}), variable.shape()};
 }
 
-void require_metric(const std::string& name, const EvalMetric& metric, const VariableStore& store) {
+void require_metric(const std::string& name, const EstimatorSpec::EvalMetric& metric, const VariableStore& store) {
   if (!metric.value) throw InvalidArgument{fmt::format("metric '{}' has no function for its value", name)};
   for (const SyncOnReadVariable& each : metric.accumulators) {
     if (each.state().owner != &store)
@@ -135,16 +138,16 @@ TowerCall::TowerCall(ReplicatedTowers::State& model, ReplicaContext& context, Mo
     : model_{model}, context_{context}, mode_{mode}, here_{here}, guard_{context} {}
 
 bool TowerCall::divides() const {
-  return replicas() > 1 && model_.options.reduction != LossReduction::sum;
+  return replicas() > 1 && model_.options.reduction != ReplicateOptions::Reduction::sum;
 }
 
 /// The rank that alone updates the variable of that number; none if every rank does.
 std::optional<int> TowerCall::holder_of(std::int64_t number) const {
   if (replicas() == 1) return std::nullopt;
   switch (model_.options.placement) {
-    case VariablePlacement::mirrored: break;
-    case VariablePlacement::chief: return 0;
-    case VariablePlacement::round_robin: return static_cast<int>(number % replicas());
+    case ReplicateOptions::Placement::mirrored: break;
+    case ReplicateOptions::Placement::chief: return 0;
+    case ReplicateOptions::Placement::round_robin: return static_cast<int>(number % replicas());
   }
   return std::nullopt;
 }
@@ -171,8 +174,8 @@ SyncOnReadVariable TowerCall::accumulator(const std::string& name, const Shape& 
   if (const auto* const made = find(model_.accumulators, name)) {
     if (made->shape() != shape || made->dtype() != dtype)
       throw InvalidArgument{fmt::format("Tower::accumulator: '{}' is {}{}; asked for {}{}", name,
-                                        lockstep::name_of(made->dtype()), to_string(made->shape()),
-                                        lockstep::name_of(dtype), to_string(shape))};
+                                        lockstep::name_of(made->dtype()), lockstep::describe(made->shape()),
+                                        lockstep::name_of(dtype), lockstep::describe(shape))};
     return *made;
   }
   const SyncOnReadVariable accumulator = context_.strategy().create_sync_on_read(
@@ -195,9 +198,9 @@ void TowerCall::agree(const Stage& stage) {
 }
 
 /// For each variable the number of ranks with a dense gradient, and the number of those with slices.
-std::vector<std::int64_t> TowerCall::sum_kinds(std::span<const TowerGradient> gradients) {
+std::vector<std::int64_t> TowerCall::sum_kinds(std::span<const Tower::Gradient> gradients) {
   std::vector<std::int64_t> kinds;
-  for (const TowerGradient& each : gradients) {
+  for (const Tower::Gradient& each : gradients) {
     const bool sparse = each.value && each.value->slices();
     kinds.insert(kinds.end(), {each.value && !sparse, sparse});
   }
@@ -207,7 +210,7 @@ std::vector<std::int64_t> TowerCall::sum_kinds(std::span<const TowerGradient> gr
   return kinds;
 }
 
-std::vector<Gradient> TowerCall::complete(std::span<const TowerGradient> gradients,
+std::vector<Gradient> TowerCall::complete(std::span<const Tower::Gradient> gradients,
                                           const std::optional<Variable>& global_step) {
   Stage stage;
   stage.variables.set(list_of(gradients) + (global_step ? " and the global step " + global_step->label() : ""));
@@ -225,7 +228,7 @@ std::vector<Gradient> TowerCall::complete(std::span<const TowerGradient> gradien
       complete.push_back({*value, variable});
     } else if (dense > 0) {
       complete.push_back(gradients_in_store(strategy.store(), {variable}).front());
-      fill_zero(complete.back().value.view(), strategy.stream());
+      complete.back().value.view().fill_zero(strategy.stream());
     } else if (sparse > 0) {
       complete.push_back({no_rows_of(variable), variable});
     }

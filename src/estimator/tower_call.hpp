@@ -44,7 +44,8 @@ class TowerCall {
 
   /// COLL. This rank's gradients of the variables that any rank has one of: zeros, or no rows, where it has none. All
   /// ranks count the same global step.
-  std::vector<Gradient> complete(std::span<const TowerGradient> gradients, const std::optional<Variable>& global_step);
+  std::vector<Gradient> complete(std::span<const Tower::Gradient> gradients,
+                                 const std::optional<Variable>& global_step);
 
   /// COLL. Calls the model function, and makes its specification that of all replicas.
   EstimatorSpec finish(const std::function<EstimatorSpec(Tower&)>& model_fn);
@@ -54,7 +55,7 @@ class TowerCall {
   std::optional<int> holder_of(std::int64_t number) const;
   void agree(const Stage& stage);
   Stage end_of(const EstimatorSpec& spec) const;
-  std::vector<std::int64_t> sum_kinds(std::span<const TowerGradient> gradients);
+  std::vector<std::int64_t> sum_kinds(std::span<const Tower::Gradient> gradients);
   void reduce(EstimatorSpec& spec);
 
   ReplicatedTowers::State& model_;

@@ -1,6 +1,7 @@
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/feed/batch_outline.hpp>
+
+#include "base/digest.hpp"
 
 namespace lockstep::detail {
 namespace {

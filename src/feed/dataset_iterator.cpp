@@ -6,10 +6,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 #include <lockstep/feed/dataset_iterator.hpp>
 
+#include "base/element_count.hpp"
+#include "base/element_type.hpp"
+#include "input/row_sequence.hpp"
 #include "tensor/digest.hpp"
 
 namespace lockstep::detail {
@@ -60,13 +63,13 @@ std::string describe_arrays(std::span<const Leaf> leaves) {
 }
 
 /// For the end of a description; nothing by default.
-const char* text_of(Remainder remainder) {
-  return remainder == Remainder::drop ? ", without a smaller one" : "";
+const char* text_of(InputOptions::Remainder remainder) {
+  return remainder == InputOptions::Remainder::drop ? ", without a smaller one" : "";
 }
 
 /// What the options say of a batch of `rows`, of which `piece` are this rank's.
-Taken judge(std::int64_t rows, Range piece, const DatasetOptions& options) {
-  if (options.remainder == Remainder::drop && rows < options.global_batch_size) return Taken::nothing;
+Taken judge(std::int64_t rows, Range piece, const InputOptions::GlobalBatches& options) {
+  if (options.remainder == InputOptions::Remainder::drop && rows < options.global_batch_size) return Taken::nothing;
   if (options.end == EndOfInput::when_first_ends && piece.size() == 0) return Taken::end;
   return Taken::piece;
 }
@@ -84,7 +87,7 @@ std::int64_t row_count(std::span<const Leaf> leaves) {
   return first.shape().front();
 }
 
-Taken take_piece(std::vector<Leaf>& leaves, const DatasetOptions& options, const InputContext& context,
+Taken take_piece(std::vector<Leaf>& leaves, const InputOptions::GlobalBatches& options, const InputContext& context,
                  std::string& what) {
   what = describe_arrays(leaves);
   const std::int64_t rows = row_count(leaves);
@@ -97,11 +100,11 @@ Taken take_piece(std::vector<Leaf>& leaves, const DatasetOptions& options, const
   return taken;
 }
 
-std::string describe_dataset(const DatasetOptions& options) {
+std::string describe_dataset(const InputOptions::GlobalBatches& options) {
   return fmt::format("a dataset in global batches of {}{}", options.global_batch_size, text_of(options.remainder));
 }
 
-std::string describe_input(std::span<const Leaf> arrays, const ArrayOptions& options) {
+std::string describe_input(std::span<const Leaf> arrays, const InputOptions::Arrays& options) {
   std::vector<std::string> texts;
   for (const Leaf& leaf : arrays) {
     const TensorView array = array_of(leaf);
@@ -136,24 +139,35 @@ std::string ElementRound::describe_end() const {
   return fmt::format("the end of the dataset after {} elements", first_ + std::ssize(shapes_));
 }
 
-ArrayReader::ArrayReader(std::vector<Leaf> arrays, const ArrayOptions& options, const InputContext& context)
-    : arrays_{std::move(arrays)},
-      options_{.global_batch_size = options.global_batch_size, .remainder = options.remainder, .end = options.end},
-      context_{context},
-      sequence_{row_count(arrays_), options.num_epochs, options.shuffle_seed} {
-  (void)context.per_replica_batch_size(options_.global_batch_size);
+struct ArrayReader::State {
+  std::vector<Leaf> arrays;
+  InputOptions::GlobalBatches options;
+  InputContext context;
+  RowSequence sequence;
+  std::int64_t position = 0;
+};
+
+ArrayReader::ArrayReader(std::vector<Leaf> arrays, const InputOptions::Arrays& options, const InputContext& context) {
+  RowSequence sequence{row_count(arrays), options.num_epochs, options.shuffle_seed};
+  (void)context.per_replica_batch_size(options.global_batch_size);
+  state_ = std::make_shared<State>(
+      State{std::move(arrays),
+            {.global_batch_size = options.global_batch_size, .remainder = options.remainder, .end = options.end},
+            context,
+            std::move(sequence)});
 }
 
 std::optional<std::vector<Leaf>> ArrayReader::next(std::string& what) {
+  auto& [arrays, options, context, sequence, position] = *state_;
   // Avoids overflow: a batch size may be as large as the type allows, to take all rows at once.
-  const std::int64_t most = std::numeric_limits<std::int64_t>::max() - position_;
-  const Range batch = sequence_.within({position_, position_ + std::min(options_.global_batch_size, most)});
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max() - position;
+  const Range batch = sequence.within({position, position + std::min(options.global_batch_size, most)});
   what = fmt::format("rows at {} to {}", batch.first, batch.last);
   if (batch.size() == 0) return std::nullopt;
-  const Range piece = context_.piece_of_batch(batch.size(), options_.global_batch_size);
-  if (judge(batch.size(), piece, options_) != Taken::piece) return std::nullopt;  // only the last batch is smaller
-  position_ = batch.last;
-  return take_rows(arrays_, sequence_.rows_at({batch.first + piece.first, batch.first + piece.last}));
+  const Range piece = context.piece_of_batch(batch.size(), options.global_batch_size);
+  if (judge(batch.size(), piece, options) != Taken::piece) return std::nullopt;  // only the last batch is smaller
+  position = batch.last;
+  return take_rows(arrays, sequence.rows_at({batch.first + piece.first, batch.first + piece.last}));
 }
 
 }  // namespace lockstep::detail

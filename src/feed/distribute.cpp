@@ -10,18 +10,18 @@ void require_files(std::size_t files) {
   if (files == 0) throw InvalidArgument{"a dataset of 0 files; expected 1 or more"};
 }
 
-bool is_by_file(AutoShard shard) {
+bool is_by_file(InputOptions::AutoShard shard) {
   switch (shard) {
-    case AutoShard::off:
-    case AutoShard::by_element: return false;
-    case AutoShard::by_file:
-    case AutoShard::automatic: return true;
+    case InputOptions::AutoShard::off:
+    case InputOptions::AutoShard::by_element: return false;
+    case InputOptions::AutoShard::by_file:
+    case InputOptions::AutoShard::automatic: return true;
   }
   return false;  // make_sharded_iterator refuses it
 }
 
-std::vector<std::filesystem::path> files_of(const std::vector<std::filesystem::path>& files, AutoShard shard,
-                                            const InputContext& context) {
+std::vector<std::filesystem::path> files_of(const std::vector<std::filesystem::path>& files,
+                                            InputOptions::AutoShard shard, const InputContext& context) {
   if (!is_by_file(shard)) return files;
   std::vector<std::filesystem::path> own;
   const auto pipelines = static_cast<std::size_t>(context.num_input_pipelines());
@@ -30,12 +30,12 @@ std::vector<std::filesystem::path> files_of(const std::vector<std::filesystem::p
   return own;
 }
 
-std::string describe_files(std::size_t files, AutoShard shard) {
+std::string describe_files(std::size_t files, InputOptions::AutoShard shard) {
   return fmt::format("a dataset of {} file{}{}", files, files == 1 ? "" : "s",
                      is_by_file(shard) ? ", sharded by file" : "");
 }
 
-void warn_of_files(std::size_t files, AutoShard shard, const InputContext& context) {
+void warn_of_files(std::size_t files, InputOptions::AutoShard shard, const InputContext& context) {
   const auto replicas = static_cast<std::size_t>(context.num_input_pipelines());
   if (!is_by_file(shard) || files >= replicas || context.input_pipeline_id() != 0) return;
   log::warning(fmt::format("{} file{} for {} replicas: {}", files, files == 1 ? "" : "s", replicas,

@@ -11,6 +11,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/feed/draw_ahead.hpp>
 
+#include "control/meeting_point.hpp"
+#include "device/device.hpp"
 #include "input/work_ahead.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/defaults.hpp"

@@ -12,25 +12,25 @@ InputContext input_context_of(Strategy& strategy) {
                        .num_replicas_in_sync = replicas}};
 }
 
-void require_supported(InputReplicationMode mode) {
-  if (mode != InputReplicationMode::per_worker)
+void require_supported(InputOptions::ReplicationMode mode) {
+  if (mode != InputOptions::ReplicationMode::per_worker)
     throw InvalidArgument{fmt::format("Input replication mode not supported: {}", static_cast<int>(mode))};
 }
 
-bool is_by_element(AutoShard shard) {
+bool is_by_element(InputOptions::AutoShard shard) {
   switch (shard) {
-    case AutoShard::off: return false;
-    case AutoShard::by_element:
-    case AutoShard::automatic: return true;
-    case AutoShard::by_file: break;
+    case InputOptions::AutoShard::off: return false;
+    case InputOptions::AutoShard::by_element:
+    case InputOptions::AutoShard::automatic: return true;
+    case InputOptions::AutoShard::by_file: break;
   }
   throw InvalidArgument{fmt::format("{}; expected off, by_element or automatic",
-                                    shard == AutoShard::by_file
+                                    shard == InputOptions::AutoShard::by_file
                                         ? "`auto_shard` is by_file, and an input function has no files"
                                         : fmt::format("`auto_shard` is {}", static_cast<int>(shard)))};
 }
 
-std::string describe_sharded(const std::string& dataset, AutoShard shard) {
+std::string describe_sharded(const std::string& dataset, InputOptions::AutoShard shard) {
   return dataset + (is_by_element(shard) ? ", sharded by element" : "");
 }
 

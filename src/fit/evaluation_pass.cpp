@@ -28,19 +28,19 @@ struct Sums {
 };
 
 Sums sums_of(const ops::BatchLoss& result, const SampleBatch& shard) {
-  const nn::WeighedLoss weighed = nn::weighed(result, shard);
-  const ops::Residuals residuals = result.residuals.value_or(ops::Residuals{});
+  const ops::BatchLoss::Weighed weighed = nn::weighed(result, shard);
+  const ops::BatchLoss::Residuals residuals = result.residuals.value_or(ops::BatchLoss::Residuals{});
   return {{weighed.loss, weighed.weight, result.residuals ? weighed.weight : 0, residuals.absolute, residuals.labels,
            residuals.squares}};
 }
 
-std::optional<RegressionReport> regression_of(const Sums& all, double unit) {
+std::optional<EvaluationReport::Regression> regression_of(const Sums& all, double unit) {
   const double count = all.of[Sums::predicted];
   if (count == 0) return std::nullopt;
   const double spread = all.of[Sums::squares] - all.of[Sums::labels] * all.of[Sums::labels] / count;
   // Less than this is what rounding leaves of equal labels.
   const double rounding = count * std::numeric_limits<double>::epsilon() * all.of[Sums::squares];
-  return RegressionReport{
+  return EvaluationReport::Regression{
       .r_squared = spread > rounding ? 1 - all.of[Sums::loss] / spread : std::numeric_limits<double>::quiet_NaN(),
       .mean_absolute_error = all.of[Sums::absolute] / count * unit};
 }
@@ -66,7 +66,7 @@ EvaluationPass::EvaluationPass(Strategy& strategy, nn::Model& model, const Sampl
       team_{team},
       sums_{DType::f64, Sums::lanes} {}
 
-std::vector<ops::BatchLoss> EvaluationPass::evaluate(const BatchGroup& shards) {
+std::vector<ops::BatchLoss> EvaluationPass::evaluate(const SampleBatch::Group& shards) {
   if (team_) return team_->evaluate_shards(shards.batches);
   std::vector<ops::BatchLoss> results;
   for (const SampleBatch& shard : shards.batches) results.push_back(model_.evaluate_shard(shard));
@@ -87,7 +87,7 @@ void EvaluationPass::run(EvaluationReport& report, Observer& observer, const Her
     for (std::int64_t first = 0; first < samples_; first += batch_) {
       const auto size = std::min(batch_, samples_ - first);
       const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
-      const BatchGroup& shards = shards_.load_all(samples).group;
+      const SampleBatch::Group& shards = shards_.load_all(samples).group;
       const std::vector<ops::BatchLoss> results = evaluate(shards);
       for (std::size_t shard = 0; shard < results.size(); ++shard) {
         std::ranges::copy(sums_of(results[shard], shards.batches[shard]).of, sums_.next().elements<double>().begin());
@@ -108,7 +108,7 @@ void EvaluationPass::run(EvaluationReport& report, Observer& observer, const Her
     parts = std::get<0>(sums).to_vector<double>();
     correct = std::get<1>(sums);
   };
-  strategy_.run(evaluate_shards, here);
+  strategy_.run(evaluate_shards, {}, here);
   Sums total;
   for (std::size_t i = 0; i < parts.size(); ++i) total.of[i % Sums::lanes] += parts[i];
   const double weight = total.of[Sums::weight];

@@ -34,7 +34,7 @@ class EvaluationPass {
   void run(EvaluationReport& report, Observer& observer, const Here& here);
 
  private:
-  std::vector<ops::BatchLoss> evaluate(const BatchGroup& shards);
+  std::vector<ops::BatchLoss> evaluate(const SampleBatch::Group& shards);
 
   Strategy& strategy_;
   nn::Model& model_;

@@ -9,11 +9,11 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/fit/fit.hpp>
-#include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
-#include <lockstep/nn/joint_model.hpp>
 
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 #include "fit/accumulation.hpp"
 #include "fit/evaluation_pass.hpp"
 #include "fit/frozen_variables.hpp"
@@ -21,7 +21,10 @@
 #include "fit/joint_gradients.hpp"
 #include "fit/rank_shards.hpp"
 #include "fit/shard_threads.hpp"
+#include "input/batch_schedule.hpp"
 #include "input/sample_order.hpp"
+#include "nn/joint_model.hpp"
+#include "reduce/declared_sums.hpp"
 
 namespace lockstep {
 namespace {
@@ -57,14 +60,14 @@ class StepSamples {
 };
 
 /// Keeps the losses of as many steps as an epoch has.
-void push_recent(std::deque<StepLoss>& recent, const StepSums& sums, std::int64_t steps) {
+void push_recent(std::deque<ops::BatchLoss::Weighed>& recent, const Optimizer::StepSums& sums, std::int64_t steps) {
   recent.push_back({sums.loss, sums.weight.value_or(0)});
   if (std::ssize(recent) > steps) recent.pop_front();
 }
 
-double mean_of(const std::deque<StepLoss>& recent) {
-  StepLoss sum;
-  for (const StepLoss& step : recent) {
+double mean_of(const std::deque<ops::BatchLoss::Weighed>& recent) {
+  ops::BatchLoss::Weighed sum;
+  for (const ops::BatchLoss::Weighed& step : recent) {
     sum.loss += step.loss;
     sum.weight += step.weight;
   }
@@ -81,9 +84,9 @@ std::int64_t samples_in(const BatchSchedule& schedule, std::int64_t steps) {
 }
 
 /// Sends each gradient of a step as soon as the model has it, but for frozen variables.
-class SendWhenReady final : public nn::GradientListener {
+class SendWhenReady final : public nn::GradientBuffer::Listener {
  public:
-  SendWhenReady(AgreedStep& step, const nn::GradientBuffer& buffer, std::span<const std::string> frozen)
+  SendWhenReady(Optimizer::AgreedStep& step, const nn::GradientBuffer& buffer, std::span<const std::string> frozen)
       : step_{step}, variables_{buffer.variables()}, frozen_{frozen} {}
 
   void on_ready(std::size_t variable) override {
@@ -91,7 +94,7 @@ class SendWhenReady final : public nn::GradientListener {
   }
 
  private:
-  AgreedStep& step_;
+  Optimizer::AgreedStep& step_;
   std::span<const Variable> variables_;
   std::span<const std::string> frozen_;
 };
@@ -136,12 +139,13 @@ class Fit {
  private:
   /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels. Losses and gradients
   /// are divided by what these weigh.
-  StepSums step(std::int64_t index, const ScheduledBatch& batch);
+  Optimizer::StepSums step(std::int64_t index, const ScheduledBatch& batch);
   bool attests_in(std::int64_t step) const;
   void load_ahead();
-  StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples, AgreedStep& agreed);
-  StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
-                                const nn::GradientBuffer& sum);
+  Optimizer::StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
+                                        Optimizer::AgreedStep& agreed);
+  Optimizer::StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
+                                           const nn::GradientBuffer& sum);
   std::int64_t evaluations_from(std::int64_t step) const;
   void judge_loss(double loss, const std::string& whose);
 
@@ -162,17 +166,18 @@ class Fit {
   EvaluationPass evaluation_;
   std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
   std::optional<JointGradients> joint_gradients_;  ///< for a joint model
-  SumList sums_on_the_way_;                        ///< that it makes over the ranks
+  Optimizer::Computation::Sums sums_on_the_way_;   ///< that it makes over the ranks
   bool diverged_ = false;
 };
 
-StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples, AgreedStep& agreed) {
+Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
+                                           Optimizer::AgreedStep& agreed) {
   SendWhenReady ready{agreed, sum_, options_.frozen};
   const nn::GradientBuffer sum = sum_.reporting_to(ready);
   if (joint_gradients_) return joint_gradients_->compute(step, samples, agreed.sums(), sum);
   if (accumulation_) return accumulate_gradients(step, samples, sum);
   const RankShards::Loaded shards = train_shards_.load_all(samples);
-  const std::vector<nn::ShardPlace> places = shards.places(step);
+  const std::vector<nn::Model::ShardPlace> places = shards.places(step);
   const ops::BatchLoss result =
       threads_ ? threads_->train_shards(shards.group, places, sum) : model_.train_shards(shards.group, places, sum);
   return {.samples = shards.group.counted_labels(),
@@ -182,9 +187,9 @@ StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t>
 }
 
 /// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
-StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
-                                   const nn::GradientBuffer& sum) {
-  StepSums sums;
+Optimizer::StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
+                                              const nn::GradientBuffer& sum) {
+  Optimizer::StepSums sums;
   accumulation_->begin(sum, train_shards_.count());
   for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
     accumulation_->begin_shard(shard);
@@ -198,19 +203,19 @@ StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64
     }
     accumulation_->end_shard();
   }
-  const nn::WeighedLoss total = accumulation_->finish();
+  const ops::BatchLoss::Weighed total = accumulation_->finish();
   sums.loss = total.loss;
   sums.weight = total.weight;
   return sums;
 }
 
-StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
-  StepSums sums;
+Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
+  Optimizer::StepSums sums;
   strategy_.set_step(index + 1);
   const auto replica_step = [&](ReplicaContext& context) {
     if (fault_ && fault_->skips_merge(rank_, index)) return;
-    const auto compute = [&](AgreedStep& agreed) {
-      const StepSums own = compute_gradients(index, samples_.of(batch), agreed);
+    const auto compute = [&](Optimizer::AgreedStep& agreed) {
+      const Optimizer::StepSums own = compute_gradients(index, samples_.of(batch), agreed);
       if (fault_) fault_->strike(rank_, index, model_.variables());
       return own;
     };
@@ -219,7 +224,7 @@ StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
     model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);
     if (attests_in(index)) context.attest_at_end(model_.moving_averages(), here_);
   };
-  strategy_.run(replica_step, here_);
+  strategy_.run(replica_step, {}, here_);
   return sums;
 }
 
@@ -247,7 +252,7 @@ void Fit::judge_loss(double loss, const std::string& whose) {
       "learning rate, a warm-up or a clipped norm may help{}",
       whose, four_digits(loss), optimizer_.learning_rate(), four_digits(optimizer_.gradient_norm()),
       options_.divergence_hint ? options_.divergence_hint() : "");
-  if (options_.on_divergence == OnDivergence::stop)
+  if (options_.on_divergence == FitOptions::OnDivergence::stop)
     strategy_.group().meeting().fail(std::make_exception_ptr(DivergenceError{line}));
   if (rank_ == 0) log::warning(line);
 }
@@ -286,7 +291,7 @@ FitResult Fit::run(Observer& observer) {
     }
     const ScheduledBatch batch = schedule_.batch(index);
     const auto start = Clock::now();
-    StepSums sums;
+    Optimizer::StepSums sums;
     try {
       sums = step(index, batch);
     } catch (const DriftError& found) {
@@ -338,7 +343,7 @@ std::string text_of(const TrainingSamples& data, const FitOptions& options) {
       data.train.count(), options.seed, options.global_batch, options.steps,
       options.start.steps > 0 ? fmt::format(" after {}", options.start.steps) : "", options.shards, options.accumulate,
       data.test.count(), or_none(options.evaluate_every), or_none(options.evaluation_samples),
-      or_none(options.attest_every), options.on_divergence == OnDivergence::stop ? "stop" : "proceed",
+      or_none(options.attest_every), options.on_divergence == FitOptions::OnDivergence::stop ? "stop" : "proceed",
       options.frozen.empty() ? "" : fmt::format(", frozen {}", fmt::join(options.frozen, " ")));
 }
 

@@ -24,13 +24,14 @@ std::optional<Number> take(std::string_view& text) {
 
 }  // namespace
 
-std::string to_text(const FitState& state) {
-  std::string text = fmt::format("{}", state.steps);
-  for (const StepLoss& step : state.recent) fmt::format_to(std::back_inserter(text), " {} {}", step.loss, step.weight);
+std::string FitState::to_text() const {
+  std::string text = fmt::format("{}", steps);
+  for (const ops::BatchLoss::Weighed& step : recent)
+    fmt::format_to(std::back_inserter(text), " {} {}", step.loss, step.weight);
   return text;
 }
 
-FitState parse_fit_state(std::string_view text) {
+FitState FitState::parse(std::string_view text) {
   std::string_view left = text;
   const auto steps = take<std::int64_t>(left);
   FitState state{.steps = steps.value_or(0)};

@@ -21,6 +21,7 @@
 #include <lockstep/base/philox.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
+#include "base/element_count.hpp"
 #include "base/excerpt.hpp"
 
 namespace lockstep {

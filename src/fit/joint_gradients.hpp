@@ -7,11 +7,10 @@
 #include <vector>
 
 #include <lockstep/nn/gradient_buffer.hpp>
-#include <lockstep/nn/joint_model.hpp>
 #include <lockstep/optim/optimizer.hpp>
-#include <lockstep/reduce/declared_sums.hpp>
 
 #include "fit/rank_shards.hpp"
+#include "nn/joint_model.hpp"
 #include "nn/shard_sums.hpp"
 
 namespace lockstep {
@@ -43,17 +42,17 @@ class JointGradients {
   JointGradients(nn::JointModel& model, const nn::GradientBuffer& sum, RankShards& shards);
 
   /// The sums that a step makes over the ranks on its way.
-  const SumList& sums() const { return sums_; }
+  const Optimizer::Computation::Sums& sums() const { return sums_; }
 
   /// COLL. Writes the gradients and statistics of this rank's shards of `batch` to `sum`, where all are ready at the
   /// end. Returns their labels, losses and right answers.
-  StepSums compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks,
-                   const nn::GradientBuffer& sum);
+  Optimizer::StepSums compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks,
+                              const nn::GradientBuffer& sum);
 
  private:
   nn::JointModel& model_;
   RankShards& shards_;
-  SumList sums_;
+  Optimizer::Computation::Sums sums_;
   ShardBuffers of_shards_;
   std::optional<ShardBuffers>
       of_micro_batch_;  ///< for micro-batches after the first; empty if a shard is one micro-batch

@@ -2,6 +2,8 @@
 
 #include <lockstep/input/shards.hpp>
 
+#include "input/shard_sizes.hpp"
+
 namespace lockstep {
 
 BatchPart BatchPart::part(int parts, int number) const {
@@ -17,8 +19,8 @@ RankShards::RankShards(const SampleSource& source, std::int64_t largest_batch, B
       mine_{mine},
       stream_{stream} {}
 
-std::vector<nn::ShardPlace> RankShards::Loaded::places(std::int64_t step) const {
-  std::vector<nn::ShardPlace> places;
+std::vector<nn::Model::ShardPlace> RankShards::Loaded::places(std::int64_t step) const {
+  std::vector<nn::Model::ShardPlace> places;
   for (const std::int64_t first : first_samples) places.push_back({.step = step, .first_sample = first});
   return places;
 }

@@ -45,10 +45,10 @@ class RankShards {
 
   /// Batches for a model, and where each begins in the batch of the step. Valid until the next load.
   struct Loaded {
-    const BatchGroup& group;
+    const SampleBatch::Group& group;
     std::span<const std::int64_t> first_samples;
 
-    std::vector<nn::ShardPlace> places(std::int64_t step) const;
+    std::vector<nn::Model::ShardPlace> places(std::int64_t step) const;
   };
 
   /// A micro-batch of all shards of this rank, or of its shard number `shard`.

@@ -2,6 +2,9 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "device/device.hpp"
+#include "input/batches.hpp"
+
 namespace lockstep {
 
 ShardLoader::ShardLoader(const SampleSource& source, std::int64_t capacity, std::int64_t shards, Stream& stream,
@@ -9,7 +12,7 @@ ShardLoader::ShardLoader(const SampleSource& source, std::int64_t capacity, std:
     : source_{source}, stream_{stream}, staging_(ahead + (stream.kind() == DeviceKind::cpu ? 1 : 2)) {
   for (Staging& each : staging_) each.group = make_batch_group(source.make_batch(shards * capacity, stream), shards);
   if (stream.kind() == DeviceKind::cpu) return;
-  const BatchGroup& host = staging_[0].group;
+  const SampleBatch::Group& host = staging_[0].group;
   on_device_ = make_batch_group({.inputs = Tensor::zeros(host.inputs.dtype(), host.inputs.shape(), stream),
                                  .labels = Tensor::zeros(host.labels.dtype(), host.labels.shape(), stream)},
                                 shards);
@@ -33,9 +36,9 @@ void ShardLoader::assemble(std::span<const std::span<const std::int64_t>> sample
   ++assembled_;
 }
 
-const BatchGroup& ShardLoader::send() {
+const SampleBatch::Group& ShardLoader::send() {
   Staging& staging = staging_[sent_++ % staging_.size()];
-  BatchGroup& group = staging.group;
+  SampleBatch::Group& group = staging.group;
   if (stream_.kind() == DeviceKind::cpu) return group;
   copy(group.inputs.view(), on_device_.inputs.view(), stream_);
   copy(group.labels.view(), on_device_.labels.view(), stream_);

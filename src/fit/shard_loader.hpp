@@ -10,6 +10,8 @@
 #include <lockstep/input/batch.hpp>
 #include <lockstep/input/sample_source.hpp>
 
+#include "device/device.hpp"
+
 namespace lockstep {
 
 /// Memory for the batches of several shards at a time. On the host, the model reads them where they are assembled. For
@@ -29,7 +31,7 @@ class ShardLoader {
 
   /// Loads the samples of each shard; there must be as many shards as it was made for. The result is valid for work
   /// enqueued on the stream from now on, until the next call.
-  const BatchGroup& load(std::span<const std::span<const std::int64_t>> samples) {
+  const SampleBatch::Group& load(std::span<const std::span<const std::int64_t>> samples) {
     assemble(samples);
     return send();
   }
@@ -37,11 +39,11 @@ class ShardLoader {
   /// The two halves of `load`. Another thread may assemble while this one sends, at most `ahead` groups more than were
   /// sent.
   void assemble(std::span<const std::span<const std::int64_t>> samples);
-  const BatchGroup& send();
+  const SampleBatch::Group& send();
 
  private:
   struct Staging {
-    BatchGroup group;
+    SampleBatch::Group group;
     std::unique_ptr<Event> copied;
   };
 
@@ -49,7 +51,7 @@ class ShardLoader {
   Stream& stream_;
   std::vector<Staging> staging_;
   std::size_t assembled_ = 0, sent_ = 0;  ///< groups; each is used by one of the two threads
-  BatchGroup on_device_;                  ///< unused on the host
+  SampleBatch::Group on_device_;          ///< unused on the host
 };
 
 }  // namespace lockstep

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/log.hpp>
-#include <lockstep/control/meeting_point.hpp>
 
+#include "control/meeting_point.hpp"
 #include "reduce/arithmetic.hpp"
 #include "strategy/context_stack.hpp"
 #include "tensor/shared_parts.hpp"
@@ -23,7 +23,7 @@ namespace {
 constexpr std::chrono::milliseconds awake{2};
 
 /// Part `number` of `shards`, which are cut into `parts`.
-BatchGroup part_of(const BatchGroup& shards, std::size_t parts, std::size_t number) {
+SampleBatch::Group part_of(const SampleBatch::Group& shards, std::size_t parts, std::size_t number) {
   const std::size_t size = shards.batches.size() / parts;
   const auto rows = static_cast<std::int64_t>(size) * shards.capacity();
   const std::int64_t first = static_cast<std::int64_t>(number) * rows;
@@ -170,10 +170,11 @@ void ShardThreads::add_up(std::size_t thread) const {
   }
 }
 
-ops::BatchLoss ShardThreads::train_shards(const BatchGroup& shards, std::span<const nn::ShardPlace> places,
+ops::BatchLoss ShardThreads::train_shards(const SampleBatch::Group& shards,
+                                          std::span<const nn::Model::ShardPlace> places,
                                           const nn::GradientBuffer& sum) {
   reserve(sum);
-  std::vector<BatchGroup> parts;
+  std::vector<SampleBatch::Group> parts;
   for (std::size_t thread = 0; thread < workers_.size(); ++thread)
     parts.push_back(part_of(shards, workers_.size(), thread));
   run([&](std::size_t thread) {
@@ -193,7 +194,7 @@ ops::BatchLoss ShardThreads::train_shards(const BatchGroup& shards, std::span<co
     total.correct += own.correct;
     weighs = weighs || own.weight;
   }
-  const nn::WeighedLoss sums = losses_.finish();
+  const ops::BatchLoss::Weighed sums = losses_.finish();
   total.loss_sum = sums.loss;
   if (weighs) total.weight = sums.weight;
   return total;

@@ -42,7 +42,7 @@ class ShardThreads {
 
   /// As Model::train_shards, for a number of shards that the threads divide. Gradients are ready at the end, in order.
   /// If several threads fail, rethrows the exception of the first, which has the first shards.
-  ops::BatchLoss train_shards(const BatchGroup& shards, std::span<const nn::ShardPlace> places,
+  ops::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const nn::Model::ShardPlace> places,
                               const nn::GradientBuffer& sum);
 
   /// The results of Model::evaluate_shard, shard by shard. Fails alike.

@@ -16,7 +16,7 @@ struct Change {
   std::int64_t down = 0, right = 0;  ///< from where in the image each pixel comes
 };
 
-Change change_of(const RandomStream& random, std::int64_t sample, const Augmentation& augmentation) {
+Change change_of(const RandomStream& random, std::int64_t sample, const AugmentedSamples::Augmentation& augmentation) {
   const auto index = 3 * static_cast<std::uint64_t>(sample);
   const auto shift = [&](std::uint64_t of) {
     const auto most = static_cast<std::uint64_t>(augmentation.crop);
@@ -27,18 +27,18 @@ Change change_of(const RandomStream& random, std::int64_t sample, const Augmenta
 
 }  // namespace
 
-std::string to_string(const Augmentation& augmentation) {
+std::string to_string(const AugmentedSamples::Augmentation& augmentation) {
   std::string text = augmentation.flip ? "flip" : "";
   if (augmentation.crop > 0) text += text.empty() ? "crop" : ",crop";
   return text;
 }
 
-AugmentedSamples::AugmentedSamples(const SampleSource& images, const Shape& sample, const Augmentation& augmentation,
-                                   std::uint64_t seed)
+AugmentedSamples::AugmentedSamples(const SampleSource& images, const Shape& sample,
+                                   const AugmentedSamples::Augmentation& augmentation, std::uint64_t seed)
     : images_{images}, augmentation_{augmentation}, seed_{seed} {
   if (sample.size() != 2 && sample.size() != 3)
     throw InvalidArgument{
-        fmt::format("images {}; expected [rows, columns] or [rows, columns, channels]", to_string(sample))};
+        fmt::format("images {}; expected [rows, columns] or [rows, columns, channels]", describe(sample))};
   if (augmentation.crop < 0)
     throw InvalidArgument{fmt::format("a crop of {} pixels; expected 0 or more", augmentation.crop)};
   rows_ = sample[0];

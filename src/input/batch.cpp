@@ -8,13 +8,15 @@
 #include <lockstep/input/batch.hpp>
 
 #include "input/batch_checks.hpp"
+#include "input/batches.hpp"
+#include "input/text_sets.hpp"
 #include "tensor/shared_parts.hpp"
 
 namespace lockstep {
 namespace {
 
 template <class Real>
-void fill_inputs(const ImageSet& images, std::span<const std::int64_t> sample_indices, std::span<Real> rows) {
+void fill_inputs(const ImageData::Set& images, std::span<const std::int64_t> sample_indices, std::span<Real> rows) {
   const auto features = static_cast<std::size_t>(images.features());
   auto row = rows.begin();
   for (const std::int64_t sample : sample_indices) {
@@ -25,7 +27,8 @@ void fill_inputs(const ImageSet& images, std::span<const std::int64_t> sample_in
   std::fill(row, rows.end(), Real{0});
 }
 
-void fill_labels(const ImageSet& images, std::span<const std::int64_t> sample_indices, std::span<std::int32_t> rows) {
+void fill_labels(const ImageData::Set& images, std::span<const std::int64_t> sample_indices,
+                 std::span<std::int32_t> rows) {
   const auto row = std::transform(sample_indices.begin(), sample_indices.end(), rows.begin(), [&](std::int64_t sample) {
     return std::int32_t{images.labels[static_cast<std::size_t>(sample)]};
   });
@@ -33,7 +36,7 @@ void fill_labels(const ImageSet& images, std::span<const std::int64_t> sample_in
 }
 
 /// "28 x 28", or "32 x 32 x 3" with channels.
-std::string size_of_image(const ImageSet& images) {
+std::string size_of_image(const ImageData::Set& images) {
   const std::string plane = fmt::format("{} x {}", images.rows, images.columns);
   return images.channels == 1 ? plane : fmt::format("{} x {}", plane, images.channels);
 }
@@ -57,7 +60,7 @@ void require_samples(std::span<const std::int64_t> sample_indices, std::int64_t 
 
 namespace {
 
-void require_fit(const ImageSet& images, std::span<const std::int64_t> sample_indices, const SampleBatch& batch) {
+void require_fit(const ImageData::Set& images, std::span<const std::int64_t> sample_indices, const SampleBatch& batch) {
   const Shape& shape = batch.inputs.shape();
   require_shapes(batch, "make_batch", {shape.empty() ? 0 : shape[0]});
   if (images.features() != shape[1])
@@ -98,18 +101,18 @@ std::int64_t SampleBatch::counted_labels() const {
   return capacity == 0 ? 0 : samples * (labels.count() / capacity);
 }
 
-std::int64_t BatchGroup::counted_labels() const {
+std::int64_t SampleBatch::Group::counted_labels() const {
   std::int64_t sum = 0;
   for (const SampleBatch& batch : batches) sum += batch.counted_labels();
   return sum;
 }
 
-BatchGroup make_batch_group(const SampleBatch& whole, std::int64_t batches) {
+SampleBatch::Group make_batch_group(const SampleBatch& whole, std::int64_t batches) {
   const std::int64_t rows = whole.inputs.shape().front();
   if (batches < 1 || rows % batches != 0)
     throw InvalidArgument{fmt::format("{} rows are not {} batches of one capacity", rows, batches)};
   const std::int64_t capacity = rows / batches;
-  BatchGroup group{whole.inputs, whole.labels, {}};
+  SampleBatch::Group group{whole.inputs, whole.labels, {}};
   for (std::int64_t first = 0; first < rows; first += capacity)
     group.batches.push_back({.inputs = detail::rows_of(whole.inputs, first, capacity),
                              .labels = detail::rows_of(whole.labels, first, capacity)});
@@ -125,7 +128,7 @@ SampleBatch make_batch(std::int64_t capacity, std::int64_t features, DType dtype
   return {Tensor::pinned(dtype, {capacity, features}, stream), Tensor::pinned(DType::i32, {capacity}, stream), 0};
 }
 
-void fill_batch(const ImageSet& images, std::span<const std::int64_t> sample_indices, SampleBatch& batch) {
+void fill_batch(const ImageData::Set& images, std::span<const std::int64_t> sample_indices, SampleBatch& batch) {
   require_fit(images, sample_indices, batch);
   const TensorView inputs = batch.inputs.view();
   const std::span<std::int32_t> labels = batch.labels.view().elements<std::int32_t>();

@@ -1,10 +1,11 @@
+#include "input/batch_schedule.hpp"
+
 #include <algorithm>
 #include <limits>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/batch_schedule.hpp>
 
 namespace lockstep {
 

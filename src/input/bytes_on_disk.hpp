@@ -8,11 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/input/tokens.hpp>
-
 #include "base/descriptor.hpp"
 #include "input/stored_file.hpp"
 #include "input/token_pieces.hpp"
+#include "input/tokens.hpp"
 
 namespace lockstep {
 

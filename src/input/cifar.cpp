@@ -10,6 +10,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/digest.hpp"
 #include "input/failure.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/schema_names.hpp"
@@ -104,7 +105,7 @@ std::vector<std::string> lines_of(const fs::path& path) {
 
 /// The names in the folder, if there is one for each class, or else numbers. ConfigError if the model knows others.
 std::vector<std::string> class_names(const Version& version, const fs::path& folder, const LabelRule& rule,
-                                     const LabelledOptions& options) {
+                                     const LabelledData::Options& options) {
   const fs::path path = folder / version.names;
   std::vector<std::string> names = lines_of(path);
   if (std::ssize(names) != rule.classes || find_twins(names)) names = number_names(rule.classes);
@@ -115,7 +116,7 @@ std::vector<std::string> class_names(const Version& version, const fs::path& fol
                               quoted(known)));
 }
 
-LabelledSets load(const Version& version, const fs::path& folder, const LabelledOptions& options) {
+LabelledSets load(const Version& version, const fs::path& folder, const LabelledData::Options& options) {
   const Shape sample{side, side, channels};
   require_as_trained(folder, options, sample, DataSchema::Numbers::bytes);
   LabelledSets sets{.schema = schema_of(options, std::string{version.name}, sample, DataSchema::Numbers::bytes)};
@@ -134,7 +135,7 @@ LabelledSets load(const Version& version, const fs::path& folder, const Labelled
 
 }  // namespace
 
-LabelledSets load_cifar_10(const fs::path& folder, const LabelledOptions& options) {
+LabelledSets load_cifar_10(const fs::path& folder, const LabelledData::Options& options) {
   static constexpr std::string_view train[] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                                                "data_batch_4.bin", "data_batch_5.bin"};
   static constexpr std::string_view test[] = {"test_batch.bin"};
@@ -143,7 +144,7 @@ LabelledSets load_cifar_10(const fs::path& folder, const LabelledOptions& option
       folder, options);
 }
 
-LabelledSets load_cifar_100(const fs::path& folder, const LabelledOptions& options) {
+LabelledSets load_cifar_100(const fs::path& folder, const LabelledData::Options& options) {
   static constexpr std::string_view train[] = {"train.bin"}, test[] = {"test.bin"};
   return load({.name = "CIFAR-100",
                .train = train,

@@ -8,6 +8,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/digest.hpp"
 #include "base/excerpt.hpp"
 #include "input/csv_header.hpp"
 #include "input/csv_labels.hpp"
@@ -61,7 +62,7 @@ LabelledRows read_records(CsvReader& reader, const CsvColumns& columns, CsvLabel
 }
 
 /// The classes of the schema, or those that the file tells.
-CsvLabels labels_for(const LabelledOptions& options, const std::string& column) {
+CsvLabels labels_for(const LabelledData::Options& options, const std::string& column) {
   if (task_of(options) == Task::regression) return CsvLabels::numbers(column, options.dtype);
   if (!options.schema) return CsvLabels::open(column, options.classes);
   return CsvLabels::known(column, options.schema->classes, model_has(*options.schema));
@@ -75,7 +76,7 @@ struct OpenCsv {
   CsvColumns columns;
 };
 
-DataSchema csv_schema(const CsvColumns& columns, std::string label, const LabelledOptions& options) {
+DataSchema csv_schema(const CsvColumns& columns, std::string label, const LabelledData::Options& options) {
   DataSchema schema = options.schema.value_or(DataSchema{});
   schema.kind = "CSV";
   schema.sample = {columns.width()};
@@ -107,7 +108,8 @@ LabelledRows selected(const LabelledRows& file, std::vector<std::int64_t> rows) 
 
 /// Finds out about a training set how it is scaled. ConfigError, which begins with `path`, if it cannot be, or if there
 /// is nothing to regress on.
-void find_scales(const fs::path& path, const LabelledRows& train, const LabelledOptions& options, DataSchema& schema) {
+void find_scales(const fs::path& path, const LabelledRows& train, const LabelledData::Options& options,
+                 DataSchema& schema) {
   const std::span<const double> numbers{train.numbers.begin(), train.numbers.end()};
   if (!numbers.empty() && std::ranges::adjacent_find(numbers, std::ranges::not_equal_to{}) == numbers.end())
     fail_file(path, fmt::format("column \"{}\" is {} in every row to train on; expected two numbers or more",
@@ -127,7 +129,7 @@ void add_task(const DataSchema& schema, Digest& digest) {
 }
 
 /// How one file is split: as the schema says, or else as the options do.
-void set_split(const LabelledOptions& options, DataSchema& schema) {
+void set_split(const LabelledData::Options& options, DataSchema& schema) {
   if (schema.split != Split::files) return;
   if (options.split == Split::files) throw InvalidArgument{"a split of one CSV file by files; expected hash or last"};
   schema.split = options.split;
@@ -135,14 +137,14 @@ void set_split(const LabelledOptions& options, DataSchema& schema) {
 }
 
 /// ConfigError if nothing says how columns are to be scaled.
-void require_known_scales(const fs::path& path, const LabelledOptions& options) {
+void require_known_scales(const fs::path& path, const LabelledData::Options& options) {
   if (!options.schema && options.scaling == Scaling::standard)
     fail_file(path,
               "does not tell how columns were scaled in the training; expected its training set, or a model that "
               "says it, instead of --scale standard");
 }
 
-LabelledSets load_file(const fs::path& path, const LabelledOptions& options) {
+LabelledSets load_file(const fs::path& path, const LabelledData::Options& options) {
   const WantedColumns wanted = WantedColumns::of(options);
   OpenCsv csv{path, wanted};
   require_label_column(csv.reader, csv.columns, wanted.label);
@@ -170,7 +172,7 @@ LabelledSets load_file(const fs::path& path, const LabelledOptions& options) {
   return sets;
 }
 
-LabelledSets load_test_file(const fs::path& path, const LabelledOptions& options) {
+LabelledSets load_test_file(const fs::path& path, const LabelledData::Options& options) {
   require_known_classes(path, options);
   require_known_scales(path, options);
   const WantedColumns wanted = WantedColumns::of(options);
@@ -187,7 +189,7 @@ LabelledSets load_test_file(const fs::path& path, const LabelledOptions& options
   return sets;
 }
 
-LabelledSets load_files(const fs::path& train, const fs::path& test, const LabelledOptions& options) {
+LabelledSets load_files(const fs::path& train, const fs::path& test, const LabelledData::Options& options) {
   WantedColumns wanted = WantedColumns::of(options);
   OpenCsv train_csv{train, wanted};
   require_label_column(train_csv.reader, train_csv.columns, wanted.label);
@@ -214,7 +216,7 @@ LabelledSets load_files(const fs::path& train, const fs::path& test, const Label
 
 }  // namespace
 
-LabelledSets load_csv_sets(const fs::path& path, const LabelledOptions& options) {
+LabelledSets load_csv_sets(const fs::path& path, const LabelledData::Options& options) {
   if (!fs::is_directory(path)) return load_file(path, options);
   const std::optional<fs::path> train = trains(options) ? std::optional{find_file(path, "train.csv")} : std::nullopt;
   const fs::path test = find_file(path, "test.csv");
@@ -224,7 +226,7 @@ LabelledSets load_csv_sets(const fs::path& path, const LabelledOptions& options)
   return sets;
 }
 
-UnlabelledRows load_csv_rows(const fs::path& path, const LabelledOptions& options) {
+UnlabelledRows load_csv_rows(const fs::path& path, const LabelledData::Options& options) {
   require_known_scales(path, options);
   const WantedColumns wanted = WantedColumns::of(options);
   OpenCsv csv{path, wanted};

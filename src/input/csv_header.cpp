@@ -60,7 +60,7 @@ void find_inputs(const CsvReader& reader, const WantedColumns& wanted, CsvColumn
 
 }  // namespace
 
-WantedColumns WantedColumns::of(const LabelledOptions& options) {
+WantedColumns WantedColumns::of(const LabelledData::Options& options) {
   if (!options.schema) return {.label = as_utf8(options.label_column)};
   const DataSchema& schema = *options.schema;
   return {.label = schema.label_column.empty() ? as_utf8(options.label_column) : schema.label_column,

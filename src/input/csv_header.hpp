@@ -19,7 +19,7 @@ struct WantedColumns {
   std::string origin = {};               ///< whence `inputs` are: "on which the model was trained"
 
   /// As the schema says, or else the label of the options.
-  static WantedColumns of(const LabelledOptions& options);
+  static WantedColumns of(const LabelledData::Options& options);
 };
 
 /// The columns of a file.

@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
+#include "base/digest.hpp"
 #include "input/file_identity.hpp"
 
 namespace lockstep {

@@ -13,9 +13,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
+#include "base/digest.hpp"
 #include "base/file_type.hpp"
 #include "input/failure.hpp"
 

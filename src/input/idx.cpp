@@ -9,10 +9,10 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/idx.hpp>
 
+#include "base/digest.hpp"
 #include "input/failure.hpp"
 #include "input/file_bytes.hpp"
 #include "input/file_kind.hpp"
@@ -150,7 +150,7 @@ void require_labels(const LabelRule& rule, const fs::path& path, const std::vect
   for (std::size_t i = 0; i < labels.size(); ++i) rule.require(path, labels[i], static_cast<std::int64_t>(i));
 }
 
-ImageSet read_set(const IdxFiles& files, const LabelRule& rule) {
+ImageData::Set read_set(const IdxFiles& files, const LabelRule& rule) {
   Idx images = read_idx(files.images, image_format);
   Idx labels = read_idx(files.labels, label_format);
   require_as_many(files, images.extents[0], labels.extents[0]);
@@ -166,7 +166,7 @@ void update(Digest& digest, const std::vector<std::int64_t>& sizes) {
   }
 }
 
-void update(Digest& digest, const ImageSet& set) {
+void update(Digest& digest, const ImageData::Set& set) {
   // Sizes first, so that the same bytes in another shape have a different digest.
   std::vector<std::int64_t> sizes{set.count(), set.rows, set.columns};
   if (set.channels != 1) sizes.push_back(set.channels);
@@ -227,7 +227,7 @@ ImageData load_image_data(const fs::path& directory, std::int64_t classes) {
   return data;
 }
 
-LabelledSets load_idx_sets(const fs::path& folder, const LabelledOptions& options) {
+LabelledSets load_idx_sets(const fs::path& folder, const LabelledData::Options& options) {
   const std::optional<IdxFiles> train = trains(options) ? std::optional{train_files(folder)} : std::nullopt;
   const IdxFiles test = test_files(folder);
   const LabelRule rule = LabelRule::of(options, 10, " (--classes 10)");
@@ -246,7 +246,7 @@ LabelledSets load_idx_sets(const fs::path& folder, const LabelledOptions& option
   return sets;
 }
 
-UnlabelledRows load_idx_rows(const fs::path& path, const LabelledOptions& options) {
+UnlabelledRows load_idx_rows(const fs::path& path, const LabelledData::Options& options) {
   IdxFile images{path, image_format};
   const Shape sample = sample_of(images);
   require_as_trained(path, options, sample, DataSchema::Numbers::bytes);
@@ -260,10 +260,10 @@ UnlabelledRows load_idx_rows(const fs::path& path, const LabelledOptions& option
   return read;
 }
 
-std::uint64_t digest(const ImageData& data) {
+std::uint64_t ImageData::digest() const {
   Digest all;
-  update(all, data.train);
-  update(all, data.test);
+  update(all, train);
+  update(all, test);
   return all.value();
 }
 

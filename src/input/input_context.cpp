@@ -14,7 +14,7 @@ void require_positive(const char* name, std::int64_t number) {
 
 }  // namespace
 
-InputContext::InputContext(InputPipeline pipeline) : pipeline_{pipeline} {
+InputContext::InputContext(Pipeline pipeline) : pipeline_{pipeline} {
   require_positive("num_input_pipelines", pipeline.num_input_pipelines);
   require_positive("num_replicas_in_sync", pipeline.num_replicas_in_sync);
   if (pipeline.input_pipeline_id < 0 || pipeline.input_pipeline_id >= pipeline.num_input_pipelines)

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using Load = LabelledSets (*)(const fs::path&, const LabelledOptions&);
+using Load = LabelledSets (*)(const fs::path&, const LabelledData::Options&);
 
 /// A kind of folder, and the names of files that tell it.
 struct FolderKind {
@@ -98,7 +98,7 @@ bool has_csv_name(const fs::path& file) {
   return name.ends_with(".csv") || name.ends_with(".csv.gz");
 }
 
-Load recognise(const fs::path& path, const LabelledOptions& options) {
+Load recognise(const fs::path& path, const LabelledData::Options& options) {
   if (path.empty()) throw ConfigError{fmt::format("--data is empty; expected {}", expected_data)};
   std::error_code error;
   const bool there = fs::exists(path, error);
@@ -148,19 +148,19 @@ std::string text_of(const LabelledParts& data) {
 }
 
 /// Of options that only CSV takes, the one that `options` or their schema ask for; empty if there is none.
-std::string option_of_csv(const LabelledOptions& options) {
+std::string option_of_csv(const LabelledData::Options& options) {
   if (task_of(options) == DataSchema::Task::regression) return "--task regression";
   return scaling_of(options) == DataSchema::Scaling::standard ? "--scale standard" : "";
 }
 
-void require_csv(const fs::path& path, const LabelledOptions& options) {
+void require_csv(const fs::path& path, const LabelledData::Options& options) {
   const std::string option = option_of_csv(options);
   if (option.empty()) return;
   fail_file(path, fmt::format("is no CSV; expected CSV, with names of columns, for {}{}", option,
                               options.schema ? ", with which the model was trained" : ""));
 }
 
-void require_options(const LabelledOptions& options) {
+void require_options(const LabelledData::Options& options) {
   if (options.classes && (*options.classes < 1 || *options.classes > most_classes))
     throw ConfigError{fmt::format("--classes is {}; expected 1 to {}", *options.classes, most_classes)};
   if (!(options.test_fraction > 0 && options.test_fraction < 1))
@@ -174,7 +174,7 @@ void require_options(const LabelledOptions& options) {
 
 }  // namespace
 
-LabelledSets load_labelled_sets(const fs::path& path, const LabelledOptions& options) {
+LabelledSets load_labelled_sets(const fs::path& path, const LabelledData::Options& options) {
   require_options(options);
   const Load load = recognise(path, options);
   if (load != load_csv_sets) require_csv(path, options);
@@ -191,7 +191,7 @@ std::vector<fs::path> data_files(const fs::path& path) {
   return files;
 }
 
-LabelledSets load_unlabelled_sets(const fs::path& file, const LabelledOptions& options) {
+LabelledSets load_unlabelled_sets(const fs::path& file, const LabelledData::Options& options) {
   require_options(options);
   constexpr std::string_view expected =
       "an IDX file of images, an .npy array, or CSV with a header, plain or packed (gzip)";
@@ -223,11 +223,11 @@ LabelledParts parts_of(LabelledSets sets) {
   return {std::move(sets.schema), std::move(sets.train), std::move(sets.test), sets.digest.value()};
 }
 
-LabelledData load_labelled_data(const fs::path& path, const LabelledOptions& options) {
+LabelledData load_labelled_data(const fs::path& path, const LabelledData::Options& options) {
   return labelled_data_of(parts_of(load_labelled_sets(path, options)), options.dtype);
 }
 
-LabelledData load_unlabelled_data(const fs::path& file, const LabelledOptions& options) {
+LabelledData load_unlabelled_data(const fs::path& file, const LabelledData::Options& options) {
   return labelled_data_of(parts_of(load_unlabelled_sets(file, options)), options.dtype);
 }
 

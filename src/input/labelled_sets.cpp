@@ -44,15 +44,15 @@ std::string samples_text(const Shape& sample) {
                            : fmt::format("rows of {} number{}", sample.front(), sample.front() == 1 ? "" : "s");
 }
 
-bool trains(const LabelledOptions& options) {
-  return options.parts == LabelledOptions::Parts::train_and_test;
+bool trains(const LabelledData::Options& options) {
+  return options.parts == LabelledData::Options::Parts::train_and_test;
 }
 
-DataSchema::Task task_of(const LabelledOptions& options) {
+DataSchema::Task task_of(const LabelledData::Options& options) {
   return options.schema ? options.schema->task : options.task;
 }
 
-DataSchema::Scaling scaling_of(const LabelledOptions& options) {
+DataSchema::Scaling scaling_of(const LabelledData::Options& options) {
   if (!options.schema) return options.scaling;
   return options.schema->scales.empty() ? DataSchema::Scaling::none : DataSchema::Scaling::standard;
 }
@@ -61,12 +61,12 @@ std::string model_has(const DataSchema& schema) {
   return fmt::format(", as the model has {} classes", schema.classes.size());
 }
 
-void require_known_classes(const std::filesystem::path& test, const LabelledOptions& options) {
+void require_known_classes(const std::filesystem::path& test, const LabelledData::Options& options) {
   if (!options.schema && !options.classes && options.task == DataSchema::Task::classes)
     fail_file(test, "does not tell how many classes there are; expected their number (--classes)");
 }
 
-void require_as_trained(const std::filesystem::path& path, const LabelledOptions& options, const Shape& sample,
+void require_as_trained(const std::filesystem::path& path, const LabelledData::Options& options, const Shape& sample,
                         DataSchema::Numbers numbers) {
   if (!options.schema) return;
   const DataSchema& model = *options.schema;
@@ -81,7 +81,7 @@ void require_as_trained(const std::filesystem::path& path, const LabelledOptions
                                 numbers_text(model.numbers)));
 }
 
-DataSchema schema_of(const LabelledOptions& options, std::string kind, const Shape& sample,
+DataSchema schema_of(const LabelledData::Options& options, std::string kind, const Shape& sample,
                      DataSchema::Numbers numbers) {
   DataSchema schema = options.schema.value_or(DataSchema{.sample = sample, .numbers = numbers});
   schema.kind = std::move(kind);
@@ -90,7 +90,7 @@ DataSchema schema_of(const LabelledOptions& options, std::string kind, const Sha
   return schema;
 }
 
-LabelRule LabelRule::of(const LabelledOptions& options, std::int64_t usual, std::string origin) {
+LabelRule LabelRule::of(const LabelledData::Options& options, std::int64_t usual, std::string origin) {
   if (options.schema) return {std::ssize(options.schema->classes), model_has(*options.schema)};
   if (options.classes) return {*options.classes, fmt::format(" (--classes {})", *options.classes)};
   return {usual, std::move(origin)};

@@ -9,12 +9,12 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/base/shape.hpp>
 #include <lockstep/input/labelled_data.hpp>
 #include <lockstep/input/schema.hpp>
 
+#include "base/digest.hpp"
 #include "input/fixed_array.hpp"
 #include "input/number_rows.hpp"
 
@@ -43,24 +43,24 @@ std::string extents_text(const Shape& shape);
 std::string samples_text(const Shape& sample);
 
 /// Whether the training set is read too.
-bool trains(const LabelledOptions& options);
+bool trains(const LabelledData::Options& options);
 
 /// The task and the scaling: those of the schema, or else of the options.
-DataSchema::Task task_of(const LabelledOptions& options);
-DataSchema::Scaling scaling_of(const LabelledOptions& options);
+DataSchema::Task task_of(const LabelledData::Options& options);
+DataSchema::Scaling scaling_of(const LabelledData::Options& options);
 
 /// ", as the model has 10 classes".
 std::string model_has(const DataSchema& schema);
 
 /// ConfigError unless the options or a schema say which classes there are, where the test set alone cannot.
-void require_known_classes(const std::filesystem::path& test, const LabelledOptions& options);
+void require_known_classes(const std::filesystem::path& test, const LabelledData::Options& options);
 
 /// ConfigError if there is a schema and it has samples of another shape, or other numbers, than `path`.
-void require_as_trained(const std::filesystem::path& path, const LabelledOptions& options, const Shape& sample,
+void require_as_trained(const std::filesystem::path& path, const LabelledData::Options& options, const Shape& sample,
                         DataSchema::Numbers numbers);
 
 /// The schema of data without names of their own: the one of the options, with what is of these data, or a new one.
-DataSchema schema_of(const LabelledOptions& options, std::string kind, const Shape& sample,
+DataSchema schema_of(const LabelledData::Options& options, std::string kind, const Shape& sample,
                      DataSchema::Numbers numbers);
 
 /// Which labels a file may hold: 0 to `classes` - 1. `origin` says whence that number: " (--classes 10)".
@@ -69,7 +69,7 @@ struct LabelRule {
   std::string origin;
 
   /// For the classes of the schema, or else those that the user gave, or else for `usual`, which `origin` explains.
-  static LabelRule of(const LabelledOptions& options, std::int64_t usual, std::string origin);
+  static LabelRule of(const LabelledData::Options& options, std::int64_t usual, std::string origin);
 
   /// ConfigError for a label that is not allowed. `what` and `number` say which it is.
   void require(const std::filesystem::path& path, std::int64_t label, std::int64_t number,
@@ -80,15 +80,19 @@ struct LabelRule {
 inline constexpr std::int64_t most_classes = 65536;
 
 /// Readers, each for a folder or file that `recognise` has told to be theirs. ConfigError for any fault.
-LabelledSets load_idx_sets(const std::filesystem::path& folder, const LabelledOptions& options);
-LabelledSets load_cifar_10(const std::filesystem::path& folder, const LabelledOptions& options);
-LabelledSets load_cifar_100(const std::filesystem::path& folder, const LabelledOptions& options);
-LabelledSets load_npy_sets(const std::filesystem::path& folder, const LabelledOptions& options);
-LabelledSets load_csv_sets(const std::filesystem::path& folder_or_file, const LabelledOptions& options);
+LabelledSets load_idx_sets(const std::filesystem::path& folder, const LabelledData::Options& options);
+LabelledSets load_cifar_10(const std::filesystem::path& folder, const LabelledData::Options& options);
+LabelledSets load_cifar_100(const std::filesystem::path& folder, const LabelledData::Options& options);
+LabelledSets load_npy_sets(const std::filesystem::path& folder, const LabelledData::Options& options);
+LabelledSets load_csv_sets(const std::filesystem::path& folder_or_file, const LabelledData::Options& options);
 
 /// Recognises what `path` names, or an unlabelled `file`, and reads it. Those without labels are the training set.
-LabelledSets load_labelled_sets(const std::filesystem::path& path, const LabelledOptions& options);
-LabelledSets load_unlabelled_sets(const std::filesystem::path& file, const LabelledOptions& options);
+LabelledSets load_labelled_sets(const std::filesystem::path& path, const LabelledData::Options& options);
+LabelledSets load_unlabelled_sets(const std::filesystem::path& file, const LabelledData::Options& options);
+
+/// Whether a folder contains images or arrays that load_labelled_data recognises by file names and sizes.
+/// Never throws.
+bool is_folder_of_images(const std::filesystem::path& folder);
 
 /// The files that load_labelled_sets would read at `path`, and those that it would read if they were there.
 std::vector<std::filesystem::path> data_files(const std::filesystem::path& path);
@@ -108,8 +112,8 @@ struct UnlabelledRows {
   std::shared_ptr<const NumberRows> rows = {};
   Digest digest = {};
 };
-UnlabelledRows load_idx_rows(const std::filesystem::path& file, const LabelledOptions& options);
-UnlabelledRows load_npy_rows(const std::filesystem::path& file, const LabelledOptions& options);
-UnlabelledRows load_csv_rows(const std::filesystem::path& file, const LabelledOptions& options);
+UnlabelledRows load_idx_rows(const std::filesystem::path& file, const LabelledData::Options& options);
+UnlabelledRows load_npy_rows(const std::filesystem::path& file, const LabelledData::Options& options);
+UnlabelledRows load_csv_rows(const std::filesystem::path& file, const LabelledData::Options& options);
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/digest.hpp"
 #include "base/excerpt.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/schema_names.hpp"
@@ -29,7 +30,7 @@ std::int64_t numbers_in(const Shape& shape) {
 AnnouncedContent content_of(const NpyHeader& header) {
   return {.header_bytes = header.header_bytes,
           .bytes = static_cast<std::uint64_t>(header.bytes * numbers_in(header.shape)),
-          .text = fmt::format("an array {} of {}", to_string(header.shape), header.type())};
+          .text = fmt::format("an array {} of {}", describe(header.shape), header.type())};
 }
 
 Shape sample_of(const NpyHeader& header) {
@@ -44,7 +45,7 @@ void require_channels_last(const FileBytes& file, const Shape& shape) {
   file.fail(
       fmt::format("its shape is {}, with channels first; expected [n, rows, columns, channels], such as "
                   "numpy.transpose(x, (0, 2, 3, 1))",
-                  excerpt(to_string(shape))));
+                  excerpt(describe(shape))));
 }
 
 DataSchema::Numbers numbers_of(const RowFormat& format) {
@@ -62,7 +63,7 @@ RowFormat format_of(const FileBytes& file, const NpyHeader& header) {
   require_channels_last(file, header.shape);
   if (header.shape.size() < 2 || header.shape.size() > 4)
     file.fail(fmt::format("its shape is {}; expected [n, numbers], [n, rows, columns] or [n, rows, columns, channels]",
-                          excerpt(to_string(header.shape))));
+                          excerpt(describe(header.shape))));
   return {.element = element->second, .order = header.order, .width = numbers_in(sample_of(header))};
 }
 
@@ -71,7 +72,7 @@ std::shared_ptr<StoredRows> read_rows(FileBytes& file, const NpyHeader& header, 
                                       Digest& digest) {
   auto rows = std::make_shared<StoredRows>(format_of(file, header), dtype);
   digest.update(
-      fmt::format("{} {}{}:", to_string(header.shape), header.order == std::endian::big ? ">" : "", header.type()));
+      fmt::format("{} {}{}:", describe(header.shape), header.order == std::endian::big ? ">" : "", header.type()));
   rows->append(file, content_of(header), memory,
                [&](std::int64_t, std::span<const std::uint8_t> bytes) { digest.update(std::as_bytes(bytes)); });
   return rows;
@@ -97,7 +98,7 @@ std::vector<std::int32_t> read_labels(const fs::path& path, std::int64_t count, 
   if (header.kind == 'f') file.fail(fmt::format("has labels of type {}; expected integers", header.type()));
   const bool column = header.shape.size() == 2 && header.shape[1] == 1;  // as Keras has them
   if (header.shape.size() != 1 && !column)
-    file.fail(fmt::format("its shape is {}; expected [n], a label for each sample", excerpt(to_string(header.shape))));
+    file.fail(fmt::format("its shape is {}; expected [n], a label for each sample", excerpt(describe(header.shape))));
   if (header.shape[0] != count)
     file.fail(fmt::format("holds {} labels, but {} holds {} samples; expected as many", header.shape[0],
                           samples.string(), count));
@@ -132,12 +133,12 @@ struct NpyPart {
 void require_same_samples(const NpyPart& train, const NpyPart& test) {
   const Shape sample = sample_of(train.header);
   if (sample_of(test.header) == sample && test.header.type() == train.header.type()) return;
-  test.file.fail(fmt::format("is {}, {}; expected samples {} of {}, as in {}", excerpt(to_string(test.header.shape)),
-                             test.header.type(), to_string(sample), train.header.type(), train.file.path().string()));
+  test.file.fail(fmt::format("is {}, {}; expected samples {} of {}, as in {}", excerpt(describe(test.header.shape)),
+                             test.header.type(), describe(sample), train.header.type(), train.file.path().string()));
 }
 
 /// Of arrays, of which the header has been read.
-DataSchema checked_schema(const FileBytes& file, const NpyHeader& header, const LabelledOptions& options) {
+DataSchema checked_schema(const FileBytes& file, const NpyHeader& header, const LabelledData::Options& options) {
   const DataSchema::Numbers numbers = numbers_of(format_of(file, header));
   require_as_trained(file.path(), options, sample_of(header), numbers);
   return schema_of(options, "arrays of NumPy", sample_of(header), numbers);
@@ -145,7 +146,7 @@ DataSchema checked_schema(const FileBytes& file, const NpyHeader& header, const 
 
 }  // namespace
 
-LabelledSets load_npy_sets(const fs::path& folder, const LabelledOptions& options) {
+LabelledSets load_npy_sets(const fs::path& folder, const LabelledData::Options& options) {
   std::optional<NpyPart> train;
   if (trains(options)) train.emplace(folder, "train");
   NpyPart test{folder, "test"};
@@ -165,7 +166,7 @@ LabelledSets load_npy_sets(const fs::path& folder, const LabelledOptions& option
   return sets;
 }
 
-UnlabelledRows load_npy_rows(const fs::path& path, const LabelledOptions& options) {
+UnlabelledRows load_npy_rows(const fs::path& path, const LabelledData::Options& options) {
   FileBytes file{path};
   const NpyHeader header = read_npy_header(file);
   UnlabelledRows rows{.schema = checked_schema(file, header, options)};

@@ -132,9 +132,9 @@ void require_size(const FileBytes& file, const NpyHeader& header) {
   std::uint64_t bytes = static_cast<std::uint64_t>(header.bytes);
   for (const std::int64_t extent : header.shape) {
     if (extent == 0)
-      file.fail(fmt::format("its shape is {}; expected 1 or more of each", excerpt(to_string(header.shape))));
+      file.fail(fmt::format("its shape is {}; expected 1 or more of each", excerpt(describe(header.shape))));
     if (static_cast<std::uint64_t>(extent) > most_bytes / bytes)
-      file.fail(fmt::format("its shape is {}, of {}; expected at most 2^40 bytes", excerpt(to_string(header.shape)),
+      file.fail(fmt::format("its shape is {}, of {}; expected at most 2^40 bytes", excerpt(describe(header.shape)),
                             header.type()));
     bytes *= static_cast<std::uint64_t>(extent);
   }

@@ -11,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "input/batch_checks.hpp"
+#include "input/batches.hpp"
 #include "input/standard_scale.hpp"
 
 namespace lockstep {

@@ -1,10 +1,11 @@
+#include "input/row_sequence.hpp"
+
 #include <algorithm>
 #include <limits>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/row_sequence.hpp>
 
 #include "input/sample_order.hpp"
 

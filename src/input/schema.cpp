@@ -191,28 +191,28 @@ void add_scales(Json& json, const DataSchema& schema) {
 
 }  // namespace
 
-std::string to_json(const DataSchema& schema) {
-  Json json{{"kind", schema.kind}};
-  if (!schema.sample.empty()) {
-    json["sample"] = schema.sample;
-    json["numbers"] = text_of(number_kinds, schema.numbers);
-    if (schema.task == DataSchema::Task::regression)
-      json["task"] = text_of(tasks, schema.task);
-    else if (are_number_names(schema.classes))
-      json["classes"] = schema.classes.size();
+std::string DataSchema::to_json() const {
+  Json json{{"kind", kind}};
+  if (!sample.empty()) {
+    json["sample"] = sample;
+    json["numbers"] = text_of(number_kinds, numbers);
+    if (task == Task::regression)
+      json["task"] = text_of(tasks, task);
+    else if (are_number_names(classes))
+      json["classes"] = classes.size();
     else
-      json["classes"] = schema.classes;
+      json["classes"] = classes;
   }
-  if (!schema.columns.empty()) json["columns"] = schema.columns;
-  if (!schema.label_column.empty()) json["label_column"] = schema.label_column;
-  if (!schema.scales.empty()) add_scales(json, schema);
-  if (schema.vocabulary) json["vocabulary"] = *schema.vocabulary;
-  json["split"] = text_of(split_kinds, schema.split);
-  if (schema.split != DataSchema::Split::files) json["test_fraction"] = schema.test_fraction;
+  if (!columns.empty()) json["columns"] = columns;
+  if (!label_column.empty()) json["label_column"] = label_column;
+  if (!scales.empty()) add_scales(json, *this);
+  if (vocabulary) json["vocabulary"] = *vocabulary;
+  json["split"] = text_of(split_kinds, split);
+  if (split != Split::files) json["test_fraction"] = test_fraction;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-DataSchema parse_schema(std::string_view text, std::string_view source) {
+DataSchema DataSchema::parse(std::string_view text, std::string_view source) {
   const auto fail = [&](std::string_view why) {
     throw Error{fmt::format("{}: is no schema of data that this version of lockstep can read: {}", source, why)};
   };

@@ -7,9 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/printable.hpp>
-
 #include "base/excerpt.hpp"
+#include "base/printable.hpp"
 
 namespace lockstep {
 

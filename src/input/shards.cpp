@@ -9,6 +9,7 @@
 #include <lockstep/input/shards.hpp>
 
 #include "base/excerpt.hpp"
+#include "input/shard_sizes.hpp"
 
 namespace lockstep {
 namespace {
@@ -41,7 +42,7 @@ void require_shards(int shards) {
 
 }  // namespace
 
-ShardRequest parse_shards(std::string_view text) {
+ShardRequest ShardRequest::parse(std::string_view text) {
   if (text == "ranks") return {ShardRequest::Kind::per_rank};
   int count = 0;
   const char* const end = text.data() + text.size();
@@ -52,23 +53,23 @@ ShardRequest parse_shards(std::string_view text) {
   return {ShardRequest::Kind::count, count};
 }
 
-ShardChoice resolve_shards(ShardRequest request, int ranks) {
+ShardRequest::Choice ShardRequest::resolve(int ranks) const {
   require_ranks(ranks);
-  switch (request.kind) {
-    case ShardRequest::Kind::automatic:
+  switch (kind) {
+    case Kind::automatic:
       if (fits(default_shards, ranks)) return {.shards = default_shards};
       return {.shards = ranks,
-              .note = fmt::format("{0} shards do not divide among {1} ranks: one shard a rank, so the last bits of "
-                                  "the result depend on the number of ranks",
+              .note = fmt::format("{0} shards do not divide among {1} ranks, so each rank has one shard, and low-order "
+                                  "bits of the result depend on the number of ranks",
                                   default_shards, ranks),
               .one_per_rank = true};
-    case ShardRequest::Kind::per_rank: return {.shards = ranks, .one_per_rank = true};
-    case ShardRequest::Kind::count: break;
+    case Kind::per_rank: return {.shards = ranks, .one_per_rank = true};
+    case Kind::count: break;
   }
-  if (!fits(request.count, ranks))
+  if (!fits(count, ranks))
     throw ConfigError{fmt::format("--shards is {}, which does not fit a job of {} rank{}; expected {}, or 'ranks'",
-                                  request.count, ranks, ranks == 1 ? "" : "s", numbers_that_fit(ranks))};
-  return {.shards = request.count};
+                                  count, ranks, ranks == 1 ? "" : "s", numbers_that_fit(ranks))};
+  return {.shards = count};
 }
 
 Range shard_range(std::int64_t batch_size, int shards, int shard) {

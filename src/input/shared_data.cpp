@@ -7,6 +7,7 @@
 #include "input/labelled_sets.hpp"
 #include "input/saved_rows.hpp"
 #include "input/text_file.hpp"
+#include "input/text_sets.hpp"
 
 namespace lockstep {
 namespace {
@@ -29,7 +30,7 @@ LabelledRows restored_part(const BlockJson& saved, const std::vector<std::shared
 
 BlockWriter block_of(const LabelledParts& parts) {
   BlockWriter block;
-  block.header["schema"] = to_json(parts.schema);
+  block.header["schema"] = parts.schema.to_json();
   block.header["digest"] = parts.digest;
   block.header["train"] = saved_part(parts.train, block);
   block.header["test"] = saved_part(parts.test, block);
@@ -50,7 +51,7 @@ std::vector<TextFile> restored_files(const BlockJson& saved, const BlockReader& 
 
 }  // namespace
 
-LabelledData load_labelled_data(const std::filesystem::path& path, const LabelledOptions& options,
+LabelledData load_labelled_data(const std::filesystem::path& path, const LabelledData::Options& options,
                                 const std::function<void(const BlockWriter&)>& with_block) {
   const BlockJson files = identities_of(data_files(path));
   LabelledParts parts = parts_of(load_labelled_sets(path, options));
@@ -60,40 +61,40 @@ LabelledData load_labelled_data(const std::filesystem::path& path, const Labelle
   return labelled_data_of(std::move(parts), options.dtype);
 }
 
-BlockWriter read_labelled_block(const std::filesystem::path& path, const LabelledOptions& options) {
+BlockWriter read_labelled_block(const std::filesystem::path& path, const LabelledData::Options& options) {
   const BlockJson files = identities_of(data_files(path));
   BlockWriter block = block_of(parts_of(load_labelled_sets(path, options)));
   set_files(block, files);
   return block;
 }
 
-BlockWriter read_unlabelled_block(const std::filesystem::path& file, const LabelledOptions& options) {
+BlockWriter read_unlabelled_block(const std::filesystem::path& file, const LabelledData::Options& options) {
   return block_of(parts_of(load_unlabelled_sets(file, options)));
 }
 
 LabelledData labelled_data_of(const BlockReader& block, DType dtype) {
   const BlockJson& header = block.header();
   const std::vector<std::shared_ptr<const NumberRows>> rows = restore_rows(block);
-  return labelled_data_of({.schema = parse_schema(header.at("schema").get<std::string>(), "shared data"),
+  return labelled_data_of({.schema = DataSchema::parse(header.at("schema").get<std::string>(), "shared data"),
                            .train = restored_part(header.at("train"), rows, block),
                            .test = restored_part(header.at("test"), rows, block),
                            .digest = header.at("digest").get<std::uint64_t>()},
                           dtype);
 }
 
-DigestedText load_digested_text(const std::filesystem::path& path, const TextOptions& options) {
-  DigestedText text{.data = text_data_of(read_text_files(path, options))};
+DigestedText load_digested_text(const std::filesystem::path& path, const TextData::Options& options) {
+  DigestedText text{.data = text_sets_of(read_text_files(path, options))};
   text.digest = digest(text.data);
   return text;
 }
 
-BlockWriter read_text_block(const std::filesystem::path& path, const TextOptions& options) {
+BlockWriter read_text_block(const std::filesystem::path& path, const TextData::Options& options) {
   const TextFiles files = read_text_files(path, options);
   BlockWriter block;
   block.header = {{"path", path.string()},
                   {"context", files.options.context},
                   {"vocabulary", files.options.vocabulary.value_or(0)},
-                  {"digest", digest(text_data_of(files))},
+                  {"digest", digest(text_sets_of(files))},
                   {"train", saved_files(files.train, block)},
                   {"test", saved_files(files.test, block)}};
   return block;
@@ -107,7 +108,7 @@ DigestedText digested_text_of(const BlockReader& block) {
     files.options.vocabulary = vocabulary;
   files.train = restored_files(header.at("train"), block);
   files.test = restored_files(header.at("test"), block);
-  return {text_data_of(files), header.at("digest").get<std::uint64_t>()};
+  return {text_sets_of(files), header.at("digest").get<std::uint64_t>()};
 }
 
 BlockWriter read_lines_block(const std::filesystem::path& path) {

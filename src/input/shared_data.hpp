@@ -12,29 +12,30 @@
 #include <lockstep/input/text.hpp>
 
 #include "input/data_block.hpp"
+#include "input/text_sets.hpp"
 
 namespace lockstep {
 
 /// As load_labelled_data. `with_block` sees the block that others could make the same data of.
-LabelledData load_labelled_data(const std::filesystem::path& path, const LabelledOptions& options,
+LabelledData load_labelled_data(const std::filesystem::path& path, const LabelledData::Options& options,
                                 const std::function<void(const BlockWriter&)>& with_block);
 
 /// As load_labelled_data and load_unlabelled_data.
-BlockWriter read_labelled_block(const std::filesystem::path& path, const LabelledOptions& options);
-BlockWriter read_unlabelled_block(const std::filesystem::path& file, const LabelledOptions& options);
+BlockWriter read_labelled_block(const std::filesystem::path& path, const LabelledData::Options& options);
+BlockWriter read_unlabelled_block(const std::filesystem::path& file, const LabelledData::Options& options);
 
 /// ConfigError if a file that stays on disk is not there any more, or is another.
 LabelledData labelled_data_of(const BlockReader& block, DType dtype);
 
 /// As load_text_data, with the digest of the data: what stays on disk is read once, to be checked and digested.
 struct DigestedText {
-  TextData data = {};
+  TextSets data = {};
   std::uint64_t digest = 0;
 };
-DigestedText load_digested_text(const std::filesystem::path& path, const TextOptions& options);
+DigestedText load_digested_text(const std::filesystem::path& path, const TextData::Options& options);
 
 /// The same.
-BlockWriter read_text_block(const std::filesystem::path& path, const TextOptions& options);
+BlockWriter read_text_block(const std::filesystem::path& path, const TextData::Options& options);
 DigestedText digested_text_of(const BlockReader& block);
 
 /// As load_text_lines.

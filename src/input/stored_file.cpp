@@ -11,9 +11,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 
+#include "base/digest.hpp"
 #include "input/failure.hpp"
 
 namespace lockstep {

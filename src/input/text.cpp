@@ -8,15 +8,17 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/text.hpp>
 
+#include "base/digest.hpp"
 #include "input/failure.hpp"
 #include "input/file_bytes.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/number_rows.hpp"
+#include "input/samples.hpp"
 #include "input/text_file.hpp"
+#include "input/text_sets.hpp"
 #include "input/token_pieces.hpp"
 
 namespace lockstep {
@@ -80,7 +82,7 @@ std::shared_ptr<const TokenPieces> joined(const std::vector<TextFile>& files) {
 }
 
 /// The options, with the vocabulary of the schema. ConfigError if they contradict it.
-TextOptions by_schema(const fs::path& path, TextOptions options) {
+TextData::Options by_schema(const fs::path& path, TextData::Options options) {
   if (!options.schema) return options;
   const DataSchema& model = *options.schema;
   if (!model.sample.empty())
@@ -95,7 +97,7 @@ TextOptions by_schema(const fs::path& path, TextOptions options) {
 }
 
 /// ConfigError unless the last tenth of `count` tokens holds a sample.
-void require_enough_for_two(const fs::path& path, std::int64_t count, const TextOptions& options) {
+void require_enough_for_two(const fs::path& path, std::int64_t count, const TextData::Options& options) {
   if (count / parts > options.context) return;
   const char* const unit = options.vocabulary ? "token" : "byte";
   fail_file(path,
@@ -106,7 +108,7 @@ void require_enough_for_two(const fs::path& path, std::int64_t count, const Text
 }
 
 /// ConfigError unless both parts hold a sample.
-void require_enough(const fs::path& path, std::int64_t train, std::int64_t test, const TextOptions& options) {
+void require_enough(const fs::path& path, std::int64_t train, std::int64_t test, const TextData::Options& options) {
   if (std::min(train, test) > options.context) return;
   const char* const unit = options.vocabulary ? "token" : "byte";
   fail_file(path,
@@ -140,9 +142,9 @@ void update(Digest& digest, const TextSet& set) {
 
 }  // namespace
 
-TextFiles read_text_files(const fs::path& path, const TextOptions& given) {
+TextFiles read_text_files(const fs::path& path, const TextData::Options& given) {
   TextFiles read{.path = path, .options = by_schema(path, given)};
-  const TextOptions& options = read.options;
+  const TextData::Options& options = read.options;
   if (options.context < 1)
     throw InvalidArgument{fmt::format("a context of {} tokens; expected 1 or more", options.context)};
   if (options.vocabulary && (*options.vocabulary < 1 || *options.vocabulary > largest_vocabulary))
@@ -155,8 +157,8 @@ TextFiles read_text_files(const fs::path& path, const TextOptions& given) {
   return read;
 }
 
-TextData text_data_of(const TextFiles& files) {
-  const TextOptions& options = files.options;
+TextSets text_sets_of(const TextFiles& files) {
+  const TextData::Options& options = files.options;
   const auto train = joined(files.train), test = joined(files.test);
   const std::int64_t count = train->count();
   DataSchema schema{.kind = options.vocabulary ? "tokens" : "text", .vocabulary = options.vocabulary};
@@ -173,8 +175,16 @@ TextData text_data_of(const TextFiles& files) {
           std::move(schema)};
 }
 
-TextData load_text_data(const fs::path& path, const TextOptions& options) {
-  TextData data = text_data_of(read_text_files(path, options));
+TextData load_text_data(const fs::path& path, const TextData::Options& options) {
+  TextSets sets = text_sets_of(read_text_files(path, options));
+  return {.train = std::make_unique<TextSamples>(sets.train),
+          .test = std::make_unique<TextSamples>(sets.test),
+          .digest = digest(sets),
+          .schema = std::move(sets.schema)};
+}
+
+TextSets load_text_sets(const fs::path& path, const TextData::Options& options) {
+  TextSets data = text_sets_of(read_text_files(path, options));
   if (data.schema.vocabulary) (void)digest(data);  // checks each token
   return data;
 }
@@ -193,10 +203,10 @@ std::vector<std::string> load_text_lines(const fs::path& path) {
   return lines;
 }
 
-std::uint64_t digest(const TextData& data) {
+std::uint64_t digest(const TextSets& sets) {
   Digest all;
-  update(all, data.train);
-  update(all, data.test);
+  update(all, sets.train);
+  update(all, sets.test);
   return all.value();
 }
 

@@ -11,11 +11,12 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/input/text.hpp>
-#include <lockstep/input/tokens.hpp>
 
 #include "input/data_block.hpp"
 #include "input/file_identity.hpp"
 #include "input/number_rows.hpp"
+#include "input/text_sets.hpp"
+#include "input/tokens.hpp"
 
 namespace lockstep {
 
@@ -39,12 +40,12 @@ struct TextFile {
 /// What load_text_data reads, and how it makes a training and a test set of that.
 struct TextFiles {
   std::filesystem::path path;
-  TextOptions options;  ///< with the vocabulary of the schema
+  TextData::Options options;  ///< with the vocabulary of the schema
   std::vector<TextFile> train = {};
   std::vector<TextFile> test = {};  ///< if empty, a part of the others is
 };
-TextFiles read_text_files(const std::filesystem::path& path, const TextOptions& options);
-TextData text_data_of(const TextFiles& files);
+TextFiles read_text_files(const std::filesystem::path& path, const TextData::Options& options);
+TextSets text_sets_of(const TextFiles& files);
 
 /// ConfigError for archives and files of tokens, from whose bytes a model would learn nothing. `first` holds all bytes
 /// of the file, or its first 512.

@@ -6,9 +6,8 @@
 #include <memory>
 #include <span>
 
-#include <lockstep/input/tokens.hpp>
-
 #include "base/descriptor.hpp"
+#include "input/tokens.hpp"
 
 namespace lockstep {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <lockstep/input/range.hpp>
-#include <lockstep/input/tokens.hpp>
 
 #include "input/fixed_array.hpp"
+#include "input/tokens.hpp"
 
 namespace lockstep {
 

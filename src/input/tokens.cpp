@@ -1,7 +1,7 @@
+#include "input/tokens.hpp"
+
 #include <algorithm>
 #include <utility>
-
-#include <lockstep/input/tokens.hpp>
 
 #include "input/token_pieces.hpp"
 #include "input/tokens_of_numbers.hpp"

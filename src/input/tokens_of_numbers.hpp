@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include <lockstep/input/tokens.hpp>
+#include "input/tokens.hpp"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/precision.hpp>
+#include <lockstep/nn/models.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/variable.hpp>
 

@@ -1,14 +1,16 @@
+#include "nn/batch_norm.hpp"
+
 #include <algorithm>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/batch_norm.hpp>
 
 #include "nn/activations.hpp"
 #include "nn/layer_checks.hpp"
 #include "nn/vectors.hpp"
+#include "ops/image_kernels.hpp"
 
 namespace lockstep::nn {
 namespace {

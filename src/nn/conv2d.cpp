@@ -4,9 +4,11 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/element_count.hpp"
 #include "nn/activations.hpp"
 #include "nn/initial_values.hpp"
 #include "nn/layer_checks.hpp"
+#include "ops/image_kernels.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -34,7 +36,7 @@ Conv2d::Conv2d(Strategy& strategy, const Conv2dOptions& options, Here here)
       bias_{strategy.create_variable(
           {.name = options.name + "/bias"}, [&] { return Tensor::zeros(options.dtype, {options.outputs}); }, here)} {}
 
-void Conv2d::forward(const ops::Kernels& kernels, const TensorView& x, ops::Activation activation,
+void Conv2d::forward(const ops::Kernels& kernels, const TensorView& x, ops::Kernels::Activation activation,
                      const TensorView& y) const {
   kernels.image()->convolution(x, weight_for(x, weight_), values_of(bias_), activation, y);
 }

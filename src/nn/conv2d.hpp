@@ -8,6 +8,8 @@
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "ops/image_kernels.hpp"
+
 namespace lockstep::nn {
 
 struct Conv2dOptions {
@@ -36,7 +38,8 @@ class Conv2d {
   const Variable& bias() const { return bias_; }
 
   /// y = activation(x * weight + bias). Overwrites y.
-  void forward(const ops::Kernels& kernels, const TensorView& x, ops::Activation activation, const TensorView& y) const;
+  void forward(const ops::Kernels& kernels, const TensorView& x, ops::Kernels::Activation activation,
+               const TensorView& y) const;
 
   /// The gradients of weight and bias, summed over the images, from the forward pass's x and from dy, the gradient of x
   /// * weight + bias. Overwrites both in `gradients`. Images whose dy is zero add nothing.

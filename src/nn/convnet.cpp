@@ -1,6 +1,6 @@
-#include <utility>
+#include "nn/convnet.hpp"
 
-#include <lockstep/nn/convnet.hpp>
+#include <utility>
 
 #include "nn/convnet_network.hpp"
 
@@ -23,7 +23,7 @@ std::span<const Variable> Convnet::variables() const {
   return network_->variables();
 }
 
-ops::BatchLoss Convnet::train_shard(const SampleBatch& shard, const ShardPlace& place,
+ops::BatchLoss Convnet::train_shard(const SampleBatch& shard, const Model::ShardPlace& place,
                                     const GradientBuffer& gradients) {
   return network_->train_shard(shard, place, gradients);
 }
@@ -50,6 +50,11 @@ void Convnet::absorb_statistics(const TensorView& total, std::int64_t samples) {
 
 std::vector<SyncOnReadVariable> Convnet::moving_averages() const {
   return network_->moving_averages();
+}
+
+std::unique_ptr<Model> make_convnet(Strategy& strategy, const ConvnetOptions& options,
+                                    std::shared_ptr<const ops::Kernels> kernels, Here here) {
+  return std::make_unique<Convnet>(strategy, options, std::move(kernels), here);
 }
 
 }  // namespace lockstep::nn

@@ -8,8 +8,11 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/element_count.hpp"
 #include "nn/activations.hpp"
 #include "nn/shard_checks.hpp"
+#include "ops/image_kernels.hpp"
+#include "reduce/declared_sums.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -117,7 +120,7 @@ void Convnet::Network::create_stage(Strategy& strategy, std::size_t index, const
   Stage& stage = stages_.emplace_back(
       Stage{.convolution = {strategy, convolution, here}, .shard_tree = {options_.dtype, filters, stream_}});
   variables_.insert(variables_.end(), {stage.convolution.weight(), stage.convolution.bias()});
-  if (options_.batch_norm == BatchNormKind::none) return;
+  if (options_.batch_norm == ConvnetOptions::BatchNorm::none) return;
   stage.norm.emplace(
       strategy,
       BatchNormOptions{.name = fmt::format("batch_norm_{}", index), .channels = filters, .dtype = options_.dtype},
@@ -150,7 +153,7 @@ std::vector<SyncOnReadVariable> Convnet::Network::moving_averages() const {
   return all;
 }
 
-ops::BatchLoss Convnet::Network::train_shard(const SampleBatch& shard, const ShardPlace& place,
+ops::BatchLoss Convnet::Network::train_shard(const SampleBatch& shard, const Model::ShardPlace& place,
                                              const GradientBuffer& gradients) {
   require_trainable(shard, gradients);
   reserve(1, shard.inputs.shape().front());
@@ -247,7 +250,7 @@ Convnet::Network::Activations Convnet::Network::make_activations(std::int64_t ca
                    .d_pooled = make(of_pooled),
                    .d_hidden = make(of_hidden),
                    .statistics = make_wide({statistics()})};
-  if (options_.batch_norm != BatchNormKind::none) made.sums = {make(of_first), make(of_second)};
+  if (options_.batch_norm != ConvnetOptions::BatchNorm::none) made.sums = {make(of_first), make(of_second)};
   if (!dropout_.empty()) made.masks = {make_wide(of_pooled), make_wide(of_hidden)};
   if (options_.precision == Precision::bf16)
     made.images = make({capacity, options_.height, options_.width, options_.channels});

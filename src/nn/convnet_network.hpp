@@ -9,13 +9,15 @@
 #include <span>
 #include <vector>
 
-#include <lockstep/nn/convnet.hpp>
-#include <lockstep/nn/dense.hpp>
-#include <lockstep/reduce/declared_sums.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
+#include "nn/batch_norm.hpp"
 #include "nn/conv2d.hpp"
+#include "nn/convnet.hpp"
+#include "nn/dense.hpp"
 #include "nn/dropout.hpp"
+#include "ops/image_kernels.hpp"
+#include "reduce/declared_sums.hpp"
 
 namespace lockstep::nn {
 
@@ -30,8 +32,8 @@ class Convnet::Network final : private JointModel {
   Network(const Convnet& model, const Network& other);
 
   std::span<const Variable> variables() const { return variables_; }
-  ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients);
-  JointModel* joint() { return options_.batch_norm == BatchNormKind::whole_batch ? this : nullptr; }
+  ops::BatchLoss train_shard(const SampleBatch& shard, const Model::ShardPlace& place, const GradientBuffer& gradients);
+  JointModel* joint() { return options_.batch_norm == ConvnetOptions::BatchNorm::whole_batch ? this : nullptr; }
   ops::BatchLoss evaluate_shard(const SampleBatch& shard);
   std::vector<double> logits(const SampleBatch& batch);
 
@@ -66,7 +68,7 @@ class Convnet::Network final : private JointModel {
   struct Shard {
     const SampleBatch& batch;
     const Activations& room;
-    const ShardPlace* place = nullptr;  ///< in evaluation null, as the gradients
+    const Model::ShardPlace* place = nullptr;  ///< in evaluation null, as the gradients
     const GradientBuffer* gradients = nullptr;
 
     std::int64_t rows() const { return batch.inputs.shape().front(); }
@@ -106,7 +108,7 @@ class Convnet::Network final : private JointModel {
 
   void round_images(const Pass& pass) const;
   void forward(const Pass& pass);
-  void forward_stage(std::size_t index, const Pass& pass, ops::Activation activation);
+  void forward_stage(std::size_t index, const Pass& pass, ops::Kernels::Activation activation);
   void measure(std::size_t index, const Pass& pass);
   void forward_head(const Shard& shard);
   void drop(std::size_t layer, const Shard& shard, const TensorView& x);

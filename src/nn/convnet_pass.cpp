@@ -3,6 +3,7 @@
 
 #include "nn/convnet_network.hpp"
 #include "nn/shard_checks.hpp"
+#include "ops/image_kernels.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -24,7 +25,7 @@ TensorView as_rows(const TensorView& images) {
 
 std::vector<ops::BatchLoss> Convnet::Network::train(const Pass& pass) {
   clear_empty_shards(pass);
-  model_.begin(TrainPass::forward);
+  model_.begin(Model::Pass::forward);
   forward(pass);
   std::vector<ops::BatchLoss> results(pass.shards.size());
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -36,7 +37,7 @@ std::vector<ops::BatchLoss> Convnet::Network::train(const Pass& pass) {
   }
   if (statistics() > 0)
     for (const Shard& shard : pass.shards) copy(shard.room.statistics.view(), shard.gradients->statistics(), stream_);
-  model_.begin(TrainPass::backward);
+  model_.begin(Model::Pass::backward);
   backward(pass);
   return results;
 }
@@ -44,8 +45,8 @@ std::vector<ops::BatchLoss> Convnet::Network::train(const Pass& pass) {
 void Convnet::Network::clear_empty_shards(const Pass& pass) const {
   for (const Shard& shard : pass.shards) {
     if (shard.batch.samples > 0) continue;
-    for (const Variable& variable : variables_) fill_zero(shard.gradients->of(variable), stream_);
-    fill_zero(shard.room.statistics.view(), stream_);
+    for (const Variable& variable : variables_) shard.gradients->of(variable).fill_zero(stream_);
+    shard.room.statistics.view().fill_zero(stream_);
   }
 }
 
@@ -59,20 +60,20 @@ void Convnet::Network::round_images(const Pass& pass) const {
 
 void Convnet::Network::forward(const Pass& pass) {
   round_images(pass);
-  forward_stage(0, pass, ops::Activation::relu);
+  forward_stage(0, pass, ops::Kernels::Activation::relu);
   // ReLU comes after the pooling: the largest of four is still the largest after ReLU, and fewer elements are left.
-  forward_stage(1, pass, ops::Activation::none);
+  forward_stage(1, pass, ops::Kernels::Activation::none);
   for_each_shard(pass, [&](const Shard& shard) { forward_head(shard); });
 }
 
-void Convnet::Network::forward_stage(std::size_t index, const Pass& pass, ops::Activation activation) {
+void Convnet::Network::forward_stage(std::size_t index, const Pass& pass, ops::Kernels::Activation activation) {
   const Stage& stage = stages_[index];
   if (!stage.norm)
     return for_each_shard(pass, [&](const Shard& shard) {
       stage.convolution.forward(*kernels_, input_of(index, shard), activation, of(shard, shard.room.outputs[index]));
     });
   for_each_shard(pass, [&](const Shard& shard) {
-    stage.convolution.forward(*kernels_, input_of(index, shard), ops::Activation::none,
+    stage.convolution.forward(*kernels_, input_of(index, shard), ops::Kernels::Activation::none,
                               of(shard, shard.room.sums[index]));
   });
   if (pass.is_training()) measure(index, pass);
@@ -80,7 +81,7 @@ void Convnet::Network::forward_stage(std::size_t index, const Pass& pass, ops::A
   for_each_shard(pass, [&](const Shard& shard) {
     const TensorView y = of(shard, shard.room.outputs[index]);
     stage.norm->forward(*kernels_, of(shard, shard.room.sums[index]), by, y);
-    if (activation == ops::Activation::relu) kernels_->relu(y, y);
+    if (activation == ops::Kernels::Activation::relu) kernels_->relu(y, y);
   });
 }
 
@@ -109,9 +110,9 @@ void Convnet::Network::forward_head(const Shard& shard) {
   kernels_->image()->max_pool(of(shard, shard.room.outputs[1]), pooled);
   kernels_->relu(pooled, pooled);
   drop(0, shard, pooled);
-  dense_[0].forward(*kernels_, as_rows(pooled), ops::Activation::relu, hidden);
+  dense_[0].forward(*kernels_, as_rows(pooled), ops::Kernels::Activation::relu, hidden);
   drop(1, shard, hidden);
-  dense_[1].forward(*kernels_, hidden, ops::Activation::none, of(shard, shard.room.logits));
+  dense_[1].forward(*kernels_, hidden, ops::Kernels::Activation::none, of(shard, shard.room.logits));
 }
 
 void Convnet::Network::drop(std::size_t layer, const Shard& shard, const TensorView& x) {

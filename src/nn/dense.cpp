@@ -1,8 +1,10 @@
+#include "nn/dense.hpp"
+
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/dense.hpp>
 
+#include "base/element_count.hpp"
 #include "nn/activations.hpp"
 #include "nn/initial_values.hpp"
 #include "nn/layer_checks.hpp"
@@ -35,7 +37,7 @@ Dense::Dense(Strategy& strategy, const DenseOptions& options, Here here)
       bias_{strategy.create_variable(
           {.name = options.name + "/bias"}, [&] { return Tensor::zeros(options.dtype, {options.outputs}); }, here)} {}
 
-void Dense::forward(const ops::Kernels& kernels, const TensorView& x, ops::Activation activation,
+void Dense::forward(const ops::Kernels& kernels, const TensorView& x, ops::Kernels::Activation activation,
                     const TensorView& y) const {
   kernels.linear(x, weight_for(x, weight_), values_of(bias_), activation, y);
 }
@@ -48,11 +50,11 @@ void Dense::backward(const ops::Kernels& kernels, const TensorView& x, const Ten
 
 void Dense::weight_gradient(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
                             const GradientBuffer& gradients) const {
-  kernels.matmul(x, ops::Transpose::yes, dy, ops::Transpose::no, gradients.of(weight_));
+  kernels.matmul(x, ops::Kernels::Transpose::yes, dy, ops::Kernels::Transpose::no, gradients.of(weight_));
   gradients.ready(weight_);
 }
 
-void Dense::weight_gradient(const ops::Kernels& kernels, std::span<const ops::Factors> shards,
+void Dense::weight_gradient(const ops::Kernels& kernels, std::span<const ops::Kernels::Factors> shards,
                             const TensorView& d_weight) const {
   kernels.sum_of_products(shards, d_weight);
 }
@@ -63,7 +65,7 @@ void Dense::bias_gradient(const ops::Kernels& kernels, const TensorView& dy, con
 }
 
 void Dense::backward_input(const ops::Kernels& kernels, const TensorView& dy, const TensorView& dx) const {
-  kernels.matmul(dy, ops::Transpose::no, weight_for(dy, weight_), ops::Transpose::yes, dx);
+  kernels.matmul(dy, ops::Kernels::Transpose::no, weight_for(dy, weight_), ops::Kernels::Transpose::yes, dx);
 }
 
 }  // namespace lockstep::nn

@@ -7,6 +7,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/philox.hpp>
 
+#include "ops/image_kernels.hpp"
+
 namespace lockstep::nn {
 namespace {
 
@@ -27,8 +29,8 @@ const DropoutOptions& checked(const DropoutOptions& options) {
 
 Dropout::Dropout(const DropoutOptions& options) : options_{checked(options)} {}
 
-void Dropout::forward(const ops::Kernels& kernels, const ShardPlace& place, const TensorView& x, const TensorView& mask,
-                      const TensorView& y) const {
+void Dropout::forward(const ops::Kernels& kernels, const Model::ShardPlace& place, const TensorView& x,
+                      const TensorView& mask, const TensorView& y) const {
   if (place.step < 0 || place.first_sample < 0)
     throw InvalidArgument{
         fmt::format("dropout for sample {} of step {}; expected 0 or more of both", place.first_sample, place.step)};

@@ -25,7 +25,7 @@ class Dropout {
 
   /// Overwrites `mask` [rows, ...] with the mask of the samples from `place` on, and y with x * mask. All have one
   /// shape, and y may be x. InvalidArgument for operands that do not fit, and for a negative place.
-  void forward(const ops::Kernels& kernels, const ShardPlace& place, const TensorView& x, const TensorView& mask,
+  void forward(const ops::Kernels& kernels, const Model::ShardPlace& place, const TensorView& x, const TensorView& mask,
                const TensorView& y) const;
 
   /// The gradient of x: dx = dy * mask. dx may be dy.

@@ -1,14 +1,17 @@
+#include "nn/embedding.hpp"
+
 #include <string>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/embedding.hpp>
 
+#include "base/element_count.hpp"
 #include "nn/activations.hpp"
 #include "nn/initial_values.hpp"
 #include "nn/layer_checks.hpp"
 #include "nn/vectors.hpp"
+#include "ops/sequence_kernels.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -52,13 +55,13 @@ void Embedding::forward(const ops::Kernels& kernels, const TensorView& tokens, c
 }
 
 void Embedding::forward_logits(const ops::Kernels& kernels, const TensorView& x, const TensorView& logits) const {
-  kernels.matmul(x, ops::Transpose::no, weight_for(x, tokens_), ops::Transpose::yes, logits);
+  kernels.matmul(x, ops::Kernels::Transpose::no, weight_for(x, tokens_), ops::Kernels::Transpose::yes, logits);
 }
 
 void Embedding::backward_logits(const ops::Kernels& kernels, const TensorView& x, const TensorView& d_logits,
                                 const TensorView& dx, const GradientBuffer& gradients) const {
-  kernels.matmul(d_logits, ops::Transpose::yes, x, ops::Transpose::no, gradients.of(tokens_));
-  kernels.matmul(d_logits, ops::Transpose::no, weight_for(d_logits, tokens_), ops::Transpose::no, dx);
+  kernels.matmul(d_logits, ops::Kernels::Transpose::yes, x, ops::Kernels::Transpose::no, gradients.of(tokens_));
+  kernels.matmul(d_logits, ops::Kernels::Transpose::no, weight_for(d_logits, tokens_), ops::Kernels::Transpose::no, dx);
 }
 
 void Embedding::backward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& dx,

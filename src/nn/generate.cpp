@@ -9,6 +9,8 @@
 #include <lockstep/base/philox.hpp>
 #include <lockstep/nn/generate.hpp>
 
+#include "nn/gpt.hpp"
+
 namespace lockstep::nn {
 namespace {
 
@@ -19,6 +21,11 @@ void check(std::span<const std::int32_t> prompt, const GenerateOptions& options)
   if (!(options.temperature >= 0) || std::isinf(options.temperature))
     throw InvalidArgument{
         fmt::format("generate: the temperature is {}; expected a number from 0 on", options.temperature)};
+}
+
+Gpt& gpt_of(Model& model) {
+  if (auto* const gpt = dynamic_cast<Gpt*>(&model)) return *gpt;
+  throw InvalidArgument{fmt::format("generate: a model '{}' draws no text; expected one of make_gpt", model.name())};
 }
 
 /// The first token at which the cumulative probability exceeds `uniform`. Overwrites the logits.
@@ -37,14 +44,15 @@ std::size_t draw(std::span<double> logits, double temperature, double uniform) {
 
 }  // namespace
 
-std::vector<std::int32_t> generate(Gpt& model, std::span<const std::int32_t> prompt, const GenerateOptions& options) {
+std::vector<std::int32_t> generate(Model& model, std::span<const std::int32_t> prompt, const GenerateOptions& options) {
+  Gpt& gpt = gpt_of(model);
   check(prompt, options);
   std::vector<std::int32_t> tokens{prompt.begin(), prompt.end()};
   const RandomStream random{options.seed, RandomPurpose::generated_text, 0};
   for (std::int64_t i = 0; i < options.length; ++i) {
-    const std::size_t known = std::min(tokens.size(), static_cast<std::size_t>(model.options().context));
-    std::vector<double> logits = model.logits(std::span{tokens}.last(known));
-    const std::span after_last = std::span{logits}.last(static_cast<std::size_t>(model.options().vocabulary));
+    const std::size_t known = std::min(tokens.size(), static_cast<std::size_t>(gpt.options().context));
+    std::vector<double> logits = gpt.logits_after(std::span{tokens}.last(known));
+    const std::span after_last = std::span{logits}.last(static_cast<std::size_t>(gpt.options().vocabulary));
     const std::size_t token = draw(after_last, options.temperature, random.uniform(static_cast<std::uint64_t>(i)));
     tokens.push_back(static_cast<std::int32_t>(token));
   }
@@ -52,10 +60,11 @@ std::vector<std::int32_t> generate(Gpt& model, std::span<const std::int32_t> pro
   return tokens;
 }
 
-std::string generate(Gpt& model, std::string_view prompt, const GenerateOptions& options) {
-  if (model.options().vocabulary > 256)
-    throw InvalidArgument{fmt::format("generate: a vocabulary of {} tokens is not one of bytes; expected 256 or fewer",
-                                      model.options().vocabulary)};
+std::string generate(Model& model, std::string_view prompt, const GenerateOptions& options) {
+  const std::int64_t vocabulary = gpt_of(model).options().vocabulary;
+  if (vocabulary > 256)
+    throw InvalidArgument{
+        fmt::format("generate: a vocabulary of {} tokens is not one of bytes; expected 256 or fewer", vocabulary)};
   std::vector<std::int32_t> bytes;
   for (const char byte : prompt) bytes.push_back(static_cast<unsigned char>(byte));
   std::string text;

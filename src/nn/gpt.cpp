@@ -1,3 +1,5 @@
+#include "nn/gpt.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -6,11 +8,12 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/gpt.hpp>
 
+#include "base/element_count.hpp"
 #include "nn/activations.hpp"
 #include "nn/shard_checks.hpp"
 #include "nn/vectors.hpp"
+#include "ops/sequence_kernels.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -90,21 +93,21 @@ std::unique_ptr<Model> Gpt::make_worker() const {
   return std::unique_ptr<Gpt>{new Gpt{*this}};
 }
 
-ops::BatchLoss Gpt::train_shard(const SampleBatch& shard, const ShardPlace&, const GradientBuffer& gradients) {
+ops::BatchLoss Gpt::train_shard(const SampleBatch& shard, const Model::ShardPlace&, const GradientBuffer& gradients) {
   require_fit(shard);
   if (shard.samples == 0) {
     // The sum of the padding's zeros, whose signs could differ if they were products by zero.
-    for (const Variable& variable : variables_) fill_zero(gradients.of(variable), stream_);
+    for (const Variable& variable : variables_) gradients.of(variable).fill_zero(stream_);
     return {};
   }
   const TensorView tokens = shard.inputs.view();
-  begin(TrainPass::forward);
+  begin(Model::Pass::forward);
   forward(tokens);
   const TensorView& logits = activations_.logits;
   // Overwrites the logits, which are not needed any more. Rows of padding become zero.
   const ops::BatchLoss result =
       kernels_->softmax_cross_entropy(logits, flattened(shard.labels.view()), shard.counted_labels(), logits);
-  begin(TrainPass::backward);
+  begin(Model::Pass::backward);
   backward(tokens, gradients);
   return result;
 }
@@ -116,7 +119,7 @@ ops::BatchLoss Gpt::evaluate_shard(const SampleBatch& shard) {
   return kernels_->softmax_cross_entropy(activations_.logits, flattened(shard.labels.view()), shard.counted_labels());
 }
 
-std::vector<double> Gpt::logits(std::span<const std::int32_t> tokens) {
+std::vector<double> Gpt::logits_after(std::span<const std::int32_t> tokens) {
   const auto count = static_cast<std::int64_t>(tokens.size());
   if (count < 1 || count > options_.context)
     throw InvalidArgument{fmt::format("{} tokens for a gpt; expected 1 to {}", count, options_.context)};
@@ -171,6 +174,11 @@ void Gpt::arrange(std::int64_t windows) {
 
 const TensorView& Gpt::input_of(std::size_t block) const {
   return block == 0 ? activations_.embedded : activations_.blocks[block - 1].y;
+}
+
+std::unique_ptr<Model> make_gpt(Strategy& strategy, const GptOptions& options,
+                                std::shared_ptr<const ops::Kernels> kernels, Here here) {
+  return std::make_unique<Gpt>(strategy, options, std::move(kernels), here);
 }
 
 }  // namespace lockstep::nn

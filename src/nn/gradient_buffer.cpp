@@ -5,6 +5,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
 
+#include "base/element_count.hpp"
+
 namespace lockstep::nn {
 namespace {
 
@@ -12,7 +14,7 @@ std::int64_t offset_of(const Variable& variable) {
   return variable.state().offset;
 }
 
-FlatRange single_range(const VariableStore& store, std::span<const Variable> variables) {
+VariableStore::FlatRange single_range(const VariableStore& store, std::span<const Variable> variables) {
   if (variables.empty()) throw InvalidArgument{"a gradient buffer for no variables"};
   for (const Variable& variable : variables) (void)store.gradient(variable);  // trainable and sealed
   const auto ranges = store.ranges(variables);
@@ -28,7 +30,7 @@ FlatRange single_range(const VariableStore& store, std::span<const Variable> var
 
 GradientBuffer::GradientBuffer(const VariableStore& store, std::span<const Variable> variables)
     : stream_{&store.stream()} {
-  const FlatRange range = single_range(store, variables);
+  const VariableStore::FlatRange range = single_range(store, variables);
   Layout layout{{variables.begin(), variables.end()}, range.first};
   std::ranges::sort(layout.variables, {}, offset_of);
   flat_ = range.gradients;
@@ -68,7 +70,7 @@ void GradientBuffer::ready(const Variable& variable) const {
   if (listener_) listener_->on_ready(position);
 }
 
-GradientBuffer GradientBuffer::reporting_to(GradientListener& listener) const {
+GradientBuffer GradientBuffer::reporting_to(GradientBuffer::Listener& listener) const {
   GradientBuffer other = *this;
   other.listener_ = &listener;
   return other;
@@ -84,7 +86,7 @@ void GradientBuffer::zero_padding() const {
   for (std::size_t i = 0; i < variables.size(); ++i) {
     const std::int64_t begin = offset_of(variables[i]) - layout_->first + element_count(variables[i].shape());
     const std::int64_t end = i + 1 < variables.size() ? offset_of(variables[i + 1]) - layout_->first : count();
-    fill_zero(flat_.slice(begin, end - begin), *stream_);
+    flat_.slice(begin, end - begin).fill_zero(*stream_);
   }
 }
 

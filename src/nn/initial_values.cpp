@@ -9,6 +9,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/philox.hpp>
 
+#include "base/element_count.hpp"
 #include "nn/layer_checks.hpp"
 
 namespace lockstep::nn {
@@ -48,7 +49,7 @@ double normal(std::uint64_t bits) {
 Tensor glorot_uniform(DType dtype, const Shape& shape, std::uint64_t seed, std::uint64_t ordinal) {
   require_float_weights(dtype);
   if (shape.size() < 2)
-    throw InvalidArgument{fmt::format("initial values of shape {}; expected [..., inputs, outputs]", to_string(shape))};
+    throw InvalidArgument{fmt::format("initial values of shape {}; expected [..., inputs, outputs]", describe(shape))};
   const RandomStream stream{seed, RandomPurpose::initial_value, ordinal};
   const double limit = glorot_limit(shape);
   return make_weight(dtype, shape, [&](std::uint64_t i) { return (2 * stream.uniform(i) - 1) * limit; });

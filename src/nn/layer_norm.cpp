@@ -1,11 +1,13 @@
+#include "nn/layer_norm.hpp"
+
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/layer_norm.hpp>
 
 #include "nn/activations.hpp"
 #include "nn/layer_checks.hpp"
 #include "nn/vectors.hpp"
+#include "ops/sequence_kernels.hpp"
 
 namespace lockstep::nn {
 namespace {

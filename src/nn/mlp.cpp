@@ -1,3 +1,5 @@
+#include "nn/mlp.hpp"
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -6,8 +8,8 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/mlp.hpp>
 
+#include "base/element_count.hpp"
 #include "nn/activations.hpp"
 #include "nn/shard_checks.hpp"
 #include "nn/shard_plan.hpp"
@@ -26,7 +28,7 @@ const MlpOptions& checked(const MlpOptions& options) {
     throw InvalidArgument{
         fmt::format("an mlp of {} inputs, hidden layers of [{}] and {} classes; expected 1 or more of each",
                     options.inputs, fmt::join(options.hidden, ", "), options.classes)};
-  if (options.loss == Loss::squared_error && options.classes != 1)
+  if (options.loss == MlpOptions::Loss::squared_error && options.classes != 1)
     throw InvalidArgument{fmt::format("an mlp of {} outputs for a squared error; expected 1", options.classes)};
   std::int64_t inputs = options.inputs;
   for (const std::int64_t size : options.hidden) (void)element_count({std::exchange(inputs, size), size});
@@ -39,17 +41,17 @@ std::vector<ops::DenseForm> forms_of(const MlpOptions& options) {
   const DType dtype = activation_type(options.dtype, options.precision);
   std::int64_t inputs = options.inputs;
   for (const std::int64_t size : options.hidden)
-    forms.push_back({std::exchange(inputs, size), size, ops::Activation::relu, dtype});
-  forms.push_back({inputs, options.classes, ops::Activation::none, dtype});
+    forms.push_back({std::exchange(inputs, size), size, ops::Kernels::Activation::relu, dtype});
+  forms.push_back({inputs, options.classes, ops::Kernels::Activation::none, dtype});
   return forms;
 }
 
-ops::RowBlocks rows_of(const BatchGroup& shards) {
+ops::RowBlocks rows_of(const SampleBatch::Group& shards) {
   return {.rows = shards.capacity(), .blocks = std::ssize(shards.batches)};
 }
 
 /// The rows of shard `index` in a view of the rows of all shards.
-TensorView part(const TensorView& all, const BatchGroup& shards, std::size_t index) {
+TensorView part(const TensorView& all, const SampleBatch::Group& shards, std::size_t index) {
   return rows_from(all, static_cast<std::int64_t>(index) * shards.capacity(), shards.capacity());
 }
 
@@ -97,18 +99,19 @@ std::unique_ptr<Model> Mlp::make_worker() const {
   return worker;
 }
 
-ops::BatchLoss Mlp::train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients) {
+ops::BatchLoss Mlp::train_shard(const SampleBatch& shard, const Model::ShardPlace& place,
+                                const GradientBuffer& gradients) {
   return train_shards({shard.inputs, shard.labels, {shard}}, {&place, 1}, gradients);
 }
 
-ops::BatchLoss Mlp::train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
+ops::BatchLoss Mlp::train_shards(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
                                  const GradientBuffer& sum) {
   require_places(shards, places);
   for (const SampleBatch& shard : shards.batches) require(shard);
-  begin(TrainPass::forward);
+  begin(Model::Pass::forward);
   forward(shards.inputs.view(), std::ssize(shards.batches));
   const ops::BatchLoss result = losses(shards);
-  begin(TrainPass::backward);
+  begin(Model::Pass::backward);
   backward(shards, sum);
   return result;
 }
@@ -118,7 +121,7 @@ ops::BatchLoss Mlp::evaluate_shard(const SampleBatch& shard) {
   if (shard.samples == 0) return {};
   forward(shard.inputs.view(), 1);
   const TensorView outputs = output(layers_.size() - 1, shard.inputs.shape()[0]);
-  if (options_.loss == Loss::squared_error) return squared_error(outputs, shard);
+  if (options_.loss == MlpOptions::Loss::squared_error) return squared_error(outputs, shard);
   return kernels_->softmax_cross_entropy(outputs, shard.labels.view(), shard.samples);
 }
 
@@ -130,7 +133,7 @@ std::vector<double> Mlp::logits(const SampleBatch& batch) {
 }
 
 void Mlp::require(const SampleBatch& shard) const {
-  const DType labels = options_.loss == Loss::squared_error ? options_.dtype : DType::i32;
+  const DType labels = options_.loss == MlpOptions::Loss::squared_error ? options_.dtype : DType::i32;
   require_shard(shard,
                 {.model = "an mlp", .dtype = options_.dtype, .columns = options_.inputs, .labels_dtype = labels});
 }
@@ -143,7 +146,8 @@ void Mlp::forward(const TensorView& inputs, std::int64_t shards) {
   TensorView x = rounded(inputs);
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     const TensorView y = output(layer, all_rows);
-    const auto activation = layer + 1 == layers_.size() ? ops::Activation::none : ops::Activation::relu;
+    const auto activation =
+        layer + 1 == layers_.size() ? ops::Kernels::Activation::none : ops::Kernels::Activation::relu;
     for_rows(plans[layer].forward_at_once, blocks, [&](std::int64_t first, std::int64_t rows) {
       layers_[layer].forward(*kernels_, rows_from(x, first, rows), activation, rows_from(y, first, rows));
     });
@@ -151,7 +155,7 @@ void Mlp::forward(const TensorView& inputs, std::int64_t shards) {
   }
 }
 
-ops::BatchLoss Mlp::losses(const BatchGroup& shards) {
+ops::BatchLoss Mlp::losses(const SampleBatch::Group& shards) {
   const TensorView outputs = output(layers_.size() - 1, rows_of(shards).all_rows());
   ops::BatchLoss total;
   shards_->losses.clear();
@@ -159,7 +163,7 @@ ops::BatchLoss Mlp::losses(const BatchGroup& shards) {
     const SampleBatch& shard = shards.batches[i];
     // Overwrites the outputs, which are not needed any more. Rows of padding become zero.
     const TensorView own = part(outputs, shards, i);
-    const ops::BatchLoss result = options_.loss == Loss::squared_error
+    const ops::BatchLoss result = options_.loss == MlpOptions::Loss::squared_error
                                       ? squared_error_with_gradient(own, shard, stream_)
                                       : kernels_->softmax_cross_entropy(own, shard.labels.view(), shard.samples, own);
     shards_->losses.push({.loss = result.loss_sum});
@@ -171,7 +175,7 @@ ops::BatchLoss Mlp::losses(const BatchGroup& shards) {
 
 /// From the last layer, whose output has already been overwritten by its gradient, to the first. The outputs of the
 /// others are overwritten on the way.
-void Mlp::backward(const BatchGroup& shards, const GradientBuffer& sum) {
+void Mlp::backward(const SampleBatch::Group& shards, const GradientBuffer& sum) {
   const ops::RowBlocks blocks = rows_of(shards);
   shards_->gradients.begin(sum, blocks.blocks);
   const auto plans = shards_->plans.of(blocks);
@@ -188,15 +192,16 @@ void Mlp::backward(const BatchGroup& shards, const GradientBuffer& sum) {
   }
 }
 
-void Mlp::add_up_gradients(std::size_t layer, const BatchGroup& shards, const TensorView& x, const TensorView& dy) {
+void Mlp::add_up_gradients(std::size_t layer, const SampleBatch::Group& shards, const TensorView& x,
+                           const TensorView& dy) {
   const Dense& dense = layers_[layer];
   ShardSums& sums = shards_->gradients;
   const bool weight_at_once = shards_->plans.of(rows_of(shards))[layer].weight_gradients_at_once;
-  std::vector<ops::Factors> factors;
+  std::vector<ops::Kernels::Factors> factors;
   for (std::size_t i = 0; i < shards.batches.size(); ++i) {
     // No rows of a shard without samples: the zeros of its padding might give zeros of the other sign.
     const std::int64_t rows = shards.batches[i].samples > 0 ? shards.capacity() : 0;
-    const ops::Factors own{first_rows(part(x, shards, i), rows), first_rows(part(dy, shards, i), rows)};
+    const ops::Kernels::Factors own{first_rows(part(x, shards, i), rows), first_rows(part(dy, shards, i), rows)};
     const GradientBuffer gradients = sums.of_shard(static_cast<std::int64_t>(i));
     dense.bias_gradient(*kernels_, own.b, gradients);
     if (weight_at_once) {
@@ -237,7 +242,7 @@ TensorView Mlp::rounded(const TensorView& inputs) {
 }
 
 /// After the forward pass.
-TensorView Mlp::inputs_of(const BatchGroup& shards) const {
+TensorView Mlp::inputs_of(const SampleBatch::Group& shards) const {
   if (options_.precision == Precision::full) return shards.inputs.view();
   return first_rows(workspace_.inputs.view(), shards.inputs.view().shape()[0]);
 }
@@ -249,6 +254,11 @@ TensorView Mlp::output(std::size_t layer, std::int64_t rows) const {
 TensorView Mlp::d_hidden(std::int64_t rows, std::int64_t columns) const {
   const Tensor& whole = workspace_.d_hidden;
   return whole.view().reshaped({whole.count()}).slice(0, rows * columns).reshaped({rows, columns});
+}
+
+std::unique_ptr<Model> make_mlp(Strategy& strategy, const MlpOptions& options,
+                                std::shared_ptr<const ops::Kernels> kernels, Here here) {
+  return std::make_unique<Mlp>(strategy, options, std::move(kernels), here);
 }
 
 }  // namespace lockstep::nn

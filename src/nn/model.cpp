@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
 #include <lockstep/nn/model.hpp>
 
 #include "nn/shard_checks.hpp"
@@ -8,7 +11,7 @@ namespace lockstep::nn {
 Model::Model() = default;
 Model::~Model() = default;
 
-ops::BatchLoss Model::train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
+ops::BatchLoss Model::train_shards(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
                                    const GradientBuffer& sum) {
   require_places(shards, places);
   if (!shard_sums_) shard_sums_ = std::make_unique<ShardSums>();
@@ -20,10 +23,14 @@ ops::BatchLoss Model::train_shards(const BatchGroup& shards, std::span<const Sha
     shard_sums_->push(weighed(own, shards.batches[shard]));
     total.correct += own.correct;
   }
-  const WeighedLoss sums = shard_sums_->finish();
+  const ops::BatchLoss::Weighed sums = shard_sums_->finish();
   total.loss_sum = sums.loss;
   total.weight = sums.weight;
   return total;
+}
+
+std::vector<double> Model::logits(const SampleBatch& /*batch*/) {
+  throw InvalidArgument{fmt::format("a model '{}' has no logits", name())};
 }
 
 }  // namespace lockstep::nn

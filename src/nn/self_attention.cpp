@@ -1,7 +1,10 @@
+#include "nn/self_attention.hpp"
+
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/self_attention.hpp>
+
+#include "ops/sequence_kernels.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -51,9 +54,9 @@ SelfAttention::Scratch SelfAttention::take_scratch(Workspace& workspace, const W
 void SelfAttention::forward(const ops::Kernels& kernels, const TensorView& x, const Activations& activations,
                             const TensorView& y) const {
   const auto& [qkv, probabilities, mixed] = activations;
-  qkv_.forward(kernels, x, ops::Activation::none, qkv);
+  qkv_.forward(kernels, x, ops::Kernels::Activation::none, qkv);
   kernels.sequence()->causal_attention({.qkv = qkv, .probabilities = probabilities, .y = mixed});
-  output_.forward(kernels, mixed, ops::Activation::none, y);
+  output_.forward(kernels, mixed, ops::Kernels::Activation::none, y);
 }
 
 void SelfAttention::backward(const ops::Kernels& kernels, const TensorView& x, const Activations& activations,

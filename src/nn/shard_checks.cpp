@@ -4,6 +4,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/element_count.hpp"
+
 namespace lockstep::nn {
 
 void require_shard(const SampleBatch& shard, const ShardForm& form) {
@@ -16,12 +18,12 @@ void require_shard(const SampleBatch& shard, const ShardForm& form) {
   labels.insert(labels.begin(), rows);
   if (shard.labels.dtype() != form.labels_dtype || shard.labels.shape() != labels)
     throw InvalidArgument{fmt::format("a shard of inputs {} with labels {}; expected {}{}", describe(inputs),
-                                      describe(shard.labels.view()), name_of(form.labels_dtype), to_string(labels))};
+                                      describe(shard.labels.view()), name_of(form.labels_dtype), describe(labels))};
   if (shard.samples < 0 || shard.samples > rows)
     throw InvalidArgument{fmt::format("a shard of {} samples in {} rows", shard.samples, rows)};
 }
 
-void require_places(const BatchGroup& shards, std::span<const ShardPlace> places) {
+void require_places(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places) {
   if (places.empty() || places.size() != shards.batches.size())
     throw InvalidArgument{fmt::format("{} shards with {} places; expected one or more, and a place for each",
                                       shards.batches.size(), places.size())};

@@ -24,7 +24,7 @@ struct ShardForm {
 void require_shard(const SampleBatch& shard, const ShardForm& form);
 
 /// InvalidArgument unless there is at least one shard, and one place for each.
-void require_places(const BatchGroup& shards, std::span<const ShardPlace> places);
+void require_places(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places);
 
 /// `rows` rows of a view [capacity, ...], from row `first` on.
 TensorView rows_from(const TensorView& view, std::int64_t first, std::int64_t rows);

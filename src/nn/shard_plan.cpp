@@ -8,6 +8,8 @@
 
 #include <lockstep/base/log.hpp>
 
+#include "base/log_settings.hpp"
+
 namespace lockstep::nn {
 namespace {
 

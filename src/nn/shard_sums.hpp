@@ -14,21 +14,15 @@
 
 namespace lockstep::nn {
 
-/// A sum of losses, and the weight of the labels that they belong to.
-struct WeighedLoss {
-  double loss = 0;
-  double weight = 0;
-};
-
 /// What `result` says of `batch`, whose labels weigh 1 each if it does not say what they weigh.
-WeighedLoss weighed(const ops::BatchLoss& result, const SampleBatch& batch);
+ops::BatchLoss::Weighed weighed(const ops::BatchLoss& result, const SampleBatch& batch);
 
 /// Sums of losses and weights.
 class LossSum {
  public:
-  void push(const WeighedLoss& own);
+  void push(const ops::BatchLoss::Weighed& own);
   /// The sums since the last call. There must be at least one.
-  WeighedLoss finish();
+  ops::BatchLoss::Weighed finish();
   /// Forgets the losses since the last `finish`.
   void clear() { parts_.clear(); }
 
@@ -39,7 +33,7 @@ class LossSum {
 /// Sums of gradients, statistics and losses over the shards of a rank. Each variable's gradient is added up by itself,
 /// as soon as a shard has it, in the tree of fixed_order_sum: so models may take one shard after the other, or all of
 /// them layer by layer.
-class ShardSums final : private GradientListener {
+class ShardSums final : private GradientBuffer::Listener {
  public:
   ShardSums() = default;
   ShardSums(const ShardSums&) = delete;
@@ -54,14 +48,14 @@ class ShardSums final : private GradientListener {
   GradientBuffer of_shard(std::int64_t shard);
 
   /// Takes all gradients of the next shard as ready, and adds its statistics and its loss.
-  void push(const WeighedLoss& own);
+  void push(const ops::BatchLoss::Weighed& own);
 
   /// For kernels that add up the shards themselves: where a variable's sum is written, and that it is there.
   TensorView sum_of(const Variable& variable) const { return sum_->of(variable); }
   void sum_is_ready(const Variable& variable);
 
   /// Call it when all shards are there. Returns the sum of the losses.
-  WeighedLoss finish();
+  ops::BatchLoss::Weighed finish();
 
  private:
   /// A place for the gradients of one shard, or of several that were added up.

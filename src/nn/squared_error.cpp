@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include <lockstep/base/half.hpp>
+#include <lockstep/base/dtype.hpp>
 
 #include "nn/shard_checks.hpp"
 
@@ -35,7 +35,7 @@ std::vector<double> labels_of(const SampleBatch& shard) {
 
 ops::BatchLoss squared_error(const TensorView& outputs, const SampleBatch& shard) {
   const std::vector<double> predicted = to_doubles(first_rows(outputs, shard.samples)), labels = labels_of(shard);
-  ops::BatchLoss result{.residuals = ops::Residuals{}};
+  ops::BatchLoss result{.residuals = ops::BatchLoss::Residuals{}};
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const double error = predicted[i] - labels[i];
     result.loss_sum += error * error;

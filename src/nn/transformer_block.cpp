@@ -1,4 +1,6 @@
-#include <lockstep/nn/transformer_block.hpp>
+#include "nn/transformer_block.hpp"
+
+#include "ops/sequence_kernels.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -83,9 +85,9 @@ void TransformerBlock::forward(const ops::Kernels& kernels, const TensorView& x,
   attention_.forward(kernels, all.attention_normed, all.attention, all.middle);
   kernels.add(all.middle, x);
   mlp_norm_.forward(kernels, all.middle, all.mlp_normed, all.mlp_moments);
-  expand_.forward(kernels, all.mlp_normed, ops::Activation::none, all.expanded);
+  expand_.forward(kernels, all.mlp_normed, ops::Kernels::Activation::none, all.expanded);
   kernels.sequence()->gelu(all.expanded, all.activated);
-  contract_.forward(kernels, all.activated, ops::Activation::none, all.y);
+  contract_.forward(kernels, all.activated, ops::Kernels::Activation::none, all.y);
   kernels.add(all.y, all.middle);
 }
 

@@ -1,6 +1,10 @@
+#include "nn/workspace.hpp"
+
 #include <utility>
 
-#include <lockstep/nn/workspace.hpp>
+#include "base/element_count.hpp"
+#include "base/element_type.hpp"
+#include "device/device.hpp"
 
 namespace lockstep::nn {
 

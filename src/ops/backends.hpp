@@ -12,7 +12,7 @@ std::unique_ptr<Kernels> make_reference_kernels();
 bool onednn_is_built_in();
 
 /// ConfigError if it is not built in.
-std::unique_ptr<Kernels> make_onednn_kernels(Threads threads);
+std::unique_ptr<Kernels> make_onednn_kernels(Kernels::Threads threads);
 
 /// `stream` must be a GPU's. DeviceError if the build has no GPU backend.
 std::unique_ptr<Kernels> make_cuda_kernels(Stream& stream);

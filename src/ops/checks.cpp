@@ -83,13 +83,14 @@ void require_matrix(std::string_view operation, const TensorView& view) {
 
 namespace {
 
-MatmulSizes require_product(DeviceKind device, std::string_view operation, const TensorView& a, Transpose transpose_a,
-                            const TensorView& b, Transpose transpose_b, const TensorView& c) {
+MatmulSizes require_product(DeviceKind device, std::string_view operation, const TensorView& a,
+                            Kernels::Transpose transpose_a, const TensorView& b, Kernels::Transpose transpose_b,
+                            const TensorView& c) {
   require_one_type(device, operation, a, b);
   require_results(device, operation, a, c);
   for (const TensorView* const view : {&a, &b, &c}) require_matrix(operation, *view);
-  const bool flip_a = transpose_a == Transpose::yes;
-  const bool flip_b = transpose_b == Transpose::yes;
+  const bool flip_a = transpose_a == Kernels::Transpose::yes;
+  const bool flip_b = transpose_b == Kernels::Transpose::yes;
   const MatmulSizes sizes{
       .m = a.shape()[flip_a ? 1 : 0], .n = b.shape()[flip_b ? 0 : 1], .k = a.shape()[flip_a ? 0 : 1]};
   if (sizes.k != b.shape()[flip_b ? 1 : 0] || c.shape() != Shape{sizes.m, sizes.n})
@@ -113,22 +114,23 @@ void require_not_negative(std::string_view operation, std::string_view what, dou
 
 }  // namespace
 
-MatmulSizes check_matmul(DeviceKind device, const TensorView& a, Transpose transpose_a, const TensorView& b,
-                         Transpose transpose_b, const TensorView& c) {
+MatmulSizes check_matmul(DeviceKind device, const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b,
+                         Kernels::Transpose transpose_b, const TensorView& c) {
   return require_product(device, "matmul", a, transpose_a, b, transpose_b, c);
 }
 
-void check_sum_of_products(DeviceKind device, std::span<const Factors> factors, const TensorView& c) {
+void check_sum_of_products(DeviceKind device, std::span<const Kernels::Factors> factors, const TensorView& c) {
   if (factors.empty()) throw InvalidArgument{"sum_of_products: no factors; expected one or more"};
   for (const auto& [a, b] : factors) {
-    (void)require_product(device, "sum_of_products", a, Transpose::yes, b, Transpose::no, c);
+    (void)require_product(device, "sum_of_products", a, Kernels::Transpose::yes, b, Kernels::Transpose::no, c);
     require_sums(device, "sum_of_products", a, c);
   }
 }
 
 MatmulSizes check_linear(DeviceKind device, const TensorView& x, const TensorView& weight, const TensorView& bias,
                          const TensorView& y) {
-  const MatmulSizes sizes = require_product(device, "linear", x, Transpose::no, weight, Transpose::no, y);
+  const MatmulSizes sizes =
+      require_product(device, "linear", x, Kernels::Transpose::no, weight, Kernels::Transpose::no, y);
   check_rows(device, "linear", y, bias);
   return sizes;
 }

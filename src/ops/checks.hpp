@@ -10,6 +10,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "ops/update_kernels.hpp"
+
 namespace lockstep::ops {
 
 // Building blocks of the checks below.
@@ -51,11 +53,11 @@ struct MatmulSizes {
   std::int64_t k;
 };
 
-MatmulSizes check_matmul(DeviceKind device, const TensorView& a, Transpose transpose_a, const TensorView& b,
-                         Transpose transpose_b, const TensorView& c);
+MatmulSizes check_matmul(DeviceKind device, const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b,
+                         Kernels::Transpose transpose_b, const TensorView& c);
 
 /// At least one, and each fits c.
-void check_sum_of_products(DeviceKind device, std::span<const Factors> factors, const TensorView& c);
+void check_sum_of_products(DeviceKind device, std::span<const Kernels::Factors> factors, const TensorView& c);
 
 /// x [n, inputs], weight [inputs, outputs], bias [outputs] and y [n, outputs].
 MatmulSizes check_linear(DeviceKind device, const TensorView& x, const TensorView& weight, const TensorView& bias,

@@ -6,6 +6,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/element_count.hpp"
 #include "ops/checks.hpp"
 
 namespace lockstep::ops {
@@ -63,7 +64,7 @@ PoolSizes require_pool(std::string_view operation, const TensorView& x, const Te
   const Shape pooled{sizes.images, sizes.height / 2, sizes.width / 2, sizes.channels};
   if (y.shape() != pooled)
     throw InvalidArgument{
-        fmt::format("{}: {} does not pool to {}, expected {}", operation, describe(x), describe(y), to_string(pooled))};
+        fmt::format("{}: {} does not pool to {}, expected {}", operation, describe(x), describe(y), describe(pooled))};
   return sizes;
 }
 

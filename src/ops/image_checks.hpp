@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include <lockstep/ops/image_kernels.hpp>
+#include "ops/image_kernels.hpp"
 
 namespace lockstep::ops {
 

@@ -38,8 +38,8 @@ TensorView block_of(const TensorView& all, RowBlocks blocks, std::int64_t block)
 }
 
 /// The factors of `operands`, which are a and b in turn.
-std::vector<Factors> factors_of(std::span<const TensorView> operands) {
-  std::vector<Factors> factors;
+std::vector<Kernels::Factors> factors_of(std::span<const TensorView> operands) {
+  std::vector<Kernels::Factors> factors;
   for (std::size_t i = 0; i < operands.size(); i += 2) factors.push_back({operands[i], operands[i + 1]});
   return factors;
 }
@@ -52,7 +52,7 @@ double number_of(DType dtype, std::uint32_t high, std::uint32_t low) {
 
 template <class T>
 Tensor numbers(const RandomStream& stream, Shape shape) {
-  const Tensor made = Tensor::uninitialised(dtype_of<T>, std::move(shape));
+  const Tensor made = Tensor::uninitialised(detail::dtype_of<T>, std::move(shape));
   std::vector<std::uint32_t> words(2 * static_cast<std::size_t>(made.count()));
   stream.words(0, words);
   const std::span<T> elements = made.view().elements<T>();
@@ -81,7 +81,7 @@ bool DenseTrial::input_gradient_rows_keep_their_bits() {
                                .shared = {{form_.inputs, form_.outputs}},
                                .result_columns = form_.inputs,
                                .call = [this](Views v, const TensorView& dx) {
-                                 kernels_.matmul(v[0], Transpose::no, v[1], Transpose::yes, dx);
+                                 kernels_.matmul(v[0], Kernels::Transpose::no, v[1], Kernels::Transpose::yes, dx);
                                }});
 }
 

@@ -32,7 +32,7 @@ struct RowBlocks {
 struct DenseForm {
   std::int64_t inputs;
   std::int64_t outputs;
-  Activation activation = Activation::none;
+  Kernels::Activation activation = Kernels::Activation::none;
   DType dtype = DType::f32;
 };
 

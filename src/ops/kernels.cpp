@@ -5,32 +5,33 @@
 
 #include "base/excerpt.hpp"
 #include "ops/backends.hpp"
+#include "ops/kernel_choice.hpp"
 
 namespace lockstep::ops {
 
-KernelChoice parse_kernel_choice(std::string_view name) {
-  if (name == "auto") return KernelChoice::automatic;
-  if (name == "reference") return KernelChoice::reference;
-  if (name == "onednn") return KernelChoice::onednn;
-  if (name == "cuda") return KernelChoice::cuda;
+Kernels::Choice parse_kernel_choice(std::string_view name) {
+  if (name == "auto") return Kernels::Choice::automatic;
+  if (name == "reference") return Kernels::Choice::reference;
+  if (name == "onednn") return Kernels::Choice::onednn;
+  if (name == "cuda") return Kernels::Choice::cuda;
   throw ConfigError{
       fmt::format("there are no kernels called '{}': expected auto, reference, onednn or cuda", excerpt(name))};
 }
 
-std::unique_ptr<Kernels> make_kernels(KernelChoice choice, Threads threads, Stream& stream) {
+std::unique_ptr<Kernels> make_kernels(Kernels::Choice choice, Kernels::Threads threads, Stream& stream) {
   if (threads.count < 1) throw InvalidArgument{fmt::format("kernels need at least one thread, not {}", threads.count)};
   const bool on_gpu = stream.kind() == DeviceKind::cuda;
-  if (on_gpu && (choice == KernelChoice::reference || choice == KernelChoice::onednn))
+  if (on_gpu && (choice == Kernels::Choice::reference || choice == Kernels::Choice::onednn))
     throw ConfigError{"the reference and onednn kernels run on the CPU, but the device is cuda: expected auto or cuda"};
-  if (!on_gpu && choice == KernelChoice::cuda)
+  if (!on_gpu && choice == Kernels::Choice::cuda)
     throw ConfigError{"the cuda kernels run on a GPU, but the device is cpu: expected auto, reference or onednn"};
   switch (choice) {
-    case KernelChoice::automatic:
+    case Kernels::Choice::automatic:
       if (on_gpu) return make_cuda_kernels(stream);
       return onednn_is_built_in() ? make_onednn_kernels(threads) : make_reference_kernels();
-    case KernelChoice::cuda: return make_cuda_kernels(stream);
-    case KernelChoice::reference: return make_reference_kernels();
-    case KernelChoice::onednn: return make_onednn_kernels(threads);
+    case Kernels::Choice::cuda: return make_cuda_kernels(stream);
+    case Kernels::Choice::reference: return make_reference_kernels();
+    case Kernels::Choice::onednn: return make_onednn_kernels(threads);
   }
   throw InvalidArgument{fmt::format("{} is no choice of kernels", static_cast<int>(choice))};
 }

@@ -9,7 +9,7 @@ bool onednn_is_built_in() {
   return false;
 }
 
-std::unique_ptr<Kernels> make_onednn_kernels(Threads) {
+std::unique_ptr<Kernels> make_onednn_kernels(Kernels::Threads) {
   throw ConfigError{"this build has no oneDNN kernels: expected auto or reference"};
 }
 

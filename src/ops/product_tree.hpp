@@ -16,7 +16,8 @@ namespace lockstep::ops {
 /// to c, and add(c, other) adds a sum to c. spare(level) is a result besides c, a different one for each level from 0
 /// on.
 template <class Result>
-void add_up_products(auto& arithmetic, std::span<const Factors> factors, const Result& sum, std::size_t level = 0) {
+void add_up_products(auto& arithmetic, std::span<const Kernels::Factors> factors, const Result& sum,
+                     std::size_t level = 0) {
   if (factors.size() == 1) return arithmetic.put(sum, factors.front());
   const std::size_t middle = std::bit_floor(factors.size() - 1);
   add_up_products(arithmetic, factors.first(middle), sum, level);
@@ -33,10 +34,10 @@ class WholeProducts {
   WholeProducts(const Kernels& kernels, const TensorView& c, Stream& stream)
       : kernels_{kernels}, c_{c}, stream_{stream} {}
 
-  void put(const TensorView& c, const Factors& factors) const {
-    kernels_.matmul(factors.a, Transpose::yes, factors.b, Transpose::no, c);
+  void put(const TensorView& c, const Kernels::Factors& factors) const {
+    kernels_.matmul(factors.a, Kernels::Transpose::yes, factors.b, Kernels::Transpose::no, c);
   }
-  void add_product(const TensorView& c, const Factors& factors) const {
+  void add_product(const TensorView& c, const Kernels::Factors& factors) const {
     const Tensor product = beside_c();
     put(product.view(), factors);
     add(c, product.view());
@@ -57,8 +58,8 @@ class WholeProducts {
 };
 
 /// The sum whose bits `sum_of_products` should have.
-inline void sum_of_whole_products(const Kernels& kernels, std::span<const Factors> factors, const TensorView& c,
-                                  Stream& stream) {
+inline void sum_of_whole_products(const Kernels& kernels, std::span<const Kernels::Factors> factors,
+                                  const TensorView& c, Stream& stream) {
   WholeProducts products{kernels, c, stream};
   add_up_products(products, factors, c);
 }

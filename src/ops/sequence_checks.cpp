@@ -20,7 +20,7 @@ void require_expected(DeviceKind device, std::string_view operation, DType dtype
   const auto& [name, view, shape] = operand;
   if (view.dtype() != dtype || view.shape() != shape)
     throw InvalidArgument{
-        fmt::format("{}: {} is {}, expected {}{}", operation, name, describe(view), name_of(dtype), to_string(shape))};
+        fmt::format("{}: {} is {}, expected {}{}", operation, name, describe(view), name_of(dtype), describe(shape))};
   require_place(device, operation, view);
 }
 

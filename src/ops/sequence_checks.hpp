@@ -5,7 +5,8 @@
 #include <string_view>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/ops/sequence_kernels.hpp>
+
+#include "ops/sequence_kernels.hpp"
 
 namespace lockstep::ops {
 

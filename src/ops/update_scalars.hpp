@@ -3,8 +3,7 @@
 
 #include <cmath>
 
-#include <lockstep/ops/update_kernels.hpp>
-
+#include "ops/update_kernels.hpp"
 #include "ops/update_rules.hpp"
 
 namespace lockstep::ops {

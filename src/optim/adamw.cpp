@@ -6,6 +6,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/optim/adamw.hpp>
 
+#include "ops/update_kernels.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -26,7 +28,7 @@ void require_epsilon(double value) {
 
 }  // namespace
 
-AdamW::AdamW(const AdamWOptions& options, std::shared_ptr<const ops::Kernels> kernels)
+AdamW::AdamW(const Options& options, std::shared_ptr<const ops::Kernels> kernels)
     : Optimizer{{.learning_rate = options.learning_rate,
                  .weight_decay = options.weight_decay,
                  .clip_norm = options.clip_norm,
@@ -44,8 +46,9 @@ std::vector<std::string_view> AdamW::slots() const {
   return {first_moment, second_moment};
 }
 
-void AdamW::update(const ops::Kernels& kernels, const FlatRange& range, const ops::UpdateStep& step) {
-  kernels.adamw(range.values, range.gradients, range.slot(first_moment), range.slot(second_moment), step, moments_);
+void AdamW::update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const ops::UpdateStep& step) {
+  kernels.update().adamw(range.values, range.gradients, range.slot(first_moment), range.slot(second_moment), step,
+                         {moments_.beta1, moments_.beta2, moments_.epsilon});
 }
 
 }  // namespace lockstep

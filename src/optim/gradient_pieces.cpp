@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/element_type.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 #include "reduce/message_plan.hpp"
 
 namespace lockstep::detail {
@@ -18,7 +21,7 @@ GradientPieces::GradientPieces(const VariableStore& store, std::span<const Varia
   std::vector<std::byte*> begins;
   for (const Variable& variable : variables) begins.push_back(store.gradient(variable, here).data());
   std::size_t number = 0;
-  for (const FlatRange& range : ranges_) {
+  for (const VariableStore::FlatRange& range : ranges_) {
     const std::byte* const end = range.gradients.data() + range.gradients.bytes();
     std::vector<std::size_t> inside;
     for (std::size_t i = 0; i < begins.size(); ++i)

@@ -6,8 +6,10 @@
 #include <span>
 #include <vector>
 
-#include <lockstep/reduce/declared_sums.hpp>
 #include <lockstep/strategy/variable_store.hpp>
+
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 
 namespace lockstep::detail {
 
@@ -21,7 +23,7 @@ class GradientPieces {
   GradientPieces(const VariableStore& store, std::span<const Variable> variables, const Here& here);
 
   /// Their memory.
-  std::span<const FlatRange> ranges() const { return ranges_; }
+  std::span<const VariableStore::FlatRange> ranges() const { return ranges_; }
 
   /// What travels as one message.
   std::vector<GradientBucket> buckets(const Packing& packing) const;
@@ -33,7 +35,7 @@ class GradientPieces {
   std::size_t variable_of(std::size_t piece) const;
 
  private:
-  std::vector<FlatRange> ranges_;
+  std::vector<VariableStore::FlatRange> ranges_;
   std::vector<std::size_t> pieces_;
   std::vector<std::vector<std::int64_t>> counts_;  ///< of elements, in each range
 };

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-LearningRate::LearningRate(const ScheduleOptions& options) : options_{options} {
+LearningRate::LearningRate(const Schedule& options) : options_{options} {
   // Written so that NaN fails.
   if (!(options.peak > 0) || std::isinf(options.peak))
     throw InvalidArgument{fmt::format("the learning rate is {}; expected a positive number", options.peak)};

@@ -11,13 +11,22 @@
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/meeting_point.hpp"
+#include "device/device.hpp"
+#include "ops/update_kernels.hpp"
 #include "optim/live_optimizers.hpp"
 #include "optim/optimizer_guard.hpp"
 #include "optim/plan.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 #include "strategy/step_counter.hpp"
 
 namespace lockstep {
 namespace {
+
+SumList list_of(const Optimizer::Computation::Sums& sums) {
+  return {sums.dtype, sums.counts};
+}
 
 /// The options that stay the same from step to step: ", momentum 0.9, weight decay 0.01".
 std::string settings_of(const std::string& own, double weight_decay, std::optional<double> clip_norm) {
@@ -27,13 +36,14 @@ std::string settings_of(const std::string& own, double weight_decay, std::option
   return settings;
 }
 
-double weight_of(const StepSums& sums) {
+double weight_of(const Optimizer::StepSums& sums) {
   return sums.weight ? *sums.weight : static_cast<double>(sums.samples);
 }
 
 /// One small message, with integers as integers. It does not include the gradients, because an f64 beside an f64 range
 /// would turn that range into a packed copy. `failures` are this rank's on entry, and all ranks' on return.
-void all_reduce(StepSums& sums, std::int64_t& failures, const TensorView& statistics, CrossDeviceOps& reductions) {
+void all_reduce(Optimizer::StepSums& sums, std::int64_t& failures, const TensorView& statistics,
+                CrossDeviceOps& reductions) {
   std::array<std::int64_t, 3> integers{sums.samples, sums.correct, failures};
   const TensorView integer_view{reinterpret_cast<std::byte*>(integers.data()), {3}, DType::i64};
   std::array<double, 2> reals{sums.loss, weight_of(sums)};
@@ -48,7 +58,7 @@ void all_reduce(StepSums& sums, std::int64_t& failures, const TensorView& statis
   sums.weight = reals[1];
 }
 
-void require_samples(const detail::Call& call, const StepSums& sums) {
+void require_samples(const detail::Call& call, const Optimizer::StepSums& sums) {
   if (sums.samples < 0)
     throw InvalidArgument{fmt::format("{}{} samples; expected 0 or more", call.text(), sums.samples)};
   if (const double weight = weight_of(sums); !(weight >= 0) || std::isinf(weight))
@@ -56,13 +66,13 @@ void require_samples(const detail::Call& call, const StepSums& sums) {
 }
 
 /// Elements [first, first + count) of `range`.
-FlatRange part_of(const FlatRange& range, std::int64_t first, std::int64_t count) {
+VariableStore::FlatRange part_of(const VariableStore::FlatRange& range, std::int64_t first, std::int64_t count) {
   return {range.values.slice(first, count), range.gradients.slice(first, count), range.segment, range.first + first};
 }
 
 }  // namespace
 
-std::vector<Gradient> gradients_in_store(const VariableStore& store, const VariableList& variables, Here here) {
+std::vector<Gradient> gradients_in_store(const VariableStore& store, const detail::VariableList& variables, Here here) {
   std::vector<Gradient> gradients;
   for (const Variable& variable : variables) {
     const TensorView home = store.gradient(variable, here);
@@ -85,19 +95,19 @@ Optimizer::Optimizer(Rules rules, std::shared_ptr<const ops::Kernels> kernels)
 
 Optimizer::~Optimizer() = default;
 
-void Optimizer::prepare(Strategy& strategy, const VariableList& variables, Here here) const {
+void Optimizer::prepare(Strategy& strategy, const detail::VariableList& variables, Here here) const {
   const detail::Call call{"prepare", here};
   const std::vector<Variable> list{variables.begin(), variables.end()};
   for (const Variable& variable : list) detail::require_applicable(call, strategy, variable);
-  const std::vector<FlatRange> ranges = strategy.store().ranges(list, here);
+  const std::vector<VariableStore::FlatRange> ranges = strategy.store().ranges(list, here);
   places_->enter(strategy.store(), call);
   places_->keep(strategy.store(), list, slots(), call);
-  for (const FlatRange& range : ranges) prepare_slots(range, strategy.group().rank());
+  for (const VariableStore::FlatRange& range : ranges) prepare_slots(range, strategy.group().rank());
   (void)strategy.store().counter(places_->counter_in(strategy.store()));
 }
 
 /// Makes the slots of `range`, or notes what another rank makes.
-void Optimizer::prepare_slots(const FlatRange& range, int rank) const {
+void Optimizer::prepare_slots(const VariableStore::FlatRange& range, int rank) const {
   for (const std::string_view slot : slots()) {
     if (range.is_held_by(rank)) {
       (void)range.slot(slot);
@@ -125,7 +135,7 @@ const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const G
 double Optimizer::gradient_norm() {
   if (!last_.plan) return 0;
   if (!last_.gradient_norm)
-    last_.gradient_norm = std::sqrt(kernels_->sum_of_squares(last_.plan->homes())) / last_.divisor;
+    last_.gradient_norm = std::sqrt(kernels_->update().sum_of_squares(last_.plan->homes())) / last_.divisor;
   return *last_.gradient_norm;
 }
 
@@ -143,7 +153,7 @@ void Optimizer::step(double divisor, std::span<const detail::RowSums> rows) {
     last_.gradient_norm = 0;  // the memory no longer holds the sums of the last step
     return;
   }
-  if (!kernels_) kernels_ = ops::make_kernels(ops::KernelChoice::automatic, {}, plan.store().stream());
+  if (!kernels_) kernels_ = ops::make_kernels(ops::Kernels::Choice::automatic, {}, plan.store().stream());
   std::int64_t& made = plan.store().counter(places_->counter_in(plan.store()));
   last_ = {.plan = plan_, .learning_rate = rules_.learning_rate.at(made), .divisor = divisor};
   ops::UpdateStep step{
@@ -155,7 +165,8 @@ void Optimizer::step(double divisor, std::span<const detail::RowSums> rows) {
     } else if (each.slices && !each.decayed && keeps_zero_gradients()) {
       const detail::RowSums& named = rows[*each.slices];
       for (const detail::RowRun& run : named.runs) {
-        const FlatRange rows_of_run = part_of(each.range, run.first * named.row_size, run.count * named.row_size);
+        const VariableStore::FlatRange rows_of_run =
+            part_of(each.range, run.first * named.row_size, run.count * named.row_size);
         update(*kernels_, rows_of_run, step);
         rows_of_run.values_changed();
       }
@@ -170,7 +181,7 @@ void Optimizer::step(double divisor, std::span<const detail::RowSums> rows) {
 /// Where one rank alone has updated variables, the others get their values from it. A rank waits for those under
 /// `covered`, if that is given.
 void Optimizer::step_and_send(double divisor, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
-                              MeetingPoint::Covered* covered) {
+                              Covered* covered) {
   const Plan& plan = *plan_;
   if (plan.held_values().empty()) return step(divisor, rows);
   std::exception_ptr failure;
@@ -188,7 +199,11 @@ void Optimizer::step_and_send(double divisor, std::span<const detail::RowSums> r
   if (failure) std::rethrow_exception(failure);
 }
 
-void AgreedStep::ready(const Variable& variable) {
+void Optimizer::AgreedStep::all_reduce(const TensorView& tensor) {
+  sums_.all_reduce(tensor);
+}
+
+void Optimizer::AgreedStep::ready(const Variable& variable) {
   if (!sums_.ready(bring_(variable)))
     throw InvalidArgument{fmt::format("the gradient of variable {} was ready before", variable.label())};
 }
@@ -208,11 +223,12 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::v
 /// Lets the ranks compute what they have agreed on. If that fails here, takes part in the sums that the others wait
 /// for.
 void Optimizer::compute_and_step(const Plan& plan, const Request& request, ReplicaGroup& group,
-                                 CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+                                 CrossDeviceOps& reductions, Covered& covered) {
   StepSums& sums = *request.sums;
   Stream& stream = plan.store().stream();
   const std::vector<GradientBucket> buckets = plan.buckets(reductions.packing());
-  DeclaredSums declared{reductions, request.computation->sums, stream, buckets, &covered};
+  const SumList on_the_way = list_of(request.computation->sums);
+  DeclaredSums declared{reductions, on_the_way, stream, buckets, &covered};
   std::exception_ptr failure;
   try {
     AgreedStep step{[&](const Variable& variable) { return plan.bring_home(variable, request.gradients); }, declared};
@@ -251,7 +267,7 @@ std::string Optimizer::text_of(const Plan& plan, const Request& request, std::st
   if (request.statistics.count() > 0) how += fmt::format(" with {} statistics", request.statistics.count());
   if (request.computation) how += ", agreed first";
   if (request.computation && !request.computation->sums.counts.empty())
-    how += fmt::format(", with {}", describe(request.computation->sums));
+    how += fmt::format(", with {}", describe(list_of(request.computation->sums)));
   if (!request.what_follows.empty()) how += fmt::format(", then {}", request.what_follows);
   const std::string name = places_->name_in(plan.store());
   const std::int64_t steps = plan.store().counted(detail::step_counter(name));
@@ -280,7 +296,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   if (request.computation)
     return context.declared_step(
         batch,
-        [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+        [&](CrossDeviceOps& reductions, Covered& covered) {
           compute_and_step(plan, request, context.strategy().group(), reductions, covered);
         },
         here);

@@ -6,9 +6,11 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 
+#include "base/digest.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "tensor/overlap.hpp"
 #include "tensor/shared_parts.hpp"
 
@@ -24,15 +26,15 @@ std::string list_of(std::span<const Gradient> gradients) {
   std::string list;
   for (const auto& [value, variable] : gradients)
     list += fmt::format("{}{} {}{}{}", list.empty() ? "" : ", ", variable.label(), name_of(variable.dtype()),
-                        to_string(variable.shape()), value.slices() ? " by slices" : "");
+                        describe(variable.shape()), value.slices() ? " by slices" : "");
   return list;
 }
 
 /// "f32[2, 3]", "slices f32[1, 3] of [9, 3]".
-std::string describe(const GradientValue& gradient) {
+std::string describe(const Gradient::Value& gradient) {
   const IndexedSlices* const slices = gradient.slices();
   if (!slices) return describe(gradient.view());
-  return fmt::format("slices {} of {}", describe(slices->values.view()), to_string(slices->dense_shape));
+  return fmt::format("slices {} of {}", describe(slices->values.view()), lockstep::describe(slices->dense_shape));
 }
 
 void require_no_duplicates(const detail::Call& call, std::span<const Variable> variables) {
@@ -52,7 +54,7 @@ bool is_decayed(const Variable& variable) {
 
 }  // namespace
 
-const Tensor& GradientValue::dense() const {
+const Tensor& Gradient::Value::dense() const {
   if (const auto* const tensor = std::get_if<Tensor>(&value_)) return *tensor;
   throw InvalidArgument{fmt::format("a gradient of {} is not dense", describe(*this))};
 }
@@ -65,7 +67,7 @@ void detail::require_applicable(const Call& call, Strategy& strategy, const Vari
     throw InvalidArgument{fmt::format("{}variable {} is not trainable", call.text(), variable.label())};
   if (variable.dtype() != DType::f32 && variable.dtype() != DType::f64)
     throw InvalidArgument{fmt::format("{}variable {} is {}{}; expected f32 or f64", call.text(), variable.label(),
-                                      name_of(variable.dtype()), to_string(variable.shape()))};
+                                      name_of(variable.dtype()), describe(variable.shape()))};
 }
 
 void detail::require_applicable(const Call& call, Strategy& strategy, std::span<const Variable> variables) {
@@ -83,7 +85,7 @@ Optimizer::Plan::Plan(Strategy& strategy, std::span<const Gradient> gradients, d
   for (const Variable& variable : variables_) homes_.push_back(store_->gradient(variable, here));
   ranges_ = store_->ranges(variables_, here);
   pieces_ = detail::GradientPieces{*store_, those(dense_), here};
-  for (const FlatRange& range : ranges_)
+  for (const VariableStore::FlatRange& range : ranges_)
     if (range.segment->holder) held_values_[*range.segment->holder].push_back(range.values);
   list_ = list_of(gradients);
   marked_list_ = fmt::format("{} variables (digest {}) {}", variables_.size(), to_hex(digest_of(list_)), list_);
@@ -102,7 +104,7 @@ bool Optimizer::Plan::is_for(Strategy& strategy, std::span<const Gradient> gradi
 
 void Optimizer::Plan::require_fit(const detail::Call& call, std::span<const Gradient> gradients) const {
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const GradientValue& gradient = gradients[i].value;
+    const Gradient::Value& gradient = gradients[i].value;
     const IndexedSlices* const slices = gradient.slices();
     const TensorView& home = homes_[i];
     if (gradient.shape() != home.shape() || gradient.dtype() != home.dtype())
@@ -111,7 +113,8 @@ void Optimizer::Plan::require_fit(const detail::Call& call, std::span<const Grad
     // Copying in the order of the list would read what an earlier copy overwrote.
     const TensorView value = slices ? slices->values.view() : gradient.view();
     if ((slices || value.data() != home.data()) &&
-        std::ranges::any_of(ranges_, [&](const FlatRange& range) { return overlap(value, range.gradients); }))
+        std::ranges::any_of(ranges_,
+                            [&](const VariableStore::FlatRange& range) { return overlap(value, range.gradients); }))
       throw InvalidArgument{
           fmt::format("{}the gradient of variable {} lies in the store, but where {} gradient belongs", call.text(),
                       variables_[i].label(), slices ? "a dense" : "another variable's")};
@@ -178,21 +181,22 @@ std::vector<Variable> Optimizer::Plan::those(std::span<const std::size_t> number
 /// Variables that were sealed one by one, such as those of towers, are as many ranges.
 void Optimizer::Plan::plan_sums() {
   std::vector<TensorView> small;
-  for (const FlatRange& range : pieces_.ranges())
+  for (const VariableStore::FlatRange& range : pieces_.ranges())
     if (range.gradients.bytes() <= small_range_bytes) small.push_back(range.gradients);
   if (!small.empty()) dense_sums_.push_back(std::move(small));
-  for (const FlatRange& range : pieces_.ranges())
+  for (const VariableStore::FlatRange& range : pieces_.ranges())
     if (range.gradients.bytes() > small_range_bytes) dense_sums_.push_back({range.gradients});
 }
 
 void Optimizer::Plan::plan_updates(detail::Decay decay) {
   const auto add = [&](std::span<const Variable> variables, bool decayed) {
-    for (const FlatRange& range : store_->ranges(variables)) updates_.push_back({range, decayed});
+    for (const VariableStore::FlatRange& range : store_->ranges(variables)) updates_.push_back({range, decayed});
   };
   for (std::size_t i = 0; i < sparse_.size(); ++i) {
     const Variable& variable = variables_[sparse_[i]];
     const bool decayed = decay == detail::Decay::some && is_decayed(variable);
-    for (const FlatRange& range : store_->ranges({&variable, 1})) updates_.push_back({range, decayed, i});
+    for (const VariableStore::FlatRange& range : store_->ranges({&variable, 1}))
+      updates_.push_back({range, decayed, i});
   }
   std::vector<Variable> some = those(dense_);
   if (decay == detail::Decay::none) return add(some, false);

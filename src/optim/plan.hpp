@@ -14,6 +14,8 @@
 
 #include "optim/gradient_pieces.hpp"
 #include "optim/row_sums.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 #include "strategy/context_stack.hpp"
 
 namespace lockstep {
@@ -31,7 +33,7 @@ void require_applicable(const Call& call, Strategy& strategy, std::span<const Va
 enum class Decay : std::uint8_t { none, some };
 
 struct RangeUpdate {
-  FlatRange range;
+  VariableStore::FlatRange range;
   bool decayed;
   /// The variable, among those whose gradients are slices; nothing if the gradients are dense.
   std::optional<std::size_t> slices = {};
@@ -93,7 +95,7 @@ class Optimizer::Plan {
   std::vector<Variable> variables_;  ///< kept alive, so that no other variable can get the address of one of them
   std::vector<TensorView> homes_;    ///< their gradients in the store
   std::vector<std::size_t> dense_, sparse_;  ///< the variables whose gradients are dense, and slices
-  std::vector<FlatRange> ranges_;
+  std::vector<VariableStore::FlatRange> ranges_;
   std::map<int, std::vector<TensorView>> held_values_;
   detail::GradientPieces pieces_;  ///< of the dense ones
   std::vector<std::vector<TensorView>> dense_sums_;

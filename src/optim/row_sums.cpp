@@ -43,7 +43,7 @@ RowSums sum_rows(const IndexedSlices& slices) {
 }
 
 void write_rows(const RowSums& rows, const TensorView& gradient, Stream& stream) {
-  fill_zero(gradient, stream);
+  gradient.fill_zero(stream);
   std::int64_t from = 0;
   for (const RowRun& run : rows.runs) {
     const std::int64_t count = run.count * rows.row_size;

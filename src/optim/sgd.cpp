@@ -5,6 +5,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "ops/update_kernels.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -12,7 +14,7 @@ constexpr std::string_view velocity = "momentum";
 
 }  // namespace
 
-Sgd::Sgd(const SgdOptions& options, std::shared_ptr<const ops::Kernels> kernels)
+Sgd::Sgd(const Options& options, std::shared_ptr<const ops::Kernels> kernels)
     : Optimizer{{.learning_rate = options.learning_rate,
                  .weight_decay = options.weight_decay,
                  .clip_norm = options.clip_norm,
@@ -29,11 +31,11 @@ std::vector<std::string_view> Sgd::slots() const {
   return momentum_ == 0 ? std::vector<std::string_view>{} : std::vector{velocity};
 }
 
-void Sgd::update(const ops::Kernels& kernels, const FlatRange& range, const ops::UpdateStep& step) {
+void Sgd::update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const ops::UpdateStep& step) {
   if (momentum_ == 0) {
-    kernels.sgd(range.values, range.gradients, step);
+    kernels.update().sgd(range.values, range.gradients, step);
   } else {
-    kernels.momentum(range.values, range.gradients, range.slot(velocity), step, momentum_);
+    kernels.update().momentum(range.values, range.gradients, range.slot(velocity), step, momentum_);
   }
 }
 

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/reduce/cross_device_ops.hpp>
-
+#include "comm/communicator.hpp"
 #include "reduce/arithmetic.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/dispatch.hpp"
 #include "reduce/flat_ops.hpp"
 #include "reduce/implementations.hpp"

@@ -1,13 +1,17 @@
+#include "reduce/cross_device_ops.hpp"
+
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
 
+#include "base/element_type.hpp"
+#include "comm/communicator.hpp"
 #include "reduce/dispatch.hpp"
 #include "reduce/implementations.hpp"
+#include "reduce/reduction_choice.hpp"
 
 namespace lockstep {
 namespace {
@@ -51,7 +55,7 @@ std::unique_ptr<CrossDeviceOps> make_cross_device_ops(Communicator& communicator
     return make_ops(communicator, kind, packing, options, node_of_rank);
   };
   std::vector<SizedOps> smaller;
-  for (const SizedReduction& some : options.smaller)
+  for (const ReductionOptions::ForSmall& some : options.smaller)
     smaller.push_back({some.up_to_bytes, make(some.kind, some.packing)});
   auto rest = make(options.kind, options.packing);
   return smaller.empty() ? std::move(rest) : make_ops_by_size(std::move(smaller), std::move(rest));

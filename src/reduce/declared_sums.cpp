@@ -1,12 +1,18 @@
+#include "reduce/declared_sums.hpp"
+
 #include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
-#include <lockstep/reduce/declared_sums.hpp>
+#include <lockstep/base/hex.hpp>
+
+#include "base/digest.hpp"
+#include "comm/communicator.hpp"
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
 
 namespace lockstep {
 
@@ -17,7 +23,7 @@ std::string describe(const SumList& list) {
 }
 
 DeclaredSums::DeclaredSums(CrossDeviceOps& reductions, const SumList& list, Stream& stream,
-                           std::span<const GradientBucket> buckets, MeetingPoint::Covered* covered)
+                           std::span<const GradientBucket> buckets, Covered* covered)
     : reductions_{reductions},
       list_{list},
       stream_{stream},
@@ -71,7 +77,7 @@ void DeclaredSums::make_the_rest() {
   while (made_ < list_.counts.size()) all_reduce(Tensor::zeros(list_.dtype, {list_.counts[made_]}, stream_).view());
   while (started_.size() < buckets_.size()) {
     const TensorView& memory = buckets_[started_.size()].memory;
-    fill_zero(memory, stream_);
+    memory.fill_zero(stream_);
     started_.push_back(reductions_.start(memory));
   }
 }

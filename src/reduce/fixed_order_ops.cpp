@@ -5,10 +5,11 @@
 #include <variant>
 #include <vector>
 
-#include <lockstep/reduce/cross_device_ops.hpp>
-
+#include "base/element_type.hpp"
+#include "comm/communicator.hpp"
 #include "comm/slices.hpp"
 #include "reduce/arithmetic.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/flat_ops.hpp"
 #include "reduce/implementations.hpp"
 #include "reduce/shared_sums.hpp"

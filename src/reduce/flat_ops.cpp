@@ -2,6 +2,9 @@
 
 #include <numeric>
 
+#include "base/element_type.hpp"
+#include "comm/communicator.hpp"
+
 namespace lockstep::detail {
 
 TensorView Scratch::take(Communicator& communicator, DType dtype, std::int64_t count) {

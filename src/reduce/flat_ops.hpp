@@ -6,8 +6,10 @@
 #include <span>
 #include <vector>
 
-#include <lockstep/reduce/cross_device_ops.hpp>
-
+#include "base/element_type.hpp"
+#include "comm/communicator.hpp"
+#include "device/device.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/message_plan.hpp"
 
 namespace lockstep::detail {

@@ -8,9 +8,10 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
 
+#include "comm/communicator.hpp"
 #include "reduce/arithmetic.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/dispatch.hpp"
 #include "reduce/flat_ops.hpp"
 #include "reduce/implementations.hpp"

@@ -7,7 +7,8 @@
 #include <span>
 #include <vector>
 
-#include <lockstep/reduce/cross_device_ops.hpp>
+#include "comm/communicator.hpp"
+#include "reduce/cross_device_ops.hpp"
 
 namespace lockstep {
 
@@ -39,7 +40,8 @@ std::unique_ptr<CrossDeviceOps> make_hierarchical_ops(Communicator& communicator
 /// Sends everything to one rank, which combines it by `accumulate`, or, if that is empty, by the sum in the fixed
 /// order. For a mean it divides the result by the number of ranks. An all-reduce combines on rank 0 and broadcasts.
 /// Slices are gathered, whatever the function.
-std::unique_ptr<CrossDeviceOps> make_to_one_rank_ops(Communicator& communicator, Accumulate accumulate = {},
+std::unique_ptr<CrossDeviceOps> make_to_one_rank_ops(Communicator& communicator,
+                                                     ReductionOptions::Accumulate accumulate = {},
                                                      Packing packing = {});
 
 /// COLL. The reductions that `options` ask for, for tensors on the communicator's kind of device. InvalidArgument for

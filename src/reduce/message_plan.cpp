@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/flat_ops.hpp"
 
 namespace lockstep::detail {

@@ -7,6 +7,8 @@
 
 #include <lockstep/reduce/reduction_options.hpp>
 
+#include "reduce/cross_device_ops.hpp"
+
 namespace lockstep::detail {
 
 /// Elements [first, first + count) of one tensor.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/element_type.hpp"
 #include "comm/slices.hpp"
 #include "reduce/arithmetic.hpp"
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "comm/communicator.hpp"
 #include "reduce/flat_ops.hpp"
 #include "reduce/shared_sums.hpp"
 

@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/reduce/cross_device_ops.hpp>
-
+#include "comm/communicator.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/implementations.hpp"
 
 namespace lockstep {

@@ -7,8 +7,10 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
 
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/dispatch.hpp"
 #include "reduce/implementations.hpp"
+#include "reduce/reduction_choice.hpp"
 
 namespace lockstep {
 namespace {
@@ -76,6 +78,14 @@ std::string describe(const Packing& packing) {
 
 }  // namespace
 
+std::string_view name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return "sum";
+    case ReduceOp::mean: return "mean";
+  }
+  return "?";
+}
+
 std::string_view name_of(ReductionKind kind) {
   switch (kind) {
     case ReductionKind::automatic: return "automatic";
@@ -90,7 +100,7 @@ std::string_view name_of(ReductionKind kind) {
 void require_valid(const ReductionOptions& options) {
   require_valid(options.kind, options.packing);
   std::int64_t before = 0;
-  for (const SizedReduction& some : options.smaller) {
+  for (const ReductionOptions::ForSmall& some : options.smaller) {
     require_valid(some.kind, some.packing);
     if (some.up_to_bytes <= before)
       throw InvalidArgument{
@@ -119,7 +129,7 @@ std::string describe(const ReductionOptions& options) {
         options.accumulate && kind == ReductionKind::to_one_rank ? " by a function of the program's" : "");
   };
   std::string all = told(options.kind, options.packing);
-  for (const SizedReduction& some : options.smaller)
+  for (const ReductionOptions::ForSmall& some : options.smaller)
     all += fmt::format(", up to {} bytes {}", some.up_to_bytes, told(some.kind, some.packing));
   if (options.gradient_compression)
     all += fmt::format(", gradients in {} between nodes", name_of(*options.gradient_compression));

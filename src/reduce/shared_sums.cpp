@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/element_type.hpp"
+#include "comm/communicator.hpp"
 #include "reduce/arithmetic.hpp"
 #include "reduce/flat_ops.hpp"
 

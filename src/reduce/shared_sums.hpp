@@ -7,6 +7,7 @@
 
 #include <lockstep/tensor/tensor.hpp>
 
+#include "comm/communicator.hpp"
 #include "comm/shm/node_memory.hpp"
 
 namespace lockstep::detail {

@@ -6,7 +6,9 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "comm/communicator.hpp"
 #include "reduce/arithmetic.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/flat_ops.hpp"
 
 namespace lockstep {
@@ -143,11 +145,11 @@ void require_reducible(ReduceOp op, const IndexedSlices& slices) {
     throw InvalidArgument{fmt::format(
         "slices of values {} at indices {} of a dense {}: expected values [rows, …] and i64 indices [rows] on one "
         "device, and a dense shape [n, …] like the values'",
-        describe(values), describe(indices), to_string(slices.dense_shape))};
+        describe(values), describe(indices), describe(slices.dense_shape))};
   if (indices.device() != DeviceKind::cpu) return;
   for (const std::int64_t index : indices.elements<std::int64_t>())
     if (index < 0 || index >= slices.dense_shape[0])
-      throw InvalidArgument{fmt::format("index {} is not a row of a dense {}", index, to_string(slices.dense_shape))};
+      throw InvalidArgument{fmt::format("index {} is not a row of a dense {}", index, describe(slices.dense_shape))};
 }
 
 }  // namespace lockstep

@@ -3,9 +3,10 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/reduce/cross_device_ops.hpp>
-
+#include "base/element_type.hpp"
+#include "comm/communicator.hpp"
 #include "reduce/arithmetic.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/flat_ops.hpp"
 #include "reduce/implementations.hpp"
 
@@ -17,7 +18,7 @@ constexpr std::int64_t gathered_bytes = 4 << 20;
 
 class ToOneRankOps final : public detail::FlatOps {
  public:
-  ToOneRankOps(Communicator& communicator, Accumulate accumulate, const Packing& packing)
+  ToOneRankOps(Communicator& communicator, ReductionOptions::Accumulate accumulate, const Packing& packing)
       : FlatOps{communicator, packing}, accumulate_{std::move(accumulate)} {}
 
   std::string_view name() const override {
@@ -59,14 +60,14 @@ class ToOneRankOps final : public detail::FlatOps {
     }
   }
 
-  Accumulate accumulate_;
+  ReductionOptions::Accumulate accumulate_;
   detail::Scratch gathered_;
 };
 
 }  // namespace
 
-std::unique_ptr<CrossDeviceOps> make_to_one_rank_ops(Communicator& communicator, Accumulate accumulate,
-                                                     Packing packing) {
+std::unique_ptr<CrossDeviceOps> make_to_one_rank_ops(Communicator& communicator,
+                                                     ReductionOptions::Accumulate accumulate, Packing packing) {
   return std::make_unique<ToOneRankOps>(communicator, std::move(accumulate), packing);
 }
 

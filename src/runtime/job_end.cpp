@@ -12,9 +12,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/exit_code.hpp"
 #include "base/open_line.hpp"
 #include "comm/mpi/mpi_handle.hpp"
 #include "control/exceptions.hpp"
+#include "control/meeting_point.hpp"
 #include "control/report_claim.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/siblings.hpp"

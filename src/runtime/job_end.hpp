@@ -10,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/replica_group.hpp>
 
+#include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
 
 namespace lockstep {

@@ -65,7 +65,8 @@ void be_continued_after(std::chrono::duration<double> time) {
 
 }  // namespace
 
-MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience, OnStall on_stall)
+MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience,
+                       RuntimeOptions::OnStall on_stall)
     : patience_{patience}, on_stall_{on_stall} {
   require_descriptors();
   // MPI writes to the connection of a rank that has just died. That must not end this rank before it names the other.

@@ -17,7 +17,7 @@ class MpiSession {
   /// CommError if this MPI cannot be called from several threads at once, which the watchdog does. ConfigError if this
   /// process may open too few files for MPI to start. MPI gets `patience` to start, and again to end, before that is a
   /// stall.
-  MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience, OnStall on_stall);
+  MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience, RuntimeOptions::OnStall on_stall);
   MpiSession(const MpiSession&) = delete;
   ~MpiSession();
 
@@ -39,7 +39,7 @@ class MpiSession {
   bool have_all_finished() const { return phases_->finished() >= static_cast<int>(ranks_on_node_.size()); }
 
   std::chrono::duration<double> patience_;
-  OnStall on_stall_;
+  RuntimeOptions::OnStall on_stall_;
   std::optional<PhaseTable> phases_;
   std::set<int> ranks_on_node_;
   std::optional<SiblingWatch> watch_;  ///< uses the members above

@@ -14,7 +14,9 @@
 #include <lockstep/runtime/runtime.hpp>
 
 #include "base/excerpt.hpp"
+#include "base/exit_code.hpp"
 #include "base/host_name.hpp"
+#include "base/log_settings.hpp"
 #include "base/open_line.hpp"
 #include "base/supervised_job.hpp"
 #include "cluster/device_list.hpp"
@@ -22,15 +24,20 @@
 #include "cluster/rank_map.hpp"
 #include "cluster/tf_config.hpp"
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
 #include "control/channel.hpp"
 #include "control/exceptions.hpp"
 #include "control/kept_signals.hpp"
+#include "control/meeting_point.hpp"
 #include "control/network.hpp"
 #include "control/report_claim.hpp"
 #include "control/stop_signal.hpp"
+#include "control/tag.hpp"
 #include "control/watchdog.hpp"
 #include "device/cuda.hpp"
+#include "device/device.hpp"
 #include "device/devices.hpp"
+#include "reduce/reduction_choice.hpp"
 #include "runtime/foreign_launch.hpp"
 #include "runtime/job_end.hpp"
 #include "runtime/launcher.hpp"
@@ -81,10 +88,6 @@ void tell_supervisor() {
   (void)!::write(STDERR_FILENO, line.data(), line.size());
 }
 
-DeviceKind kind_of(BoundKind kind) {
-  return kind == BoundKind::cuda ? DeviceKind::cuda : DeviceKind::cpu;
-}
-
 /// The opposite of a list joined by commas.
 VisibleGpus parse_uuids(const std::string& text) {
   VisibleGpus uuids;
@@ -114,7 +117,7 @@ struct OwnLauncher {
 };
 
 std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
-  return kind_of(binding.kind) == DeviceKind::cuda ? make_cuda_device(binding.index) : make_host_device();
+  return binding.kind == DeviceKind::cuda ? make_cuda_device(binding.index) : make_host_device();
 }
 
 }  // namespace
@@ -176,7 +179,7 @@ struct Runtime::Impl {
   }
 
   void start(const std::function<RuntimeOptions()>& make_options);
-  void watch(OnTermination on_termination);
+  void watch(RuntimeOptions::OnTermination on_termination);
   void compare_options();
   void read_cluster();
   void bind();
@@ -206,7 +209,7 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
     log::warning("this node shares no memory between processes: a rank that stops here will not be found");
   }
   names = plain_names(group->size());
-  watch(OnTermination::end);
+  watch(RuntimeOptions::OnTermination::end);
   compare_options();
   read_cluster();
   bind();
@@ -216,13 +219,14 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
   strategy.emplace(*group, options.reductions);
 }
 
-void Runtime::Impl::watch(OnTermination on_termination) {
+void Runtime::Impl::watch(RuntimeOptions::OnTermination on_termination) {
   session.started();
   // Nobody would act on a signal.
   if (!node.phases) return signals.let_through();
   WatchdogOptions watching{.stall_timeout = options.stall_timeout};
-  if (options.on_stall == OnStall::observe) watching.on_stall = warn_of_stall;
-  if (on_termination == OnTermination::ask_to_stop) watching.on_interrupted = [this] { meeting().request_stop(); };
+  if (options.on_stall == RuntimeOptions::OnStall::observe) watching.on_stall = warn_of_stall;
+  if (on_termination == RuntimeOptions::OnTermination::ask_to_stop)
+    watching.on_interrupted = [this] { meeting().request_stop(); };
   if (rank_from_launcher()) watching.on_orphaned = [] { end_without_launcher(ExitCode::stall); };
   watchdog.emplace(
       *node.phases, names, std::move(watching),
@@ -241,7 +245,7 @@ void Runtime::Impl::compare_options() {
                              options.allow_shared_gpu ? " that may be shared" : "",
                              options.needs_cpu.empty() ? "" : fmt::format(" ({})", options.needs_cpu),
                              describe(options.reductions), options.stall_timeout.count(),
-                             options.on_stall == OnStall::observe ? " (observed)" : "",
+                             options.on_stall == RuntimeOptions::OnStall::observe ? " (observed)" : "",
                              options.network.empty() ? "" : ", network " + options.network, options.program_options));
   together("comparing the options", [&] {
     for (std::size_t rank = 1; rank < all.size(); ++rank)
@@ -307,18 +311,18 @@ void Runtime::Impl::bind() {
   together("looking for devices", [&] {
     place.requested = parse_device_request(options.device);
     if (!options.devices.empty()) {
-      if (place.requested != DeviceRequest::automatic)
+      if (place.requested)
         throw ConfigError{
             fmt::format("--device {} and --devices were both given: expected at most one of the two", options.device)};
       chosen = DeviceList::parse(options.devices);
-      place.requested = chosen.kind() == BoundKind::cpu ? DeviceRequest::cpu : DeviceRequest::cuda;
+      place.requested = chosen.kind();
     }
-    if (place.requested != DeviceRequest::cpu) own = fmt::format("{}", fmt::join(cuda_device_uuids(), ","));
+    if (place.requested != DeviceKind::cpu) own = fmt::format("{}", fmt::join(cuda_device_uuids(), ","));
   });
   std::vector<VisibleGpus> gpus;
   for (const std::string& each : gather_texts(channel(), own)) gpus.push_back(parse_uuids(each));
   std::vector<std::string> why_none(gpus.size());
-  if (place.requested != DeviceRequest::cpu && std::ranges::any_of(gpus, &VisibleGpus::empty))
+  if (place.requested != DeviceKind::cpu && std::ranges::any_of(gpus, &VisibleGpus::empty))
     why_none = gather_texts(channel(), detail::why_no_cuda_device());
   place.requested = settle(place.requested, gpus, why_none);
   place.rank_in_node = node.place;
@@ -353,8 +357,8 @@ DeviceRequest Runtime::Impl::settle(DeviceRequest requested, std::span<const Vis
   std::vector<int> counts;
   for (const VisibleGpus& each : gpus) counts.push_back(static_cast<int>(each.size()));
   const bool some = std::ranges::any_of(counts, [](int count) { return count > 0; });
-  const bool needs_cpu = requested == DeviceRequest::automatic && some && !options.needs_cpu.empty();
-  const DeviceRequest settled = needs_cpu ? DeviceRequest::cpu : settle_request(requested, counts);
+  const bool needs_cpu = !requested && some && !options.needs_cpu.empty();
+  const DeviceRequest settled = needs_cpu ? DeviceKind::cpu : settle_request(requested, counts);
   if (settled == requested || group->rank() != 0) return settled;
   if (needs_cpu) {
     log::warning(fmt::format("{}: all ranks run on the CPU, though there are GPUs", options.needs_cpu));
@@ -372,8 +376,8 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
   if (shares_gpu(place) && group->rank() == 0)
     log::warning("ranks of this node share a GPU and take turns there: for tests, not for speed");
   auto compute = device->make_stream();
-  DevicePatience patience{.stall_timeout = options.stall_timeout};
-  if (options.on_stall == OnStall::observe) patience.on_stall = warn_of_stall;
+  detail::DevicePatience patience{.stall_timeout = options.stall_timeout};
+  if (options.on_stall == RuntimeOptions::OnStall::observe) patience.on_stall = warn_of_stall;
   if (group->size() == 1) {
     // A rank alone has nobody to talk to: NCCL would take seconds to start, for nothing.
     auto data = make_local_communicator(*compute);
@@ -384,7 +388,7 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
   nccl.init_timeout = options.stall_timeout;
   // The watchdogs have two seconds to find who is late. Where they only warn, nothing ends the job.
   nccl.enqueue_timeout =
-      options.stall_timeout + std::chrono::seconds{options.on_stall == OnStall::observe ? 1000000 : 2};
+      options.stall_timeout + std::chrono::seconds{options.on_stall == RuntimeOptions::OnStall::observe ? 1000000 : 2};
   // The other ranks are inside the collective and cannot be told.
   nccl.on_failure = [this](const std::exception_ptr& failure) {
     end.alone(message_of(failure), exit_code_of(failure));
@@ -429,11 +433,18 @@ int Runtime::rank() const {
 int Runtime::size() const {
   return impl_->group->size();
 }
-MeetingPoint::Alone Runtime::working_alone() {
-  return impl_->meeting().working_alone();
+
+struct Runtime::Alone::Mark {
+  MeetingPoint::Alone alone;
+};
+Runtime::Alone::Alone(std::unique_ptr<Mark> mark) : mark_{std::move(mark)} {}
+Runtime::Alone::~Alone() = default;
+
+Runtime::Alone Runtime::working_alone() {
+  return Alone{std::unique_ptr<Alone::Mark>{new Alone::Mark{impl_->meeting().working_alone()}}};
 }
-Device& Runtime::device() {
-  return *impl_->device;
+std::string Runtime::device_name() const {
+  return impl_->device->name();
 }
 
 std::chrono::nanoseconds Runtime::watchdog_cpu_time() const {

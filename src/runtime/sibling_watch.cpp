@@ -73,7 +73,7 @@ void SiblingWatch::watch() {
     next_look = waited_ + (impatient ? between_looks : until_impatient());
     if (!impatient) continue;
     const auto trouble = look();
-    const bool ends = options_.on_stall == OnStall::end;
+    const bool ends = options_.on_stall == RuntimeOptions::OnStall::end;
     if (trouble && trouble == before) {
       if (!ends && trouble->how == How::stopped) {
         observe(sentence_about(*trouble));

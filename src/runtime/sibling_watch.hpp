@@ -23,14 +23,15 @@ namespace lockstep {
 /// come. After `patience` the system's list of processes says which rank that mpirun started on this node has been
 /// stopped for as long, or is missing. If the list shows nothing, the watch waits longer, for a rank of another node.
 /// If mpirun tells this process to end, the same list says which rank's end was the cause, if it was only one's, or
-/// that it was none. With OnStall::observe only a missing rank ends the job. Without mpirun there is nothing to watch.
+/// that it was none. With RuntimeOptions::OnStall::observe only a missing rank ends the job. Without mpirun there is
+/// nothing to watch.
 class SiblingWatch {
  public:
   struct Options {
     std::string doing;                              ///< as in "while the job was starting"
     std::chrono::duration<double> patience;         ///< if not positive, unlimited: the options are refused later
     std::chrono::duration<double> for_other_nodes;  ///< how much longer to wait for a rank that the list cannot show
-    OnStall on_stall = OnStall::end;
+    RuntimeOptions::OnStall on_stall = RuntimeOptions::OnStall::end;
     std::set<int> known;          ///< ranks known to have been on this node
     PhaseTable* table = nullptr;  ///< where else the report is claimed
     /// Whether the other ranks may be gone by now.

@@ -1,4 +1,6 @@
 // The data plane of a simulated rank.
+#include "comm/communicator.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -7,9 +9,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 
+#include "base/digest.hpp"
+#include "base/element_type.hpp"
+#include "device/device.hpp"
 #include "reduce/dispatch.hpp"
 #include "sim/job.hpp"
 #include "sim/planes.hpp"

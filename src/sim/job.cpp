@@ -12,8 +12,12 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/exit_code.hpp"
 #include "cluster/rank_map.hpp"
 #include "control/exceptions.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "reduce/reduction_choice.hpp"
 #include "sim/current.hpp"
 #include "sim/planes.hpp"
 
@@ -31,7 +35,7 @@ Options checked(Options options) {
   require_valid(options.reductions);
   if (options.stall_timeout <= Time{0}) throw InvalidArgument{"sim: the stall timeout: expected a positive time"};
   if (options.longest_latency < Time{0}) throw InvalidArgument{"sim: the longest latency: expected no negative time"};
-  for (const Fault& fault : options.faults)
+  for (const Options::Fault& fault : options.faults)
     if (fault.rank < 0 || fault.rank >= options.ranks)
       throw InvalidArgument{
           fmt::format("sim: a fault on replica {}: expected one of 0 to {}", fault.rank, options.ranks - 1)};
@@ -48,7 +52,7 @@ std::vector<std::string> names_of(int ranks) {
 std::vector<std::string> devices_of(int ranks) {
   const RankMap map{ClusterSpec::one_task_per_rank(ranks), ranks};
   std::vector<std::string> devices;
-  for (int rank = 0; rank < ranks; ++rank) devices.push_back(map.device_name(rank, BoundKind::cpu));
+  for (int rank = 0; rank < ranks; ++rank) devices.push_back(map.device_name(rank, DeviceKind::cpu));
   return devices;
 }
 
@@ -117,8 +121,8 @@ Job::Job(Options options, std::function<void(Strategy&, int)> body)
       data_{*this, "data", all_of(options_.ranks)} {}
 
 void Job::run() {
-  for (const Fault& fault : options_.faults)
-    if (fault.time != Fault::no_time) scheduler_.call(fault.time, [this, &fault] { strike(fault); });
+  for (const Options::Fault& fault : options_.faults)
+    if (fault.time != Options::Fault::no_time) scheduler_.call(fault.time, [this, &fault] { strike(fault); });
   scheduler_.run([this](int rank) { play(rank); });
   // A fault that no rank was left to notice.
   if (!over_ && !blows_.empty()) notice(blows_.front());
@@ -227,7 +231,7 @@ void Job::pass(int rank) {
   if (scheduler_.is_unwinding(rank)) throw Unwind{};
   throw_if_over(rank);
   const std::uint64_t point = of(rank).points++;
-  for (const Fault& fault : options_.faults) {
+  for (const Options::Fault& fault : options_.faults) {
     if (fault.rank != rank || fault.point != point) continue;
     strike(fault);
     scheduler_.pause(rank);  // forever
@@ -265,9 +269,9 @@ void Job::sleep(int rank, Time length) {
   throw_if_over(rank);
 }
 
-void Job::strike(const Fault& fault) {
+void Job::strike(const Options::Fault& fault) {
   if (over_ || !scheduler_.is_live(fault.rank)) return;
-  const bool dies = fault.kind == Fault::Kind::die;
+  const bool dies = fault.kind == Options::Fault::Kind::die;
   trace(fault.rank, dies ? "dies" : "stops");
   blows_.push_back({fault, later(now(), dies ? draw_latency() : options_.stall_timeout), was(fault.rank)});
   scheduler_.park(fault.rank);
@@ -279,10 +283,10 @@ void Job::notice(const Blow& blow) {
   const int rank = blow.fault.rank;
   std::string text;
   switch (blow.fault.kind) {
-    case Fault::Kind::die:
+    case Options::Fault::Kind::die:
       text = fmt::format("{} is gone: its process ended; it {}", name(rank), blow.was);
       return end({std::make_exception_ptr(PeerError{rank, text}), {}, -1, text});
-    case Fault::Kind::stop:
+    case Options::Fault::Kind::stop:
       text = fmt::format("{} has stopped: no sign of life for {}; it {}", name(rank), seconds(options_.stall_timeout),
                          blow.was);
       if (const std::string others = who_is_where(); !others.empty()) text += "; " + others;

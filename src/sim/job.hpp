@@ -11,12 +11,13 @@
 #include <tuple>
 #include <vector>
 
-#include <lockstep/control/meeting_point.hpp>
 #include <lockstep/sim/sim.hpp>
 
+#include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
 #include "sim/plane.hpp"
 #include "sim/scheduler.hpp"
+#include "sim/virtual_time.hpp"
 
 namespace lockstep::sim {
 
@@ -71,7 +72,7 @@ class Job final : private Scheduler::Overseer {
 
   /// A fault that took effect.
   struct Blow {
-    Fault fault;
+    Options::Fault fault;
     Time noticed;
     std::string was;  ///< what the rank was doing: "was in step 5, waiting at merge_call #1 (trainer.cpp:120)"
   };
@@ -93,7 +94,7 @@ class Job final : private Scheduler::Overseer {
   void pass(int rank);
   void throw_if_over(int rank) const;
   [[noreturn]] void throw_end(int rank) const;
-  void strike(const Fault& fault);
+  void strike(const Options::Fault& fault);
   void notice(const Blow& blow);
   void end(End end);
   void trace(std::string_view line) const;

@@ -11,6 +11,8 @@
 
 #include <lockstep/sim/sim.hpp>
 
+#include "sim/virtual_time.hpp"
+
 namespace lockstep::sim {
 
 class Job;

@@ -3,8 +3,7 @@
 
 #include <memory>
 
-#include <lockstep/comm/communicator.hpp>
-
+#include "comm/communicator.hpp"
 #include "control/channel.hpp"
 #include "sim/plane.hpp"
 

@@ -14,6 +14,8 @@
 #include <lockstep/base/philox.hpp>
 #include <lockstep/sim/sim.hpp>
 
+#include "sim/virtual_time.hpp"
+
 namespace lockstep::sim {
 
 /// Ends a thread whose rank is parked. It is not a std::exception, so nobody catches it by mistake and continues.

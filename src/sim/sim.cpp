@@ -8,6 +8,7 @@
 
 #include "sim/current.hpp"
 #include "sim/job.hpp"
+#include "sim/virtual_time.hpp"
 
 namespace lockstep::sim {
 namespace {

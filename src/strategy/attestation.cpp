@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/digest.hpp>
+#include <lockstep/base/hex.hpp>
 
+#include "base/digest.hpp"
+#include "control/meeting_point.hpp"
 #include "control/names.hpp"
 #include "strategy/context_stack.hpp"
 #include "tensor/digest.hpp"
@@ -21,7 +23,7 @@ struct Holders {
 };
 
 /// Ordered by their lowest replica.
-std::vector<Holders> holders_of(const DriftedValue& value) {
+std::vector<Holders> holders_of(const DriftError::Value& value) {
   std::vector<Holders> all;
   for (std::size_t replica = 0; replica < value.digests.size(); ++replica) {
     const std::uint64_t digest = value.digests[replica];
@@ -44,14 +46,14 @@ std::vector<int> outside_of_majority(std::span<const Holders> holders, std::size
   return outside;
 }
 
-Drift drift_of(std::span<const std::string> values, std::span<const std::uint64_t> digests) {
-  Drift drift;
+DriftError::Drift drift_of(std::span<const std::string> values, std::span<const std::uint64_t> digests) {
+  DriftError::Drift drift;
   for (std::size_t index = 0; index < values.size(); ++index) {
-    DriftedValue value{values[index], {}};
+    DriftError::Value value{values[index], {}};
     for (std::size_t at = index; at < digests.size(); at += values.size()) value.digests.push_back(digests[at]);
     if (holders_of(value).size() > 1) drift.values.push_back(std::move(value));
   }
-  const DriftedValue& first = drift.values.front();
+  const DriftError::Value& first = drift.values.front();
   drift.blamed = outside_of_majority(holders_of(first), first.digests.size());
   return drift;
 }
@@ -69,7 +71,7 @@ std::string who_holds_what(std::span<const Holders> holders, std::string_view wh
   return text + ": no majority can be told";
 }
 
-std::string sentence_of(const Drift& drift, std::span<const std::string> replicas) {
+std::string sentence_of(const DriftError::Drift& drift, std::span<const std::string> replicas) {
   std::string what = drift.values.front().name;
   if (drift.values.size() > 1) what += fmt::format(", the first of {} that differ", drift.values.size());
   if (drift.blamed.empty()) return who_holds_what(holders_of(drift.values.front()), what, replicas);
@@ -92,7 +94,7 @@ Attestation::Attestation(const VariableStore& store, std::span<const SyncOnReadV
           fmt::format("{}variable {} is another strategy's", Call{"attest", here}.text(), variable.label())};
     add_variable(variable);
   }
-  for (const OptimizerState& state : store.optimizer_state())
+  for (const VariableStore::OptimizerState& state : store.optimizer_state())
     if (!state.holder) add(fmt::format("optimizer state '{}'", state.name), state.value);
 }
 
@@ -120,7 +122,7 @@ Verdict Attestation::diagnose(ControlChannel& channel, std::span<const std::stri
 
 Verdict judge_drift(std::span<const std::string> values, std::span<const std::uint64_t> digests,
                     std::span<const std::string> replicas) {
-  Drift drift = drift_of(values, digests);
+  DriftError::Drift drift = drift_of(values, digests);
   const int rank = drift.blamed.empty() ? 0 : drift.blamed.front();
   std::string sentence = sentence_of(drift, replicas);
   const auto exception = std::make_exception_ptr(DriftError{sentence, std::move(drift)});

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/control/meeting_point.hpp>
 #include <lockstep/strategy/drift.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
 #include "control/channel.hpp"
+#include "control/meeting_point.hpp"
 #include "control/verdict.hpp"
 
 namespace lockstep::detail {

@@ -7,6 +7,9 @@
 
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/strategy_core.hpp"
 #include "strategy/type_text.hpp"

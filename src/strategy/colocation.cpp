@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/strategy/colocation.hpp>
+#include <lockstep/strategy/extended.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 #include "strategy/context_stack.hpp"
@@ -30,15 +30,15 @@ void detail::require_colocated(const Strategy& strategy) {
         fmt::format("`colocate_vars_with`: {} cannot create one beside {}", strategy.name(), operand_text(beside))};
 }
 
-Colocation::Colocation(const Variable& beside) {
+StrategyExtended::Colocation::Colocation(const Variable& beside) {
   stack().push_back(beside);
 }
 
-Colocation::~Colocation() {
+StrategyExtended::Colocation::~Colocation() {
   stack().pop_back();
 }
 
-Colocation StrategyExtended::colocate_vars_with(const Variable& variable, Here here) const {
+StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable& variable, Here here) const {
   detail::require_scope(*strategy_, {"colocate_vars_with", here});
   if (!variable_created_in_scope(variable))
     throw InvalidArgument{

@@ -57,7 +57,7 @@ void require_not_another(const Strategy& strategy, const Call& call) {
 void require_scope(const Strategy& strategy, const Call& call) {
   const Strategy& current = Strategy::current();
   if (&current == &strategy) return;
-  if (!has_strategy())
+  if (!Strategy::has_current())
     throw ContextError{fmt::format("{}Need to be inside `Strategy::scope()` for {}", call.text(), strategy.name())};
   throw ContextError{call.text() + mixing(current, strategy)};
 }
@@ -67,11 +67,11 @@ void require_cross_replica(const Strategy& strategy, const Call& call) {
   const Frame* const frame = current_frame();
   if (frame && frame->mode == ContextMode::replica)
     throw ContextError{call.text() +
-                       "Method requires being in cross-replica context, use replica_context()->merge_call()"};
+                       "Method requires being in cross-replica context, use ReplicaContext::current()->merge_call()"};
 }
 
 void require_current(const ReplicaContext& context, const Call& call) {
-  const ReplicaContext* const current = replica_context();
+  const ReplicaContext* const current = ReplicaContext::current();
   if (!current)
     throw ContextError{call.text() +
                        "Need to be inside `Strategy::run()`, and not in a merge function or another scope inside it"};
@@ -90,7 +90,7 @@ void require_current(const ReplicaContext& context, const Call& call) {
 Scope::Scope(Strategy& strategy, const Here& here) {
   const detail::Call call{"scope", here};
   // The default strategy's contexts belong to no strategy, so any scope may begin there.
-  if (has_strategy()) {
+  if (Strategy::has_current()) {
     if (detail::is_default(strategy)) throw ContextError{call.text() + "Must not nest Strategy scopes."};
     detail::require_cross_replica(strategy, call);
   }
@@ -101,28 +101,28 @@ Scope::~Scope() {
   detail::pop();
 }
 
-bool has_strategy() {
+bool Strategy::has_current() {
   const detail::Frame* const frame = detail::current_frame();
   return frame && !detail::is_default(frame->strategy());
 }
 
-bool in_cross_replica_context() {
+bool Strategy::in_cross_replica_context() {
   const detail::Frame* const frame = detail::current_frame();
   return frame && frame->mode != detail::ContextMode::replica;
 }
 
-bool in_update_context() {
+bool Strategy::in_update_context() {
   const detail::Frame* const frame = detail::current_frame();
   return frame && frame->mode == detail::ContextMode::update;
 }
 
-ReplicaContext* replica_context() {
+ReplicaContext* ReplicaContext::current() {
   const detail::Frame* const frame = detail::current_frame();
   return frame ? frame->replica : &detail::Defaults::of_thread().context;
 }
 
-bool should_record_summaries() {
-  return Strategy::current().extended().should_save_summary();
+bool Strategy::should_record_summaries() {
+  return current().extended().should_save_summary();
 }
 
 }  // namespace lockstep

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include <lockstep/control/tag.hpp>
-#include <lockstep/strategy/context.hpp>
+#include <lockstep/base/here.hpp>
 #include <lockstep/strategy/extended.hpp>
+#include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep::detail {
 

@@ -7,6 +7,9 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+
 namespace lockstep::detail {
 namespace {
 
@@ -59,7 +62,7 @@ class Shown {
 
 }  // namespace
 
-DeviceWaits::DeviceWaits(MeetingPoint& meeting, Stream& compute, std::string name, DevicePatience patience,
+DeviceWaits::DeviceWaits(MeetingPoint& meeting, Stream& compute, std::string name, detail::DevicePatience patience,
                          EndJob end_job, std::shared_ptr<PollClock> clock)
     : meeting_{meeting},
       compute_{compute},

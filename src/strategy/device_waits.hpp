@@ -8,10 +8,12 @@
 #include <string>
 #include <thread>
 
-#include <lockstep/control/meeting_point.hpp>
-#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/strategy/replica_group.hpp>
 
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "device/device.hpp"
 #include "device/host_wait.hpp"
 #include "device/poll_clock.hpp"
 
@@ -29,7 +31,7 @@ class DeviceWaits final : public HostWait {
 
   /// `name` is that of the device. For the thread that makes it and its runs; others may wait for the device as well.
   /// `meeting`, `compute` and `clock` must outlive it.
-  DeviceWaits(MeetingPoint& meeting, Stream& compute, std::string name, DevicePatience patience, EndJob end_job,
+  DeviceWaits(MeetingPoint& meeting, Stream& compute, std::string name, detail::DevicePatience patience, EndJob end_job,
               std::shared_ptr<PollClock> clock = make_poll_clock());
   ~DeviceWaits() override;
 
@@ -60,7 +62,7 @@ class DeviceWaits final : public HostWait {
   MeetingPoint& meeting_;
   Stream& compute_;
   std::string name_;
-  DevicePatience patience_;
+  detail::DevicePatience patience_;
   EndJob end_job_;
   std::shared_ptr<PollClock> clock_;
   std::deque<Collective> collectives_;  ///< that the GPU is not through, as far as is known

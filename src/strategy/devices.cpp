@@ -34,7 +34,7 @@ std::vector<std::string> StrategyExtended::parameter_devices() const {
   return table_of(*strategy_, "parameter_devices");
 }
 
-std::vector<std::string> StrategyExtended::non_slot_devices(const VariableList& variables) const {
+std::vector<std::string> StrategyExtended::non_slot_devices(const detail::VariableList& variables) const {
   if (!detail::is_default(*strategy_)) return {strategy_->group().device_name()};
   if (variables.size() == 0)
     throw InvalidArgument{"non_slot_devices: the default strategy takes the place of a variable; got none"};

@@ -6,6 +6,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/extended.hpp>
 
+#include "control/tag.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/reduced_leaves.hpp"
 #include "strategy/strategy_core.hpp"
@@ -62,11 +64,11 @@ std::string StrategyExtended::beside(const Variable& destination) {
   return fmt::format(" for {}", destination.label());
 }
 
-void StrategyExtended::require_context(std::string_view call, const Place& here) const {
+void StrategyExtended::require_context(std::string_view call, const Here& here) const {
   detail::require_cross_replica(*strategy_, {call, here});
 }
 
-void StrategyExtended::require_own(const Variable& variable, std::string_view call, const Place& here) const {
+void StrategyExtended::require_own(const Variable& variable, std::string_view call, const Here& here) const {
   require_context(call, here);
   if (!variable_created_in_scope(variable))
     throw InvalidArgument{fmt::format("{}variable {} was not created by {}", detail::Call{call, here}.text(),
@@ -109,15 +111,13 @@ void StrategyExtended::all_reduce(ReduceOp op, Leaves& leaves, std::string_view 
   reduced.all_reduce(strategy_->reductions());
 }
 
-bool StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more,
+void StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more,
                                      const Here& here) {
   const detail::Call call{"reduce_to", here};
-  const bool here_it_is = is_here(destination, here);
   strategy_->require_not_captured(here);
   detail::ReducedLeaves reduced{call, op, leaves, strategy_->stream()};
   strategy_->agree(TagKind::reduce, here, reduced.text(fmt::format("reduce_to replica {}", destination.id), more));
   reduced.reduce_to_one(strategy_->reductions(), destination.id);
-  return here_it_is;
 }
 
 void StrategyExtended::broadcast(Leaves& leaves, std::string_view more, const Here& here) {
@@ -143,7 +143,7 @@ Tensor StrategyExtended::read_var(const Variable& variable, Here here) {
   return read_vars({variable}, here).front();
 }
 
-std::vector<Tensor> StrategyExtended::read_vars(const VariableList& variables, Here here) {
+std::vector<Tensor> StrategyExtended::read_vars(const detail::VariableList& variables, Here here) {
   detail::require_cross_replica(*strategy_, {"read_var", here});
   std::vector<Leaves> values;  // of one leaf each
   std::list<ComponentRead> reads;

@@ -9,7 +9,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/tag.hpp"
 #include "reduce/arithmetic.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/reduced_leaves.hpp"
 #include "strategy/strategy_core.hpp"
 
@@ -60,7 +62,7 @@ std::vector<detail::Leaf> sum_of_items(std::span<const std::vector<detail::Leaf>
 
 }  // namespace
 
-Scope StrategyExtended::enter(std::string_view call, const Place& here) const {
+Scope StrategyExtended::enter(std::string_view call, const Here& here) const {
   require_context(call, here);
   return strategy_->scope();
 }

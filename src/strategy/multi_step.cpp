@@ -1,14 +1,29 @@
+#include <string>
+#include <vector>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/multi_step.hpp>
 
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 #include "strategy/strategy_core.hpp"
+#include "strategy/type_text.hpp"
 
 namespace lockstep {
 
+void MultiStepContext::Outputs::refuse(std::string_view name, const std::type_info& wanted) const {
+  std::vector<std::string> all;
+  for (const auto& [each, value] : values_)
+    all.push_back(fmt::format("'{}' ({})", each, detail::type_text(value.type())));
+  const std::string there_is = all.empty() ? "nothing" : fmt::format("{}", fmt::join(all, ", "));
+  throw InvalidArgument{fmt::format("there is no '{}' ({}); there is {}", name, detail::type_text(wanted), there_is)};
+}
+
 void MultiStepContext::require_cross_replica(std::string_view name) {
-  if (replica_context())
+  if (ReplicaContext::current())
     throw InvalidArgument{
         fmt::format("output '{}' is set in replica context, where it needs an operation: the "
                     "replicas' values become one there",
@@ -31,10 +46,10 @@ std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function
   return run;
 }
 
-InputAnswer StrategyExtended::agree_on_input(const std::function<InputOffer()>& offer, Here here) {
+detail::InputAnswer StrategyExtended::agree_on_input(const std::function<detail::InputOffer()>& offer, Here here) {
   const Scope scope = enter("next", here);
   strategy_->require_not_captured(here);
-  InputOffer own;
+  detail::InputOffer own;
   MeetingPoint& meeting = strategy_->group().meeting();
   try {
     own = offer();

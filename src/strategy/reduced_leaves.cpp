@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "comm/communicator.hpp"
+#include "reduce/cross_device_ops.hpp"
+
 namespace lockstep::detail {
 namespace {
 
@@ -24,7 +27,7 @@ std::string text_of_rows(const Tensor& rows) {
 }
 
 std::string text_of(const IndexedSlices& slices) {
-  return fmt::format("slices {} of {}{}", text_of_rows(slices.values), to_string(slices.dense_shape),
+  return fmt::format("slices {} of {}{}", text_of_rows(slices.values), describe(slices.dense_shape),
                      place_of(slices.values.device()));
 }
 

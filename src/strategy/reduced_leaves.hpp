@@ -7,9 +7,10 @@
 #include <vector>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
-#include <lockstep/values/nest.hpp>
+#include <lockstep/values/leaves.hpp>
 
+#include "comm/communicator.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/context_stack.hpp"
 
 namespace lockstep::detail {

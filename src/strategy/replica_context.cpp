@@ -8,6 +8,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/defaults.hpp"
 #include "strategy/reduced_leaves.hpp"
@@ -60,11 +63,11 @@ void ReplicaContext::declared_merge(std::string_view batch, const std::function<
   fn(strategy().reductions());
 }
 
-void ReplicaContext::declared_step(std::string_view batch,
-                                   const std::function<void(CrossDeviceOps&, MeetingPoint::Covered&)>& fn, Here here) {
+void ReplicaContext::declared_step(std::string_view batch, const std::function<void(CrossDeviceOps&, Covered&)>& fn,
+                                   Here here) {
   detail::require_current(*this, {"declared_step", here});
   strategy().agree(TagKind::merge, here, batch);
-  MeetingPoint::Covered covered = strategy().group().meeting().cover();
+  Covered covered = strategy().group().meeting().cover();
   fn(strategy().reductions(), covered);
 }
 

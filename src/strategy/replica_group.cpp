@@ -10,8 +10,12 @@
 #include <lockstep/strategy/replica_group.hpp>
 
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
 #include "control/channel.hpp"
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/implementations.hpp"
+#include "reduce/reduction_choice.hpp"
 #include "strategy/device_waits.hpp"
 #include "strategy/local_group.hpp"
 
@@ -32,8 +36,8 @@ bool is_on_gpu(const IndexedSlices& slices) {
 /// waits for it.
 class GuardedOps final : public CrossDeviceOps {
  public:
-  GuardedOps(std::unique_ptr<CrossDeviceOps> ops, AroundCollective around, ReplicaGroup::EndJob end_job,
-             detail::DeviceWaits* gpu)
+  GuardedOps(std::unique_ptr<CrossDeviceOps> ops, ReductionOptions::AroundCollective around,
+             ReplicaGroup::EndJob end_job, detail::DeviceWaits* gpu)
       : ops_{std::move(ops)}, around_{std::move(around)}, end_job_{std::move(end_job)}, gpu_{gpu} {}
 
   std::string_view name() const override { return ops_->name(); }
@@ -98,7 +102,7 @@ class GuardedOps final : public CrossDeviceOps {
   }
 
   std::unique_ptr<CrossDeviceOps> ops_;
-  AroundCollective around_;
+  ReductionOptions::AroundCollective around_;
   ReplicaGroup::EndJob end_job_;
   detail::DeviceWaits* gpu_;
 };
@@ -114,7 +118,7 @@ ReplicaGroup::ReplicaGroup(std::unique_ptr<Communicator> data, std::unique_ptr<C
                            std::vector<std::string> replica_names, EndJob end_job)
     : data_{std::move(data)},
       device_names_(static_cast<std::size_t>(data_->size()), "/device:CPU:0"),
-      meeting_{std::move(control), std::move(replica_names)},
+      meeting_{std::make_unique<MeetingPoint>(std::move(control), std::move(replica_names))},
       end_job_{end_job ? std::move(end_job) : EndJob{terminate_with}},
       node_of_rank_(static_cast<std::size_t>(data_->size()), 0) {}
 
@@ -127,12 +131,12 @@ int ReplicaGroup::ranks_of_node() const {
 }
 
 void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
-                                    DevicePatience patience) {
+                                    detail::DevicePatience patience) {
   compute_ = std::move(compute);
   device_data_ = std::move(data);
   to_abort_ = device_data_.get();
   device_waits_ =
-      std::make_unique<detail::DeviceWaits>(meeting_, *compute_, device_name(), std::move(patience),
+      std::make_unique<detail::DeviceWaits>(*meeting_, *compute_, device_name(), std::move(patience),
                                             [this](std::exception_ptr exception) { end_job(std::move(exception)); });
 }
 
@@ -165,6 +169,13 @@ void ReplicaGroup::abort() noexcept {
 }
 
 ReplicaGroup::~ReplicaGroup() = default;
+
+int ReplicaGroup::rank() const {
+  return data_->rank();
+}
+int ReplicaGroup::size() const {
+  return data_->size();
+}
 
 std::unique_ptr<ReplicaGroup> make_local_group() {
   return std::make_unique<ReplicaGroup>(make_local_communicator(), make_local_channel(),

@@ -3,11 +3,20 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/strategy/same_on_all.hpp>
+#include <lockstep/base/hex.hpp>
+#include <lockstep/strategy/host_values.hpp>
 
+#include "base/digest.hpp"
 #include "tensor/digest.hpp"
 
 namespace lockstep::detail {
+namespace {
+
+std::string comparable_digest(std::string_view type, std::uint64_t digest) {
+  return fmt::format("{} of digest {}", type, to_hex(digest));
+}
+
+}  // namespace
 
 std::string comparable_text(double value) {
   return fmt::format("{}", value);
@@ -27,8 +36,8 @@ std::string comparable_list(const std::vector<std::string>& texts) {
   const std::string all = fmt::format("[{}]", fmt::join(texts, " "));
   return all.size() < 100 ? all : comparable_digest("values", digest_of(all));
 }
-std::string comparable_digest(std::string_view type, std::uint64_t digest) {
-  return fmt::format("{} of digest {}", type, to_hex(digest));
+std::string comparable_bytes(std::span<const std::byte> value) {
+  return comparable_digest("value", digest_of(value));
 }
 
 }  // namespace lockstep::detail

@@ -2,6 +2,8 @@
 
 #include <exception>
 
+#include "control/meeting_point.hpp"
+
 namespace lockstep {
 
 void detail::bring_home(Strategy& strategy, const Here& here) {

@@ -5,6 +5,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
+
 namespace lockstep::detail {
 
 StartedReduction::StartedReduction(ReplicaContext& context, const Call& call, ReduceOp op, std::vector<Leaf> leaves)

@@ -10,6 +10,8 @@
 
 #include <lockstep/strategy/replica_context.hpp>
 
+#include "comm/communicator.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/reduced_leaves.hpp"
 
 namespace lockstep::detail {

@@ -6,7 +6,13 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "comm/communicator.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "device/device.hpp"
 #include "device/devices.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/reduction_choice.hpp"
 #include "strategy/attestation.hpp"
 #include "strategy/colocation.hpp"
 #include "strategy/context_stack.hpp"
@@ -103,6 +109,10 @@ void Strategy::require_not_captured(const Here& here) {
         detail::Call{"merge_call, or another collective", here}.text() +
         "this rank's stream is being captured into a CUDA graph, and a graph that is launched again does not meet the "
         "other ranks; end the capture first"};
+}
+
+void Strategy::agree(TagKind kind, const Here& here, std::string_view text) {
+  agree(kind, here, text, {});
 }
 
 void Strategy::agree(TagKind kind, const Here& here, std::string_view text, const Comparison& comparison) {
@@ -202,7 +212,7 @@ void Strategy::rebroadcast(Here here) {
   detail::require_cross_replica(*this, {"rebroadcast", here});
   detail::bring_home(*this, here);
   std::string text = "rebroadcast";
-  for (const OptimizerState& state : core_->store.optimizer_state()) text += ", " + state.name;
+  for (const VariableStore::OptimizerState& state : core_->store.optimizer_state()) text += ", " + state.name;
   agree(TagKind::seal, here, text);
   // Other libraries may write and read the variables on streams of their own.
   synchronize_device(stream().kind());
@@ -237,12 +247,12 @@ bool Strategy::stop_requested() const {
   return core_->group.meeting().stop_requested();
 }
 
-void Strategy::run_replica(const std::optional<Here>& place, const std::function<std::string(ReplicaContext&)>& fn) {
+void Strategy::run_replica(const Here& place, const std::function<std::string(ReplicaContext&)>& fn) {
   detail::require_cross_replica(*this, {"run", place});
   MeetingPoint& meeting = core_->group.meeting();
   const int id = core_->id;  // `fn` may move this strategy
   const Here here = Here::current();
-  if (meeting.depth() == 0 && core_->store.has_unsealed()) seal(place.value_or(Here{}));
+  if (meeting.depth() == 0 && core_->store.has_unsealed()) seal(place);
   meeting.enter_run(place);
   std::string result;
   std::optional<detail::Attestation> attestation;

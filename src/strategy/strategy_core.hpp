@@ -3,6 +3,8 @@
 
 #include <lockstep/strategy/strategy.hpp>
 
+#include "reduce/cross_device_ops.hpp"
+
 namespace lockstep {
 
 namespace detail {

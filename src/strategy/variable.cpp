@@ -8,6 +8,7 @@
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/dispatch.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/reduced_leaves.hpp"
@@ -88,7 +89,7 @@ void assign_in_replica(const Variable& variable, Assignment assignment, const Te
                     "variable {} has none",
                     call.text(), variable.label())};
   if (aggregation == VariableAggregation::mean) detail::require_reducible(call, ReduceOp::mean, value.dtype());
-  replica_context()->merge_call(
+  ReplicaContext::current()->merge_call(
       [&](Strategy& strategy, const Variable&, const PerReplica<Tensor>& values) {
         StrategyExtended& extended = strategy.extended();
         const Mirrored<Tensor> merged = [&] {
@@ -101,7 +102,8 @@ void assign_in_replica(const Variable& variable, Assignment assignment, const Te
           return extended.broadcast_to(values, here);
         }();
         extended.update(
-            variable, [&](const Variable& component, const Tensor& one) { apply(assignment, one, component); }, merged);
+            variable, [&](const Variable& component, const Tensor& one) { apply(assignment, one, component); },
+            args(merged), here);
       },
       args(variable, value), here);  // the ranks agree on the variable too
 }
@@ -120,7 +122,7 @@ void assign(const Variable& variable, Assignment assignment, const Tensor& value
   const detail::Call call{call_name(assignment), here};
   if (value.shape() != variable.shape() || value.dtype() != variable.dtype())
     throw InvalidArgument{fmt::format("{}variable {} is {}{}; it cannot take {}", call.text(), variable.label(),
-                                      name_of(variable.dtype()), to_string(variable.shape()), describe(value.view()))};
+                                      name_of(variable.dtype()), describe(variable.shape()), describe(value.view()))};
   (void)variable.local(here);  // ContextError before it has memory
   const detail::Frame* const frame = detail::current_frame();
   if (frame && !frame->strategy().extended().variable_created_in_scope(variable))

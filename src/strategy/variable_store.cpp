@@ -7,7 +7,11 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
+#include "base/element_count.hpp"
+#include "base/element_type.hpp"
 #include "control/tag_text.hpp"
+#include "device/device.hpp"
+#include "strategy/store_guest.hpp"
 #include "tensor/convert.hpp"
 
 namespace lockstep {
@@ -66,13 +70,13 @@ void detail::WorkingCopy::refresh(const TensorView& values, std::int64_t first) 
   if (fresh_) convert(values, copy_.view().slice(first, values.count()));
 }
 
-TensorView FlatRange::slot(std::string_view name) const {
+TensorView VariableStore::FlatRange::slot(std::string_view name) const {
   Tensor& slot = segment->slots[std::string{name}];
   if (slot.count() != segment->count) slot = Tensor::zeros(segment->dtype, {segment->count}, *segment->stream);
   return slot.view().slice(first, values.count());
 }
 
-void FlatRange::note_slot(std::string_view name) const {
+void VariableStore::FlatRange::note_slot(std::string_view name) const {
   segment->slots.try_emplace(std::string{name});
 }
 
@@ -123,6 +127,10 @@ std::vector<std::size_t> VariableStore::gradient_bytes() const {
   for (const auto& segment : layout().made)
     if (segment->trainable) bytes.push_back(static_cast<std::size_t>(segment->count) * size_of(segment->dtype));
   return bytes;
+}
+
+std::vector<TensorView> VariableStore::seal() {
+  return seal(std::vector<Buffer>{});
 }
 
 std::vector<TensorView> VariableStore::seal(std::vector<Buffer> gradients) {
@@ -215,7 +223,7 @@ void VariableStore::written() const {
   for (const auto& guest : guests()) guest->take_over();
 }
 
-std::vector<OptimizerState> VariableStore::optimizer_state() const {
+std::vector<VariableStore::OptimizerState> VariableStore::optimizer_state() const {
   std::vector<OptimizerState> all;
   for (const auto& variable : variables_) {
     if (!variable->segment) continue;
@@ -252,7 +260,7 @@ TensorView VariableStore::gradient(const Variable& variable, Here here) const {
   return state.segment->gradients.view().slice(state.offset, element_count(state.shape)).reshaped(state.shape);
 }
 
-std::vector<FlatRange> VariableStore::ranges(std::span<const Variable> variables, Here here) const {
+std::vector<VariableStore::FlatRange> VariableStore::ranges(std::span<const Variable> variables, Here here) const {
   std::vector<const VariableState*> order;
   for (const Variable& variable : variables) {
     require_sealed(variable.state(), here);
@@ -307,6 +315,9 @@ bool Variable::trainable() const {
 }
 VariableAggregation Variable::aggregation() const {
   return state_->aggregation;
+}
+std::optional<int> Variable::holder() const {
+  return state_->holder;
 }
 
 bool Variable::is_initialized() const {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <lockstep/base/half.hpp>
+#include <lockstep/base/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::detail {

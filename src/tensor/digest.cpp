@@ -2,7 +2,7 @@
 
 #include <span>
 
-#include <lockstep/base/digest.hpp>
+#include "base/digest.hpp"
 
 namespace lockstep::detail {
 

@@ -8,7 +8,10 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/tensor/dlpack.hpp>
 
+#include "base/element_count.hpp"
+#include "base/element_type.hpp"
 #include "device/cuda.hpp"
+#include "device/device.hpp"
 #include "tensor/dlpack_abi.hpp"
 
 namespace lockstep {
@@ -51,7 +54,7 @@ void require_dense(const dlpack::Tensor& tensor, const Shape& shape) {
   for (std::size_t axis = shape.size(); axis-- > 0; dense *= shape[axis])
     if (shape[axis] != 1 && tensor.strides[axis] != dense)
       throw InvalidArgument{fmt::format("DLPack: axis {} of {} has the stride {}; expected {}, as dense rows have it",
-                                        axis, to_string(shape), tensor.strides[axis], dense)};
+                                        axis, describe(shape), tensor.strides[axis], dense)};
 }
 
 TensorView view_of(const dlpack::Tensor& tensor) {
@@ -126,11 +129,13 @@ Tensor from_dlpack(DLManagedTensorVersioned* managed) {
   return take_over(managed);
 }
 
+template <>
 DLManagedTensor* to_dlpack(const Tensor& tensor) {
   return &(new Exported<DLManagedTensor>{tensor})->managed;
 }
 
-DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor) {
+template <>
+DLManagedTensorVersioned* to_dlpack(const Tensor& tensor) {
   DLManagedTensorVersioned* const managed = &(new Exported<DLManagedTensorVersioned>{tensor})->managed;
   managed->major = 1;
   return managed;

@@ -5,6 +5,10 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include "base/element_count.hpp"
+#include "base/element_type.hpp"
+#include "device/device.hpp"
+
 namespace lockstep {
 
 TensorView::TensorView(std::byte* data, Shape shape, DType dtype, DeviceKind device)
@@ -18,12 +22,24 @@ TensorView TensorView::slice(std::int64_t first, std::int64_t count) const {
 
 TensorView TensorView::reshaped(Shape shape) const {
   if (element_count(shape) != count_)
-    throw InvalidArgument{fmt::format("{} cannot take the shape {}", describe(*this), to_string(shape))};
+    throw InvalidArgument{fmt::format("{} cannot take the shape {}", describe(*this), describe(shape))};
   return {data_, std::move(shape), dtype_, device_};
+}
+
+std::size_t TensorView::bytes() const {
+  return static_cast<std::size_t>(count_) * size_of(dtype_);
+}
+
+void TensorView::read(void* to) const {
+  read_device(device_, to, data_, bytes());
 }
 
 void TensorView::require_type(DType wanted) const {
   if (dtype_ != wanted) throw InvalidArgument{fmt::format("{} was read as {}", describe(*this), name_of(wanted))};
+}
+
+void TensorView::require_one() const {
+  if (count_ != 1) throw InvalidArgument{fmt::format("{} has {} elements; expected one", describe(*this), count_)};
 }
 
 void TensorView::require_host(DType wanted) const {
@@ -34,7 +50,7 @@ void TensorView::require_host(DType wanted) const {
 }
 
 std::string describe(const TensorView& view) {
-  return fmt::format("{}{}", name_of(view.dtype()), to_string(view.shape()));
+  return fmt::format("{}{}", name_of(view.dtype()), describe(view.shape()));
 }
 
 void copy(const TensorView& from, const TensorView& to, Stream& stream) {
@@ -47,11 +63,11 @@ void copy(const TensorView& from, const TensorView& to, Stream& stream) {
   if (from.data() != to.data()) stream.copy(to.data(), from.data(), from.bytes());
 }
 
-void fill_zero(const TensorView& view, Stream& stream) {
-  if (view.device() != stream.kind())
+void TensorView::fill_zero(Stream& stream) const {
+  if (device_ != stream.kind())
     throw InvalidArgument{fmt::format("{} is in the memory of a {} device; a stream of a {} device cannot clear it",
-                                      describe(view), name_of(view.device()), name_of(stream.kind()))};
-  stream.fill_zero(view.data(), view.bytes());
+                                      describe(*this), name_of(device_), name_of(stream.kind()))};
+  stream.fill_zero(data_, bytes());
 }
 
 Tensor::Tensor(std::shared_ptr<const Buffer> buffer, TensorView view)
@@ -59,7 +75,7 @@ Tensor::Tensor(std::shared_ptr<const Buffer> buffer, TensorView view)
 
 Tensor Tensor::zeros(DType dtype, Shape shape, Stream& stream) {
   Tensor made = uninitialised(dtype, std::move(shape), stream);
-  fill_zero(made.view(), stream);
+  made.view().fill_zero(stream);
   return made;
 }
 
@@ -92,13 +108,13 @@ Tensor Tensor::on_host(const TensorView& view) {
 Tensor Tensor::from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape) {
   if (static_cast<std::size_t>(element_count(shape)) * size_of(dtype) != bytes.size())
     throw InvalidArgument{fmt::format("{} values of {} cannot fill the shape {}", bytes.size() / size_of(dtype),
-                                      name_of(dtype), to_string(shape))};
+                                      name_of(dtype), describe(shape))};
   Tensor made = uninitialised(dtype, std::move(shape));
   if (!bytes.empty()) std::memcpy(made.view().data(), bytes.data(), bytes.size());
   return made;
 }
 
-Tensor stack(std::span<const Tensor> rows) {
+Tensor Tensor::stack(std::span<const Tensor> rows) {
   if (rows.empty()) throw InvalidArgument{"0 tensors to stack; expected 1 or more"};
   const TensorView first = rows.front().view();
   Shape shape = first.shape();
@@ -110,7 +126,7 @@ Tensor stack(std::span<const Tensor> rows) {
       throw InvalidArgument{fmt::format("cannot stack {} in the memory of a {} device; expected the host's",
                                         describe(row.view()), name_of(row.device()))};
   }
-  const Tensor made = Tensor::uninitialised(first.dtype(), std::move(shape));
+  const Tensor made = uninitialised(first.dtype(), std::move(shape));
   std::byte* to = made.view().data();
   for (const Tensor& row : rows) {
     if (first.bytes() == 0) break;

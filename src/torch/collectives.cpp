@@ -9,10 +9,12 @@
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/torch/collectives.hpp>
 
+#include "device/device.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/reduced_leaves.hpp"
 #include "torch/replica.hpp"
 
-namespace lockstep::libtorch::nests {
+namespace lockstep::libtorch::detail {
 namespace {
 
 using lockstep::detail::Call;
@@ -199,4 +201,4 @@ std::vector<at::Tensor> received(ReplicaContext& context, const SharedList& sums
   return torch_tensors_of(sums.tensors, *make_torch_device(stream), stream);
 }
 
-}  // namespace lockstep::libtorch::nests
+}  // namespace lockstep::libtorch::detail

@@ -48,8 +48,8 @@ bool is_derived_norm(const nn::Module& module) {
 
 /// One with the parameters and buffers of `norm`.
 template <class Norm>
-std::shared_ptr<SyncBatchNormImpl> as_sync(const Norm& norm) {
-  auto sync = std::make_shared<SyncBatchNormImpl>(norm.options);
+std::shared_ptr<SyncBatchNorm::Impl> as_sync(const Norm& norm) {
+  auto sync = std::make_shared<SyncBatchNorm::Impl>(norm.options);
   const auto take = [](at::Tensor& to, const at::Tensor& from) {
     if (!from.defined()) return;
     to.set_data(from.detach());
@@ -145,15 +145,15 @@ class Norms {
   }
 
   /// One that several modules share stays one.
-  std::shared_ptr<SyncBatchNormImpl> sync_of(const std::shared_ptr<nn::Module>& norm) {
-    std::shared_ptr<SyncBatchNormImpl>& sync = made_[norm];
+  std::shared_ptr<SyncBatchNorm::Impl> sync_of(const std::shared_ptr<nn::Module>& norm) {
+    std::shared_ptr<SyncBatchNorm::Impl>& sync = made_[norm];
     if (!sync) with_norm(*norm, [&](const auto& each) { sync = as_sync(each); });
     return sync;
   }
 
   std::vector<Fixed> fixed_;
   std::vector<std::function<void()>> replacements_;
-  std::map<std::shared_ptr<nn::Module>, std::shared_ptr<SyncBatchNormImpl>> made_;
+  std::map<std::shared_ptr<nn::Module>, std::shared_ptr<SyncBatchNorm::Impl>> made_;
 };
 
 }  // namespace

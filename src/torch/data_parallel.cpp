@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
+#include "ops/update_kernels.hpp"
 #include "torch/sparse_rows.hpp"
 #include "torch/step.hpp"
 #include "torch/sync_sums.hpp"
@@ -138,7 +139,7 @@ void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss,
 }
 
 ReplicatedModule::ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::nn::Module> module,
-                                   const DataParallelOptions& options, Here here)
+                                   const ReplicatedModule::Options& options, Here here)
     : impl_{std::make_shared<Impl>(strategy, parts_of(std::move(module)), options, here)} {
   impl_->prepare();
 }
@@ -178,28 +179,28 @@ double ReplicatedModule::clip_norm(double largest) {
     if (!gradient.is_coalesced()) gradient = sparse_gradient(rows_of(gradient, *impl_->device), each.tensor);
     homes.push_back(view_of(gradient._values(), impl_->store.stream().kind()));
   }
-  if (!impl_->kernels) impl_->kernels = ops::make_kernels(ops::KernelChoice::automatic, {}, impl_->store.stream());
+  if (!impl_->kernels) impl_->kernels = ops::make_kernels(ops::Kernels::Choice::automatic, {}, impl_->store.stream());
   impl_->device->stream_follows();
-  const double norm = std::sqrt(impl_->kernels->sum_of_squares(homes));
+  const double norm = std::sqrt(impl_->kernels->update().sum_of_squares(homes));
   const at::NoGradGuard plain;
   if (norm > largest && std::isfinite(norm))
     for (const std::size_t i : present) impl_->parameters[i].tensor.mutable_grad().mul_(largest / norm);
   return norm;
 }
 
-template <class Rules, class Options>
-ModuleOptimizer ReplicatedModule::make_optimizer(const Options& options, const Here& here) {
+template <class Rules>
+ModuleOptimizer ReplicatedModule::make_optimizer(const typename Rules::Options& options, const Here& here) {
   auto rules = std::make_unique<Rules>(options);
   const std::vector<Variable> all = variables();
   if (!all.empty()) rules->prepare(**all.front().state().strategy, all, here);
   return ModuleOptimizer{std::unique_ptr<ModuleOptimizer::Impl>{new ModuleOptimizer::Impl{impl_, std::move(rules)}}};
 }
 
-ModuleOptimizer ReplicatedModule::optimizer(const AdamWOptions& options, Here here) {
+ModuleOptimizer ReplicatedModule::optimizer(const AdamW::Options& options, Here here) {
   return make_optimizer<AdamW>(options, here);
 }
 
-ModuleOptimizer ReplicatedModule::optimizer(const SgdOptions& options, Here here) {
+ModuleOptimizer ReplicatedModule::optimizer(const Sgd::Options& options, Here here) {
   return make_optimizer<Sgd>(options, here);
 }
 

@@ -13,6 +13,8 @@
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
+#include "control/meeting_point.hpp"
+#include "reduce/declared_sums.hpp"
 #include "reduce/fixed_order_sum.hpp"
 #include "strategy/context_stack.hpp"
 
@@ -23,7 +25,7 @@ thread_local JointShard* current_shard = nullptr;
 thread_local int lone_shards = 0;
 
 bool adds_up(const ::torch::nn::Module& module) {
-  return dynamic_cast<const SyncBatchNormImpl*>(&module) != nullptr;
+  return dynamic_cast<const SyncBatchNorm::Impl*>(&module) != nullptr;
 }
 
 /// Calls `visit(name, module)` for all modules of `modules` that are LibTorch's.
@@ -134,7 +136,7 @@ JointShards::JointShards(Range own, const ModuleList& modules, const ModuleList&
       state_{own, all, *modules.front()->device} {
   for_each_part(modules, [&](const std::string& name, const ::torch::nn::Module& part) {
     modes_.emplace_back(&part, part.is_training());
-    if (const auto* const norm = dynamic_cast<const SyncBatchNormImpl*>(&part))
+    if (const auto* const norm = dynamic_cast<const SyncBatchNorm::Impl*>(&part))
       layers_.emplace_back(&part, fmt::format("SyncBatchNorm '{}' of {} features", name, norm->options.num_features()));
   });
   for (std::int64_t number = own.first; number < own.last; ++number)

@@ -7,6 +7,8 @@
 
 #include <lockstep/reduce/fixed_order.hpp>
 
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 #include "reduce/fixed_order_sum.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/step.hpp"
@@ -20,7 +22,7 @@ class ShardGradients {
   /// All arguments must outlive this object.
   ShardGradients(const TensorView& sum, int shards, Stream& stream) : sum_{sum}, shards_{shards}, stream_{stream} {
     if (shards > 1) memory_ = Tensor::zeros(sum.dtype(), {shards * sum.count()}, stream);
-    if (shards == 1) fill_zero(sum, stream);
+    if (shards == 1) sum.fill_zero(stream);
   }
 
   TensorView of(std::int64_t shard) const {

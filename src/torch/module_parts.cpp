@@ -44,7 +44,7 @@ std::vector<at::Tensor> statistics_of(const ::torch::nn::Module& module) {
   std::vector<at::Tensor> statistics;
   const auto visit = [&](const Module& each) {
     add_statistics<BatchNorm1dImpl, BatchNorm2dImpl, BatchNorm3dImpl, InstanceNorm1dImpl, InstanceNorm2dImpl,
-                   InstanceNorm3dImpl, SyncBatchNormImpl>(each, statistics);
+                   InstanceNorm3dImpl, SyncBatchNorm::Impl>(each, statistics);
   };
   visit(module);
   for (const auto& each : module.named_modules("", false)) visit(*each.value());

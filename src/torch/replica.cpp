@@ -10,9 +10,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 
+#include "base/digest.hpp"
+#include "base/element_type.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 #include "torch/own_memory.hpp"
 
 namespace lockstep::libtorch {
@@ -65,7 +69,7 @@ void require_usable(at::Device device, const NamedTensors& parameters, const Nam
   }
 }
 
-MirroredVariable create(Strategy& strategy, const DataParallelOptions& options, const std::string& name,
+MirroredVariable create(Strategy& strategy, const ReplicatedModule::Options& options, const std::string& name,
                         const at::Tensor& value, bool trainable, const Here& here) {
   return strategy.create_variable(
       {.name = options.name.empty() ? name : options.name + "." + name, .trainable = trainable},
@@ -189,7 +193,7 @@ void ModuleBuffer::write(const at::Tensor& value) const {
   (is_statistic || is_unversioned ? tensor.variable_data() : tensor).copy_(value);
 }
 
-ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const DataParallelOptions& options,
+ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const ReplicatedModule::Options& options,
                              const Here& here)
     : store{strategy.store()},
       replicas{strategy.num_replicas_in_sync()},

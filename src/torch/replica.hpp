@@ -17,7 +17,9 @@
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
+#include "base/element_type.hpp"
 #include "optim/gradient_pieces.hpp"
+#include "strategy/store_guest.hpp"
 #include "torch/autograd_graph.hpp"
 #include "torch/module_parts.hpp"
 #include "torch/torch_device.hpp"
@@ -111,7 +113,7 @@ class NonzeroFlags {
 };
 
 struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
-  Impl(Strategy& strategy, ModuleParts module, const DataParallelOptions& options, const Here& here);
+  Impl(Strategy& strategy, ModuleParts module, const ReplicatedModule::Options& options, const Here& here);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();

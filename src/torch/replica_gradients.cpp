@@ -5,9 +5,10 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 
+#include "base/digest.hpp"
 #include "torch/replica.hpp"
 #include "torch/sparse_rows.hpp"
 
@@ -165,7 +166,8 @@ void ReplicatedModule::Impl::update_trained() {
     }
   }
   pieces = lockstep::detail::GradientPieces{store, variables, Here::current()};
-  for (const FlatRange& range : pieces.ranges()) flat.push_back(tensor_of(range.gradients, variables.front()));
+  for (const VariableStore::FlatRange& range : pieces.ranges())
+    flat.push_back(tensor_of(range.gradients, variables.front()));
   text = fmt::format("{}: {} of {} parameters train (digest {}){}, {} buffers", label, trained.size() + tables.size(),
                      parameters.size(), to_hex(digest_of(names)),
                      frozen.empty() ? "" : fmt::format(", {} frozen", first_names(frozen)), buffers.size());

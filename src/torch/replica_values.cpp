@@ -5,6 +5,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "strategy/store_guest.hpp"
 #include "torch/own_memory.hpp"
 #include "torch/replica.hpp"
 
@@ -30,7 +31,7 @@ std::string type_and_shape(const at::Tensor& tensor) {
   const auto dtype = libtorch::dtype_of(tensor.scalar_type());
   return fmt::format("{}{}{}", tensor.is_sparse() ? "sparse " : "",
                      dtype ? name_of(*dtype) : c10::toString(tensor.scalar_type()),
-                     to_string(Shape{tensor.sizes().begin(), tensor.sizes().end()}));
+                     describe(Shape{tensor.sizes().begin(), tensor.sizes().end()}));
 }
 
 class ModuleGuest final : public lockstep::detail::StoreGuest {
@@ -42,7 +43,7 @@ class ModuleGuest final : public lockstep::detail::StoreGuest {
     module_.bring_values_home();
   }
   void bring_state_home() override {}
-  std::vector<OptimizerState> state() override { return {}; }
+  std::vector<VariableStore::OptimizerState> state() override { return {}; }
   void take_over() override {
     module_.note_buffers();
     module_.note_new_values();

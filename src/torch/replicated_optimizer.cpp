@@ -6,11 +6,15 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 #include <lockstep/torch/replicated_optimizer.hpp>
 
+#include "base/digest.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 #include "control/tag_text.hpp"
+#include "strategy/store_guest.hpp"
 #include "strategy/type_text.hpp"
 #include "torch/optimizer_kinds.hpp"
 #include "torch/replica.hpp"
@@ -62,7 +66,7 @@ class ReplicatedOptimizer::State final : public lockstep::detail::StoreGuest {
 
   void bring_values_home() override {}
   void bring_state_home() override;
-  std::vector<OptimizerState> state() override;
+  std::vector<VariableStore::OptimizerState> state() override;
   void take_over() override;
 
   /// What the ranks compare.
@@ -113,7 +117,7 @@ void ReplicatedOptimizer::State::hold(const at::Tensor& tensor, std::size_t grou
     throw InvalidArgument{fmt::format(
         "{} in group {} of a {} is no parameter of the modules that were named",
         owner ? fmt::format("{} of {}", owner->label, owner->module->label)
-              : fmt::format("a tensor of shape {}", to_string(Shape{tensor.sizes().begin(), tensor.sizes().end()})),
+              : fmt::format("a tensor of shape {}", describe(Shape{tensor.sizes().begin(), tensor.sizes().end()})),
         group, class_)};
   }
   if (std::ranges::find(parameters_, found->second, &HeldParameter::name) != parameters_.end())
@@ -203,8 +207,8 @@ void ReplicatedOptimizer::State::look_at(HeldParameter& parameter) {
   parameter.slots = std::move(slots);
 }
 
-std::vector<OptimizerState> ReplicatedOptimizer::State::state() {
-  std::vector<OptimizerState> all;
+std::vector<VariableStore::OptimizerState> ReplicatedOptimizer::State::state() {
+  std::vector<VariableStore::OptimizerState> all;
   for (std::vector<HeldOption>& options : options_)
     for (HeldOption& each : options) all.push_back({each.name, scalar_view(each.value)});
   for (HeldParameter& each : parameters_) {
@@ -246,7 +250,7 @@ void ReplicatedOptimizer::State::take_over() {
 
 std::string ReplicatedOptimizer::State::text() {
   std::string names;
-  for (const OptimizerState& each : state()) names += each.name + ",";
+  for (const VariableStore::OptimizerState& each : state()) names += each.name + ",";
   return fmt::format("ReplicatedOptimizer of a {} with {} parameters (digest {})", class_, parameters_.size(),
                      to_hex(digest_of(names)));
 }

@@ -21,7 +21,7 @@ void require_position(std::int64_t count, std::int64_t epoch, std::int64_t step)
 
 }  // namespace
 
-Sampler::Sampler(Strategy& strategy, std::int64_t count, const SamplerOptions& options)
+Sampler::Sampler(Strategy& strategy, std::int64_t count, const Options& options)
     : ranks_{strategy.num_replicas_in_sync()},
       rank_{strategy.group().rank()},
       count_{count},

@@ -14,6 +14,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/torch/script.hpp>
 
+#include "control/meeting_point.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {
@@ -134,8 +135,8 @@ ModuleParts parts_of(const jit::Module& module) {
 
 }  // namespace
 
-DataParallel<jit::Module>::DataParallel(Strategy& strategy, jit::Module module, const DataParallelOptions& options,
-                                        Here here)
+DataParallel<jit::Module>::DataParallel(Strategy& strategy, jit::Module module,
+                                        const ReplicatedModule::Options& options, Here here)
     : ReplicatedModule{[&] {
         ModuleParts parts = parts_of(module);
         if (module.named_parameters().size() == 0)

@@ -8,6 +8,8 @@
 
 #include <ATen/Functions.h>
 
+#include "device/device.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {

@@ -8,8 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <lockstep/reduce/cross_device_ops.hpp>
-
+#include "reduce/cross_device_ops.hpp"
 #include "torch/torch_device.hpp"
 
 namespace lockstep::libtorch {

@@ -10,6 +10,11 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/shards.hpp>
 
+#include "base/element_type.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/sync_sums.hpp"
 
@@ -123,7 +128,7 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
       if (const Parameter& each = modules_[module]->parameters[parameter]; each.if_kept.has) {
         modules_[module]->bring_home(parameter);
       } else {
-        fill_zero(modules_[module]->store.gradient(each.variable), stream_);
+        modules_[module]->store.gradient(each.variable).fill_zero(stream_);
       }
   for (const Trained& each : trained_)
     if (!is_sent[each.number]) send(each.number);
@@ -163,7 +168,7 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
     std::vector<TensorView> places;
     for (FixedOrderAccumulator& each : gradients) {
       places.push_back(each.next());
-      fill_zero(places.back(), stream_);
+      places.back().fill_zero(stream_);
     }
     device().torch_follows();
     const LoneShard lone;
@@ -186,7 +191,7 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
 std::vector<TensorView> Step::gradient_ranges() const {
   std::vector<TensorView> ranges;
   for (const ReplicatedModule::Impl* const module : modules_)
-    for (const FlatRange& range : module->pieces.ranges()) ranges.push_back(range.gradients);
+    for (const VariableStore::FlatRange& range : module->pieces.ranges()) ranges.push_back(range.gradients);
   return ranges;
 }
 
@@ -264,10 +269,7 @@ MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
   if (!on_the_way.counts.empty()) text += fmt::format(", with {}", describe(on_the_way));
   const ReplicatedModule::Impl::Busy busy{modules_};
   context_.declared_step(
-      text,
-      [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
-        reduce(on_the_way, compute, reductions, covered);
-      },
+      text, [&](CrossDeviceOps& reductions, Covered& covered) { reduce(on_the_way, compute, reductions, covered); },
       here_);
   if (failures_ > 0) {
     // Every rank is here, so those that did not fail hear of it before their programs go on.
@@ -279,7 +281,7 @@ MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
 }
 
 void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute,
-                  CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+                  CrossDeviceOps& reductions, Covered& covered) {
   const std::vector<GradientBucket> messages = buckets(reductions.packing());
   ReplicaGroup& group = context_.strategy().group();
   DeclaredSums sums{reductions, on_the_way, stream_, messages, &covered};

@@ -12,9 +12,11 @@
 #include <vector>
 
 #include <lockstep/input/range.hpp>
-#include <lockstep/reduce/declared_sums.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 #include "torch/backward_pass.hpp"
 #include "torch/replica.hpp"
 #include "torch/table_gradients.hpp"
@@ -67,7 +69,7 @@ class Step {
   /// The sums `on_the_way` are those that `compute` makes over the ranks.
   MeanLoss run(std::string_view what, const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute);
   void reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute, CrossDeviceOps& reductions,
-              MeetingPoint::Covered& covered);
+              Covered& covered);
   void compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sums);
   void compute_shards(Range own, const std::function<Loss(int)>& compute, DeclaredSums& sums);
   MeanLoss of_joint_shards(int shards, Range own, const std::function<Loss(int)>& compute);
@@ -79,7 +81,7 @@ class Step {
   void count(const Loss& loss);
   void all_reduce_totals(CrossDeviceOps& reductions);
   bool settle_doubts();
-  void share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered);
+  void share_buffers(CrossDeviceOps& reductions, Covered& covered);
   void finish_gradients();
   void finish_tables();
 

@@ -5,8 +5,11 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
+#include <lockstep/base/hex.hpp>
 
+#include "base/digest.hpp"
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "torch/step.hpp"
 
 namespace lockstep::libtorch {
@@ -75,7 +78,7 @@ at::Tensor Step::changed_integers() const {
 }
 
 /// All ranks know which buffers have changed on any of them, and how many samples each has.
-void Step::share_buffers(CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+void Step::share_buffers(CrossDeviceOps& reductions, Covered& covered) {
   if (std::ranges::none_of(changed_, [](std::int64_t ranks) { return ranks > 0; })) return;
   const auto first = std::ranges::find_if(counted_.samples, [](double samples) { return samples > 0; });
   const bool is_first =

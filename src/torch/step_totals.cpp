@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "reduce/cross_device_ops.hpp"
 #include "torch/step.hpp"
 
 namespace lockstep::libtorch {

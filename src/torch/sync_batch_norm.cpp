@@ -10,10 +10,14 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/batchnorm.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
+#include "base/digest.hpp"
+#include "base/element_type.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/context_stack.hpp"
 #include "torch/autograd_graph.hpp"
 #include "torch/joint_shards.hpp"
@@ -93,7 +97,7 @@ class Normalise final : public autograd::Function<Normalise> {
 };
 
 /// For messages, and for the ranks to compare.
-std::string name_of(const SyncBatchNormImpl& layer) {
+std::string name_of(const SyncBatchNorm::Impl& layer) {
   const auto owner = owner_of(layer.weight.defined() ? layer.weight : layer.running_mean);
   return owner ? fmt::format("SyncBatchNorm of {}", owner->label)
                : fmt::format("SyncBatchNorm of {} features", layer.options.num_features());
@@ -132,7 +136,7 @@ SyncSums::SyncSums(const at::Tensor& loss) {
     }
 }
 
-void SyncBatchNormImpl::_check_input_dim(const at::Tensor& x) {
+void SyncBatchNorm::Impl::_check_input_dim(const at::Tensor& x) {
   if (!x.is_floating_point())
     throw InvalidArgument{
         fmt::format("a SyncBatchNorm for a tensor of {}; expected one of floats", c10::toString(x.scalar_type()))};
@@ -142,12 +146,12 @@ void SyncBatchNormImpl::_check_input_dim(const at::Tensor& x) {
                                       x.dim() < 2 ? "" : fmt::format(" and {} features", x.size(1)))};
 }
 
-void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
+void SyncBatchNorm::Impl::pretty_print(std::ostream& stream) const {
   stream << fmt::format("lockstep::libtorch::SyncBatchNorm({}, eps={}, affine={})", options.num_features(),
                         options.eps(), options.affine());
 }
 
-at::Tensor SyncBatchNormImpl::forward(const at::Tensor& x) {
+at::Tensor SyncBatchNorm::Impl::forward(const at::Tensor& x) {
   _check_input_dim(x);
   if (!is_training())
     return ::torch::batch_norm(x, weight, bias, running_mean, running_var, !running_mean.defined(), 0, options.eps(),

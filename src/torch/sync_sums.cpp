@@ -6,10 +6,15 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "base/digest.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 #include "strategy/context_stack.hpp"
 #include "torch/replica.hpp"
 
@@ -71,7 +76,7 @@ void run_pass_with_sums(SyncSums& sums, std::string_view text, VariableStore& st
   Stream& stream = store.stream();
   std::exception_ptr failure;
   std::vector<std::int64_t> failures{0};
-  const auto run = [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+  const auto run = [&](CrossDeviceOps& reductions, Covered& covered) {
     DeclaredSums declared{reductions, sums.list(), stream, {}, &covered};
     try {
       sums.open(declared, device, stream);

@@ -4,6 +4,9 @@
 #include <span>
 #include <utility>
 
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
+
 namespace lockstep::libtorch {
 namespace {
 
@@ -75,14 +78,14 @@ void TableGradients::pack() {
   totals_[tables_.size() + rank_] = message_->bytes();
 }
 
-void TableGradients::exchange(CrossDeviceOps& reductions, MeetingPoint::Covered& covered, Stream& stream) {
+void TableGradients::exchange(CrossDeviceOps& reductions, Covered& covered, Stream& stream) {
   const at::NoGradGuard plain;
   if (tables_.empty() || ranks_ == 1) return;
   sum_rows(reductions, covered);
   sum_dense(reductions, covered, stream);
 }
 
-void TableGradients::sum_rows(CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+void TableGradients::sum_rows(CrossDeviceOps& reductions, Covered& covered) {
   const std::span bytes{totals_.begin() + std::ssize(tables_), totals_.end()};
   const auto empty = static_cast<std::int64_t>(tables_.size() * sizeof(std::int64_t));
   if (std::ranges::all_of(bytes, [&](std::int64_t each) { return each == empty; })) return;
@@ -102,7 +105,7 @@ void TableGradients::sum_rows(CrossDeviceOps& reductions, MeetingPoint::Covered&
   }
 }
 
-void TableGradients::sum_dense(CrossDeviceOps& reductions, MeetingPoint::Covered& covered, Stream& stream) {
+void TableGradients::sum_dense(CrossDeviceOps& reductions, Covered& covered, Stream& stream) {
   std::vector<TensorView> homes;
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     if (!is_dense(i)) continue;

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/control/meeting_point.hpp>
-
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "torch/replica.hpp"
 #include "torch/sparse_rows.hpp"
 
@@ -43,7 +43,7 @@ class TableGradients {
   std::vector<std::int64_t>& totals() { return totals_; }
 
   /// COLL. `.grad` of the tables is working memory from here on.
-  void exchange(CrossDeviceOps& reductions, MeetingPoint::Covered& covered, Stream& stream);
+  void exchange(CrossDeviceOps& reductions, Covered& covered, Stream& stream);
 
   /// Whether a rank had a gradient that is dense, such as that of a table whose weights are also those of a linear
   /// layer. Then the sum is dense.
@@ -53,8 +53,8 @@ class TableGradients {
   at::Tensor mean(std::size_t table, double divisor);
 
  private:
-  void sum_rows(CrossDeviceOps& reductions, MeetingPoint::Covered& covered);
-  void sum_dense(CrossDeviceOps& reductions, MeetingPoint::Covered& covered, Stream& stream);
+  void sum_rows(CrossDeviceOps& reductions, Covered& covered);
+  void sum_dense(CrossDeviceOps& reductions, Covered& covered, Stream& stream);
   std::vector<at::Tensor> values() const;
   std::size_t number_of(const Parameter& table) const;
 

@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::libtorch {

@@ -8,7 +8,7 @@
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
+#include "base/digest.hpp"
 
 namespace lockstep::libtorch {
 namespace {

@@ -19,6 +19,9 @@
 #include "apps/lockstep-bench/step_statistics.hpp"
 #include "apps/lockstep-bench/timed_model.hpp"
 #include "apps/lockstep-bench/timing.hpp"
+#include "base/element_count.hpp"
+#include "nn/joint_model.hpp"
+#include "reduce/declared_sums.hpp"
 #include "strategy/local_group.hpp"
 
 using namespace lockstep;
@@ -295,7 +298,7 @@ TEST_CASE("a model whose shards are computed together is one when it is timed, a
     std::string_view name() const override { return "joint"; }
     std::span<const Variable> variables() const override { return {}; }
     nn::JointModel* joint() override { return is_joint ? this : nullptr; }
-    ops::BatchLoss train_shard(const SampleBatch&, const nn::ShardPlace&, const nn::GradientBuffer&) override {
+    ops::BatchLoss train_shard(const SampleBatch&, const nn::Model::ShardPlace&, const nn::GradientBuffer&) override {
       return {};
     }
     ops::BatchLoss evaluate_shard(const SampleBatch&) override { return {}; }
@@ -303,7 +306,7 @@ TEST_CASE("a model whose shards are computed together is one when it is timed, a
     std::vector<ops::BatchLoss> train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer>,
                                               DeclaredSums& ranks) override {
       ranks.all_reduce(Tensor::zeros(DType::f32, {3}).view());
-      begin(nn::TrainPass::backward);
+      begin(nn::Model::Pass::backward);
       return {{.loss_sum = 2.5, .correct = batch.samples}};
     }
     bool is_joint = true;
@@ -322,7 +325,7 @@ TEST_CASE("a model whose shards are computed together is one when it is timed, a
   const auto reductions = group->make_reductions(timed_reductions(clock, [] {}));
   const SumList list{DType::f32, joint->joint_sums()};
   DeclaredSums ranks{*reductions, list, host_stream()};
-  const BatchGroup shards{};
+  const SampleBatch::Group shards{};
   const auto results = joint->train_jointly({shards, {}, 7}, {}, ranks);
   REQUIRE(results.size() == 1);
   CHECK(results.front().loss_sum == 2.5);
@@ -341,7 +344,7 @@ TEST_CASE("the arithmetic of a step is that of the model's weights") {
   const auto group = make_local_group();
   Strategy strategy = make_strategy(*group);
   const std::shared_ptr<const ops::Kernels> kernels =
-      ops::make_kernels(ops::KernelChoice::reference, {}, strategy.stream());
+      ops::make_kernels(ops::Kernels::Choice::reference, {}, strategy.stream());
   const auto weights_of = [&](StepModel kind) {
     const auto model = make_model(kind, default_hidden, strategy, kernels);
     double weights = 0;

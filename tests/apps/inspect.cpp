@@ -1,5 +1,6 @@
 // What lockstep-inspect says of checkpoints, and in what it finds them to differ.
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -7,11 +8,15 @@
 #include <string>
 
 #include <catch2/catch.hpp>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <lockstep/lockstep.hpp>
 
 #include "apps/lockstep-inspect/comparison.hpp"
 #include "apps/lockstep-inspect/inspection.hpp"
+#include "checkpoint/program_state.hpp"
+#include "support/child_process.hpp"
 #include "support/job.hpp"
 #include "support/quiet_log.hpp"
 
@@ -172,4 +177,21 @@ TEST_CASE("the program says by its exit code whether all is well, and its help f
   check({one}, 1, "is not what the manifest says");
   std::istringstream lines{check({"--help"}, 0, "Usage: lockstep-inspect PATH [PATH]").out};
   for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 80);
+}
+
+TEST_CASE("a reader that has seen enough ends the program without a word, even if its parent ignores SIGPIPE") {
+  const char* const program = std::getenv("LOCKSTEP_INSPECT");
+  REQUIRE(program);
+  int pipe[2];
+  REQUIRE(::pipe2(pipe, O_CLOEXEC) == 0);
+  ::close(pipe[0]);
+  CapturedStderr errors;
+  ChildProcess child{[&] {
+    ::signal(SIGPIPE, SIG_IGN);
+    ::dup2(pipe[1], STDOUT_FILENO);
+    return ::execl(program, program, "--help", nullptr);
+  }};
+  ::close(pipe[1]);
+  CHECK(child.wait() == -SIGPIPE);
+  CHECK(errors.text().empty());
 }

@@ -10,19 +10,21 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
-#include <lockstep/base/printable.hpp>
 #include <lockstep/input/labelled_data.hpp>
 #include <lockstep/input/schema.hpp>
 #include <lockstep/ops/kernels.hpp>
 
 #include "apps/lockstep-run/hosts.hpp"
 #include "apps/lockstep-train/options/command_line.hpp"
+#include "base/log_settings.hpp"
+#include "base/printable.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "cluster/cluster_spec.hpp"
 #include "cluster/device_list.hpp"
 #include "cluster/tf_config.hpp"
 #include "fit/injected_fault.hpp"
+#include "ops/kernel_choice.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep;
@@ -111,8 +113,8 @@ const std::vector<Reader> readers{
     {"a field of CSV", [] { read_csv("a,label\n" + text + ",0\n"); }},
     {"the columns of CSV", [] { read_csv(text + "," + text + "\n1,0\n"); }},
     {"a type of numbers", [] { read_npy("{'descr': '" + text + "', 'fortran_order': False, 'shape': (3, 4), }"); }},
-    {"a schema", [] { (void)parse_schema("{\"kind\": \"" + in_json + "\"}", "schema"); }},
-    {"a key of a schema", [] { (void)parse_schema("{\"kind\": \"CSV\", \"" + in_json + "\": 1}", "schema"); }},
+    {"a schema", [] { (void)DataSchema::parse("{\"kind\": \"" + in_json + "\"}", "schema"); }},
+    {"a key of a schema", [] { (void)DataSchema::parse("{\"kind\": \"CSV\", \"" + in_json + "\": 1}", "schema"); }},
     {"the name of a tensor", [] { read_safetensors("{\"" + in_json + "\": 1}"); }},
     {"a type of a tensor",
      [] { read_safetensors(R"({"w": {"dtype": ")" + in_json + R"(", "shape": [1], "data_offsets": [0, 8]}})"); }},

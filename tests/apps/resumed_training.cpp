@@ -30,6 +30,18 @@ using namespace lockstep::test;
 
 namespace {
 
+template <class T>
+concept RunsTwice = requires(T& trainer) {
+  trainer.train();
+}
+|| requires(T& trainer) {
+  trainer.evaluate();
+}
+|| requires(T& trainer) {
+  trainer.predict();
+};
+static_assert(!RunsTwice<Trainer>, "a second run would begin with what the first has left");
+
 /// Runs until the last rank fails in a step, counted from 1.
 void fail_in(std::int64_t step, int ranks, const Arguments& arguments) {
   ::setenv("LOCKSTEP_FAULT", ("throw:" + std::to_string(ranks - 1) + ":" + std::to_string(step - 1)).c_str(), 1);

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "apps/lockstep-train/saved/training_difference.hpp"
+#include "checkpoint/program_state.hpp"
 #include "support/quiet_log.hpp"
 
 using namespace lockstep;

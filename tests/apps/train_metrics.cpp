@@ -20,10 +20,10 @@ using lockstep::test::TemporaryDirectory;
 
 namespace {
 
-const DriftError found{
-    "replica 1 (worker:1, host \"b\") differs",
-    Drift{.values = {{"variable 'w'", {1, 0xffffffffffffffff, 1}}, {"optimizer state 'w@momentum'", {0xabc, 2, 0xabc}}},
-          .blamed = {1}}};
+const DriftError found{"replica 1 (worker:1, host \"b\") differs",
+                       DriftError::Drift{.values = {{"variable 'w'", {1, 0xffffffffffffffff, 1}},
+                                                    {"optimizer state 'w@momentum'", {0xabc, 2, 0xabc}}},
+                                         .blamed = {1}}};
 
 }  // namespace
 

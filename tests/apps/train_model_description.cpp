@@ -22,12 +22,12 @@ const ModelDescription small_mlp{.sample = {28, 28}, .outputs = 10, .hidden = {5
 }  // namespace
 
 TEST_CASE("a model's description is one line that gives it back") {
-  const ModelDescription number{.sample = {3}, .outputs = 1, .loss = nn::Loss::squared_error};
+  const ModelDescription number{.sample = {3}, .outputs = 1, .loss = nn::MlpOptions::Loss::squared_error};
   const ModelDescription convnet{.kind = ModelKind::convnet,
                                  .dtype = DType::f64,
                                  .sample = {8, 9, 3},
                                  .outputs = 4,
-                                 .batch_norm = nn::BatchNormKind::whole_batch,
+                                 .batch_norm = nn::ConvnetOptions::BatchNorm::whole_batch,
                                  .dropout = 0.1};
   const ModelDescription gpt{.kind = ModelKind::gpt,
                              .precision = nn::Precision::bf16,

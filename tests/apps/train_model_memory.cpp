@@ -4,6 +4,7 @@
 #include <lockstep/sim/sim.hpp>
 
 #include "apps/lockstep-train/tasks/model_memory.hpp"
+#include "device/device.hpp"
 
 using namespace lockstep;
 

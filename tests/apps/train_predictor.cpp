@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/input/labelled_data.hpp>
 
 #include "apps/lockstep-train/tasks/predictor.hpp"

@@ -84,7 +84,7 @@ TEST_CASE("a line has what its width has room for, the less important left out")
   CHECK(step_line(report, 61, 34) == "step 42/100  loss 1.2500");
   CHECK(step_line(report, 61, 12) == "step 42/100");
   CHECK(step_line(report, 61, 4) == "step");
-  const EvaluationProgress half{.step = 42, .epoch = 1, .done = 500, .samples = 1000, .seconds = 1};
+  const EvaluationReport::Progress half{.step = 42, .epoch = 1, .done = 500, .samples = 1000, .seconds = 1};
   CHECK(evaluating_line(half, 3600, 80) == "test  step 42  epoch 1  50%  1:00:00 left");
   EvaluationReport done{
       .step = 42, .epoch = 1, .samples = 9, .loss = 2, .bits_per_byte = 3, .accuracy = 0.5, .seconds = 4};

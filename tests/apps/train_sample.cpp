@@ -6,6 +6,7 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "apps/lockstep-train/tasks/task.hpp"
+#include "control/meeting_point.hpp"
 #include "strategy/local_group.hpp"
 #include "support/phase_rows.hpp"
 

@@ -10,6 +10,7 @@
 
 #include "apps/image_files.hpp"
 #include "apps/simulated_training.hpp"
+#include "base/digest.hpp"
 #include "support/quiet_log.hpp"
 
 using namespace lockstep;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/job.hpp"
+#include "support/run_tests.hpp"
 
 using namespace lockstep::test;
 namespace fs = std::filesystem;
@@ -249,7 +250,7 @@ TEST_CASE("the facts of the machine come first: GPU, driver, libraries with thei
   CHECK(facts["loopback"] == "up");
   CHECK(outcome.out.find("  driver             999.10.01\n") < outcome.out.find("GPU unit tests"));
 
-  if (run_command({"unshare", "-n", "true"}).exit_code != 0) return;  // a network without a loopback takes root
+  if (run_command({"unshare", "-n", "true"}).exit_code != 0) return skip("a network without a loopback takes root");
   run_command({"unshare", "-n", bundle.path() / "gpu-check", "--only", "unit"},
               {.environment = bundle.environment_with(environment)});
   CHECK(bundle.table()["facts"]["loopback"].get<std::string>().starts_with("down"));
@@ -276,13 +277,14 @@ TEST_CASE("without compute-sanitizer the memory check is skipped, and that is no
   fs::create_directory(bundle.path() / "tools");
   fs::copy(from_meson("LOCKSTEP_FAKES") / "tools" / "nvidia-smi", bundle.path() / "tools");
   const Environment environment{{"PATH", (bundle.path() / "tools").string() + ":/usr/bin:/bin"}};
-  if (run_command({"bash", "-c", "compgen -G '/usr/local/cuda*/*/compute-sanitizer'"}).exit_code == 0) return;
+  if (run_command({"bash", "-c", "compgen -G '/usr/local/cuda*/*/compute-sanitizer'"}).exit_code == 0)
+    return skip("this machine has compute-sanitizer");
   CHECK(bundle.check({}, environment).exit_code == 0);
   CHECK(results(bundle.table())[10] == "memcheck 1 skipped");
 }
 
 TEST_CASE("without a GPU it says so in one line, with its version and what else is missing, and exits with 77") {
-  if (has_gpu()) return;
+  if (has_gpu()) return skip("this machine has a GPU");
   const Environment environment{{"PATH", "/usr/bin:/bin"}};
   Outcome outcome = Bundle{}.check({}, environment);
   CHECK(outcome.exit_code == 77);

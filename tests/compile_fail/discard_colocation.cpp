@@ -9,7 +9,7 @@ MirroredVariable program(Strategy& strategy, const Variable& w) {
 #ifdef REFUSED
   strategy.extended().colocate_vars_with(w);
 #else
-  const Colocation beside = strategy.extended().colocate_vars_with(w);
+  const StrategyExtended::Colocation beside = strategy.extended().colocate_vars_with(w);
 #endif
   return strategy.create_variable({.name = "slot"}, [] { return Tensor::scalar(1.f); });
 }

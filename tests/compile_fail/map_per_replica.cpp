@@ -14,5 +14,5 @@ int program(Strategy& strategy, const std::vector<int>& items, const PerReplica<
   const auto& argument = sum;
 #endif
   return strategy.reduce(ReduceOp::sum, strategy.extended().map(
-                                            items, [](int item, int more) { return item + more; }, argument));
+                                            items, [](int item, int more) { return item + more; }, args(argument)));
 }

@@ -10,5 +10,5 @@ void program(Strategy& strategy, const Mirrored<double>& rate) {
 #else
   const auto step = [](ReplicaContext&, double) {};
 #endif
-  strategy.run(step, rate);
+  strategy.run(step, args(rate));
 }

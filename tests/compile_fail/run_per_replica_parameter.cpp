@@ -10,5 +10,5 @@ void program(Strategy& strategy, const PerReplica<Tensor>& batch) {
 #else
   const auto step = [](ReplicaContext&, const Tensor&) {};
 #endif
-  strategy.run(step, batch);
+  strategy.run(step, args(batch));
 }

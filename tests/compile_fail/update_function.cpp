@@ -10,5 +10,5 @@ void program(StrategyExtended& extended, const Variable& w, const Mirrored<Tenso
 #else
   const auto set = [](const Variable& v, const Tensor& value) { v.assign(value); };
 #endif
-  extended.update(w, set, sum);
+  extended.update(w, set, args(sum));
 }

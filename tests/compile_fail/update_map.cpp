@@ -12,5 +12,5 @@ using Argument = std::map<std::string, std::optional<Mirrored<int>>>;
 
 void program(StrategyExtended& extended, const Variable& w, const Argument& argument) {
   extended.update(
-      w, [](const Variable&, const std::map<std::string, std::optional<int>>&) {}, argument);
+      w, [](const Variable&, const std::map<std::string, std::optional<int>>&) {}, args(argument));
 }

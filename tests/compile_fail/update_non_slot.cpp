@@ -11,5 +11,5 @@ void program(StrategyExtended& extended, const Variable& w, const PerReplica<dou
   const auto argument = extended.reduce_to(ReduceOp::mean, rate);
 #endif
   extended.update_non_slot(
-      std::vector{w}, [](double) {}, argument);
+      std::vector{w}, [](double) {}, args(argument));
 }

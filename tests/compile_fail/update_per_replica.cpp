@@ -12,5 +12,5 @@ void program(StrategyExtended& extended, const Variable& w, const PerReplica<Ten
   const auto& argument = sum;
 #endif
   extended.update(
-      w, [](const Variable& v, const Tensor& delta) { v.assign_sub(delta); }, argument);
+      w, [](const Variable& v, const Tensor& delta) { v.assign_sub(delta); }, args(argument));
 }

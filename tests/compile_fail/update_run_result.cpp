@@ -12,5 +12,5 @@ void program(Strategy& strategy, const Variable& w) {
   const auto argument = strategy.reduce(ReduceOp::mean, loss);
 #endif
   strategy.extended().update(
-      w, [](const Variable& v, double value) { v.assign(Tensor::scalar(value)); }, argument);
+      w, [](const Variable& v, double value) { v.assign(Tensor::scalar(value)); }, args(argument));
 }

@@ -20,5 +20,5 @@ struct lockstep::Nest<Step> {
 
 void program(StrategyExtended& extended, const Variable& w, const Step& step) {
   extended.update(
-      w, [](const Variable&, const Step&) {}, step);
+      w, [](const Variable&, const Step&) {}, args(step));
 }

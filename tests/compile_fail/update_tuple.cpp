@@ -12,5 +12,5 @@ using Argument = std::tuple<int, Mirrored<Tensor>>;
 
 void program(StrategyExtended& extended, const Variable& w, const Argument& argument) {
   extended.update(
-      w, [](const Variable&, const std::tuple<int, Tensor>&) {}, argument);
+      w, [](const Variable&, const std::tuple<int, Tensor>&) {}, args(argument));
 }

@@ -12,5 +12,5 @@ using Argument = std::vector<Mirrored<float>>;
 
 void program(StrategyExtended& extended, const Variable& w, const Argument& argument) {
   extended.update(
-      w, [](const Variable&, const std::vector<float>&) {}, argument);
+      w, [](const Variable&, const std::vector<float>&) {}, args(argument));
 }

@@ -47,7 +47,7 @@ class RunningJob {
   }
 
   /// The process of a rank, or of `launcher` where there is no rank; nothing where it is not there. mpirun's daemons,
-  /// and what starts them, are no ranks either.
+  /// and what starts them, are no ranks either, nor is what lockstep-run has mpirun start to ask a host.
   std::optional<pid_t> find(std::optional<int> rank, std::string_view launcher = "mpirun") const {
     const std::string mark = fmt::format("{}={}", variable, marker_);
     for (const auto& entry : std::filesystem::directory_iterator{"/proc"}) {
@@ -60,16 +60,18 @@ class RunningJob {
         if (text == mark) mine = true;
         if (text.starts_with("OMPI_COMM_WORLD_RANK=")) found_rank = std::stoi(text.substr(text.find('=') + 1));
       }
-      if (mine && found_rank == rank && (rank || is_called(launcher, entry.path()))) return std::stoi(name);
+      if (mine && found_rank == rank && is_called(rank ? "lockstep-train" : launcher, entry.path()))
+        return std::stoi(name);
     }
     return std::nullopt;
   }
 
-  void wait_until_it_trains() const {
+  void wait_until_it_trains() {
     const auto deadline = Clock::now() + std::chrono::seconds{60};
     std::error_code ignored;
     while (Clock::now() < deadline) {
       if (std::filesystem::exists(metrics()) && std::filesystem::file_size(metrics(), ignored) > 1000) return;
+      if (is_over()) FAIL("the job ended before it trained: " << outcome_.get().err);
       std::this_thread::sleep_for(std::chrono::milliseconds{10});
     }
     FAIL("the job did not start to train in 60 s");

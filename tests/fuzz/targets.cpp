@@ -20,6 +20,8 @@
 #include <lockstep/input/text.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include "base/element_count.hpp"
+#include "base/element_type.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/tensor_file.hpp"
@@ -27,6 +29,7 @@
 #include "cluster/rank_map.hpp"
 #include "cluster/tf_config.hpp"
 #include "input/labelled_sets.hpp"
+#include "input/text_sets.hpp"
 
 namespace lockstep::fuzz {
 namespace {
@@ -148,13 +151,13 @@ class ImageFolder {
     file.write(content);
     const bool accepted = accepts<ConfigError>(folder_.path().string(), [&] {
       const ImageData data = load_image_data(folder_.path(), 10);
-      for (const ImageSet* set : {&data.train, &data.test}) {
+      for (const ImageData::Set* set : {&data.train, &data.test}) {
         require(set->rows > 0 && set->columns > 0 && set->count() > 0, "there are images, and they have pixels");
         require(static_cast<std::int64_t>(set->pixels.size()) == set->count() * set->features(), "no pixel is missing");
         require(std::all_of(set->labels.begin(), set->labels.end(), [](int label) { return label < 10; }),
                 "labels are below the number of classes");
       }
-      (void)digest(data);
+      (void)data.digest();
     });
     file.write(right);
     return accepted;
@@ -189,10 +192,10 @@ void check_part(const LabelledRows& part, std::int64_t classes) {
           "labels are below the number of classes");
 }
 
-LabelledOptions all_in_memory() {
+LabelledData::Options all_in_memory() {
   return {.dtype = DType::f64};
 }
-LabelledOptions none_in_memory() {
+LabelledData::Options none_in_memory() {
   return {.dtype = DType::f64, .memory_bytes = 1};
 }
 
@@ -201,7 +204,7 @@ bool is_packed(std::string_view input) {
 }
 
 /// What holds of sets that were accepted: they are the same if they are streamed.
-void check_sets(std::string_view input, const std::function<LabelledSets(const LabelledOptions&)>& load) {
+void check_sets(std::string_view input, const std::function<LabelledSets(const LabelledData::Options&)>& load) {
   const LabelledSets sets = load(all_in_memory());
   check_part(sets.train, std::ssize(sets.schema.classes));
   check_part(sets.test, std::ssize(sets.schema.classes));
@@ -223,7 +226,7 @@ bool read_cifar(std::string_view input) {
   (void)linked;
   file.write(input);
   return accepts<ConfigError>(folder.path().string(), [&] {
-    check_sets(input, [](const LabelledOptions& options) { return load_cifar_100(folder.path(), options); });
+    check_sets(input, [](const LabelledData::Options& options) { return load_cifar_100(folder.path(), options); });
     require(is_packed(input) || input.size() % 3074 == 0, "a plain file is records");
   });
 }
@@ -245,7 +248,7 @@ bool read_csv(std::string_view input) {
   static const MemoryFile file{""};
   file.write(input);
   return accepts<ConfigError>(file.path().string(), [&] {
-    check_sets(input, [](const LabelledOptions& options) { return load_csv_sets(file.path(), options); });
+    check_sets(input, [](const LabelledData::Options& options) { return load_csv_sets(file.path(), options); });
   });
 }
 
@@ -254,7 +257,7 @@ bool read_text(std::string_view input) {
   file.write(input);
   return accepts<ConfigError>(file.path().string(), [&] {
     constexpr std::int64_t context = 4;
-    const TextData data = load_text_data(file.path(), {.context = context});
+    const TextSets data = load_text_sets(file.path(), {.context = context});
     const auto bytes = static_cast<std::size_t>(data.train.tokens->count() + data.test.tokens->count());
     require(data.test.tokens->count() == static_cast<std::int64_t>(bytes / 10), "the last tenth is for the test");
     require(data.train.count() > 0 && data.test.count() > 0, "each part has a sample");
@@ -269,7 +272,7 @@ bool read_tokens(std::string_view input) {
   file.write(input);
   return accepts<ConfigError>(file.path().string(), [&] {
     constexpr std::int64_t context = 2, vocabulary = 1000;
-    const TextData data = load_text_data(file.path(), {.context = context, .vocabulary = vocabulary});
+    const TextSets data = load_text_sets(file.path(), {.context = context, .vocabulary = vocabulary});
     const std::int64_t count = data.train.tokens->count() + data.test.tokens->count();
     require(input.size() == 1024 + 2 * static_cast<std::size_t>(count), "every byte after the header is of a token");
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.test.tokens->count()));
@@ -332,11 +335,11 @@ bool read_manifest(std::string_view input) {
 
 bool read_schema(std::string_view input) {
   return accepts<Error>("FILE: is no schema", [&] {
-    const DataSchema schema = parse_schema(input, "FILE");
+    const DataSchema schema = DataSchema::parse(input, "FILE");
     require(std::ssize(schema.classes) <= most_classes, "there are not too many classes");
     require(schema.columns.empty() || schema.sample == Shape{std::ssize(schema.columns)}, "a number has a column");
     require(schema.scales.empty() || schema.scales.size() == schema.columns.size(), "a column has a scale");
-    require(parse_schema(to_json(schema), "FILE") == schema, "what is written means the same");
+    require(DataSchema::parse(schema.to_json(), "FILE") == schema, "what is written means the same");
   });
 }
 

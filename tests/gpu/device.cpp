@@ -1,4 +1,6 @@
 // Streams, events and memory of a GPU.
+#include "device/device.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -131,7 +133,7 @@ TEST_CASE("zeros fill the range that was asked for") {
 
 TEST_CASE("an event is done when the work before it is", "[large]") {
   const auto stream = gpu().device.make_stream();
-  const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *stream);
+  const auto kernels = ops::make_kernels(ops::Kernels::Choice::cuda, {}, *stream);
   const auto before = stream->record();
   before->synchronize();
   CHECK(before->done());
@@ -151,7 +153,7 @@ TEST_CASE("an event is done when the work before it is", "[large]") {
 TEST_CASE("a stream that waits for an event finds what was enqueued before it, and the host goes on", "[large]") {
   const auto first = gpu().device.make_stream();
   const auto second = gpu().device.make_stream();
-  const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *first);
+  const auto kernels = ops::make_kernels(ops::Kernels::Choice::cuda, {}, *first);
   const Tensor sum = slow_count(*first, *kernels, 1000);
   second->wait(*first->record());  // the event may go at once
   const Buffer pinned = gpu().stream.allocate_pinned(sum.view().bytes());
@@ -168,7 +170,7 @@ TEST_CASE("a stream that waits for an event finds what was enqueued before it, a
 
 TEST_CASE("memory that is given back may be used by what was enqueued before, and is had again after", "[large]") {
   const auto stream = gpu().device.make_stream();
-  const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *stream);
+  const auto kernels = ops::make_kernels(ops::Kernels::Choice::cuda, {}, *stream);
   constexpr std::int64_t count = 1 << 22;
   const Tensor sum = Tensor::zeros(DType::f32, {count}, *stream);
   const Tensor one = Tensor::copy_of(ops::filled(DType::f32, {1}, 1).view(), *stream);
@@ -195,7 +197,7 @@ TEST_CASE("memory outlives the stream that gave it") {
 
 TEST_CASE("reading a GPU's memory waits for every stream", "[large]") {
   const auto stream = gpu().device.make_stream();
-  const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *stream);
+  const auto kernels = ops::make_kernels(ops::Kernels::Choice::cuda, {}, *stream);
   CHECK(all_are(slow_count(*stream, *kernels, 1000), 1000));
 }
 

@@ -57,7 +57,7 @@ TEST_CASE("relu's gradient on a GPU has the bits of the host's, in place of eith
 TEST_CASE("a bias added on a GPU has the bits of the host's") {
   for (const DType dtype : float_types)
     for (const Shape& shape : row_shapes) {
-      CAPTURE(name_of(dtype), to_string(shape));
+      CAPTURE(name_of(dtype), describe(shape));
       check_like_reference({noise(dtype, shape, 1), noise(dtype, {shape[1]}, 2)}, exactly,
                            [](const Kernels& kernels, const Views& v) { kernels.add_bias(v[0], v[1]); });
     }
@@ -66,7 +66,7 @@ TEST_CASE("a bias added on a GPU has the bits of the host's") {
 TEST_CASE("the rows summed on a GPU have the bits of the host's: first row first") {
   for (const DType dtype : float_types) {
     for (const Shape& shape : row_shapes) {
-      CAPTURE(name_of(dtype), to_string(shape));
+      CAPTURE(name_of(dtype), describe(shape));
       check_like_reference({noise(dtype, shape, 1), noise(dtype, {shape[1]}, 2)}, exactly,
                            [](const Kernels& kernels, const Views& v) { kernels.sum_rows(v[0], v[1]); });
     }

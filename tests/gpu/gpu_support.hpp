@@ -15,6 +15,7 @@
 #include <lockstep/ops/kernels.hpp>
 
 #include "../unit/ops_support.hpp"
+#include "device/device.hpp"
 
 namespace lockstep::test {
 

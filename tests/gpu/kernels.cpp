@@ -6,15 +6,16 @@
 #include <lockstep/base/error.hpp>
 
 #include "gpu_support.hpp"
+#include "ops/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
-using ops::Activation;
 using ops::filled;
-using ops::KernelChoice;
 using ops::Kernels;
 using ops::noise;
-using ops::Transpose;
+using Activation = Kernels::Activation;
+using Choice = Kernels::Choice;
+using Transpose = Kernels::Transpose;
 
 namespace {
 
@@ -25,12 +26,12 @@ Tensor on_gpu(const Tensor& values) {
 }  // namespace
 
 TEST_CASE("a GPU's stream gets the cuda kernels, and those alone") {
-  CHECK(ops::make_kernels(KernelChoice::automatic, {}, gpu().stream)->name() == "cuda");
+  CHECK(ops::make_kernels(Choice::automatic, {}, gpu().stream)->name() == "cuda");
   CHECK(gpu().kernels.name() == "cuda");
-  CHECK_THROWS_AS(ops::make_kernels(KernelChoice::reference, {}, gpu().stream), ConfigError);
-  CHECK_THROWS_AS(ops::make_kernels(KernelChoice::onednn, {}, gpu().stream), ConfigError);
-  CHECK_THROWS_AS(ops::make_kernels(KernelChoice::cuda), ConfigError);
-  CHECK_THROWS_AS(ops::make_kernels(KernelChoice::cuda, {.count = 0}, gpu().stream), InvalidArgument);
+  CHECK_THROWS_AS(ops::make_kernels(Choice::reference, {}, gpu().stream), ConfigError);
+  CHECK_THROWS_AS(ops::make_kernels(Choice::onednn, {}, gpu().stream), ConfigError);
+  CHECK_THROWS_AS(ops::make_kernels(Choice::cuda), ConfigError);
+  CHECK_THROWS_AS(ops::make_kernels(Choice::cuda, {.count = 0}, gpu().stream), InvalidArgument);
 }
 
 TEST_CASE("the fingerprint names the GPU, cuBLASLt and CUDA, and stays the same") {
@@ -38,10 +39,10 @@ TEST_CASE("the fingerprint names the GPU, cuBLASLt and CUDA, and stays the same"
   WARN(fingerprint);
   CHECK_THAT(fingerprint, Catch::Contains(", compute capability ") && Catch::Contains(" multiprocessors, cuBLASLt ") &&
                               Catch::Contains(", CUDA ") && Catch::Contains(", driver for CUDA "));
-  CHECK(ops::make_kernels(KernelChoice::cuda, {}, gpu().stream)->fingerprint() == fingerprint);
+  CHECK(ops::make_kernels(Choice::cuda, {}, gpu().stream)->fingerprint() == fingerprint);
   // This one is a number that nothing here is computed with.
   ::setenv("CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT", "50", 1);
-  CHECK(ops::make_kernels(KernelChoice::cuda, {}, gpu().stream)->fingerprint() ==
+  CHECK(ops::make_kernels(Choice::cuda, {}, gpu().stream)->fingerprint() ==
         fingerprint + ", CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT=50");
   ::unsetenv("CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT");
 }
@@ -62,7 +63,7 @@ TEST_CASE("a GPU's kernels refuse the host's memory in any place, and the host's
        [](const Kernels& k, const Views& v) { k.matmul(v[0], Transpose::no, v[1], Transpose::no, v[2]); }},
       {"sum_of_products", matrices,
        [](const Kernels& k, const Views& v) {
-         k.sum_of_products(std::vector<ops::Factors>{{v[0], v[1]}}, v[2]);
+         k.sum_of_products(std::vector<ops::Kernels::Factors>{{v[0], v[1]}}, v[2]);
        }},
       {"linear",
        {matrix, matrix, vector, matrix},
@@ -78,11 +79,12 @@ TEST_CASE("a GPU's kernels refuse the host's memory in any place, and the host's
        {matrix, labels},
        [](const Kernels& k, const Views& v) { k.softmax_cross_entropy(v[0], v[1], 2); }},
       {"add", {matrix, matrix}, [](const Kernels& k, const Views& v) { k.add(v[0], v[1]); }},
-      {"sgd", {matrix, matrix}, [](const Kernels& k, const Views& v) { k.sgd(v[0], v[1], step); }},
-      {"momentum", matrices, [](const Kernels& k, const Views& v) { k.momentum(v[0], v[1], v[2], step, 0.5); }},
+      {"sgd", {matrix, matrix}, [](const Kernels& k, const Views& v) { k.update().sgd(v[0], v[1], step); }},
+      {"momentum", matrices,
+       [](const Kernels& k, const Views& v) { k.update().momentum(v[0], v[1], v[2], step, 0.5); }},
       {"adamw", Operands(4, matrix),
-       [](const Kernels& k, const Views& v) { k.adamw(v[0], v[1], v[2], v[3], step, {}); }},
-      {"sum_of_squares", {matrix, vector}, [](const Kernels& k, const Views& v) { k.sum_of_squares(v); }},
+       [](const Kernels& k, const Views& v) { k.update().adamw(v[0], v[1], v[2], v[3], step, {}); }},
+      {"sum_of_squares", {matrix, vector}, [](const Kernels& k, const Views& v) { k.update().sum_of_squares(v); }},
   };
   for (const Call& call : calls)
     for (std::size_t odd = 0; odd < call.operands.size(); ++odd) {
@@ -133,7 +135,7 @@ TEST_CASE("a GPU's kernels refuse shapes, types, overlaps and numbers in the hos
   refused_alike({a, b}, [](const Kernels& k, const Views& v) { k.relu(v[0], v[1]); });
   refused_alike({flat}, [](const Kernels& k, const Views& v) { k.relu(v[0].slice(0, 4), v[0].slice(1, 4)); });
   refused_alike({flat}, [](const Kernels& k, const Views& v) {
-    k.sgd(v[0].slice(0, 4), v[0].slice(4, 4), {.learning_rate = 1, .divisor = 0});
+    k.update().sgd(v[0].slice(0, 4), v[0].slice(4, 4), {.learning_rate = 1, .divisor = 0});
   });
   refused_alike({a, b, ops::i32({0, 1})},
                 [](const Kernels& k, const Views& v) { k.softmax_cross_entropy(v[0], v[2], 3, v[0]); });

@@ -26,8 +26,8 @@ int main(int argc, char** argv) {
   }
   const auto device = make_cuda_device(0);
   const auto stream = device->make_stream();
-  const auto kernels = ops::make_kernels(ops::KernelChoice::cuda, {}, *stream);
-  const auto reference = ops::make_kernels(ops::KernelChoice::reference);
+  const auto kernels = ops::make_kernels(ops::Kernels::Choice::cuda, {}, *stream);
+  const auto reference = ops::make_kernels(ops::Kernels::Choice::reference);
   test::Gpu gpu{.device = *device, .stream = *stream, .kernels = *kernels, .reference = *reference};
   test::current = &gpu;
   return test::run_tests(argc, argv);

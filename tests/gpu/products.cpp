@@ -3,12 +3,12 @@
 
 using namespace lockstep;
 using namespace lockstep::test;
-using ops::Activation;
 using ops::filled;
 using ops::Kernels;
 using ops::noise;
 using ops::not_a_number;
-using ops::Transpose;
+using Activation = Kernels::Activation;
+using Transpose = Kernels::Transpose;
 
 namespace {
 
@@ -71,7 +71,7 @@ auto matmul_of(const Product& p) {
 
 /// The sum of two products of the same factors, of the first transposed.
 void sum_twice(const Kernels& kernels, const Views& v) {
-  kernels.sum_of_products(std::vector<ops::Factors>(2, {v[0], v[1]}), v[2]);
+  kernels.sum_of_products(std::vector<ops::Kernels::Factors>(2, {v[0], v[1]}), v[2]);
 }
 
 auto linear_with(Activation activation) {
@@ -164,7 +164,7 @@ TEST_CASE("a product on a GPU has the same bits every time, wherever its operand
 }
 
 TEST_CASE("kernels made a second time give the same bits as the first", "[large]") {
-  const auto again = ops::make_kernels(ops::KernelChoice::automatic, {}, gpu().stream);
+  const auto again = ops::make_kernels(ops::Kernels::Choice::automatic, {}, gpu().stream);
   const OnGpu a{noise(DType::f32, {256, 784}, 1)};
   const OnGpu b{noise(DType::f32, {784, 512}, 2)};
   const OnGpu c{filled(DType::f32, {256, 512}, 0)};

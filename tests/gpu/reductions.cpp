@@ -23,7 +23,8 @@ std::vector<std::int64_t> counts_for(int parts) {
 
 template <class T>
 Tensor on_gpu(const std::vector<T>& values, std::int64_t skip = 0) {
-  const Tensor memory = Tensor::zeros(dtype_of<T>, {static_cast<std::int64_t>(values.size()) + skip}, gpu().stream);
+  const Tensor memory =
+      Tensor::zeros(detail::dtype_of<T>, {static_cast<std::int64_t>(values.size()) + skip}, gpu().stream);
   copy(tensor_of(values).view(), memory.view().slice(skip, static_cast<std::int64_t>(values.size())), gpu().stream);
   return memory;
 }
@@ -38,10 +39,10 @@ TEMPLATE_TEST_CASE("a fixed-order sum on a GPU is the documented tree, to the bi
         CAPTURE(parts, count, skip);
         const auto values = make_parts<TestType>(parts, count);
         const Tensor pieces = on_gpu(concatenated(values), skip);
-        const Tensor sum = Tensor::zeros(dtype_of<TestType>, {count + skip}, gpu().stream);
+        const Tensor sum = Tensor::zeros(detail::dtype_of<TestType>, {count + skip}, gpu().stream);
         fixed_order_sum(pieces.view().slice(skip, parts * count), parts, sum.view().slice(skip, count), gpu().stream);
         CHECK(test::same_bits(sum.view().slice(skip, count).to_vector<TestType>(), tree(values)));
-        const Tensor on_host = Tensor::zeros(dtype_of<TestType>, {count});
+        const Tensor on_host = Tensor::zeros(detail::dtype_of<TestType>, {count});
         fixed_order_sum(tensor_of(concatenated(values)).view(), parts, on_host.view());
         CHECK(test::same_bits(on_host.to_vector<TestType>(), tree(values)));
       }
@@ -49,8 +50,8 @@ TEMPLATE_TEST_CASE("a fixed-order sum on a GPU is the documented tree, to the bi
 
 TEMPLATE_TEST_CASE("parts that come one after the other on a GPU give the same bits", "", float, double, std::int64_t) {
   for (const std::int64_t count : {1, 257, 5000}) {
-    FixedOrderAccumulator accumulator{dtype_of<TestType>, count, gpu().stream};
-    const Tensor sum = Tensor::zeros(dtype_of<TestType>, {count}, gpu().stream);
+    FixedOrderAccumulator accumulator{detail::dtype_of<TestType>, count, gpu().stream};
+    const Tensor sum = Tensor::zeros(detail::dtype_of<TestType>, {count}, gpu().stream);
     for (const int parts : part_counts) {
       CAPTURE(parts, count);
       const auto values = make_parts<TestType>(parts, count);

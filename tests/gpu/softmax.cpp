@@ -93,7 +93,7 @@ TEST_CASE("softmax cross-entropy on a GPU is the reference's, with any number of
   for (const DType dtype : float_types)
     for (const Shape& shape : shapes)
       for (const std::int64_t samples : {std::int64_t{0}, std::int64_t{1}, shape[0] / 2, shape[0]}) {
-        CAPTURE(name_of(dtype), to_string(shape), samples);
+        CAPTURE(name_of(dtype), describe(shape), samples);
         check_like_reference_with_samples(logits_of(dtype, shape, 1), labels_of(shape, 2), samples);
       }
 }
@@ -101,7 +101,7 @@ TEST_CASE("softmax cross-entropy on a GPU is the reference's, with any number of
 TEST_CASE("of equal logits the lowest class wins on a GPU") {
   for (const DType dtype : float_types)
     for (const Shape& shape : shapes) {
-      CAPTURE(name_of(dtype), to_string(shape));
+      CAPTURE(name_of(dtype), describe(shape));
       check_like_reference_with_samples(tied_logits(dtype, shape, 1), labels_of(shape, 2), shape[0]);
     }
 }

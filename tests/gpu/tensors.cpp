@@ -12,13 +12,13 @@ TEMPLATE_TEST_CASE("tensors go to a GPU and back", "", float, double, std::int32
     for (std::int64_t i = 0; i < count; ++i) values.push_back(static_cast<TestType>(i * 3 + 1));
     const Tensor there = Tensor::copy_of(Tensor::from(values, {count}).view(), gpu().stream);
     CHECK(there.view().device() == DeviceKind::cuda);
-    CHECK(there.dtype() == dtype_of<TestType>);
+    CHECK(there.dtype() == detail::dtype_of<TestType>);
     CHECK(there.to_vector<TestType>() == values);
     const Tensor back = Tensor::on_host(there.view());
     CHECK(back.view().device() == DeviceKind::cpu);
     CHECK(back.to_vector<TestType>() == values);
     const Tensor across = Tensor::copy_of(there.view(), gpu().stream);
-    fill_zero(there.view(), gpu().stream);
+    there.view().fill_zero(gpu().stream);
     CHECK(across.to_vector<TestType>() == values);
     CHECK(there.to_vector<TestType>() == std::vector<TestType>(values.size()));
   }
@@ -42,6 +42,7 @@ TEST_CASE("parts of a tensor are copied where they belong") {
   copy(there.view().slice(4, 2), host.view(), gpu().stream);
   gpu().stream.synchronize();
   CHECK(host.to_vector<float>() == std::vector<float>{8, 6});
+  CHECK(there.view().slice(4, 1).item<float>() == 8);  // waits
 }
 
 TEST_CASE("the host has no place in a GPU's memory") {
@@ -52,6 +53,6 @@ TEST_CASE("the host has no place in a GPU's memory") {
   CHECK_THROWS_AS(copy(there.view(), here.view()), InvalidArgument);
   CHECK_THROWS_AS(copy(here.view(), there.view()), InvalidArgument);
   CHECK_THROWS_AS(Tensor::copy_of(there.view()), InvalidArgument);
-  CHECK_THROWS_AS(fill_zero(there.view()), InvalidArgument);
-  CHECK_THROWS_AS(fill_zero(here.view(), gpu().stream), InvalidArgument);
+  CHECK_THROWS_AS(there.view().fill_zero(), InvalidArgument);
+  CHECK_THROWS_AS(here.view().fill_zero(gpu().stream), InvalidArgument);
 }

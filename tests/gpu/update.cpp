@@ -1,5 +1,6 @@
 // The steps of optimizers and the sum of squares: to the bit what the host computes.
 #include "gpu_support.hpp"
+#include "ops/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -19,7 +20,7 @@ const UpdateStep with_everything{
     .learning_rate = 0.1, .divisor = 250, .factor = 0.7, .weight_decay = 0.01, .number = 3};
 
 double squares(const Kernels& kernels, const Views& parts) {
-  return kernels.sum_of_squares(parts);
+  return kernels.update().sum_of_squares(parts);
 }
 
 }  // namespace
@@ -29,10 +30,11 @@ TEST_CASE("optimizers' steps on a GPU have the bits of the host's: no operation 
     for (const std::int64_t count : counts) {
       CAPTURE(name_of(dtype), count);
       const Operands operands{noise(dtype, {count}, 1), noise(dtype, {count}, 2), noise(dtype, {count}, 3)};
-      check_like_reference({operands[0], operands[1]}, exactly,
-                           [](const Kernels& kernels, const Views& v) { kernels.sgd(v[0], v[1], with_everything); });
+      check_like_reference({operands[0], operands[1]}, exactly, [](const Kernels& kernels, const Views& v) {
+        kernels.update().sgd(v[0], v[1], with_everything);
+      });
       check_like_reference(operands, exactly, [](const Kernels& kernels, const Views& v) {
-        for (int step = 0; step < 3; ++step) kernels.momentum(v[0], v[1], v[2], with_everything, 0.9);
+        for (int step = 0; step < 3; ++step) kernels.update().momentum(v[0], v[1], v[2], with_everything, 0.9);
       });
       // Second moments are not negative.
       const Tensor second =
@@ -40,15 +42,16 @@ TEST_CASE("optimizers' steps on a GPU have the bits of the host's: no operation 
       check_like_reference({operands[0], operands[1], operands[2], second}, exactly,
                            [](const Kernels& kernels, const Views& v) {
                              UpdateStep step = with_everything;
-                             for (; step.number < 6; ++step.number) kernels.adamw(v[0], v[1], v[2], v[3], step, {});
+                             for (; step.number < 6; ++step.number)
+                               kernels.update().adamw(v[0], v[1], v[2], v[3], step, {});
                            });
     }
 }
 
 TEST_CASE("a flat update of views inside of one memory touches nothing beside them") {
   check_like_reference({noise(DType::f32, {1100}, 4)}, exactly, [](const Kernels& kernels, const Views& v) {
-    kernels.momentum(v[0].slice(100, 300), v[0].slice(400, 300), v[0].slice(701, 300),
-                     {.learning_rate = 0.5, .divisor = 3}, 0.25);
+    kernels.update().momentum(v[0].slice(100, 300), v[0].slice(400, 300), v[0].slice(701, 300),
+                              {.learning_rate = 0.5, .divisor = 3}, 0.25);
   });
 }
 
@@ -63,13 +66,13 @@ TEST_CASE("the sum of squares on a GPU has the bits of the host's, over parts of
                          [&](const Kernels& kernels, const Views& v) { sums.push_back(squares(kernels, v)); });
     for (const double sum : sums) CHECK(sum == sums.front());
   }
-  CHECK(gpu().kernels.sum_of_squares({}) == 0);
+  CHECK(gpu().kernels.update().sum_of_squares({}) == 0);
 }
 
 TEST_CASE("what is not finite shows in a GPU's sum of squares") {
   for (const double bad : {not_a_number, ops::infinity}) {
     const Tensor x = ops::filled(DType::f32, {10000}, 1);
     x.view().elements<float>()[9000] = static_cast<float>(bad);
-    CHECK_FALSE(std::isfinite(gpu().kernels.sum_of_squares(std::vector{OnGpu{x}.view()})));
+    CHECK_FALSE(std::isfinite(gpu().kernels.update().sum_of_squares(std::vector{OnGpu{x}.view()})));
   }
 }

@@ -80,8 +80,8 @@ TEST_CASE("there are 20 losses of every model, and of every optimizer") {
 }
 
 TEST_CASE("in double precision the losses are PyTorch's but for the order of sums") {
-  // Sums in another order are some 1e-16 apart, and 20 steps of these curves make no more than 1e-15 of it. What is
-  // computed in another way shows: an epsilon of batch norm that is a thousandth larger is 1e-7 in the loss.
+  // Sums in another order differ by some 1e-16, and 20 steps of these curves raise that to no more than 1e-15. A
+  // different computation shows: an epsilon of batch norm that is a thousandth larger changes the loss by 1e-7.
   for (const Curve& curve : curves()) {
     INFO(curve.name);
     check_within(1e-12, losses_of(1, curve.options + Arguments{"--dtype", "f64", "--kernels", "reference"}),
@@ -90,7 +90,7 @@ TEST_CASE("in double precision the losses are PyTorch's but for the order of sum
 }
 
 TEST_CASE("in single precision, with the kernels of a usual run, the losses are about as near to them as PyTorch's") {
-  // How far rounding goes in 20 steps is the curve's own. The largest of PyTorch's runs is not the largest there is.
+  // Each curve has its own effect of rounding over 20 steps. PyTorch's largest is not the largest possible one.
   for (const Curve& curve : curves()) {
     INFO(curve.name);
     check_within(4 * curve.rounding, losses_of(2, curve.options), curve.losses);

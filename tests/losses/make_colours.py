@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the images in colour of which curves.json has losses: tests/losses/colours, arrays of NumPy.
+"""Writes the colour images that curves.json has losses for: tests/losses/colours, arrays of NumPy.
 
 48 images to train on and 8 to test, of 9 x 8 pixels and 3 channels. The class says which channel is bright in which
 rows; the rest is noise, from a seed."""

@@ -3,12 +3,12 @@
 
   pytorch_losses.py BUILD             computes every curve of curves.json, beside this file, again
   pytorch_losses.py BUILD OPTION...   trains with these options of lockstep-train, here and there, and prints both
-                                      losses of each of the first 20 steps and how far lockstep's is from PyTorch's
+                                      losses of each of the first 20 steps and their difference
 
-BUILD is a build folder of lockstep. Its training-start writes what cannot be known otherwise, the initial weights and
-which samples each step takes; everything else is read, cut, computed and differentiated here, by PyTorch, in double
-precision. A loss is the mean over the step's batch, before its update. Dropout, whose masks are lockstep's own, is not
-among the options."""
+BUILD is a build folder of lockstep. Its training-start writes what only lockstep knows: the initial weights, and which
+samples each step takes. Everything else is read, cut, computed and differentiated here, by PyTorch, in double precision.
+A loss is the mean over the step's batch, before its update. Dropout is not among the options, because its masks are
+lockstep's own."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
 
 @dataclass
 class Samples:
-    """What a model is shown, and what it is to say. The first dimension of both is the sample."""
+    """The inputs of a model, and its labels. The first dimension of both is the sample."""
     inputs: Tensor
     labels: Tensor
 
@@ -99,8 +99,8 @@ def read_bytes(path: pathlib.Path) -> bytes:
 
 
 def read_idx(folder: pathlib.Path, name: str) -> np.ndarray:
-    """The bytes of an IDX file in its shape: a magic number whose last byte is the number of extents, those, the bytes.
-    """
+    """The bytes of an IDX file in its shape. The file holds a magic number, whose last byte is the number of extents,
+    then the extents, then the bytes."""
     path = folder / name
     content = read_bytes(path if path.exists() else folder / f"{name}.gz")
     extents = struct.unpack_from(f">{content[3]}I", content, 4)
@@ -142,7 +142,7 @@ def read_safetensors(path: pathlib.Path) -> Weights:
 
 
 def run(*command: str | pathlib.Path) -> None:
-    """A program of lockstep's. What it says is shown if it fails, which is the end."""
+    """Runs a program of lockstep's. If it fails, shows its output and ends."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{done.stderr}pytorch_losses.py: {command[0]} failed")
@@ -192,14 +192,14 @@ def mlp(weights: Weights) -> nn.Module:
 
 
 class ChannelsFirst(nn.Module):
-    """What a convolution takes of images: the channels, and in each of them row by row."""
+    """Images as a convolution takes them: channel by channel, and each row by row."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.unsqueeze(1) if images.dim() == 3 else images.permute(0, 3, 1, 2)
 
 
 class ChannelsLast(nn.Module):
-    """What a dense layer takes of images: row by row, column by column, and there the channels."""
+    """Images as a dense layer takes them: row by row, column by column, with the channels last."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.permute(0, 2, 3, 1).flatten(1)
@@ -289,7 +289,7 @@ def make_model(weights: Weights, options: argparse.Namespace) -> nn.Module:
 
 
 def make_optimizer(model: nn.Module, options: argparse.Namespace) -> torch.optim.Optimizer:
-    """Matrices, filters and embeddings decay; what has one dimension does not."""
+    """Matrices, filters and embeddings decay; parameters of one dimension do not."""
     parameters = list(model.parameters())
     groups = [{"params": [each for each in parameters if each.dim() >= 2], "weight_decay": options.weight_decay},
               {"params": [each for each in parameters if each.dim() < 2], "weight_decay": 0.0}]
@@ -301,8 +301,8 @@ def make_optimizer(model: nn.Module, options: argparse.Namespace) -> torch.optim
 
 def make_schedule(optimizer: torch.optim.Optimizer, steps: int,
                   options: argparse.Namespace) -> lr_scheduler.LRScheduler:
-    """Up in equal steps, of which the first is as high as the others, to the peak behind the warm-up; then half a
-    cosine wave, which would reach 0 in the step behind the last."""
+    """Rises in equal steps, the first one included, to the peak after the warm-up. Then falls along half a cosine wave,
+    which would reach 0 in the step after the last."""
     warmup = options.warmup_steps
     rise = lr_scheduler.LinearLR(optimizer, start_factor=1 / (warmup + 1), total_iters=warmup)
     if options.schedule == "constant":
@@ -312,7 +312,7 @@ def make_schedule(optimizer: torch.optim.Optimizer, steps: int,
 
 
 def pieces_of(batch: list[int], pieces: int) -> list[list[int]]:
-    """Side by side, piece i from floor(i * samples / pieces) on."""
+    """Adjacent pieces; piece i begins at floor(i * samples / pieces)."""
     cuts = [len(batch) * piece // pieces for piece in range(pieces + 1)]
     return [batch[first:last] for first, last in zip(cuts, cuts[1:])]
 
@@ -327,7 +327,7 @@ def computed_together(batch: list[int], options: argparse.Namespace) -> list[lis
 
 def mean_loss(model: nn.Module, samples: Samples, batch: list[int], options: argparse.Namespace,
               precision: str) -> Tensor:
-    """Over all labels of the batch."""
+    """The mean over all labels of the batch."""
     micro_batches = computed_together(batch, options)
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
         logits = torch.cat([model(samples.inputs[each]) for each in micro_batches])
@@ -336,7 +336,7 @@ def mean_loss(model: nn.Module, samples: Samples, batch: list[int], options: arg
 
 
 def clip(model: nn.Module, largest: float) -> None:
-    """To exactly this norm: PyTorch's clip_grad_norm_ divides by the norm and a millionth."""
+    """Clips to exactly this norm: PyTorch's clip_grad_norm_ divides by the norm plus a millionth."""
     gradients = [parameter.grad for parameter in model.parameters()]
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in gradients]))
     if norm > largest:
@@ -371,14 +371,14 @@ def relative_difference(loss: float, exact: float) -> float:
 
 
 def last_bits_changed(weights: Weights, seed: int) -> Weights:
-    """By about as much as single precision rounds."""
+    """Changes the weights by about as much as single precision rounds."""
     generator = torch.Generator().manual_seed(seed)
     return {name: tensor * (1 + 2**-24 * torch.randn(tensor.shape, dtype=tensor.dtype, generator=generator))
             for name, tensor in weights.items()}
 
 
 def pytorch_curve(build: pathlib.Path, arguments: list[str]) -> Curve:
-    """Of the first steps of a run with these options of lockstep-train."""
+    """The losses of the first steps of a run with these options of lockstep-train."""
     options = parse_options(arguments)
     start = training_start(build, arguments)
     samples = load_samples(options)
@@ -391,7 +391,7 @@ def pytorch_curve(build: pathlib.Path, arguments: list[str]) -> Curve:
     losses = losses_in(torch.float64, start.weights)
 
     def largest_difference(runs: int, precision: str) -> float:
-        """Of runs in single precision that begin with other last bits."""
+        """Over runs in single precision that begin with different low-order bits."""
         rounded = [losses_in(torch.float32, last_bits_changed(start.weights, run), precision) for run in range(runs)]
         return max(relative_difference(*pair) for run in rounded for pair in zip(run, losses))
 

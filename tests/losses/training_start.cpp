@@ -1,5 +1,5 @@
-// What a run of lockstep-train begins with, for those who train the same by other means: `training-start FOLDER STEPS
-// OPTIONS…` takes its options, and writes what only the library can know.
+// Writes what a run of lockstep-train begins with, for programs that train the same in another way: `training-start
+// FOLDER STEPS OPTIONS…` takes the options of lockstep-train, and writes what only the library can know.
 //   FOLDER/weights.safetensors  the model's variables before the first step
 //   FOLDER/samples.json         for each of the first STEPS steps the samples of its batch, in order: [[5, 0, …], …]
 #include <cstdio>
@@ -16,6 +16,9 @@
 #include "apps/lockstep-train/options/command_line.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
 #include "apps/options/option_values.hpp"
+#include "base/exit_code.hpp"
+#include "input/batch_schedule.hpp"
+#include "input/row_sequence.hpp"
 
 namespace {
 

@@ -9,6 +9,9 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/reduction_choice.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -98,7 +101,7 @@ TEST_CASE("all_reduce_async copies its operands, keeps their structure and gathe
   runtime().strategy().run([&](ReplicaContext& context) {
     const Tensor counted = on_device(Tensor::from({static_cast<float>(rank() + 1), 2.f}, {2}));
     auto pending = context.all_reduce_async(ReduceOp::sum, std::pair{counted, std::vector<double>{1.0 * rank(), 3}});
-    fill_zero(counted.view(), runtime().strategy().stream());
+    counted.view().fill_zero(runtime().strategy().stream());
     const auto [tensor, numbers] = pending.wait();
     CHECK(tensor.to_vector<float>() == std::vector<float>{static_cast<float>(triangle()), 2.f * ranks()});
     CHECK(numbers == std::vector<double>{1.0 * (triangle() - ranks()), 3.0 * ranks()});

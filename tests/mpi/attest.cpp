@@ -8,6 +8,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -31,7 +32,7 @@ struct AttestedProgram {
     strategy.seal();
     counter.assign(Tensor::scalar(1.0 + rank()));
     const std::vector<Variable> trained{variables[0], variables[2]};
-    for (const FlatRange& range : strategy.store().ranges(trained)) (void)range.slot("momentum");
+    for (const VariableStore::FlatRange& range : strategy.store().ranges(trained)) (void)range.slot("momentum");
     strategy.store().counter("optimizer@steps") = 3;
   }
 
@@ -49,7 +50,7 @@ struct AttestedProgram {
     for (const Variable& variable : variables)
       all.emplace_back("variable " + std::string{variable.label()}, variable.local());
     all.emplace_back("variable 'norm/mean'", mean->local());
-    for (const OptimizerState& state : strategy.store().optimizer_state())
+    for (const VariableStore::OptimizerState& state : strategy.store().optimizer_state())
       all.emplace_back("optimizer state '" + state.name + "'", state.value);
     return all;
   }
@@ -232,18 +233,18 @@ TEST_CASE("the error has what differs, who holds what, and who is to blame") {
     } catch (const DriftError& error) {
       return error.drift();
     }
-    return Drift{};
+    return DriftError::Drift{};
   };
   if (odd_one()) {
     program.flip_bit(1);
     program.flip_bit_of(program.mean->local());
   }
-  const Drift drift = found();
+  const DriftError::Drift drift = found();
   REQUIRE(drift.values.size() == 2);
   CHECK(drift.values[0].name == "variable 'steps'");
   CHECK(drift.values[1].name == "variable 'norm/mean'");
   CHECK(drift.blamed == (ranks() > 2 ? std::vector{last()} : std::vector<int>{}));
-  for (const DriftedValue& value : drift.values) {
+  for (const DriftError::Value& value : drift.values) {
     REQUIRE(value.digests.size() == static_cast<std::size_t>(ranks()));
     for (int each = 0; each < ranks(); ++each) {
       const bool same = value.digests[static_cast<std::size_t>(each)] == value.digests.front();

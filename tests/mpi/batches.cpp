@@ -11,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -128,7 +129,7 @@ TEST_CASE("variables are given in braces, whatever their types, or as a list of 
   extended.update_non_slot({two.w}, [&] { ++calls; });
   extended.update_non_slot({two.w, counter}, [&] { ++calls; });
   extended.update_non_slot(
-      mirrored, [&](int by) { calls += by; }, 10);
+      mirrored, [&](int by) { calls += by; }, args(10));
   CHECK(calls == 12);
   const std::vector<std::string> own = extended.non_slot_devices({two.w});
   CHECK(own.size() == 1);
@@ -151,7 +152,8 @@ TEST_CASE("gradients are written in braces, each beside its variable") {
     sgd.apply_gradients(context, {{own, two.w}, {own, two.b}});
     const std::int64_t samples = rank() == 0 ? 2 : 0;
     sgd.apply_gradients(context, {{own, two.w}}, samples);
-    const StepSums sums = sgd.apply_gradients(context, {{own, two.b}}, StepSums{.samples = samples, .loss = 0.5});
+    const Optimizer::StepSums sums =
+        sgd.apply_gradients(context, {{own, two.b}}, Optimizer::StepSums{.samples = samples, .loss = 0.5});
     CHECK(sums.loss == 0.5 * ranks());
     sgd.apply_gradients(context, {});
   });

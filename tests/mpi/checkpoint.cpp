@@ -12,6 +12,7 @@
 #include <lockstep/checkpoint/checkpoint.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "control/meeting_point.hpp"
 #include "shared_folder.hpp"
 #include "support/job.hpp"
 #include "support/ranks.hpp"
@@ -313,7 +314,7 @@ TEST_CASE("variables that asked for one name are saved and restored apart, with 
   strategy.seal();
   const Sgd sgd{{.learning_rate = 1, .momentum = 0.9}};
   sgd.prepare(strategy, variables);
-  const std::vector<OptimizerState> state = strategy.store().optimizer_state();
+  const std::vector<VariableStore::OptimizerState> state = strategy.store().optimizer_state();
   const auto fill = [&](float first) {
     for (int i = 0; i < 4; ++i) {
       put(strategy, variables[i], Tensor::scalar(first + static_cast<float>(i)));

@@ -15,6 +15,7 @@
 #include <lockstep/optim/sgd.hpp>
 
 #include "checkpoint/exclusive_use.hpp"
+#include "checkpoint/program_state.hpp"
 #include "shared_folder.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
@@ -50,7 +51,7 @@ struct ManagedProgram {
   std::vector<float> values() const { return weights.local().to_vector<float>(); }
 };
 
-CheckpointOptions in(const SharedFolder& folder, const TrainingFacts& training = {{"seed", "1"}}) {
+CheckpointManager::Options in(const SharedFolder& folder, const TrainingFacts& training = {{"seed", "1"}}) {
   return {.folder = folder / "checkpoints", .every = 2, .keep = 2, .training = training, .kernels = "some"};
 }
 
@@ -163,9 +164,9 @@ TEST_CASE("what the program cannot go on from, or nobody could read, is passed o
   const SharedFolder folder;
   const fs::path all = folder / "checkpoints";
   ManagedProgram program;
-  CheckpointOptions options = in(folder);
+  CheckpointManager::Options options = in(folder);
   options.keep = 3;
-  options.check = [](const ResumedTraining& resumed) {
+  options.check = [](const CheckpointManager::Resumed& resumed) {
     if (resumed.state.at("of step") != std::to_string(resumed.step)) throw Error{"is of another step"};
   };
   CheckpointManager checkpoints{program.strategy, options};
@@ -185,7 +186,7 @@ TEST_CASE("a checkpoint that cannot be written fails on all ranks, or where it i
   const SharedFolder folder;
   folder.write("checkpoints", "a file in the way");
   ManagedProgram program;
-  CheckpointOptions options = in(folder);
+  CheckpointManager::Options options = in(folder);
   CheckpointManager required{program.strategy, options};
   required.save(1);
   CHECK_THAT(error_of([&] { required.finish(); }), Catch::Contains("cannot be made"));
@@ -244,7 +245,7 @@ TEST_CASE("a folder that another process writes to is refused on all ranks, and 
     };
   };
   check_refused(saving(refused));
-  CheckpointOptions options = in(folder);
+  CheckpointManager::Options options = in(folder);
   options.every = {};
   CheckpointManager reads{program.strategy, options};
   CHECK(reads.has_checkpoints());
@@ -306,7 +307,7 @@ TEST_CASE("metadata are read before there is a variable, from a file, a checkpoi
   CHECK_FALSE(read_weights_metadata(empty, all));
   ManagedProgram program;
   for (const std::int64_t step : {1, 2}) {
-    CheckpointOptions options = in(folder);
+    CheckpointManager::Options options = in(folder);
     options.metadata = {{"model", "small"}, {"made after", std::to_string(step)}};
     CheckpointManager checkpoints{program.strategy, options};
     checkpoints.save(step);

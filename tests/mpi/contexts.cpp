@@ -6,6 +6,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -39,7 +40,8 @@ TEST_CASE("a method in the wrong context on one rank is a failure of that rank w
       (void)context.all_reduce(ReduceOp::sum, 1);
     });
   };
-  const std::string told = "Method requires being in cross-replica context, use replica_context()->merge_call()";
+  const std::string told =
+      "Method requires being in cross-replica context, use ReplicaContext::current()->merge_call()";
   if (odd_one()) {
     CHECK_THROWS_AS(step(), ContextError);
   } else {
@@ -53,25 +55,25 @@ TEST_CASE("summaries are replica 0's in replica code, and the chief's everywhere
           "[A-67][I-6][I-7][I-8]") {
   Strategy& strategy = runtime().strategy();
   const bool chief = rank() == 0;
-  CHECK(should_record_summaries());  // the default strategy's: a program of one
+  CHECK(Strategy::should_record_summaries());  // the default strategy's: a program of one
   {
     const Scope scope = strategy.scope();
-    CHECK(should_record_summaries() == chief);
+    CHECK(Strategy::should_record_summaries() == chief);
     strategy.run([&](ReplicaContext& context) {
-      CHECK(should_record_summaries() == (context.replica_id_in_sync_group() == 0));
+      CHECK(Strategy::should_record_summaries() == (context.replica_id_in_sync_group() == 0));
       context.merge_call([&](Strategy& merged) {
-        CHECK(should_record_summaries() == chief);
-        merged.run([&](ReplicaContext&) { CHECK(should_record_summaries() == chief); });
-        CHECK(should_record_summaries() == chief);
+        CHECK(Strategy::should_record_summaries() == chief);
+        merged.run([&](ReplicaContext&) { CHECK(Strategy::should_record_summaries() == chief); });
+        CHECK(Strategy::should_record_summaries() == chief);
       });
-      CHECK(should_record_summaries() == chief);
+      CHECK(Strategy::should_record_summaries() == chief);
     });
-    strategy.extended().update_non_slot({}, [&] { CHECK(should_record_summaries() == chief); });
-    CHECK(should_record_summaries() == chief);
+    strategy.extended().update_non_slot({}, [&] { CHECK(Strategy::should_record_summaries() == chief); });
+    CHECK(Strategy::should_record_summaries() == chief);
   }
-  CHECK(should_record_summaries());
+  CHECK(Strategy::should_record_summaries());
   CHECK_THROWS_AS(strategy.run([](ReplicaContext&) { throw ContextError{"thrown"}; }), ContextError);
-  CHECK(should_record_summaries());
+  CHECK(Strategy::should_record_summaries());
 }
 
 TEST_CASE("a summary of a sync-on-read variable is replica 0's own look at its component, and starts no collective",
@@ -82,7 +84,7 @@ TEST_CASE("a summary of a sync-on-read variable is replica 0's own look at its c
   strategy.run([&](ReplicaContext& context) {
     counter.assign_add(Tensor::scalar(static_cast<float>(rank() + 1)));
     const auto before = strategy.group().meeting().meetings();
-    if (should_record_summaries()) CHECK(counter.local().to_vector<float>() == std::vector<float>{6});
+    if (Strategy::should_record_summaries()) CHECK(counter.local().to_vector<float>() == std::vector<float>{6});
     CHECK(strategy.group().meeting().meetings() == before);
     CHECK(context.all_reduce(ReduceOp::sum, 1) == ranks());  // nobody was left in a collective
   });

@@ -48,7 +48,7 @@ Rows rows_of(const Pair& batch) {
 }
 
 /// Two whole batches of two rows a replica, and one that is smaller.
-Dataset<Pair> dataset(std::int64_t rows_in_last) {
+detail::Dataset<Pair> dataset(std::int64_t rows_in_last) {
   const std::int64_t whole = 2 * ranks();
   return [=] {
     return [=, batch = 0]() mutable -> std::optional<Pair> {
@@ -83,13 +83,13 @@ TEST_CASE("each replica takes its piece of every global batch, and of the last, 
 
 TEST_CASE("a smaller batch can be dropped, so that all have the same shape", "[A-49][A-64]") {
   Strategy& strategy = runtime().strategy();
-  CHECK(DatasetOptions{}.remainder == Remainder::cut);
-  CHECK(ArrayOptions{}.remainder == Remainder::cut);
+  CHECK(InputOptions::GlobalBatches{}.remainder == InputOptions::Remainder::cut);
+  CHECK(InputOptions::Arrays{}.remainder == InputOptions::Remainder::cut);
   auto batches = make_dataset_iterator(strategy, dataset(2 * ranks() - 1),
-                                       {.global_batch_size = 2 * ranks(), .remainder = Remainder::drop});
-  auto arrays =
-      make_array_iterator(strategy, rows(0, 6 * ranks() - 1),
-                          {.global_batch_size = 2 * ranks(), .shuffle_seed = {}, .remainder = Remainder::drop});
+                                       {.global_batch_size = 2 * ranks(), .remainder = InputOptions::Remainder::drop});
+  auto arrays = make_array_iterator(
+      strategy, rows(0, 6 * ranks() - 1),
+      {.global_batch_size = 2 * ranks(), .shuffle_seed = {}, .remainder = InputOptions::Remainder::drop});
   for (auto* const iterator : {&batches, &arrays}) {
     for (int time = 0; time < 2; ++time) {
       for (int batch = 0; batch < 2; ++batch) {
@@ -110,7 +110,7 @@ TEST_CASE("a smaller batch can be dropped, so that all have the same shape", "[A
                                                 return rows(0, batch++ == 1 ? ranks() - 1 : ranks());
                                               };
                                             },
-                                            {.global_batch_size = ranks(), .remainder = Remainder::drop});
+                                            {.global_batch_size = ranks(), .remainder = InputOptions::Remainder::drop});
   CHECK(middle.next());
   CHECK(middle.next());
   CHECK_FALSE(middle.next());
@@ -119,13 +119,15 @@ TEST_CASE("a smaller batch can be dropped, so that all have the same shape", "[A
   CHECK_THAT(mismatch_of([&] {
                (void)make_array_iterator(
                    strategy, rows(0, 9),
-                   {.global_batch_size = ranks(), .remainder = odd_one() ? Remainder::drop : Remainder::cut});
+                   {.global_batch_size = ranks(),
+                    .remainder = odd_one() ? InputOptions::Remainder::drop : InputOptions::Remainder::cut});
              }),
              Catch::StartsWith("replica " + std::to_string(last()) + " ("));
   CHECK_THAT(mismatch_of([&] {
                (void)make_dataset_iterator(
                    strategy, dataset(1),
-                   {.global_batch_size = ranks(), .remainder = odd_one() ? Remainder::drop : Remainder::cut});
+                   {.global_batch_size = ranks(),
+                    .remainder = odd_one() ? InputOptions::Remainder::drop : InputOptions::Remainder::cut});
              }),
              Catch::Contains(", without a smaller one"));
   expect_in_step();

@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/tensor/dlpack.hpp>
 
+#include "reduce/cross_device_ops.hpp"
 #include "support/ranks.hpp"
 #include "tensor/dlpack_abi.hpp"
 
@@ -75,7 +76,7 @@ TEST_CASE("a variable created beside another has its device and its stream", "[C
   const float mine = static_cast<float>(rank() + 1);
   const MirroredVariable variable = strategy.create_variable({.name = "w"}, [&] { return Tensor::scalar(mine); });
   const Scope scope = strategy.scope();
-  const Colocation beside = strategy.extended().colocate_vars_with(variable);
+  const StrategyExtended::Colocation beside = strategy.extended().colocate_vars_with(variable);
   const MirroredVariable slot = strategy.create_variable({.name = "slot"}, [&] { return Tensor::scalar(mine); });
   const SyncOnReadVariable counter =
       strategy.create_sync_on_read({.name = "counter"}, [&] { return Tensor::scalar(mine); });

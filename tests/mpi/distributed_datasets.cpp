@@ -11,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/feed/distribute.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -21,19 +22,28 @@ namespace {
 using Numbers = std::vector<int>;
 
 /// 0, 1, … count - 1.
-Dataset<int> count_to(int count) {
+detail::Dataset<int> count_to(int count) {
   return [=] { return [=, next = 0]() mutable { return next < count ? std::optional{next++} : std::nullopt; }; };
 }
 
-InputFn<Numbers> numbers_to(int count) {
+detail::InputFn<Numbers> numbers_to(int count) {
   return [=](const InputContext&) {
     return [=, next = 0]() mutable { return next < count ? std::optional{Numbers{next++}} : std::nullopt; };
   };
 }
 
+struct Files {
+  std::vector<std::filesystem::path> files;
+  std::function<detail::Source<Numbers>(const std::filesystem::path&)> open;
+};
+
+DistributedIterator<Numbers> distribute_files(Strategy& strategy, const Files& files, InputOptions options = {}) {
+  return distribute_dataset<Numbers>(strategy, files.files, files.open, options);
+}
+
 /// File i holds i + 1 batches: {10 * i}, {10 * i + 1}, … The names of those that were opened go to `opened`.
-FileDataset<Numbers> files(int count, std::vector<std::string>& opened) {
-  FileDataset<Numbers> dataset;
+Files files_to(int count, std::vector<std::string>& opened) {
+  Files dataset;
   for (int file = 0; file < count; ++file) dataset.files.emplace_back(std::to_string(file));
   dataset.open = [&opened](const std::filesystem::path& file) {
     opened.push_back(file.string());
@@ -57,7 +67,7 @@ std::string culprit() {
 }
 
 /// Two whole batches of one row a replica: row i is i.
-Dataset<Tensor> two_batches() {
+detail::Dataset<Tensor> two_batches() {
   return [] {
     return [batch = 0]() mutable -> std::optional<Tensor> {
       if (batch == 2) return std::nullopt;
@@ -100,7 +110,7 @@ TEST_CASE("elements that differ between ranks in number, shape or type are found
                  Catch::Contains("with the end of the dataset after " + std::to_string(ranks() + 1) + " elements"));
 
   // The elements of a round may differ in shape, if they do so alike on all ranks.
-  const auto shapes = [&](std::int64_t of_first) -> Dataset<std::pair<Tensor, std::string>> {
+  const auto shapes = [&](std::int64_t of_first) -> detail::Dataset<std::pair<Tensor, std::string>> {
     return [=] {
       return [=, next = 0]() mutable -> std::optional<std::pair<Tensor, std::string>> {
         return std::pair{Tensor::zeros(DType::f32, {next++ == 0 ? of_first : 2}), "rank " + std::to_string(rank())};
@@ -133,17 +143,17 @@ TEST_CASE("a dataset of elements that throws or is no source fails on all ranks"
   expect_failure([&] { (void)iterator.next(); }, "no such element");
   expect_failure(
       [&] {
-        (void)make_element_iterator<int>(strategy,
-                                         [] { return odd_one() ? Source<int>{} : [] { return std::optional{1}; }; });
+        (void)make_element_iterator<int>(
+            strategy, [] { return odd_one() ? detail::Source<int>{} : [] { return std::optional{1}; }; });
       },
       "dataset must return a source of batches");
   expect_in_step();
 }
 
 TEST_CASE("an input function is called once on each rank, and its data are not sharded unasked", "[F-4][F-6]") {
-  CHECK(InputOptions{}.auto_shard == AutoShard::off);
+  CHECK(InputOptions{}.auto_shard == InputOptions::AutoShard::off);
   int calls = 0;
-  const InputFn<Numbers> input_fn = [&](const InputContext& context) {
+  const detail::InputFn<Numbers> input_fn = [&](const InputContext& context) {
     ++calls;
     CHECK(context.num_input_pipelines() == ranks());
     CHECK(context.input_pipeline_id() == rank());
@@ -154,7 +164,7 @@ TEST_CASE("an input function is called once on each rank, and its data are not s
   CHECK(calls == 1);
 
   std::vector<std::string> opened;
-  auto of_files = distribute_dataset(runtime().strategy(), files(2, opened));
+  auto of_files = distribute_files(runtime().strategy(), files_to(2, opened));
   CHECK(opened.empty());
   CHECK(all_of(of_files) == Numbers{0, 10, 11});
   CHECK(opened == std::vector<std::string>{"0", "1"});
@@ -162,7 +172,8 @@ TEST_CASE("an input function is called once on each rank, and its data are not s
 
 TEST_CASE("each rank gets its own elements of what all of them read", "[F-27]") {
   std::vector<std::string> opened;
-  for (const AutoShard shard : {AutoShard::by_element, AutoShard::automatic}) {
+  for (const InputOptions::AutoShard shard :
+       {InputOptions::AutoShard::by_element, InputOptions::AutoShard::automatic}) {
     auto iterator = distribute_dataset(runtime().strategy(), numbers_to(2 * ranks() + 1), {.auto_shard = shard});
     for (int time = 0; time < 2; ++time) {
       Numbers expected{rank(), ranks() + rank()};
@@ -172,7 +183,8 @@ TEST_CASE("each rank gets its own elements of what all of them read", "[F-27]") 
     }
   }
   // Elements are counted over all files: 0, 10, 11, 20, 21, 22.
-  auto of_files = distribute_dataset(runtime().strategy(), files(3, opened), {.auto_shard = AutoShard::by_element});
+  auto of_files =
+      distribute_files(runtime().strategy(), files_to(3, opened), {.auto_shard = InputOptions::AutoShard::by_element});
   Numbers expected;
   const Numbers all{0, 10, 11, 20, 21, 22};
   for (std::size_t i = 0; i < all.size(); ++i)
@@ -181,15 +193,16 @@ TEST_CASE("each rank gets its own elements of what all of them read", "[F-27]") 
   CHECK(opened == std::vector<std::string>{"0", "1", "2"});
 
   // One more for replica 0 is no step, if the first end counts.
-  auto first = distribute_dataset(runtime().strategy(), numbers_to(2 * ranks() + 1),
-                                  {.auto_shard = AutoShard::by_element, .end = EndOfInput::when_first_ends});
+  auto first =
+      distribute_dataset(runtime().strategy(), numbers_to(2 * ranks() + 1),
+                         {.auto_shard = InputOptions::AutoShard::by_element, .end = EndOfInput::when_first_ends});
   CHECK(std::ssize(all_of(first)) == (ranks() == 1 ? 3 : 2));
 }
 
 TEST_CASE("each rank opens its own files and no others", "[F-4][F-27]") {
-  for (const AutoShard shard : {AutoShard::by_file, AutoShard::automatic}) {
+  for (const InputOptions::AutoShard shard : {InputOptions::AutoShard::by_file, InputOptions::AutoShard::automatic}) {
     std::vector<std::string> opened, names;
-    auto iterator = distribute_dataset(runtime().strategy(), files(ranks() + 1, opened), {.auto_shard = shard});
+    auto iterator = distribute_files(runtime().strategy(), files_to(ranks() + 1, opened), {.auto_shard = shard});
     Numbers expected;
     for (int file = rank(); file <= ranks(); file += ranks()) {
       names.push_back(std::to_string(file));
@@ -205,20 +218,22 @@ TEST_CASE("each rank opens its own files and no others", "[F-4][F-27]") {
 TEST_CASE("ranks whose shards or numbers of files differ are told the numbers, and no files are refused", "[F-27]") {
   Strategy& strategy = runtime().strategy();
   std::vector<std::string> opened;
-  CHECK_THROWS_WITH(distribute_dataset(strategy, files(0, opened)), "a dataset of 0 files; expected 1 or more");
+  CHECK_THROWS_WITH(distribute_files(strategy, files_to(0, opened)), "a dataset of 0 files; expected 1 or more");
   CHECK_THROWS_WITH(
-      distribute_dataset(strategy, numbers_to(1), {.auto_shard = AutoShard::by_file}),
+      distribute_dataset(strategy, numbers_to(1), {.auto_shard = InputOptions::AutoShard::by_file}),
       "`auto_shard` is by_file, and an input function has no files; expected off, by_element or automatic");
-  CHECK_THROWS_AS(distribute_dataset(strategy, files(1, opened), {.auto_shard = AutoShard{7}}), InvalidArgument);
+  CHECK_THROWS_AS(distribute_files(strategy, files_to(1, opened), {.auto_shard = InputOptions::AutoShard{7}}),
+                  InvalidArgument);
   expect_in_step();
   if (ranks() == 1) return;
   const std::string numbers =
-      mismatch_of([&] { (void)distribute_dataset(strategy, files(odd_one() ? 8 : 9, opened)); });
+      mismatch_of([&] { (void)distribute_files(strategy, files_to(odd_one() ? 8 : 9, opened)); });
   CHECK_THAT(numbers, Catch::StartsWith(culprit()) && Catch::Contains("a dataset of 8 files") &&
                           Catch::Contains("a dataset of 9 files"));
   const std::string shards = mismatch_of([&] {
-    (void)distribute_dataset(strategy, files(9, opened),
-                             {.auto_shard = odd_one() ? AutoShard::by_element : AutoShard::by_file});
+    (void)distribute_files(
+        strategy, files_to(9, opened),
+        {.auto_shard = odd_one() ? InputOptions::AutoShard::by_element : InputOptions::AutoShard::by_file});
   });
   CHECK_THAT(shards, Catch::Contains("9 files, sharded by file") && Catch::Contains("9 files, sharded by element"));
   expect_in_step();
@@ -227,24 +242,24 @@ TEST_CASE("ranks whose shards or numbers of files differ are told the numbers, a
 TEST_CASE("a file that cannot be opened fails its step on all ranks, and the next file follows", "[F-27]") {
   Strategy& strategy = runtime().strategy();
   std::vector<std::string> opened;
-  FileDataset<Numbers> dataset = files(3, opened);
-  dataset.open = [open = dataset.open](const std::filesystem::path& file) -> Source<Numbers> {
+  Files dataset = files_to(3, opened);
+  dataset.open = [open = dataset.open](const std::filesystem::path& file) -> detail::Source<Numbers> {
     if (file == "1" && odd_one()) throw std::runtime_error{"no such file"};
     return open(file);
   };
-  auto iterator = distribute_dataset(strategy, dataset);
+  auto iterator = distribute_files(strategy, dataset);
   CHECK(iterator.next());
   CHECK_THAT(message_of<std::exception>([&] { (void)iterator.next(); }), Catch::EndsWith("no such file"));
   CHECK(iterator.next()->local() == Numbers{odd_one() ? 20 : 11});
 
-  dataset.open = [](const std::filesystem::path&) { return Source<Numbers>{}; };
-  auto empty = distribute_dataset(strategy, dataset);
+  dataset.open = [](const std::filesystem::path&) { return detail::Source<Numbers>{}; };
+  auto empty = distribute_files(strategy, dataset);
   CHECK_THROWS_WITH(empty.next(), "open must return a source of batches");
   expect_in_step();
 }
 
 TEST_CASE("a distributed dataset is a range, and each loop over it starts over", "[F-28]") {
-  static_assert(std::ranges::input_range<DistributedDataset<Tensor>>);
+  static_assert(std::ranges::input_range<DistributedIterator<Tensor>::Batches>);
   Strategy& strategy = runtime().strategy();
   int sources = 0;
   auto dataset = distribute<Tensor>(strategy,

@@ -6,6 +6,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -303,7 +304,7 @@ TEST_CASE("a failure in a run inside a merge function leaves both runs", "[B-47]
     CHECK_THAT(message_of<PeerError>(step), Catch::EndsWith("failed: deep"));
   }
   CHECK(runtime().strategy().group().meeting().depth() == 0);
-  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(Strategy::has_current());
   expect_in_step();
 }
 

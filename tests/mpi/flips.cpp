@@ -10,12 +10,16 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/fit/fit.hpp>
-#include <lockstep/nn/convnet.hpp>
-#include <lockstep/nn/mlp.hpp>
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "base/digest.hpp"
+#include "control/meeting_point.hpp"
 #include "fit/injected_fault.hpp"
+#include "input/samples.hpp"
+#include "nn/convnet.hpp"
+#include "nn/mlp.hpp"
+#include "ops/image_kernels.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
 
@@ -25,8 +29,8 @@ using namespace lockstep::test;
 namespace {
 
 /// 60 images of 6 x 6 in three classes, which differ in where they are bright.
-ImageSet images() {
-  ImageSet set;
+ImageData::Set images() {
+  ImageData::Set set;
   set.rows = set.columns = 6;
   for (int image = 0; image < 60; ++image) {
     set.labels.push_back(static_cast<std::uint8_t>(image % 3));
@@ -50,7 +54,7 @@ class Told final : public Observer {
 
   std::int64_t steps = 0;  ///< that went well
   std::int64_t drifted_in = 0;
-  Drift drift;
+  DriftError::Drift drift;
 
  private:
   std::function<void(std::int64_t)> after_step_;
@@ -67,12 +71,12 @@ struct Run {
 
 bool has(Trained model) {
   return model == Trained::mlp ||
-         ops::make_kernels(ops::KernelChoice::automatic, {}, runtime().strategy().stream())->image() != nullptr;
+         ops::make_kernels(ops::Kernels::Choice::automatic, {}, runtime().strategy().stream())->image() != nullptr;
 }
 
 std::unique_ptr<nn::Model> make_model(Strategy& strategy, Trained model) {
   const std::shared_ptr<const ops::Kernels> kernels =
-      ops::make_kernels(ops::KernelChoice::automatic, {}, strategy.stream());
+      ops::make_kernels(ops::Kernels::Choice::automatic, {}, strategy.stream());
   if (model == Trained::mlp)
     return std::make_unique<nn::Mlp>(
         strategy, nn::MlpOptions{.inputs = 36, .hidden = {8, 5}, .classes = 3, .dtype = DType::f32}, kernels);
@@ -82,19 +86,19 @@ std::unique_ptr<nn::Model> make_model(Strategy& strategy, Trained model) {
                                                           .filters = {2, 3},
                                                           .hidden = 5,
                                                           .classes = 3,
-                                                          .batch_norm = nn::BatchNormKind::per_shard},
+                                                          .batch_norm = nn::ConvnetOptions::BatchNorm::per_shard},
                                        kernels);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(Trained model) {
-  if (model == Trained::mlp) return std::make_unique<Sgd>(SgdOptions{.learning_rate = 0.01, .momentum = 0.9});
-  return std::make_unique<AdamW>(AdamWOptions{.learning_rate = 0.001, .weight_decay = 0.01});
+  if (model == Trained::mlp) return std::make_unique<Sgd>(Sgd::Options{.learning_rate = 0.01, .momentum = 0.9});
+  return std::make_unique<AdamW>(AdamW::Options{.learning_rate = 0.001, .weight_decay = 0.01});
 }
 
 /// COLL.
 void fit_images(Strategy& strategy, nn::Model& model, const FitOptions& options, Observer& told,
                 const std::optional<InjectedFault>& fault = {}) {
-  const ImageSet set = images();
+  const ImageData::Set set = images();
   const ImageSamples samples{set, DType::f32};
   const auto optimizer = make_optimizer(model.name() == "mlp" ? Trained::mlp : Trained::convnet);
   fit_with_fault(strategy, model, *optimizer, {samples, samples}, options, told, fault);
@@ -120,7 +124,7 @@ std::string check_found(const Run& run, std::int64_t found) {
   CHECK_FALSE(words.empty());
   REQUIRE_FALSE(told.drift.values.empty());
   CHECK(told.drift.blamed == (ranks() > 2 ? std::vector{run.fault->rank} : std::vector<int>{}));
-  const DriftedValue& first = told.drift.values.front();
+  const DriftError::Value& first = told.drift.values.front();
   const auto digest_of = [&](int replica) { return first.digests.at(static_cast<std::size_t>(replica)); };
   for (int replica = 0; replica < ranks(); ++replica) {
     const int other = (run.fault->rank + 1) % ranks();

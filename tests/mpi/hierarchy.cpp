@@ -4,10 +4,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/reduce/cross_device_ops.hpp>
-
 #include "../unit/reduce_support.hpp"
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
 #include "reduce/implementations.hpp"
 #include "support/ranks.hpp"
 

@@ -11,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/feed/dataset_iterator.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -27,7 +28,7 @@ struct Calls {
 };
 
 /// `count` batches: {10 * rank}, {10 * rank + 1}, …
-InputFn<Numbers> batches(int count, Calls& calls) {
+detail::InputFn<Numbers> batches(int count, Calls& calls) {
   return [count, &calls](const InputContext&) {
     ++calls.functions;
     return [count, &calls, next = 0]() mutable -> std::optional<Numbers> {
@@ -77,7 +78,7 @@ std::string text_of(const Samples& samples) {
   }
   add(samples.rows.values);
   add(samples.rows.indices);
-  return text + to_string(samples.rows.dense_shape) + ", " + std::to_string(samples.ids.size()) + " ids, '" +
+  return text + describe(samples.rows.dense_shape) + ", " + std::to_string(samples.ids.size()) + " ids, '" +
          samples.origin + "'";
 }
 
@@ -111,8 +112,8 @@ TEST_CASE("an input function is called once on each rank, in the scope, with the
           "[A-29][A-30][F-11][F-14][F-19]") {
   Strategy strategy = runtime().make_strategy();
   int calls = 0, draws = 0;
-  const auto in_scope = [&] { return in_cross_replica_context() && &Strategy::current() == &strategy; };
-  const InputFn<Numbers> input_fn = [&](const InputContext& context) {
+  const auto in_scope = [&] { return Strategy::in_cross_replica_context() && &Strategy::current() == &strategy; };
+  const detail::InputFn<Numbers> input_fn = [&](const InputContext& context) {
     ++calls;
     CHECK(in_scope());
     CHECK(context.num_input_pipelines() == ranks());
@@ -123,17 +124,17 @@ TEST_CASE("an input function is called once on each rank, in the scope, with the
       return Numbers{++draws};
     };
   };
-  auto iterator = make_input_fn_iterator(strategy, input_fn, InputReplicationMode::per_worker);
+  auto iterator = make_input_fn_iterator(strategy, input_fn, InputOptions::ReplicationMode::per_worker);
   CHECK(calls == 1);
   CHECK(draws == 0);
-  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(Strategy::has_current());
   CHECK(iterator.next()->local() == Numbers{1});
   CHECK(iterator.next()->local() == Numbers{2});
   CHECK(calls == 1);
-  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(Strategy::has_current());
 
   const auto before = strategy.group().meeting().meetings();
-  CHECK_THROWS_WITH(make_input_fn_iterator(strategy, input_fn, InputReplicationMode{7}),
+  CHECK_THROWS_WITH(make_input_fn_iterator(strategy, input_fn, InputOptions::ReplicationMode{7}),
                     "Input replication mode not supported: 7");
   CHECK(calls == 1);
   CHECK(strategy.group().meeting().meetings() == before);
@@ -302,7 +303,7 @@ TEST_CASE("a source that throws on one rank fails the step on all, and the itera
 TEST_CASE("an input function that throws on one rank fails the making on all, or the next batch after initialize") {
   Strategy& strategy = runtime().strategy();
   bool throws = true;
-  const InputFn<Numbers> input_fn = [&](const InputContext&) -> Source<Numbers> {
+  const detail::InputFn<Numbers> input_fn = [&](const InputContext&) -> detail::Source<Numbers> {
     if (throws && odd_one()) throw std::out_of_range{"no such folder"};
     return [] { return Numbers{1}; };
   };
@@ -321,11 +322,11 @@ TEST_CASE("an input function that throws on one rank fails the making on all, or
 }
 
 TEST_CASE("an input function must return a source of batches", "[F-1][F-12]") {
-  static_assert(!std::is_convertible_v<int (*)(const InputContext&), InputFn<Numbers>>);
-  static_assert(!std::is_convertible_v<Numbers (*)(const InputContext&), InputFn<Numbers>>);
-  static_assert(std::is_convertible_v<Source<Numbers> (*)(const InputContext&), InputFn<Numbers>>);
+  static_assert(!std::is_convertible_v<int (*)(const InputContext&), detail::InputFn<Numbers>>);
+  static_assert(!std::is_convertible_v<Numbers (*)(const InputContext&), detail::InputFn<Numbers>>);
+  static_assert(std::is_convertible_v<detail::Source<Numbers> (*)(const InputContext&), detail::InputFn<Numbers>>);
   const auto make = [] {
-    return make_input_fn_iterator<Numbers>(runtime().strategy(), [](const InputContext&) -> Source<Numbers> {
+    return make_input_fn_iterator<Numbers>(runtime().strategy(), [](const InputContext&) -> detail::Source<Numbers> {
       if (odd_one()) return {};
       return [] { return Numbers{1}; };
     });
@@ -339,7 +340,7 @@ TEST_CASE("iterators are made, asked and started in cross-replica context only",
   Calls calls;
   auto iterator = make_input_fn_iterator(strategy, batches(1, calls));
   const Tensor array = Tensor::zeros(DType::f32, {4});
-  const auto told = "Method requires being in cross-replica context, use replica_context()->merge_call()";
+  const auto told = "Method requires being in cross-replica context, use ReplicaContext::current()->merge_call()";
   strategy.run([&](ReplicaContext& context) {
     CHECK_THROWS_WITH(iterator.next(), Catch::EndsWith(told));
     CHECK_THROWS_WITH(iterator.initialize(), Catch::StartsWith("scope (iterators.cpp:") && Catch::EndsWith(told));

@@ -9,6 +9,12 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "control/meeting_point.hpp"
+#include "input/samples.hpp"
+#include "nn/convnet.hpp"
+#include "nn/joint_model.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/declared_sums.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -32,8 +38,8 @@ struct JointProgram {
     copy(Tensor::from(gradient, {2}).view(), strategy.store().gradient(w), stream());
   }
 
-  StepSums step(const GradientComputation& computation) {
-    StepSums sums{.samples = -1};
+  Optimizer::StepSums step(const Optimizer::Computation& computation) {
+    Optimizer::StepSums sums{.samples = -1};
     strategy.run([&](ReplicaContext& context) {
       sums = optimizer.apply_gradients(context, gradients_in_store(strategy.store(), {w}), computation);
     });
@@ -49,12 +55,12 @@ std::vector<float> sum(DeclaredSums& ranks, Stream& stream, std::vector<float> v
   return Tensor::on_host(tensor.view()).to_vector<float>();
 }
 
-const SumList two_sums{.dtype = DType::f32, .counts = {1, 2}};
+const Optimizer::Computation::Sums two_sums{.dtype = DType::f32, .counts = {1, 2}};
 
 /// What a rank has after each of the two sums is in its gradient. Throws before sum number `fails_before`, if that is
 /// one of them, or behind the second.
-GradientComputation two_sums_of(JointProgram& program, int fails_before = 3) {
-  return {[&program, fails_before](AgreedStep& step) -> StepSums {
+Optimizer::Computation two_sums_of(JointProgram& program, int fails_before = 3) {
+  return {[&program, fails_before](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
             DeclaredSums& ranks = step.sums();
             const auto mine = static_cast<float>(rank() + 1);
             const auto fail_before = [&](int number) {
@@ -63,7 +69,9 @@ GradientComputation two_sums_of(JointProgram& program, int fails_before = 3) {
             fail_before(0);
             const float first = sum(ranks, program.stream(), {mine}).at(0);
             fail_before(1);
-            const float second = sum(ranks, program.stream(), {0, first * mine}).at(1);
+            const Tensor last = Tensor::copy_of(Tensor::from<float>({0, first * mine}, {2}).view(), program.stream());
+            step.all_reduce(last.view());
+            const float second = last.to_vector<float>().at(1);
             fail_before(2);
             program.write({second, mine});
             step.ready(program.w);
@@ -84,7 +92,7 @@ class CountingModel final : public nn::Model, private nn::JointModel {
   std::string_view name() const override { return "counting"; }
   std::span<const Variable> variables() const override { return variables_; }
   nn::JointModel* joint() override { return this; }
-  ops::BatchLoss train_shard(const SampleBatch&, const nn::ShardPlace&, const nn::GradientBuffer&) override {
+  ops::BatchLoss train_shard(const SampleBatch&, const nn::Model::ShardPlace&, const nn::GradientBuffer&) override {
     throw std::logic_error{"a joint model is not trained shard by shard"};
   }
   ops::BatchLoss evaluate_shard(const SampleBatch&) override { return {}; }
@@ -119,8 +127,8 @@ class Losses final : public Observer {
   std::vector<double> losses;
 };
 
-ImageSet grey_images(std::int64_t count, std::int64_t size) {
-  ImageSet images{.rows = size, .columns = size, .pixels = {}, .labels = {}};
+ImageData::Set grey_images(std::int64_t count, std::int64_t size) {
+  ImageData::Set images{.rows = size, .columns = size, .pixels = {}, .labels = {}};
   for (std::int64_t i = 0; i < count * size * size; ++i)
     images.pixels.push_back(static_cast<std::uint8_t>(i * i % 251));
   for (std::int64_t i = 0; i < count; ++i) images.labels.push_back(static_cast<std::uint8_t>(i % 3));
@@ -133,7 +141,7 @@ TEST_CASE("what ranks compute together, with sums on the way, is applied as one 
   JointProgram program;
   const auto meetings = [&] { return program.strategy.group().meeting().meetings(); };
   const auto before = meetings();
-  const StepSums sums = program.step(two_sums_of(program));
+  const Optimizer::StepSums sums = program.step(two_sums_of(program));
   CHECK(meetings() - before == 2);
   const auto all = static_cast<float>(triangle());
   CHECK(sums.samples == triangle());
@@ -149,7 +157,7 @@ TEST_CASE("a rank that fails before, between or behind the sums is named on ever
   for (int culprit = 0; culprit < ranks(); ++culprit)
     for (int fails_before = 0; fails_before < 3; ++fails_before) {
       CAPTURE(culprit, fails_before);
-      StepSums sums{.samples = -1};
+      Optimizer::StepSums sums{.samples = -1};
       const auto step = [&] {
         program.strategy.run([&](ReplicaContext& context) {
           sums = program.optimizer.apply_gradients(context, gradients_in_store(program.strategy.store(), {program.w}),
@@ -174,7 +182,7 @@ TEST_CASE("a rank that fails before, between or behind the sums is named on ever
 TEST_CASE("a rank that makes fewer sums than declared, or other ones, fails alone") {
   JointProgram program;
   const auto step = [&](int made, std::int64_t size) {
-    program.step({[&](AgreedStep& step) -> StepSums {
+    program.step({[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
                     const std::vector<std::int64_t> counts{1, odd_one() ? size : 2};
                     for (int i = 0; i < (odd_one() ? made : 2); ++i)
                       sum(step.sums(), program.stream(), std::vector<float>(static_cast<std::size_t>(counts[i])));
@@ -200,9 +208,10 @@ TEST_CASE("a rank that makes fewer sums than declared, or other ones, fails alon
 TEST_CASE("ranks that declare other sums, or none, disagree before the first one") {
   if (ranks() == 1) return;
   JointProgram program;
-  const auto step = [&](const SumList& odd) {
+  const auto step = [&](const Optimizer::Computation::Sums& odd) {
     return mismatch_of([&] {
-      program.step({[](AgreedStep&) -> StepSums { throw std::logic_error{"computed"}; }, odd_one() ? odd : two_sums});
+      program.step({[](Optimizer::AgreedStep&) -> Optimizer::StepSums { throw std::logic_error{"computed"}; },
+                    odd_one() ? odd : two_sums});
     });
   };
   CHECK_THAT(step({.dtype = DType::f32, .counts = {2, 1}}),
@@ -214,7 +223,7 @@ TEST_CASE("ranks that declare other sums, or none, disagree before the first one
       const Here here = Here::current();
       const std::vector<Gradient> gradients = gradients_in_store(program.strategy.store(), {program.w});
       if (odd_one()) {
-        program.optimizer.apply_gradients(context, gradients, StepSums{.samples = 1}, here);
+        program.optimizer.apply_gradients(context, gradients, Optimizer::StepSums{.samples = 1}, here);
       } else {
         program.optimizer.apply_gradients(context, gradients, two_sums_of(program), {}, here);
       }
@@ -243,7 +252,7 @@ TEST_CASE("gradients are sent from where they lie once they are ready, in one st
     Sgd optimizer{{.learning_rate = 1}};
     for (const std::vector<std::size_t>& order : {std::vector<std::size_t>{0, 1, 2, 3}, {3, 1, 0, 2}}) {
       strategy.run([&](ReplicaContext& context) {
-        optimizer.apply_gradients(context, gradients, {[&](AgreedStep& step) -> StepSums {
+        optimizer.apply_gradients(context, gradients, {[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
                                     CHECK(context.replica_id_in_sync_group() == rank());  // still in replica context
                                     for (const std::size_t i : order) {
                                       write(gradients[i], static_cast<float>(rank() + 1) * static_cast<float>(i + 1));
@@ -276,7 +285,7 @@ TEST_CASE("what a program puts around collectives holds the whole sum of each bu
   after.clear();
   strategy.run([&](ReplicaContext& context) {
     optimizer.apply_gradients(
-        context, gradients_in_store(strategy.store(), {w}), {[&](AgreedStep& step) -> StepSums {
+        context, gradients_in_store(strategy.store(), {w}), {[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
           const auto mine = static_cast<float>(rank() + 1);
           copy(Tensor::from({mine, mine}, {2}).view(), strategy.store().gradient(w), strategy.stream());
           step.ready(w);
@@ -292,7 +301,7 @@ TEST_CASE("a rank that never says that a gradient is ready, or says it twice, fa
   JointProgram program;
   const auto fails = [&](int times, const std::string& message) {
     const auto step = [&] {
-      program.step({[&](AgreedStep& step) -> StepSums {
+      program.step({[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
         program.write({1, 1});
         for (int i = 0; i < (odd_one() ? times : 1); ++i) step.ready(program.w);
         return {.samples = 1};
@@ -317,7 +326,7 @@ TEST_CASE(
     return [&program, disturb] {
       program.strategy.run([&](ReplicaContext& context) {
         program.optimizer.apply_gradients(context, gradients_in_store(program.strategy.store(), {program.w}),
-                                          {[&](AgreedStep& step) -> StepSums {
+                                          {[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
                                             program.write({1, 1});
                                             step.ready(program.w);
                                             if (odd_one()) {
@@ -347,7 +356,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a joint model is told the samples of each micro-batch on all ranks, and the last step's few") {
-  const ImageSet train = grey_images(29, 1), test = grey_images(2, 1);
+  const ImageData::Set train = grey_images(29, 1), test = grey_images(2, 1);
   const ImageSamples train_samples{train, DType::f32}, test_samples{test, DType::f32};
   for (const int accumulate : {1, 2, 3}) {
     Strategy strategy = runtime().make_strategy();
@@ -373,8 +382,8 @@ TEST_CASE("a joint model is told the samples of each micro-batch on all ranks, a
 TEST_CASE("a convnet that fails on one rank between two sums over the batch is named on the others") {
   if (runtime().strategy().stream().kind() != DeviceKind::cpu) return;  // a GPU has no kernels for images
   // The label of one sample is none of the model's classes, which shows when the forward sums have been made.
-  ImageSet train = grey_images(2 * ranks(), 6);
-  const ImageSet test = grey_images(1, 6);
+  ImageData::Set train = grey_images(2 * ranks(), 6);
+  const ImageData::Set test = grey_images(1, 6);
   train.labels[3 % train.labels.size()] = 9;
   const ImageSamples train_samples{train, DType::f32}, test_samples{test, DType::f32};
   Strategy strategy = runtime().make_strategy();
@@ -384,8 +393,8 @@ TEST_CASE("a convnet that fails on one rank between two sums over the batch is n
                      .filters = {2, 3},
                      .hidden = 4,
                      .classes = 3,
-                     .batch_norm = nn::BatchNormKind::whole_batch},
-                    ops::make_kernels(ops::KernelChoice::automatic)};
+                     .batch_norm = nn::ConvnetOptions::BatchNorm::whole_batch},
+                    ops::make_kernels(ops::Kernels::Choice::automatic)};
   Sgd sgd{{.learning_rate = 1}};
   Losses observer;
   const auto step = [&] {

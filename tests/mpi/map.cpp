@@ -8,6 +8,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "control/meeting_point.hpp"
+#include "device/device.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -37,8 +39,8 @@ TEST_CASE("replica r of N takes items r, r + N, and so on, in cross-replica cont
     CAPTURE(count);
     std::vector<int> expected;
     for (int item = rank(); item < count; item += replicas) expected.push_back(10 * (item + 1));
-    const PerReplica<MapOutput<int>> mapped = strategy.extended().map(items(count), [&](int item) {
-      CHECK(in_cross_replica_context());
+    const PerReplica<detail::MapOutput<int>> mapped = strategy.extended().map(items(count), [&](int item) {
+      CHECK(Strategy::in_cross_replica_context());
       CHECK(&Strategy::current() == &strategy);
       return 10 * item;
     });
@@ -55,8 +57,8 @@ TEST_CASE("a mapped function gets what is mirrored as a plain value", "[H-14]") 
   Strategy& strategy = runtime().strategy();
   const Mirrored<int> mirrored = strategy.same_on_all(100);
   const auto add = [](int item, int one, const std::vector<int>& nest) { return item + one + nest.at(0); };
-  const PerReplica<MapOutput<int>> mapped =
-      strategy.extended().map(items(ranks()), add, mirrored, std::vector{mirrored});
+  const PerReplica<detail::MapOutput<int>> mapped =
+      strategy.extended().map(items(ranks()), add, args(mirrored, std::vector{mirrored}));
   CHECK(mapped.local().values() == std::vector<int>{rank() + 201});
 }
 
@@ -174,32 +176,35 @@ TEST_CASE("ranks that mapped different numbers of items learn it, and not by a w
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
 }
 
-TEST_CASE("a group is there when this rank's work is done, and asks no other rank", "[A-40]") {
+TEST_CASE("synchronize returns when this rank's work is done, and asks no other rank", "[A-40]") {
   Strategy& strategy = runtime().strategy();
   const MirroredVariable variable =
       strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {64}); });
   strategy.seal();
   const auto before = strategy.group().meeting().meetings();
   const auto after_some_work = [&] {
-    fill_zero(variable.local(), strategy.stream());
+    variable.local().fill_zero(strategy.stream());
     return strategy.stream().record();
   };
   auto work = after_some_work();
-  strategy.group(strategy.same_on_all(1), PerReplica<int>{2}, variable);
+  strategy.synchronize(strategy.same_on_all(1), PerReplica<int>{2}, variable);
   CHECK(work->done());
   work = after_some_work();
-  strategy.group(PerReplica<void>{});
+  strategy.synchronize(PerReplica<void>{});
+  CHECK(work->done());
+  work = after_some_work();
+  strategy.synchronize();
   CHECK(work->done());
   CHECK(strategy.group().meeting().meetings() == before + 1);  // of same_on_all
 }
 
-TEST_CASE("a group of one is the one", "[H-19]") {
+TEST_CASE("synchronize returns this rank's component of one value", "[H-19]") {
   Strategy& strategy = runtime().strategy();
-  CHECK(strategy.group(PerReplica<int>{rank()}) == rank());
-  CHECK(strategy.group(strategy.same_on_all(5)) == 5);
+  CHECK(strategy.synchronize(PerReplica<int>{rank()}) == rank());
+  CHECK(strategy.synchronize(strategy.same_on_all(5)) == 5);
   const MirroredVariable variable = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.f); });
-  CHECK(&strategy.group(variable).state() == &variable.state());
-  STATIC_REQUIRE(std::is_void_v<decltype(strategy.group(strategy.run([](ReplicaContext&) {})))>);
+  CHECK(&strategy.synchronize(variable).state() == &variable.state());
+  STATIC_REQUIRE(std::is_void_v<decltype(strategy.synchronize(strategy.run([](ReplicaContext&) {})))>);
 }
 
 TEST_CASE("a variable is its own container, on every rank and in update too; other values stand for themselves",

@@ -9,6 +9,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
 #include "comm/nccl/nccl_communicator.hpp"
 #include "device/devices.hpp"
 #include "support/ranks.hpp"

@@ -197,12 +197,14 @@ TEST_CASE("a reduction takes an optional that all ranks have or none, in any nes
 
 TEST_CASE("a shape that is added to the library's works everywhere", "[B-28]") {
   Strategy strategy = runtime().make_strategy();
-  static_assert(Reducible<Chain<float>> && Gatherable<Chain<Tensor>> &&
-                BatchOfRows<Chain<std::optional<SparseTensor>>>);
-  static_assert(!Reducible<Chain<bool>> && !Gatherable<Chain<float>> && !BatchOfRows<Chain<float>>);
-  static_assert(SameOnEveryReplica<Chain<int>> && !SameOnEveryReplica<Chain<std::pair<int, PerReplica<int>>>>);
-  static_assert(ComparableAcrossRanks<Chain<int>> && !ComparableAcrossRanks<Chain<const void*>>);
-  static_assert(BroadcastableObject<Chain<std::string>> && !BroadcastableObject<Chain<const char*>>);
+  static_assert(detail::Reducible<Chain<float>> && detail::Gatherable<Chain<Tensor>> &&
+                detail::BatchOfRows<Chain<std::optional<SparseTensor>>>);
+  static_assert(!detail::Reducible<Chain<bool>> && !detail::Gatherable<Chain<float>> &&
+                !detail::BatchOfRows<Chain<float>>);
+  static_assert(detail::SameOnEveryReplica<Chain<int>> &&
+                !detail::SameOnEveryReplica<Chain<std::pair<int, PerReplica<int>>>>);
+  static_assert(detail::ComparableAcrossRanks<Chain<int>> && !detail::ComparableAcrossRanks<Chain<const void*>>);
+  static_assert(detail::BroadcastableObject<Chain<std::string>> && !detail::BroadcastableObject<Chain<const char*>>);
 
   const Chain<double> numbers{1. * rank(), 10};
   const Chain<double> sum = strategy

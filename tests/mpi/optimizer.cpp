@@ -9,6 +9,7 @@
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -99,10 +100,11 @@ TEST_CASE("loss, samples and correct answers ride along with the gradients") {
   program.strategy.run([&](ReplicaContext& context) {
     const std::int64_t number = rank() + 1;
     const std::int64_t large = std::int64_t{1} << 60;  // no double holds 2^60 + 1
-    const StepSums sums = optimizer.apply_gradients(context, {},
-                                                    StepSums{.samples = number,
-                                                             .loss = 0.25 * static_cast<double>(number),
-                                                             .correct = rank() == 0 ? large + 1 : number - 1});
+    const Optimizer::StepSums sums =
+        optimizer.apply_gradients(context, {},
+                                  Optimizer::StepSums{.samples = number,
+                                                      .loss = 0.25 * static_cast<double>(number),
+                                                      .correct = rank() == 0 ? large + 1 : number - 1});
     CHECK(sums.samples == triangle());
     CHECK(sums.loss == 0.25 * triangle());
     CHECK(sums.correct == large + 1 + triangle() - ranks());
@@ -114,7 +116,7 @@ TEST_CASE("what the ranks' samples weigh is added up, and a rank that does not s
   Sgd optimizer{{.learning_rate = 1}};
   std::vector<Gradient> gradients{{floats({1, 2, 3}), program.w}};
   program.strategy.run([&](ReplicaContext& context) {
-    StepSums own{.samples = rank() + 1};
+    Optimizer::StepSums own{.samples = rank() + 1};
     if (!odd_one()) own.weight = 0.25 * own.samples;
     const double weight = 0.25 * (triangle() - ranks()) + ranks();
     CHECK(optimizer.apply_gradients(context, gradients, own).weight == weight);
@@ -129,7 +131,7 @@ TEST_CASE("a run with one apply_gradients costs two agreements") {
   const auto meetings = [&] { return program.strategy.group().meeting().meetings(); };
   const auto before = meetings();
   program.step(optimizer, {{floats({1, 2, 3}), program.w}, {floats({1}), program.b}},
-               StepSums{.samples = rank(), .loss = 1, .correct = 0});
+               Optimizer::StepSums{.samples = rank(), .loss = 1, .correct = 0});
   CHECK(meetings() - before == 2);
   program.step(optimizer, {}, std::int64_t{1});
   CHECK(meetings() - before == 4);

@@ -13,6 +13,7 @@
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "control/meeting_point.hpp"
 #include "shared_folder.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
@@ -58,10 +59,10 @@ struct StatefulProgram {
 
 const LearningRate rate{{.peak = 0.1, .warmup_steps = 3, .decay_steps = 12}};
 
-AdamWOptions adamw_options() {
+AdamW::Options adamw_options() {
   return {.learning_rate = rate, .weight_decay = 0.1, .clip_norm = 0.6};
 }
-SgdOptions momentum_options() {
+Sgd::Options momentum_options() {
   return {.learning_rate = rate, .momentum = 0.9, .weight_decay = 0.1, .clip_norm = 0.6};
 }
 
@@ -128,7 +129,7 @@ TEST_CASE("a checkpoint with optimizer state is refused where nothing is prepare
 TEST_CASE("a checkpoint in which optimizers count together restores, and each goes on from its count") {
   const QuietLog quiet;
   const SharedFolder folder;
-  const auto options = [&] { return CheckpointOptions{.folder = folder / "checkpoints"}; };
+  const auto options = [&] { return CheckpointManager::Options{.folder = folder / "checkpoints"}; };
   {
     StatefulProgram earlier;
     {
@@ -165,7 +166,7 @@ TEST_CASE("a checkpoint in which optimizers count together restores, and each go
   StatefulProgram named;
   Sgd sgd{momentum_options()};
   sgd.prepare(named.strategy, {named.w});
-  AdamWOptions critic = adamw_options();
+  AdamW::Options critic = adamw_options();
   critic.name = "critic";
   AdamW{critic}.prepare(named.strategy, {named.b});
   CHECK_THAT(refusal(named.strategy, folder / "file"), Catch::Contains("has no entry 'critic@steps'"));

@@ -1,5 +1,6 @@
 // Variables that one rank alone updates: the same bytes as on every rank, also through a checkpoint.
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -15,7 +16,9 @@
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "base/element_count.hpp"
 #include "mpi/shared_folder.hpp"
+#include "ops/update_kernels.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
 
@@ -28,7 +31,7 @@ constexpr int variables = 5;
 
 /// A training of five variables, of which two have as many rows as columns, whose gradients are not exact.
 struct Training {
-  explicit Training(VariablePlacement placement) : placement{placement} {}
+  explicit Training(ReplicateOptions::Placement placement) : placement{placement} {}
 
   EstimatorSpec call(int step, Mode mode = Mode::train) {
     std::vector<float> rows(static_cast<std::size_t>(ranks()));
@@ -40,7 +43,7 @@ struct Training {
   }
 
   EstimatorSpec tower(Tower& tower, const Tensor& features) {
-    std::vector<TowerGradient> gradients;
+    std::vector<Tower::Gradient> gradients;
     const float x = features.to_vector<float>().at(0);
     for (int k = 0; k < variables; ++k) {
       const Shape shape = k % 2 ? Shape{k, k} : Shape{k + 3};
@@ -56,8 +59,8 @@ struct Training {
   }
   std::uint64_t digest() const { return weights_digest(model.variables()); }
 
-  VariablePlacement placement;
-  std::shared_ptr<AdamW> adam = std::make_shared<AdamW>(AdamWOptions{.learning_rate = 0.1, .clip_norm = 0.05});
+  ReplicateOptions::Placement placement;
+  std::shared_ptr<AdamW> adam = std::make_shared<AdamW>(AdamW::Options{.learning_rate = 0.1, .clip_norm = 0.05});
   Strategy strategy = runtime().make_strategy();
   ReplicatedModel<Tensor, Tensor> model = [this] {
     const QuietLog quiet;
@@ -75,12 +78,12 @@ void step_by(Training& training, Optimizer& optimizer, bool agreed_first) {
       values[i] = static_cast<float>(rank() + 1) / static_cast<float>(i + 3);
     gradients.push_back({Tensor::from(values, each.shape()), each});
   }
-  const auto compute = [&](AgreedStep& step) {
+  const auto compute = [&](Optimizer::AgreedStep& step) {
     for (const Gradient& each : gradients) step.ready(each.variable);
-    return StepSums{.samples = 1};
+    return Optimizer::StepSums{.samples = 1};
   };
   training.strategy.run([&](ReplicaContext& context) {
-    agreed_first ? static_cast<void>(optimizer.apply_gradients(context, gradients, GradientComputation{compute}))
+    agreed_first ? static_cast<void>(optimizer.apply_gradients(context, gradients, Optimizer::Computation{compute}))
                  : optimizer.apply_gradients(context, gradients);
   });
 }
@@ -92,7 +95,7 @@ class Failing final : public Optimizer {
 
  protected:
   std::vector<std::string_view> slots() const override { return {}; }
-  void update(const ops::Kernels&, const FlatRange&, const ops::UpdateStep&) override {
+  void update(const ops::Kernels&, const VariableStore::FlatRange&, const ops::UpdateStep&) override {
     if (rank() == on_) throw std::runtime_error{"on purpose"};
   }
 
@@ -100,22 +103,23 @@ class Failing final : public Optimizer {
   int on_;
 };
 
-constexpr auto all_placements = {VariablePlacement::mirrored, VariablePlacement::chief, VariablePlacement::round_robin};
+constexpr auto all_placements = {ReplicateOptions::Placement::mirrored, ReplicateOptions::Placement::chief,
+                                 ReplicateOptions::Placement::round_robin};
 
 /// The rank that alone holds the k-th variable's state; `everyone` if there is none.
 constexpr int everyone = -1;
-int holder_of(VariablePlacement placement, int k) {
-  if (ranks() == 1 || placement == VariablePlacement::mirrored) return everyone;
-  return placement == VariablePlacement::chief ? 0 : k % ranks();
+int holder_of(ReplicateOptions::Placement placement, int k) {
+  if (ranks() == 1 || placement == ReplicateOptions::Placement::mirrored) return everyone;
+  return placement == ReplicateOptions::Placement::chief ? 0 : k % ranks();
 }
 
 }  // namespace
 
 TEST_CASE("every placement of variables ends in the same bytes, with the optimizer's state on the owner alone",
           "[J-5][J-32][J-40][J-41]") {
-  Training mirrored{VariablePlacement::mirrored};
+  Training mirrored{ReplicateOptions::Placement::mirrored};
   mirrored.train(0, 3);
-  for (const VariablePlacement placement : all_placements) {
+  for (const ReplicateOptions::Placement placement : all_placements) {
     Training training{placement};
     training.train(0, 3);
     CHECK(training.digest() == mirrored.digest());
@@ -125,7 +129,9 @@ TEST_CASE("every placement of variables ends in the same bytes, with the optimiz
     REQUIRE(state.size() == 2 * variables + 1);
     for (int k = 0; k < variables; ++k) {
       const int holder = holder_of(placement, k);
-      const OptimizerState& first_moment = state[2 * static_cast<std::size_t>(k)];
+      const std::optional<int> told = training.model.variables()[static_cast<std::size_t>(k)].holder();
+      CHECK(told.value_or(everyone) == holder);
+      const VariableStore::OptimizerState& first_moment = state[2 * static_cast<std::size_t>(k)];
       CHECK(first_moment.name == "v" + std::to_string(k) + "@first_moment");
       CHECK((first_moment.value.data() != nullptr) == (holder == everyone || holder == rank()));
     }
@@ -133,10 +139,10 @@ TEST_CASE("every placement of variables ends in the same bytes, with the optimiz
 }
 
 TEST_CASE("every placement ends in the same bytes also where gradients are computed after the agreement", "[J-5]") {
-  Training mirrored{VariablePlacement::mirrored};
+  Training mirrored{ReplicateOptions::Placement::mirrored};
   mirrored.train(0, 1);
   step_by(mirrored, *mirrored.adam, true);
-  for (const VariablePlacement placement : all_placements) {
+  for (const ReplicateOptions::Placement placement : all_placements) {
     Training training{placement};
     training.train(0, 1);
     step_by(training, *training.adam, true);
@@ -148,7 +154,7 @@ TEST_CASE("every placement ends in the same bytes also where gradients are compu
 TEST_CASE("a rank that cannot update what it alone holds keeps nobody waiting") {
   if (ranks() == 1) return;
   for (const bool agreed_first : {false, true}) {
-    Training training{VariablePlacement::chief};
+    Training training{ReplicateOptions::Placement::chief};
     training.train(0, 1);
     Failing failing{0};
     const auto step = [&] { step_by(training, failing, agreed_first); };
@@ -163,7 +169,8 @@ TEST_CASE("a rank that cannot update what it alone holds keeps nobody waiting") 
 
 TEST_CASE("the owner's value is the one that rebroadcast gives to all, and its state is not compared", "[J-40]") {
   if (ranks() == 1) return;
-  for (const VariablePlacement placement : {VariablePlacement::chief, VariablePlacement::round_robin}) {
+  for (const ReplicateOptions::Placement placement :
+       {ReplicateOptions::Placement::chief, ReplicateOptions::Placement::round_robin}) {
     Training training{placement};
     training.train(0, 2);
     const auto before = training.digest();
@@ -180,11 +187,11 @@ TEST_CASE("the owner's value is the one that rebroadcast gives to all, and its s
 
 TEST_CASE("every placement writes the same checkpoint, and goes on from it with the same bytes", "[J-5]") {
   const SharedFolder folder;
-  Training mirrored{VariablePlacement::mirrored};
+  Training mirrored{ReplicateOptions::Placement::mirrored};
   mirrored.train(0, 2);
   save_checkpoint(mirrored.strategy, folder / "mirrored");
   mirrored.train(2, 4);
-  for (const VariablePlacement placement : all_placements) {
+  for (const ReplicateOptions::Placement placement : all_placements) {
     Training saved{placement};
     saved.train(0, 2);
     save_checkpoint(saved.strategy, folder / "own");
@@ -208,10 +215,11 @@ TEST_CASE("every placement writes the same checkpoint, and goes on from it with 
 
 TEST_CASE("a checkpoint of weights alone leaves the owner's state as it is") {
   const SharedFolder folder;
-  const auto continued = [&](VariablePlacement placement) {
+  const auto continued = [&](ReplicateOptions::Placement placement) {
     Training training{placement};
     training.train(0, 2);
-    CheckpointManager checkpoints{training.strategy, {.folder = folder / "all", .restores = RestoredParts::weights}};
+    CheckpointManager checkpoints{training.strategy,
+                                  {.folder = folder / "all", .restores = CheckpointManager::Parts::weights}};
     checkpoints.save(2);
     checkpoints.finish();
     training.train(2, 3);
@@ -219,7 +227,7 @@ TEST_CASE("a checkpoint of weights alone leaves the owner's state as it is") {
     training.train(2, 3);
     return training.digest();
   };
-  const auto mirrored = continued(VariablePlacement::mirrored);
-  CHECK(continued(VariablePlacement::chief) == mirrored);
-  CHECK(continued(VariablePlacement::round_robin) == mirrored);
+  const auto mirrored = continued(ReplicateOptions::Placement::mirrored);
+  CHECK(continued(ReplicateOptions::Placement::chief) == mirrored);
+  CHECK(continued(ReplicateOptions::Placement::round_robin) == mirrored);
 }

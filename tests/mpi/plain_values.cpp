@@ -10,6 +10,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

@@ -15,6 +15,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/feed/distribute.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -30,11 +31,11 @@ Tensor batch_of(int i) {
   return i % 3 == 0 ? Tensor::from({r, f, .5f}, {3}) : Tensor::from({r, f, .5f, r, f, .5f}, {2, 3});
 }
 
-/// How far a source is, and how far its consumer: beside each other.
+/// The batches that a source has drawn, and that its consumer has taken.
 struct Progress {
   std::atomic<int> drawn = 0;
   std::atomic<int> taken = 0;
-  std::atomic<int> furthest = 0;  ///< drawn more than taken
+  std::atomic<int> furthest = 0;  ///< the most that were drawn and not yet taken
   void draw() {
     const int ahead = ++drawn - taken;
     int before = furthest;
@@ -43,7 +44,7 @@ struct Progress {
 };
 
 /// `count` batches.
-InputFn<Tensor> batches(int count, Progress& progress) {
+detail::InputFn<Tensor> batches(int count, Progress& progress) {
   return [count, &progress](const InputContext&) {
     return [count, &progress, i = 0]() mutable -> std::optional<Tensor> {
       progress.draw();
@@ -83,18 +84,19 @@ TEST_CASE("batches drawn ahead are the same as without, on the rank's device", "
   std::vector<float> rows;
   for (int row = 0; row < 7 * ranks() + 1; ++row) rows.push_back(static_cast<float>(row));
   const Tensor array = Tensor::from(rows, {std::ssize(rows)});
-  const Dataset<Tensor> dataset = [&] {
+  const detail::Dataset<Tensor> dataset = [&] {
     return [&, i = 0]() mutable {
-      return i < 5 ? std::optional{stack(std::vector(ranks(), Tensor::scalar(static_cast<float>(i++))))} : std::nullopt;
+      return i < 5 ? std::optional{Tensor::stack(std::vector(ranks(), Tensor::scalar(static_cast<float>(i++))))}
+                   : std::nullopt;
     };
   };
   using Named = std::map<std::string, std::vector<Tensor>>;
-  const FileDataset<Named> files{{"a", "b", "c"}, [](const std::filesystem::path& file) {
-                                   return [name = file.string(), i = 0]() mutable -> std::optional<Named> {
-                                     if (i == 2) return std::nullopt;
-                                     return Named{{name, {batch_of(i++), Tensor::scalar(1.f)}}};
-                                   };
-                                 }};
+  const auto open = [](const std::filesystem::path& file) {
+    return [name = file.string(), i = 0]() mutable -> std::optional<Named> {
+      if (i == 2) return std::nullopt;
+      return Named{{name, {batch_of(i++), Tensor::scalar(1.f)}}};
+    };
+  };
   const auto seen = [&](int prefetch) {
     const std::int64_t n = ranks();
     Seen all;
@@ -107,7 +109,8 @@ TEST_CASE("batches drawn ahead are the same as without, on the rank's device", "
     add(all_of(make_dataset_iterator(strategy, dataset, {.global_batch_size = n, .prefetch_batches = prefetch})));
     add(all_of(make_element_iterator(strategy, dataset, {.prefetch_batches = prefetch})));
     add(all_of(
-        distribute_dataset(strategy, files, {.auto_shard = AutoShard::by_element, .prefetch_batches = prefetch})));
+        distribute_dataset<Named>(strategy, {"a", "b", "c"}, open,
+                                  {.auto_shard = InputOptions::AutoShard::by_element, .prefetch_batches = prefetch})));
     return all;
   };
   const Seen expected = seen(0);
@@ -144,7 +147,7 @@ TEST_CASE("as many batches are drawn ahead as asked for, and nothing is sent for
 TEST_CASE("an exception of a source that is ahead comes at its own batch, and the source waits for it", "[F-3]") {
   Strategy& strategy = runtime().strategy();
   std::atomic<int> drawn = 0;
-  const InputFn<Tensor> input_fn = [&](const InputContext&) {
+  const detail::InputFn<Tensor> input_fn = [&](const InputContext&) {
     return [&]() -> std::optional<Tensor> {
       const int i = drawn++;
       if (i == 2 && odd_one()) throw std::out_of_range{"no such file"};
@@ -184,10 +187,10 @@ TEST_CASE("a source that is ahead has the strategy, and meets no other rank", "[
   Strategy strategy = runtime().make_strategy();
   std::atomic<bool> in_scope = true;
   int next = 0;
-  const InputFn<int> input_fn = [&](const InputContext&) -> Source<int> {
+  const detail::InputFn<int> input_fn = [&](const InputContext&) -> detail::Source<int> {
     return [&]() -> std::optional<int> {
-      in_scope = in_scope && in_cross_replica_context() && &Strategy::current() == &strategy && !replica_context() &&
-                 Strategy::current().group().rank() == rank();
+      in_scope = in_scope && Strategy::in_cross_replica_context() && &Strategy::current() == &strategy &&
+                 !ReplicaContext::current() && Strategy::current().group().rank() == rank();
       ++next;
       if (next == 2) (void)strategy.reduce(ReduceOp::sum, PerReplica<int>{1});
       if (next == 3) strategy.run([](ReplicaContext&) {});
@@ -212,7 +215,7 @@ TEST_CASE("a new beginning ends what was ahead, and so do a move and the end of 
   Strategy& strategy = runtime().strategy();
   Progress progress;
   std::atomic<int> alive = 0;
-  const InputFn<Tensor> input_fn = [&](const InputContext& context) -> Source<Tensor> {
+  const detail::InputFn<Tensor> input_fn = [&](const InputContext& context) -> detail::Source<Tensor> {
     CHECK(alive == 0);  // what was drawn ahead has ended
     const std::shared_ptr<void> count{nullptr, [&](void*) { --alive; }};
     ++alive;

@@ -8,6 +8,10 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/element_type.hpp"
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "reduce/reduction_choice.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -37,7 +41,7 @@ template <class T>
 void check_sums(Strategy& strategy, std::int64_t count) {
   const auto value = mine<T>(strategy, count);
   check_all_equal<T>(strategy.reduce(ReduceOp::sum, value), static_cast<float>(triangle()));
-  if (is_floating_point(dtype_of<T>))
+  if (is_floating_point(detail::dtype_of<T>))
     check_all_equal<T>(strategy.reduce(ReduceOp::mean, value), static_cast<float>(ranks() + 1) / 2);
   const int root = last();
   const auto at_root = strategy.extended().reduce_to(ReduceOp::sum, value, OneReplica{root});

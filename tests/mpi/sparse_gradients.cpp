@@ -11,6 +11,7 @@
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -86,7 +87,7 @@ struct Program {
   /// Every value and slot, in double, which holds them exactly.
   std::vector<double> everything() {
     std::vector<TensorView> views{table.local(), bias.local(), scales.local()};
-    for (const OptimizerState& state : strategy.store().optimizer_state()) views.push_back(state.value);
+    for (const VariableStore::OptimizerState& state : strategy.store().optimizer_state()) views.push_back(state.value);
     std::vector<double> all;
     for (const TensorView& view : views) {
       const auto append = [&](const auto& values) { all.insert(all.end(), values.begin(), values.end()); };
@@ -116,10 +117,10 @@ IndexedSlices one_row(std::int64_t index) {
 
 TEST_CASE("a step with slices has the bits of one with the dense sum, by every optimizer", "[J-28]") {
   const std::vector<std::function<std::unique_ptr<Optimizer>()>> optimizers{
-      [] { return std::make_unique<Sgd>(SgdOptions{.learning_rate = 0.3}); },
-      [] { return std::make_unique<Sgd>(SgdOptions{.learning_rate = 0.3, .weight_decay = 0.1, .clip_norm = 0.01}); },
-      [] { return std::make_unique<Sgd>(SgdOptions{.learning_rate = 0.3, .momentum = 0.9}); },
-      [] { return std::make_unique<AdamW>(AdamWOptions{.learning_rate = 0.3, .clip_norm = 0.01}); }};
+      [] { return std::make_unique<Sgd>(Sgd::Options{.learning_rate = 0.3}); },
+      [] { return std::make_unique<Sgd>(Sgd::Options{.learning_rate = 0.3, .weight_decay = 0.1, .clip_norm = 0.01}); },
+      [] { return std::make_unique<Sgd>(Sgd::Options{.learning_rate = 0.3, .momentum = 0.9}); },
+      [] { return std::make_unique<AdamW>(AdamW::Options{.learning_rate = 0.3, .clip_norm = 0.01}); }};
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
     CAPTURE(i, ranks());
     Program sparse, dense;
@@ -136,7 +137,7 @@ TEST_CASE("a step with slices has the bits of one with the dense sum, by every o
     CHECK(sparse.everything() == dense.everything());
     // The next steps give one variable slices and a tensor in turn: neither finds what the other has left behind.
     for (const int step : {3, 4, 5}) {
-      const GradientValue by_rows = own_slices<float>(step, 2), whole = dense_sum<float>(step, 2);
+      const Gradient::Value by_rows = own_slices<float>(step, 2), whole = dense_sum<float>(step, 2);
       sparse.step(*by_slices, {{step == 4 ? whole : by_rows, sparse.table}});
       dense.step(*by_tensor, {{whole, dense.table}});
     }
@@ -188,8 +189,9 @@ TEST_CASE("slices that do not fit their variable are refused by its name, before
     const TensorView home = program.strategy.store().gradient(program.table).slice(0, 2).reshaped({1, 2});
     (void)refused({Tensor{nullptr, home}, Tensor::zeros(DType::i64, {1}), {rows, 2}});
     CHECK_THAT(message_of<InvalidArgument>([&] {
-                 optimizer.apply_gradients(context, {{one_row(0), program.table}},
-                                           GradientComputation{[](AgreedStep&) { return StepSums{}; }});
+                 optimizer.apply_gradients(
+                     context, {{one_row(0), program.table}},
+                     Optimizer::Computation{[](Optimizer::AgreedStep&) { return Optimizer::StepSums{}; }});
                }),
                Catch::Contains("the gradient of variable 'table' is slices"));
     CHECK(program.strategy.group().meeting().meetings() == before);
@@ -202,8 +204,8 @@ TEST_CASE("slices on one rank and a tensor on another are a mismatch, and the ra
   Program program;
   Sgd optimizer{{.learning_rate = 1}};
   const auto before = program.everything();
-  const GradientValue mine =
-      odd_one() ? GradientValue{one_row(1)} : GradientValue{Tensor::zeros(DType::f32, {rows, 2})};
+  const Gradient::Value mine =
+      odd_one() ? Gradient::Value{one_row(1)} : Gradient::Value{Tensor::zeros(DType::f32, {rows, 2})};
   CHECK_THAT(
       mismatch_of([&] {
         program.step(optimizer, {{mine, program.table}});

@@ -7,9 +7,10 @@
 #include <malloc.h>
 
 #include <lockstep/fit/fit.hpp>
-#include <lockstep/nn/mlp.hpp>
 #include <lockstep/optim/adamw.hpp>
 
+#include "input/samples.hpp"
+#include "nn/mlp.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -38,10 +39,10 @@ extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcep
 TEST_CASE("a step after the first allocates no memory for tensors") {
   Strategy strategy = runtime().make_strategy();
   const std::shared_ptr<const ops::Kernels> kernels =
-      ops::make_kernels(ops::KernelChoice::automatic, {}, strategy.stream());
+      ops::make_kernels(ops::Kernels::Choice::automatic, {}, strategy.stream());
   nn::Mlp model{strategy, nn::MlpOptions{.inputs = 4, .hidden = {3}, .classes = 2}, kernels};
   AdamW optimizer{{.learning_rate = 0.01, .weight_decay = 0.1}, kernels};
-  ImageSet images{.rows = 2, .columns = 2};
+  ImageData::Set images{.rows = 2, .columns = 2};
   for (std::uint8_t image = 0; image < 14; ++image) {
     images.labels.push_back(image % 2);
     for (std::uint8_t pixel = 0; pixel < 4; ++pixel)

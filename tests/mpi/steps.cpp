@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/lockstep.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -60,10 +61,10 @@ TEST_CASE("a loop calls its function so many times, in order, in the scope, each
   auto input = numbers(5);
   std::vector<double> inputs;
   const auto before = strategy.group().meeting().meetings();
-  const StepsResult result = run_steps_on_iterator(
+  const MultiStepContext::Result result = run_steps_on_iterator(
       strategy,
       [&](MultiStepContext&, const PerReplica<double>& next) {
-        CHECK(in_cross_replica_context());
+        CHECK(Strategy::in_cross_replica_context());
         CHECK(&Strategy::current() == &strategy);
         inputs.push_back(next.local());
       },
@@ -71,7 +72,7 @@ TEST_CASE("a loop calls its function so many times, in order, in the scope, each
   CHECK(result.steps_run == 3);
   CHECK(inputs == std::vector<double>{1.0 + rank(), 2.0 + 2 * rank(), 3.0 + 3 * rank()});
   CHECK(strategy.group().meeting().meetings() == before + 4);  // how many steps, and three inputs
-  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(Strategy::has_current());
   CHECK(input.next()->local() == 4 * (rank() + 1));  // the loop took no more than it needed
 
   strategy.run([&](ReplicaContext&) {
@@ -112,7 +113,7 @@ TEST_CASE("where the input ends in the middle, all ranks leave the loop at the s
         },
         input, 100);
   };
-  const StepsResult result = loop();
+  const MultiStepContext::Result result = loop();
   CHECK(result.steps_run == last());
   CHECK(sums == last());
   CHECK(result.last_step_outputs.contains("sum") == (ranks() > 1));
@@ -124,7 +125,7 @@ TEST_CASE("the last step's outputs are the loop's: one value where they were red
           "[G-4][G-6][G-7][G-11][G-13]") {
   auto input = numbers(3);
   std::vector<double> seen;
-  const StepsResult result = run_steps_on_iterator(
+  const MultiStepContext::Result result = run_steps_on_iterator(
       runtime().strategy(),
       [&](MultiStepContext& context, const PerReplica<double>& next) {
         context.set_last_step_output("own", next);
@@ -135,7 +136,7 @@ TEST_CASE("the last step's outputs are the loop's: one value where they were red
         seen.push_back(context.last_step_outputs().get<Mirrored<double>>("sum").value());
       },
       input, 3);
-  const NamedValues& outputs = result.last_step_outputs;
+  const MultiStepContext::Outputs& outputs = result.last_step_outputs;
   CHECK(seen == std::vector<double>{1.0 * triangle(), 2.0 * triangle(), 3.0 * triangle()});
   CHECK(outputs.get<PerReplica<double>>("own").local() == 3 * (rank() + 1));
   CHECK(outputs.get<Mirrored<double>>("sum").value() == 3 * triangle());
@@ -151,7 +152,7 @@ TEST_CASE("in cross-replica context an output may be a plain value, and is then 
   const Mirrored<double> four = strategy.same_on_all(4.0);
   auto input = numbers(2);
   const auto before = strategy.group().meeting().meetings();
-  const StepsResult result = run_steps_on_iterator(
+  const MultiStepContext::Result result = run_steps_on_iterator(
       strategy,
       [&](MultiStepContext& context, const PerReplica<double>& next) {
         const double sum = strategy.reduce(ReduceOp::sum, next);
@@ -168,7 +169,7 @@ TEST_CASE("in cross-replica context an output may be a plain value, and is then 
       },
       input, 2);
   CHECK(strategy.group().meeting().meetings() == before + 5);  // how many steps, two inputs, and two sums
-  const NamedValues& outputs = result.last_step_outputs;
+  const MultiStepContext::Outputs& outputs = result.last_step_outputs;
   CHECK(outputs.get<double>("sum") == 2 * triangle());
   CHECK(outputs.get<std::vector<double>>("nest") == std::vector{2.0 * triangle(), 2.0 * (rank() + 1)});
   CHECK(outputs.get<double>("own") == 2 * (rank() + 1));
@@ -181,11 +182,11 @@ TEST_CASE("a loop that does not say how often is one step, on a batch of the pro
   int drawn = 0;
   auto input = make_input_fn_iterator<Batch>(
       strategy, [&](const InputContext&) { return [&] { return std::optional<Batch>{{.number = 10 * ++drawn}}; }; });
-  const StepsResult result = run_steps_on_iterator(
+  const MultiStepContext::Result result = run_steps_on_iterator(
       strategy,
       [&](MultiStepContext& context, const PerReplica<Batch>& batch) {
         const auto step = [](ReplicaContext&, const Batch& mine) { return mine.number + rank(); };
-        context.set_last_step_output("number", strategy.run(step, batch));
+        context.set_last_step_output("number", strategy.run(step, args(batch)));
       },
       input);
   CHECK(result.steps_run == 1);
@@ -196,7 +197,7 @@ TEST_CASE("a loop that does not say how often is one step, on a batch of the pro
 TEST_CASE("in replica context an output needs an operation, and is one merge_call", "[G-12]") {
   Strategy& strategy = runtime().strategy();
   auto input = numbers(2);
-  const StepsResult result = run_steps_on_iterator(
+  const MultiStepContext::Result result = run_steps_on_iterator(
       strategy,
       [&](MultiStepContext& context, const PerReplica<double>& next) {
         strategy.run(
@@ -208,7 +209,7 @@ TEST_CASE("in replica context an output needs an operation, and is one merge_cal
               context.set_last_step_output("sum", mine, ReduceOp::sum);
               CHECK(strategy.group().meeting().meetings() == before + 1);
             },
-            next);
+            args(next));
       },
       input, 2);
   CHECK(result.last_step_outputs.get<Mirrored<double>>("sum").value() == 2 * triangle());
@@ -227,7 +228,8 @@ TEST_CASE("ranks that set other outputs at the same place are told so", "[G-11][
   });
   CHECK_THAT(in_cross_replica, Catch::Contains("{accuracy: f64 }") && Catch::Contains("{loss: f64 }"));
   const auto in_replica = loop([&](MultiStepContext& context, const PerReplica<double>& next) {
-    strategy.run([&](ReplicaContext&, double mine) { context.set_last_step_output(name, mine, ReduceOp::sum); }, next);
+    strategy.run([&](ReplicaContext&, double mine) { context.set_last_step_output(name, mine, ReduceOp::sum); },
+                 args(next));
   });
   CHECK_THAT(in_replica, Catch::Contains("{accuracy: f64 }") && Catch::Contains("{loss: f64 }"));
   expect_in_step();
@@ -236,7 +238,7 @@ TEST_CASE("ranks that set other outputs at the same place are told so", "[G-11][
 TEST_CASE("initial outputs hold until a step sets them", "[G-5]") {
   Strategy& strategy = runtime().strategy();
   auto input = numbers(1);
-  NamedValues initial;
+  MultiStepContext::Outputs initial;
   initial.set("loss", strategy.same_on_all(7.5));
   initial.set("steps", PerReplica<int>{rank()});
   const auto loop = [&] {
@@ -248,10 +250,10 @@ TEST_CASE("initial outputs hold until a step sets them", "[G-5]") {
         },
         input, 1, initial);
   };
-  const StepsResult set = loop();
+  const MultiStepContext::Result set = loop();
   CHECK(set.last_step_outputs.get<Mirrored<double>>("loss").value() == triangle());
   CHECK(set.last_step_outputs.get<PerReplica<int>>("steps").local() == rank());
-  const StepsResult ended = loop();
+  const MultiStepContext::Result ended = loop();
   CHECK(ended.steps_run == 0);
   CHECK(ended.last_step_outputs.get<Mirrored<double>>("loss").value() == 7.5);
 }
@@ -259,7 +261,7 @@ TEST_CASE("initial outputs hold until a step sets them", "[G-5]") {
 TEST_CASE("outputs that are no tensors are this rank's own, in both contexts, and cost nothing", "[G-14]") {
   Strategy& strategy = runtime().strategy();
   auto input = numbers(2);
-  const StepsResult result = run_steps_on_iterator(
+  const MultiStepContext::Result result = run_steps_on_iterator(
       strategy,
       [&](MultiStepContext& context, const PerReplica<double>& next) {
         strategy.run([&](ReplicaContext&) {
@@ -283,16 +285,16 @@ TEST_CASE("outputs are those of the work that the steps enqueued", "[G-3]") {
                                                   [] { return Tensor::scalar(0.0); });
   strategy.seal();
   auto input = numbers(4, strategy);
-  const StepsResult result = run_steps_on_iterator(
+  const MultiStepContext::Result result = run_steps_on_iterator(
       strategy,
       [&](MultiStepContext& context, const PerReplica<double>& next) {
-        strategy.run([&](ReplicaContext&, double mine) { total.assign_add(Tensor::scalar(mine)); }, next);
+        strategy.run([&](ReplicaContext&, double mine) { total.assign_add(Tensor::scalar(mine)); }, args(next));
         const PerReplica component{Tensor::copy_of(total.local(), strategy.stream())};
         context.set_last_step_output("own", component);
         context.set_last_step_output("all", component, ReduceOp::sum);
       },
       input, 4);
-  const NamedValues& outputs = result.last_step_outputs;
+  const MultiStepContext::Outputs& outputs = result.last_step_outputs;
   CHECK(outputs.get<PerReplica<Tensor>>("own").local().to_vector<double>() == std::vector{10.0 * (rank() + 1)});
   CHECK(outputs.get<Mirrored<Tensor>>("all").value().to_vector<double>() == std::vector{10.0 * triangle()});
 }
@@ -335,7 +337,7 @@ TEST_CASE("an exception in a loop, inside or outside of run, is a PeerError on t
     }
     CHECK(calls == 2);
     CHECK(strategy.group().meeting().failure()->rank == last());
-    CHECK_FALSE(has_strategy());
+    CHECK_FALSE(Strategy::has_current());
     expect_in_step();
   }
 }

@@ -9,6 +9,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -62,31 +63,31 @@ TEST_CASE("run hands each replica its own component and keeps the result's type"
       [&](ReplicaContext& context, int component, double same, const std::string& plain) {
         ++calls;
         CHECK(&Strategy::current() == &strategy);
-        CHECK(replica_context() == &context);
+        CHECK(ReplicaContext::current() == &context);
         CHECK(&context.strategy() == &strategy);
         return std::pair{component * same, plain};
       },
-      mine, alike, std::string{"text"});
+      args(mine, alike, std::string{"text"}));
   CHECK(calls == 1);
   CHECK(result.local() == std::pair{(rank() + 1) * 2.5, std::string{"text"}});
-  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(Strategy::has_current());
   strategy.run([](ReplicaContext&) {});
 }
 
 TEST_CASE("merge_call runs its function on every rank, in cross-replica context", "[A-76][B-14][B-15]") {
   Strategy& strategy = runtime().strategy();
   const auto sum = strategy.run([&](ReplicaContext& context) {
-    CHECK(replica_context() == &context);
+    CHECK(ReplicaContext::current() == &context);
     const int result = context.merge_call(
         [&](Strategy& merged, const PerReplica<int>& value) {
           CHECK(&merged == &strategy);
-          CHECK(in_cross_replica_context());
-          CHECK(replica_context() == nullptr);
+          CHECK(Strategy::in_cross_replica_context());
+          CHECK(ReplicaContext::current() == nullptr);
           CHECK(value.local() == rank() + 1);
           return merged.extended().reduce_to(ReduceOp::sum, value);
         },
         args(rank() + 1));
-    CHECK(replica_context() == &context);
+    CHECK(ReplicaContext::current() == &context);
     return result;
   });
   CHECK(sum.local() == triangle());
@@ -254,7 +255,7 @@ TEST_CASE("an update's function gets the handle that was given, of its own type"
   StrategyExtended& extended = strategy.extended();
   const Mirrored<Tensor> sum = extended.reduce_to(ReduceOp::sum, PerReplica{Tensor::scalar(1.f + rank())}, w);
   extended.update(
-      w, [](MirroredVariable variable, Tensor delta) { variable.assign_add(delta); }, sum);
+      w, [](MirroredVariable variable, Tensor delta) { variable.assign_add(delta); }, args(sum));
   CHECK(w.local().to_vector<float>() == std::vector<float>{1.f + triangle()});
   extended.update(own, [](SyncOnReadVariable variable) { variable.assign(Tensor::scalar(1.f + rank())); });
   CHECK(own.read().to_vector<float>() == std::vector<float>{1.f * triangle()});
@@ -311,7 +312,7 @@ TEST_CASE("update assigns on every rank, rebroadcast makes replica 0's values co
   const Mirrored<Tensor> sum =
       strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{of({1, 1.f + rank()})}, w);
   strategy.extended().update(
-      w, [](const Variable& v, const Tensor& delta) { v.assign_add(delta); }, sum);
+      w, [](const Variable& v, const Tensor& delta) { v.assign_add(delta); }, args(sum));
   CHECK(w.local().to_vector<float>() == std::vector<float>{1.f + ranks(), 2.f + triangle()});
   w.assign_add(of({1.f * rank(), 0}));  // replicas drift
   strategy.rebroadcast();
@@ -328,7 +329,7 @@ TEST_CASE("an update is this rank's alone: it has happened when it returns, with
       component.assign_add(of({one}));
       return std::string{"added"};
     };
-    CHECK(strategy.extended().update(w, add, 1.f) == "added");
+    CHECK(strategy.extended().update(w, add, args(1.f)) == "added");
     CHECK(w.local().to_vector<float>() == std::vector<float>{2});
   }
   CHECK(strategy.group().meeting().meetings() == before);  // nobody waited for the others' updates
@@ -391,18 +392,18 @@ TEST_CASE("an assignment in replica context follows the variable's aggregation",
 }
 
 TEST_CASE("scopes make a strategy current, and nest") {
-  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(Strategy::has_current());
   CHECK(Strategy::current().num_replicas_in_sync() == 1);
   Strategy& strategy = runtime().strategy();
   {
     const Scope scope = strategy.scope();
-    CHECK(has_strategy());
-    CHECK(in_cross_replica_context());
+    CHECK(Strategy::has_current());
+    CHECK(Strategy::in_cross_replica_context());
     CHECK(&Strategy::current() == &strategy);
     const Scope again = strategy.scope();
     CHECK(&Strategy::current() == &strategy);
   }
-  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(Strategy::has_current());
 }
 
 TEST_CASE("a scope that one rank enters alone is nobody else's business", "[A-20]") {
@@ -412,7 +413,7 @@ TEST_CASE("a scope that one rank enters alone is nobody else's business", "[A-20
   if (odd_one()) {
     const Scope scope = strategy.scope();
     CHECK(&Strategy::current() == &strategy);
-    CHECK(in_cross_replica_context());
+    CHECK(Strategy::in_cross_replica_context());
   }
   CHECK(strategy.group().meeting().meetings() == before);
   CHECK_FALSE(unsealed.is_initialized());

@@ -6,6 +6,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -106,7 +107,7 @@ TEST_CASE("an assignment in cross-replica context is what the next read gives", 
                         Catch::Contains("): Replica-local variables may only be assigned in a replica context"));
   mean.strategy.extended().update(
       mean.v, [](const Variable& component, const Tensor& delta) { component.assign_add(delta); },
-      mean.strategy.same_on_all(doubles({1, 1})));
+      args(mean.strategy.same_on_all(doubles({1, 1}))));
   CHECK(mean.component() == std::vector<double>{13, 25});
 }
 

@@ -16,6 +16,7 @@
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "control/meeting_point.hpp"
 #include "mpi/shared_folder.hpp"
 #include "mpi/tower_program.hpp"
 #include "support/ranks.hpp"
@@ -111,7 +112,7 @@ TEST_CASE("towers make the same optimizer calls, and calls at the same place bel
 TEST_CASE("descent and Adam on one loss each make a first step, and count their own", "[J-34]") {
   TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     const auto c = ten(tower);
-    TowerOptimizer descent{sgd(1)}, adam{std::make_shared<AdamW>(AdamWOptions{.learning_rate = 1})};
+    TowerOptimizer descent{sgd(1)}, adam{std::make_shared<AdamW>(AdamW::Options{.learning_rate = 1})};
     descent.apply_gradients(tower, {{features, c}});
     adam.apply_gradients(tower, {{features, c}});
     return EstimatorSpec{.loss = features};
@@ -129,7 +130,7 @@ TEST_CASE("what no optimizer can update is refused, also if nobody has a gradien
   TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     const auto w = ten(tower);
     const auto fixed = tower.variable({.name = "fixed", .trainable = false}, [] { return vector_of({1}); });
-    const std::vector<TowerGradient> twice{{{}, w}, {{}, w}}, untrainable{{{}, fixed}};
+    const std::vector<Tower::Gradient> twice{{{}, w}, {{}, w}}, untrainable{{{}, fixed}};
     TowerOptimizer{sgd(1)}.apply_gradients(tower, features.shape().front() == 1 ? twice : untrainable);
     return EstimatorSpec{};
   }};
@@ -143,8 +144,8 @@ TEST_CASE("a variable that some towers have no gradient of gets the others', and
   TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     const auto all = ten(tower, "all"), some = ten(tower, "some"), none = ten(tower, "none");
     const auto step = tower.variable({.name = "step", .trainable = false}, [] { return Tensor::scalar(INT64_C(0)); });
-    TowerOptimizer optimizer{std::make_shared<Sgd>(SgdOptions{.learning_rate = 1, .momentum = 0.5})};
-    TowerGradient of_some{features, some};
+    TowerOptimizer optimizer{std::make_shared<Sgd>(Sgd::Options{.learning_rate = 1, .momentum = 0.5})};
+    Tower::Gradient of_some{features, some};
     if (!odd_one()) of_some.value.reset();
     optimizer.apply_gradients(tower, {{features, all}, of_some, {{}, none}}, step);
     optimizer.apply_gradients(tower, {{{}, all}, {{}, some}, {{}, none}}, step);  // no step
@@ -170,7 +171,7 @@ TEST_CASE("slices of all towers are put together, and a variable has one kind of
   const auto slices = [&](Tower& tower, const Tensor& features, const std::optional<Tensor>&) {
     const auto w = tower.variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {3, 2}); });
     const float mine = value_of(features);
-    TowerGradient gradient{row(rank() % 3, mine), w};
+    Tower::Gradient gradient{row(rank() % 3, mine), w};
     if (odd_one() && odd == Odd::dense) gradient.value = Tensor::zeros(DType::f32, {3, 2});
     if (odd_one() && odd == Odd::absent) gradient.value.reset();
     TowerOptimizer{sgd(1)}.apply_gradients(tower, {gradient});
@@ -197,7 +198,7 @@ TEST_CASE("slices of all towers are put together, and a variable has one kind of
   TowerProgram others{slices};
   others.call();
   CHECK(others.model.variables().at(0).local().to_vector<float>() == expect(ranks() - 1));
-  TowerProgram divided{slices, {.reduction = LossReduction::mean}};
+  TowerProgram divided{slices, {.reduction = ReplicateOptions::Reduction::mean}};
   odd = Odd::none;
   divided.call();
   CHECK(divided.model.variables().at(0).local().to_vector<float>()[1] ==
@@ -228,7 +229,7 @@ TEST_CASE("the global step counts once in each step, on every rank", "[J-33]") {
 
 TEST_CASE("an optimizer is made at the first use, and only then", "[J-35][J-36]") {
   int made = 0;
-  const OptimizerFactory make = [&] {
+  const TowerOptimizer::Factory make = [&] {
     ++made;
     return sgd(1);
   };
@@ -245,7 +246,7 @@ TEST_CASE("an optimizer is made at the first use, and only then", "[J-35][J-36]"
   CHECK(optimizer.optimizer().steps(program.strategy) == 1);
   CHECK(message_of<InvalidArgument>([] { TowerOptimizer{std::shared_ptr<Optimizer>{}}; }) ==
         "a TowerOptimizer without an optimizer");
-  TowerOptimizer none{OptimizerFactory{[] { return nullptr; }}};
+  TowerOptimizer none{TowerOptimizer::Factory{[] { return nullptr; }}};
   CHECK(message_of<InvalidArgument>([&] { none.optimizer(); }) ==
         "the function that makes a TowerOptimizer's optimizer returned none");
 }
@@ -304,7 +305,8 @@ TEST_CASE("a call costs three agreements, and two more for each step and for pre
 
 TEST_CASE("small gradients travel together, whenever their variables were made, and a large one by itself") {
   static constexpr std::int64_t many = 64 << 10;
-  for (const LossReduction reduction : {LossReduction::sum, LossReduction::mean}) {
+  for (const ReplicateOptions::Reduction reduction :
+       {ReplicateOptions::Reduction::sum, ReplicateOptions::Reduction::mean}) {
     int sums = 0, of_step = 0;
     Strategy strategy = runtime().make_strategy({.around = [&](const std::function<void()>& collective) {
       ++sums;
@@ -312,7 +314,7 @@ TEST_CASE("small gradients travel together, whenever their variables were made, 
     }});
     TowerOptimizer optimizer{sgd(1)};
     const auto fn = [&](Tower& tower, const Tensor& features, const auto&) {
-      std::vector<TowerGradient> gradients;
+      std::vector<Tower::Gradient> gradients;
       for (const char* const name : {"a", "b", "c"}) gradients.push_back({features, ten(tower, name)});
       const auto large = tower.variable({.name = "large"}, [] { return Tensor::zeros(DType::f32, {many}); });
       gradients.push_back({Tensor::from(std::vector(many, value_of(features)), {many}), large});
@@ -324,7 +326,7 @@ TEST_CASE("small gradients travel together, whenever their variables were made, 
     auto model = replicated<Tensor, Tensor>(strategy, fn, {.reduction = reduction});
     model(counting(), std::nullopt, Mode::train);
     CHECK(of_step == 3);  // which towers have gradients; the small ones; the large one
-    const float divisor = reduction == LossReduction::mean ? static_cast<float>(ranks()) : 1;
+    const float divisor = reduction == ReplicateOptions::Reduction::mean ? static_cast<float>(ranks()) : 1;
     for (const MirroredVariable& each : model.variables())
       CHECK(value_of(each) == (each.name() == "large" ? 0 : 10) - static_cast<float>(triangle()) / divisor);
   }
@@ -333,7 +335,7 @@ TEST_CASE("small gradients travel together, whenever their variables were made, 
 TEST_CASE("what towers collect is gone after the call, and in no checkpoint", "[J-20][J-39]") {
   const SharedFolder folder;
   TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
-    TowerOptimizer optimizer{std::make_shared<Sgd>(SgdOptions{.learning_rate = 1, .momentum = 0.5})};
+    TowerOptimizer optimizer{std::make_shared<Sgd>(Sgd::Options{.learning_rate = 1, .momentum = 0.5})};
     optimizer.apply_gradients(tower, {{features, ten(tower)}});
     if (value_of(tower.accumulator("n", {}, DType::f32)) != 0) throw std::logic_error{"left over"};
     return EstimatorSpec{};

@@ -39,7 +39,7 @@ inline float value_of(const Variable& variable) {
 }
 
 inline std::shared_ptr<Sgd> sgd(double rate, std::string name = {}) {
-  return std::make_shared<Sgd>(SgdOptions{.learning_rate = rate, .name = std::move(name)});
+  return std::make_shared<Sgd>(Sgd::Options{.learning_rate = rate, .name = std::move(name)});
 }
 
 /// Of one element, which starts as 10.
@@ -58,7 +58,7 @@ using ModelFn = std::function<EstimatorSpec(Tower&, const Tensor&, const std::op
 
 /// A replicated model with a strategy of its own.
 struct TowerProgram {
-  explicit TowerProgram(ModelFn fn, const ReplicateOptions& options = {.reduction = LossReduction::sum})
+  explicit TowerProgram(ModelFn fn, const ReplicateOptions& options = {.reduction = ReplicateOptions::Reduction::sum})
       : model{replicated<Tensor, Tensor>(strategy, std::move(fn), options)} {}
 
   EstimatorSpec call(const Tensor& features = counting(), Mode mode = Mode::train) {

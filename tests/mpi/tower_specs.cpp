@@ -23,7 +23,7 @@ namespace {
 struct OtherOutput {
   Tensor value;
 };
-static_assert(!std::is_constructible_v<ExportOutput, OtherOutput>);  // [J-52]: it is not dropped
+static_assert(!std::is_constructible_v<EstimatorSpec::ExportOutput, OtherOutput>);  // [J-52]: it is not dropped
 
 }  // namespace
 
@@ -33,11 +33,11 @@ TEST_CASE("evaluation sums losses and metrics over the replicas, as often as one
     const auto sum = tower.accumulator("sum", {}, DType::f32), rows = tower.accumulator("rows");
     sum.assign_add(Tensor::scalar(value_of(features)));
     rows.assign_add(Tensor::scalar(1.0));
-    EvalMetric mean{{sum, rows}, [](std::span<const Tensor> sums) {
-                      return static_cast<double>(value_of(sums[0])) / sums[1].to_vector<double>()[0];
-                    }};
+    EstimatorSpec::EvalMetric mean{{sum, rows}, [](std::span<const Tensor> sums) {
+                                     return static_cast<double>(value_of(sums[0])) / sums[1].to_vector<double>()[0];
+                                   }};
     return EstimatorSpec{.loss = features,
-                         .export_outputs = {{"own", RegressionOutput{features}}},
+                         .export_outputs = {{"own", EstimatorSpec::RegressionOutput{features}}},
                          .eval_metrics = {{"mean", std::move(mean)}}};
   }};
   const auto evaluate = [&] { return program.call(counting(), Mode::evaluate); };
@@ -45,9 +45,9 @@ TEST_CASE("evaluation sums losses and metrics over the replicas, as often as one
   const EstimatorSpec spec = evaluate();
   CHECK(value_of(*spec.loss) == static_cast<float>(triangle()));
   CHECK(spec.metrics == std::map<std::string, double>{{"mean", mean}});
-  const Tensor own = std::get<RegressionOutput>(spec.export_outputs.at("own")).value;
+  const Tensor own = std::get<EstimatorSpec::RegressionOutput>(spec.export_outputs.at("own")).value;
   CHECK(value_of(own) == static_cast<float>(rank() + 1));
-  const EvalMetric& metric = spec.eval_metrics.at("mean");
+  const EstimatorSpec::EvalMetric& metric = spec.eval_metrics.at("mean");
   for (int time = 0; time < 2; ++time) {
     CHECK(value_of(metric.accumulators[0].read()) == static_cast<float>(triangle()));
     CHECK(value_of(metric.accumulators[0]) == static_cast<float>(rank() + 1));
@@ -114,27 +114,29 @@ TEST_CASE("predictions and exported outputs of all replicas are put together in 
       [&](Tower&, const Tensor& features, const auto&) {
         const Tensor rows =
             odd_one() ? features : vector_of(std::vector<float>(2, value_of(features)));  // ranks may differ
-        return EstimatorSpec{.loss = features,
-                             .predictions = {{"p", features}, {"rows", rows}},
-                             .export_outputs = {{"class", ClassificationOutput{features, vector_of({1, 2, 3})}},
-                                                {"line", RegressionOutput{features}},
-                                                {"none", ClassificationOutput{}},
-                                                {"own", PredictOutput{{{"x", features}}}}}};
+        return EstimatorSpec{
+            .loss = features,
+            .predictions = {{"p", features}, {"rows", rows}},
+            .export_outputs = {{"class", EstimatorSpec::ClassificationOutput{features, vector_of({1, 2, 3})}},
+                               {"line", EstimatorSpec::RegressionOutput{features}},
+                               {"none", EstimatorSpec::ClassificationOutput{}},
+                               {"own", EstimatorSpec::PredictOutput{{{"x", features}}}}}};
       },
-      {.reduction = LossReduction::mean}};
+      {.reduction = ReplicateOptions::Reduction::mean}};
   const EstimatorSpec spec = program.call(counting(), Mode::predict);
   const auto all = counting().to_vector<float>();
   const auto n = static_cast<std::int64_t>(ranks());
   CHECK(spec.predictions.size() == 2);
   CHECK(spec.predictions.at("p").to_vector<float>() == all);
   CHECK(spec.predictions.at("rows").shape() == Shape{2 * n - 1});
-  const auto& [scores, classes] = std::get<ClassificationOutput>(spec.export_outputs.at("class"));
+  const auto& [scores, classes] = std::get<EstimatorSpec::ClassificationOutput>(spec.export_outputs.at("class"));
   CHECK(scores->to_vector<float>() == all);
   CHECK(classes->shape() == (n == 1 ? Shape{3} : Shape{n, 3}));
   CHECK(classes->to_vector<float>().back() == 3);
-  CHECK(std::get<RegressionOutput>(spec.export_outputs.at("line")).value.to_vector<float>() == all);
-  CHECK_FALSE(std::get<ClassificationOutput>(spec.export_outputs.at("none")).scores);
-  CHECK(std::get<PredictOutput>(spec.export_outputs.at("own")).outputs.at("x").to_vector<float>() == all);
+  CHECK(std::get<EstimatorSpec::RegressionOutput>(spec.export_outputs.at("line")).value.to_vector<float>() == all);
+  CHECK_FALSE(std::get<EstimatorSpec::ClassificationOutput>(spec.export_outputs.at("none")).scores);
+  CHECK(std::get<EstimatorSpec::PredictOutput>(spec.export_outputs.at("own")).outputs.at("x").to_vector<float>() ==
+        all);
   CHECK(value_of(*spec.loss) == static_cast<float>(rank() + 1) / static_cast<float>(n));  // the template's, scaled
 }
 
@@ -143,13 +145,13 @@ TEST_CASE("what only some towers predict is put together from those", "[J-53]") 
   TowerProgram program{[&](Tower&, const Tensor& features, const auto&) {
     if (rank() == 0) return EstimatorSpec{};
     return EstimatorSpec{.predictions = {{"p", features}},
-                         .export_outputs = {{"e", PredictOutput{{{std::to_string(rank()), features}}}}}};
+                         .export_outputs = {{"e", EstimatorSpec::PredictOutput{{{std::to_string(rank()), features}}}}}};
   }};
   const EstimatorSpec spec = program.call(counting(), Mode::predict);
   auto some = counting().to_vector<float>();
   some.erase(some.begin());
   CHECK(spec.predictions.at("p").to_vector<float>() == some);
-  const auto& outputs = std::get<PredictOutput>(spec.export_outputs.at("e")).outputs;
+  const auto& outputs = std::get<EstimatorSpec::PredictOutput>(spec.export_outputs.at("e")).outputs;
   REQUIRE(std::ssize(outputs) == ranks() - 1);
   CHECK(value_of(outputs.at("1")) == 2);
 
@@ -159,7 +161,8 @@ TEST_CASE("what only some towers predict is put together from those", "[J-53]") 
   };
   const std::string types = predict({.predictions = {{"p", Tensor::zeros(odd_one() ? DType::f64 : DType::f32, {1})}}});
   CHECK_THAT(types, Catch::StartsWith("prediction 'p' has rows of f") && Catch::Contains("f64[]"));
-  const ExportOutput scores = ClassificationOutput{Tensor::zeros(DType::f32, {1, odd_one() ? 3 : 2})};
+  const EstimatorSpec::ExportOutput scores =
+      EstimatorSpec::ClassificationOutput{Tensor::zeros(DType::f32, {1, odd_one() ? 3 : 2})};
   CHECK_THAT(predict({.export_outputs = {{"e", scores}}}),
              Catch::StartsWith("the score tensor of export 'e' has rows of f32[") && Catch::Contains("f32[3]"));
   expect_error<InvalidArgument>("prediction 'p' is f32[]; expected rows, its first dimension", [&](bool wrong) {
@@ -167,7 +170,8 @@ TEST_CASE("what only some towers predict is put together from those", "[J-53]") 
     TowerProgram own{[&](Tower&, const Tensor&, const auto&) { return spec; }};
     own.call(counting(), Mode::predict);
   });
-  const ExportOutput line = RegressionOutput{vector_of({1})}, own = PredictOutput{};
+  const EstimatorSpec::ExportOutput line = EstimatorSpec::RegressionOutput{vector_of({1})},
+                                    own = EstimatorSpec::PredictOutput{};
   CHECK(predict({.export_outputs = {{"e", odd_one() ? line : own}}}) ==
         "the replicas export different kinds of output as 'e'");
   expect_in_step();
@@ -182,7 +186,7 @@ TEST_CASE("one replica gets what its model function returns", "[J-6][J-23][J-48]
                          const auto first = [](std::span<const Tensor> sums) { return sums[0].to_vector<double>()[0]; };
                          return EstimatorSpec{.loss = loss, .eval_metrics = {{"n", {{n}, first}}}};
                        },
-                       {.reduction = LossReduction::mean}};
+                       {.reduction = ReplicateOptions::Reduction::mean}};
   for (const Mode mode : {Mode::train, Mode::evaluate, Mode::predict})
     CHECK(program.call(vector_of({1, 2, 3}), mode).loss->view().data() == loss.view().data());
   CHECK(program.call(vector_of({1}), Mode::evaluate).metrics.at("n") == 8);

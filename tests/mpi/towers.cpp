@@ -44,8 +44,8 @@ EstimatorSpec linear(Tower& tower, const Tensor& features, const std::optional<T
 
 TEST_CASE("a replicated model trains on pieces of a batch as one model on all of it",
           "[J-1][J-4][J-9][J-21][J-24][J-25][J-26][J-31][J-32][J-42]") {
-  using enum LossReduction;
-  for (const LossReduction reduction : {sum, mean, sum_over_batch_size, sum_by_nonzero_weights}) {
+  using enum ReplicateOptions::Reduction;
+  for (const ReplicateOptions::Reduction reduction : {sum, mean, sum_over_batch_size, sum_by_nonzero_weights}) {
     TowerProgram program{linear, {.reduction = reduction}};
     const float total = static_cast<float>(triangle()) / (reduction == sum ? 1.F : static_cast<float>(ranks()));
     CHECK(value_of(*program.call().loss) == 9 * total);
@@ -57,13 +57,13 @@ TEST_CASE("a replicated model trains on pieces of a batch as one model on all of
 
 TEST_CASE("losses that are not reduced are refused", "[J-2]") {
   CHECK(message_of<InvalidArgument>([] {
-          TowerProgram{linear, {.reduction = LossReduction::none}};
+          TowerProgram{linear, {.reduction = ReplicateOptions::Reduction::none}};
         }) == "Tower losses need to be reduced in some way, yet none reduction is specified.");
   CHECK(message_of<InvalidArgument>([] {
-          TowerProgram{linear, {.reduction = LossReduction{9}}};
+          TowerProgram{linear, {.reduction = ReplicateOptions::Reduction{9}}};
         }) == "loss reduction 9 is none of sum, mean, sum_over_batch_size, sum_by_nonzero_weights");
   CHECK(message_of<InvalidArgument>([] {
-          TowerProgram{linear, {.placement = VariablePlacement{9}}};
+          TowerProgram{linear, {.placement = ReplicateOptions::Placement{9}}};
         }) == "variable placement 9 is none of mirrored, chief, round_robin");
 }
 

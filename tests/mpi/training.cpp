@@ -10,6 +10,12 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "input/samples.hpp"
+#include "input/text_sets.hpp"
+#include "input/tokens.hpp"
+#include "nn/convnet.hpp"
+#include "nn/gpt.hpp"
+#include "nn/mlp.hpp"
 #include "shared_folder.hpp"
 #include "strategy/local_group.hpp"
 #include "support/ranks.hpp"
@@ -21,9 +27,9 @@ namespace {
 
 constexpr std::uint64_t seed = 7;
 
-ImageSet random_images(std::int64_t count, std::uint64_t set) {
+ImageData::Set random_images(std::int64_t count, std::uint64_t set) {
   const RandomStream random{seed, RandomPurpose::simulation, set};
-  ImageSet images{.rows = 8, .columns = 7, .pixels = {}, .labels = {}};
+  ImageData::Set images{.rows = 8, .columns = 7, .pixels = {}, .labels = {}};
   for (std::int64_t i = 0; i < count * images.rows * images.columns; ++i)
     images.pixels.push_back(static_cast<std::uint8_t>(random.below(256, static_cast<std::uint64_t>(i))));
   for (std::int64_t i = 0; i < count; ++i) images.labels.push_back(static_cast<std::uint8_t>(i % 3));
@@ -61,7 +67,7 @@ struct Experiment {
 };
 
 std::string run(Strategy& strategy, const Experiment& experiment, int shards, int prefetch) {
-  const std::shared_ptr<const ops::Kernels> kernels = ops::make_kernels(ops::KernelChoice::automatic);
+  const std::shared_ptr<const ops::Kernels> kernels = ops::make_kernels(ops::Kernels::Choice::automatic);
   const auto model = experiment.model(strategy, kernels);
   const auto optimizer = experiment.optimizer();
   Story story;
@@ -95,18 +101,18 @@ void check_same_bits(const Experiment& experiment) {
 }
 
 std::unique_ptr<Optimizer> momentum() {
-  return std::make_unique<Sgd>(SgdOptions{.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01});
+  return std::make_unique<Sgd>(Sgd::Options{.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01});
 }
 
 std::unique_ptr<Optimizer> adamw() {
   const LearningRate rate{{.peak = 0.01, .warmup_steps = 2, .decay_steps = 5}};
-  return std::make_unique<AdamW>(AdamWOptions{.learning_rate = rate, .weight_decay = 0.1, .clip_norm = 0.5});
+  return std::make_unique<AdamW>(AdamW::Options{.learning_rate = rate, .weight_decay = 0.1, .clip_norm = 0.5});
 }
 
 }  // namespace
 
 TEST_CASE("an mlp is trained to the bits of one rank") {
-  const ImageSet train = random_images(29, 1), test = random_images(5, 2);
+  const ImageData::Set train = random_images(29, 1), test = random_images(5, 2);
   const ImageSamples train_samples{train, DType::f32}, test_samples{test, DType::f32};
   for (const int accumulate : {1, 2})
     check_same_bits({.model =
@@ -122,7 +128,7 @@ TEST_CASE("an mlp is trained to the bits of one rank") {
 }
 
 TEST_CASE("an observer may save a checkpoint after any step, and changes nothing by it") {
-  const ImageSet images = random_images(29, 1);
+  const ImageData::Set images = random_images(29, 1);
   const ImageSamples samples{images, DType::f32};
   class Saver final : public Observer {
    public:
@@ -149,7 +155,7 @@ TEST_CASE("an observer may save a checkpoint after any step, and changes nothing
     Strategy strategy = runtime().make_strategy();
     nn::Mlp model{strategy,
                   {.inputs = 56, .hidden = {9}, .classes = 3, .seed = seed},
-                  ops::make_kernels(ops::KernelChoice::automatic, {}, strategy.stream())};
+                  ops::make_kernels(ops::Kernels::Choice::automatic, {}, strategy.stream())};
     Saver saver{strategy, path};
     const auto optimizer = momentum();
     fit(strategy, model, *optimizer, {samples, samples}, {.global_batch = 13, .steps = 5, .shards = shards()}, saver);
@@ -166,9 +172,10 @@ TEST_CASE("an observer may save a checkpoint after any step, and changes nothing
 }
 
 TEST_CASE("a convnet with either batch norm and dropout is trained to the bits of one rank") {
-  const ImageSet train = random_images(29, 1), test = random_images(5, 2);
+  const ImageData::Set train = random_images(29, 1), test = random_images(5, 2);
   const ImageSamples train_samples{train, DType::f32}, test_samples{test, DType::f32};
-  for (const nn::BatchNormKind kind : {nn::BatchNormKind::per_shard, nn::BatchNormKind::whole_batch})
+  for (const nn::ConvnetOptions::BatchNorm kind :
+       {nn::ConvnetOptions::BatchNorm::per_shard, nn::ConvnetOptions::BatchNorm::whole_batch})
     for (const int accumulate : {1, 2})
       check_same_bits({.model =
                            [kind](Strategy& strategy, auto kernels) {

@@ -30,7 +30,7 @@ TEST_CASE("a loop of steps goes on after its newest checkpoint") {
         train(step);
         checkpoints.after_step(step + 1);
       }
-      CHECK(weight.local().to_vector<double>().front() == static_cast<double>(steps));
+      CHECK(weight.local().item<double>() == static_cast<double>(steps));
     });
   };
   run(250);

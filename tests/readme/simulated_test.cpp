@@ -54,10 +54,10 @@ TEST_CASE("a loop of steps ends with its input") {
     auto iterator = make_array_iterator(strategy, samples, {.global_batch_size = 8, .shuffle_seed = {}});
     const auto step = [](ReplicaContext&, const Tensor& batch) -> double { return batch.view().elements<float>()[0]; };
 
-    const StepsResult result = run_steps_on_iterator(
+    const auto result = run_steps_on_iterator(
         strategy,
         [&](MultiStepContext& loop, const PerReplica<Tensor>& batch) {
-          loop.set_last_step_output("loss", strategy.run(step, batch), ReduceOp::mean);
+          loop.set_last_step_output("loss", strategy.run(step, args(batch)), ReduceOp::mean);
         },
         iterator, 1000);
     const double loss = result.last_step_outputs.get<Mirrored<double>>("loss").value();

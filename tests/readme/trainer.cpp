@@ -15,9 +15,9 @@ void train(Runtime& runtime) {
   Sgd sgd{{.learning_rate = 0.5, .momentum = 0.9}};
 
   for (int step = 0; step < 150; ++step) {
-    const PerReplica<StepSums> sums = strategy.run([&](ReplicaContext& context) {
+    const PerReplica<Optimizer::StepSums> sums = strategy.run([&](ReplicaContext& context) {
       const Range points = shard_range(128, context.num_replicas_in_sync(), context.replica_id_in_sync_group());
-      StepSums mine{.samples = points.last - points.first};
+      Optimizer::StepSums mine{.samples = points.last - points.first};
       for (auto i = step * 128 + points.first; i < step * 128 + points.last; ++i) {
         const float x[] = {i % 17 / 16.0F, i % 23 / 22.0F, 1}, z = 3 * x[0] - 2 * x[1] + 1;
         const float error = w[0] * x[0] + w[1] * x[1] + w[2] * x[2] - z;

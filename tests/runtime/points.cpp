@@ -84,7 +84,7 @@ void train(Runtime& runtime) {
   });
   Sgd sgd{{.learning_rate = 1}};
   strategy.run([&](ReplicaContext& context) {
-    const auto compute = [&](AgreedStep& step) -> StepSums {
+    const auto compute = [&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
       point("agreed computation");
       step.ready(variable);
       return {.samples = 1};
@@ -145,10 +145,11 @@ int main(int argc, char** argv) {
       [] {
         point("options");
         if (culprit.fault == "late") throw ConfigError{"wrong on purpose"};
-        return RuntimeOptions{.device = "cpu",
-                              .reductions = {.around = collective},
-                              .stall_timeout = stall_timeout(),
-                              .on_stall = culprit.fault == "observed" ? OnStall::observe : OnStall::end};
+        return RuntimeOptions{
+            .device = "cpu",
+            .reductions = {.around = collective},
+            .stall_timeout = stall_timeout(),
+            .on_stall = culprit.fault == "observed" ? RuntimeOptions::OnStall::observe : RuntimeOptions::OnStall::end};
       },
       train);
   point("last way");

@@ -1,8 +1,8 @@
 // A communicator for tests of what is around one.
 #pragma once
 
-#include <lockstep/comm/communicator.hpp>
-
+#include "comm/communicator.hpp"
+#include "device/device.hpp"
 #include "device/devices.hpp"
 
 namespace lockstep::test {

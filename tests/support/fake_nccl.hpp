@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/communicator.hpp>
-
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
 #include "comm/nccl/nccl_communicator.hpp"
+#include "device/device.hpp"
 #include "device/devices.hpp"
 #include "support/done_communicator.hpp"
 

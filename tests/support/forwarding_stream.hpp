@@ -4,7 +4,10 @@
 #include <cstddef>
 #include <memory>
 
-#include <lockstep/device/device.hpp>
+#include <lockstep/base/device_kind.hpp>
+#include <lockstep/device/stream.hpp>
+
+#include "device/device.hpp"
 
 namespace lockstep::test {
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "control/phase_table.hpp"
+#include "control/tag.hpp"
 #include "support/child_process.hpp"
 
 namespace lockstep::test {

@@ -12,9 +12,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/control/tag.hpp>
-
 #include "control/channel.hpp"
+#include "control/tag.hpp"
 
 namespace lockstep::test {
 

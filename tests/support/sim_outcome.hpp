@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/control/meeting_point.hpp>
 #include <lockstep/sim/sim.hpp>
 
 #include "control/exceptions.hpp"

@@ -27,16 +27,23 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/device_kind.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
-#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "base/log_settings.hpp"
+#include "comm/communicator.hpp"
 #include "device/cuda.hpp"
+#include "device/device.hpp"
 #include "device/devices.hpp"
 #include "device/host_wait.hpp"
 #include "ops/backends.hpp"
 #include "ops/checks.hpp"
+#include "ops/image_kernels.hpp"
+#include "ops/sequence_kernels.hpp"
+#include "ops/update_kernels.hpp"
 #include "reduce/cuda/arithmetic.hpp"
 #include "support/simulated_gpu_fate.hpp"
 
@@ -302,10 +309,11 @@ SimulatedStream& simulated(Stream& stream) {
   return dynamic_cast<SimulatedStream&>(stream);
 }
 
-class SimulatedKernels final : public ops::Kernels {
+class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels {
  public:
   explicit SimulatedKernels(Stream& stream) : stream_{simulated(stream)} {}
 
+  const ops::UpdateKernels& update() const override { return *this; }
   const ops::ImageKernels* image() const override { return nullptr; }
   const ops::SequenceKernels* sequence() const override { return nullptr; }
 
@@ -315,19 +323,19 @@ class SimulatedKernels final : public ops::Kernels {
   bool takes_bf16() const override { return false; }
   void convert(const TensorView& x, const TensorView& y) const override { ops::check_convert(DeviceKind::cuda, x, y); }
 
-  void matmul(const TensorView& a, ops::Transpose transpose_a, const TensorView& b, ops::Transpose transpose_b,
-              const TensorView& c) const override {
+  void matmul(const TensorView& a, ops::Kernels::Transpose transpose_a, const TensorView& b,
+              ops::Kernels::Transpose transpose_b, const TensorView& c) const override {
     enqueue([=, a = for_host(a), b = for_host(b), c = for_host(c)](const Kernels& host) {
       host.matmul(a, transpose_a, b, transpose_b, c);
     });
   }
-  void sum_of_products(std::span<const ops::Factors> factors, const TensorView& c) const override {
-    std::vector<ops::Factors> on_host;
-    for (const ops::Factors& each : factors) on_host.push_back({for_host(each.a), for_host(each.b)});
+  void sum_of_products(std::span<const ops::Kernels::Factors> factors, const TensorView& c) const override {
+    std::vector<ops::Kernels::Factors> on_host;
+    for (const ops::Kernels::Factors& each : factors) on_host.push_back({for_host(each.a), for_host(each.b)});
     enqueue([on_host, c = for_host(c)](const Kernels& host) { host.sum_of_products(on_host, c); });
   }
-  void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, ops::Activation activation,
-              const TensorView& y) const override {
+  void linear(const TensorView& x, const TensorView& weight, const TensorView& bias,
+              ops::Kernels::Activation activation, const TensorView& y) const override {
     enqueue([=, x = for_host(x), weight = for_host(weight), bias = for_host(bias),
              y = for_host(y)](const Kernels& host) { host.linear(x, weight, bias, activation, y); });
   }
@@ -367,26 +375,26 @@ class SimulatedKernels final : public ops::Kernels {
   }
   void sgd(const TensorView& values, const TensorView& gradient, const ops::UpdateStep& step) const override {
     enqueue([=, values = for_host(values), gradient = for_host(gradient)](const Kernels& host) {
-      host.sgd(values, gradient, step);
+      host.update().sgd(values, gradient, step);
     });
   }
   void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
                 const ops::UpdateStep& step, double momentum) const override {
     enqueue([=, values = for_host(values), gradient = for_host(gradient), velocity = for_host(velocity)](
-                const Kernels& host) { host.momentum(values, gradient, velocity, step, momentum); });
+                const Kernels& host) { host.update().momentum(values, gradient, velocity, step, momentum); });
   }
   void adamw(const TensorView& values, const TensorView& gradient, const TensorView& first, const TensorView& second,
              const ops::UpdateStep& step, const ops::AdamWMoments& moments) const override {
     enqueue([=, values = for_host(values), gradient = for_host(gradient), first = for_host(first),
              second = for_host(second)](const Kernels& host) {
-      host.adamw(values, gradient, first, second, step, moments);
+      host.update().adamw(values, gradient, first, second, step, moments);
     });
   }
   double sum_of_squares(std::span<const TensorView> parts) const override {
     double sum = 0;
     std::vector<TensorView> on_host;
     for (const TensorView& part : parts) on_host.push_back(for_host(part));
-    enqueue([&sum, on_host](const Kernels& host) { sum = host.sum_of_squares(on_host); });
+    enqueue([&sum, on_host](const Kernels& host) { sum = host.update().sum_of_squares(on_host); });
     stream_.synchronize();
     return sum;
   }
@@ -398,7 +406,7 @@ class SimulatedKernels final : public ops::Kernels {
   }
 
   SimulatedStream& stream_;
-  std::shared_ptr<const Kernels> host_ = ops::make_kernels(ops::KernelChoice::reference);
+  std::shared_ptr<const Kernels> host_ = ops::make_kernels(ops::Kernels::Choice::reference);
 };
 
 int bound_index = 0;

@@ -1,7 +1,7 @@
 // What a test may do to a simulated GPU that no program does to a real one by lockstep, and what its parts share.
 #pragma once
 
-#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::test {

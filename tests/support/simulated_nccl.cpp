@@ -13,10 +13,11 @@
 #include <vector>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/comm/communicator.hpp>
-#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
+#include "device/device.hpp"
 #include "device/devices.hpp"
 #include "support/simulated_gpu.hpp"
 

@@ -15,8 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/comm/communicator.hpp>
-
+#include "base/element_type.hpp"
+#include "comm/communicator.hpp"
+#include "device/device.hpp"
 #include "device/devices.hpp"
 
 namespace lockstep::test {

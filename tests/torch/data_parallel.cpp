@@ -13,6 +13,7 @@
 #include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
+#include "control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "torch_modules.hpp"
 

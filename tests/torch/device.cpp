@@ -49,7 +49,7 @@ TEST_CASE("steps on the strategy's device are those of one process on the CPU", 
   libtorch::convert_sync_batch_norm(*synchronous);
   auto net = libtorch::DataParallel{strategy, synchronous};
   CHECK(net->parameters()[0].device() == net.device());
-  auto adamw = net.optimizer(AdamWOptions{.learning_rate = 0.05});
+  auto adamw = net.optimizer(AdamW::Options{.learning_rate = 0.05});
   torch::optim::AdamW expected{whole->parameters(), torch::optim::AdamWOptions{0.05}.weight_decay(0)};
   for (int step = 0; step < 4; ++step) {
     torch::manual_seed(static_cast<std::uint64_t>(step));

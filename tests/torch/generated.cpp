@@ -317,7 +317,7 @@ class Program {
       return;
     }
     for (const auto& each : replicas_)
-      rules_.push_back(each->optimizer(SgdOptions{.learning_rate = 0.1, .momentum = sparse ? 0 : 0.9}));
+      rules_.push_back(each->optimizer(Sgd::Options{.learning_rate = 0.1, .momentum = sparse ? 0 : 0.9}));
     update_ = [this](ReplicaContext& context) {
       for (libtorch::ModuleOptimizer& each : rules_) each.step(context);
     };

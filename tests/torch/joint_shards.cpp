@@ -221,7 +221,7 @@ TEST_CASE("shards that part at a SyncBatchNorm, or fail, are one line on every r
   fails("a SyncBatchNorm in training that is no part of the modules",
         [&](int) { return passes(net->forward(other(x))); });
   fails("expected nothing that the ranks do together", [&](int) {
-    (void)replica_context()->all_reduce(ReduceOp::sum, 1);
+    (void)ReplicaContext::current()->all_reduce(ReduceOp::sum, 1);
     return passes(x);
   });
   if (ranks() > 1)

@@ -125,7 +125,7 @@ TEST_CASE("a module that was of another type for a while trains on, and one that
   train(strategy, net, sgd);
   const double step = 1.0 * triangle() / ranks();
   CHECK(values_of(net->w.grad())[0] == step);
-  auto own = net.optimizer(SgdOptions{.learning_rate = 1});
+  auto own = net.optimizer(Sgd::Options{.learning_rate = 1});
   strategy.run([&](ReplicaContext& context) {
     own.zero_grad();
     net.backward(context, libtorch::Loss::sum(net->forward(rank() + 1), 1));

@@ -74,7 +74,7 @@ struct Trained {
         for (const std::int64_t each : host.to_vector<std::int64_t>()) of.push_back(static_cast<double>(each));
     };
     for (const auto& each : strategy.store().variables()) add(each->name, MirroredVariable{each}.local());
-    for (const OptimizerState& each : strategy.store().optimizer_state()) add(each.name, each.value);
+    for (const VariableStore::OptimizerState& each : strategy.store().optimizer_state()) add(each.name, each.value);
     return values;
   }
 };
@@ -148,7 +148,7 @@ TEST_CASE("a training with an optimizer of torch goes on from a checkpoint to th
 TEST_CASE("the state of torch's optimizers has the names of parameters and slots, as long as it is replicated") {
   const auto names_of = [](Strategy& strategy) {
     std::vector<std::string> names;
-    for (const OptimizerState& each : strategy.store().optimizer_state()) names.push_back(each.name);
+    for (const VariableStore::OptimizerState& each : strategy.store().optimizer_state()) names.push_back(each.name);
     return names;
   };
   Strategy strategy = runtime().make_strategy();

@@ -8,6 +8,7 @@
 
 #include <lockstep/torch/data_parallel.hpp>
 
+#include "control/meeting_point.hpp"
 #include "torch_modules.hpp"
 
 using namespace lockstep;
@@ -188,7 +189,7 @@ TEST_CASE("buffers of modules that a loss goes through without training them are
 TEST_CASE("a graph with a batch norm can be computed backwards twice, but not after the weights have changed") {
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, Norms{}};
-  auto sgd = net.optimizer(SgdOptions{.learning_rate = 0.5});
+  auto sgd = net.optimizer(Sgd::Options{.learning_rate = 0.5});
   at::Tensor loss;
   strategy.run([&](ReplicaContext& context) {
     loss = net->forward(samples_of_rank());

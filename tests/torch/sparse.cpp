@@ -14,6 +14,8 @@
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "support/ranks.hpp"
 #include "torch/sparse_rows.hpp"
 #include "torch_modules.hpp"
@@ -287,9 +289,9 @@ TEST_CASE("a ModuleOptimizer makes the steps of the dense gradient") {
     CHECK_NOTHROW(strategy.attest());
     return values_of(net->table->weight);
   };
-  const AdamWOptions adamw{.learning_rate = 0.1, .weight_decay = 0.01, .clip_norm = 0.5};
+  const AdamW::Options adamw{.learning_rate = 0.1, .weight_decay = 0.01, .clip_norm = 0.5};
   CHECK(train(true, adamw) == train(false, adamw));
-  const SgdOptions sgd{.learning_rate = 0.1};
+  const Sgd::Options sgd{.learning_rate = 0.1};
   CHECK(train(true, sgd) == train(false, sgd));
 }
 
@@ -358,7 +360,7 @@ TEST_CASE("a message that is too long for one collective travels in parts") {
     strategy.run([&](ReplicaContext& context) {
       context.declared_step(
           "rows",
-          [&](CrossDeviceOps& reductions, MeetingPoint::Covered&) {
+          [&](CrossDeviceOps& reductions, Covered&) {
             for (const std::int64_t most : {1000, 24, 8}) {
               const auto rows = message.gather(reductions, std::span{&table, 1}, bytes, most);
               REQUIRE(rows.size() == 1);

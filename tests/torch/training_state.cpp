@@ -70,7 +70,7 @@ TEST_CASE("real buffers become the mean by samples, and others those of the firs
 TEST_CASE("the norm is clipped alike, and an optimizer of lockstep leaves alone what nobody used") {
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, Parts{{"a", "b", "c"}}};
-  auto sgd = net.optimizer(SgdOptions{.learning_rate = 1, .momentum = 0.5});
+  auto sgd = net.optimizer(Sgd::Options{.learning_rate = 1, .momentum = 0.5});
   const auto step = [&](const std::string& used) {
     strategy.run([&](ReplicaContext& context) {
       sgd.zero_grad();
@@ -97,7 +97,7 @@ TEST_CASE("the optimizers of two modules count their own steps, and a module has
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, Running{}};
   auto critic = libtorch::DataParallel{strategy, Running{}, {.name = "critic"}};
-  const AdamWOptions options{.learning_rate = LearningRate{{.peak = 1, .warmup_steps = 3}}};
+  const AdamW::Options options{.learning_rate = LearningRate{{.peak = 1, .warmup_steps = 3}}};
   auto of_critic = critic.optimizer(options);
   auto of_net = net.optimizer(options);
   CHECK_THROWS_WITH(net.optimizer(options), Catch::StartsWith("prepare (training_state.cpp:") &&
@@ -117,7 +117,7 @@ TEST_CASE("steps allocate no memory for tensors") {
   const int at_first = allocations;
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, Running{}};
-  auto adamw = net.optimizer(AdamWOptions{.learning_rate = 1});
+  auto adamw = net.optimizer(AdamW::Options{.learning_rate = 1});
   const auto step = [&] {
     strategy.run([&](ReplicaContext& context) {
       adamw.zero_grad();
@@ -142,7 +142,7 @@ TEST_CASE("checkpoints and weights have torch's names, and restore parameters, b
       adamw.step(context);
     });
   };
-  const AdamWOptions options{.learning_rate = 0.5};
+  const AdamW::Options options{.learning_rate = 0.5};
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, Running{}};
   auto adamw = net.optimizer(options);

@@ -8,16 +8,21 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/base/philox.hpp>
-#include <lockstep/base/printable.hpp>
 #include <lockstep/base/shape.hpp>
 
+#include "base/digest.hpp"
+#include "base/element_count.hpp"
+#include "base/element_type.hpp"
 #include "base/excerpt.hpp"
+#include "base/exit_code.hpp"
+#include "base/log_settings.hpp"
 #include "base/philox4x32.hpp"
+#include "base/printable.hpp"
 
 using namespace lockstep;
 
@@ -46,14 +51,14 @@ TEST_CASE("element counts multiply, and refuse what cannot be counted") {
   CHECK(element_count({3, 0, 4}) == 0);
   CHECK_THROWS_AS(element_count({2, -1}), InvalidArgument);
   CHECK_THROWS_AS(element_count({std::int64_t{1} << 32, std::int64_t{1} << 32}), InvalidArgument);
-  CHECK(to_string(Shape{512, 784}) == "[512, 784]");
-  CHECK(to_string(Shape{}) == "[]");
+  CHECK(describe(Shape{512, 784}) == "[512, 784]");
+  CHECK(describe(Shape{}) == "[]");
 }
 
 TEST_CASE("types know their size and name") {
   CHECK(size_of(DType::bf16) == 2);
-  CHECK(size_of(dtype_of<double>) == 8);
-  CHECK(name_of(dtype_of<std::uint8_t>) == "u8");
+  CHECK(size_of(detail::dtype_of<double>) == 8);
+  CHECK(name_of(detail::dtype_of<std::uint8_t>) == "u8");
   CHECK(is_floating_point(DType::bf16));
   CHECK_FALSE(is_floating_point(DType::i64));
 }

@@ -11,9 +11,12 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/checkpoint/checkpoint.hpp>
 
+#include "base/element_type.hpp"
 #include "checkpoint/file.hpp"
+#include "checkpoint/program_state.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/tensor_file.hpp"
+#include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
 #include "strategy/local_group.hpp"
 #include "support/child_process.hpp"

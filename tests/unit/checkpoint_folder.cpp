@@ -18,11 +18,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 
+#include "base/digest.hpp"
 #include "base/foreign_json.hpp"
 #include "checkpoint/checkpoint_writer.hpp"
+#include "checkpoint/program_state.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 

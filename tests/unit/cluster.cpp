@@ -174,7 +174,7 @@ TEST_CASE("a rank, task or replica outside the job is refused") {
   const RankMap ranks = twelve_ranks();
   CHECK_THROWS_WITH(ranks.task_of(12), "there is no rank 12 in a job of 12 ranks");
   CHECK_THROWS_AS(ranks.replica_in_task(-1), InvalidArgument);
-  CHECK_THROWS_AS(ranks.device_name(12, BoundKind::cpu), InvalidArgument);
+  CHECK_THROWS_AS(ranks.device_name(12, DeviceKind::cpu), InvalidArgument);
   CHECK_THROWS_WITH(ranks.rank_of({"worker", 2}, 0), "worker:2 has no ranks in this job");
   CHECK_THROWS_WITH(ranks.rank_of({"worker", 1}, 4), "there is no replica 4 in worker:1, which has 4 replicas");
   CHECK_THROWS_AS(ranks.rank_of({"worker", 1}, -1), InvalidArgument);
@@ -182,9 +182,9 @@ TEST_CASE("a rank, task or replica outside the job is refused") {
 
 TEST_CASE("a device is named by its task, a GPU also by its replica", "[D-16][D-39][K-19]") {
   const RankMap ranks = twelve_ranks();
-  CHECK(ranks.device_name(0, BoundKind::cuda) == "/job:chief/task:0/device:GPU:0");
-  CHECK(ranks.device_name(9, BoundKind::cuda) == "/job:worker/task:1/device:GPU:1");
-  CHECK(ranks.device_name(9, BoundKind::cpu) == "/job:worker/task:1/device:CPU:0");
+  CHECK(ranks.device_name(0, DeviceKind::cuda) == "/job:chief/task:0/device:GPU:0");
+  CHECK(ranks.device_name(9, DeviceKind::cuda) == "/job:worker/task:1/device:GPU:1");
+  CHECK(ranks.device_name(9, DeviceKind::cpu) == "/job:worker/task:1/device:CPU:0");
 }
 
 TEST_CASE("a replica is described by rank, task and host") {
@@ -292,7 +292,7 @@ std::vector<int> bound(NodePlace place) {
   for (const auto& unused : place.visible) {
     (void)unused;
     const DeviceBinding binding = bind_device(place);
-    CHECK(binding.kind == BoundKind::cuda);
+    CHECK(binding.kind == DeviceKind::cuda);
     indices.push_back(binding.index);
     ++place.rank_in_node;
   }
@@ -302,7 +302,7 @@ std::vector<int> bound(NodePlace place) {
 }  // namespace
 
 TEST_CASE("each rank of a node takes the GPU of its number", "[D-1][D-37]") {
-  for (const DeviceRequest request : {DeviceRequest::automatic, DeviceRequest::cuda})
+  for (const DeviceRequest request : {DeviceRequest{}, DeviceRequest{DeviceKind::cuda}})
     CHECK(bound({.requested = request, .visible = all_see(4, 4)}) == std::vector{0, 1, 2, 3});
   // Fewer ranks than GPUs leave some idle.
   CHECK(bound({.visible = all_see(2, 8)}) == std::vector{0, 1});
@@ -333,33 +333,31 @@ TEST_CASE("ranks share a GPU only where there are fewer GPUs than ranks") {
   CHECK_FALSE(shared(all_see(2, 2)));
   CHECK(shared({{"a"}, {"a"}}));
   CHECK(shared(all_see(3, 2)));
-  CHECK_FALSE(shares_gpu({.requested = DeviceRequest::cpu, .visible = all_see(3, 2)}));
+  CHECK_FALSE(shares_gpu({.requested = DeviceKind::cpu, .visible = all_see(3, 2)}));
 }
 
 TEST_CASE("without GPUs auto takes the CPU and cuda is refused", "[D-1][D-33][D-37]") {
-  CHECK(bind_device({.rank_in_node = 3, .visible = all_see(4, 0)}) == DeviceBinding{BoundKind::cpu, 0});
-  CHECK_THROWS_AS(bind_device({.requested = DeviceRequest::cuda, .visible = all_see(1, 0)}), ConfigError);
-  CHECK_THROWS_WITH(bind_device({.requested = DeviceRequest::cuda, .visible = all_see(2, 0), .allow_shared_gpu = true}),
+  CHECK(bind_device({.rank_in_node = 3, .visible = all_see(4, 0)}) == DeviceBinding{DeviceKind::cpu, 0});
+  CHECK_THROWS_AS(bind_device({.requested = DeviceKind::cuda, .visible = all_see(1, 0)}), ConfigError);
+  CHECK_THROWS_WITH(bind_device({.requested = DeviceKind::cuda, .visible = all_see(2, 0), .allow_shared_gpu = true}),
                     Catch::StartsWith("--device cuda: this node has no GPU"));
   // On each rank of the node, also on one that sees a GPU.
   for (int rank = 0; rank < 3; ++rank)
-    CHECK_THROWS_WITH(
-        bind_device({.requested = DeviceRequest::cuda, .rank_in_node = rank, .visible = {{"a"}, {}, {"b"}}}),
-        Catch::StartsWith("--device cuda: of 3 ranks on this node, 1 sees no GPU"));
+    CHECK_THROWS_WITH(bind_device({.requested = DeviceKind::cuda, .rank_in_node = rank, .visible = {{"a"}, {}, {"b"}}}),
+                      Catch::StartsWith("--device cuda: of 3 ranks on this node, 1 sees no GPU"));
   CHECK_THROWS_WITH(
-      bind_device(
-          {.requested = DeviceRequest::cuda, .visible = {{"a"}, {}, {}}, .why_none = {"", "of this", "of that"}}),
+      bind_device({.requested = DeviceKind::cuda, .visible = {{"a"}, {}, {}}, .why_none = {"", "of this", "of that"}}),
       "--device cuda: of 3 ranks on this node, 2 see no GPU that can be used: of this; expected one for "
       "each rank, or --device cpu");
 }
 
 TEST_CASE("the CPU is taken when asked for, however many GPUs and ranks there are") {
-  CHECK(bind_device({.requested = DeviceRequest::cpu, .rank_in_node = 3, .visible = all_see(4, 2)}) ==
-        DeviceBinding{BoundKind::cpu, 0});
+  CHECK(bind_device({.requested = DeviceKind::cpu, .rank_in_node = 3, .visible = all_see(4, 2)}) ==
+        DeviceBinding{DeviceKind::cpu, 0});
 }
 
 TEST_CASE("more ranks than GPUs are refused on every rank of the node, unless GPUs may be shared", "[D-5][D-28]") {
-  for (const DeviceRequest request : {DeviceRequest::automatic, DeviceRequest::cuda}) {
+  for (const DeviceRequest request : {DeviceRequest{}, DeviceRequest{DeviceKind::cuda}}) {
     for (int rank = 0; rank < 3; ++rank)
       CHECK_THROWS_AS(bind_device({.requested = request, .rank_in_node = rank, .visible = all_see(3, 2)}), ConfigError);
     CHECK(bound({.requested = request, .visible = all_see(3, 2), .allow_shared_gpu = true}) == std::vector{0, 1, 0});
@@ -373,17 +371,17 @@ TEST_CASE("auto is one kind of device for all ranks: the CPU as soon as one of t
   const auto settled = [](DeviceRequest requested, const std::vector<int>& gpus) {
     return settle_request(requested, gpus);
   };
-  CHECK(settled(DeviceRequest::automatic, {4, 4, 4, 4}) == DeviceRequest::automatic);
-  CHECK(settled(DeviceRequest::automatic, {4, 2, 1}) == DeviceRequest::automatic);
-  CHECK(settled(DeviceRequest::automatic, {4, 4, 0}) == DeviceRequest::cpu);
-  CHECK(settled(DeviceRequest::automatic, {0, 4, 4}) == DeviceRequest::cpu);
-  CHECK(settled(DeviceRequest::automatic, {0, 0}) == DeviceRequest::cpu);
+  CHECK(settled(DeviceRequest{}, {4, 4, 4, 4}) == DeviceRequest{});
+  CHECK(settled(DeviceRequest{}, {4, 2, 1}) == DeviceRequest{});
+  CHECK(settled(DeviceRequest{}, {4, 4, 0}) == DeviceKind::cpu);
+  CHECK(settled(DeviceRequest{}, {0, 4, 4}) == DeviceKind::cpu);
+  CHECK(settled(DeviceRequest{}, {0, 0}) == DeviceKind::cpu);
   // What a user asks for stays, and is refused where it cannot be.
-  CHECK(settled(DeviceRequest::cuda, {4, 0}) == DeviceRequest::cuda);
-  CHECK(settled(DeviceRequest::cpu, {4, 4}) == DeviceRequest::cpu);
+  CHECK(settled(DeviceKind::cuda, {4, 0}) == DeviceKind::cuda);
+  CHECK(settled(DeviceKind::cpu, {4, 4}) == DeviceKind::cpu);
   // A rank whose node has GPUs is bound to the CPU then, also where its node has more ranks than GPUs.
-  CHECK(bind_device({.requested = settled(DeviceRequest::automatic, {2, 0}), .visible = all_see(3, 2)}) ==
-        DeviceBinding{BoundKind::cpu, 0});
+  CHECK(bind_device({.requested = settled(DeviceRequest{}, {2, 0}), .visible = all_see(3, 2)}) ==
+        DeviceBinding{DeviceKind::cpu, 0});
 }
 
 TEST_CASE("the GPUs of a node that no rank is bound to are known", "[E-16]") {
@@ -391,7 +389,7 @@ TEST_CASE("the GPUs of a node that no rank is bound to are known", "[E-16]") {
   CHECK(unused_gpus({.rank_in_node = 1, .visible = all_see(2, 4)}) == std::vector{2, 3});
   CHECK(unused_gpus({.visible = all_see(4, 4)}).empty());
   CHECK(unused_gpus({.visible = all_see(4, 2), .allow_shared_gpu = true}).empty());
-  CHECK(unused_gpus({.requested = DeviceRequest::cpu, .visible = all_see(1, 2)}) == std::vector{0, 1});
+  CHECK(unused_gpus({.requested = DeviceKind::cpu, .visible = all_see(1, 2)}) == std::vector{0, 1});
   CHECK(unused_gpus({.visible = all_see(4, 0)}).empty());
   // Each rank knows those that it sees, by its own numbers.
   const std::vector<VisibleGpus> visible{{"a", "b"}, {"c", "d", "b"}};
@@ -406,7 +404,7 @@ TEST_CASE("a place that cannot be is refused") {
 }
 
 TEST_CASE("device requests are known by name") {
-  for (const DeviceRequest request : {DeviceRequest::automatic, DeviceRequest::cpu, DeviceRequest::cuda})
+  for (const DeviceRequest request : {DeviceRequest{}, DeviceRequest{DeviceKind::cpu}, DeviceRequest{DeviceKind::cuda}})
     CHECK(parse_device_request(name_of(request)) == request);
   CHECK_THROWS_WITH(parse_device_request("gpu"), "--device: expected auto, cpu or cuda, got \"gpu\"");
   CHECK_THROWS_AS(parse_device_request(""), ConfigError);

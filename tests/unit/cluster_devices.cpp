@@ -41,7 +41,7 @@ void check_refused(const std::string& list, const std::string& why) {
 Numbers bound(const std::vector<ChosenGpu>& chosen, std::vector<VisibleGpus> visible, bool shared = false) {
   Numbers indices;
   for (int rank = 0; rank < static_cast<int>(visible.size()); ++rank)
-    indices.push_back(bind_device({.requested = DeviceRequest::cuda,
+    indices.push_back(bind_device({.requested = DeviceKind::cuda,
                                    .rank_in_node = rank,
                                    .visible = visible,
                                    .chosen = chosen,
@@ -62,7 +62,7 @@ TEST_CASE("what a device's name leaves out is filled in", "[D-7]") {
   }
   const std::vector<ChosenGpu> uuids{{.uuid = "0b22ffee"}, {.number = 3}};
   CHECK(DeviceList::parse("GPU-0B22-ffee,3").gpus_of({2, 3}, two_by_two()) == uuids);
-  CHECK(DeviceList::parse("1").kind() == BoundKind::cuda);
+  CHECK(DeviceList::parse("1").kind() == DeviceKind::cuda);
 }
 
 TEST_CASE("the CPU is one device, for one rank or all", "[D-7]") {
@@ -70,7 +70,7 @@ TEST_CASE("the CPU is one device, for one rank or all", "[D-7]") {
                            "/job:worker/task:0/device:CPU:0,/job:worker/task:1/device:CPU,"
                            "/job:worker/task:1/device:CPU,/job:worker/task:0/device:CPU"}) {
     INFO(list);
-    CHECK(DeviceList::parse(list).kind() == BoundKind::cpu);
+    CHECK(DeviceList::parse(list).kind() == DeviceKind::cpu);
     CHECK(numbers_of(list).empty());
   }
   check_refused("CPU:1", "the CPU is one device, CPU:0");
@@ -138,8 +138,7 @@ TEST_CASE("a chosen GPU that is not there, or that two ranks would share, is ref
   const auto refused = [](const std::vector<ChosenGpu>& chosen, const std::string& why) {
     for (const int rank : {0, 1})
       CHECK_THROWS_WITH(
-          bind_device(
-              {.requested = DeviceRequest::cuda, .rank_in_node = rank, .visible = {four, four}, .chosen = chosen}),
+          bind_device({.requested = DeviceKind::cuda, .rank_in_node = rank, .visible = {four, four}, .chosen = chosen}),
           "--devices: " + why);
   };
   refused({{.number = 0}, {.number = 4}},
@@ -151,15 +150,14 @@ TEST_CASE("a chosen GPU that is not there, or that two ranks would share, is ref
   refused({{.number = 1}, {.uuid = "0b2"}},
           "GPU:1 and GPU-0b2 are one GPU of this node; expected another one for each rank");
   CHECK(bound({{.number = 1}, {.uuid = "0b2"}}, {four, four}, true) == Numbers{1, 1});
-  CHECK_THROWS_WITH(bind_device({.requested = DeviceRequest::cuda, .visible = {{}}, .chosen = {{.number = 0}}}),
+  CHECK_THROWS_WITH(bind_device({.requested = DeviceKind::cuda, .visible = {{}}, .chosen = {{.number = 0}}}),
                     "--devices: this node has no GPU that can be used; expected one for each rank, or --device cpu");
-  CHECK_THROWS_AS(bind_device({.requested = DeviceRequest::cuda, .visible = {four}, .chosen = {{}, {}}}),
-                  InvalidArgument);
+  CHECK_THROWS_AS(bind_device({.requested = DeviceKind::cuda, .visible = {four}, .chosen = {{}, {}}}), InvalidArgument);
 }
 
 TEST_CASE("a device has the number that was chosen") {
   const RankMap ranks = two_by_two();
-  CHECK(ranks.device_name(3, BoundKind::cuda) == "/job:worker/task:1/device:GPU:1");
-  CHECK(ranks.device_name(3, BoundKind::cuda, 5) == "/job:worker/task:1/device:GPU:5");
-  CHECK(ranks.device_name(3, BoundKind::cpu, 0) == "/job:worker/task:1/device:CPU:0");
+  CHECK(ranks.device_name(3, DeviceKind::cuda) == "/job:worker/task:1/device:GPU:1");
+  CHECK(ranks.device_name(3, DeviceKind::cuda, 5) == "/job:worker/task:1/device:GPU:5");
+  CHECK(ranks.device_name(3, DeviceKind::cpu, 0) == "/job:worker/task:1/device:CPU:0");
 }

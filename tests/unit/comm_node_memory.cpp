@@ -10,6 +10,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "comm/communicator.hpp"
+#include "device/device.hpp"
 #include "support/node_ranks.hpp"
 
 using namespace lockstep;

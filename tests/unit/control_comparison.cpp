@@ -6,9 +6,10 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/control/meeting_point.hpp>
 
 #include "control/channel.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 #include "control/verdict.hpp"
 #include "control_meeting_support.hpp"
 

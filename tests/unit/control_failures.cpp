@@ -7,10 +7,12 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/control/meeting_point.hpp>
 
+#include "base/exit_code.hpp"
 #include "control/exceptions.hpp"
+#include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
+#include "control/tag.hpp"
 #include "control/tag_text.hpp"
 #include "control_meeting_support.hpp"
 

@@ -20,6 +20,7 @@
 #include "control/heartbeat_message.hpp"
 #include "control/network.hpp"
 #include "control/signs_of_life.hpp"
+#include "control/tag.hpp"
 #include "unit/control_heartbeats_support.hpp"
 
 using namespace lockstep;

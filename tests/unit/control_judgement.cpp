@@ -118,15 +118,15 @@ class Scene {
     if (seen.since_told) *seen.since_told += job.tick;
     if (each_look) each_look(*this);
     seen.host_answers.clear();
-    Judgement judged = judge(job, seen, state);
+    Judgement judged = judge_look(job, seen, state);
     for (; judged.unknown_host; ++knocks) {
       seen.host_answers[job.nodes.node_of(*judged.unknown_host)] = false;
-      judged = judge(job, seen, state);
+      judged = judge_look(job, seen, state);
     }
     state = std::move(judged.state);
     finding = judged.failure ? *judged.failure : judged.stall.value_or(Finding{});
     if (judged.stall)
-      for (const int row : finding.rows) sight(row).observed = true;
+      for (const int row : finding.rows) sight(row).stall_told = true;
     switch (judged.last_act) {
       case LastAct::none: return judged.lost_heartbeats.value_or(finding.sentence);
       case LastAct::save: return "saves";
@@ -222,6 +222,10 @@ TEST_CASE("ranks of other nodes are gone, late or out of reach after these times
       {"two heartbeats and terminate_spread", two().falls_silent(1).terminates(1), 312, "b is gone: SIGTERM ended it"},
       {"the network", two().enters(1, 1).enters(0, 1), 1026,
        "a is cut off: every rank has come to merge_call #5 (trainer.cpp:120), which has not ended for 1 s"},
+      {"who waits too and beat half the timeout ago may have stopped",
+       two().enters(1, 1).enters(0, 1).falls_silent(1, 514), 1539, "b cannot be reached"},
+      {"who beat less than that ago has not", two().enters(1, 1).enters(0, 1).falls_silent(1, 515), 1026,
+       "a is cut off"},
   });
 }
 
@@ -334,7 +338,7 @@ TEST_CASE("stalls that are only observed are told of one at a time: a heartbeat 
   CHECK(told_until(first, 5000) == std::vector<Said>{{1025, "b has stopped"}, {1028, "c has stopped"}});
   // The next node waits half a second from what was told last.
   Scene second = Scene{{0, 1, 1, 1}, 1}.observes().falls_silent(2).falls_silent(3).in_each_look(
-      [](Scene& s) { s.sight(2).observed |= s.looks == 1500; });
+      [](Scene& s) { s.sight(2).stall_told |= s.looks == 1500; });
   CHECK(told_until(second, 5000) == std::vector<Said>{{1500 + 514, "d has stopped"}});
 }
 
@@ -344,7 +348,7 @@ TEST_CASE("a stall that is only observed is told of once in each place, as soon 
   CHECK(told_until(scene, 2000).empty());
   scene.seen.takes_a_line = true;
   CHECK(told_until(scene, 4000) == std::vector<Said>{{2001, "b has stopped"}});
-  scene.sight(1).observed = false;  // it has gone on to another place
+  scene.sight(1).stall_told = false;  // it has gone on to another place
   CHECK(told_until(scene, 6000) == std::vector<Said>{{4001, "b has stopped"}});
   scene.ends(1).look();
   CHECK(scene.finding.code == ExitCode::peer_failed);
@@ -354,14 +358,25 @@ TEST_CASE("a host that is out of reach is asked once for all of its ranks, also 
   Scene scene = Scene{{0, 1, 1, 1}}.observes().falls_silent(1).falls_silent(2).falls_silent(3);
   CHECK(told_until(scene, 5000) == std::vector<Said>{{1025, "b cannot be reached"}});
   CHECK(scene.knocks == 1);
-  CHECK((scene.sight(2).observed && scene.sight(3).observed));
+  CHECK((scene.sight(2).stall_told && scene.sight(3).stall_told));
 }
 
 TEST_CASE("an agreement that does not end is told of once, as a stall of the rank that tells of it") {
   const auto all_meet = [](int row) { return Scene{{0, 1, 2}, row}.observes().enters(0, 1).enters(1, 1).enters(2, 1); };
+  const Scene::Change told_of_c = [](Scene& s) { s.sight(2).stall_told = true; };
+  check({
+      {"the network", all_meet(0), 1026, "a is cut off: every rank has come to merge_call #5"},
+      {"c, which waits too, was said to stall", all_meet(0).with(told_of_c), never, ""},
+      {"c, which got through, was said to stall", all_meet(0).phase(2, Phase::computing).with(told_of_c), 1026,
+       "a is cut off"},
+      {"c, which waits in the next one, was said to stall", all_meet(0).enters(2, 2).with(told_of_c), 1026,
+       "a is cut off"},
+      {"c, which got through, is silent since", all_meet(0).phase(2, Phase::computing).with(told_of_c).falls_silent(2),
+       1026, "a is cut off"},
+  });
   Scene teller = all_meet(1), other = all_meet(2);
   CHECK(next_said(teller).first == 1026 + 513);
   CHECK(teller.finding.rows == std::vector{1});
-  other.sight(1).observed = true;
+  other.sight(1).stall_told = true;
   CHECK(told_until(other, 5000).empty());
 }

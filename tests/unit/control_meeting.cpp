@@ -7,10 +7,11 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/control/meeting_point.hpp>
 
 #include "control/channel.hpp"
+#include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
+#include "control/tag.hpp"
 #include "control_meeting_support.hpp"
 
 using namespace lockstep;

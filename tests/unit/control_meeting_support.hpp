@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/control/meeting_point.hpp>
-
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 #include "support/scripted_channel.hpp"
 
 namespace lockstep::test {

@@ -6,6 +6,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "control/phase_table.hpp"
+#include "control/tag.hpp"
 #include "support/phase_rows.hpp"
 
 using namespace lockstep;

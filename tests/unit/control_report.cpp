@@ -15,10 +15,12 @@
 #include "control/report_claim.hpp"
 #include "support/child_process.hpp"
 #include "support/phase_rows.hpp"
+#include "support/run_tests.hpp"
 
 using namespace lockstep;
 using lockstep::test::ChildProcess;
 using lockstep::test::eventually;
+using lockstep::test::skip;
 using lockstep::test::Table;
 
 namespace {
@@ -106,7 +108,7 @@ bool is_bound(const std::string& name) {
 
 TEST_CASE("whoever takes a job's name before it does silences nobody") {
   const Squat how = GENERATE(Squat::silently, Squat::as_another_user);
-  if (how == Squat::as_another_user && ::geteuid() != 0) return;  // only root can be another user
+  if (how == Squat::as_another_user && ::geteuid() != 0) return skip("only root can be another user");
   const char* const job = how == Squat::silently ? "a job with a silent stranger" : "a job with a strange user";
   const pid_t launcher = ::getpid();
   ChildProcess stranger{[&] { return squat(job, launcher, how); }};

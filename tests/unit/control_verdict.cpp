@@ -8,9 +8,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/digest.hpp>
-#include <lockstep/control/tag.hpp>
+#include <lockstep/base/here.hpp>
+#include <lockstep/base/hex.hpp>
 
+#include "base/digest.hpp"
+#include "control/tag.hpp"
 #include "control/tag_text.hpp"
 #include "control/verdict.hpp"
 
@@ -51,7 +53,7 @@ Verdict judged(const std::vector<Tag>& tags) {
   std::vector<std::string> names;
   for (std::size_t rank = 0; rank < tags.size(); ++rank)
     names.push_back("replica " + std::to_string(rank) + " (worker:" + std::to_string(rank) + ", host a)");
-  return judge(tags, names);
+  return judge_tags(tags, names);
 }
 
 Here here_in_a_long_name();

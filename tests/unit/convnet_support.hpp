@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <memory>
 
-#include <lockstep/nn/convnet.hpp>
-
+#include "nn/convnet.hpp"
 #include "nn_support.hpp"
 #include "strategy/local_group.hpp"
 
 namespace lockstep::nn {
 
 /// For images of 9 x 8: an odd extent, so that pooling leaves some out.
-inline ConvnetOptions small_convnet(DType dtype, BatchNormKind batch_norm = BatchNormKind::none, double dropout = 0) {
+inline ConvnetOptions small_convnet(DType dtype, ConvnetOptions::BatchNorm batch_norm = ConvnetOptions::BatchNorm::none,
+                                    double dropout = 0) {
   return {.height = 9,
           .width = 8,
           .filters = {3, 4},

@@ -12,11 +12,13 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <lockstep/base/device_kind.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
-#include <lockstep/device/device.hpp>
 
+#include "base/log_settings.hpp"
 #include "device/cuda/native.hpp"
+#include "device/device.hpp"
 #include "device/devices.hpp"
 #include "ops/cuda/cublas.hpp"
 #include "ops/cuda/launch.hpp"

@@ -178,7 +178,8 @@ TEST_CASE("elements that are no batches are refused", "[F-9]") {
 
 TEST_CASE("a dataset must return a source of batches") {
   const auto make = [] {
-    (void)make_dataset_iterator<Tensor>(Strategy::current(), [] { return Source<Tensor>{}; }, {.global_batch_size = 1});
+    (void)make_dataset_iterator<Tensor>(Strategy::current(), [] { return detail::Source<Tensor>{}; },
+                                        {.global_batch_size = 1});
   };
   CHECK_THROWS_AS(make(), InvalidArgument);
   CHECK_THROWS_WITH(make(), "dataset must return a source of batches");
@@ -186,7 +187,9 @@ TEST_CASE("a dataset must return a source of batches") {
 
 TEST_CASE("arrays that cannot be cut into batches are refused", "[A-33]") {
   Strategy& strategy = Strategy::current();
-  const auto make = [&](auto arrays, ArrayOptions options) { (void)make_array_iterator(strategy, arrays, options); };
+  const auto make = [&](auto arrays, InputOptions::Arrays options) {
+    (void)make_array_iterator(strategy, arrays, options);
+  };
   CHECK_THROWS_WITH(make(std::pair{ints({1, 2}), ints({1})}, {.global_batch_size = 1}),
                     "i32[2] and i32[1] have not equally many rows");
   CHECK_THROWS_WITH(make(ints({}), {.global_batch_size = 1}), "arrays of 0 rows; expected 1 or more");
@@ -200,29 +203,32 @@ TEST_CASE("a vector of tensors is columns, and its rows are stacked by who asks 
   auto columns = make_array_iterator(Strategy::current(), list, {.global_batch_size = 2, .shuffle_seed = {}});
   CHECK(columns.next()->local().at(1).to_vector<std::int32_t>() == std::vector<std::int32_t>{3, 4});
   CHECK_FALSE(columns.next());
-  auto rows = make_array_iterator(Strategy::current(), stack(list), {.global_batch_size = 1, .shuffle_seed = {}});
+  auto rows =
+      make_array_iterator(Strategy::current(), Tensor::stack(list), {.global_batch_size = 1, .shuffle_seed = {}});
   CHECK(rows.next()->local().to_vector<std::int32_t>() == std::vector<std::int32_t>{1, 2});
   CHECK(rows.next()->local().shape() == Shape{1, 2});
 }
 
 TEST_CASE("one line warns of replicas that get no file", "[F-27]") {
-  const auto log_of = [](int ranks, int files, AutoShard shard) {
+  const auto log_of = [](int ranks, int files, InputOptions::AutoShard shard) {
     test::CapturedStderr captured;
     sim::run({.ranks = ranks}, [&](Strategy& strategy, int) {
-      const FileDataset<int> dataset{{static_cast<std::size_t>(files), "file"},
-                                     [](const auto&) { return [] { return std::optional<int>{}; }; }};
-      auto iterator = distribute_dataset(strategy, dataset, {.auto_shard = shard});
+      auto iterator = distribute_dataset<int>(
+          strategy, std::vector<std::filesystem::path>(static_cast<std::size_t>(files), "file"),
+          [](const auto&) { return [] { return std::optional<int>{}; }; }, {.auto_shard = shard});
       while (iterator.next()) continue;
       iterator.initialize();
     });
     return captured.text();
   };
   const auto warns = [](const std::string& text) { return Catch::EndsWith(" warning: " + text + "\n"); };
-  CHECK_THAT(log_of(4, 3, AutoShard::by_file), warns("3 files for 4 replicas: replica 3 gets none"));
-  CHECK_THAT(log_of(4, 1, AutoShard::automatic), warns("1 file for 4 replicas: replicas 1 to 3 get none"));
-  for (const AutoShard shard : {AutoShard::off, AutoShard::by_element}) CHECK(log_of(4, 3, shard).empty());
-  CHECK(log_of(4, 4, AutoShard::by_file).empty());
-  const std::string log = log_of(4, 3, AutoShard::by_file);
+  CHECK_THAT(log_of(4, 3, InputOptions::AutoShard::by_file), warns("3 files for 4 replicas: replica 3 gets none"));
+  CHECK_THAT(log_of(4, 1, InputOptions::AutoShard::automatic),
+             warns("1 file for 4 replicas: replicas 1 to 3 get none"));
+  for (const InputOptions::AutoShard shard : {InputOptions::AutoShard::off, InputOptions::AutoShard::by_element})
+    CHECK(log_of(4, 3, shard).empty());
+  CHECK(log_of(4, 4, InputOptions::AutoShard::by_file).empty());
+  const std::string log = log_of(4, 3, InputOptions::AutoShard::by_file);
   CHECK(std::ranges::count(log, '\n') == 1);
 }
 
@@ -232,7 +238,7 @@ TEST_CASE("a thread that draws ahead for the default strategy has that of its pr
       Strategy::current(),
       [&](const InputContext&) {
         return [&, next = 0]() mutable -> std::optional<int> {
-          has_one = has_strategy() || !in_cross_replica_context();
+          has_one = Strategy::has_current() || !Strategy::in_cross_replica_context();
           return next < 50 ? std::optional{next++} : std::nullopt;
         };
       },

@@ -16,6 +16,9 @@
 
 #include "fit_models.hpp"
 #include "input/sample_order.hpp"
+#include "input/samples.hpp"
+#include "input/text_sets.hpp"
+#include "input/tokens.hpp"
 #include "strategy/local_group.hpp"
 
 using namespace lockstep;
@@ -182,7 +185,7 @@ TEST_CASE("batches loaded ahead are those of their steps, from the first to go o
   /// Images, of which one cannot be read.
   class Damaged final : public SampleSource {
    public:
-    Damaged(const ImageSet& images, std::int64_t bad) : images_{images, DType::f64}, bad_{bad} {}
+    Damaged(const ImageData::Set& images, std::int64_t bad) : images_{images, DType::f64}, bad_{bad} {}
     std::int64_t count() const override { return images_.count(); }
     SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
       return images_.make_batch(capacity, stream);

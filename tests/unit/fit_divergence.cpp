@@ -12,6 +12,7 @@
 #include <lockstep/fit/fit.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "input/samples.hpp"
 #include "ops/reference/reference.hpp"
 #include "strategy/local_group.hpp"
 #include "support/quiet_log.hpp"
@@ -38,7 +39,7 @@ class OneBadLoss final : public nn::Model {
 
   std::string_view name() const override { return "one bad loss"; }
   std::span<const Variable> variables() const override { return variables_; }
-  ops::BatchLoss train_shard(const SampleBatch& batch, const nn::ShardPlace& place,
+  ops::BatchLoss train_shard(const SampleBatch& batch, const nn::Model::ShardPlace& place,
                              const nn::GradientBuffer& gradients) override {
     const auto gradient = gradients.of(variables_.front()).elements<double>();
     const auto samples = static_cast<double>(batch.samples);
@@ -81,7 +82,7 @@ class CountingKernels final : public ops::ReferenceKernels {
 /// Four shards of two samples in each of three steps. The learning rate is 0.25 in step 1 and 0.5 from then on.
 struct Training {
   Bad bad = {};
-  OnDivergence on_divergence = OnDivergence::stop;
+  FitOptions::OnDivergence on_divergence = FitOptions::OnDivergence::stop;
   std::optional<double> clip_norm = {};
   bool wants_norm = false;
   std::uint64_t seed = 1;
@@ -91,7 +92,7 @@ struct Training {
 
   void operator()(Strategy& strategy) {
     ImageData data;
-    for (ImageSet* set : {&data.train, &data.test}) {
+    for (ImageData::Set* set : {&data.train, &data.test}) {
       set->rows = set->columns = 1;
       for (std::uint8_t i = 0; i < 8; ++i) {
         set->pixels.push_back(i);
@@ -166,7 +167,8 @@ TEST_CASE("the step that diverges is reported, and the run goes on if that is ch
   REQUIRE(stops.reports.size() == 2);
   CHECK(stops.reports.back().loss == infinity);
 
-  const Training goes_on = trained({.bad = {.step = 1, .evaluation = true}, .on_divergence = OnDivergence::proceed});
+  const Training goes_on =
+      trained({.bad = {.step = 1, .evaluation = true}, .on_divergence = FitOptions::OnDivergence::proceed});
   REQUIRE(goes_on.reports.size() == 3);
   CHECK(goes_on.reports[1].loss == infinity);
   CHECK(goes_on.reports[2].loss == 0.5);
@@ -179,7 +181,7 @@ TEST_CASE("ranks that differ in an option do not train, and are told its values"
       training(strategy);
     });
   };
-  CHECK(of_two({.on_divergence = OnDivergence::proceed}).is<MismatchError>());
+  CHECK(of_two({.on_divergence = FitOptions::OnDivergence::proceed}).is<MismatchError>());
   const SimOutcome seeds = of_two({.seed = 2});
   CHECK(seeds.is<MismatchError>());
   CHECK_THAT(seeds.line, Catch::Contains("seed 1, batch 8") && Catch::Contains("seed 2, batch 8"));

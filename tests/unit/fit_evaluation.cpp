@@ -7,9 +7,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/nn/mlp.hpp>
-
 #include "fit_models.hpp"
+#include "input/batches.hpp"
+#include "input/text_sets.hpp"
+#include "nn/mlp.hpp"
 #include "strategy/local_group.hpp"
 
 using namespace lockstep;
@@ -48,9 +49,10 @@ class Labelled final : public SampleSource {
 TEST_CASE("an evaluation of numbers has R squared and the mean absolute error in the data's unit") {
   const auto group = make_local_group();
   Strategy strategy{*group};
-  nn::Mlp model{strategy,
-                {.inputs = 1, .hidden = {}, .classes = 1, .dtype = DType::f64, .loss = nn::Loss::squared_error},
-                ops::make_kernels(ops::KernelChoice::reference)};
+  nn::Mlp model{
+      strategy,
+      {.inputs = 1, .hidden = {}, .classes = 1, .dtype = DType::f64, .loss = nn::MlpOptions::Loss::squared_error},
+      ops::make_kernels(ops::Kernels::Choice::reference)};
   strategy.seal();
   model.variables()[0].assign(Tensor::from({2.0}, {1, 1}));
   model.variables()[1].assign(Tensor::from({4.0}, {1}));

@@ -10,7 +10,10 @@
 
 #include <lockstep/optim/sgd.hpp>
 
+#include "control/meeting_point.hpp"
 #include "fit_models.hpp"
+#include "input/samples.hpp"
+#include "input/text_sets.hpp"
 #include "strategy/local_group.hpp"
 
 using namespace lockstep;
@@ -19,7 +22,7 @@ using namespace lockstep::test;
 TEST_CASE("what goes wrong in a fit is told with its step or its evaluation, and what goes wrong after it is not") {
   struct Evaluations final : Observer {
     bool fail = false;
-    void on_evaluating(const EvaluationProgress&) override {
+    void on_evaluating(const EvaluationReport::Progress&) override {
       if (fail) throw std::runtime_error{"in an evaluation"};
     }
   };

@@ -14,6 +14,10 @@
 #include <lockstep/fit/fit.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "input/batches.hpp"
+#include "input/samples.hpp"
+#include "input/text_sets.hpp"
+#include "input/tokens.hpp"
 #include "strategy/local_group.hpp"
 
 namespace lockstep::test {
@@ -22,7 +26,7 @@ namespace lockstep::test {
 struct Seen {
   std::int64_t capacity;
   std::vector<std::int32_t> labels;
-  nn::ShardPlace place;
+  nn::Model::ShardPlace place;
 };
 
 /// What it is told of a step.
@@ -49,7 +53,7 @@ class ScriptedModel final : public nn::Model {
   std::string_view name() const override { return "scripted"; }
   std::span<const Variable> variables() const override { return variables_; }
 
-  ops::BatchLoss train_shard(const SampleBatch& batch, const nn::ShardPlace& place,
+  ops::BatchLoss train_shard(const SampleBatch& batch, const nn::Model::ShardPlace& place,
                              const nn::GradientBuffer& gradients) override {
     const auto labels = labels_in(batch);
     const std::vector<double> gradient = gradient_(seen.size(), batch);
@@ -92,7 +96,7 @@ class MaskedModel final : public nn::Model {
 
   std::string_view name() const override { return "masked"; }
   std::span<const Variable> variables() const override { return variables_; }
-  ops::BatchLoss train_shard(const SampleBatch& batch, const nn::ShardPlace&,
+  ops::BatchLoss train_shard(const SampleBatch& batch, const nn::Model::ShardPlace&,
                              const nn::GradientBuffer& gradients) override {
     const ops::BatchLoss result = evaluate_shard(batch);
     gradients.of(variables_.front()).elements<double>()[0] = result.loss_sum;
@@ -123,7 +127,7 @@ class Losses final : public Observer {
     samples.push_back(report.samples);
     evaluations_left.push_back(report.evaluations_left);
   }
-  void on_evaluating(const EvaluationProgress&) override { ++evaluations_told; }
+  void on_evaluating(const EvaluationReport::Progress&) override { ++evaluations_told; }
   void on_evaluation(const EvaluationReport&) override { ++evaluations_told; }
 };
 

@@ -9,12 +9,14 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/philox.hpp>
 #include <lockstep/fit/fit.hpp>
-#include <lockstep/nn/convnet.hpp>
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/sim/sim.hpp>
+
+#include "base/digest.hpp"
+#include "input/samples.hpp"
+#include "nn/convnet.hpp"
 
 using namespace lockstep;
 
@@ -55,20 +57,20 @@ class DisturbedModel final : public nn::Model {
                 .hidden = 9,
                 .classes = 5,
                 .dropout = 0.5},
-               ops::make_kernels(ops::KernelChoice::automatic)},
+               ops::make_kernels(ops::Kernels::Choice::automatic)},
         disturbance_{disturbance},
         rank_{rank} {}
 
   std::string_view name() const override { return "disturbed"; }
   std::span<const Variable> variables() const override { return model_.variables(); }
-  ops::BatchLoss train_shard(const SampleBatch& shard, const nn::ShardPlace& place,
+  ops::BatchLoss train_shard(const SampleBatch& shard, const nn::Model::ShardPlace& place,
                              const nn::GradientBuffer& gradients) override {
     return model_.train_shard(shard, place, gradients);
   }
-  ops::BatchLoss train_shards(const BatchGroup& group, std::span<const nn::ShardPlace> places,
+  ops::BatchLoss train_shards(const SampleBatch::Group& group, std::span<const nn::Model::ShardPlace> places,
                               const nn::GradientBuffer& sum) override {
-    BatchGroup disturbed = group;
-    std::vector<nn::ShardPlace> disturbed_places{places.begin(), places.end()};
+    SampleBatch::Group disturbed = group;
+    std::vector<nn::Model::ShardPlace> disturbed_places{places.begin(), places.end()};
     switch (disturbance_) {
       case Disturbance::none: break;
       case Disturbance::swapped_shards:
@@ -80,7 +82,7 @@ class DisturbedModel final : public nn::Model {
         rotate_rows<std::int32_t>(group.labels);
         break;
       case Disturbance::rank_in_numbers:
-        for (nn::ShardPlace& place : disturbed_places) place.first_sample += rank_;
+        for (nn::Model::ShardPlace& place : disturbed_places) place.first_sample += rank_;
         break;
     }
     return model_.train_shards(disturbed, disturbed_places, sum);
@@ -102,7 +104,7 @@ class WeighingModel final : public nn::Model {
 
   std::string_view name() const override { return "weighing"; }
   std::span<const Variable> variables() const override { return variables_; }
-  ops::BatchLoss train_shard(const SampleBatch& shard, const nn::ShardPlace& place,
+  ops::BatchLoss train_shard(const SampleBatch& shard, const nn::Model::ShardPlace& place,
                              const nn::GradientBuffer& gradients) override {
     const std::span<float> gradient = gradients.of(variables_.front()).elements<float>();
     std::ranges::fill(gradient, 0.0F);
@@ -135,7 +137,7 @@ class WeighingModel final : public nn::Model {
 ImageData some_images() {
   const RandomStream random{5, RandomPurpose::simulation, 0};
   ImageData data;
-  for (ImageSet* set : {&data.train, &data.test}) {
+  for (ImageData::Set* set : {&data.train, &data.test}) {
     set->rows = set->columns = image_size;
     const std::size_t images = 3 * global_batch;
     for (std::size_t i = 0; i < images * image_size * image_size; ++i)

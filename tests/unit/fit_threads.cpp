@@ -12,11 +12,12 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/mlp.hpp>
 
 #include "convnet_support.hpp"
 #include "fit/shard_threads.hpp"
 #include "gpt_support.hpp"
+#include "input/batches.hpp"
+#include "nn/mlp.hpp"
 #include "strategy/local_group.hpp"
 
 using namespace lockstep;
@@ -28,7 +29,7 @@ namespace {
 constexpr std::int64_t rows_of_shard = 3;
 
 /// Eight shards of up to three of the 19 samples: the seventh has one, the last none.
-BatchGroup nineteen(const std::function<SampleBatch(std::int64_t first, std::int64_t samples)>& shard_of) {
+SampleBatch::Group nineteen(const std::function<SampleBatch(std::int64_t first, std::int64_t samples)>& shard_of) {
   const auto samples_in = [](std::int64_t shard) { return std::clamp<std::int64_t>(19 - 3 * shard, 0, 3); };
   const SampleBatch like = shard_of(0, 0);
   const auto wide = [](const Tensor& rows) {
@@ -36,7 +37,7 @@ BatchGroup nineteen(const std::function<SampleBatch(std::int64_t first, std::int
     shape[0] *= 8;
     return Tensor::zeros(rows.dtype(), shape);
   };
-  BatchGroup group = make_batch_group({wide(like.inputs), wide(like.labels)}, 8);
+  SampleBatch::Group group = make_batch_group({wide(like.inputs), wide(like.labels)}, 8);
   for (std::int64_t i = 0; i < 8; ++i) {
     SampleBatch& shard = group.batches[static_cast<std::size_t>(i)];
     shard.samples = samples_in(i);
@@ -47,8 +48,8 @@ BatchGroup nineteen(const std::function<SampleBatch(std::int64_t first, std::int
   return group;
 }
 
-std::vector<ShardPlace> places() {
-  std::vector<ShardPlace> all;
+std::vector<Model::ShardPlace> places() {
+  std::vector<Model::ShardPlace> all;
   for (std::int64_t i = 0; i < 8; ++i) all.push_back({.step = 5, .first_sample = 3 * i});
   return all;
 }
@@ -59,21 +60,21 @@ struct Made {
   std::vector<BatchLoss> evaluated;
 };
 
-Made made_by(const BatchGroup& group, const GradientBuffer& buffer,
-             const std::function<BatchLoss(std::span<const ShardPlace>)>& train,
+Made made_by(const SampleBatch::Group& group, const GradientBuffer& buffer,
+             const std::function<BatchLoss(std::span<const Model::ShardPlace>)>& train,
              const std::function<std::vector<BatchLoss>()>& evaluate) {
   for (const Variable& variable : buffer.variables())
     fill(buffer.of(variable), std::numeric_limits<double>::quiet_NaN());
-  const std::vector<ShardPlace> of_shards = places();
+  const std::vector<Model::ShardPlace> of_shards = places();
   REQUIRE(of_shards.size() == group.batches.size());
   const BatchLoss losses = train(of_shards);
   return {losses, Tensor::copy_of(buffer.flat()), Tensor::copy_of(buffer.statistics()), evaluate()};
 }
 
 /// What one thread makes of the shards, and what several do.
-void check_bits(Strategy& strategy, Model& model, const GradientBuffer& buffer, const BatchGroup& group) {
+void check_bits(Strategy& strategy, Model& model, const GradientBuffer& buffer, const SampleBatch::Group& group) {
   const Made expected = made_by(
-      group, buffer, [&](std::span<const ShardPlace> of) { return model.train_shards(group, of, buffer); },
+      group, buffer, [&](std::span<const Model::ShardPlace> of) { return model.train_shards(group, of, buffer); },
       [&] {
         std::vector<BatchLoss> results;
         for (const SampleBatch& shard : group.batches) results.push_back(model.evaluate_shard(shard));
@@ -87,7 +88,8 @@ void check_bits(Strategy& strategy, Model& model, const GradientBuffer& buffer, 
     for (const int step : {0, 1}) {  // which uses the memory of the first
       CAPTURE(step);
       const Made found = made_by(
-          group, buffer, [&](std::span<const ShardPlace> of) { return threads->train_shards(group, of, buffer); },
+          group, buffer,
+          [&](std::span<const Model::ShardPlace> of) { return threads->train_shards(group, of, buffer); },
           [&] { return threads->evaluate_shards(group.batches); });
       CHECK(same_bits(found.gradients.view(), expected.gradients.view()));
       CHECK(same_bits(found.statistics.view(), expected.statistics.view()));
@@ -105,7 +107,7 @@ void check_bits(Strategy& strategy, Model& model, const GradientBuffer& buffer, 
 /// A model of one number, with workers, that does with each shard what the test says.
 class ModelOf final : public Model {
  public:
-  using Body = std::function<void(const ShardPlace&)>;
+  using Body = std::function<void(const Model::ShardPlace&)>;
 
   ModelOf(Strategy& strategy, Body body)
       : ModelOf{{strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f64, {1}); })},
@@ -116,7 +118,7 @@ class ModelOf final : public Model {
   std::unique_ptr<Model> make_worker() const override {
     return std::unique_ptr<ModelOf>{new ModelOf{variables_, body_}};
   }
-  BatchLoss train_shard(const SampleBatch&, const ShardPlace& place, const GradientBuffer& gradients) override {
+  BatchLoss train_shard(const SampleBatch&, const Model::ShardPlace& place, const GradientBuffer& gradients) override {
     body_(place);
     set(gradients.of(variables_[0]), 0, static_cast<double>(place.first_sample));
     return {.loss_sum = 1, .correct = 1, .weight = static_cast<double>(place.first_sample) / 2};
@@ -136,7 +138,7 @@ struct ScriptedProgram {
   Strategy strategy{*group};
   ModelOf model;
   std::unique_ptr<ShardThreads> threads;
-  BatchGroup shards = make_batch_group(make_batch(8, 1, DType::f64), 8);
+  SampleBatch::Group shards = make_batch_group(make_batch(8, 1, DType::f64), 8);
 
   ScriptedProgram(int count, ModelOf::Body body) : model{strategy, std::move(body)} {
     strategy.seal();
@@ -161,7 +163,7 @@ TEST_CASE("an mlp has the same bits on 1, 2, 4 and 8 threads") {
 }
 
 TEST_CASE("a convnet with batch norm and dropout has the same bits on 1, 2, 4 and 8 threads") {
-  ConvnetProgram program{small_convnet(DType::f32, BatchNormKind::per_shard, 0.4), automatic()};
+  ConvnetProgram program{small_convnet(DType::f32, ConvnetOptions::BatchNorm::per_shard, 0.4), automatic()};
   check_bits(program.strategy, program.model, program.buffer(), nineteen([](std::int64_t first, std::int64_t samples) {
                return images_from(first, samples, rows_of_shard, DType::f32);
              }));
@@ -176,7 +178,7 @@ TEST_CASE("a gpt has the same bits on 1, 2, 4 and 8 threads") {
 }
 
 TEST_CASE("weights of labels are added up over threads") {
-  ScriptedProgram program{4, [](const ShardPlace&) {}};
+  ScriptedProgram program{4, [](const Model::ShardPlace&) {}};
   const BatchLoss losses = program.train();
   CHECK(losses.weight == 0.5 * 3 * 28);
   CHECK(losses.loss_sum == 8);
@@ -186,7 +188,7 @@ TEST_CASE("weights of labels are added up over threads") {
 
 TEST_CASE("what shards throw on several threads is thrown once, by the first of them, and then they go on") {
   bool fails = true;
-  ScriptedProgram program{4, [&](const ShardPlace& place) {
+  ScriptedProgram program{4, [&](const Model::ShardPlace& place) {
                             if (fails && place.first_sample >= 3 * 3)
                               throw std::runtime_error{"shard at " + std::to_string(place.first_sample)};
                           }};
@@ -197,9 +199,9 @@ TEST_CASE("what shards throw on several threads is thrown once, by the first of 
 
 TEST_CASE("threads work in the caller's context, where nothing can be done together") {
   std::array<ReplicaContext*, 2> seen{};
-  ScriptedProgram program{2, [&](const ShardPlace& place) {
-                            seen[place.first_sample < 12 ? 0 : 1] = replica_context();
-                            if (place.first_sample == 21) (void)replica_context()->all_reduce(ReduceOp::sum, 1);
+  ScriptedProgram program{2, [&](const Model::ShardPlace& place) {
+                            seen[place.first_sample < 12 ? 0 : 1] = ReplicaContext::current();
+                            if (place.first_sample == 21) (void)ReplicaContext::current()->all_reduce(ReduceOp::sum, 1);
                           }};
   program.strategy.run([&](ReplicaContext& context) {
     CHECK_THROWS_WITH(
@@ -210,7 +212,7 @@ TEST_CASE("threads work in the caller's context, where nothing can be done toget
 }
 
 TEST_CASE("as many threads work as the largest power of two that the shards allow") {
-  ScriptedProgram program{8, [](const ShardPlace&) {}};
+  ScriptedProgram program{8, [](const Model::ShardPlace&) {}};
   const auto threads = [&](int wanted, std::int64_t shards) {
     const auto made = ShardThreads::make(program.strategy, program.model, wanted, shards);
     return made ? made->count() : 1;

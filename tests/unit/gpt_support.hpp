@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include <lockstep/nn/gpt.hpp>
-
+#include "input/batches.hpp"
+#include "nn/gpt.hpp"
 #include "nn_support.hpp"
 #include "strategy/local_group.hpp"
 

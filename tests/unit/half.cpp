@@ -8,6 +8,8 @@
 
 #include <lockstep/base/dtype.hpp>
 
+#include "base/element_type.hpp"
+
 using namespace lockstep;
 
 namespace {
@@ -102,9 +104,9 @@ TEST_CASE("what is too large for 16 bits is infinite from half a step beyond the
 }
 
 TEST_CASE("16-bit floats are elements of tensors") {
-  CHECK(dtype_of<Half> == DType::f16);
-  CHECK(dtype_of<BFloat16> == DType::bf16);
+  CHECK(detail::dtype_of<Half> == DType::f16);
+  CHECK(detail::dtype_of<BFloat16> == DType::bf16);
   CHECK(sizeof(Half) == size_of(DType::f16));
   CHECK(sizeof(BFloat16) == size_of(DType::bf16));
-  CHECK(name_of(dtype_of<BFloat16>) == "bf16");
+  CHECK(name_of(detail::dtype_of<BFloat16>) == "bf16");
 }

@@ -8,11 +8,13 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/batch.hpp>
-#include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/input_context.hpp>
 #include <lockstep/input/shards.hpp>
 
+#include "input/batch_schedule.hpp"
+#include "input/batches.hpp"
 #include "input/sample_order.hpp"
+#include "input/shard_sizes.hpp"
 
 using namespace lockstep;
 using Catch::Contains;
@@ -84,33 +86,33 @@ TEST_CASE("the ranks share all shards equally, in order") {
 
 TEST_CASE("a job that asks for nothing has 8 shards, or one a rank and a line that says so") {
   for (const int ranks : {1, 2, 4, 8}) {
-    CHECK(resolve_shards({}, ranks).shards == 8);
-    CHECK(resolve_shards({}, ranks).note.empty());
+    CHECK(ShardRequest{}.resolve(ranks).shards == 8);
+    CHECK(ShardRequest{}.resolve(ranks).note.empty());
   }
   for (const int ranks : {3, 5, 6, 12, 16, 1500}) {
-    CHECK(resolve_shards({}, ranks).shards == ranks);
-    CHECK_THAT(resolve_shards({}, ranks).note,
+    CHECK(ShardRequest{}.resolve(ranks).shards == ranks);
+    CHECK_THAT(ShardRequest{}.resolve(ranks).note,
                Contains("8 shards") && Contains(std::to_string(ranks) + " ranks") && !Contains("\n"));
   }
-  CHECK_THROWS_AS(resolve_shards({}, 0), InvalidArgument);
+  CHECK_THROWS_AS(ShardRequest{}.resolve(0), InvalidArgument);
 }
 
 TEST_CASE("an explicit number of shards is taken where it fits") {
-  CHECK(resolve_shards(exactly(16), 4).shards == 16);
-  CHECK(resolve_shards(exactly(4), 4).shards == 4);
-  CHECK(resolve_shards(exactly(1), 1).shards == 1);
-  CHECK(resolve_shards(exactly(3), 3).shards == 3);
-  CHECK(resolve_shards(exactly(1024), 8).shards == 1024);
-  CHECK(resolve_shards(exactly(1500), 1500).shards == 1500);
-  CHECK(resolve_shards(per_rank, 3).shards == 3);
-  CHECK(resolve_shards(per_rank, 4).shards == 4);
-  CHECK(resolve_shards(per_rank, 3).note.empty());
+  CHECK(exactly(16).resolve(4).shards == 16);
+  CHECK(exactly(4).resolve(4).shards == 4);
+  CHECK(exactly(1).resolve(1).shards == 1);
+  CHECK(exactly(3).resolve(3).shards == 3);
+  CHECK(exactly(1024).resolve(8).shards == 1024);
+  CHECK(exactly(1500).resolve(1500).shards == 1500);
+  CHECK(per_rank.resolve(3).shards == 3);
+  CHECK(per_rank.resolve(4).shards == 4);
+  CHECK(per_rank.resolve(3).note.empty());
 }
 
 TEST_CASE("an explicit number of shards that does not fit is refused with those that do") {
   const auto refusal = [](int shards, int ranks) {
     try {
-      resolve_shards(exactly(shards), ranks);
+      exactly(shards).resolve(ranks);
       return std::string{};
     } catch (const ConfigError& error) {
       return std::string{error.what()};
@@ -127,12 +129,13 @@ TEST_CASE("an explicit number of shards that does not fit is refused with those 
 }
 
 TEST_CASE("--shards is a positive number or the word ranks") {
-  CHECK(parse_shards("ranks").kind == ShardRequest::Kind::per_rank);
-  CHECK(parse_shards("16").kind == ShardRequest::Kind::count);
-  CHECK(parse_shards("16").count == 16);
+  CHECK(ShardRequest::parse("ranks").kind == ShardRequest::Kind::per_rank);
+  CHECK(ShardRequest::parse("16").kind == ShardRequest::Kind::count);
+  CHECK(ShardRequest::parse("16").count == 16);
   for (const char* text : {"", "0", "-8", "8.0", "1e3", " 8", "8 ", "rank", "eight", "99999999999999999999"})
-    CHECK_THROWS_WITH(parse_shards(text), Contains("--shards is '" + std::string{text} + "'; expected a power of two"));
-  CHECK_THROWS_AS(parse_shards("0"), ConfigError);
+    CHECK_THROWS_WITH(ShardRequest::parse(text),
+                      Contains("--shards is '" + std::string{text} + "'; expected a power of two"));
+  CHECK_THROWS_AS(ShardRequest::parse("0"), ConfigError);
 }
 
 TEST_CASE("a sample order visits every sample once, in another order every epoch and for every seed") {
@@ -213,7 +216,7 @@ TEST_CASE("a schedule counts without overflow and refuses what it cannot count")
 }
 
 TEST_CASE("a batch holds its samples scaled to [0, 1], and zeros behind them") {
-  const ImageSet images{1, 2, {0, 255, 51, 102, 1, 254}, {7, 8, 9}};
+  const ImageData::Set images{1, 2, {0, 255, 51, 102, 1, 254}, {7, 8, 9}};
   SampleBatch batch = make_batch(3, 2, DType::f64);
   CHECK(batch.samples == 0);
   fill_batch(images, std::vector<std::int64_t>{2, 0, 1}, batch);
@@ -234,7 +237,7 @@ TEST_CASE("a batch holds its samples scaled to [0, 1], and zeros behind them") {
 }
 
 TEST_CASE("a batch of floats is the rounded quotient, for every value of a pixel") {
-  ImageSet images{1, 256, {}, {0}};
+  ImageData::Set images{1, 256, {}, {0}};
   for (int pixel = 0; pixel < 256; ++pixel) images.pixels.push_back(static_cast<std::uint8_t>(pixel));
   SampleBatch batch = make_batch(1, 256, DType::f32);
   fill_batch(images, std::vector<std::int64_t>{0}, batch);
@@ -247,11 +250,11 @@ TEST_CASE("a batch that cannot be made or filled is refused, and left as it was"
   CHECK_THROWS_AS(make_batch(0, 1, DType::f32), InvalidArgument);
   CHECK_THROWS_AS(make_batch(1, 0, DType::f32), InvalidArgument);
 
-  const ImageSet images{1, 2, {10, 20, 30, 40}, {1, 2}};
+  const ImageData::Set images{1, 2, {10, 20, 30, 40}, {1, 2}};
   SampleBatch batch = make_batch(2, 2, DType::f32);
   fill_batch(images, std::vector<std::int64_t>{0}, batch);
   const auto before = batch.inputs.to_vector<float>();
-  const auto refused = [&](const ImageSet& from, std::vector<std::int64_t> samples, const char* why) {
+  const auto refused = [&](const ImageData::Set& from, std::vector<std::int64_t> samples, const char* why) {
     CHECK_THROWS_WITH(fill_batch(from, samples, batch), Contains(why));
     CHECK_THROWS_AS(fill_batch(from, samples, batch), InvalidArgument);
     CHECK(batch.inputs.to_vector<float>() == before);

@@ -10,6 +10,8 @@
 #include <lockstep/input/augmentation.hpp>
 #include <lockstep/input/idx.hpp>
 
+#include "input/samples.hpp"
+
 using namespace lockstep;
 
 namespace {
@@ -17,8 +19,8 @@ namespace {
 constexpr std::int64_t rows = 5, columns = 7, channels = 2, image_count = 40;
 
 /// Every byte of an image is another one.
-ImageSet numbered_images() {
-  ImageSet set{.rows = rows, .columns = columns, .channels = channels};
+ImageData::Set numbered_images() {
+  ImageData::Set set{.rows = rows, .columns = columns, .channels = channels};
   for (std::int64_t image = 0; image < image_count; ++image) {
     for (std::int64_t i = 0; i < rows * columns * channels; ++i) set.pixels.push_back(static_cast<std::uint8_t>(i + 1));
     set.labels.push_back(static_cast<std::uint8_t>(image));
@@ -55,9 +57,9 @@ std::vector<int> changed(bool flips, std::int64_t down, std::int64_t right) {
 }
 
 struct Augmented {
-  explicit Augmented(const Augmentation& augmentation, std::uint64_t seed = 1)
+  explicit Augmented(const AugmentedSamples::Augmentation& augmentation, std::uint64_t seed = 1)
       : source{samples, {rows, columns, channels}, augmentation, seed} {}
-  ImageSet set = numbered_images();
+  ImageData::Set set = numbered_images();
   ImageSamples samples{set, DType::f32};
   AugmentedSamples source;
 };
@@ -132,9 +134,9 @@ TEST_CASE("augmented samples have their labels and their names, and what are no 
   CHECK(augmented.source.varies_by_epoch());
   CHECK_FALSE(augmented.samples.varies_by_epoch());
   CHECK_THROWS_AS(augmented.source.fill(std::vector<std::int64_t>{-1}, batch), InvalidArgument);
-  CHECK(to_string(Augmentation{}).empty());
-  CHECK(to_string(Augmentation{.flip = true}) == "flip");
-  CHECK(to_string(Augmentation{.flip = true, .crop = 4}) == "flip,crop");
+  CHECK(to_string(AugmentedSamples::Augmentation{}).empty());
+  CHECK(to_string(AugmentedSamples::Augmentation{.flip = true}) == "flip");
+  CHECK(to_string(AugmentedSamples::Augmentation{.flip = true, .crop = 4}) == "flip,crop");
   CHECK_THROWS_WITH((AugmentedSamples{augmented.samples, {9}, {}, 1}),
                     "images [9]; expected [rows, columns] or [rows, columns, channels]");
   CHECK_THROWS_AS((AugmentedSamples{augmented.samples, {9, 9}, {.crop = -1}, 1}), InvalidArgument);

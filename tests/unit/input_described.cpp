@@ -13,6 +13,7 @@
 #include <lockstep/input/text.hpp>
 
 #include "apps/image_files.hpp"
+#include "input/text_sets.hpp"
 #include "support/job.hpp"
 #include "support/labelled_files.hpp"
 
@@ -48,12 +49,12 @@ Loaded all_of(const SampleSource& source) {
   return {batch.inputs.to_vector<double>(), batch.labels.to_vector<std::int32_t>()};
 }
 
-LabelledOptions by(const DataSchema& schema) {
+LabelledData::Options by(const DataSchema& schema) {
   return {.dtype = DType::f64, .schema = schema};
 }
 
 /// What is told of data under these options, without the folder's name.
-std::string told(const TemporaryDirectory& folder, const std::string& name, const LabelledOptions& options) {
+std::string told(const TemporaryDirectory& folder, const std::string& name, const LabelledData::Options& options) {
   try {
     (void)load_labelled_data(folder.path() / name, options);
   } catch (const ConfigError& error) {
@@ -101,7 +102,7 @@ TEST_CASE("data are described by a schema") {
                                                                                   .classes = {"0", "1", "2"}});
 
   folder.write("text", std::string(100, 'x'));
-  CHECK(load_text_data(folder.path() / "text", {.context = 2}).schema ==
+  CHECK(load_text_sets(folder.path() / "text", {.context = 2}).schema ==
         DataSchema{.kind = "text", .split = Split::last, .test_fraction = 0.1});
 }
 
@@ -113,7 +114,7 @@ TEST_CASE("columns are found by name in any order, with the same numbers, labels
   const std::string other = "width,label, length\n2,rose,1\n4,aster,3\n6,rose,5\n8,lily,7\n";
   (void)data_of(turned, other, "label,width,length\nlily,1,2\n");
   for (const std::uint64_t memory : {1 << 20, 1}) {
-    LabelledOptions options = by(data.schema);
+    LabelledData::Options options = by(data.schema);
     options.memory_bytes = memory;
     const LabelledData same = load_labelled_data(turned.path(), options);
     CHECK(all_of(*same.train) == all_of(*data.train));
@@ -156,7 +157,7 @@ TEST_CASE("a table that is not the model's is refused with the names of columns,
   folder.write("x.csv", "label,width,length\n1.0,1,2\n");
   CHECK(told(folder, "x.csv", by(numbers)) ==
         "x.csv:2: column \"label\" is \"1.0\"; expected a class from 0 to 1, as the model has 2 classes");
-  LabelledOptions contradicts = by(schema);
+  LabelledData::Options contradicts = by(schema);
   contradicts.classes = 4;
   CHECK(told(folder, "x.csv", contradicts) == "--classes is 4; the model has 3");
 }
@@ -253,7 +254,7 @@ TEST_CASE("samples of another shape, or scaled in another way, are refused, and 
   const auto refused = [&](const std::string& content) -> std::string {
     const std::string file = folder.write("x.npy", content);
     try {
-      return to_string(load_unlabelled_data(file, by(model)).sample);
+      return describe(load_unlabelled_data(file, by(model)).sample);
     } catch (const ConfigError& error) {
       return std::string{error.what()}.substr(file.size());
     }
@@ -271,11 +272,11 @@ TEST_CASE("samples of another shape, or scaled in another way, are refused, and 
                     Contains("x.csv: holds rows of 2 numbers; expected images of 2 x 3"));
 
   const std::filesystem::path file = folder.write("text", std::string(100, 'x'));
-  CHECK_THROWS_WITH(load_text_data(file, {.context = 2, .schema = model}),
+  CHECK_THROWS_WITH(load_text_sets(file, {.context = 2, .schema = model}),
                     file.string() + ": is read as text; expected images of 2 x 3, on which the model was trained");
-  CHECK_THROWS_WITH(load_text_data(file, {.context = 2, .vocabulary = 9, .schema = DataSchema{.kind = "text"}}),
+  CHECK_THROWS_WITH(load_text_sets(file, {.context = 2, .vocabulary = 9, .schema = DataSchema{.kind = "text"}}),
                     "--vocabulary is 9; the model has none, as it was trained on texts");
-  CHECK_THROWS_WITH(load_text_data(file, {.context = 2, .schema = DataSchema{.kind = "tokens", .vocabulary = 9}}),
+  CHECK_THROWS_WITH(load_text_sets(file, {.context = 2, .schema = DataSchema{.kind = "tokens", .vocabulary = 9}}),
                     Contains("is no file of tokens"));
 }
 
@@ -293,7 +294,7 @@ TEST_CASE("classes of CIFAR have the names that are beside them, if there is one
   for (const char* const batch : {"1", "2", "3", "4", "5"})
     folder.write(fmt::format("data_batch_{}.bin", batch), record(9));
   folder.write("test_batch.bin", record(1));
-  const auto classes = [&](const std::string& names, const LabelledOptions& options = {}) {
+  const auto classes = [&](const std::string& names, const LabelledData::Options& options = {}) {
     folder.write("batches.meta.txt", names);
     return load_labelled_data(folder.path(), options).schema.classes;
   };
@@ -313,10 +314,10 @@ TEST_CASE("classes of CIFAR have the names that are beside them, if there is one
 TEST_CASE("the test set alone is read without a training set, if the classes are known") {
   const TemporaryDirectory folder;
   folder.write("test.csv", flowers);
-  const LabelledOptions alone{.dtype = DType::f64, .parts = LabelledOptions::Parts::test};
+  const LabelledData::Options alone{.dtype = DType::f64, .parts = LabelledData::Options::Parts::test};
   CHECK(told(folder, "", alone) ==
         "test.csv: does not tell how many classes there are; expected their number (--classes)");
-  LabelledOptions options = alone;
+  LabelledData::Options options = alone;
   options.classes = 3;
   const LabelledData data = load_labelled_data(folder.path(), options);
   CHECK(data.text == "CSV: 4 rows of 2 numbers to test, 3 classes (\"aster\", \"lily\", \"rose\")");

@@ -51,7 +51,7 @@ TEST_CASE("CIFAR-100 is read by its fine labels, of which there are 100") {
 
 TEST_CASE("a folder of CIFAR that is wrong is refused with the record") {
   const auto refused = [](Files files, const std::string& name, const std::string& content,
-                          LabelledOptions options = {}) {
+                          LabelledData::Options options = {}) {
     files.emplace_back(name, content);
     return refusal(Folder{files}, "", options);
   };
@@ -127,7 +127,7 @@ TEST_CASE("arrays of NumPy are read in every type, order of bytes and version") 
 }
 
 TEST_CASE("an array that is wrong is refused with its place") {
-  const auto refused = [](const std::string& name, const std::string& content, LabelledOptions options = {}) {
+  const auto refused = [](const std::string& name, const std::string& content, LabelledData::Options options = {}) {
     const Folder folder{arrays()};
     folder.write(name, content);
     const std::string message = refusal(folder, "", options);
@@ -245,7 +245,7 @@ TEST_CASE("a CSV file is read by its header, and a tenth of its rows is the test
 
 TEST_CASE("a CSV file that is wrong is refused with its line") {
   const Folder folder;
-  const auto refused = [&](const std::string& content, LabelledOptions options = {}) {
+  const auto refused = [&](const std::string& content, LabelledData::Options options = {}) {
     folder.write("x.csv", content);
     return refusal(folder, "x.csv", options);
   };

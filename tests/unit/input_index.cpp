@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const LabelledOptions from_disk{.dtype = DType::f64, .memory_bytes = 1};
+const LabelledData::Options from_disk{.dtype = DType::f64, .memory_bytes = 1};
 
 /// The first samples, as numbers.
 std::vector<double> first_of(const SampleSource& source, std::int64_t count) {
@@ -48,7 +48,8 @@ struct ManyRows : TemporaryDirectory {
   fs::path train() const { return path() / "x_train.npy"; }
 };
 
-std::optional<std::vector<std::byte>> index_of_data(const fs::path& path, const LabelledOptions& options = from_disk) {
+std::optional<std::vector<std::byte>> index_of_data(const fs::path& path,
+                                                    const LabelledData::Options& options = from_disk) {
   return index_of(read_labelled_block(path, options), {"first", "key"});
 }
 

@@ -7,10 +7,12 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/input/idx.hpp>
 #include <lockstep/input/labelled_data.hpp>
 
 #include "apps/image_files.hpp"
 #include "gzip.hpp"
+#include "input/labelled_sets.hpp"
 #include "input_labelled_support.hpp"
 
 using namespace lockstep;
@@ -20,7 +22,7 @@ using Catch::Contains;
 TEST_CASE("IDX files have the digest that they always had, and may be streamed") {
   const ImageFiles images{{.train = 20, .test = 10, .rows = 3, .columns = 2}};
   const LabelledData data = load_labelled_data(images.path(), in_f64);
-  CHECK(data.digest == digest(load_image_data(images.path(), 10)));
+  CHECK(data.digest == load_image_data(images.path(), 10).digest());
   CHECK(data.text == "IDX: 20 images of 3 x 2 to train on and 10 to test, 10 classes");
   check_streams(images.path());
 }
@@ -57,7 +59,7 @@ TEST_CASE("what is no data set is refused with what it is") {
 TEST_CASE("files are kept in memory as long as they fit, and packed ones must") {
   const Folder folder{cifar_10()};
   // Two records of the first file, one of the second: the third does not fit, nor do the others.
-  const LabelledOptions options{.dtype = DType::f64, .memory_bytes = 3 * 3073};
+  const LabelledData::Options options{.dtype = DType::f64, .memory_bytes = 3 * 3073};
   std::filesystem::remove(folder.path() / "data_batch_3.bin");
   folder.write("data_batch_3.bin.gz", packed(cifar({3})));
   CHECK_THROWS_WITH(load_labelled_data(folder.path(), options),
@@ -80,7 +82,7 @@ TEST_CASE("files are kept in memory as long as they fit, and packed ones must") 
 TEST_CASE("a file that becomes shorter while it is in use is told, and one that is removed is still there") {
   const Folder folder{cifar_10()};
   folder.write("x.csv", csv_rows(25));
-  const LabelledOptions streams{.dtype = DType::f64, .memory_bytes = 1};
+  const LabelledData::Options streams{.dtype = DType::f64, .memory_bytes = 1};
   const LabelledData images = load_labelled_data(folder.path(), streams);
   const LabelledData rows = load_labelled_data(folder.path() / "x.csv", streams);
   const Samples before = samples_of(*images.train);

@@ -48,10 +48,10 @@ Samples samples_of(const SampleSource& source) {
   return {{inputs.begin(), inputs.end()}, batch.labels.to_vector<std::int32_t>()};
 }
 
-inline const LabelledOptions in_f64{.dtype = DType::f64};
+inline const LabelledData::Options in_f64{.dtype = DType::f64};
 
 /// What the ConfigError says, with FOLDER for the folder's name.
-inline std::string refusal(const Folder& folder, const std::string& name = "", LabelledOptions options = {}) {
+inline std::string refusal(const Folder& folder, const std::string& name = "", LabelledData::Options options = {}) {
   std::string messages[2];
   // The same whether the data fit into memory or not.
   for (const bool streams : {false, true}) {
@@ -72,7 +72,7 @@ inline std::string refusal(const Folder& folder, const std::string& name = "", L
 }
 
 /// What the digest of the data is, and the samples, must not depend on the memory there is.
-inline void check_streams(const std::filesystem::path& path, LabelledOptions options = in_f64) {
+inline void check_streams(const std::filesystem::path& path, LabelledData::Options options = in_f64) {
   const LabelledData in_memory = load_labelled_data(path, options);
   CHECK_THAT(in_memory.text, !Catch::Contains("--data-memory"));
   options.memory_bytes = 1;

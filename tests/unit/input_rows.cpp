@@ -6,8 +6,8 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/input_context.hpp>
-#include <lockstep/input/row_sequence.hpp>
 
+#include "input/row_sequence.hpp"
 #include "input/sample_order.hpp"
 
 using namespace lockstep;

@@ -23,7 +23,7 @@ namespace {
 using Task = DataSchema::Task;
 using Scaling = DataSchema::Scaling;
 
-constexpr LabelledOptions scaled_regression(DType dtype) {
+constexpr LabelledData::Options scaled_regression(DType dtype) {
   return {.dtype = dtype, .label_column = "y", .task = Task::regression, .scaling = Scaling::standard};
 }
 
@@ -46,7 +46,7 @@ Filled fill_all_of(const SampleSource& source) {
 }
 
 /// What is told of a training and a test set, without the folder's name.
-std::string told_of(const std::string& train, const std::string& test, LabelledOptions options) {
+std::string told_of(const std::string& train, const std::string& test, LabelledData::Options options) {
   const TemporaryDirectory folder;
   folder.write("train.csv", train);
   folder.write("test.csv", test);
@@ -69,7 +69,7 @@ TEST_CASE("columns and labels are scaled by mean and deviation of the training s
   folder.write("test.csv", two_rows);
   std::vector<std::uint64_t> digests;
   for (const std::uint64_t memory : {1 << 20, 1}) {
-    LabelledOptions options = scaled_regression(DType::f64);
+    LabelledData::Options options = scaled_regression(DType::f64);
     options.memory_bytes = memory;
     const LabelledData data = load_labelled_data(folder.path(), options);
     CHECK(data.schema.scales == std::vector<DataSchema::Scale>{{2, root_2}, {7, 1}});
@@ -89,7 +89,7 @@ TEST_CASE("columns and labels are scaled by mean and deviation of the training s
   CHECK(narrow.text ==
         "CSV: 4 rows of 2 numbers to train on and 2 to test, a regression of \"y\", scaled by the means and deviations "
         "of the training set");
-  LabelledOptions plain = scaled_regression(DType::f64);
+  LabelledData::Options plain = scaled_regression(DType::f64);
   plain.scaling = Scaling::none;
   const LabelledData as_they_are = load_labelled_data(folder.path(), plain);
   CHECK(fill_all_of(*as_they_are.test).labels == std::vector<double>{40, 0, 0});
@@ -114,17 +114,18 @@ TEST_CASE("a schema gives its means and deviations to other data, in any order o
   folder.write("train.csv", four_rows);
   folder.write("test.csv", two_rows);
   const DataSchema schema = load_labelled_data(folder.path(), scaled_regression(DType::f64)).schema;
-  const LabelledOptions by_schema{.dtype = DType::f64, .parts = LabelledOptions::Parts::test, .schema = schema};
+  const LabelledData::Options by_schema{
+      .dtype = DType::f64, .parts = LabelledData::Options::Parts::test, .schema = schema};
   const TemporaryDirectory other;
   other.write("test.csv", "b,a,y\n9,4,20\n");
   const LabelledData data = load_labelled_data(other.path(), by_schema);
   CHECK(fill_all_of(*data.test).inputs == std::vector<double>{2 / root_2, 2, 0, 0});
   CHECK(data.schema == schema);
   // The same rows, scaled in another way, are other data.
-  LabelledOptions other_labels = by_schema, other_columns = by_schema;
+  LabelledData::Options other_labels = by_schema, other_columns = by_schema;
   other_labels.schema->label_scale.mean += 1;
   other_columns.schema->scales.back().mean += 1;
-  for (const LabelledOptions& options : {other_labels, other_columns})
+  for (const LabelledData::Options& options : {other_labels, other_columns})
     CHECK(load_labelled_data(other.path(), options).digest != data.digest);
   const LabelledData bare = load_unlabelled_data(other.write("x.csv", "b,a\n9,4\n"), by_schema);
   CHECK(fill_all_of(*bare.train).inputs == std::vector<double>{2 / root_2, 2, 0, 0});
@@ -132,7 +133,7 @@ TEST_CASE("a schema gives its means and deviations to other data, in any order o
 }
 
 TEST_CASE("labels that are no numbers, or all one, and columns that cannot be scaled are refused") {
-  const LabelledOptions options = scaled_regression(DType::f32);
+  const LabelledData::Options options = scaled_regression(DType::f32);
   const auto refused = [&](const std::string& row) { return told_of("a,y\n1,2\n" + row, "a,y\n1,2\n", options); };
   for (const std::string wrong : {"", "two", "1.5x", "0x10"})
     CHECK(refused("3," + wrong + "\n") == "train.csv:3: column \"y\" is \"" + wrong + "\"; expected a number");
@@ -143,13 +144,13 @@ TEST_CASE("labels that are no numbers, or all one, and columns that cannot be sc
   CHECK(told_of("a,y\n-1e-30,1\n1e-30,2\n", "a,y\n1e20,1\n", options) ==
         "column \"a\" has the number 1e+20; expected one that is finite after scaling by the mean 0 and the "
         "deviation 1e-30 of the training set");
-  LabelledOptions wide = scaled_regression(DType::f64);
+  LabelledData::Options wide = scaled_regression(DType::f64);
   CHECK_THAT(told_of("a,y\n1e300,1\n-1e300,2\n", "a,y\n1,1\n", wide),
              Contains("train.csv: column \"a\" has a mean of 0 and a deviation of inf; expected numbers"));
   wide.classes = 2;
   CHECK(told_of("a,y\n1,1\n", "a,y\n1,1\n", wide) == "--classes is 2; a regression has none");
-  LabelledOptions alone = options;
-  alone.parts = LabelledOptions::Parts::test;
+  LabelledData::Options alone = options;
+  alone.parts = LabelledData::Options::Parts::test;
   CHECK_THAT(told_of("", "a,y\n1,1\n", alone), Contains("test.csv: does not tell how columns were scaled"));
 }
 
@@ -176,15 +177,15 @@ TEST_CASE("a schema keeps means and deviations to the last bit, and hostile ones
                     .task = Task::regression,
                     .scales = {{0.1 + 0.2, std::numeric_limits<double>::denorm_min()}, {-1e300, 1.0 / 3}},
                     .label_scale = {std::nextafter(1.0, 2.0), std::numeric_limits<double>::max()}};
-  CHECK(parse_schema(to_json(schema), "FILE") == schema);
-  const std::string good = to_json(schema);
+  CHECK(DataSchema::parse(schema.to_json(), "FILE") == schema);
+  const std::string good = schema.to_json();
   const auto refused = [&](const std::string& from, const std::string& to) -> std::string {
     std::string text = good;
     const std::size_t at = text.find(from);
     REQUIRE(at != text.npos);
     text.replace(at, from.size(), to);
     try {
-      (void)parse_schema(text, "FILE");
+      (void)DataSchema::parse(text, "FILE");
       return "not refused";
     } catch (const Error& error) {
       const std::string line = error.what();

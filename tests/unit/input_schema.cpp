@@ -28,19 +28,19 @@ DataSchema example() {
 TEST_CASE("a schema is one line of JSON that means the same") {
   const DataSchema images{
       .kind = "IDX", .sample = {28, 28}, .numbers = DataSchema::Numbers::bytes, .classes = {"0", "1", "2"}};
-  CHECK(to_json(images) == R"({"kind":"IDX","sample":[28,28],"numbers":"bytes","classes":3,"split":"files"})");
+  CHECK(images.to_json() == R"({"kind":"IDX","sample":[28,28],"numbers":"bytes","classes":3,"split":"files"})");
   const DataSchema tokens{.kind = "tokens", .vocabulary = 1000, .split = Split::last, .test_fraction = 0.1};
-  CHECK(to_json(tokens) == R"({"kind":"tokens","vocabulary":1000,"split":"last","test_fraction":0.1})");
+  CHECK(tokens.to_json() == R"({"kind":"tokens","vocabulary":1000,"split":"last","test_fraction":0.1})");
   for (const DataSchema& schema : {images, tokens, example(), DataSchema{.kind = "text"}}) {
-    CHECK(parse_schema(to_json(schema), "FILE") == schema);
-    CHECK_THAT(to_json(schema), !Contains("\n"));
+    CHECK(DataSchema::parse(schema.to_json(), "FILE") == schema);
+    CHECK_THAT(schema.to_json(), !Contains("\n"));
   }
 }
 
 TEST_CASE("a schema that cannot be used is refused in one line with its key") {
   const auto refusal = [](const std::string& text) -> std::string {
     try {
-      (void)parse_schema(text, "FILE");
+      (void)DataSchema::parse(text, "FILE");
       return "not refused";
     } catch (const Error& error) {
       const std::string line = error.what(), begin =
@@ -54,7 +54,7 @@ TEST_CASE("a schema that cannot be used is refused in one line with its key") {
   };
   // One value of a good one is replaced.
   const auto with = [&](const std::string& key, const std::string& value) {
-    std::string text = to_json(example());
+    std::string text = example().to_json();
     const std::size_t begin = text.find("\"" + key + "\":") + key.size() + 3, list = text.find(']', begin);
     const bool is_list = text[begin] == '[';
     text.replace(begin, (is_list ? list + 1 : text.find_first_of(",}", begin)) - begin, value);

@@ -13,6 +13,7 @@
 
 #include "gzip.hpp"
 #include "input/shared_data.hpp"
+#include "input/text_sets.hpp"
 #include "support/job.hpp"
 #include "support/labelled_files.hpp"
 #include "support/token_file.hpp"
@@ -60,7 +61,7 @@ void check_same_data(const LabelledData& taken, const LabelledData& read) {
 void check_taken_over(const std::filesystem::path& path) {
   for (const std::uint64_t memory : {1 << 20, 4000, 1}) {
     INFO(path.string() << " with " << memory);
-    const LabelledOptions options{.dtype = DType::f64, .memory_bytes = memory};
+    const LabelledData::Options options{.dtype = DType::f64, .memory_bytes = memory};
     check_same_data(labelled_data_of(handed_over(read_labelled_block(path, options)), DType::f64),
                     load_labelled_data(path, options));
   }
@@ -98,7 +99,7 @@ TEST_CASE("samples that another process has read are the same, in memory and on 
   tables.write("test.csv", names_and_numbers(9));
   check_taken_over(tables.path());
 
-  const LabelledOptions options{.dtype = DType::f64};
+  const LabelledData::Options options{.dtype = DType::f64};
   const std::filesystem::path file = tables.path() / "one.csv";
   check_same_data(labelled_data_of(handed_over(read_unlabelled_block(file, options)), DType::f64),
                   load_unlabelled_data(file, options));
@@ -112,10 +113,10 @@ TEST_CASE("texts, tokens and lines that another process has read are the same") 
   folder.write("test", std::string(70, 'd'));
   of_tokens.write("a", token_file({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 65535}));
   of_tokens.write("b", token_file({9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 1, 2, 3, 4, 5, 6}));
-  const auto check = [](const std::filesystem::path& path, const TextOptions& options) {
+  const auto check = [](const std::filesystem::path& path, const TextData::Options& options) {
     const BlockReader block = handed_over(read_text_block(path, options));
     const auto [taken, taken_digest] = digested_text_of(block);
-    const TextData read = load_text_data(path, options);
+    const TextSets read = load_text_sets(path, options);
     CHECK(tokens_in(taken.train) == tokens_in(read.train));
     CHECK(tokens_in(taken.test) == tokens_in(read.test));
     CHECK(taken_digest == digest(read));

@@ -12,8 +12,11 @@
 #include <lockstep/input/text.hpp>
 
 #include "gzip.hpp"
+#include "input/batches.hpp"
 #include "input/file_bytes.hpp"
 #include "input/sample_order.hpp"
+#include "input/text_sets.hpp"
+#include "input/tokens.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 #include "text_support.hpp"
@@ -51,7 +54,7 @@ class TextFile {
 /// What the ConfigError says behind the file's name.
 std::string text_refusal(const fs::path& path, std::int64_t context) {
   try {
-    load_text_data(path, {.context = context});
+    load_text_sets(path, {.context = context});
     return "not refused";
   } catch (const ConfigError& error) {
     const std::string message = error.what();
@@ -74,7 +77,7 @@ std::string refusal_of_room(const fs::path& path, std::uint64_t bytes) {
 
 TEST_CASE("a text is its bytes, of which the last tenth is for the test") {
   const TextFile file{counting(109)};
-  const TextData data = load_text_data(file.path(), {.context = 4});
+  const TextSets data = load_text_sets(file.path(), {.context = 4});
   CHECK(text_in(data.train) == counting(99));
   CHECK(text_in(data.test) == counting(10, 99));
   CHECK(data.train.context == 4);
@@ -83,18 +86,34 @@ TEST_CASE("a text is its bytes, of which the last tenth is for the test") {
   CHECK(data.test.count() == 2);
 }
 
+TEST_CASE("a program gets the samples of a text as sources, with their digest") {
+  const TextFile file{counting(110)};
+  const TextSets sets = load_text_sets(file.path(), {.context = 4});
+  const TextData data = load_text_data(file.path(), {.context = 4});
+  CHECK(data.digest == digest(sets));
+  CHECK(data.schema == sets.schema);
+  CHECK(data.train->count() == 24);
+  CHECK(data.test->count() == 2);
+  CHECK(data.test->labels_per_sample() == 4);
+  CHECK(data.test->labels_are_bytes());
+  SampleBatch batch = data.test->make_batch(1, host_stream());
+  data.test->fill(std::vector<std::int64_t>{1}, batch);
+  CHECK(batch.inputs.to_vector<std::int32_t>() == Numbers{103, 104, 105, 106});
+  CHECK(batch.labels.to_vector<std::int32_t>() == Numbers{104, 105, 106, 107});
+}
+
 TEST_CASE("a packed text is the same as a plain one, also where it is large") {
   const std::string content = counting((3 << 20) + 17);
   const TextFile plain{content}, packed{test::packed(content)}, exact{counting(2 << 20)};
-  const TextData data = load_text_data(packed.path(), {.context = 128});
+  const TextSets data = load_text_sets(packed.path(), {.context = 128});
   CHECK(text_in(data.train) + text_in(data.test) == content);
-  CHECK(digest(data) == digest(load_text_data(plain.path(), {.context = 128})));
-  CHECK(load_text_data(exact.path(), {.context = 128}).train.tokens->count() == (2 << 20) - (2 << 20) / 10);
+  CHECK(digest(data) == digest(load_text_sets(plain.path(), {.context = 128})));
+  CHECK(load_text_sets(exact.path(), {.context = 128}).train.tokens->count() == (2 << 20) - (2 << 20) / 10);
 }
 
 TEST_CASE("the digest of a text depends on its bytes, its context and where the test begins") {
-  const TextData data{text_of("abcdefgh", 2), text_of("ijklm", 2)};
-  CHECK(digest(data) == digest(TextData{data}));
+  const TextSets data{text_of("abcdefgh", 2), text_of("ijklm", 2)};
+  CHECK(digest(data) == digest(TextSets{data}));
   CHECK(digest(data) != digest({text_of("abcdefgx", 2), data.test}));
   CHECK(digest(data) != digest({data.train, text_of("ijklx", 2)}));
   CHECK(digest(data) != digest({text_of("abcdefgh", 3), data.test}));
@@ -125,10 +144,10 @@ TEST_CASE("files that are no text of a useful size are refused with what was exp
   const std::string expected = "; expected at least 10 x (4 + 1) bytes of text";
   CHECK_THAT(text_refusal(TextFile{""}.path(), 4), Catch::StartsWith("is empty" + expected));
   CHECK_THAT(text_refusal(TextFile{counting(49)}.path(), 4), Catch::StartsWith("holds 49 bytes" + expected));
-  CHECK(load_text_data(TextFile{counting(50)}.path(), {.context = 4}).test.count() == 1);
+  CHECK(load_text_sets(TextFile{counting(50)}.path(), {.context = 4}).test.count() == 1);
   CHECK_THAT(text_refusal(TextFile{counting(50)}.path(), std::numeric_limits<std::int64_t>::max()),
              Catch::StartsWith("holds 50 bytes"));
-  CHECK_THROWS_AS(load_text_data(TextFile{counting(50)}.path(), {.context = 0}), InvalidArgument);
+  CHECK_THROWS_AS(load_text_sets(TextFile{counting(50)}.path(), {.context = 0}), InvalidArgument);
 
   const lockstep::test::TemporaryDirectory directory;
   CHECK(text_refusal(directory.path() / "none", 4) ==
@@ -148,13 +167,13 @@ TEST_CASE("files that are no text of a useful size are refused with what was exp
 TEST_CASE("a text that is larger than the memory allowed stays on disk, and is the same") {
   const std::string content = counting(20000);
   const TextFile file{content};
-  const TextOptions in_memory{.context = 7, .memory_bytes = 20000}, on_disk{.context = 7, .memory_bytes = 19999};
-  const TextData data = load_text_data(file.path(), on_disk);
+  const TextData::Options in_memory{.context = 7, .memory_bytes = 20000}, on_disk{.context = 7, .memory_bytes = 19999};
+  const TextSets data = load_text_sets(file.path(), on_disk);
   CHECK(text_in(data.train) + text_in(data.test) == content);
-  CHECK(digest(data) == digest(load_text_data(file.path(), in_memory)));
+  CHECK(digest(data) == digest(load_text_sets(file.path(), in_memory)));
 
   // What is on disk can be cut, unlike what is in memory.
-  const TextData kept = load_text_data(file.path(), in_memory);
+  const TextSets kept = load_text_sets(file.path(), in_memory);
   fs::resize_file(file.path(), 19000);
   CHECK(text_in(kept.train) + text_in(kept.test) == content);
   SampleBatch batch = make_text_batch(1, 7);
@@ -167,7 +186,7 @@ TEST_CASE("a packed text, or an archive, that is larger than the memory allowed 
   const auto refused = [](const std::string& content) {
     const TextFile file{content};
     try {
-      load_text_data(file.path(), {.context = 4, .memory_bytes = 900});
+      load_text_sets(file.path(), {.context = 4, .memory_bytes = 900});
       return std::string{"not refused"};
     } catch (const ConfigError& error) {
       return std::string{error.what()}.substr(file.path().string().size() + 2);
@@ -271,6 +290,6 @@ TEST_CASE("a batch of text that cannot be made or filled is refused, and left as
                     Contains("was not made by make_text_batch"));
   images.labels = Tensor::zeros(DType::i32, {2, 2});
   CHECK_THROWS_WITH(fill_batch(text, std::vector<std::int64_t>{0}, images), Contains("expected i32"));
-  CHECK_THROWS_WITH(fill_batch(ImageSet{1, 2, {1, 2}, {1}}, std::vector<std::int64_t>{0}, batch),
+  CHECK_THROWS_WITH(fill_batch(ImageData::Set{1, 2, {1, 2}, {1}}, std::vector<std::int64_t>{0}, batch),
                     Contains("was not made by make_batch"));
 }

@@ -11,6 +11,8 @@
 #include <lockstep/input/text.hpp>
 
 #include "gzip.hpp"
+#include "input/batches.hpp"
+#include "input/text_sets.hpp"
 #include "input/token_pieces.hpp"
 #include "input/tokens_of_numbers.hpp"
 #include "support/job.hpp"
@@ -37,9 +39,9 @@ Tokens tokens_from(std::uint16_t first, std::uint16_t last) {
 }
 
 /// What the ConfigError says, with FOLDER for the folder's name.
-std::string refusal(const TemporaryDirectory& folder, const std::string& name, const TextOptions& options) {
+std::string refusal(const TemporaryDirectory& folder, const std::string& name, const TextData::Options& options) {
   try {
-    load_text_data(folder.path() / name, options);
+    load_text_sets(folder.path() / name, options);
     return "not refused";
   } catch (const ConfigError& error) {
     std::string message = error.what();
@@ -59,11 +61,11 @@ TEST_CASE("the files of a folder are one text, in the order of their names") {
   folder.write("03.txt", "");
   folder.write(".hidden", "not this");
   folder.write("latest.txt", "pqrst");  // in which "test" is no word
-  const TextData data = load_text_data(folder.path(), {.context = 1});
+  const TextSets data = load_text_sets(folder.path(), {.context = 1});
   CHECK(text_in(data.train) == "abcdefghijklmnopqr");
   CHECK(text_in(data.test) == "st");
   const std::string file = folder.write(".whole", "abcdefghijklmnopqrst");
-  CHECK(digest(data) == digest(load_text_data(file, {.context = 1})));
+  CHECK(digest(data) == digest(load_text_sets(file, {.context = 1})));
 }
 
 TEST_CASE("files whose names say so are the test part") {
@@ -73,7 +75,7 @@ TEST_CASE("files whose names say so are the test part") {
     folder.write("train-1", "abcdef");
     folder.write("train-2", "gh");
     folder.write(name, "ijk");
-    const TextData data = load_text_data(folder.path(), {.context = 2});
+    const TextSets data = load_text_sets(folder.path(), {.context = 2});
     CHECK(text_in(data.train) == "abcdefgh");
     CHECK(text_in(data.test) == "ijk");
     CHECK(refusal(folder, "", {.context = 3}) ==
@@ -84,7 +86,7 @@ TEST_CASE("files whose names say so are the test part") {
     CHECK_THAT(refusal(folder, "", {.context = 2}), Catch::StartsWith("FOLDER/: holds no training files; expected"));
     // The name of a single file says nothing.
     folder.write(name, "abcdefghijklmnopqrst");
-    CHECK(text_in(load_text_data(folder.path() / name, {.context = 1}).test) == "st");
+    CHECK(text_in(load_text_sets(folder.path() / name, {.context = 1}).test) == "st");
   }
 }
 
@@ -116,7 +118,7 @@ TEST_CASE("files of tokens are cut into samples across their ends") {
   folder.write("words_train_001.bin", token_file(tokens_from(0, 300)));
   folder.write("words_train_002.bin", token_file(tokens_from(300, 311)));
   folder.write("words_val_000.bin", token_file({65535, 0, 7, 8, 9, 1}));
-  const TextData data = load_text_data(folder.path(), {.context = 5, .vocabulary = 65536});
+  const TextSets data = load_text_sets(folder.path(), {.context = 5, .vocabulary = 65536});
   REQUIRE(data.train.count() == 62);
   REQUIRE(data.test.count() == 1);
   CHECK_FALSE(data.test.tokens->are_bytes());
@@ -130,16 +132,16 @@ TEST_CASE("files of tokens are cut into samples across their ends") {
   // The digest is of the tokens, not of the files.
   std::filesystem::remove(folder.path() / "words_train_002.bin");
   folder.write("words_train_001.bin", token_file(tokens_from(0, 311)));
-  CHECK(digest(data) == digest(load_text_data(folder.path(), {.context = 5, .vocabulary = 65536})));
+  CHECK(digest(data) == digest(load_text_sets(folder.path(), {.context = 5, .vocabulary = 65536})));
   folder.write("words_train_001.bin", token_file(tokens_from(1, 312)));
-  CHECK(digest(data) != digest(load_text_data(folder.path(), {.context = 5, .vocabulary = 65536})));
+  CHECK(digest(data) != digest(load_text_sets(folder.path(), {.context = 5, .vocabulary = 65536})));
 }
 
 TEST_CASE("a file of tokens that changes while it is in use is told, and no signal ends the process") {
   const TemporaryDirectory folder;
   const std::string right = token_file(tokens_from(0, 30));
   const std::string path = folder.write("tokens.bin", right);
-  const TextData data = load_text_data(path, {.context = 2, .vocabulary = 30});
+  const TextSets data = load_text_sets(path, {.context = 2, .vocabulary = 30});
   Numbers two(2);
   data.train.tokens->read(20, two);
   CHECK(two == Numbers{20, 21});
@@ -185,5 +187,5 @@ TEST_CASE("a file of tokens that is wrong is refused with its place") {
   CHECK(refusal(folder, "none", {.context = 2, .vocabulary = 9}) ==
         "FOLDER/none: does not exist; expected a text file, plain or packed (gzip), or a folder of them");
   for (const std::int64_t vocabulary : {0, 65537})
-    CHECK_THROWS_AS(load_text_data(folder.path(), {.context = 2, .vocabulary = vocabulary}), InvalidArgument);
+    CHECK_THROWS_AS(load_text_sets(folder.path(), {.context = 2, .vocabulary = vocabulary}), InvalidArgument);
 }

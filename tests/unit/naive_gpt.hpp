@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/nn/gpt.hpp>
-
+#include "nn/gpt.hpp"
 #include "nn_support.hpp"
 
 namespace lockstep::nn {

@@ -12,6 +12,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
 #include "support/fake_nccl.hpp"
 #include "support/thread_communicator.hpp"
 

@@ -7,6 +7,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "comm/communicator.hpp"
 #include "support/fake_nccl.hpp"
 
 using namespace lockstep;

@@ -12,6 +12,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
 #include "comm/nccl/shared_gpu.hpp"
 #include "support/fake_nccl.hpp"
 

@@ -6,12 +6,14 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 #include <lockstep/base/philox.hpp>
-#include <lockstep/nn/mlp.hpp>
 
+#include "base/digest.hpp"
+#include "input/batches.hpp"
 #include "nn/initial_values.hpp"
+#include "nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "strategy/local_group.hpp"
 
@@ -171,7 +173,7 @@ TEST_CASE("a dense layer gives the gradient of its inputs too") {
   const auto kernels = reference();
   const Tensor x = Tensor::from({1.0, 2.0, 0.0, 1.0}, {2, 2});
   const Tensor y = Tensor::zeros(DType::f64, {2, 2});
-  layer.forward(*kernels, x.view(), ops::Activation::none, y.view());
+  layer.forward(*kernels, x.view(), ops::Kernels::Activation::none, y.view());
   CHECK(y.to_vector<double>() == std::vector<double>{17, 30, 13, 24});
 
   const GradientBuffer buffer{strategy.store(), std::vector<Variable>{layer.weight(), layer.bias()}};

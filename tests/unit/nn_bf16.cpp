@@ -9,10 +9,11 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/convnet.hpp>
-#include <lockstep/nn/gpt.hpp>
-#include <lockstep/nn/mlp.hpp>
 
+#include "input/batches.hpp"
+#include "nn/convnet.hpp"
+#include "nn/gpt.hpp"
+#include "nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "strategy/local_group.hpp"
 #include "text_support.hpp"
@@ -31,7 +32,7 @@ struct ModelCase {
   MakeModel make;
 };
 
-MakeModel convnet(BatchNormKind norm, double dropout) {
+MakeModel convnet(ConvnetOptions::BatchNorm norm, double dropout) {
   return [=](Strategy& strategy, Precision precision, SharedKernels kernels) -> std::unique_ptr<Model> {
     const ConvnetOptions options{.height = side,
                                  .width = side,
@@ -57,8 +58,8 @@ std::unique_ptr<Model> gpt(Strategy& strategy, Precision precision, SharedKernel
 
 std::vector<ModelCase> models() {
   return {{"mlp", mlp},
-          {"convnet", convnet(BatchNormKind::none, 0)},
-          {"convnet with batch norm and dropout", convnet(BatchNormKind::per_shard, 0.25)},
+          {"convnet", convnet(ConvnetOptions::BatchNorm::none, 0)},
+          {"convnet with batch norm and dropout", convnet(ConvnetOptions::BatchNorm::per_shard, 0.25)},
           {"gpt", gpt}};
 }
 
@@ -79,13 +80,13 @@ struct Program {
   }
 };
 
-BatchGroup batch_of(const Model& model, const std::vector<std::int64_t>& samples, std::int64_t capacity) {
+SampleBatch::Group batch_of(const Model& model, const std::vector<std::int64_t>& samples, std::int64_t capacity) {
   const auto shards = std::ssize(samples);
   const bool text = model.name() == "gpt";
   const auto make = [&](std::int64_t rows) {
     return text ? make_text_batch(rows, context) : make_batch(rows, side * side, DType::f32);
   };
-  BatchGroup group = make_batch_group(make(shards * capacity), shards);
+  SampleBatch::Group group = make_batch_group(make(shards * capacity), shards);
   for (std::size_t i = 0; i < samples.size(); ++i) {
     SampleBatch& own = group.batches[i];
     own.samples = samples[i];
@@ -118,8 +119,8 @@ TEST_CASE("a model in bf16 has nearly the loss and the gradient of one in f32, o
     for (const SharedKernels& kernels : {reference(), automatic()}) {
       INFO(of.name << ", " << kernels->name());
       Program full{of, Precision::full, kernels}, narrow{of, Precision::bf16, kernels};
-      const BatchGroup group = batch_of(*full.model, {7, 5}, 8);
-      const std::vector<ShardPlace> places{{}, {.first_sample = 7}};
+      const SampleBatch::Group group = batch_of(*full.model, {7, 5}, 8);
+      const std::vector<Model::ShardPlace> places{{}, {.first_sample = 7}};
       const GradientBuffer expected = full.buffer(), found = narrow.buffer();
       const ops::BatchLoss loss = full.model->train_shards(group, places, expected);
       const ops::BatchLoss rounded = narrow.model->train_shards(group, places, found);
@@ -141,8 +142,8 @@ TEST_CASE("shards in bf16 have the same bits together, alone, and by a worker") 
   for (const ModelCase& of : models()) {
     INFO(of.name);
     Program program{of, Precision::bf16, automatic()};
-    const BatchGroup group = batch_of(*program.model, {8, 8, 3, 0}, 8);
-    const std::vector<ShardPlace> places{{}, {.first_sample = 8}, {.first_sample = 16}, {.first_sample = 19}};
+    const SampleBatch::Group group = batch_of(*program.model, {8, 8, 3, 0}, 8);
+    const std::vector<Model::ShardPlace> places{{}, {.first_sample = 8}, {.first_sample = 16}, {.first_sample = 19}};
     const GradientBuffer buffer = program.buffer();
     (void)program.model->train_shards(group, places, buffer);
     const Tensor together = Tensor::on_host(buffer.flat());
@@ -166,7 +167,7 @@ TEST_CASE("a model in bf16 sees what was assigned to its variables") {
   for (const ModelCase& of : models()) {
     INFO(of.name);
     Program program{of, Precision::bf16, automatic()}, other{of, Precision::bf16, automatic()};
-    const BatchGroup group = batch_of(*program.model, {4}, 4);
+    const SampleBatch::Group group = batch_of(*program.model, {4}, 4);
     const double before = program.model->evaluate_shard(group.batches[0]).loss_sum;
     for (std::size_t i = 0; i < program.model->variables().size(); ++i) {
       const Variable &to = program.model->variables()[i], &from = other.model->variables()[i];
@@ -180,15 +181,15 @@ TEST_CASE("a model in bf16 sees what was assigned to its variables") {
 }
 
 TEST_CASE("batch norm in bf16 over the whole batch is that of its only shard") {
-  const auto train = [](BatchNormKind kind) {
+  const auto train = [](ConvnetOptions::BatchNorm kind) {
     Program program{{"convnet", convnet(kind, 0)}, Precision::bf16, automatic()};
-    const BatchGroup group = batch_of(*program.model, {6}, 8);
+    const SampleBatch::Group group = batch_of(*program.model, {6}, 8);
     const GradientBuffer buffer = program.buffer();
     const double loss = program.model->train_shard(group.batches[0], {}, buffer).loss_sum;
     return std::pair{loss, Tensor::on_host(buffer.flat())};
   };
-  const auto [loss, gradient] = train(BatchNormKind::whole_batch);
-  const auto [expected_loss, expected] = train(BatchNormKind::per_shard);
+  const auto [loss, gradient] = train(ConvnetOptions::BatchNorm::whole_batch);
+  const auto [expected_loss, expected] = train(ConvnetOptions::BatchNorm::per_shard);
   CHECK(loss == expected_loss);
   CHECK(same_bits(gradient.view(), expected.view()));
   CHECK(norm(gradient.view().elements<float>()) > 0);

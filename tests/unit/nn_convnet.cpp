@@ -8,10 +8,12 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/convnet.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
+#include "base/element_count.hpp"
 #include "convnet_support.hpp"
+#include "nn/convnet.hpp"
+#include "ops/image_kernels.hpp"
 #include "ops/reference/reference.hpp"
 #include "reduce/fixed_order_sum.hpp"
 #include "strategy/local_group.hpp"
@@ -23,13 +25,14 @@ namespace {
 
 /// With and without batch norm, with and without dropout.
 std::vector<ConvnetOptions> all_of(DType dtype) {
-  return {small_convnet(dtype), small_convnet(dtype, BatchNormKind::per_shard),
-          small_convnet(dtype, BatchNormKind::none, 0.4), small_convnet(dtype, BatchNormKind::per_shard, 0.4)};
+  return {small_convnet(dtype), small_convnet(dtype, ConvnetOptions::BatchNorm::per_shard),
+          small_convnet(dtype, ConvnetOptions::BatchNorm::none, 0.4),
+          small_convnet(dtype, ConvnetOptions::BatchNorm::per_shard, 0.4)};
 }
 
 /// For images in colour.
 ConvnetOptions colour(DType dtype) {
-  ConvnetOptions options = small_convnet(dtype, BatchNormKind::per_shard);
+  ConvnetOptions options = small_convnet(dtype, ConvnetOptions::BatchNorm::per_shard);
   options.channels = 3;
   return options;
 }
@@ -41,14 +44,14 @@ SampleBatch samples_for(const ConvnetOptions& options, std::int64_t samples, std
 }
 
 std::string text(const ConvnetOptions& options) {
-  return std::string{options.batch_norm == BatchNormKind::none ? "" : "batch norm, "} + "dropout " +
+  return std::string{options.batch_norm == ConvnetOptions::BatchNorm::none ? "" : "batch norm, "} + "dropout " +
          std::to_string(options.dropout);
 }
 
 std::vector<std::string> variables_of(const Convnet& model) {
   std::vector<std::string> made;
   for (const Variable& variable : model.variables())
-    made.push_back(std::string{variable.name()} + ' ' + to_string(variable.shape()));
+    made.push_back(std::string{variable.name()} + ' ' + describe(variable.shape()));
   return made;
 }
 
@@ -72,7 +75,7 @@ TEST_CASE("a convnet creates its variables layer by layer") {
                                                         "conv_1/weight [3, 3, 32, 64]", "conv_1/bias [64]",
                                                         "dense_0/weight [9216, 128]", "dense_0/bias [128]",
                                                         "dense_1/weight [128, 10]", "dense_1/bias [10]"});
-  const Convnet normalised{other, small_convnet(DType::f32, BatchNormKind::per_shard), reference()};
+  const Convnet normalised{other, small_convnet(DType::f32, ConvnetOptions::BatchNorm::per_shard), reference()};
   CHECK(normalised.statistics() == 2 * (3 + 4));
   std::vector<std::string_view> averages;
   for (const SyncOnReadVariable& each : normalised.moving_averages()) averages.push_back(each.name());
@@ -117,7 +120,7 @@ TEST_CASE("the gradients of a convnet agree with finite differences") {
     CAPTURE(text(options), options.channels);
     ConvnetProgram program{options};
     const SampleBatch batch = samples_for(options, 6, 8);
-    const ShardPlace place{.step = 5, .first_sample = 11};
+    const Model::ShardPlace place{.step = 5, .first_sample = 11};
     const GradientBuffer buffer = program.buffer();
     program.model.train_shard(batch, place, buffer);
     // Differences need other memory: each loss overwrites the gradients.
@@ -140,7 +143,7 @@ TEST_CASE("rows of padding change neither the gradients nor the statistics of a 
       CAPTURE(name_of(dtype), text(options));
       ConvnetProgram program{options};
       const GradientBuffer buffer = program.buffer();
-      const ShardPlace place{.step = 1, .first_sample = 4};
+      const Model::ShardPlace place{.step = 1, .first_sample = 4};
       const ops::BatchLoss tight = program.model.train_shard(images_from(0, 5, 5, dtype), place, buffer);
       const Tensor expected = Tensor::copy_of(buffer.flat());
       const Tensor statistics = Tensor::copy_of(buffer.statistics());
@@ -176,7 +179,7 @@ TEST_CASE("a shard's bits do not depend on what the convnet did before") {
       ConvnetProgram program{options, kernels};
       const GradientBuffer buffer = program.buffer();
       const SampleBatch shard = images_from(3, 13, 16, DType::f32);
-      const ShardPlace place{.step = 2, .first_sample = 3};
+      const Model::ShardPlace place{.step = 2, .first_sample = 3};
       const ops::BatchLoss first = program.model.train_shard(shard, place, buffer);
       const Tensor expected = Tensor::copy_of(buffer.flat());
       const Tensor statistics = Tensor::copy_of(buffer.statistics());
@@ -199,7 +202,7 @@ TEST_CASE("a shard's bits do not depend on what the convnet did before") {
 
 TEST_CASE("a batch has the same gradient and the same dropout however it is cut into shards") {
   for (const double dropout : {0.0, 0.4}) {
-    ConvnetProgram program{small_convnet(DType::f64, BatchNormKind::none, dropout)};
+    ConvnetProgram program{small_convnet(DType::f64, ConvnetOptions::BatchNorm::none, dropout)};
     // Sums of up to 21 * 42 terms of size 1, rounded to 2^-53 each, in two orders.
     check_shards_add_up(
         program.model, program.buffer(), 9, images_from(0, 21, 24, DType::f64),
@@ -208,9 +211,10 @@ TEST_CASE("a batch has the same gradient and the same dropout however it is cut 
 }
 
 TEST_CASE("dropout is another one in another step, for other samples, and for nobody in evaluation") {
-  ConvnetProgram plain{small_convnet(DType::f64)}, dropping{small_convnet(DType::f64, BatchNormKind::none, 0.4)};
+  ConvnetProgram plain{small_convnet(DType::f64)},
+      dropping{small_convnet(DType::f64, ConvnetOptions::BatchNorm::none, 0.4)};
   const SampleBatch batch = images_from(0, 6, 8, DType::f64);
-  const auto loss = [&](const ShardPlace& place) {
+  const auto loss = [&](const Model::ShardPlace& place) {
     return dropping.model.train_shard(batch, place, dropping.buffer()).loss_sum;
   };
   const double first = loss({.step = 1});
@@ -224,7 +228,7 @@ TEST_CASE("dropout is another one in another step, for other samples, and for no
 }
 
 TEST_CASE("moving averages come to the statistics that every step has, and an evaluation to the loss of training") {
-  ConvnetProgram program{small_convnet(DType::f64, BatchNormKind::per_shard)};
+  ConvnetProgram program{small_convnet(DType::f64, ConvnetOptions::BatchNorm::per_shard)};
   const SampleBatch batch = images_from(0, 6, 8, DType::f64);
   const GradientBuffer buffer = program.buffer();
   const double trained = program.model.train_shard(batch, {}, buffer).loss_sum;
@@ -235,7 +239,7 @@ TEST_CASE("moving averages come to the statistics that every step has, and an ev
 }
 
 TEST_CASE("the first step's moving averages are a tenth of its statistics, each sample weighing the same") {
-  ConvnetProgram program{small_convnet(DType::f64, BatchNormKind::per_shard)};
+  ConvnetProgram program{small_convnet(DType::f64, ConvnetOptions::BatchNorm::per_shard)};
   const auto moving = [&] {
     std::vector<double> all;
     for (const auto& state : program.strategy.store().variables())
@@ -262,7 +266,7 @@ TEST_CASE("the first step's moving averages are a tenth of its statistics, each 
 
 TEST_CASE("moving averages have the same bits on any number of ranks that divides the shards") {
   std::vector<Tensor> shards;
-  ConvnetProgram program{small_convnet(DType::f32, BatchNormKind::per_shard), automatic()};
+  ConvnetProgram program{small_convnet(DType::f32, ConvnetOptions::BatchNorm::per_shard), automatic()};
   const GradientBuffer buffer = program.buffer();
   for (std::int64_t shard = 0; shard < 8; ++shard) {
     program.model.train_shard(images_from(3 * shard, shard == 7 ? 0 : 3, 16, DType::f32), {}, buffer);
@@ -281,7 +285,7 @@ TEST_CASE("moving averages have the same bits on any number of ranks that divide
     }
     const Tensor total = Tensor::zeros(DType::f32, {14});
     fixed_order_sum(of_ranks.view(), static_cast<int>(ranks), total.view());
-    ConvnetProgram fresh{small_convnet(DType::f32, BatchNormKind::per_shard), automatic()};
+    ConvnetProgram fresh{small_convnet(DType::f32, ConvnetOptions::BatchNorm::per_shard), automatic()};
     fresh.model.absorb_statistics(total.view(), 21);
     return fresh.model.evaluate_shard(images_from(0, 16, 16, DType::f32)).loss_sum;
   };
@@ -318,7 +322,7 @@ TEST_CASE("a convnet of f32 is close to one of f64, on every kernel") {
 }
 
 TEST_CASE("a shard that is not the convnet's is refused, and nothing is written") {
-  ConvnetProgram program{small_convnet(DType::f32, BatchNormKind::per_shard, 0.4)};
+  ConvnetProgram program{small_convnet(DType::f32, ConvnetOptions::BatchNorm::per_shard, 0.4)};
   const GradientBuffer buffer = program.buffer();
   fill(buffer.flat(), 7);
   fill(buffer.statistics(), 7);

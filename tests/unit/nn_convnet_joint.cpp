@@ -7,10 +7,11 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
 
 #include "comm/backends.hpp"
 #include "convnet_support.hpp"
+#include "input/batches.hpp"
+#include "reduce/declared_sums.hpp"
 #include "reduce/implementations.hpp"
 
 using namespace lockstep;
@@ -23,13 +24,13 @@ const std::vector<std::int64_t> sizes{5, 0, 3, 6, 1};
 constexpr std::int64_t all_samples = 15;
 
 ConvnetOptions joint(DType dtype, double dropout = 0) {
-  return small_convnet(dtype, BatchNormKind::whole_batch, dropout);
+  return small_convnet(dtype, ConvnetOptions::BatchNorm::whole_batch, dropout);
 }
 
 /// The shards of step 9, and where their gradients go.
 struct Shards {
-  BatchGroup group;
-  std::vector<ShardPlace> places;
+  SampleBatch::Group group;
+  std::vector<Model::ShardPlace> places;
   std::vector<Tensor> gradients, statistics;
   std::vector<GradientBuffer> buffers;
 
@@ -99,7 +100,7 @@ void check_close(const std::vector<double>& found, const std::vector<double>& ex
 TEST_CASE("a convnet is a joint model where batch norm takes the whole batch, and only there") {
   CHECK(ConvnetProgram{joint(DType::f32)}.model.joint() != nullptr);
   CHECK(ConvnetProgram{small_convnet(DType::f32)}.model.joint() == nullptr);
-  CHECK(ConvnetProgram{small_convnet(DType::f32, BatchNormKind::per_shard)}.model.joint() == nullptr);
+  CHECK(ConvnetProgram{small_convnet(DType::f32, ConvnetOptions::BatchNorm::per_shard)}.model.joint() == nullptr);
   CHECK(ConvnetProgram{joint(DType::f32)}.model.joint()->joint_sums() == std::vector<std::int64_t>{3, 3, 4, 4, 8, 6});
 }
 
@@ -138,13 +139,13 @@ TEST_CASE("an only shard that is the whole batch has the bits of train_shard") {
   for (const double dropout : {0.0, 0.4}) {
     ConvnetProgram program{joint(DType::f32, dropout), automatic()};
     const GradientBuffer buffer = program.buffer();
-    const BatchGroup group = make_batch_group(images_from(0, 0, 8, DType::f32), 1);
+    const SampleBatch::Group group = make_batch_group(images_from(0, 0, 8, DType::f32), 1);
     const SampleBatch own = images_from(3, 6, 8, DType::f32);
     copy(own.inputs.view(), group.inputs.view());
     copy(own.labels.view(), group.labels.view());
-    BatchGroup filled = group;
+    SampleBatch::Group filled = group;
     filled.batches.front().samples = 6;
-    const ShardPlace place{.step = 2, .first_sample = 3};
+    const Model::ShardPlace place{.step = 2, .first_sample = 3};
     const ops::BatchLoss expected = program.model.train_shard(filled.batches.front(), place, buffer);
     const Tensor gradients = Tensor::copy_of(buffer.flat()), statistics = Tensor::copy_of(buffer.statistics());
     const Result result = train(program.model, {filled, {&place, 1}, 6}, {&buffer, 1});

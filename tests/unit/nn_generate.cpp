@@ -12,6 +12,10 @@
 #include <lockstep/nn/generate.hpp>
 
 #include "gpt_support.hpp"
+#include "input/batches.hpp"
+#include "input/text_sets.hpp"
+#include "input/tokens.hpp"
+#include "ops/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;
@@ -48,8 +52,8 @@ double train(GptProgram& program, const TextSet& text, int steps) {
   for (int step = 0; step < steps; ++step) {
     loss = program.model.train_shard(batch, {}, buffer).loss_sum / static_cast<double>(batch.counted_labels());
     for (const Variable& variable : program.model.variables())
-      kernels->sgd(variable.local(), buffer.of(variable),
-                   {.learning_rate = 0.5, .divisor = static_cast<double>(batch.counted_labels())});
+      kernels->update().sgd(variable.local(), buffer.of(variable),
+                            {.learning_rate = 0.5, .divisor = static_cast<double>(batch.counted_labels())});
   }
   return loss;
 }
@@ -127,4 +131,11 @@ TEST_CASE("what cannot be generated is refused") {
   CHECK_THROWS_WITH(generate(words.model, "a"),
                     "generate: a vocabulary of 257 tokens is not one of bytes; expected 256 "
                     "or fewer");
+  const auto mlp = make_mlp(words.strategy, {.inputs = 2, .hidden = {}, .classes = 2}, reference());
+  CHECK_THROWS_WITH(generate(*mlp, "a"), "generate: a model 'mlp' draws no text; expected one of make_gpt");
+}
+
+TEST_CASE("a gpt has logits of texts alone, and not of samples") {
+  GptProgram program{bytes(DType::f32), reference()};
+  CHECK_THROWS_WITH(program.model.Model::logits(text_from(0, 1, 2)), "a model 'gpt' has no logits");
 }

@@ -8,13 +8,15 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/gpt.hpp>
 
 #include "comm/backends.hpp"
+#include "device/device.hpp"
 #include "gpt_support.hpp"
 #include "naive_gpt.hpp"
+#include "nn/gpt.hpp"
 #include "nn/initial_values.hpp"
 #include "ops/reference/reference.hpp"
+#include "ops/sequence_kernels.hpp"
 #include "strategy/local_group.hpp"
 #include "support/forwarding_stream.hpp"
 
@@ -131,7 +133,7 @@ TEST_CASE("the logits of a gpt are those of its definition, position by position
   program.shake();
   const NaiveGpt naive{program.model};
   const std::vector<std::int32_t> tokens{3, 0, 6, 6, 1};
-  const std::vector<double> found = program.model.logits(tokens);
+  const std::vector<double> found = program.model.logits_after(tokens);
   for (std::size_t position = 0; position < 5; ++position) {
     const std::vector<double> expected =
         naive.logits({tokens.begin(), tokens.begin() + 1 + static_cast<int>(position)});
@@ -177,7 +179,7 @@ TEST_CASE("the loss of a window is that of each of its tokens behind those befor
     const auto labels = batch.labels.view().elements<std::int32_t>();
     double loss = 0;
     for (std::size_t known = 1; known <= 5; ++known) {
-      const std::vector<double> logits = program.model.logits(tokens.first(known));
+      const std::vector<double> logits = program.model.logits_after(tokens.first(known));
       REQUIRE(logits.size() == 7 * known);
       loss += cross_entropy({logits.end() - 7, logits.end()}, labels[known - 1]);
     }
@@ -192,16 +194,16 @@ TEST_CASE("a later token does not change an earlier one's logits, bit for bit") 
     program.shake();
     const SampleBatch batch = text_from(0, 1, 1, program.model.options());
     const auto tokens = batch.inputs.view().elements<std::int32_t>();
-    const std::vector<double> before = program.model.logits(tokens);
+    const std::vector<double> before = program.model.logits_after(tokens);
     for (std::int32_t& token : tokens.subspan(20)) token = 49 - token;
-    const std::vector<double> after = program.model.logits(tokens);
+    const std::vector<double> after = program.model.logits_after(tokens);
     for (std::int64_t position = 0; position < 40; ++position) {
       const auto row = [&](const std::vector<double>& logits) {
         return std::vector<double>(logits.begin() + 50 * position, logits.begin() + 50 * (position + 1));
       };
       CHECK((row(after) == row(before)) == (position < 20));
     }
-    const std::vector<double> alone = program.model.logits(tokens.first(20));
+    const std::vector<double> alone = program.model.logits_after(tokens.first(20));
     CHECK(alone == std::vector<double>(before.begin(), before.begin() + 20 * 50));
   }
 }
@@ -318,6 +320,6 @@ TEST_CASE("a shard that is not the gpt's is refused, and no gradient is written"
   refused(bad, "label -1 of row 9");
   CHECK(same_bits(buffer.flat(), before.view()));
 
-  CHECK_THROWS_WITH(program.model.logits({}), "0 tokens for a gpt; expected 1 to 5");
-  CHECK_THROWS_AS(program.model.logits(std::vector<std::int32_t>(6)), InvalidArgument);
+  CHECK_THROWS_WITH(program.model.logits_after({}), "0 tokens for a gpt; expected 1 to 5");
+  CHECK_THROWS_AS(program.model.logits_after(std::vector<std::int32_t>(6)), InvalidArgument);
 }

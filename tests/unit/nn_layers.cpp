@@ -9,8 +9,8 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/batch_norm.hpp>
 
+#include "nn/batch_norm.hpp"
 #include "nn/conv2d.hpp"
 #include "nn/dropout.hpp"
 #include "nn/initial_values.hpp"
@@ -97,9 +97,9 @@ TEST_CASE("a convolution layer goes forward and back") {
   const auto kernels = reference();
   const Tensor x = Tensor::from({1.0, 2.0, 3.0, 4.0, 5.0, 6.0}, {1, 2, 3, 1});
   const Tensor y = Tensor::zeros(DType::f64, {1, 1, 2, 2});
-  layer.forward(*kernels, x.view(), ops::Activation::none, y.view());
+  layer.forward(*kernels, x.view(), ops::Kernels::Activation::none, y.view());
   CHECK(y.to_vector<double>() == std::vector<double>{20, -16, 23, -14});
-  layer.forward(*kernels, x.view(), ops::Activation::relu, y.view());
+  layer.forward(*kernels, x.view(), ops::Kernels::Activation::relu, y.view());
   CHECK(y.to_vector<double>() == std::vector<double>{20, 0, 23, 0});
 
   const GradientBuffer gradients{f.strategy.store(), std::vector<Variable>{layer.weight(), layer.bias()}};
@@ -187,7 +187,7 @@ TEST_CASE("the gradients of a batch norm layer agree with finite differences") {
 TEST_CASE("a dropout mask belongs to a sample of a step, whoever computes it and with which others") {
   const auto kernels = reference();
   const Tensor x = noise(DType::f64, {6, 2, 5}, 1);
-  const auto masks = [&](const DropoutOptions& options, const ShardPlace& place, std::int64_t rows) {
+  const auto masks = [&](const DropoutOptions& options, const Model::ShardPlace& place, std::int64_t rows) {
     const Tensor mask = Tensor::zeros(DType::f64, {rows, 2, 5}), y = Tensor::zeros(DType::f64, {rows, 2, 5});
     const TensorView of_x = x.view().slice(0, rows * 10).reshaped({rows, 2, 5});
     Dropout{options}.forward(*kernels, place, of_x, mask.view(), y.view());

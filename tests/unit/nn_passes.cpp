@@ -5,9 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/nn/convnet.hpp>
-#include <lockstep/nn/gpt.hpp>
-#include <lockstep/nn/mlp.hpp>
+#include <lockstep/nn/models.hpp>
 
 #include "gpt_support.hpp"
 #include "nn_support.hpp"
@@ -51,20 +49,17 @@ struct PassRun {
     const Sizes sizes{.features = 49, .classes = 3};
     sample = samples_from(0, 1, 2, dtype, sizes);
     if (name == "mlp") {
-      model = std::make_unique<Mlp>(strategy, MlpOptions{.inputs = 49, .hidden = {4}, .classes = 3, .dtype = dtype},
-                                    kernels);
+      model = make_mlp(strategy, {.inputs = 49, .hidden = {4}, .classes = 3, .dtype = dtype}, kernels);
     } else if (name == "convnet") {
-      model = std::make_unique<Convnet>(
-          strategy,
-          ConvnetOptions{.height = 7, .width = 7, .filters = {2, 2}, .hidden = 4, .classes = 3, .dtype = dtype},
-          kernels);
+      model = make_convnet(
+          strategy, {.height = 7, .width = 7, .filters = {2, 2}, .hidden = 4, .classes = 3, .dtype = dtype}, kernels);
     } else {
-      model = std::make_unique<Gpt>(strategy, small_gpt(dtype), kernels);
+      model = make_gpt(strategy, small_gpt(dtype), kernels);
       sample = text_from(0, 1, 2);
     }
     strategy.seal();
     model->observe_passes(
-        [this](TrainPass pass) { events.emplace_back(pass == TrainPass::forward ? "forward" : "backward"); });
+        [this](Model::Pass pass) { events.emplace_back(pass == Model::Pass::forward ? "forward" : "backward"); });
   }
 
   void train() { model->train_shard(sample, {}, GradientBuffer{strategy.store(), model->variables()}); }

@@ -5,10 +5,11 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/convnet.hpp>
-#include <lockstep/nn/mlp.hpp>
 
 #include "gpt_support.hpp"
+#include "input/batches.hpp"
+#include "nn/convnet.hpp"
+#include "nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "odd_kernels.hpp"
 #include "strategy/local_group.hpp"
@@ -19,7 +20,7 @@ using namespace lockstep::nn;
 namespace {
 
 /// Keeps each gradient as it was when it was ready.
-class Kept final : public GradientListener {
+class Kept final : public GradientBuffer::Listener {
  public:
   explicit Kept(const GradientBuffer& buffer) : buffer_{buffer}, gradients_(buffer.variables().size()) {}
 
@@ -46,9 +47,9 @@ class Kept final : public GradientListener {
 /// Trains shards of two samples and an empty one after them.
 template <class Run, class ShardOf>
 std::vector<std::size_t> order_of(Run& program, std::int64_t shards, ShardOf&& shard_of) {
-  BatchGroup group;
+  SampleBatch::Group group;
   for (std::int64_t i = 0; i < shards; ++i) group.batches.push_back(shard_of(2 * i, i + 1 < shards || i == 0 ? 2 : 0));
-  const std::vector<ShardPlace> places(group.batches.size());
+  const std::vector<Model::ShardPlace> places(group.batches.size());
   const GradientBuffer buffer = program.buffer();
   Kept kept{buffer};
   program.model.Model::train_shards(group, places, buffer.reporting_to(kept));
@@ -83,7 +84,7 @@ class Saying final : public Model {
   }
   std::string_view name() const override { return "saying"; }
   std::span<const Variable> variables() const override { return variables_; }
-  ops::BatchLoss train_shard(const SampleBatch&, const ShardPlace&, const GradientBuffer& gradients) override {
+  ops::BatchLoss train_shard(const SampleBatch&, const Model::ShardPlace&, const GradientBuffer& gradients) override {
     for (const Variable& variable : variables_) fill(gradients.of(variable), 1);
     for (const std::size_t each : says) gradients.ready(variables_[each]);
     return {};
@@ -103,8 +104,9 @@ TEST_CASE("each gradient is ready once, when it is the sum of all shards, and th
     CAPTURE(shards);
     for (const SharedKernels& kernels : {reference(), SharedKernels{std::make_shared<ops::TermwiseKernels>()}}) {
       ReadyRun<Mlp> program{MlpOptions{.inputs = 5, .hidden = {4, 3}, .classes = 3, .seed = 3}, kernels};
-      const BatchGroup group = make_batch_group(samples_from(0, 2 * shards, 2 * shards, DType::f32, {5, 3}), shards);
-      const std::vector<ShardPlace> places(group.batches.size());
+      const SampleBatch::Group group =
+          make_batch_group(samples_from(0, 2 * shards, 2 * shards, DType::f32, {5, 3}), shards);
+      const std::vector<Model::ShardPlace> places(group.batches.size());
       const GradientBuffer buffer = program.buffer();
       Kept kept{buffer};
       program.model.train_shards(group, places, buffer.reporting_to(kept));
@@ -112,8 +114,12 @@ TEST_CASE("each gradient is ready once, when it is the sum of all shards, and th
       CHECK(kept.order.front() < 2);
       CHECK(kept.order.back() >= 4);
     }
-    ReadyRun<Convnet> convnet{ConvnetOptions{
-        .height = 6, .width = 6, .filters = {2, 3}, .hidden = 4, .classes = 3, .batch_norm = BatchNormKind::per_shard}};
+    ReadyRun<Convnet> convnet{ConvnetOptions{.height = 6,
+                                             .width = 6,
+                                             .filters = {2, 3},
+                                             .hidden = 4,
+                                             .classes = 3,
+                                             .batch_norm = ConvnetOptions::BatchNorm::per_shard}};
     order_of(convnet, shards, [](std::int64_t first, std::int64_t samples) {
       return samples_from(first, samples, 2, DType::f32, {.features = 36, .classes = 3});
     });
@@ -131,9 +137,9 @@ TEST_CASE("a pass may leave unsaid what is ready, and may not say it twice") {
   Strategy strategy{*group};
   Saying model{strategy};
   const GradientBuffer buffer{strategy.store(), model.variables()};
-  BatchGroup shards;
+  SampleBatch::Group shards;
   shards.batches.resize(2, samples_from(0, 1, 1, DType::f32, {5, 3}));
-  const std::vector<ShardPlace> places(2);
+  const std::vector<Model::ShardPlace> places(2);
   for (const auto& [says, order] : std::vector<std::pair<std::vector<std::size_t>, std::vector<std::size_t>>>{
            {{}, {0, 1}}, {{0}, {1, 0}}, {{0, 1}, {1, 0}}, {{1, 0}, {0, 1}}}) {
     model.says = says;

@@ -5,8 +5,8 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/mlp.hpp>
 
+#include "nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "strategy/local_group.hpp"
 
@@ -16,8 +16,12 @@ using namespace lockstep::nn;
 namespace {
 
 MlpOptions regression(DType dtype, Precision precision = Precision::full) {
-  return {
-      .inputs = 3, .hidden = {4}, .classes = 1, .dtype = dtype, .precision = precision, .loss = Loss::squared_error};
+  return {.inputs = 3,
+          .hidden = {4},
+          .classes = 1,
+          .dtype = dtype,
+          .precision = precision,
+          .loss = MlpOptions::Loss::squared_error};
 }
 
 /// Samples from `first` on, with numbers as labels.
@@ -78,7 +82,10 @@ TEST_CASE("an evaluation of numbers tells the error of each and what the labels 
 
 TEST_CASE("a number is predicted in bf16 too") {
   const SharedKernels kernels = automatic();
-  if (!kernels->takes_bf16()) return;
+  if (!kernels->takes_bf16()) {
+    WARN("skipped: these kernels take no bf16");
+    return;
+  }
   RegressionRun full{regression(DType::f32), kernels}, narrow{regression(DType::f32, Precision::bf16), kernels};
   const SampleBatch batch = numbered(0, 5, 8, DType::f32);
   const GradientBuffer exact = full.buffer(), rounded = narrow.buffer();

@@ -7,13 +7,14 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/embedding.hpp>
-#include <lockstep/nn/layer_norm.hpp>
-#include <lockstep/nn/self_attention.hpp>
-#include <lockstep/nn/transformer_block.hpp>
-#include <lockstep/nn/workspace.hpp>
 
+#include "device/device.hpp"
+#include "nn/embedding.hpp"
 #include "nn/initial_values.hpp"
+#include "nn/layer_norm.hpp"
+#include "nn/self_attention.hpp"
+#include "nn/transformer_block.hpp"
+#include "nn/workspace.hpp"
 #include "nn_support.hpp"
 #include "strategy/local_group.hpp"
 

@@ -9,8 +9,9 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/mlp.hpp>
 
+#include "input/batches.hpp"
+#include "nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "odd_kernels.hpp"
 #include "strategy/local_group.hpp"
@@ -36,9 +37,9 @@ struct ShardRun {
 };
 
 /// Shards of these numbers of samples, side by side.
-BatchGroup group_of(const std::vector<std::int64_t>& samples, std::int64_t capacity, DType dtype) {
+SampleBatch::Group group_of(const std::vector<std::int64_t>& samples, std::int64_t capacity, DType dtype) {
   const auto shards = std::ssize(samples);
-  BatchGroup group = make_batch_group(make_batch(shards * capacity, 40, dtype), shards);
+  SampleBatch::Group group = make_batch_group(make_batch(shards * capacity, 40, dtype), shards);
   std::int64_t first = 0;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const SampleBatch shard = samples_from(first, samples[i], capacity, dtype, {40, 10});
@@ -63,19 +64,19 @@ struct Trained {
   Tensor gradients;
 };
 
-Trained at_once(ShardRun& program, const BatchGroup& group) {
+Trained at_once(ShardRun& program, const SampleBatch::Group& group) {
   const GradientBuffer buffer = program.buffer();
   for (const Variable& variable : program.model.variables())
     fill(buffer.of(variable), std::numeric_limits<double>::quiet_NaN());
-  const std::vector<ShardPlace> places(group.batches.size());
+  const std::vector<Model::ShardPlace> places(group.batches.size());
   const ops::BatchLoss losses = program.model.train_shards(group, places, buffer);
   return {losses, Tensor::copy_of(buffer.flat())};
 }
 
 /// By the way that every model has.
-Trained one_by_one(ShardRun& program, const BatchGroup& group) {
+Trained one_by_one(ShardRun& program, const SampleBatch::Group& group) {
   const GradientBuffer buffer = program.buffer();
-  const std::vector<ShardPlace> places(group.batches.size());
+  const std::vector<Model::ShardPlace> places(group.batches.size());
   const ops::BatchLoss losses = program.model.Model::train_shards(group, places, buffer);
   return {losses, Tensor::copy_of(buffer.flat())};
 }
@@ -98,12 +99,12 @@ class Counting final : public Base {
  public:
   using Base::Base;
 
-  void matmul(const TensorView& a, ops::Transpose transpose_a, const TensorView& b, ops::Transpose transpose_b,
-              const TensorView& c) const override {
-    if (transpose_a == ops::Transpose::no) asked.most_rows = std::max(asked.most_rows, c.shape()[0]);
+  void matmul(const TensorView& a, ops::Kernels::Transpose transpose_a, const TensorView& b,
+              ops::Kernels::Transpose transpose_b, const TensorView& c) const override {
+    if (transpose_a == ops::Kernels::Transpose::no) asked.most_rows = std::max(asked.most_rows, c.shape()[0]);
     Base::matmul(a, transpose_a, b, transpose_b, c);
   }
-  void sum_of_products(std::span<const ops::Factors> factors, const TensorView& c) const override {
+  void sum_of_products(std::span<const ops::Kernels::Factors> factors, const TensorView& c) const override {
     ++asked.sums;
     Base::sum_of_products(factors, c);
   }
@@ -117,7 +118,7 @@ template <class Base, class... Args>
 Asked asked_in_a_step(std::int64_t capacity, Args... args) {
   const auto kernels = std::make_shared<const Counting<Base>>(args...);
   ShardRun program{DType::f32, kernels};
-  const BatchGroup group = group_of(dealt(4 * capacity - 1, 4, capacity), capacity, DType::f32);
+  const SampleBatch::Group group = group_of(dealt(4 * capacity - 1, 4, capacity), capacity, DType::f32);
   const Trained expected = one_by_one(program, group);
   check_same(at_once(program, group), expected);
   kernels->asked = {};
@@ -134,7 +135,8 @@ TEST_CASE("shards at once have the bits of one shard after the other, at every s
       for (std::size_t i = 1; i < 6; i += 2) fill_noise(program.model.variables()[i].local(), i);
       for (const std::int64_t capacity : {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 40})
         for (std::int64_t shards = 1; shards <= 8; ++shards) {
-          const BatchGroup group = group_of(dealt(shards * capacity - capacity / 2, shards, capacity), capacity, dtype);
+          const SampleBatch::Group group =
+              group_of(dealt(shards * capacity - capacity / 2, shards, capacity), capacity, dtype);
           CAPTURE(kernels->name(), static_cast<int>(dtype), capacity, shards);
           check_same(at_once(program, group), one_by_one(program, group));
         }
@@ -151,7 +153,7 @@ TEST_CASE("empty shards, wherever they are, add zeros to shards that are compute
                                                      {5, 2, 0, 0},
                                                      {0, 0, 1, 0},
                                                      {0, 0, 0, 0}}) {
-      const BatchGroup group = group_of(samples, 5, DType::f32);
+      const SampleBatch::Group group = group_of(samples, 5, DType::f32);
       check_same(at_once(program, group), one_by_one(program, group));
     }
     const Trained none = at_once(program, group_of({0, 0}, 16, DType::f32));
@@ -162,7 +164,7 @@ TEST_CASE("empty shards, wherever they are, add zeros to shards that are compute
 
 TEST_CASE("what lies in the rows of an empty shard reaches no gradient") {
   ShardRun program{DType::f32, reference()};
-  const BatchGroup group = group_of({3, 0, 2, 1}, 4, DType::f32);
+  const SampleBatch::Group group = group_of({3, 0, 2, 1}, 4, DType::f32);
   const Trained expected = one_by_one(program, group);
   fill(group.batches[1].inputs.view(), std::numeric_limits<double>::quiet_NaN());
   check_same(at_once(program, group), expected);
@@ -198,9 +200,9 @@ TEST_CASE("kernels that do not repeat their bits train nothing") {
 
 TEST_CASE("a step after one that was refused does not remember its shards") {
   ShardRun program{DType::f32, reference()};
-  const BatchGroup good = group_of({3, 3, 3, 3}, 3, DType::f32);
+  const SampleBatch::Group good = group_of({3, 3, 3, 3}, 3, DType::f32);
   const Trained expected = one_by_one(program, good);
-  const BatchGroup bad = group_of({3, 3, 3, 3}, 3, DType::f32);
+  const SampleBatch::Group bad = group_of({3, 3, 3, 3}, 3, DType::f32);
   bad.batches[2].labels.view().elements<std::int32_t>()[0] = 10;
   CHECK_THROWS_AS(at_once(program, bad), InvalidArgument);
   check_same(at_once(program, good), expected);
@@ -210,8 +212,8 @@ TEST_CASE("a step after one that was refused does not remember its shards") {
 
 TEST_CASE("shards need a place each, and there must be one") {
   ShardRun program{DType::f32, reference()};
-  const BatchGroup group = group_of({3, 3}, 3, DType::f32);
-  const std::vector<ShardPlace> one(1);
+  const SampleBatch::Group group = group_of({3, 3}, 3, DType::f32);
+  const std::vector<Model::ShardPlace> one(1);
   CHECK_THROWS_WITH(program.model.train_shards(group, one, program.buffer()),
                     "2 shards with 1 places; expected one or more, and a place for each");
   CHECK_THROWS_AS(program.model.Model::train_shards(group, one, program.buffer()), InvalidArgument);

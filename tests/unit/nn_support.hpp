@@ -18,15 +18,17 @@
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "input/batches.hpp"
+
 namespace lockstep::nn {
 
 using SharedKernels = std::shared_ptr<const ops::Kernels>;
 
 inline SharedKernels reference() {
-  return ops::make_kernels(ops::KernelChoice::reference);
+  return ops::make_kernels(ops::Kernels::Choice::reference);
 }
 inline SharedKernels automatic() {
-  return ops::make_kernels(ops::KernelChoice::automatic);
+  return ops::make_kernels(ops::Kernels::Choice::automatic);
 }
 
 inline void set(const TensorView& view, std::int64_t i, double value) {
@@ -85,9 +87,9 @@ inline SampleBatch samples_from(std::int64_t first, std::int64_t samples, std::i
   return batch;
 }
 
-/// How far apart the values are that a central difference compares, and how far the gradient may be from it.
+/// A central difference, and the largest error of a gradient that is compared with it.
 struct Differences {
-  double step;
+  double step;  ///< between the values that it compares
   double margin;
 };
 

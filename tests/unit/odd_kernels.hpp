@@ -21,11 +21,11 @@ class RowCountingKernels : public ReferenceKernels {
  public:
   explicit RowCountingKernels(std::int64_t few) : few_{few} {}
 
-  void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
+  void matmul(const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b, Kernels::Transpose transpose_b,
               const TensorView& c) const override {
     ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
     // A gradient of a weight has as many rows whatever the shards; only its other extent is theirs.
-    if (transpose_a == Transpose::no && c.shape()[0] > few_) stretch(c, 0x1p-20);
+    if (transpose_a == Kernels::Transpose::no && c.shape()[0] > few_) stretch(c, 0x1p-20);
   }
 
  private:
@@ -35,16 +35,17 @@ class RowCountingKernels : public ReferenceKernels {
 /// A sum of products adds the terms of all of them one by one.
 class TermwiseKernels : public ReferenceKernels {
  public:
-  void sum_of_products(std::span<const Factors> factors, const TensorView& c) const override {
+  void sum_of_products(std::span<const Kernels::Factors> factors, const TensorView& c) const override {
     const auto row = [](const TensorView& view, std::int64_t i) {
       const std::int64_t columns = view.shape()[1];
       return view.slice(i * columns, columns).reshaped({1, columns});
     };
-    fill_zero(c);
+    c.fill_zero();
     const Tensor term = Tensor::zeros(c.dtype(), c.shape());
-    for (const Factors& each : factors)
+    for (const Kernels::Factors& each : factors)
       for (std::int64_t i = 0; i < each.a.shape()[0]; ++i) {
-        ReferenceKernels::matmul(row(each.a, i), Transpose::yes, row(each.b, i), Transpose::no, term.view());
+        ReferenceKernels::matmul(row(each.a, i), Kernels::Transpose::yes, row(each.b, i), Kernels::Transpose::no,
+                                 term.view());
         add(c, term.view());
       }
   }
@@ -53,7 +54,7 @@ class TermwiseKernels : public ReferenceKernels {
 /// Every product has bits of its own.
 class ForgetfulKernels : public ReferenceKernels {
  public:
-  void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
+  void matmul(const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b, Kernels::Transpose transpose_b,
               const TensorView& c) const override {
     ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
     stretch(c, 0x1p-20 * ++calls_);
@@ -66,7 +67,7 @@ class ForgetfulKernels : public ReferenceKernels {
 /// Products depend on where their first operand lies.
 class PlaceMindedKernels : public ReferenceKernels {
  public:
-  void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
+  void matmul(const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b, Kernels::Transpose transpose_b,
               const TensorView& c) const override {
     ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
     if (reinterpret_cast<std::uintptr_t>(a.data()) % 64 != 0) stretch(c, 0x1p-20);

@@ -6,30 +6,31 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "ops/kernel_choice.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;
 using namespace lockstep::ops;
 
 TEST_CASE("kernels are chosen by name, and the automatic choice is the library where it is built in") {
-  CHECK(parse_kernel_choice("auto") == KernelChoice::automatic);
-  CHECK(parse_kernel_choice("reference") == KernelChoice::reference);
-  CHECK(parse_kernel_choice("onednn") == KernelChoice::onednn);
+  CHECK(parse_kernel_choice("auto") == Kernels::Choice::automatic);
+  CHECK(parse_kernel_choice("reference") == Kernels::Choice::reference);
+  CHECK(parse_kernel_choice("onednn") == Kernels::Choice::onednn);
   CHECK_THROWS_WITH(parse_kernel_choice("mkl"), Catch::Contains("'mkl'") && Catch::Contains("auto, reference"));
   CHECK_THROWS_AS(parse_kernel_choice(""), ConfigError);
 
-  CHECK(make_kernels(KernelChoice::reference)->name() == "reference");
-  CHECK(make_kernels(KernelChoice::reference)->fingerprint() == "reference");
-  const auto automatic = make_kernels(KernelChoice::automatic);
+  CHECK(make_kernels(Kernels::Choice::reference)->name() == "reference");
+  CHECK(make_kernels(Kernels::Choice::reference)->fingerprint() == "reference");
+  const auto automatic = make_kernels(Kernels::Choice::automatic);
   if (automatic->name() == "oneDNN") {
-    CHECK(make_kernels(KernelChoice::onednn)->name() == "oneDNN");
+    CHECK(make_kernels(Kernels::Choice::onednn)->name() == "oneDNN");
     CHECK_THAT(automatic->fingerprint(), Catch::StartsWith("oneDNN ") && Catch::EndsWith(", 1 thread"));
-    CHECK(make_kernels(KernelChoice::onednn, Threads{2})->fingerprint() != automatic->fingerprint());
+    CHECK(make_kernels(Kernels::Choice::onednn, Kernels::Threads{2})->fingerprint() != automatic->fingerprint());
   } else {
     CHECK(automatic->name() == "reference");
-    CHECK_THROWS_AS(make_kernels(KernelChoice::onednn), ConfigError);
+    CHECK_THROWS_AS(make_kernels(Kernels::Choice::onednn), ConfigError);
   }
-  CHECK_THROWS_AS(make_kernels(KernelChoice::reference, Threads{0}), InvalidArgument);
+  CHECK_THROWS_AS(make_kernels(Kernels::Choice::reference, Kernels::Threads{0}), InvalidArgument);
 }
 
 TEST_CASE("a bias is added to every row, and its gradient is the sum of the rows") {
@@ -84,7 +85,7 @@ TEST_CASE("relu keeps what is positive, and passes the gradient there and nowher
 }
 
 TEST_CASE("relu and its gradient let a NaN through") {
-  const auto kernels = make_kernels(KernelChoice::automatic);
+  const auto kernels = make_kernels(Kernels::Choice::automatic);
   const Tensor x = filled(DType::f32, {9}, not_a_number);
   const Tensor ones = filled(DType::f32, {9}, 1);
   kernels->relu_gradient(x.view(), ones.view(), ones.view());
@@ -126,7 +127,7 @@ TEST_CASE("softmax cross-entropy gives the numbers of a calculation by hand") {
 }
 
 TEST_CASE("the gradient of the loss agrees with finite differences") {
-  const auto kernels = make_kernels(KernelChoice::automatic);
+  const auto kernels = make_kernels(Kernels::Choice::automatic);
   const Tensor logits = noise(DType::f64, {4, 5}, 9);
   const Tensor labels = i32({0, 4, 2, 2});
   const Tensor d = filled(DType::f64, {4, 5}, not_a_number);
@@ -143,7 +144,7 @@ TEST_CASE("the gradient of the loss agrees with finite differences") {
 }
 
 TEST_CASE("only the samples count: rows of padding have no loss and a gradient of zero") {
-  const auto kernels = make_kernels(KernelChoice::automatic);
+  const auto kernels = make_kernels(Kernels::Choice::automatic);
   const Tensor logits = f32({1, 2, static_cast<float>(not_a_number), 4}, {2, 2});
   const Tensor labels = i32({1, 99});  // padding is not even checked
   const Tensor d = filled(DType::f32, {2, 2}, not_a_number);
@@ -162,7 +163,7 @@ TEST_CASE("only the samples count: rows of padding have no loss and a gradient o
 }
 
 TEST_CASE("large logits do not overflow, and what is not finite shows in the loss") {
-  const auto kernels = make_kernels(KernelChoice::automatic);
+  const auto kernels = make_kernels(Kernels::Choice::automatic);
   const auto loss = [&](std::initializer_list<float> row, std::int32_t label) {
     return kernels->softmax_cross_entropy(Tensor::from(row, {1, 3}).view(), i32({label}).view(), 1);
   };

@@ -9,6 +9,9 @@
 
 #include <catch2/catch.hpp>
 
+#include "ops/image_kernels.hpp"
+#include "ops/sequence_kernels.hpp"
+#include "ops/update_kernels.hpp"
 #include "unit/ops_support.hpp"
 
 using namespace lockstep;
@@ -19,7 +22,7 @@ namespace {
 Tensor as(DType dtype, const Tensor& tensor) {
   if (tensor.dtype() == dtype) return tensor;
   const Tensor made = Tensor::zeros(dtype, tensor.shape());
-  make_kernels(KernelChoice::reference)->convert(tensor.view(), made.view());
+  make_kernels(Kernels::Choice::reference)->convert(tensor.view(), made.view());
   return made;
 }
 
@@ -71,9 +74,9 @@ void check(const std::string& name, const Run& run, Rounding of_library = Roundi
 
 constexpr std::int64_t n = 37, m = 65, k = 48;  // n * m elements are more than one piece
 
-constexpr auto no = Transpose::no, yes = Transpose::yes;
+constexpr auto no = Kernels::Transpose::no, yes = Kernels::Transpose::yes;
 
-Shape matrix(std::int64_t rows, std::int64_t columns, Transpose transpose) {
+Shape matrix(std::int64_t rows, std::int64_t columns, Kernels::Transpose transpose) {
   return transpose == yes ? Shape{columns, rows} : Shape{rows, columns};
 }
 
@@ -105,8 +108,8 @@ TEST_CASE("converting rounds to nearest even, and back is exact") {
 }
 
 TEST_CASE("products of bf16") {
-  for (const Transpose a : {no, yes})
-    for (const Transpose b : {no, yes})
+  for (const Kernels::Transpose a : {no, yes})
+    for (const Kernels::Transpose b : {no, yes})
       for (const DType result : {DType::bf16, DType::f32})
         check(
             "matmul",
@@ -119,7 +122,7 @@ TEST_CASE("products of bf16") {
               return Results{room};
             },
             Rounding::in_another_order);
-  for (const Activation activation : {Activation::none, Activation::relu})
+  for (const Kernels::Activation activation : {Kernels::Activation::none, Kernels::Activation::relu})
     check(
         "linear",
         [&](const Kernels& kernels, const Operands& of) {
@@ -133,7 +136,7 @@ TEST_CASE("products of bf16") {
       "sum_of_products",
       [](const Kernels& kernels, const Operands& of) {
         const Tensor a = of.activation({3 * n, k}, 1), b = of.activation({3 * n, m}, 2), c = of.sum({k, m}, 3);
-        std::vector<Factors> factors;
+        std::vector<Kernels::Factors> factors;
         for (const std::int64_t i : {0, 1, 2})
           factors.push_back(
               {a.view().slice(i * n * k, n * k).reshaped({n, k}), b.view().slice(i * n * m, n * m).reshaped({n, m})});
@@ -191,7 +194,7 @@ TEST_CASE("a NaN of bf16 goes through ReLU") {
     const auto y = in_double(as(DType::f32, x));
     CHECK((std::isnan(y[0]) && y[1] == 0 && y[2] == 2));
     const Tensor weight = as(DType::bf16, f32({1, 1, 1}, {3, 1})), product = Tensor::zeros(DType::bf16, {1, 1});
-    kernels->linear(x.view(), weight.view(), f32({0}, {1}).view(), Activation::relu, product.view());
+    kernels->linear(x.view(), weight.view(), f32({0}, {1}).view(), Kernels::Activation::relu, product.view());
     CHECK(std::isnan(in_double(as(DType::f32, product))[0]));
   }
 }
@@ -204,7 +207,8 @@ TEST_CASE("images in bf16") {
         const Tensor y = of.activation({3, 7, 6, 16}, 3), dx = of.activation({3, 9, 8, 5}, 4);
         const Tensor d_weight = of.sum({3, 3, 5, 16}, 5), d_bias = of.sum({16}, 6),
                      dy = of.activation({3, 7, 6, 16}, 7);
-        kernels.image()->convolution(x.view(), weight.view(), of.sum({16}, 8).view(), Activation::relu, y.view());
+        kernels.image()->convolution(x.view(), weight.view(), of.sum({16}, 8).view(), Kernels::Activation::relu,
+                                     y.view());
         kernels.image()->convolution_gradients(x.view(), dy.view(), d_weight.view(), d_bias.view());
         kernels.image()->convolution_input_gradient(dy.view(), weight.view(), dx.view());
         return Results{y, d_weight, d_bias, dx};
@@ -304,12 +308,12 @@ TEST_CASE("kernels refuse operands of the wrong precision") {
     CHECK(refusal([&] { kernels->add_bias(narrow.view(), narrow_bias.view()); }) ==
           "add_bias: bf16[2] beside bf16[2, 2], expected f32");
     CHECK(refusal([&] {
-            kernels->linear(narrow.view(), Tensor::zeros(DType::bf16, {2, 2}).view(), bias.view(), Activation::none,
-                            other.view());
+            kernels->linear(narrow.view(), Tensor::zeros(DType::bf16, {2, 2}).view(), bias.view(),
+                            Kernels::Activation::none, other.view());
           }) == "linear: f64[2, 2] beside bf16[2, 2], expected f32");
     CHECK(refusal([&] { kernels->convert(wide.view(), other.view()); }) ==
           "convert: f32[2, 2] to f64[2, 2], expected f32 and bf16 of one shape");
-    CHECK(refusal([&] { kernels->sgd(narrow.view(), narrow.view(), {.learning_rate = 1}); }) ==
+    CHECK(refusal([&] { kernels->update().sgd(narrow.view(), narrow.view(), {.learning_rate = 1}); }) ==
           "sgd: expected f32 or f64, not bf16[2, 2]");
   }
 }

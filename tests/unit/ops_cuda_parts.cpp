@@ -30,15 +30,15 @@ namespace {
 /// j) of a matrix lies at i + j * leading, and a leading dimension is no less than the number of rows.
 void column_major_gemm(const cuda::ColumnMajorProduct& product, const double* first, const double* second,
                        double* result) {
-  const auto rows = [](const cuda::ColumnMajor& matrix, Transpose transpose) {
-    return transpose == Transpose::no ? matrix.rows : matrix.columns;
+  const auto rows = [](const cuda::ColumnMajor& matrix, Kernels::Transpose transpose) {
+    return transpose == Kernels::Transpose::no ? matrix.rows : matrix.columns;
   };
-  const auto columns = [](const cuda::ColumnMajor& matrix, Transpose transpose) {
-    return transpose == Transpose::no ? matrix.columns : matrix.rows;
+  const auto columns = [](const cuda::ColumnMajor& matrix, Kernels::Transpose transpose) {
+    return transpose == Kernels::Transpose::no ? matrix.columns : matrix.rows;
   };
-  const auto at = [](const double* memory, const cuda::ColumnMajor& matrix, Transpose transpose, std::int64_t i,
-                     std::int64_t j) {
-    return transpose == Transpose::no ? memory[i + j * matrix.leading] : memory[j + i * matrix.leading];
+  const auto at = [](const double* memory, const cuda::ColumnMajor& matrix, Kernels::Transpose transpose,
+                     std::int64_t i, std::int64_t j) {
+    return transpose == Kernels::Transpose::no ? memory[i + j * matrix.leading] : memory[j + i * matrix.leading];
   };
   for (const cuda::ColumnMajor& matrix : {product.first, product.second, product.result})
     REQUIRE(matrix.leading >= matrix.rows);
@@ -130,15 +130,15 @@ void check_against_reference(const std::vector<T>& x, std::int32_t label) {
 }  // namespace
 
 TEST_CASE("a product put to cuBLAS by columns is the product by rows") {
-  const auto reference = make_kernels(KernelChoice::reference);
-  for (const auto transpose_a : {Transpose::no, Transpose::yes})
-    for (const auto transpose_b : {Transpose::no, Transpose::yes})
+  const auto reference = make_kernels(Kernels::Choice::reference);
+  for (const auto transpose_a : {Kernels::Transpose::no, Kernels::Transpose::yes})
+    for (const auto transpose_b : {Kernels::Transpose::no, Kernels::Transpose::yes})
       for (const MatmulSizes sizes : {MatmulSizes{1, 1, 1}, MatmulSizes{2, 3, 5}, MatmulSizes{7, 1, 4},
                                       MatmulSizes{1, 9, 4}, MatmulSizes{6, 6, 6}}) {
         const auto [m, n, k] = sizes;
-        CAPTURE(m, n, k, transpose_a == Transpose::yes, transpose_b == Transpose::yes);
-        const Tensor a = noise(DType::f64, transpose_a == Transpose::yes ? Shape{k, m} : Shape{m, k}, 1);
-        const Tensor b = noise(DType::f64, transpose_b == Transpose::yes ? Shape{n, k} : Shape{k, n}, 2);
+        CAPTURE(m, n, k, transpose_a == Kernels::Transpose::yes, transpose_b == Kernels::Transpose::yes);
+        const Tensor a = noise(DType::f64, transpose_a == Kernels::Transpose::yes ? Shape{k, m} : Shape{m, k}, 1);
+        const Tensor b = noise(DType::f64, transpose_b == Kernels::Transpose::yes ? Shape{n, k} : Shape{k, n}, 2);
         const Tensor expected = Tensor::zeros(DType::f64, {m, n});
         reference->matmul(a.view(), transpose_a, b.view(), transpose_b, expected.view());
 
@@ -151,7 +151,7 @@ TEST_CASE("a product put to cuBLAS by columns is the product by rows") {
 
 TEST_CASE("a bias of the columns by rows is one of the rows by columns") {
   const MatmulSizes sizes{.m = 3, .n = 5, .k = 2};
-  CHECK(cuda::column_major(sizes, Transpose::no, Transpose::no).result.rows == sizes.n);
+  CHECK(cuda::column_major(sizes, Kernels::Transpose::no, Kernels::Transpose::no).result.rows == sizes.n);
 }
 
 TEST_CASE("a launch has at least one block, never more than its limit, and enough for every piece of work") {

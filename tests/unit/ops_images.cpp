@@ -13,6 +13,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "base/element_count.hpp"
+#include "ops/image_kernels.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;
@@ -50,7 +52,7 @@ struct Case {
   Shape x() const { return {images, height, width, inputs}; }
   Shape weight() const { return {kernel_height, kernel_width, inputs, outputs}; }
   Shape y() const { return {images, height - kernel_height + 1, width - kernel_width + 1, outputs}; }
-  std::string text() const { return to_string(x()) + " * " + to_string(weight()); }
+  std::string text() const { return describe(x()) + " * " + describe(weight()); }
 };
 
 const std::vector<Case> cases{{1, 3, 3, 1, 3, 3, 1},  {2, 5, 4, 3, 3, 3, 2},   {3, 6, 7, 2, 1, 2, 5},
@@ -90,10 +92,10 @@ TEST_CASE("a convolution is what its definition says, exactly, in every type and
           sums[i] += in_double(bias)[i % static_cast<std::size_t>(c.outputs)];
 
         const Tensor y = filled(dtype, c.y(), not_a_number);
-        kernels->image()->convolution(x.view(), weight.view(), bias.view(), Activation::none, y.view());
+        kernels->image()->convolution(x.view(), weight.view(), bias.view(), Kernels::Activation::none, y.view());
         CHECK(in_double(y) == sums);
         for (double& sum : sums) sum = std::max(sum, 0.0);
-        kernels->image()->convolution(x.view(), weight.view(), bias.view(), Activation::relu, y.view());
+        kernels->image()->convolution(x.view(), weight.view(), bias.view(), Kernels::Activation::relu, y.view());
         CHECK(in_double(y) == sums);
       }
 }
@@ -148,13 +150,13 @@ TEST_CASE("convolutions of f32 are as close to those of f64 as their sums are lo
   const auto compute = [&](const Kernels& k, DType dtype, auto&& as) {
     Results r{Tensor::zeros(dtype, c.y()), Tensor::zeros(dtype, c.weight()), Tensor::zeros(dtype, {c.outputs}),
               Tensor::zeros(dtype, c.x())};
-    k.image()->convolution(as(x).view(), as(weight).view(), as(bias).view(), Activation::none, r.y.view());
+    k.image()->convolution(as(x).view(), as(weight).view(), as(bias).view(), Kernels::Activation::none, r.y.view());
     k.image()->convolution_gradients(as(x).view(), as(dy).view(), r.d_weight.view(), r.d_bias.view());
     k.image()->convolution_input_gradient(as(dy).view(), as(weight).view(), r.dx.view());
     return r;
   };
   const Results truth =
-      compute(*make_kernels(KernelChoice::reference), DType::f64, [](const Tensor& wide) { return wide; });
+      compute(*make_kernels(Kernels::Choice::reference), DType::f64, [](const Tensor& wide) { return wide; });
   for (const auto& kernels : all_kernels()) {
     CAPTURE(kernels->name());
     const Results found = compute(*kernels, DType::f32, narrow);
@@ -183,7 +185,7 @@ TEST_CASE("the bits of a convolution depend on values and shape alone, not on pl
       const auto y = place(filled(DType::f32, c.y(), 7)), dx = place(filled(DType::f32, c.x(), 7));
       const auto d_weight = place(filled(DType::f32, c.weight(), 7)),
                  d_bias = place(filled(DType::f32, {c.outputs}, 7));
-      kernels->image()->convolution(x, weight, bias, Activation::relu, y);
+      kernels->image()->convolution(x, weight, bias, Kernels::Activation::relu, y);
       kernels->image()->convolution_gradients(x, dy, d_weight, d_bias);
       kernels->image()->convolution_input_gradient(dy, weight, dx);
       std::vector<float> all;
@@ -206,7 +208,7 @@ TEST_CASE("threads may compute convolutions of one shape at the same time") {
       const Tensor x = noise(DType::f32, c.x(), seed), y = Tensor::zeros(DType::f32, c.y());
       const Tensor dx = Tensor::zeros(DType::f32, c.x());
       for (int i = 0; i < times; ++i) {
-        kernels->image()->convolution(x.view(), weight.view(), bias.view(), Activation::none, y.view());
+        kernels->image()->convolution(x.view(), weight.view(), bias.view(), Kernels::Activation::none, y.view());
         kernels->image()->convolution_input_gradient(y.view(), weight.view(), dx.view());
       }
       return dx.to_vector<float>();
@@ -225,7 +227,7 @@ TEST_CASE("images whose gradient is zero add nothing to those of a convolution's
     for (const DType dtype : image_types) {
       CAPTURE(kernels->name(), name_of(dtype));
       const Tensor x = integers(dtype, three.x(), 1), dy = integers(dtype, three.y(), 2);
-      fill_zero(dy.view().slice(element_count(two.y()), dy.count() - element_count(two.y())));
+      dy.view().slice(element_count(two.y()), dy.count() - element_count(two.y())).fill_zero();
       const auto first = [](const Tensor& tensor, const Shape& shape) {
         return tensor.view().slice(0, element_count(shape)).reshaped(shape);
       };
@@ -245,7 +247,7 @@ TEST_CASE("a convolution without images, inputs or outputs is nothing, or its bi
       const auto compute = [&](const Case& c) {
         const Tensor x = Tensor::zeros(dtype, c.x()), weight = Tensor::zeros(dtype, c.weight());
         const Tensor bias = filled(dtype, {c.outputs}, 3), y = filled(dtype, c.y(), not_a_number);
-        kernels->image()->convolution(x.view(), weight.view(), bias.view(), Activation::relu, y.view());
+        kernels->image()->convolution(x.view(), weight.view(), bias.view(), Kernels::Activation::relu, y.view());
         CHECK(in_double(y) == std::vector<double>(static_cast<std::size_t>(y.count()), 3));
         const Tensor d_weight = filled(dtype, c.weight(), not_a_number), d_bias = filled(dtype, {c.outputs}, 9);
         const Tensor dx = filled(dtype, c.x(), not_a_number);
@@ -271,7 +273,7 @@ TEST_CASE("a NaN or an infinity in an image reaches every position that sees it,
       x.view().elements<float>()[static_cast<std::size_t>((4 * c.width + 4) * c.inputs)] = static_cast<float>(value);
       const Tensor y = Tensor::zeros(DType::f32, c.y());
       kernels->image()->convolution(x.view(), filled(DType::f32, c.weight(), 1).view(),
-                                    filled(DType::f32, {c.outputs}, 0).view(), Activation::relu, y.view());
+                                    filled(DType::f32, {c.outputs}, 0).view(), Kernels::Activation::relu, y.view());
       Grid found{y};
       for (std::int64_t h = 0; h < 6; ++h)
         for (std::int64_t w = 0; w < 6; ++w)
@@ -284,7 +286,7 @@ TEST_CASE("max-pooling takes the largest of four, and gives its gradient to the 
   for (const auto& kernels : all_kernels())
     for (const DType dtype : image_types)
       for (const Shape& shape : {Shape{2, 4, 6, 3}, Shape{1, 5, 7, 16}, Shape{3, 2, 3, 1}, Shape{2, 1, 4, 2}}) {
-        CAPTURE(kernels->name(), name_of(dtype), to_string(shape));
+        CAPTURE(kernels->name(), name_of(dtype), describe(shape));
         const Shape pooled{shape[0], shape[1] / 2, shape[2] / 2, shape[3]};
         const Tensor x = integers(dtype, shape, 1), dy = integers(dtype, pooled, 2);  // with many equal values
         Grid of_x{x}, of_dy{dy}, expected_y{pooled}, expected_dx{shape};
@@ -349,8 +351,9 @@ TEST_CASE("the image kernels refuse operands that do not fit, and write nothing"
   for (const auto& kernels : all_kernels()) {
     const auto refused = [&](const TensorView& a, const TensorView& b, const TensorView& c, const TensorView& d,
                              const std::string& message) {
-      CHECK_THROWS_AS(kernels->image()->convolution(a, b, c, Activation::none, d), InvalidArgument);
-      CHECK_THROWS_WITH(kernels->image()->convolution(a, b, c, Activation::none, d), "convolution: " + message);
+      CHECK_THROWS_AS(kernels->image()->convolution(a, b, c, Kernels::Activation::none, d), InvalidArgument);
+      CHECK_THROWS_WITH(kernels->image()->convolution(a, b, c, Kernels::Activation::none, d),
+                        "convolution: " + message);
     };
     refused(x.view(), weight.view(), bias.view(), wide.view(),
             "f32[2, 5, 4, 3] and f64[2, 3, 3, 6] are not of one type");

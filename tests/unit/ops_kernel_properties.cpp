@@ -13,18 +13,18 @@ using namespace lockstep::ops;
 
 namespace {
 
-constexpr DenseForm middling{.inputs = 24, .outputs = 10, .activation = Activation::relu};
+constexpr DenseForm middling{.inputs = 24, .outputs = 10, .activation = Kernels::Activation::relu};
 
 DenseTrial trial(const Kernels& kernels, RowBlocks blocks, const DenseForm& form = middling) {
   return {kernels, form, blocks, host_stream()};
 }
 
 /// Down to a single element a result, where one trial in a few would find the same bits by chance.
-const std::vector<DenseForm> forms{{24, 10, Activation::relu, DType::f32},
-                                   {24, 10, Activation::relu, DType::f64},
-                                   {5, 1, Activation::none, DType::f32},
-                                   {5, 1, Activation::none, DType::f64},
-                                   {1, 3, Activation::none, DType::f32}};
+const std::vector<DenseForm> forms{{24, 10, Kernels::Activation::relu, DType::f32},
+                                   {24, 10, Kernels::Activation::relu, DType::f64},
+                                   {5, 1, Kernels::Activation::none, DType::f32},
+                                   {5, 1, Kernels::Activation::none, DType::f64},
+                                   {1, 3, Kernels::Activation::none, DType::f32}};
 
 }  // namespace
 
@@ -82,8 +82,8 @@ TEST_CASE("kernels that have other bits the second time, or elsewhere, are refus
 }
 
 TEST_CASE("the library's products of the first run's shapes can be tried out, and repeat their bits") {
-  const auto kernels = make_kernels(KernelChoice::automatic);
-  for (const DenseForm& form : {DenseForm{784, 512, Activation::relu}, DenseForm{512, 10}})
+  const auto kernels = make_kernels(Kernels::Choice::automatic);
+  for (const DenseForm& form : {DenseForm{784, 512, Kernels::Activation::relu}, DenseForm{512, 10}})
     for (const RowBlocks blocks : {RowBlocks{32, 4}, RowBlocks{3, 2}}) {
       DenseTrial library = trial(*kernels, blocks, form);
       CHECK_NOTHROW(library.forward_rows_keep_their_bits());

@@ -11,6 +11,7 @@
 
 #include <lockstep/ops/kernels.hpp>
 
+#include "device/device.hpp"
 #include "device/devices.hpp"
 #include "ops_support.hpp"
 
@@ -21,11 +22,11 @@ namespace {
 
 struct Product {
   std::int64_t m, n, k;
-  Transpose transpose_a = Transpose::no;
-  Transpose transpose_b = Transpose::no;
+  Kernels::Transpose transpose_a = Kernels::Transpose::no;
+  Kernels::Transpose transpose_b = Kernels::Transpose::no;
 
-  Shape a() const { return transpose_a == Transpose::yes ? Shape{k, m} : Shape{m, k}; }
-  Shape b() const { return transpose_b == Transpose::yes ? Shape{n, k} : Shape{k, n}; }
+  Shape a() const { return transpose_a == Kernels::Transpose::yes ? Shape{k, m} : Shape{m, k}; }
+  Shape b() const { return transpose_b == Kernels::Transpose::yes ? Shape{n, k} : Shape{k, n}; }
 };
 
 /// The largest difference from three naive loops in double.
@@ -42,8 +43,8 @@ double error_of(const Kernels& kernels, DType dtype, const Product& p) {
     for (std::int64_t j = 0; j < p.n; ++j) {
       double sum = 0;
       for (std::int64_t l = 0; l < p.k; ++l)
-        sum += x[static_cast<std::size_t>(p.transpose_a == Transpose::yes ? l * p.m + i : i * p.k + l)] *
-               y[static_cast<std::size_t>(p.transpose_b == Transpose::yes ? j * p.k + l : l * p.n + j)];
+        sum += x[static_cast<std::size_t>(p.transpose_a == Kernels::Transpose::yes ? l * p.m + i : i * p.k + l)] *
+               y[static_cast<std::size_t>(p.transpose_b == Kernels::Transpose::yes ? j * p.k + l : l * p.n + j)];
       const double difference = std::abs(z[static_cast<std::size_t>(i * p.n + j)] - sum);
       if (!(difference <= error)) error = difference;  // a NaN stays
     }
@@ -88,14 +89,14 @@ class AtOffset {
 
 TEST_CASE("products of every transposition and odd shapes are those of three naive loops") {
   for (const auto& kernels : all_kernels())
-    for (const auto transpose_a : {Transpose::no, Transpose::yes})
-      for (const auto transpose_b : {Transpose::no, Transpose::yes})
+    for (const auto transpose_a : {Kernels::Transpose::no, Kernels::Transpose::yes})
+      for (const auto transpose_b : {Kernels::Transpose::no, Kernels::Transpose::yes})
         for (Product p : {Product{1, 1, 1}, Product{1, 10, 512}, Product{3, 7, 5}, Product{32, 10, 65},
                           Product{17, 33, 129}, Product{64, 128, 200}}) {
           p.transpose_a = transpose_a;
           p.transpose_b = transpose_b;
           INFO(kernels->name() << ' ' << p.m << 'x' << p.n << 'x' << p.k << " transposed "
-                               << (transpose_a == Transpose::yes) << (transpose_b == Transpose::yes));
+                               << (transpose_a == Kernels::Transpose::yes) << (transpose_b == Kernels::Transpose::yes));
           // A sum of k products of numbers below 1, in any order and with or without fused additions, is off
           // by at most k rounding errors of at most k times half an epsilon.
           const double terms = static_cast<double>(p.k);
@@ -105,15 +106,15 @@ TEST_CASE("products of every transposition and odd shapes are those of three nai
 }
 
 TEST_CASE("the library's products are close to the reference's, and its f64 is the reference's") {
-  const auto reference = make_kernels(KernelChoice::reference);
-  const auto automatic = make_kernels(KernelChoice::automatic);
+  const auto reference = make_kernels(Kernels::Choice::reference);
+  const auto automatic = make_kernels(Kernels::Choice::automatic);
   for (const DType dtype : {DType::f32, DType::f64}) {
     const Tensor a = noise(dtype, {32, 784}, 1);
     const Tensor b = noise(dtype, {784, 64}, 2);
     const Tensor expected = Tensor::zeros(dtype, {32, 64});
     const Tensor got = Tensor::zeros(dtype, {32, 64});
-    reference->matmul(a.view(), Transpose::no, b.view(), Transpose::no, expected.view());
-    automatic->matmul(a.view(), Transpose::no, b.view(), Transpose::no, got.view());
+    reference->matmul(a.view(), Kernels::Transpose::no, b.view(), Kernels::Transpose::no, expected.view());
+    automatic->matmul(a.view(), Kernels::Transpose::no, b.view(), Kernels::Transpose::no, got.view());
     if (dtype == DType::f64) {
       CHECK(same_bits(expected.view(), got.view()));
       continue;
@@ -134,7 +135,7 @@ TEST_CASE("a sum of products is the tree of them, the reference's bit for bit, t
         for (std::uint64_t count = 1; count <= 9; ++count) {
           INFO(kernels->name() << ' ' << m << 'x' << n << ", " << count << " products");
           std::vector<Tensor> memory, products;
-          std::vector<Factors> factors;
+          std::vector<Kernels::Factors> factors;
           for (std::uint64_t i = 0; i < count; ++i) {
             // Of an odd number some have no rows, which a library leaves to the reference.
             const std::int64_t rows = i % 3 == 2 && count % 2 == 1 ? 0 : static_cast<std::int64_t>(i) + 5;
@@ -142,7 +143,8 @@ TEST_CASE("a sum of products is the tree of them, the reference's bit for bit, t
             memory.push_back(noise(dtype, {rows, n}, 2 * i + 1));
             factors.push_back({memory[2 * i].view(), memory[2 * i + 1].view()});
             products.push_back(Tensor::zeros(dtype, {m, n}));
-            kernels->matmul(factors[i].a, Transpose::yes, factors[i].b, Transpose::no, products[i].view());
+            kernels->matmul(factors[i].a, Kernels::Transpose::yes, factors[i].b, Kernels::Transpose::no,
+                            products[i].view());
           }
           const Tensor sum = filled(dtype, {m, n}, not_a_number);  // overwritten
           kernels->sum_of_products(factors, sum.view());
@@ -161,17 +163,17 @@ TEST_CASE("a sum of products is the tree of them, the reference's bit for bit, t
 }
 
 TEST_CASE("the library's sum of products has the bits of the tree where it promises them: on this machine's shapes") {
-  const auto kernels = make_kernels(KernelChoice::automatic);
+  const auto kernels = make_kernels(Kernels::Choice::automatic);
   // Blocks of several sizes, and a last one that is larger than the others.
   for (const auto& [m, n] : {std::pair{784, 512}, std::pair{512, 10}, std::pair{130, 500}}) {
     std::vector<Tensor> memory, products;
-    std::vector<Factors> factors;
+    std::vector<Kernels::Factors> factors;
     for (std::uint64_t i = 0; i < 4; ++i) {
       memory.push_back(noise(DType::f32, {32, m}, 2 * i));
       memory.push_back(noise(DType::f32, {32, n}, 2 * i + 1));
       factors.push_back({memory[2 * i].view(), memory[2 * i + 1].view()});
       products.push_back(Tensor::zeros(DType::f32, {m, n}));
-      kernels->matmul(factors[i].a, Transpose::yes, factors[i].b, Transpose::no, products[i].view());
+      kernels->matmul(factors[i].a, Kernels::Transpose::yes, factors[i].b, Kernels::Transpose::no, products[i].view());
     }
     const Tensor sum = filled(DType::f32, {m, n}, not_a_number);
     kernels->sum_of_products(factors, sum.view());
@@ -184,16 +186,16 @@ TEST_CASE("products without rows, columns or terms are empty or zero") {
   for (const auto& kernels : all_kernels())
     for (const DType dtype : {DType::f32, DType::f64}) {
       CHECK(error_of(*kernels, dtype, {0, 4, 3}) == 0);
-      CHECK(error_of(*kernels, dtype, {4, 0, 3, Transpose::yes, Transpose::yes}) == 0);
+      CHECK(error_of(*kernels, dtype, {4, 0, 3, Kernels::Transpose::yes, Kernels::Transpose::yes}) == 0);
       CHECK(error_of(*kernels, dtype, {4, 3, 0}) == 0);
-      CHECK(error_of(*kernels, dtype, {4, 3, 0, Transpose::yes, Transpose::yes}) == 0);
+      CHECK(error_of(*kernels, dtype, {4, 3, 0, Kernels::Transpose::yes, Kernels::Transpose::yes}) == 0);
     }
 }
 
 TEST_CASE("a product has the same bits wherever its operands lie, whenever and on whichever thread it runs") {
   for (const auto& kernels : all_kernels())
-    for (const Product& p : {Product{32, 48, 100}, Product{64, 10, 32, Transpose::yes}, Product{1, 33, 70},
-                             Product{32, 40, 10, Transpose::no, Transpose::yes}}) {
+    for (const Product& p : {Product{32, 48, 100}, Product{64, 10, 32, Kernels::Transpose::yes}, Product{1, 33, 70},
+                             Product{32, 40, 10, Kernels::Transpose::no, Kernels::Transpose::yes}}) {
       const Tensor a = noise(DType::f32, p.a(), 3);
       const Tensor b = noise(DType::f32, p.b(), 4);
       const Tensor first = Tensor::zeros(DType::f32, {p.m, p.n});
@@ -209,43 +211,44 @@ TEST_CASE("a product has the same bits wherever its operands lie, whenever and o
 }
 
 TEST_CASE("a row of the reference's product has the same bits among any number of rows") {
-  const auto kernels = make_kernels(KernelChoice::reference);
+  const auto kernels = make_kernels(Kernels::Choice::reference);
   const Tensor a = noise(DType::f32, {33, 50}, 5);
   const Tensor b = noise(DType::f32, {50, 21}, 6);
   const Tensor c = Tensor::zeros(DType::f32, {33, 21});
-  kernels->matmul(a.view(), Transpose::no, b.view(), Transpose::no, c.view());
+  kernels->matmul(a.view(), Kernels::Transpose::no, b.view(), Kernels::Transpose::no, c.view());
   for (const std::int64_t rows : {1, 3, 8, 32}) {
     const Tensor part = Tensor::zeros(DType::f32, {rows, 21});
-    kernels->matmul(a.view().slice(0, rows * 50).reshaped({rows, 50}), Transpose::no, b.view(), Transpose::no,
-                    part.view());
+    kernels->matmul(a.view().slice(0, rows * 50).reshaped({rows, 50}), Kernels::Transpose::no, b.view(),
+                    Kernels::Transpose::no, part.view());
     CHECK(same_bits(part.view(), c.view().slice(0, rows * 21)));
   }
 }
 
 TEST_CASE("the reference adds the terms of a product in ascending order, however its operands lie") {
-  const auto kernels = make_kernels(KernelChoice::reference);
+  const auto kernels = make_kernels(Kernels::Choice::reference);
   const Tensor terms = f32({1e8f, -1e8f, 1}, {3});  // in any other order the 1 is lost
   const Tensor ones = f32({1, 1, 1}, {3});
   const Tensor sum = filled(DType::f32, {1, 1}, not_a_number);
-  for (const auto transpose_a : {Transpose::no, Transpose::yes})
-    for (const auto transpose_b : {Transpose::no, Transpose::yes}) {
-      kernels->matmul(terms.view().reshaped(transpose_a == Transpose::yes ? Shape{3, 1} : Shape{1, 3}), transpose_a,
-                      ones.view().reshaped(transpose_b == Transpose::yes ? Shape{1, 3} : Shape{3, 1}), transpose_b,
-                      sum.view());
+  for (const auto transpose_a : {Kernels::Transpose::no, Kernels::Transpose::yes})
+    for (const auto transpose_b : {Kernels::Transpose::no, Kernels::Transpose::yes}) {
+      kernels->matmul(terms.view().reshaped(transpose_a == Kernels::Transpose::yes ? Shape{3, 1} : Shape{1, 3}),
+                      transpose_a,
+                      ones.view().reshaped(transpose_b == Kernels::Transpose::yes ? Shape{1, 3} : Shape{3, 1}),
+                      transpose_b, sum.view());
       CHECK(sum.to_vector<float>()[0] == 1);
     }
 }
 
 TEST_CASE("more threads give a product that is as right") {
-  const auto kernels = make_kernels(KernelChoice::automatic, Threads{2});
+  const auto kernels = make_kernels(Kernels::Choice::automatic, Kernels::Threads{2});
   CHECK(error_of(*kernels, DType::f32, {64, 128, 200}) <= 200 * 200 * std::numeric_limits<float>::epsilon() / 2);
 }
 
 TEST_CASE("a product runs on as many threads as its kernels were told, on whichever thread it is called") {
   // A caller that never multiplied before has no helpers yet; those it gets stay with it. Threads of earlier
   // tests may still be on their way out, so ids are compared, not counts.
-  const auto helpers_of = [](Threads threads) {
-    const auto kernels = make_kernels(KernelChoice::automatic, threads);
+  const auto helpers_of = [](Kernels::Threads threads) {
+    const auto kernels = make_kernels(Kernels::Choice::automatic, threads);
     std::set<std::string> helpers;
     std::thread{[&] {
       const auto before = threads_now();
@@ -256,7 +259,7 @@ TEST_CASE("a product runs on as many threads as its kernels were told, on whiche
     }}.join();
     return helpers.size();
   };
-  const bool library = make_kernels(KernelChoice::automatic)->name() == "oneDNN";
-  CHECK(helpers_of(Threads{1}) == 0);
-  CHECK(helpers_of(Threads{3}) == (library ? 2 : 0));
+  const bool library = make_kernels(Kernels::Choice::automatic)->name() == "oneDNN";
+  CHECK(helpers_of(Kernels::Threads{1}) == 0);
+  CHECK(helpers_of(Kernels::Threads{3}) == (library ? 2 : 0));
 }

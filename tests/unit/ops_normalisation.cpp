@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "ops/image_kernels.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;
@@ -112,7 +113,7 @@ TEST_CASE("batch norm is what its definition says, in any number of dimensions")
   for (const auto& kernels : all_kernels())
     for (const DType dtype : types)
       for (const Shape& shape : {Shape{3, 4, 5, 6}, Shape{7, 3}, Shape{1, 3, 33}}) {
-        CAPTURE(kernels->name(), name_of(dtype), to_string(shape));
+        CAPTURE(kernels->name(), name_of(dtype), describe(shape));
         const Tensor x = noise(dtype, shape, 1);
         const Tensor gamma = noise(dtype, {shape.back()}, 2), beta = noise(dtype, {shape.back()}, 3);
         const Tensor y = filled(dtype, shape, not_a_number);
@@ -140,7 +141,7 @@ TEST_CASE("batch norm divides its statistics by their samples, however many it n
 
 TEST_CASE("the gradients of batch norm agree with finite differences") {
   const Shape shape{3, 2, 2, 3};
-  const auto kernels = make_kernels(KernelChoice::reference);
+  const auto kernels = make_kernels(Kernels::Choice::reference);
   const Tensor x = noise(DType::f64, shape, 1), weights = noise(DType::f64, shape, 4);
   const Tensor gamma = noise(DType::f64, {3}, 2), beta = noise(DType::f64, {3}, 3);
   // The loss: a weighted sum of what batch norm gives, with statistics of its own input.

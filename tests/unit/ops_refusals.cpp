@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "base/element_count.hpp"
 #include "ops/with_type.hpp"
 #include "ops_support.hpp"
 
@@ -15,8 +16,8 @@ using namespace lockstep::ops;
 
 namespace {
 
-constexpr auto no = Transpose::no;
-constexpr auto yes = Transpose::yes;
+constexpr auto no = Kernels::Transpose::no;
+constexpr auto yes = Kernels::Transpose::yes;
 
 Tensor zeros(Shape shape, DType dtype = DType::f32) {
   return Tensor::zeros(dtype, std::move(shape));
@@ -41,7 +42,8 @@ TEST_CASE("products that do not fit are refused with all of their operands") {
   const Tensor i64s = zeros({2, 3}, DType::i64);
   const TensorView on_gpu{nullptr, {2, 3}, DType::f32, DeviceKind::cuda};
   for (const auto& kernels : all_kernels()) {
-    const auto matmul = [&](const TensorView& x, Transpose flip_x, const TensorView& y, Transpose flip_y,
+    const auto matmul = [&](const TensorView& x, Kernels::Transpose flip_x, const TensorView& y,
+                            Kernels::Transpose flip_y,
                             const TensorView& z) { return refusal([&] { kernels->matmul(x, flip_x, y, flip_y, z); }); };
     CHECK(matmul(a.view(), no, a.view(), no, c.view()) == "matmul: f32[2, 3] times f32[2, 3] does not give f32[2, 2]");
     CHECK(matmul(a.view(), yes, b.view(), yes, c.view()) ==
@@ -62,7 +64,7 @@ TEST_CASE("sums of products that do not fit are refused, and sums of none") {
   const Tensor b = zeros({3, 4});
   const Tensor c = zeros({2, 4});
   for (const auto& kernels : all_kernels()) {
-    const auto sum = [&](std::vector<Factors> factors, const TensorView& to) {
+    const auto sum = [&](std::vector<Kernels::Factors> factors, const TensorView& to) {
       return refusal([&] { kernels->sum_of_products(factors, to); });
     };
     CHECK(sum({}, c.view()) == "sum_of_products: no factors; expected one or more");
@@ -134,12 +136,12 @@ TEST_CASE("logits and labels that do not fit are refused with both, with and wit
     }
   const Tensor d = zeros({2, 3}, DType::f64);
   CHECK(refusal([&] {
-          make_kernels(KernelChoice::automatic)->softmax_cross_entropy(logits.view(), labels.view(), 2, d.view());
+          make_kernels(Kernels::Choice::automatic)->softmax_cross_entropy(logits.view(), labels.view(), 2, d.view());
         }) == softmax + "f32[2, 3] and f64[2, 3] are not of one type");
 }
 
 TEST_CASE("operands that overlap where they may not are refused, and nothing is written") {
-  const auto kernels = make_kernels(KernelChoice::automatic);
+  const auto kernels = make_kernels(Kernels::Choice::automatic);
   const Kernels& k = *kernels;
   const Tensor memory = noise(DType::f32, {20}, 13);
   // The first two elements double as labels below: as integers they are classes 0 and 1.

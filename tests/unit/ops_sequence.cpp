@@ -8,6 +8,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "device/device.hpp"
+#include "ops/sequence_kernels.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;
@@ -245,7 +247,7 @@ TEST_CASE("gelu is its tanh form, and its gradient the slope of that") {
       CHECK(same_bits(x.view(), y.view()));
     }
 
-  const auto reference = make_kernels(KernelChoice::reference);
+  const auto reference = make_kernels(Kernels::Choice::reference);
   const Tensor x = generate(DType::f64, {41}, [](std::int64_t i) { return 0.2 * static_cast<double>(i - 20); });
   const Tensor dy = noise(DType::f64, {41}, 1), y = unset(DType::f64, {41});
   const Values slope = slopes(x, [&] {
@@ -312,7 +314,7 @@ TEST_CASE("causal attention is its definition, for every shape") {
 }
 
 TEST_CASE("the gradient of causal attention agrees with finite differences") {
-  const auto reference = make_kernels(KernelChoice::reference);
+  const auto reference = make_kernels(Kernels::Choice::reference);
   for (const Sizes& sizes : {Sizes{1, 1, 1, 1}, Sizes{2, 5, 2, 3}, Sizes{1, 10, 3, 4}}) {
     const Tensor qkv = noise(DType::f64, sizes.qkv(), 6), dy = noise(DType::f64, sizes.rows(), 7);
     const Values slope = slopes(qkv, [&] { return dot(attention(*reference, sizes, qkv).y, dy); });
@@ -324,7 +326,7 @@ TEST_CASE("the gradient of causal attention agrees with finite differences") {
 }
 
 TEST_CASE("attention in f32 is close to attention in f64, forwards and backwards, on every kernel") {
-  const auto reference = make_kernels(KernelChoice::reference);
+  const auto reference = make_kernels(Kernels::Choice::reference);
   const Sizes sizes{2, 128, 4, 32};
   const auto both = [&](const Kernels& kernels, DType dtype) {
     const Tensor qkv = noise(dtype, sizes.qkv(), 8), dy = noise(dtype, sizes.rows(), 9);

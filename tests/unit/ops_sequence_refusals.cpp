@@ -8,6 +8,7 @@
 #include <lockstep/ops/kernels.hpp>
 
 #include "ops/reference/reference.hpp"
+#include "ops/sequence_kernels.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;

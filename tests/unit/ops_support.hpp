@@ -19,8 +19,8 @@ inline constexpr double infinity = std::numeric_limits<double>::infinity();
 /// The reference, and the library's kernels where this build has them (the reference again where not).
 inline std::vector<std::unique_ptr<Kernels>> all_kernels() {
   std::vector<std::unique_ptr<Kernels>> all;
-  all.push_back(make_kernels(KernelChoice::reference));
-  all.push_back(make_kernels(KernelChoice::automatic));
+  all.push_back(make_kernels(Kernels::Choice::reference));
+  all.push_back(make_kernels(Kernels::Choice::automatic));
   return all;
 }
 

@@ -12,8 +12,10 @@
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
 #include "not_finite.hpp"
+#include "ops/update_kernels.hpp"
 #include "strategy/local_group.hpp"
 
 using namespace lockstep;
@@ -55,7 +57,7 @@ class Recorder final : public Optimizer {
 
  protected:
   std::vector<std::string_view> slots() const override { return {}; }
-  void update(const ops::Kernels&, const FlatRange& range, const ops::UpdateStep& step) override {
+  void update(const ops::Kernels&, const VariableStore::FlatRange& range, const ops::UpdateStep& step) override {
     divisors.push_back(step.divisor);
     counts.push_back(range.values.count());
     on_update();
@@ -118,13 +120,13 @@ TEST_CASE("the sums of one replica come back as they are") {
   Sgd optimizer{{.learning_rate = 1}};
   program.strategy.run([&](ReplicaContext& context) {
     const std::vector<Gradient> gradients{{of({2, 2, 2}), program.w}};
-    const StepSums sums =
-        optimizer.apply_gradients(context, gradients, StepSums{.samples = 2, .loss = 1.5, .correct = 1});
+    const Optimizer::StepSums sums =
+        optimizer.apply_gradients(context, gradients, Optimizer::StepSums{.samples = 2, .loss = 1.5, .correct = 1});
     CHECK(sums.samples == 2);
     CHECK(sums.loss == 1.5);
     CHECK(sums.correct == 1);
     CHECK(sums.weight == 2.0);
-    CHECK(optimizer.apply_gradients(context, {}, StepSums{.loss = 3}).loss == 3);
+    CHECK(optimizer.apply_gradients(context, {}, Optimizer::StepSums{.loss = 3}).loss == 3);
   });
   CHECK(floats(program.w.local()) == std::vector<float>{0, 1, 2});
 }
@@ -133,15 +135,16 @@ TEST_CASE("gradients are divided by what the samples weigh, and not applied wher
   Program program;
   Sgd optimizer{{.learning_rate = 1}};
   const std::vector<Gradient> gradients{{of({2, 2, 2}), program.w}};
-  program.step(optimizer, gradients, StepSums{.samples = 7, .weight = 0.5});
+  program.step(optimizer, gradients, Optimizer::StepSums{.samples = 7, .weight = 0.5});
   CHECK(floats(program.w.local()) == std::vector<float>{-3, -2, -1});
-  program.step(optimizer, gradients, StepSums{.samples = 7, .weight = 0.0});
+  program.step(optimizer, gradients, Optimizer::StepSums{.samples = 7, .weight = 0.0});
   CHECK(floats(program.w.local()) == std::vector<float>{-3, -2, -1});
   CHECK(optimizer.steps(program.strategy) == 1);
   for (const double weight : {-0.5, std::numeric_limits<double>::infinity(), std::nan("")})
     program.strategy.run([&](ReplicaContext& context) {
-      CHECK_THROWS_WITH(optimizer.apply_gradients(context, gradients, StepSums{.samples = 7, .weight = weight}),
-                        Catch::StartsWith("apply_gradients (optim.cpp:") && Catch::Contains("): samples that weigh "));
+      CHECK_THROWS_WITH(
+          optimizer.apply_gradients(context, gradients, Optimizer::StepSums{.samples = 7, .weight = weight}),
+          Catch::StartsWith("apply_gradients (optim.cpp:") && Catch::Contains("): samples that weigh "));
     });
 }
 
@@ -206,10 +209,11 @@ TEST_CASE("a tensor of the store's gradients outlives the strategy") {
 }
 
 TEST_CASE("a gradient says what it is a gradient for, whether it is dense or slices, which are no tensor") {
-  const GradientValue dense = of({1, 2});
+  const Gradient::Value dense = of({1, 2});
   CHECK(dense.shape() == Shape{2});
   CHECK(dense.slices() == nullptr);
-  const GradientValue slices = IndexedSlices{Tensor::zeros(DType::f64, {1, 2}), Tensor::zeros(DType::i64, {1}), {9, 2}};
+  const Gradient::Value slices =
+      IndexedSlices{Tensor::zeros(DType::f64, {1, 2}), Tensor::zeros(DType::i64, {1}), {9, 2}};
   CHECK(slices.shape() == Shape{9, 2});
   CHECK(slices.dtype() == DType::f64);
   CHECK(slices.slices()->indices.count() == 1);
@@ -224,7 +228,8 @@ TEST_CASE("f64 variables take f64 gradients, beside f32 ones") {
   Sgd optimizer{{.learning_rate = 0.1}};
   strategy.run([&](ReplicaContext& context) {
     const std::vector<Gradient> gradients{{of({1}), narrow}, {Tensor::scalar(1.0), wide}};
-    const StepSums sums = optimizer.apply_gradients(context, gradients, StepSums{.samples = 1, .loss = 0.25});
+    const Optimizer::StepSums sums =
+        optimizer.apply_gradients(context, gradients, Optimizer::StepSums{.samples = 1, .loss = 0.25});
     CHECK(sums.loss == 0.25);
   });
   CHECK(narrow.local().to_vector<float>()[0] == 1 - 0.1f);
@@ -260,8 +265,9 @@ TEST_CASE("what cannot be applied is refused by the variable's name, and changes
             Contains("'b' lies in the store"));
     CHECK_THROWS_WITH(optimizer.apply_gradients(context, std::vector<Gradient>{{three, w}}, -1),
                       Catch::StartsWith("apply_gradients (optim.cpp:") && Contains("): -1 samples"));
-    CHECK_THROWS_AS(optimizer.apply_gradients(context, std::vector<Gradient>{{three, w}}, StepSums{.samples = -1}),
-                    InvalidArgument);
+    CHECK_THROWS_AS(
+        optimizer.apply_gradients(context, std::vector<Gradient>{{three, w}}, Optimizer::StepSums{.samples = -1}),
+        InvalidArgument);
 
     const Variable late = strategy.create_variable({.name = "late"}, [] { return of({1}); });
     CHECK_THROWS_WITH(optimizer.apply_gradients(context, std::vector<Gradient>{{of({1}), late}}),
@@ -304,9 +310,9 @@ TEST_CASE("a training step is two agreements, with its sums and whatever it trai
   Program program;
   Sgd optimizer{{.learning_rate = 0.5}};
   const std::vector<Gradient> gradients{{of({2, 4, -6}), program.w}, {of({20}), program.b}};
-  program.step(optimizer, gradients, StepSums{.samples = 2, .loss = 1, .correct = 1});  // seals nothing more
+  program.step(optimizer, gradients, Optimizer::StepSums{.samples = 2, .loss = 1, .correct = 1});  // seals nothing more
   const std::uint64_t before = program.group->meeting().meetings();
-  program.step(optimizer, gradients, StepSums{.samples = 2, .loss = 1, .correct = 1});
+  program.step(optimizer, gradients, Optimizer::StepSums{.samples = 2, .loss = 1, .correct = 1});
   CHECK(program.group->meeting().meetings() == before + 2);
 }
 
@@ -329,9 +335,9 @@ TEST_CASE("a rank that updates what it alone holds is computing, and waits only 
     see();
   };
   const std::vector<Gradient> gradients{{of({1}), w}};
-  const GradientComputation compute{[&](AgreedStep& step) {
+  const Optimizer::Computation compute{[&](Optimizer::AgreedStep& step) {
     step.ready(w);
-    return StepSums{.samples = 1};
+    return Optimizer::StepSums{.samples = 1};
   }};
   strategy.run([&](ReplicaContext& context) { optimizer.apply_gradients(context, gradients, compute); });
   CHECK(seen == std::vector{Phase::computing, Phase::meeting});

@@ -12,6 +12,7 @@
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/meeting_point.hpp"
 #include "strategy/local_group.hpp"
 
 using namespace lockstep;
@@ -58,7 +59,7 @@ TEST_CASE("Adam beside descent on one variable corrects its moments by its own s
 
 TEST_CASE("two optimizers warm up at their own speed") {
   NamesProgram program;
-  const AdamWOptions options{.learning_rate = LearningRate{{.peak = 1, .warmup_steps = 9}}};
+  const AdamW::Options options{.learning_rate = LearningRate{{.peak = 1, .warmup_steps = 9}}};
   AdamW generator{options}, critic{options};
   for (int step = 0; step < 5; ++step) {
     program.step(generator, program.c);
@@ -74,7 +75,7 @@ TEST_CASE("two optimizers warm up at their own speed") {
 TEST_CASE("optimizers without a name have the first free one, in the order of their first use") {
   NamesProgram program;
   Sgd late = plain(), named = plain("optimizer_1"), early = plain();
-  auto middle = std::make_unique<Sgd>(SgdOptions{.learning_rate = 1});
+  auto middle = std::make_unique<Sgd>(Sgd::Options{.learning_rate = 1});
   program.step(early, program.c);
   program.strategy.run([&](ReplicaContext&) { middle->prepare(program.strategy, {program.c}); });
   CHECK(named.steps(program.strategy) == 0);
@@ -91,7 +92,7 @@ TEST_CASE("optimizers without a name have the first free one, in the order of th
 
 TEST_CASE("an optimizer that is made anew continues the count of the one whose name it gets") {
   NamesProgram program;
-  const AdamWOptions options{.learning_rate = LearningRate{{.peak = 1, .warmup_steps = 9}}};
+  const AdamW::Options options{.learning_rate = LearningRate{{.peak = 1, .warmup_steps = 9}}};
   AdamW whole{options};
   NamesProgram other;
   for (int epoch = 0; epoch < 3; ++epoch) {
@@ -109,7 +110,7 @@ TEST_CASE("a name that two live optimizers ask for is refused, by both places, a
   NamesProgram program;
   Sgd first = plain("critic"), second = plain("critic");
   AdamW another{{.learning_rate = 1}};
-  std::optional<AdamW> adam{std::in_place, AdamWOptions{.learning_rate = 1}};
+  std::optional<AdamW> adam{std::in_place, AdamW::Options{.learning_rate = 1}};
   program.step(first, program.c);
   program.step(*adam, program.c);
   program.strategy.run([&](ReplicaContext& context) {
@@ -140,7 +141,7 @@ TEST_CASE("a name that two live optimizers ask for is refused, by both places, a
 }
 
 TEST_CASE("an optimizer and its strategy die in any order, and the names of a strategy are its own") {
-  std::optional<Sgd> optimizer{std::in_place, SgdOptions{.learning_rate = 1, .momentum = 0.5}};
+  std::optional<Sgd> optimizer{std::in_place, Sgd::Options{.learning_rate = 1, .momentum = 0.5}};
   const Sgd* const before = &*optimizer;
   {
     NamesProgram first;
@@ -158,7 +159,7 @@ TEST_CASE("an optimizer and its strategy die in any order, and the names of a st
   NamesProgram third;
   third.step(*optimizer, third.c);
   CHECK(optimizer->steps(third.strategy) == 1);
-  optimizer.emplace(SgdOptions{.learning_rate = 1, .momentum = 0.5});
+  optimizer.emplace(Sgd::Options{.learning_rate = 1, .momentum = 0.5});
   CHECK(&*optimizer == before);  // at the same address, and another one
   third.step(*optimizer, third.c);
   CHECK(third.counted("optimizer") == 2);

@@ -14,7 +14,10 @@
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "base/element_count.hpp"
+#include "control/meeting_point.hpp"
 #include "not_finite.hpp"
+#include "ops/update_kernels.hpp"
 #include "strategy/local_group.hpp"
 
 using namespace lockstep;
@@ -139,7 +142,7 @@ class DecayRecorder final : public Optimizer {
 
  protected:
   std::vector<std::string_view> slots() const override { return {}; }
-  void update(const ops::Kernels&, const FlatRange& range, const ops::UpdateStep& step) override {
+  void update(const ops::Kernels&, const VariableStore::FlatRange& range, const ops::UpdateStep& step) override {
     decays.push_back(step.weight_decay);
     counts.push_back(range.values.count());
   }
@@ -147,7 +150,7 @@ class DecayRecorder final : public Optimizer {
 
 std::vector<std::string> state_of(Strategy& strategy) {
   std::vector<std::string> names;
-  for (const OptimizerState& state : strategy.store().optimizer_state()) names.push_back(state.name);
+  for (const VariableStore::OptimizerState& state : strategy.store().optimizer_state()) names.push_back(state.name);
   return names;
 }
 
@@ -161,15 +164,15 @@ TEST_CASE("six steps of each optimizer, with decay, clipping and a schedule, are
   const double rates[] = {0.1 / 3, 0.2 / 3, 0.1, 0.05 * (1 + std::sqrt(0.5)), 0.05, 0.05 * (1 - std::sqrt(0.5))};
   std::unique_ptr<Optimizer> optimizer;
   if (rule == Rule::adamw)
-    optimizer = std::make_unique<AdamW>(AdamWOptions{.learning_rate = rate,
-                                                     .moments = {.beta1 = 0.8, .beta2 = 0.95, .epsilon = 0.01},
-                                                     .weight_decay = decay,
-                                                     .clip_norm = largest_norm});
+    optimizer = std::make_unique<AdamW>(AdamW::Options{.learning_rate = rate,
+                                                       .moments = {.beta1 = 0.8, .beta2 = 0.95, .epsilon = 0.01},
+                                                       .weight_decay = decay,
+                                                       .clip_norm = largest_norm});
   else
-    optimizer = std::make_unique<Sgd>(SgdOptions{.learning_rate = rate,
-                                                 .momentum = rule == Rule::momentum ? 0.75 : 0,
-                                                 .weight_decay = decay,
-                                                 .clip_norm = largest_norm});
+    optimizer = std::make_unique<Sgd>(Sgd::Options{.learning_rate = rate,
+                                                   .momentum = rule == Rule::momentum ? 0.75 : 0,
+                                                   .weight_decay = decay,
+                                                   .clip_norm = largest_norm});
   StepProgram program;
   program.add_layers();
   program.strategy.seal();
@@ -315,7 +318,7 @@ TEST_CASE("steps are counted in the store where one is made, and go by the sched
 TEST_CASE("Adam corrects its moments by the steps that were made, also by one of the name before it") {
   StepProgram program;
   program.add("w", Tensor::scalar(0.0));
-  const ops::AdamWMoments moments{.beta1 = 0.5, .beta2 = 0.75, .epsilon = 1};
+  const AdamW::Moments moments{.beta1 = 0.5, .beta2 = 0.75, .epsilon = 1};
   for (int epoch = 0; epoch < 2; ++epoch) {
     AdamW adam{{.learning_rate = 1, .moments = moments}};
     program.step(adam, {Tensor::scalar(4.0)});
@@ -337,7 +340,7 @@ TEST_CASE("an optimizer's state has a name for each variable, before the first s
   const std::vector<std::string> names{"w@first_moment", "w@second_moment", "b@first_moment", "b@second_moment",
                                        "optimizer@steps"};
   CHECK(state_of(program.strategy) == names);
-  for (const OptimizerState& state : program.strategy.store().optimizer_state())
+  for (const VariableStore::OptimizerState& state : program.strategy.store().optimizer_state())
     if (state.value.dtype() != DType::i64)
       for (const double each : in_double(state.value)) CHECK(each == 0);
   CHECK(program.strategy.store().optimizer_state()[1].value.shape() == Shape{2, 2});
@@ -362,9 +365,9 @@ TEST_CASE("clipping and decay cost no agreement") {
   std::vector<Tensor> sums;
   for (const Variable& variable : program.variables) sums.push_back(noise(variable.dtype(), variable.shape(), 7));
   AdamW optimizer{{.learning_rate = 0.1, .weight_decay = 0.1, .clip_norm = 0.5}};
-  program.step(optimizer, sums, StepSums{.samples = 2, .loss = 1, .correct = 1});
+  program.step(optimizer, sums, Optimizer::StepSums{.samples = 2, .loss = 1, .correct = 1});
   const std::uint64_t before = program.group->meeting().meetings();
-  program.step(optimizer, sums, StepSums{.samples = 2, .loss = 1, .correct = 1});
+  program.step(optimizer, sums, Optimizer::StepSums{.samples = 2, .loss = 1, .correct = 1});
   CHECK(program.group->meeting().meetings() == before + 2);
 }
 
@@ -388,9 +391,9 @@ TEST_CASE("decays, norms and moments outside of their range are refused") {
 
 TEST_CASE("every optimizer's pass keeps the copy of bf16 in line with what it updates") {
   const std::shared_ptr<Optimizer> optimizer = GENERATE(
-      std::shared_ptr<Optimizer>{std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.5, .weight_decay = 0.1})},
-      std::shared_ptr<Optimizer>{std::make_shared<Sgd>(SgdOptions{.learning_rate = 0.5, .momentum = 0.75})},
-      std::shared_ptr<Optimizer>{std::make_shared<AdamW>(AdamWOptions{.learning_rate = 0.5, .weight_decay = 0.1})});
+      std::shared_ptr<Optimizer>{std::make_shared<Sgd>(Sgd::Options{.learning_rate = 0.5, .weight_decay = 0.1})},
+      std::shared_ptr<Optimizer>{std::make_shared<Sgd>(Sgd::Options{.learning_rate = 0.5, .momentum = 0.75})},
+      std::shared_ptr<Optimizer>{std::make_shared<AdamW>(AdamW::Options{.learning_rate = 0.5, .weight_decay = 0.1})});
   StepProgram program;
   const Variable w = program.add("w", noise(DType::f32, {7, 5}, 1)), b = program.add("b", noise(DType::f32, {5}, 2));
   program.strategy.seal();

@@ -125,14 +125,14 @@ TEST_CASE("a sum of pieces that do not fit is refused") {
 
 TEMPLATE_TEST_CASE("an accumulator gives the same bits as the sum of all parts at once", "", float, double,
                    std::int64_t) {
-  FixedOrderAccumulator accumulator{dtype_of<TestType>, 600};
+  FixedOrderAccumulator accumulator{detail::dtype_of<TestType>, 600};
   for (int parts = 1; parts <= 17; ++parts) {  // one accumulator for all: what is left of the last sum does not matter
     const auto values = make_parts<TestType>(parts, 600);
     for (const auto& part : values) {
       std::copy(part.begin(), part.end(), accumulator.next().template elements<TestType>().begin());
       accumulator.push();
     }
-    const Tensor sum = Tensor::zeros(dtype_of<TestType>, {20, 30});
+    const Tensor sum = Tensor::zeros(detail::dtype_of<TestType>, {20, 30});
     accumulator.finish(sum.view());
     CAPTURE(parts);
     CHECK(same_bits(sum.template to_vector<TestType>(), tree(values)));

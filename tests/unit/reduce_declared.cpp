@@ -8,8 +8,8 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/reduce/declared_sums.hpp>
 
+#include "reduce/declared_sums.hpp"
 #include "reduce/implementations.hpp"
 #include "support/thread_communicator.hpp"
 

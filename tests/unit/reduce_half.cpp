@@ -5,7 +5,6 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
 #include "reduce/arithmetic.hpp"
@@ -51,7 +50,7 @@ const std::vector<ReductionKind> all_kinds{ReductionKind::automatic, ReductionKi
 TEMPLATE_TEST_CASE("a sum of 16-bit floats is the tree in f32, rounded once at its end", "", Half, BFloat16) {
   for (int parts = 1; parts <= 9; ++parts) {
     const auto values = make_parts<TestType>(parts, 1300);
-    const Tensor sum = Tensor::zeros(dtype_of<TestType>, {1300});
+    const Tensor sum = Tensor::zeros(detail::dtype_of<TestType>, {1300});
     fixed_order_sum(tensor_of(concatenated(values)).view(), parts, sum.view());
     CAPTURE(parts);
     CHECK(same_bits(sum.to_vector<TestType>(), tree(values)));
@@ -104,7 +103,7 @@ TEST_CASE("16-bit parts that come one after the other are refused: each sum woul
 TEST_CASE("sums of integers wrap around") {
   const auto sum = [](auto a, auto b) {
     using T = decltype(a);
-    const Tensor made = Tensor::zeros(dtype_of<T>, {1});
+    const Tensor made = Tensor::zeros(detail::dtype_of<T>, {1});
     fixed_order_sum(Tensor::from({a, b}, {2}).view(), 2, made.view());
     return made.template to_vector<T>()[0];
   };

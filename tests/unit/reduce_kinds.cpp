@@ -7,11 +7,13 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/implementations.hpp"
+#include "reduce/reduction_choice.hpp"
 #include "reduce_support.hpp"
 #include "support/done_communicator.hpp"
 #include "support/thread_communicator.hpp"
@@ -110,7 +112,7 @@ TEMPLATE_TEST_CASE("compressed gradients are rounded where they leave a node, an
       for (auto& part : parts)
         for (float& value : part) value *= 1.001F;  // with digits for which f16 has no room
       const auto make = [&](Communicator& communicator) {
-        return make_hierarchical_ops(communicator, nodes, {}, dtype_of<TestType>);
+        return make_hierarchical_ops(communicator, nodes, {}, detail::dtype_of<TestType>);
       };
       const auto sums = trees_of_nodes(parts, nodes);
       std::vector<std::vector<TestType>> sent;
@@ -245,7 +247,7 @@ TEST_CASE("a function of the program's accumulates what all ranks brought, on on
 }
 
 TEST_CASE("a function that accumulates is for reduction to one rank") {
-  const Accumulate accumulate = [](std::span<const TensorView>, const TensorView&, Stream&) {};
+  const ReductionOptions::Accumulate accumulate = [](std::span<const TensorView>, const TensorView&, Stream&) {};
   CHECK_NOTHROW(require_valid({.kind = ReductionKind::to_one_rank, .accumulate = accumulate}));
   CHECK_THROWS_WITH(require_valid({.accumulate = accumulate}),
                     "automatic reductions have an order of their own; a function that accumulates is for "

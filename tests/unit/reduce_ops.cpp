@@ -7,11 +7,13 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
 
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
 #include "comm/slices.hpp"
+#include "device/device.hpp"
 #include "device/devices.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/implementations.hpp"
 #include "reduce_support.hpp"
 #include "support/thread_communicator.hpp"

@@ -6,9 +6,9 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
 
 #include "comm/backends.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/implementations.hpp"
 #include "reduce/message_plan.hpp"
 #include "reduce_support.hpp"

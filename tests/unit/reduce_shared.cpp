@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "comm/communicator.hpp"
 #include "reduce/shared_sums.hpp"
 #include "reduce_support.hpp"
 #include "support/node_ranks.hpp"
@@ -37,13 +38,13 @@ std::vector<std::vector<T>> after(const std::vector<std::vector<T>>& parts, Home
   on_node(ranks, [&](NodeMemory& memory) {
     const std::vector<T>& mine = parts[at(memory.rank())];
     const SharedAllocation shared = memory.allocate((mine.size() + 2) * sizeof(T));
-    const Tensor own = Tensor::zeros(dtype_of<T>, {count});
+    const Tensor own = Tensor::zeros(detail::dtype_of<T>, {count});
     const bool inside = home == Home::shared || home == Home::at_different_places ||
                         (home == Home::shared_on_rank_0 && memory.rank() == 0);
     // Not at the beginning of a cache line, as a variable's gradient may be.
     const std::size_t first = home == Home::at_different_places ? at(memory.rank()) % 2 : 1;
     const TensorView tensor{
-        inside ? shared.memory.data() + first * sizeof(T) : own.view().data(), {count}, dtype_of<T>};
+        inside ? shared.memory.data() + first * sizeof(T) : own.view().data(), {count}, detail::dtype_of<T>};
     std::copy(mine.begin(), mine.end(), tensor.elements<T>().begin());
     SharedSums sums{memory};
     operation(sums, tensor, memory.rank());

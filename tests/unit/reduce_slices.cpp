@@ -6,8 +6,8 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
 
+#include "reduce/cross_device_ops.hpp"
 #include "reduce/implementations.hpp"
 #include "support/thread_communicator.hpp"
 

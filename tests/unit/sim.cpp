@@ -13,6 +13,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/sim/sim.hpp>
 
+#include "sim/virtual_time.hpp"
 #include "support/sim_outcome.hpp"
 
 using namespace lockstep;
@@ -29,7 +30,7 @@ void two_steps(Strategy& strategy, int rank) {
     strategy.run([&](ReplicaContext& context) { (void)context.all_reduce(ReduceOp::sum, 1. * rank); });
 }
 
-Lines trace_of(std::uint64_t seed, std::vector<sim::Fault> faults = {}) {
+Lines trace_of(std::uint64_t seed, std::vector<sim::Options::Fault> faults = {}) {
   Lines lines;
   try {
     sim::run({.ranks = 5,
@@ -87,7 +88,7 @@ TEST_CASE("a seed replays its schedule, another seed has another") {
 }
 
 TEST_CASE("a schedule with faults is replayed with them") {
-  for (const auto kind : {sim::Fault::Kind::die, sim::Fault::Kind::stop}) {
+  for (const auto kind : {sim::Options::Fault::Kind::die, sim::Options::Fault::Kind::stop}) {
     const Lines lines = trace_of(3, {{.kind = kind, .rank = 2, .point = 6}});
     CHECK(lines == trace_of(3, {{.kind = kind, .rank = 2, .point = 6}}));
     CHECK(lines != trace_of(3));
@@ -161,13 +162,13 @@ TEST_CASE("each rank has a strategy, a context and a place of its own") {
     strategies.insert(&strategy);
     CHECK(strategy.num_replicas_in_sync() == 6);
     CHECK(strategy.group().rank() == rank);
-    CHECK_FALSE(has_strategy());
+    CHECK_FALSE(Strategy::has_current());
     const Scope scope = strategy.scope();
     sim::yield();
     CHECK(&Strategy::current() == &strategy);
     strategy.run([&](ReplicaContext& context) {
       sim::yield();
-      CHECK(replica_context() == &context);
+      CHECK(ReplicaContext::current() == &context);
       CHECK(context.replica_id_in_sync_group() == rank);
     });
   });
@@ -316,8 +317,8 @@ TEST_CASE("a rank that leaves with a verdict which the others swallow is found w
 }
 
 TEST_CASE("whatever a job ends with, what its ranks held is given back") {
-  using Kind = sim::Fault::Kind;
-  const std::vector<std::vector<sim::Fault>> cases{
+  using Kind = sim::Options::Fault::Kind;
+  const std::vector<std::vector<sim::Options::Fault>> cases{
       {},
       {{.kind = Kind::die, .rank = 1, .point = 0}},
       {{.kind = Kind::stop, .rank = 0, .point = 3}},

@@ -8,11 +8,14 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/sim/sim.hpp>
 
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
+#include "sim/virtual_time.hpp"
 #include "support/sim_outcome.hpp"
 
 using namespace lockstep;
 using namespace std::chrono_literals;
-using Kind = lockstep::sim::Fault::Kind;
+using Kind = lockstep::sim::Options::Fault::Kind;
 using lockstep::test::outcome_of;
 using lockstep::test::SimOutcome;
 
@@ -124,7 +127,9 @@ TEST_CASE("what a rank was doing is said as a watchdog says it") {
       sim::sleep(1s);
     });
   };
-  const auto said = [&](sim::Fault fault) { return outcome_of({.ranks = ranks, .faults = {fault}}, step).what(); };
+  const auto said = [&](sim::Options::Fault fault) {
+    return outcome_of({.ranks = ranks, .faults = {fault}}, step).what();
+  };
   CHECK(said({.rank = 1, .point = 0}) ==
         name(1) + " is gone: its process ended; it was in step 1, waiting at " + merge_call(1, line));
   CHECK(said({.rank = 1, .time = 1500ms}) ==
@@ -151,7 +156,7 @@ TEST_CASE("a fault that a rank never gets to does nothing") {
   const SimOutcome outcome = outcome_of({.ranks = ranks,
                                          .faults = {{.rank = 0, .point = 100000},
                                                     {.kind = Kind::stop, .rank = 1, .time = 1h},
-                                                    {.rank = 2, .time = sim::Fault::no_time}}},
+                                                    {.rank = 2, .time = sim::Options::Fault::no_time}}},
                                         train);
   CHECK_FALSE(outcome.failed());
   CHECK(outcome.line.empty());
@@ -189,7 +194,7 @@ TEST_CASE("a rank that computes for longer than the stall timeout in a step that
   const SimOutcome outcome = outcome_of({.ranks = ranks, .stall_timeout = 5s}, [](Strategy& strategy, int rank) {
     const auto step = [&](int late) {
       strategy.run([&](ReplicaContext& context) {
-        context.declared_step("a sum", [&](CrossDeviceOps& reductions, MeetingPoint::Covered& covered) {
+        context.declared_step("a sum", [&](CrossDeviceOps& reductions, Covered& covered) {
           if (rank == late) sim::sleep(rank == 2 ? 6s : 4s);
           const Tensor tensor = Tensor::scalar(1.0F);
           const TensorView view = tensor.view();

@@ -6,10 +6,12 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
 #include <lockstep/sim/sim.hpp>
 
+#include "comm/communicator.hpp"
+#include "device/device.hpp"
 #include "reduce_support.hpp"
+#include "sim/virtual_time.hpp"
 #include "support/sim_outcome.hpp"
 
 using namespace lockstep;

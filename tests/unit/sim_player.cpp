@@ -7,6 +7,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/meeting_point.hpp"
+#include "sim/virtual_time.hpp"
 #include "sim_program.hpp"
 
 namespace lockstep::test {
@@ -71,7 +73,7 @@ class Player {
 
   /// What a trainer does that caught a verdict: from here on all are in step again.
   void recover() {
-    expect(!has_strategy(), "a context was left behind");
+    expect(!Strategy::has_current(), "a context was left behind");
     expect(strategy_.group().meeting().depth() == 0, "a run was left behind");
     strategy_.rebroadcast();
     expect(strategy_.reduce(ReduceOp::sum, PerReplica<int>{rank_}) == triangle(), "the sum after the failure");
@@ -256,11 +258,11 @@ class Player {
         // Ranks without input have to know what that of the root looks like.
         using Numbers = std::vector<std::int64_t>;
         const bool own = some && rank_ == operation.root;
-        InputAnswer answer = strategy_.extended().agree_on_input([&] {
-          return InputOffer{.any = own,
-                            .what = lockstep::describe(mine().view()),
-                            .outline = own ? Numbers{operation.id, 7} : Numbers{},
-                            .lacks_outline = !own};
+        detail::InputAnswer answer = strategy_.extended().agree_on_input([&] {
+          return detail::InputOffer{.any = own,
+                                    .what = lockstep::describe(mine().view()),
+                                    .outline = own ? Numbers{operation.id, 7} : Numbers{},
+                                    .lacks_outline = !own};
         });
         answer.outline.push_back(answer.goes_on);
         const Numbers expected = some && program_.ranks > 1 ? Numbers{operation.id, 7, 1} : Numbers{some};

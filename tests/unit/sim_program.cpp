@@ -136,8 +136,9 @@ class Maker {
   }
 
   void add_fault() {
-    sim::Fault fault{.kind = program_.mischief == Mischief::die ? sim::Fault::Kind::die : sim::Fault::Kind::stop,
-                     .rank = program_.culprit};
+    sim::Options::Fault fault{
+        .kind = program_.mischief == Mischief::die ? sim::Options::Fault::Kind::die : sim::Options::Fault::Kind::stop,
+        .rank = program_.culprit};
     if (draw_.below(2) == 0) {
       fault.point = static_cast<std::uint64_t>(draw_.below(60));
     } else {

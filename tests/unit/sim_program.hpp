@@ -11,6 +11,8 @@
 
 #include <lockstep/sim/sim.hpp>
 
+#include "sim/virtual_time.hpp"
+
 namespace lockstep::test {
 
 /// What the culprit's own exceptions are.
@@ -83,7 +85,7 @@ struct Program {
   int twist = 0;       ///< how it differs
   int swallower = -1;  ///< another rank, which catches in its runs whatever it can
   int lost = -1;       ///< yet another, which dies in the middle of it; then only that all are told of something counts
-  std::vector<sim::Fault> faults = {};
+  std::vector<sim::Options::Fault> faults = {};
 };
 
 Program make_program(std::uint64_t seed);

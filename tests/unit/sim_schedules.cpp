@@ -12,7 +12,6 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/control/meeting_point.hpp>
 
 #include "control/exceptions.hpp"
 #include "sim_program.hpp"

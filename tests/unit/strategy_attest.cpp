@@ -4,6 +4,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "base/exit_code.hpp"
 #include "strategy/attestation.hpp"
 #include "strategy/local_group.hpp"
 
@@ -84,7 +85,7 @@ TEST_CASE("the verdict's exception has all that differs, who holds what, and who
       return error.drift();
     }
   };
-  const Drift both = drift_of({1, 2, 1, 3, 4, 2}, 3);
+  const DriftError::Drift both = drift_of({1, 2, 1, 3, 4, 2}, 3);
   REQUIRE(both.values.size() == 2);
   CHECK(both.values[0].name == values[0]);
   CHECK(both.values[0].digests == std::vector<std::uint64_t>{1, 1, 4});
@@ -92,7 +93,7 @@ TEST_CASE("the verdict's exception has all that differs, who holds what, and who
   CHECK(both.values[1].digests == std::vector<std::uint64_t>{2, 3, 2});
   CHECK(both.blamed == std::vector<int>{2});
 
-  const Drift second = drift_of({1, 2, 1, 3, 1, 2, 1, 2, 1, 4}, 5);
+  const DriftError::Drift second = drift_of({1, 2, 1, 3, 1, 2, 1, 2, 1, 4}, 5);
   REQUIRE(second.values.size() == 1);
   CHECK(second.values[0].name == values[1]);
   CHECK(second.blamed == std::vector<int>{1, 4});
@@ -141,7 +142,7 @@ TEST_CASE("an attestation follows every byte of mirrored variables, optimizer st
   CHECK(attested(strategy) == none);
   strategy.seal();
   CHECK(attested(strategy).text == "variable 'a', variable 'b'");
-  const FlatRange range = strategy.store().ranges(std::vector<Variable>{a}).front();
+  const VariableStore::FlatRange range = strategy.store().ranges(std::vector<Variable>{a}).front();
   (void)range.slot("momentum");
   strategy.store().counter("optimizer@steps") = 4;
 
@@ -154,7 +155,7 @@ TEST_CASE("an attestation follows every byte of mirrored variables, optimizer st
   CHECK(attested(strategy, {mean}) == begin);
   for (const Variable& variable : {Variable{a}, Variable{b}, Variable{mean}})
     check_every_byte(variable.local(), strategy, {mean});
-  for (const OptimizerState& state : strategy.store().optimizer_state())
+  for (const VariableStore::OptimizerState& state : strategy.store().optimizer_state())
     check_every_byte(state.value, strategy, {mean});
 }
 
@@ -176,7 +177,7 @@ TEST_CASE("a variable of another strategy, or without memory, cannot be attested
 }
 
 TEST_CASE("only replica code can ask for the end of its run") {
-  CHECK_THROWS_WITH(replica_context()->attest_at_end(),
+  CHECK_THROWS_WITH(ReplicaContext::current()->attest_at_end(),
                     Catch::StartsWith("attest_at_end (strategy_attest.cpp:") && Catch::Contains("outside of run()"));
   const auto group = make_local_group();
   Strategy strategy{*group};

@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/meeting_point.hpp"
 #include "strategy_support.hpp"
 
 using namespace lockstep;
@@ -27,7 +28,7 @@ TEST_CASE("variables are created beside a variable of the same strategy, in ever
   TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
   const auto create = [&](const std::string& name) {
-    const Colocation beside = f.strategy.extended().colocate_vars_with(variable);
+    const StrategyExtended::Colocation beside = f.strategy.extended().colocate_vars_with(variable);
     make(f.strategy, name);
     f.strategy.create_sync_on_read({.name = name + " counter"}, [] { return Tensor::scalar(1.f); });
   };
@@ -88,7 +89,7 @@ TEST_CASE("creation under colocate_vars_with looks at the scope again", "[A-52]"
     return f.strategy.extended().colocate_vars_with(variable);
   };
   {
-    const Colocation beside = guard_that_outlives_its_scope();
+    const StrategyExtended::Colocation beside = guard_that_outlives_its_scope();
     const auto before = f.group->meeting().meetings();
     CHECK_THROWS_AS(make(f.strategy, "outside"), ContextError);
     CHECK_THROWS_WITH(make(f.strategy, "outside"),
@@ -112,7 +113,7 @@ TEST_CASE("the default strategy is current outside of every scope, and creates b
   Strategy& strategy = Strategy::current();
   const MirroredVariable variable = make(strategy, "w");
   {
-    const Colocation beside = strategy.extended().colocate_vars_with(variable);
+    const StrategyExtended::Colocation beside = strategy.extended().colocate_vars_with(variable);
     CHECK_NOTHROW(make(strategy, "v"));
     CHECK_THROWS_WITH(make(f.strategy, "v"), Catch::EndsWith("Need to be inside `Strategy::scope()` for strategy 0"));
   }

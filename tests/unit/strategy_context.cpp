@@ -12,6 +12,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy_support.hpp"
 
 using namespace lockstep;
@@ -22,7 +24,7 @@ using lockstep::test::TwoStrategies;
 namespace {
 
 constexpr const char* wrong_context =
-    "Method requires being in cross-replica context, use replica_context()->merge_call()";
+    "Method requires being in cross-replica context, use ReplicaContext::current()->merge_call()";
 
 /// Every method that needs cross-replica context, as `strategy`'s.
 std::map<std::string, std::function<void()>> cross_replica_methods(Strategy& strategy,
@@ -32,6 +34,7 @@ std::map<std::string, std::function<void()>> cross_replica_methods(Strategy& str
   return {
       {"scope", [&strategy] { (void)strategy.scope(); }},
       {"run", [&strategy] { strategy.run([](ReplicaContext&) {}); }},
+      {"run with arguments", [&strategy] { strategy.run([](ReplicaContext&, int, int) {}, args(1, 2)); }},
       {"seal", [&strategy] { strategy.seal(); }},
       {"rebroadcast", [&strategy] { strategy.rebroadcast(); }},
       {"reduce", [&strategy] { (void)strategy.reduce(ReduceOp::sum, PerReplica<int>{1}); }},
@@ -44,19 +47,23 @@ std::map<std::string, std::function<void()>> cross_replica_methods(Strategy& str
        }},
       {"broadcast_to", [&extended, value] { (void)extended.broadcast_to(value); }},
       {"update", [&extended, variable] { extended.update(variable, [](const Variable&) {}); }},
-      {"update with an argument",
+      {"update with arguments",
        [&extended, variable] {
          extended.update(
-             variable, [](const Variable&, int) {}, 1);
+             variable, [](const Variable&, int, int) {}, args(1, 2));
        }},
       {"update_non_slot", [&extended] { extended.update_non_slot({}, [] {}); }},
-      {"update_non_slot with an argument",
+      {"update_non_slot with arguments",
        [&extended] {
          extended.update_non_slot(
-             {}, [](int) {}, 1);
+             {}, [](int, int) {}, args(1, 2));
        }},
       {"map", [&extended] { (void)extended.map(std::vector{1}, [](int item) { return item; }); }},
-      {"map with an argument", [&extended] { (void)extended.map(std::vector{1}, std::plus<>{}, 1); }},
+      {"map with arguments",
+       [&extended] {
+         (void)extended.map(
+             std::vector{1}, [](int item, int a, int b) { return item + a + b; }, args(1, 2));
+       }},
       {"read_var", [&extended, variable] { (void)extended.read_var(variable); }},
   };
 }
@@ -70,14 +77,14 @@ auto begins_with(const std::string& name) {
 }  // namespace
 
 TEST_CASE("outside of everything there is the default strategy: one replica, no scope", "[A-1][A-9]") {
-  CHECK_FALSE(has_strategy());
-  CHECK_FALSE(in_cross_replica_context());
+  CHECK_FALSE(Strategy::has_current());
+  CHECK_FALSE(Strategy::in_cross_replica_context());
   Strategy& current = Strategy::current();
   CHECK(&current == &Strategy::current());
   CHECK(current.num_replicas_in_sync() == 1);
   CHECK(current.reduce(ReduceOp::mean, PerReplica<double>{3}) == 3);
   CHECK(current.run([](ReplicaContext& context) { return context.all_reduce(ReduceOp::sum, 2); }).local() == 2);
-  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(Strategy::has_current());
 }
 
 TEST_CASE("contexts and the default strategy are a thread's own", "[A-3]") {
@@ -87,7 +94,7 @@ TEST_CASE("contexts and the default strategy are a thread's own", "[A-3]") {
   bool has = true;
   const Strategy* there = here;
   std::thread{[&] {
-    has = has_strategy();
+    has = Strategy::has_current();
     there = &Strategy::current();
   }}.join();
   CHECK(here == &f.strategy);
@@ -101,20 +108,20 @@ TEST_CASE("a scope makes its strategy current, in cross-replica context, until i
   const auto before = f.meetings();
   {
     const Scope scope = f.strategy.scope();
-    CHECK(has_strategy());
-    CHECK(in_cross_replica_context());
-    CHECK(replica_context() == nullptr);
+    CHECK(Strategy::has_current());
+    CHECK(Strategy::in_cross_replica_context());
+    CHECK(ReplicaContext::current() == nullptr);
     CHECK(&Strategy::current() == &f.strategy);
     {
       const Scope again = f.strategy.scope();
       CHECK(&Strategy::current() == &f.strategy);
     }
-    CHECK(has_strategy());
+    CHECK(Strategy::has_current());
     CHECK_THROWS_WITH(
         f.other.scope(),
         begins_with("scope") && Catch::EndsWith("Mixing different Strategy objects: strategy 0 is not strategy 1"));
   }
-  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(Strategy::has_current());
   const Scope other = f.other.scope();
   CHECK(&Strategy::current() == &f.other);
   CHECK(f.meetings() == before);  // entering and leaving are nobody else's business
@@ -124,17 +131,17 @@ TEST_CASE("run is replica context, a merge function cross-replica context, and b
           "[A-1][A-13][A-14][A-15][A-58][A-68][A-70][A-76][B-23][B-25]") {
   TwoStrategies f;
   f.strategy.run([&](ReplicaContext& context) {
-    CHECK(has_strategy());
-    CHECK_FALSE(in_cross_replica_context());
-    CHECK(replica_context() == &context);
+    CHECK(Strategy::has_current());
+    CHECK_FALSE(Strategy::in_cross_replica_context());
+    CHECK(ReplicaContext::current() == &context);
     CHECK(&Strategy::current() == &f.strategy);
     CHECK(&context.strategy() == &f.strategy);
     CHECK(context.replica_id_in_sync_group() == 0);
     CHECK(context.num_replicas_in_sync() == 1);
     context.merge_call([&](Strategy& merged) {
       CHECK(&merged == &f.strategy);
-      CHECK(in_cross_replica_context());
-      CHECK(replica_context() == nullptr);
+      CHECK(Strategy::in_cross_replica_context());
+      CHECK(ReplicaContext::current() == nullptr);
       CHECK(context.num_replicas_in_sync() == 1);  // needs no context, unlike the methods that do something
       CHECK(&context.strategy() == &f.strategy);
       const auto before = f.meetings();
@@ -145,16 +152,16 @@ TEST_CASE("run is replica context, a merge function cross-replica context, and b
       CHECK_THROWS_WITH(context.declared_merge("", [](CrossDeviceOps&) {}), begins_with("declared_merge") && outside);
       CHECK(f.meetings() == before);
       merged.run([&](ReplicaContext& inner) {
-        CHECK(replica_context() == &inner);
+        CHECK(ReplicaContext::current() == &inner);
         CHECK(f.group->meeting().depth() == 2);
         CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}),
                           Catch::EndsWith("): Mismatching ReplicaContext: another run has begun inside its run"));
       });
-      CHECK(replica_context() == nullptr);
+      CHECK(ReplicaContext::current() == nullptr);
     });
-    CHECK(replica_context() == &context);
+    CHECK(ReplicaContext::current() == &context);
   });
-  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(Strategy::has_current());
   CHECK(f.group->meeting().depth() == 0);
 }
 
@@ -179,7 +186,7 @@ TEST_CASE("an exception leaves every context on its way, and is the one that was
     });
   };
   CHECK_THROWS_AS(step(), std::out_of_range);
-  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(Strategy::has_current());
   CHECK(f.group->meeting().depth() == 0);
   CHECK(f.strategy.run([](ReplicaContext&) { return 1; }).local() == 1);  // usable again
 }
@@ -190,9 +197,9 @@ TEST_CASE("contexts are left in the reverse of the order they were entered in, a
   f.strategy.seal();
   const auto where = [&] {
     return Strategy::current().name() +
-           (in_update_context()          ? ", update"
-            : in_cross_replica_context() ? ", cross-replica"
-                                         : ", replica") +
+           (Strategy::in_update_context()          ? ", update"
+            : Strategy::in_cross_replica_context() ? ", cross-replica"
+                                                   : ", replica") +
            std::to_string(f.group->meeting().depth());
   };
   /// Notes where the program stands when it is made and when it goes.
@@ -242,7 +249,7 @@ TEST_CASE("an exception that replica code catches in a merge function's stead co
   TwoStrategies f;
   f.strategy.run([&](ReplicaContext& context) {
     CHECK_THROWS_WITH(context.merge_call([](Strategy&) { throw std::runtime_error{"merge"}; }), "merge");
-    CHECK(replica_context() == &context);
+    CHECK(ReplicaContext::current() == &context);
     CHECK(context.all_reduce(ReduceOp::sum, 1) == 1);
   });
 }
@@ -320,19 +327,19 @@ TEST_CASE("update is cross-replica context of its own", "[A-61][C-37]") {
   const int result = f.strategy.extended().update(
       variable,
       [&](const Variable& component, int five) {
-        CHECK(in_cross_replica_context());
-        CHECK(replica_context() == nullptr);
+        CHECK(Strategy::in_cross_replica_context());
+        CHECK(ReplicaContext::current() == nullptr);
         CHECK(&Strategy::current() == &f.strategy);
         component.assign_add(Tensor::scalar(2.f));
         return five + 1;
       },
-      f.strategy.same_on_all(5));
+      args(f.strategy.same_on_all(5)));
   CHECK(result == 6);
   CHECK(variable.local().to_vector<float>() == std::vector<float>{3});
-  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(Strategy::has_current());
   CHECK_THROWS_AS(f.strategy.extended().update(variable, [](const Variable&) { throw std::runtime_error{"x"}; }),
                   std::runtime_error);
-  CHECK_FALSE(has_strategy());
+  CHECK_FALSE(Strategy::has_current());
 }
 
 TEST_CASE("variables are created in every context of their strategy, whose they are, and in none of another's",

@@ -22,7 +22,7 @@ Strategy make_strategy() {
 }
 
 void check_one_context_only() {
-  CHECK((replica_context() != nullptr) != in_cross_replica_context());
+  CHECK((ReplicaContext::current() != nullptr) != Strategy::in_cross_replica_context());
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ TEST_CASE("there is a replica context or a cross-replica context, and never both
   };
   everywhere(strategy);
   everywhere(Strategy::current());
-  replica_context()->merge_call([](Strategy&) { check_one_context_only(); });
+  ReplicaContext::current()->merge_call([](Strategy&) { check_one_context_only(); });
 }
 
 TEST_CASE("the default strategy's values are their own containers", "[K-14]") {
@@ -60,10 +60,10 @@ TEST_CASE("the default strategy's values are their own containers", "[K-14]") {
 }
 
 TEST_CASE("outside of every scope there is a replica context, of one replica, and its methods work", "[A-4]") {
-  CHECK_FALSE(has_strategy());
-  CHECK_FALSE(in_cross_replica_context());
-  REQUIRE(replica_context() != nullptr);
-  ReplicaContext& context = *replica_context();
+  CHECK_FALSE(Strategy::has_current());
+  CHECK_FALSE(Strategy::in_cross_replica_context());
+  REQUIRE(ReplicaContext::current() != nullptr);
+  ReplicaContext& context = *ReplicaContext::current();
   CHECK(&context.strategy() == &Strategy::current());
   CHECK(context.replica_id_in_sync_group() == 0);
   CHECK(context.num_replicas_in_sync() == 1);
@@ -71,9 +71,9 @@ TEST_CASE("outside of every scope there is a replica context, of one replica, an
   const int result = context.merge_call(
       [&](Strategy& merged, const PerReplica<int>& value) {
         CHECK(&merged == &context.strategy());
-        CHECK(replica_context() == nullptr);
-        CHECK(in_cross_replica_context());
-        CHECK_FALSE(has_strategy());
+        CHECK(ReplicaContext::current() == nullptr);
+        CHECK(Strategy::in_cross_replica_context());
+        CHECK_FALSE(Strategy::has_current());
         CHECK_THROWS_WITH(context.replica_id_in_sync_group(),
                           Catch::Contains("): Need to be inside `Strategy::run()`"));
         return merged.extended().reduce_to(ReduceOp::sum, value);
@@ -81,33 +81,33 @@ TEST_CASE("outside of every scope there is a replica context, of one replica, an
       args(41));
   CHECK(result == 41);
   CHECK_THROWS_WITH(context.merge_call([](Strategy&) { throw ContextError{"thrown"}; }), "thrown");
-  CHECK(replica_context() == &context);
+  CHECK(ReplicaContext::current() == &context);
 }
 
 TEST_CASE("the default strategy is no strategy that a program has chosen, not even in its own run", "[A-4]") {
   Strategy& strategy = Strategy::current();
   {
     const Scope scope = strategy.scope();
-    CHECK_FALSE(has_strategy());
-    CHECK(in_cross_replica_context());
+    CHECK_FALSE(Strategy::has_current());
+    CHECK(Strategy::in_cross_replica_context());
     const Scope again = strategy.scope();
-    CHECK_FALSE(has_strategy());
+    CHECK_FALSE(Strategy::has_current());
   }
   strategy.run([&](ReplicaContext& context) {
-    CHECK_FALSE(has_strategy());
-    CHECK_FALSE(in_cross_replica_context());
-    CHECK(replica_context() == &context);
-    context.merge_call([](Strategy&) { CHECK_FALSE(has_strategy()); });
+    CHECK_FALSE(Strategy::has_current());
+    CHECK_FALSE(Strategy::in_cross_replica_context());
+    CHECK(ReplicaContext::current() == &context);
+    context.merge_call([](Strategy&) { CHECK_FALSE(Strategy::has_current()); });
     // So any scope may begin there.
     Strategy other = make_strategy();
     const Scope scope = other.scope();
-    CHECK(has_strategy());
+    CHECK(Strategy::has_current());
     CHECK(&Strategy::current() == &other);
   });
 }
 
 TEST_CASE("the default strategy and its replica context are made once a thread", "[A-5]") {
-  const auto found = [] { return std::pair{&Strategy::current(), replica_context()}; };
+  const auto found = [] { return std::pair{&Strategy::current(), ReplicaContext::current()}; };
   const auto here = found();
   CHECK(found() == here);
   Strategy::current().run([](ReplicaContext&) {});
@@ -129,7 +129,7 @@ TEST_CASE("the default strategy and its replica context are made once a thread",
 
 TEST_CASE("under another strategy the default one's scope and replica context are refused by name", "[A-16][K-9]") {
   Strategy& of_default = Strategy::current();
-  ReplicaContext& context = *replica_context();
+  ReplicaContext& context = *ReplicaContext::current();
   Strategy strategy = make_strategy();
   const std::string name = strategy.name();
   CHECK(of_default.name() == "the default strategy");
@@ -192,7 +192,7 @@ TEST_CASE("the default strategy runs a function once, as replica 0 of one", "[K-
     ++calls;
     CHECK(context.replica_id_in_sync_group() == 0);
     CHECK(context.num_replicas_in_sync() == 1);
-    CHECK(replica_context() == &context);
+    CHECK(ReplicaContext::current() == &context);
     CHECK(&context.strategy() == &Strategy::current());
     return 5;
   });
@@ -224,13 +224,13 @@ TEST_CASE("the default strategy has variables of its own, and updates them", "[H
   const int result = strategy.extended().update(
       variable,
       [&](const Variable& component, float by) {
-        CHECK(in_cross_replica_context());
+        CHECK(Strategy::in_cross_replica_context());
         CHECK(&Strategy::current() == &strategy);
         component.assign_add(Tensor::scalar(by));
         counter.assign_add(Tensor::scalar(by));  // legal in update context alone
         return 7;
       },
-      2.f);
+      args(2.f));
   CHECK(result == 7);
   CHECK(variable.local().to_vector<float>() == std::vector<float>{3});
   CHECK(strategy.extended().read_var(variable).to_vector<float>() == std::vector<float>{3});
@@ -243,13 +243,13 @@ TEST_CASE("merge_call on one replica calls its function in cross-replica context
     const int result = context.merge_call(
         [&](Strategy& merged, const PerReplica<int>& value) {
           CHECK(&merged == &strategy);
-          CHECK(in_cross_replica_context());
+          CHECK(Strategy::in_cross_replica_context());
           return value.local() + 1;
         },
         args(41));
     CHECK(result == 42);
-    CHECK(replica_context() == &context);
+    CHECK(ReplicaContext::current() == &context);
     CHECK_THROWS_WITH(context.merge_call([](Strategy&) { throw ContextError{"thrown"}; }), "thrown");
-    CHECK(replica_context() == &context);
+    CHECK(ReplicaContext::current() == &context);
   });
 }

@@ -10,7 +10,11 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/exit_code.hpp"
 #include "control/exceptions.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "device/device.hpp"
 #include "strategy/device_waits.hpp"
 #include "support/child_process.hpp"
 #include "support/forwarding_stream.hpp"
@@ -71,7 +75,7 @@ struct Ended : std::exception {
 };
 
 struct Rank {
-  explicit Rank(DevicePatience given = {.stall_timeout = Seconds{2}}) : patience{std::move(given)} {}
+  explicit Rank(detail::DevicePatience given = {.stall_timeout = Seconds{2}}) : patience{std::move(given)} {}
 
   test::Table table;
   test::Script script;
@@ -80,7 +84,7 @@ struct Rank {
   SteppedStream stream;
   std::shared_ptr<SteppedClock> clock = std::make_shared<SteppedClock>();
   ExitCode code = ExitCode::done;
-  DevicePatience patience;
+  detail::DevicePatience patience;
   DeviceWaits waits{meeting,
                     stream,
                     "gpu",

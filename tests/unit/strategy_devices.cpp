@@ -35,7 +35,7 @@ TEST_CASE("a group of one has one device, which is the CPU unless it was told an
   OnDevice f{"/device:GPU:1"};
   CHECK(f.strategy.extended().worker_devices() == Names{"/device:GPU:1"});
   CHECK(f.strategy.run([](ReplicaContext& context) { return context.devices(); }).local() == Names{"/device:GPU:1"});
-  CHECK(replica_context()->devices() == Names{"/device:CPU:0"});
+  CHECK(ReplicaContext::current()->devices() == Names{"/device:CPU:0"});
 }
 
 TEST_CASE("the devices and the id of a replica are asked for in its context", "[A-71]") {

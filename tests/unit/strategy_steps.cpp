@@ -18,7 +18,7 @@ namespace {
 struct ThreeInputs {
   int drawn = 0;
   std::optional<PerReplica<int>> next(Here) {
-    CHECK(in_cross_replica_context());
+    CHECK(Strategy::in_cross_replica_context());
     if (drawn == 3) return std::nullopt;
     return PerReplica<int>{drawn++};
   }
@@ -39,7 +39,7 @@ concept AnOutputWithOperation = requires(MultiStepContext& context, T value) {
 }  // namespace
 
 TEST_CASE("a named value is what was set last, as the type that it was set as") {
-  NamedValues values;
+  MultiStepContext::Outputs values;
   CHECK(values.empty());
   values.set("loss", PerReplica<double>{1});
   values.set("loss", PerReplica<double>{2});
@@ -50,13 +50,13 @@ TEST_CASE("a named value is what was set last, as the type that it was set as") 
   CHECK(values.get<int>("loss") == 3);
   CHECK(values.contains("words"));
   CHECK_FALSE(values.contains("word"));
-  const NamedValues copy = values;
+  const MultiStepContext::Outputs copy = values;
   values.set("loss", 4);
   CHECK(copy.get<int>("loss") == 3);
 }
 
 TEST_CASE("a named value that is not there, or is of another type, is refused with what there is") {
-  NamedValues values;
+  MultiStepContext::Outputs values;
   CHECK_THROWS_AS(values.get<int>("loss"), InvalidArgument);
   CHECK_THROWS_WITH(values.get<int>("loss"), "there is no 'loss' (int); there is nothing");
   values.set("loss", PerReplica<double>{1});
@@ -67,10 +67,10 @@ TEST_CASE("a named value that is not there, or is of another type, is refused wi
 }
 
 TEST_CASE("a loop takes any input that gives each rank its own, and outputs say their locality", "[G-7][G-12]") {
-  static_assert(DistributedInput<ThreeInputs>);
-  static_assert(!DistributedInput<NoPerReplica>);
-  static_assert(!DistributedInput<int>);
-  static_assert(std::is_same_v<next_input_t<ThreeInputs>, PerReplica<int>>);
+  static_assert(detail::DistributedInput<ThreeInputs>);
+  static_assert(!detail::DistributedInput<NoPerReplica>);
+  static_assert(!detail::DistributedInput<int>);
+  static_assert(std::is_same_v<detail::next_input_t<ThreeInputs>, PerReplica<int>>);
   static_assert(AnOutputWithoutOperation<PerReplica<double>>);
   static_assert(AnOutputWithoutOperation<Mirrored<double>>);
   static_assert(AnOutputWithoutOperation<double>);
@@ -96,7 +96,7 @@ TEST_CASE("a loop takes any input that gives each rank its own, and outputs say 
         input, steps);
   };
   CHECK(loop(0).steps_run == 0);
-  const StepsResult two = loop(2);
+  const MultiStepContext::Result two = loop(2);
   CHECK(two.steps_run == 2);
   CHECK(two.last_step_outputs.get<PerReplica<int>>("own").local() == 1);
   CHECK(*two.non_tensor_outputs.get<std::shared_ptr<int>>("pointer") == 1);

@@ -11,7 +11,10 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "comm/backends.hpp"
+#include "control/meeting_point.hpp"
+#include "device/device.hpp"
 #include "strategy/local_group.hpp"
+#include "strategy/store_guest.hpp"
 #include "support/forwarding_stream.hpp"
 
 using namespace lockstep;
@@ -50,13 +53,13 @@ std::int64_t distance(const TensorView& from, const TensorView& to) {
   return (to.data() - from.data()) / static_cast<std::int64_t>(sizeof(float));
 }
 
-std::vector<FlatRange> ranges(const StoreFixture& f, std::vector<Variable> variables) {
+std::vector<VariableStore::FlatRange> ranges(const StoreFixture& f, std::vector<Variable> variables) {
   return f.store.ranges(variables);
 }
 
-std::vector<std::int64_t> lengths(const std::vector<FlatRange>& ranges) {
+std::vector<std::int64_t> lengths(const std::vector<VariableStore::FlatRange>& ranges) {
   std::vector<std::int64_t> counts;
-  for (const FlatRange& range : ranges) counts.push_back(range.values.count());
+  for (const VariableStore::FlatRange& range : ranges) counts.push_back(range.values.count());
   return counts;
 }
 
@@ -338,7 +341,7 @@ TEST_CASE("a variable is read in bf16 from a copy, which follows whoever may wri
     CHECK(rounded(v) == std::vector<float>{1, 1});
   }
   SECTION("a range that somebody has written") {
-    const FlatRange range = ranges(f, {v}).front();
+    const VariableStore::FlatRange range = ranges(f, {v}).front();
     std::ranges::fill(range.values.elements<float>(), 7.f);
     range.values_changed();
     CHECK(rounded(v) == std::vector<float>{7, 7});
@@ -352,7 +355,7 @@ TEST_CASE("a guest is asked around each use of values and optimizer state, as lo
     double value = 0;
     void bring_values_home() override { calls += "v"; }
     void bring_state_home() override { calls += "s"; }
-    std::vector<OptimizerState> state() override {
+    std::vector<VariableStore::OptimizerState> state() override {
       return {{"theirs", TensorView{reinterpret_cast<std::byte*>(&value), {}, DType::f64}}};
     }
     void take_over() override { calls += "t"; }

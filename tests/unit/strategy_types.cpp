@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,15 +26,15 @@ namespace {
 template <class T>
 concept Updates = requires(StrategyExtended& extended, const Variable& variable, T value) {
   extended.update(
-      variable, [](const Variable&, const auto&) {}, value);
+      variable, [](const Variable&, const auto&) {}, args(value));
   extended.update_non_slot(
-      {}, [](const auto&) {}, value);
+      {}, [](const auto&) {}, args(value));
 };
 
 template <class T>
 concept MapsWith = requires(StrategyExtended& extended, const std::vector<int>& items, T value) {
   extended.map(
-      items, [](int, const auto&) { return 1; }, value);
+      items, [](int, const auto&) { return 1; }, args(value));
 };
 
 template <class T>
@@ -118,8 +119,12 @@ TEST_CASE("nor does it in map", "[H-14][K-15]") {
 TEST_CASE("what maps an item has a result, and what runs may return a reference to its own") {
   using ToNumber = int (*)(int);
   using ToNothing = void (*)(int);
-  STATIC_REQUIRE(MapFunctionFor<ToNumber, std::vector<int>>);
-  STATIC_REQUIRE_FALSE(MapFunctionFor<ToNothing, std::vector<int>>);
+  STATIC_REQUIRE(detail::MapFunctionFor<ToNumber, std::vector<int>>);
+  STATIC_REQUIRE_FALSE(detail::MapFunctionFor<ToNothing, std::vector<int>>);
+  using OfValue = int (*)(int&&);  // of an item that its range makes
+  STATIC_REQUIRE(
+      std::same_as<decltype(std::declval<StrategyExtended&>().map(std::views::iota(0, 3), std::declval<OfValue>())),
+                   PerReplica<detail::MapOutput<int>>>);
   using ToReference = const Tensor& (*)(ReplicaContext&);
   STATIC_REQUIRE(
       std::same_as<decltype(std::declval<Strategy&>().run(std::declval<ToReference>())), PerReplica<Tensor>>);
@@ -183,7 +188,7 @@ TEST_CASE("what a reduction or broadcast proves the same on every rank is Mirror
   STATIC_REQUIRE(std::is_same_v<Reduced<PerReplica<int>>, Mirrored<int>>);
   STATIC_REQUIRE(std::is_same_v<Reduced<Mirrored<int>>, Mirrored<int>>);
   STATIC_REQUIRE(std::is_same_v<Reduced<int>, int>);
-  STATIC_REQUIRE_FALSE(NotPerReplica<PerReplica<int>>);  // so the rules for plain values never get one
+  STATIC_REQUIRE_FALSE(detail::NotPerReplica<PerReplica<int>>);  // so the rules for plain values never get one
   STATIC_REQUIRE(std::is_same_v<Reduced<std::vector<Tensor>>, std::vector<Tensor>>);
   STATIC_REQUIRE(std::is_same_v<Broadcast<PerReplica<int>>, Mirrored<int>>);
   STATIC_REQUIRE(std::is_same_v<Broadcast<Mirrored<std::string>>, Mirrored<std::string>>);

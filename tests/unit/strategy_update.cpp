@@ -32,16 +32,16 @@ float value_of(const Variable& variable) {
 
 TEST_CASE("one can ask whether an update is under way", "[A-6]") {
   UpdateFixture f;
-  CHECK_FALSE(in_update_context());
-  const auto asked = [](const auto&...) { return in_update_context(); };
+  CHECK_FALSE(Strategy::in_update_context());
+  const auto asked = [](const auto&...) { return Strategy::in_update_context(); };
   CHECK(f.extended.update(f.mirrored, asked));
   CHECK(f.extended.update_non_slot({}, asked));
-  CHECK_FALSE(in_update_context());
+  CHECK_FALSE(Strategy::in_update_context());
   const Scope scope = f.strategy.scope();
-  CHECK_FALSE(in_update_context());
+  CHECK_FALSE(Strategy::in_update_context());
   f.strategy.run([](ReplicaContext& context) {
-    CHECK_FALSE(in_update_context());
-    context.merge_call([](Strategy&) { CHECK_FALSE(in_update_context()); });
+    CHECK_FALSE(Strategy::in_update_context());
+    context.merge_call([](Strategy&) { CHECK_FALSE(Strategy::in_update_context()); });
   });
 }
 
@@ -103,7 +103,7 @@ TEST_CASE("update calls its function once, with the component and unwrapped argu
         component.assign_add(Tensor::scalar(plain));
         return std::string{component.name()} + " " + std::to_string(same + nest.at(0));
       },
-      f.strategy.same_on_all(2), 0.5f, std::vector{f.strategy.same_on_all(40)});
+      args(f.strategy.same_on_all(2), 0.5f, std::vector{f.strategy.same_on_all(40)}));
   CHECK(calls == 1);
   CHECK(result == "m 42");
   CHECK(value_of(f.mirrored) == 1.5f);
@@ -119,7 +119,7 @@ TEST_CASE("update_non_slot calls its function once, without a component", "[A-62
         ++calls;
         return same * plain;
       },
-      f.strategy.same_on_all(6), 7);
+      args(f.strategy.same_on_all(6), 7));
   CHECK(calls == 1);
   CHECK(result == 42);
   Strategy other{*f.group};

@@ -40,7 +40,7 @@ TEST_CASE("what goes in and comes out of run and merge_call keeps its type", "[A
         context.merge_call([](Strategy&) {});
         return std::tuple{std::get<0>(nested), std::get<1>(nested).at(0), plain, nest.at(0), *moved};
       },
-      PerReplica<int>{3}, alike, std::string{"text"}, std::vector<PerReplica<int>>{PerReplica<int>{9}});
+      args(PerReplica<int>{3}, alike, std::string{"text"}, std::vector<PerReplica<int>>{PerReplica<int>{9}}));
   CHECK(result.local() == std::tuple{3, 2.5, std::string{"text"}, 9, 4});
   CHECK(f.strategy.local_results(result).size() == 1);
   static_assert(std::is_same_v<decltype(f.strategy.run([](ReplicaContext&) {})), PerReplica<void>>);

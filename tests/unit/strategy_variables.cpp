@@ -16,7 +16,10 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
 #include "control/channel.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 #include "strategy/local_group.hpp"
 #include "support/done_communicator.hpp"
 #include "support/scripted_channel.hpp"

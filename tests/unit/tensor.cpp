@@ -5,6 +5,7 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include "device/cuda.hpp"
+#include "device/device.hpp"
 #include "device/devices.hpp"
 #include "device/gpu_absence.hpp"
 
@@ -89,7 +90,10 @@ TEST_CASE("why there is no GPU is said by the code of CUDA, its driver and CUDA_
 }
 
 TEST_CASE("where there is no GPU none is counted, and binding one says why it cannot be") {
-  if (cuda_device_count() > 0) return;
+  if (cuda_device_count() > 0) {
+    WARN("skipped: this machine has a GPU");
+    return;
+  }
   CHECK_FALSE(detail::why_no_cuda_device().empty());
   CHECK_THROWS_AS(make_cuda_device(0), DeviceError);
   // A build without the backend, or a machine without a driver, or without a GPU.
@@ -105,8 +109,18 @@ TEST_CASE("a view of another device's memory is neither read in place nor copied
   CHECK_THROWS_WITH(copy(there, here.view().reshaped({1})),
                     "f32[1] is in the memory of a cuda device; copying it needs a stream of that");
   CHECK_THROWS_AS(copy(here.view().reshaped({1}), there), InvalidArgument);
-  CHECK_THROWS_WITH(fill_zero(there),
+  CHECK_THROWS_WITH(there.fill_zero(),
                     "f32[1] is in the memory of a cuda device; a stream of a cpu device cannot clear it");
+}
+
+TEST_CASE("the one element of a tensor is its item, whatever the shape, and other tensors have none") {
+  CHECK(Tensor::scalar(2.5).item<double>() == 2.5);
+  CHECK(Tensor::from({INT64_C(-7)}, {1, 1}).item<std::int64_t>() == -7);
+  const Tensor row = Tensor::from({1.f, 2.f, 3.f}, {3});
+  CHECK(row.view().slice(1, 1).item<float>() == 2);
+  CHECK_THROWS_WITH(row.item<float>(), "f32[3] has 3 elements; expected one");
+  CHECK_THROWS_WITH(Tensor::zeros(DType::f32, {0}).item<float>(), "f32[0] has 0 elements; expected one");
+  CHECK_THROWS_WITH(Tensor::scalar(2.5).item<float>(), "f64[] was read as f32");
 }
 
 TEST_CASE("memory for copies is plain memory where no copy is needed") {
@@ -118,20 +132,21 @@ TEST_CASE("memory for copies is plain memory where no copy is needed") {
 TEST_CASE("rows are stacked to one tensor, in memory of its own", "[F-26]") {
   const std::vector<Tensor> rows{Tensor::from({1.f, 2.f}, {1, 2}), Tensor::from({3.f, 4.f}, {1, 2}),
                                  Tensor::from({5.f, 6.f}, {1, 2})};
-  const Tensor stacked = stack(rows);
+  const Tensor stacked = Tensor::stack(rows);
   CHECK(describe(stacked.view()) == "f32[3, 1, 2]");
   CHECK(stacked.to_vector<float>() == std::vector<float>{1, 2, 3, 4, 5, 6});
   rows[0].view().elements<float>()[0] = 9;
   CHECK(stacked.to_vector<float>()[0] == 1);
-  CHECK(stack(std::vector{Tensor::scalar(std::int64_t{7})}).to_vector<std::int64_t>() == std::vector<std::int64_t>{7});
-  CHECK(describe(stack(std::vector(2, Tensor::zeros(DType::u8, {0, 3}))).view()) == "u8[2, 0, 3]");
+  CHECK(Tensor::stack(std::vector{Tensor::scalar(std::int64_t{7})}).to_vector<std::int64_t>() ==
+        std::vector<std::int64_t>{7});
+  CHECK(describe(Tensor::stack(std::vector(2, Tensor::zeros(DType::u8, {0, 3}))).view()) == "u8[2, 0, 3]");
 }
 
 TEST_CASE("rows that differ in shape or type, or that are on a GPU, are not stacked", "[F-26]") {
   const auto refused = [](const std::vector<Tensor>& rows) {
-    CHECK_THROWS_AS(stack(rows), InvalidArgument);
+    CHECK_THROWS_AS(Tensor::stack(rows), InvalidArgument);
     try {
-      (void)stack(rows);
+      (void)Tensor::stack(rows);
     } catch (const InvalidArgument& error) {
       return std::string{error.what()};
     }

@@ -106,13 +106,13 @@ TEST_CASE("each element type goes to another library and comes back") {
   for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i32, DType::i64, DType::u8}) {
     const Tensor tensor = Tensor::zeros(dtype, {4, 0, 5});
     CHECK(from_dlpack(to_dlpack(tensor)).dtype() == dtype);
-    CHECK(from_dlpack(to_dlpack_versioned(tensor)).shape() == Shape{4, 0, 5});
+    CHECK(from_dlpack(to_dlpack<DLManagedTensorVersioned>(tensor)).shape() == Shape{4, 0, 5});
   }
 }
 
 TEST_CASE("a tensor for another library keeps its memory, and says where each element is") {
   std::unique_ptr<DLManagedTensorVersioned, void (*)(DLManagedTensorVersioned*)> managed{
-      to_dlpack_versioned(Tensor::from({1.0, 2.0, 3.0, 4.0, 5.0, 6.0}, {3, 1, 2})),
+      to_dlpack<DLManagedTensorVersioned>(Tensor::from({1.0, 2.0, 3.0, 4.0, 5.0, 6.0}, {3, 1, 2})),
       [](auto* each) { each->deleter(each); }};
   CHECK(managed->major == 1);
   CHECK(managed->flags == 0);

@@ -3,8 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <lockstep/base/dtype.hpp>
 #include <lockstep/base/error.hpp>
-#include <lockstep/base/half.hpp>
 #include <lockstep/tensor/sparse_tensor.hpp>
 
 using namespace lockstep;
@@ -34,13 +34,13 @@ TEST_CASE("a sparse tensor is cut along its rows, the first pieces one row large
       {2, {1, 0, 1, 2, 0, 0}, {1, 4, 5}}  // rows 5 and 6, in the order of the whole
   };
   for (int piece = 0; piece < 3; ++piece) {
-    const SparseTensor part = piece_of(seven_rows(), piece, 3);
+    const SparseTensor part = seven_rows().piece(piece, 3);
     const auto& [rows, indices, values] = expected[static_cast<std::size_t>(piece)];
     CHECK(part.dense_shape == Shape{rows, 3});
     CHECK(part.indices.shape() == Shape{static_cast<std::int64_t>(values.size()), 2});
     CHECK(part.indices.to_vector<std::int64_t>() == indices);
     CHECK(part.values.to_vector<float>() == values);
-    CHECK_NOTHROW(require_valid(part));
+    CHECK_NOTHROW(part.require_valid());
   }
 }
 
@@ -48,11 +48,10 @@ TEST_CASE("pieces beyond the rows are empty, and one piece is the whole") {
   const SparseTensor two{.indices = Tensor::from<std::int64_t>({1}, {1, 1}),
                          .values = Tensor::from({Half{0.5F}}, {1}),
                          .dense_shape = {2}};
-  CHECK(piece_of(two, 1, 3).values.to_vector<Half>()[0] == Half{0.5F});
-  CHECK(piece_of(two, 2, 3).dense_shape == Shape{0});
-  CHECK(piece_of(two, 2, 3).indices.shape() == Shape{0, 1});
-  CHECK(piece_of(seven_rows(), 0, 1).indices.to_vector<std::int64_t>() ==
-        seven_rows().indices.to_vector<std::int64_t>());
+  CHECK(two.piece(1, 3).values.to_vector<Half>()[0] == Half{0.5F});
+  CHECK(two.piece(2, 3).dense_shape == Shape{0});
+  CHECK(two.piece(2, 3).indices.shape() == Shape{0, 1});
+  CHECK(seven_rows().piece(0, 1).indices.to_vector<std::int64_t>() == seven_rows().indices.to_vector<std::int64_t>());
 }
 
 TEST_CASE("sparse tensors whose parts do not fit are refused, and so are pieces that do not exist") {
@@ -61,18 +60,18 @@ TEST_CASE("sparse tensors whose parts do not fit are refused, and so are pieces 
     change(tensor);
     return tensor;
   };
-  CHECK_THROWS_WITH(require_valid(changed([](SparseTensor& it) {
+  CHECK_THROWS_WITH(changed([](SparseTensor& it) {
                       it.dense_shape = {6, 3};
-                    })),
+                    }).require_valid(),
                     "index [6, 0] is outside of a sparse [6, 3]");
-  CHECK_THROWS_WITH(require_valid(changed([](SparseTensor& it) {
+  CHECK_THROWS_WITH(changed([](SparseTensor& it) {
                       it.dense_shape = {7, 2};
-                    })),
+                    }).require_valid(),
                     "index [0, 2] is outside of a sparse [7, 2]");
-  CHECK_THROWS_WITH(require_valid(changed([](SparseTensor& it) {
+  CHECK_THROWS_WITH(changed([](SparseTensor& it) {
                       it.indices = Tensor::from<std::int64_t>({-1, 0}, {1, 2});
                       it.values = Tensor::from({1.F}, {1});
-                    })),
+                    }).require_valid(),
                     "index [-1, 0] is outside of a sparse [7, 3]");
   const std::vector<SparseTensor> wrong{changed([](SparseTensor& it) {
                                           it.dense_shape = {7, 3, 1};
@@ -90,10 +89,10 @@ TEST_CASE("sparse tensors whose parts do not fit are refused, and so are pieces 
                                         changed([](SparseTensor& it) {
                                           it.indices = Tensor::zeros(DType::i32, {5, 2});
                                         })};
-  for (const SparseTensor& each : wrong) CHECK_THROWS_AS(require_valid(each), InvalidArgument);
-  CHECK_THROWS_WITH(piece_of(wrong[3], 0, 1),
+  for (const SparseTensor& each : wrong) CHECK_THROWS_AS(each.require_valid(), InvalidArgument);
+  CHECK_THROWS_WITH(wrong[3].piece(0, 1),
                     Catch::StartsWith("a sparse [7, 3] of values f32[2] at indices i64[5, 2]: expected"));
-  CHECK_THROWS_WITH(piece_of(seven_rows(), 2, 2), "piece 2 of 2: expected one from 0 to below their number");
-  CHECK_THROWS_AS(piece_of(seven_rows(), -1, 2), InvalidArgument);
-  CHECK_THROWS_AS(piece_of(seven_rows(), 0, 0), InvalidArgument);
+  CHECK_THROWS_WITH(seven_rows().piece(2, 2), "piece 2 of 2: expected one from 0 to below their number");
+  CHECK_THROWS_AS(seven_rows().piece(-1, 2), InvalidArgument);
+  CHECK_THROWS_AS(seven_rows().piece(0, 0), InvalidArgument);
 }

@@ -8,6 +8,8 @@
 
 #include <lockstep/input/text.hpp>
 
+#include "input/text_sets.hpp"
+
 namespace lockstep::test {
 
 inline std::vector<std::int32_t> numbers_in(const TextSet& set) {

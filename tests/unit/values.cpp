@@ -10,8 +10,8 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/strategy/variable.hpp>
+#include <lockstep/values/leaves.hpp>
 #include <lockstep/values/locality.hpp>
-#include <lockstep/values/nest.hpp>
 #include <lockstep/values/values.hpp>
 
 using namespace lockstep;
@@ -54,80 +54,87 @@ struct lockstep::Nest<WithPerReplica> {
 
 namespace {
 
-static_assert(Reducible<Metrics> && Reducible<Outer> && Reducible<std::vector<Outer>>);
-static_assert(Reducible<IndexedSlices> && Reducible<std::pair<Tensor, IndexedSlices>>);
-static_assert(!Reducible<Plain> && !Reducible<WithPerReplica>);
-static_assert(Gatherable<Tensor> && Gatherable<std::map<std::string, std::vector<std::pair<Tensor, Tensor>>>>);
-static_assert(!Gatherable<float> && !Gatherable<std::tuple<Tensor, int>> && !Gatherable<IndexedSlices>);
-static_assert(!Gatherable<Metrics> && !Gatherable<std::map<const char*, Tensor>>);
-static_assert(SameOnEveryReplica<Metrics> && !SameOnEveryReplica<WithPerReplica>);
+static_assert(detail::Reducible<Metrics> && detail::Reducible<Outer> && detail::Reducible<std::vector<Outer>>);
+static_assert(detail::Reducible<IndexedSlices> && detail::Reducible<std::pair<Tensor, IndexedSlices>>);
+static_assert(!detail::Reducible<Plain> && !detail::Reducible<WithPerReplica>);
+static_assert(detail::Gatherable<Tensor> &&
+              detail::Gatherable<std::map<std::string, std::vector<std::pair<Tensor, Tensor>>>>);
+static_assert(!detail::Gatherable<float> && !detail::Gatherable<std::tuple<Tensor, int>> &&
+              !detail::Gatherable<IndexedSlices>);
+static_assert(!detail::Gatherable<Metrics> && !detail::Gatherable<std::map<const char*, Tensor>>);
+static_assert(detail::SameOnEveryReplica<Metrics> && !detail::SameOnEveryReplica<WithPerReplica>);
 
 template <class A, class B>
 inline constexpr bool same = std::is_same_v<A, B>;
 
 // What replica code sees: locality is taken off every leaf, and nothing else changes.
-static_assert(same<local_t<int>, int>);
-static_assert(same<local_t<const int&>, int>);
-static_assert(same<local_t<PerReplica<int>>, int>);
-static_assert(same<local_t<Mirrored<Tensor>>, Tensor>);
-static_assert(same<local_t<PerReplica<void>>, void>);
-static_assert(same<local_t<void>, void>);
-static_assert(same<local_t<MirroredVariable>, MirroredVariable>);
-static_assert(same<local_t<Variable>, Variable>);
-static_assert(same<local_t<Plain>, Plain>);
-static_assert(same<local_t<std::vector<PerReplica<int>>>, std::vector<int>>);
-static_assert(same<local_t<std::optional<Mirrored<int>>>, std::optional<int>>);
-static_assert(same<local_t<std::map<std::string, PerReplica<float>>>, std::map<std::string, float>>);
-static_assert(same<local_t<std::tuple<PerReplica<int>, Mirrored<double>, MirroredVariable, std::string>>,
+static_assert(same<detail::local_t<int>, int>);
+static_assert(same<detail::local_t<const int&>, int>);
+static_assert(same<detail::local_t<PerReplica<int>>, int>);
+static_assert(same<detail::local_t<Mirrored<Tensor>>, Tensor>);
+static_assert(same<detail::local_t<PerReplica<void>>, void>);
+static_assert(same<detail::local_t<void>, void>);
+static_assert(same<detail::local_t<MirroredVariable>, MirroredVariable>);
+static_assert(same<detail::local_t<Variable>, Variable>);
+static_assert(same<detail::local_t<Plain>, Plain>);
+static_assert(same<detail::local_t<std::vector<PerReplica<int>>>, std::vector<int>>);
+static_assert(same<detail::local_t<std::optional<Mirrored<int>>>, std::optional<int>>);
+static_assert(same<detail::local_t<std::map<std::string, PerReplica<float>>>, std::map<std::string, float>>);
+static_assert(same<detail::local_t<std::tuple<PerReplica<int>, Mirrored<double>, MirroredVariable, std::string>>,
                    std::tuple<int, double, MirroredVariable, std::string>>);
-static_assert(same<local_t<std::pair<int, std::vector<std::pair<PerReplica<int>, Mirrored<int>>>>>,
+static_assert(same<detail::local_t<std::pair<int, std::vector<std::pair<PerReplica<int>, Mirrored<int>>>>>,
                    std::pair<int, std::vector<std::pair<int, int>>>>);
-static_assert(same<local_t<std::tuple<>>, std::tuple<>>);
+static_assert(same<detail::local_t<std::tuple<>>, std::tuple<>>);
 
 // What a merge function gets: leaves that nothing proves equal are PerReplica.
-static_assert(same<merged_t<int>, PerReplica<int>>);
-static_assert(same<merged_t<PerReplica<int>>, PerReplica<int>>);
-static_assert(same<merged_t<Mirrored<int>>, Mirrored<int>>);
-static_assert(same<merged_t<MirroredVariable>, MirroredVariable>);
-static_assert(same<merged_t<Plain>, PerReplica<Plain>>);
-static_assert(same<merged_t<std::string>, PerReplica<std::string>>);
-static_assert(same<merged_t<const Tensor&>, PerReplica<Tensor>>);
-static_assert(same<merged_t<std::vector<int>>, std::vector<PerReplica<int>>>);
-static_assert(same<merged_t<std::optional<Mirrored<int>>>, std::optional<Mirrored<int>>>);
-static_assert(same<merged_t<std::map<int, Tensor>>, std::map<int, PerReplica<Tensor>>>);
-static_assert(same<merged_t<std::tuple<int, Mirrored<int>, MirroredVariable>>,
+static_assert(same<detail::merged_t<int>, PerReplica<int>>);
+static_assert(same<detail::merged_t<PerReplica<int>>, PerReplica<int>>);
+static_assert(same<detail::merged_t<Mirrored<int>>, Mirrored<int>>);
+static_assert(same<detail::merged_t<MirroredVariable>, MirroredVariable>);
+static_assert(same<detail::merged_t<Plain>, PerReplica<Plain>>);
+static_assert(same<detail::merged_t<std::string>, PerReplica<std::string>>);
+static_assert(same<detail::merged_t<const Tensor&>, PerReplica<Tensor>>);
+static_assert(same<detail::merged_t<std::vector<int>>, std::vector<PerReplica<int>>>);
+static_assert(same<detail::merged_t<std::optional<Mirrored<int>>>, std::optional<Mirrored<int>>>);
+static_assert(same<detail::merged_t<std::map<int, Tensor>>, std::map<int, PerReplica<Tensor>>>);
+static_assert(same<detail::merged_t<std::tuple<int, Mirrored<int>, MirroredVariable>>,
                    std::tuple<PerReplica<int>, Mirrored<int>, MirroredVariable>>);
-static_assert(same<merged_t<std::pair<std::vector<std::vector<int>>, Mirrored<int>>>,
+static_assert(same<detail::merged_t<std::pair<std::vector<std::vector<int>>, Mirrored<int>>>,
                    std::pair<std::vector<std::vector<PerReplica<int>>>, Mirrored<int>>>);
 
 // What update takes: nothing with a leaf that may differ by rank.
-static_assert(SameOnEveryReplica<int>);
-static_assert(SameOnEveryReplica<Mirrored<Tensor>>);
-static_assert(SameOnEveryReplica<std::vector<Mirrored<int>>>);
-static_assert(SameOnEveryReplica<MirroredVariable>);
-static_assert(!SameOnEveryReplica<PerReplica<int>>);
-static_assert(!SameOnEveryReplica<const PerReplica<int>&>);
-static_assert(!SameOnEveryReplica<PerReplica<void>>);
-static_assert(!SameOnEveryReplica<std::vector<PerReplica<int>>>);
-static_assert(!SameOnEveryReplica<std::optional<PerReplica<int>>>);
-static_assert(!SameOnEveryReplica<std::map<int, PerReplica<int>>>);
-static_assert(!SameOnEveryReplica<std::tuple<int, PerReplica<int>>>);
-static_assert(!SameOnEveryReplica<std::pair<PerReplica<int>, int>>);
-static_assert(!SameOnEveryReplica<std::pair<int, std::vector<std::optional<PerReplica<int>>>>>);
+static_assert(detail::SameOnEveryReplica<int>);
+static_assert(detail::SameOnEveryReplica<Mirrored<Tensor>>);
+static_assert(detail::SameOnEveryReplica<std::vector<Mirrored<int>>>);
+static_assert(detail::SameOnEveryReplica<MirroredVariable>);
+static_assert(!detail::SameOnEveryReplica<PerReplica<int>>);
+static_assert(!detail::SameOnEveryReplica<const PerReplica<int>&>);
+static_assert(!detail::SameOnEveryReplica<PerReplica<void>>);
+static_assert(!detail::SameOnEveryReplica<std::vector<PerReplica<int>>>);
+static_assert(!detail::SameOnEveryReplica<std::optional<PerReplica<int>>>);
+static_assert(!detail::SameOnEveryReplica<std::map<int, PerReplica<int>>>);
+static_assert(!detail::SameOnEveryReplica<std::tuple<int, PerReplica<int>>>);
+static_assert(!detail::SameOnEveryReplica<std::pair<PerReplica<int>, int>>);
+static_assert(!detail::SameOnEveryReplica<std::pair<int, std::vector<std::optional<PerReplica<int>>>>>);
 
 // What a reduction takes: numbers that a tensor holds, tensors, and nests of those.
-static_assert(Reducible<int> && Reducible<long> && Reducible<long long> && Reducible<std::uint8_t>);
-static_assert(Reducible<float> && Reducible<double> && Reducible<Tensor>);
-static_assert(Reducible<std::vector<std::map<std::string, std::pair<int, std::tuple<Tensor, double>>>>>);
-static_assert(Reducible<std::tuple<>>);
-static_assert(!Reducible<bool>);
-static_assert(!Reducible<char> && !Reducible<signed char> && !Reducible<wchar_t> && !Reducible<char32_t>);
-static_assert(!Reducible<short> && !Reducible<unsigned> && !Reducible<std::uint64_t> && !Reducible<long double>);
-static_assert(!Reducible<Color> && !Reducible<std::string> && !Reducible<Plain> && !Reducible<int*>);
-static_assert(!Reducible<std::vector<bool>> && !Reducible<std::vector<std::string>>);
-static_assert(!Reducible<std::map<int, bool>> && !Reducible<std::pair<int, bool>> &&
-              !Reducible<std::tuple<int, std::string>>);
-static_assert(!Reducible<PerReplica<int>> && !Reducible<Mirrored<int>> && !Reducible<MirroredVariable>);
+static_assert(detail::Reducible<int> && detail::Reducible<long> && detail::Reducible<long long> &&
+              detail::Reducible<std::uint8_t>);
+static_assert(detail::Reducible<float> && detail::Reducible<double> && detail::Reducible<Tensor>);
+static_assert(detail::Reducible<std::vector<std::map<std::string, std::pair<int, std::tuple<Tensor, double>>>>>);
+static_assert(detail::Reducible<std::tuple<>>);
+static_assert(!detail::Reducible<bool>);
+static_assert(!detail::Reducible<char> && !detail::Reducible<signed char> && !detail::Reducible<wchar_t> &&
+              !detail::Reducible<char32_t>);
+static_assert(!detail::Reducible<short> && !detail::Reducible<unsigned> && !detail::Reducible<std::uint64_t> &&
+              !detail::Reducible<long double>);
+static_assert(!detail::Reducible<Color> && !detail::Reducible<std::string> && !detail::Reducible<Plain> &&
+              !detail::Reducible<int*>);
+static_assert(!detail::Reducible<std::vector<bool>> && !detail::Reducible<std::vector<std::string>>);
+static_assert(!detail::Reducible<std::map<int, bool>> && !detail::Reducible<std::pair<int, bool>> &&
+              !detail::Reducible<std::tuple<int, std::string>>);
+static_assert(!detail::Reducible<PerReplica<int>> && !detail::Reducible<Mirrored<int>> &&
+              !detail::Reducible<MirroredVariable>);
 
 // Nobody but a collective makes a Mirrored, and no value becomes PerReplica unasked.
 static_assert(!std::is_constructible_v<Mirrored<int>, int>);
@@ -166,7 +173,7 @@ TEST_CASE("locality is taken off leaf by leaf", "[B-20]") {
                   {{'x', {PerReplica<int>{2}, 0.5}}, {'y', {PerReplica<int>{3}, 1.5}}},
                   PerReplica<int>{4},
                   std::nullopt};
-  const local_t<Nest> local = Locality<Nest>::to_local(nest);
+  const detail::local_t<Nest> local = detail::Locality<Nest>::to_local(nest);
   CHECK(std::get<0>(local) == 1);
   CHECK(std::get<1>(local) == std::vector<std::string>{"a", "b"});
   CHECK(std::get<2>(local) == std::map<char, std::pair<int, double>>{{'x', {2, 0.5}}, {'y', {3, 1.5}}});
@@ -177,7 +184,7 @@ TEST_CASE("locality is taken off leaf by leaf", "[B-20]") {
 TEST_CASE("plain leaves become PerReplica for a merge function, mirrored ones stay", "[B-17][B-33]") {
   using Nest = std::tuple<int, std::vector<std::string>, std::map<int, Mirrored<int>>, std::optional<int>,
                           std::optional<int>, std::pair<PerReplica<int>, Mirrored<int>>>;
-  const merged_t<Nest> merged = Locality<Nest>::to_merged(
+  const detail::merged_t<Nest> merged = detail::Locality<Nest>::to_merged(
       Nest{1, {"a", "b"}, {{7, mirrored(8)}}, 2, std::nullopt, {PerReplica<int>{3}, mirrored(4)}});
   CHECK(std::get<0>(merged).local() == 1);
   CHECK(std::get<1>(merged).at(1).local() == "b");
@@ -189,20 +196,20 @@ TEST_CASE("plain leaves become PerReplica for a merge function, mirrored ones st
 }
 
 TEST_CASE("a vector of bools is a nest like any other") {
-  const auto merged = Locality<std::vector<bool>>::to_merged({true, false});
+  const auto merged = detail::Locality<std::vector<bool>>::to_merged({true, false});
   CHECK(merged.at(0).local());
   CHECK_FALSE(merged.at(1).local());
-  CHECK(Locality<std::vector<bool>>::to_local({true, false}) == std::vector<bool>{true, false});
+  CHECK(detail::Locality<std::vector<bool>>::to_local({true, false}) == std::vector<bool>{true, false});
 }
 
 TEST_CASE("arguments are copied or moved into a merge function's arguments, as their own types") {
   std::string text = "moved";
   const int number = 5;
   auto arguments = args(number, std::move(text), "literal");
-  static_assert(same<decltype(arguments), Args<int, std::string, const char*>>);
+  static_assert(same<decltype(arguments), detail::Args<int, std::string, const char*>>);
   CHECK(std::get<0>(arguments.values) == 5);
   CHECK(std::get<1>(arguments.values) == "moved");
-  static_assert(same<decltype(args()), Args<>>);
+  static_assert(same<decltype(args()), detail::Args<>>);
 }
 
 TEST_CASE("a nest goes to its leaves and back") {

@@ -10,9 +10,10 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
+#include <lockstep/base/hex.hpp>
 #include <lockstep/base/log.hpp>
 
+#include "base/digest.hpp"
 #include "base/host_name.hpp"
 #include "checkpoint/file.hpp"
 #include "input/data_index.hpp"

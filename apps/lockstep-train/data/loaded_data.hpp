@@ -9,18 +9,19 @@
 #include <lockstep/input/text.hpp>
 
 #include "input/shared_data.hpp"
+#include "input/text_sets.hpp"
 
 namespace lockstep {
 
 /// COLL in a run, LOCAL without ranks. As load_labelled_data and load_unlabelled_data. Of data that stay on disk, an
 /// index is kept in `index_folder`: the next process reads nothing of them before it needs it, and checks it then. An
 /// empty folder keeps none.
-LabelledData load_labelled_data_once(const std::filesystem::path& path, const LabelledOptions& options,
+LabelledData load_labelled_data_once(const std::filesystem::path& path, const LabelledData::Options& options,
                                      const std::filesystem::path& index_folder);
-LabelledData load_unlabelled_data_once(const std::filesystem::path& file, const LabelledOptions& options);
+LabelledData load_unlabelled_data_once(const std::filesystem::path& file, const LabelledData::Options& options);
 
 /// The same, as load_digested_text and load_text_lines.
-DigestedText load_text_data_once(const std::filesystem::path& path, const TextOptions& options);
+DigestedText load_text_data_once(const std::filesystem::path& path, const TextData::Options& options);
 std::vector<std::string> load_text_lines_once(const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -11,12 +11,12 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
-#include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "base/digest.hpp"
+#include "control/meeting_point.hpp"
 #include "device/shared_memory.hpp"
 
 namespace lockstep {
@@ -133,7 +133,7 @@ std::optional<SharedMemory> read_and_share(const Readers& readers, const std::fu
 }  // namespace
 
 std::optional<BlockReader> read_once_a_node(std::string_view key, const std::function<BlockWriter()>& read) {
-  ReplicaContext* const context = replica_context();
+  ReplicaContext* const context = ReplicaContext::current();
   if (!context || context->num_replicas_in_sync() == 1) return std::nullopt;
   const Readers readers{*context, key};
   if (!readers.any_shared()) return std::nullopt;

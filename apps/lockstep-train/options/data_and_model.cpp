@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t most_classes = 1 << 16, most_blocks = 1024, largest_size = 1 << 20;
 
 /// The usual recipe for CIFAR shifts by up to 4 pixels.
-Augmentation parse_augmentation(const std::string& option, const std::string& text) {
+AugmentedSamples::Augmentation parse_augmentation(const std::string& option, const std::string& text) {
   if (text == "flip") return {.flip = true};
   if (text == "crop") return {.crop = 4};
   if (text == "flip,crop" || text == "crop,flip") return {.flip = true, .crop = 4};
@@ -24,7 +24,7 @@ std::int64_t parse_memory(const std::string& option, const std::string& text) {
 
 /// --sync-batch-norm beside it counts.
 void normalise_shards(CommandLine& line, const std::string&, const std::string&) {
-  if (!line.training.batch_norm) line.training.batch_norm = nn::BatchNormKind::per_shard;
+  if (!line.training.batch_norm) line.training.batch_norm = nn::ConvnetOptions::BatchNorm::per_shard;
 }
 
 }  // namespace
@@ -100,7 +100,7 @@ OptionGroup data_and_model_options() {
            .models = {ModelKind::convnet}},
           {.name = "--sync-batch-norm",
            .help = "The same, but all shards of all ranks together; for convnet only",
-           .set = set_to(&TrainingOptions::batch_norm, nn::BatchNormKind::whole_batch),
+           .set = set_to(&TrainingOptions::batch_norm, nn::ConvnetOptions::BatchNorm::whole_batch),
            .models = {ModelKind::convnet}},
           {.name = "--dropout",
            .value_name = "P",

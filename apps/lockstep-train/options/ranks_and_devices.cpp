@@ -5,6 +5,7 @@
 #include "apps/lockstep-train/options/option_table.hpp"
 #include "cluster/device_binding.hpp"
 #include "cluster/device_list.hpp"
+#include "ops/kernel_choice.hpp"
 
 namespace lockstep {
 namespace {
@@ -22,7 +23,7 @@ std::string parse_devices(const std::string& option, const std::string& text) {
 
 /// Whoever asks for a number wants results that do not depend on the number of ranks.
 void set_shards(CommandLine& line, const std::string&, const std::string& text) {
-  line.training.shards = parse_shards(text);
+  line.training.shards = ShardRequest::parse(text);
   if (line.training.shards.kind == ShardRequest::Kind::count) line.runtime.reductions.kind = ReductionKind::fixed_order;
 }
 
@@ -38,8 +39,9 @@ std::chrono::duration<double> parse_timeout(const std::string& option, const std
   return timeout;
 }
 
-OnStall parse_on_stall(const std::string& option, const std::string& text) {
-  return parse_choice<OnStall>(option, text, {{"end", OnStall::end}, {"observe", OnStall::observe}});
+RuntimeOptions::OnStall parse_on_stall(const std::string& option, const std::string& text) {
+  return parse_choice<RuntimeOptions::OnStall>(
+      option, text, {{"end", RuntimeOptions::OnStall::end}, {"observe", RuntimeOptions::OnStall::observe}});
 }
 
 }  // namespace

@@ -106,7 +106,8 @@ OptionGroup training_options() {
            .value_name = "stop|continue",
            .help = "What to do when a loss is no finite number: end the run with exit code 8, or go on (default stop)",
            .set = set(&TrainingOptions::on_divergence,
-                      one_of<OnDivergence>({{"stop", OnDivergence::stop}, {"continue", OnDivergence::proceed}}))},
+                      one_of<FitOptions::OnDivergence>({{"stop", FitOptions::OnDivergence::stop},
+                                                        {"continue", FitOptions::OnDivergence::proceed}}))},
       }};
 }
 

@@ -38,7 +38,7 @@ TrainingOptions with_defaults(TrainingOptions options) {
   fill(options.task, DataSchema::Task::classes);
   fill(options.scaling, DataSchema::Scaling::none);
   fill(options.hidden, {512, 512});
-  fill(options.batch_norm, nn::BatchNormKind::none);
+  fill(options.batch_norm, nn::ConvnetOptions::BatchNorm::none);
   fill(options.dropout, 0);
   fill(options.layers, 4);
   fill(options.heads, 4);
@@ -65,13 +65,13 @@ void require_options_of(ModelKind model, const TrainingOptions& options) {
     refuse("--hidden", options.hidden.has_value(), "mlp");
   }
   if (model != ModelKind::convnet) {
-    const bool whole = options.batch_norm == nn::BatchNormKind::whole_batch;
+    const bool whole = options.batch_norm == nn::ConvnetOptions::BatchNorm::whole_batch;
     refuse(whole ? "--sync-batch-norm" : "--batch-norm", options.batch_norm.has_value(), "convnet");
     refuse("--dropout", options.dropout.has_value(), "convnet");
   }
   if (model == ModelKind::gpt) {
     refuse("--classes", options.classes.has_value(), "mlp or convnet");
-    refuse("--augment", options.augmentation != Augmentation{}, "mlp or convnet");
+    refuse("--augment", options.augmentation != AugmentedSamples::Augmentation{}, "mlp or convnet");
     return;
   }
   require_options_of_task(options);

@@ -12,8 +12,7 @@
 #include <lockstep/input/augmentation.hpp>
 #include <lockstep/input/schema.hpp>
 #include <lockstep/input/shards.hpp>
-#include <lockstep/nn/batch_norm.hpp>
-#include <lockstep/nn/precision.hpp>
+#include <lockstep/nn/models.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
@@ -57,23 +56,23 @@ struct TrainingOptions {
   std::optional<ModelKind> model = {};                   ///< mlp
   std::optional<DType> dtype = {};                       ///< of the variables: f32
   std::optional<nn::Precision> precision = {};           ///< full
-  std::optional<std::int64_t> classes = {};              ///< not for text; as LabelledOptions has it
-  std::optional<std::string> label_column = {};          ///< not for text, as LabelledOptions has it: "label"
-  std::optional<double> test_fraction = {};              ///< of a single CSV file, as LabelledOptions has it: 0.1
-  std::optional<DataSchema::Task> task = {};             ///< mlp only, as LabelledOptions has it: classes
-  std::optional<DataSchema::Scaling> scaling = {};       ///< mlp only, as LabelledOptions has it: none
+  std::optional<std::int64_t> classes = {};              ///< not for text; as LabelledData::Options has it
+  std::optional<std::string> label_column = {};          ///< not for text, as LabelledData::Options has it: "label"
+  std::optional<double> test_fraction = {};              ///< of a single CSV file, as LabelledData::Options has it: 0.1
+  std::optional<DataSchema::Task> task = {};             ///< mlp only, as LabelledData::Options has it: classes
+  std::optional<DataSchema::Scaling> scaling = {};       ///< mlp only, as LabelledData::Options has it: none
   std::optional<std::vector<std::int64_t>> hidden = {};  ///< mlp only: {512, 512}
-  std::optional<nn::BatchNormKind> batch_norm = {};      ///< convnet only: none
-  std::optional<double> dropout = {};                    ///< convnet only: 0
-  std::optional<std::int64_t> layers = {};               ///< gpt only, like those below: 4
-  std::optional<std::int64_t> heads = {};                ///< a divisor of `embed`: 4
-  std::optional<std::int64_t> embed = {};                ///< 128
-  std::optional<std::int64_t> context = {};              ///< tokens in a sample: 128
-  /// Data are files of tokens below this number (TextOptions). If empty, they are texts.
+  std::optional<nn::ConvnetOptions::BatchNorm> batch_norm = {};  ///< convnet only: none
+  std::optional<double> dropout = {};                            ///< convnet only: 0
+  std::optional<std::int64_t> layers = {};                       ///< gpt only, like those below: 4
+  std::optional<std::int64_t> heads = {};                        ///< a divisor of `embed`: 4
+  std::optional<std::int64_t> embed = {};                        ///< 128
+  std::optional<std::int64_t> context = {};                      ///< tokens in a sample: 128
+  /// Data are files of tokens below this number (TextData::Options). If empty, they are texts.
   std::optional<std::int64_t> vocabulary = {};
 
-  std::uint64_t data_memory_bytes = std::uint64_t{1} << 30;  ///< as LabelledOptions and TextOptions have it
-  Augmentation augmentation = {};                            ///< of the images of the training set
+  std::uint64_t data_memory_bytes = std::uint64_t{1} << 30;  ///< as LabelledData::Options and TextData::Options have it
+  AugmentedSamples::Augmentation augmentation = {};          ///< of the images of the training set
   std::int64_t sample = 0;  ///< tokens that the trained model writes; 64 after each line of `predict`, if 0
 
   /// At most one of the two. If both are empty: 5 epochs, or 1 for text.
@@ -94,15 +93,15 @@ struct TrainingOptions {
   std::int64_t accumulate = 1;
   int prefetch = 0;  ///< batches that are loaded ahead of their steps
   std::uint64_t seed = 1;
-  /// If automatic: as resolve_shards chooses on the CPU, one per rank on GPUs.
+  /// If automatic: as ShardRequest::resolve chooses on the CPU, one per rank on GPUs.
   ShardRequest shards;
   /// Of each rank. With more shards than ranks, each computes whole shards (FitOptions::threads) and no bits change.
-  /// With one shard for each rank because there is one rank, they share its products (ops::Threads).
+  /// With one shard for each rank because there is one rank, they share its products (ops::Kernels::Threads).
   int threads = 1;
-  ops::KernelChoice kernels = ops::KernelChoice::automatic;
+  ops::Kernels::Choice kernels = ops::Kernels::Choice::automatic;
   std::optional<std::int64_t> evaluate_every, evaluation_samples;
   std::optional<std::int64_t> attest_every = 100;
-  OnDivergence on_divergence = OnDivergence::stop;
+  FitOptions::OnDivergence on_divergence = FitOptions::OnDivergence::stop;
   /// Where the chief writes metrics and, beside them, the findings of an attestation. If empty, nowhere.
   std::filesystem::path metrics;
   /// The folder of checkpoints. If empty, none is written.

@@ -13,8 +13,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 #include <lockstep/base/log.hpp>
 
 #include "base/file_type.hpp"
@@ -174,7 +174,7 @@ void MetricsFile::on_evaluation(const EvaluationReport& report) {
 
 void MetricsFile::on_drift(std::int64_t step, const DriftError& found) {
   Json differing = Json::array();
-  for (const DriftedValue& value : found.drift().values) {
+  for (const DriftError::Value& value : found.drift().values) {
     std::vector<std::string> digests;
     for (const std::uint64_t digest : value.digests) digests.push_back(to_hex(digest));
     differing.push_back({{"name", value.name}, {"digests", digests}});

@@ -84,7 +84,7 @@ void Progress::end_step_line() {
   on_step_line_ = false;
 }
 
-void Progress::on_evaluating(const EvaluationProgress& progress) {
+void Progress::on_evaluating(const EvaluationReport::Progress& progress) {
   left_->on_evaluating(progress);
   if (!due()) return;
   end_step_line();

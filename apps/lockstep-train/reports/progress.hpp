@@ -33,7 +33,7 @@ class Progress final : public Observer {
   ~Progress() override;
 
   void on_step(const StepReport& report) override;
-  void on_evaluating(const EvaluationProgress& progress) override;
+  void on_evaluating(const EvaluationReport::Progress& progress) override;
   void on_evaluation(const EvaluationReport& report) override;
 
  private:

@@ -34,7 +34,7 @@ void TimeLeft::on_step(const StepReport& report) {
   evaluated_ = 0;
 }
 
-void TimeLeft::on_evaluating(const EvaluationProgress& progress) {
+void TimeLeft::on_evaluating(const EvaluationReport::Progress& progress) {
   evaluated_ = static_cast<double>(progress.done);
   evaluated_seconds_ = progress.seconds / evaluated_;
   // No step has told of this evaluation where nothing is trained.
@@ -95,7 +95,8 @@ std::string step_line(const StepReport& report, std::optional<double> seconds_le
                 width);
 }
 
-std::string evaluating_line(const EvaluationProgress& progress, std::optional<double> seconds_left, std::size_t width) {
+std::string evaluating_line(const EvaluationReport::Progress& progress, std::optional<double> seconds_left,
+                            std::size_t width) {
   return fitted({{"test", 0},
                  {progress.step > 0 ? fmt::format("step {}", progress.step) : "", 3},
                  {progress.epoch > 0 ? fmt::format("epoch {}", progress.epoch) : "", 4},

@@ -14,7 +14,7 @@ namespace lockstep {
 class TimeLeft {
  public:
   void on_step(const StepReport& report);
-  void on_evaluating(const EvaluationProgress& progress);
+  void on_evaluating(const EvaluationReport::Progress& progress);
   void on_evaluation(const EvaluationReport& report);
 
   /// Nothing as long as only one step is known: the first one of a run also allocates and compiles.
@@ -44,7 +44,8 @@ struct LinePiece {
 std::string fitted(std::initializer_list<LinePiece> pieces, std::size_t width);
 
 std::string step_line(const StepReport& report, std::optional<double> seconds_left, std::size_t width);
-std::string evaluating_line(const EvaluationProgress& progress, std::optional<double> seconds_left, std::size_t width);
+std::string evaluating_line(const EvaluationReport::Progress& progress, std::optional<double> seconds_left,
+                            std::size_t width);
 std::string evaluation_line(const EvaluationReport& report, std::size_t width);
 
 }  // namespace lockstep

@@ -2,8 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include <lockstep/base/digest.hpp>
-#include <lockstep/base/printable.hpp>
+#include <lockstep/base/hex.hpp>
+
+#include "base/printable.hpp"
 
 namespace lockstep {
 namespace {

@@ -36,14 +36,14 @@ void CheckpointObserver::on_stop(const FitState& state) {
 }
 
 void CheckpointObserver::save(const FitState& state, std::optional<double> loss) {
-  checkpoints_.save(state.steps, {{fit_state_name, to_text(state)}}, loss);
+  checkpoints_.save(state.steps, {{fit_state_name, state.to_text()}}, loss);
   saved_ = state.steps;
 }
 
-FitState fit_state_of(const ResumedTraining& resumed) {
+FitState fit_state_of(const CheckpointManager::Resumed& resumed) {
   const auto state = resumed.state.find(fit_state_name);
   if (state == resumed.state.end()) return {.steps = resumed.step};
-  FitState fit = parse_fit_state(state->second);
+  FitState fit = FitState::parse(state->second);
   if (fit.steps != resumed.step)
     throw Error{fmt::format("is of step {}, and its state of step {}", resumed.step, fit.steps)};
   return fit;

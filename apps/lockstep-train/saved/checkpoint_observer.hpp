@@ -23,7 +23,7 @@ class CheckpointObserver final : public Observer {
 
   bool wants_gradient_norm() const override { return reports_.wants_gradient_norm(); }
   void on_step(const StepReport& report) override { reports_.on_step(report); }
-  void on_evaluating(const EvaluationProgress& progress) override { reports_.on_evaluating(progress); }
+  void on_evaluating(const EvaluationReport::Progress& progress) override { reports_.on_evaluating(progress); }
   void on_evaluation(const EvaluationReport& report) override;
   void on_drift(std::int64_t step, const DriftError& found) override { reports_.on_drift(step, found); }
   void on_step_end(const FitState& state) override;
@@ -40,6 +40,6 @@ class CheckpointObserver final : public Observer {
 };
 
 /// Where a training that goes on continues. Error if its state is not that of its step.
-FitState fit_state_of(const ResumedTraining& resumed);
+FitState fit_state_of(const CheckpointManager::Resumed& resumed);
 
 }  // namespace lockstep

@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/nn/convnet.hpp>
-#include <lockstep/nn/layer_norm.hpp>
 
 #include "base/foreign_json.hpp"
+#include "nn/batch_norm.hpp"
+#include "nn/layer_norm.hpp"
 
 namespace lockstep {
 namespace {
@@ -26,11 +26,12 @@ constexpr Names<ModelKind, 3> model_kinds{
     {{"mlp", ModelKind::mlp}, {"convnet", ModelKind::convnet}, {"gpt", ModelKind::gpt}}};
 constexpr Names<DType, 2> weight_types{{{"f32", DType::f32}, {"f64", DType::f64}}};
 constexpr Names<nn::Precision, 2> precisions{{{"full", nn::Precision::full}, {"bf16", nn::Precision::bf16}}};
-constexpr Names<nn::Loss, 2> losses{
-    {{"cross_entropy", nn::Loss::cross_entropy}, {"squared_error", nn::Loss::squared_error}}};
-constexpr Names<nn::BatchNormKind, 3> batch_norms{{{"none", nn::BatchNormKind::none},
-                                                   {"per_shard", nn::BatchNormKind::per_shard},
-                                                   {"whole_batch", nn::BatchNormKind::whole_batch}}};
+constexpr Names<nn::MlpOptions::Loss, 2> losses{
+    {{"cross_entropy", nn::MlpOptions::Loss::cross_entropy}, {"squared_error", nn::MlpOptions::Loss::squared_error}}};
+constexpr Names<nn::ConvnetOptions::BatchNorm, 3> batch_norms{
+    {{"none", nn::ConvnetOptions::BatchNorm::none},
+     {"per_shard", nn::ConvnetOptions::BatchNorm::per_shard},
+     {"whole_batch", nn::ConvnetOptions::BatchNorm::whole_batch}}};
 
 template <class Value, std::size_t count>
 std::string_view name_in(const Names<Value, count>& names, Value value) {

@@ -8,9 +8,7 @@
 
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/base/shape.hpp>
-#include <lockstep/nn/batch_norm.hpp>
-#include <lockstep/nn/mlp.hpp>
-#include <lockstep/nn/precision.hpp>
+#include <lockstep/nn/models.hpp>
 
 #include "apps/lockstep-train/options/training_options.hpp"
 
@@ -25,8 +23,8 @@ struct ModelDescription {
   Shape sample = {};                      ///< what a sample is: [numbers], [height, width] or [height, width, channels]
   std::int64_t outputs = 0;               ///< classes, or 1 of a squared error
   std::vector<std::int64_t> hidden = {};  ///< mlp alone, as the loss
-  nn::Loss loss = nn::Loss::cross_entropy;
-  nn::BatchNormKind batch_norm = nn::BatchNormKind::none;
+  nn::MlpOptions::Loss loss = nn::MlpOptions::Loss::cross_entropy;
+  nn::ConvnetOptions::BatchNorm batch_norm = nn::ConvnetOptions::BatchNorm::none;
   double dropout = 0;
   // gpt
   std::int64_t layers = 0;

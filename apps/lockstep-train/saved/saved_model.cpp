@@ -14,6 +14,7 @@
 #include <lockstep/checkpoint/weights.hpp>
 
 #include "base/excerpt.hpp"
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 namespace {
@@ -44,11 +45,11 @@ std::string written(const char* option, DataSchema::Task task) {
 std::string written(const char* option, DataSchema::Scaling scaling) {
   return fmt::format("{} {}", option, scaling == DataSchema::Scaling::standard ? "standard" : "none");
 }
-std::string written(const char*, nn::BatchNormKind kind) {
+std::string written(const char*, nn::ConvnetOptions::BatchNorm kind) {
   switch (kind) {
-    case nn::BatchNormKind::none: return "no batch norm";
-    case nn::BatchNormKind::per_shard: return "--batch-norm";
-    case nn::BatchNormKind::whole_batch: return "--sync-batch-norm";
+    case nn::ConvnetOptions::BatchNorm::none: return "no batch norm";
+    case nn::ConvnetOptions::BatchNorm::per_shard: return "--batch-norm";
+    case nn::ConvnetOptions::BatchNorm::whole_batch: return "--sync-batch-norm";
   }
   return {};
 }
@@ -87,7 +88,7 @@ class Completion {
 };
 
 DataSchema::Task task_of(const ModelDescription& model) {
-  return model.loss == nn::Loss::squared_error ? DataSchema::Task::regression : DataSchema::Task::classes;
+  return model.loss == nn::MlpOptions::Loss::squared_error ? DataSchema::Task::regression : DataSchema::Task::classes;
 }
 
 void take_model(const Completion& completion, const ModelDescription& model, TrainingOptions& options) {
@@ -156,13 +157,13 @@ SavedModel saved_in(const WeightsMetadata& metadata, const std::filesystem::path
           .model = parse_part(metadata, model_key, from,
                               [](const std::string& text) { return parse_model_description(text); }),
           .data = parse_part(metadata, data_key, from,
-                             [](const std::string& text) { return parse_schema(text, "value"); })};
+                             [](const std::string& text) { return DataSchema::parse(text, "value"); })};
 }
 
 }  // namespace
 
 WeightsMetadata metadata_of(const ModelDescription& model, const DataSchema& data) {
-  return {{model_key, to_json(model)}, {data_key, to_json(data)}};
+  return {{model_key, to_json(model)}, {data_key, data.to_json()}};
 }
 
 namespace {
@@ -181,12 +182,14 @@ std::optional<SavedModel> initial(SavedModel saved, const TrainingOptions& optio
 
 }  // namespace
 
-std::optional<SavedModel> find_saved_model(Strategy& strategy, const TrainingOptions& options, RestoredParts parts) {
+std::optional<SavedModel> find_saved_model(Strategy& strategy, const TrainingOptions& options,
+                                           CheckpointManager::Parts parts) {
   std::filesystem::path from = first_place(options);
   std::optional<WeightsMetadata> metadata = from.empty() ? std::nullopt : read_weights_metadata(strategy, from);
-  const bool begins_anew = !metadata && parts == RestoredParts::all;
+  const bool begins_anew = !metadata && parts == CheckpointManager::Parts::all;
   // Before data are read in another way than the training reads them.
-  if (!from.empty() && !metadata && (options.resume.from == Resume::From::path || parts == RestoredParts::weights))
+  if (!from.empty() && !metadata &&
+      (options.resume.from == Resume::From::path || parts == CheckpointManager::Parts::weights))
     throw CheckpointError{fmt::format("checkpoint {}: there is none", from.string())};
   if (const auto& [file, match] = options.initial_weights; !metadata && !file.empty()) {
     from = file;

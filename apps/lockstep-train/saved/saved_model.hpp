@@ -6,12 +6,12 @@
 #include <optional>
 
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
-#include <lockstep/checkpoint/program_state.hpp>
 #include <lockstep/input/schema.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 #include "apps/lockstep-train/options/training_options.hpp"
 #include "apps/lockstep-train/saved/model_description.hpp"
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 
@@ -34,7 +34,8 @@ WeightsMetadata metadata_of(const ModelDescription& model, const DataSchema& dat
 /// if there is no checkpoint yet to go on from, and if a new training begins with weights that describe nothing, or
 /// with a part of them (InitialWeights::Match::some). CheckpointError for weights that cannot be read, or that describe
 /// a model or data that this version does not know. Weights that are used and describe nothing are a warning.
-std::optional<SavedModel> find_saved_model(Strategy& strategy, const TrainingOptions& options, RestoredParts parts);
+std::optional<SavedModel> find_saved_model(Strategy& strategy, const TrainingOptions& options,
+                                           CheckpointManager::Parts parts);
 
 /// LOCAL. The options, with what the weights say in the place of those that were not given, and otherwise the defaults.
 /// ConfigError for an option that was given and is none of the model's, that contradicts restored weights, or that

@@ -8,6 +8,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/shards.hpp>
 
+#include "checkpoint/program_state.hpp"
+#include "input/shard_sizes.hpp"
+
 namespace lockstep {
 
 std::optional<int> shards_in(const TrainingFacts& training) {
@@ -21,7 +24,7 @@ std::optional<int> shards_in(const TrainingFacts& training) {
 
 bool can_share(int shards, int ranks) {
   try {
-    return resolve_shards({ShardRequest::Kind::count, shards}, ranks).shards == shards;
+    return ShardRequest{ShardRequest::Kind::count, shards}.resolve(ranks).shards == shards;
   } catch (const ConfigError&) {
     return false;
   }

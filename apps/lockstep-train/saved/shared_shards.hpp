@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/checkpoint/program_state.hpp>
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 

@@ -12,6 +12,7 @@
 
 #include "apps/lockstep-train/saved/shared_shards.hpp"
 #include "checkpoint/manifest.hpp"
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 namespace {

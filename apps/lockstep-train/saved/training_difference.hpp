@@ -4,9 +4,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/checkpoint/program_state.hpp>
-
 #include "apps/lockstep-train/options/training_options.hpp"
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 

@@ -3,16 +3,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/digest.hpp>
+#include <lockstep/base/hex.hpp>
+
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 namespace {
 
-std::string text_of(nn::BatchNormKind kind) {
+std::string text_of(nn::ConvnetOptions::BatchNorm kind) {
   switch (kind) {
-    case nn::BatchNormKind::none: return "";
-    case nn::BatchNormKind::per_shard: return ", batch norm";
-    case nn::BatchNormKind::whole_batch: return ", batch norm over the whole batch";
+    case nn::ConvnetOptions::BatchNorm::none: return "";
+    case nn::ConvnetOptions::BatchNorm::per_shard: return ", batch norm";
+    case nn::ConvnetOptions::BatchNorm::whole_batch: return ", batch norm over the whole batch";
   }
   return "";
 }

@@ -3,9 +3,8 @@
 
 #include <cstdint>
 
-#include <lockstep/checkpoint/program_state.hpp>
-
 #include "apps/lockstep-train/options/training_options.hpp"
+#include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 

@@ -10,15 +10,16 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/augmentation.hpp>
-#include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/labelled_data.hpp>
 #include <lockstep/input/shards.hpp>
-#include <lockstep/nn/convnet.hpp>
-#include <lockstep/nn/mlp.hpp>
+#include <lockstep/nn/models.hpp>
 
 #include "apps/lockstep-train/data/loaded_data.hpp"
 #include "apps/lockstep-train/data/scale_hint.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
+#include "base/element_count.hpp"
+#include "input/batch_schedule.hpp"
+#include "input/shard_sizes.hpp"
 
 namespace lockstep {
 namespace {
@@ -31,20 +32,20 @@ double weights_between(const std::vector<std::int64_t>& sizes) {
   return weights;
 }
 
-LabelledOptions reading_options(const TrainingOptions& options, const DataRequest& request) {
+LabelledData::Options reading_options(const TrainingOptions& options, const DataRequest& request) {
   const bool has_schema = request.saved && request.saved->data;
   // A test set alone does not always tell how many classes there are, and never how columns are scaled.
   const bool known = (options.classes || options.task == DataSchema::Task::regression) &&
                      (has_schema || options.scaling == DataSchema::Scaling::none);
-  const auto parts = known ? request.parts : LabelledOptions::Parts::train_and_test;
-  LabelledOptions reading{.classes = options.classes,
-                          .dtype = *options.dtype,
-                          .label_column = *options.label_column,
-                          .task = *options.task,
-                          .scaling = *options.scaling,
-                          .memory_bytes = options.data_memory_bytes,
-                          .test_fraction = *options.test_fraction,
-                          .parts = parts};
+  const auto parts = known ? request.parts : LabelledData::Options::Parts::train_and_test;
+  LabelledData::Options reading{.classes = options.classes,
+                                .dtype = *options.dtype,
+                                .label_column = *options.label_column,
+                                .task = *options.task,
+                                .scaling = *options.scaling,
+                                .memory_bytes = options.data_memory_bytes,
+                                .test_fraction = *options.test_fraction,
+                                .parts = parts};
   if (!request.saved) return reading;
   reading.schema = request.saved->data;
   if (!reading.schema && request.saved->role == SavedModel::Role::restored) reading.split = DataSchema::Split::last;
@@ -52,7 +53,7 @@ LabelledOptions reading_options(const TrainingOptions& options, const DataReques
 }
 
 LabelledData load(TrainingOptions& options, const DataRequest& request) {
-  const LabelledOptions reading = reading_options(options, request);
+  const LabelledData::Options reading = reading_options(options, request);
   LabelledData data = options.predict.empty() ? load_labelled_data_once(options.data, reading, request.index_folder)
                                               : load_unlabelled_data_once(options.predict, reading);
   if (options.task == DataSchema::Task::classes) options.classes = data.classes;
@@ -65,7 +66,7 @@ class ImageTask final : public TrainingTask {
     if (options.top && (*options.top < 1 || *options.top > data_.classes))
       throw ConfigError{fmt::format("--top {}: expected a number from 1 to {}, as the model has so many classes",
                                     *options.top, data_.classes)};
-    if (options.augmentation == Augmentation{}) return;
+    if (options.augmentation == AugmentedSamples::Augmentation{}) return;
     require_images("--augment", "no --augment");
     augmented_.emplace(train(), data_.sample, options.augmentation, options.seed);
   }
@@ -89,10 +90,8 @@ class ImageTask final : public TrainingTask {
   const DataSchema& schema() const override { return data_.schema; }
   void require_model_fits(const FitOptions& fit, const Room& room) const override;
   nn::Model& make_model(Strategy& strategy, std::shared_ptr<const ops::Kernels> kernels) override {
-    if (options_.model == ModelKind::convnet)
-      keep(std::make_unique<nn::Convnet>(strategy, convnet(), std::move(kernels), Here::current()));
-    else
-      keep(std::make_unique<nn::Mlp>(strategy, mlp(), std::move(kernels), Here::current()));
+    model_ = options_.model == ModelKind::convnet ? nn::make_convnet(strategy, convnet(), std::move(kernels))
+                                                  : nn::make_mlp(strategy, mlp(), std::move(kernels));
     return *model_;
   }
   std::string divergence_hint() const override {
@@ -100,8 +99,9 @@ class ImageTask final : public TrainingTask {
   }
   std::string write_sample() override { return {}; }
   std::unique_ptr<Predictor> make_predictor(Stream& stream) override {
-    if (regresses()) return make_number_predictor(logits_, train(), data_.schema.label_scale, stream);
-    return make_class_predictor(logits_, train(), {data_.schema.classes, options_.top}, stream);
+    const auto logits = [&model = *model_](const SampleBatch& batch) { return model.logits(batch); };
+    if (regresses()) return make_number_predictor(logits, train(), data_.schema.label_scale, stream);
+    return make_class_predictor(logits, train(), {data_.schema.classes, options_.top}, stream);
   }
 
  private:
@@ -109,7 +109,9 @@ class ImageTask final : public TrainingTask {
   const SampleSource& train() const { return data_.train ? *data_.train : *data_.test; }
   bool regresses() const { return data_.schema.task == DataSchema::Task::regression; }
   std::int64_t outputs() const { return regresses() ? 1 : data_.classes; }
-  nn::Loss loss() const { return regresses() ? nn::Loss::squared_error : nn::Loss::cross_entropy; }
+  nn::MlpOptions::Loss loss() const {
+    return regresses() ? nn::MlpOptions::Loss::squared_error : nn::MlpOptions::Loss::cross_entropy;
+  }
   nn::MlpOptions mlp() const {
     return {.inputs = element_count(data_.sample),
             .hidden = *options_.hidden,
@@ -130,12 +132,6 @@ class ImageTask final : public TrainingTask {
             .seed = options_.seed,
             .precision = *options_.precision};
   }
-  template <class Model>
-  void keep(std::unique_ptr<Model> model) {
-    logits_ = [of = model.get()](const SampleBatch& batch) { return of->logits(batch); };
-    model_ = std::move(model);
-  }
-
   /// ConfigError unless the data are images.
   void require_images(std::string_view option, std::string_view expected) const;
   void require_mlp_fits(const Room& room) const;
@@ -145,7 +141,6 @@ class ImageTask final : public TrainingTask {
   LabelledData data_;
   std::optional<AugmentedSamples> augmented_;
   std::unique_ptr<nn::Model> model_;
-  Logits logits_;  ///< its
 };
 
 void ImageTask::require_model_fits(const FitOptions& fit, const Room& room) const {
@@ -182,7 +177,7 @@ void ImageTask::require_convnet_fits(const FitOptions& fit, const Room& room) co
       options_.predict.empty() ? BatchSchedule{train().count(), fit.global_batch}.largest_batch() : 1;
   const auto samples = static_cast<double>(shard_capacity(shard_capacity(batch, fit.shards), fit.accumulate));
   // Outputs, the gradient of the first, and with batch norm the sums of both convolutions.
-  const bool normalises = model.batch_norm != nn::BatchNormKind::none;
+  const bool normalises = model.batch_norm != nn::ConvnetOptions::BatchNorm::none;
   const ModelSize size{.weights = weights_between({9 * model.channels, model.filters[0]}) +
                                   weights_between({9 * model.filters[0], model.filters[1]}) +
                                   weights_between({pooled, model.hidden, model.classes}),

@@ -5,6 +5,8 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
+#include "base/element_type.hpp"
+#include "device/device.hpp"
 
 namespace lockstep {
 

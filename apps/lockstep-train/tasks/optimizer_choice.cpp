@@ -37,14 +37,14 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainingOptions& options, std::i
   const LearningRate learning_rate = learning_rate_of(options, steps);
   if (options.optimizer == OptimizerKind::adamw)
     return std::make_unique<AdamW>(
-        AdamWOptions{
+        AdamW::Options{
             .learning_rate = learning_rate, .weight_decay = options.weight_decay, .clip_norm = options.clip_norm},
         std::move(kernels));
   return std::make_unique<Sgd>(
-      SgdOptions{.learning_rate = learning_rate,
-                 .momentum = options.optimizer == OptimizerKind::momentum ? options.momentum : 0,
-                 .weight_decay = options.weight_decay,
-                 .clip_norm = options.clip_norm},
+      Sgd::Options{.learning_rate = learning_rate,
+                   .momentum = options.optimizer == OptimizerKind::momentum ? options.momentum : 0,
+                   .weight_decay = options.weight_decay,
+                   .clip_norm = options.clip_norm},
       std::move(kernels));
 }
 

@@ -6,10 +6,11 @@
 #include <numeric>
 #include <utility>
 
-#include <lockstep/base/printable.hpp>
 #include <lockstep/nn/generate.hpp>
 
+#include "base/printable.hpp"
 #include "fit/rank_shards.hpp"
+#include "nn/gpt.hpp"
 
 namespace lockstep {
 namespace {
@@ -138,7 +139,7 @@ class TextPredictor final : public Predictor {
     std::vector<std::int32_t> known;
     for (const char byte : prompt.substr(prompt.size() - std::min(prompt.size(), context)))
       known.push_back(static_cast<unsigned char>(byte));
-    const std::vector<double> logits = model_.logits(known);
+    const std::vector<double> logits = model_.logits_after(known);
     name_classes(std::span{logits}.last(labels_.size()), rows.subspan(text.size()));
   }
 

@@ -12,10 +12,10 @@
 #include <lockstep/input/range.hpp>
 #include <lockstep/input/sample_source.hpp>
 #include <lockstep/input/schema.hpp>
-#include <lockstep/nn/gpt.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 #include "apps/lockstep-train/reports/results.hpp"
+#include "nn/gpt.hpp"
 
 namespace lockstep {
 

@@ -7,6 +7,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
+#include "control/meeting_point.hpp"
+
 namespace lockstep {
 
 std::unique_ptr<TrainingTask> load_task(TrainingOptions& options, const DataRequest& request) {

@@ -7,17 +7,21 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/digest.hpp>
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/batch_schedule.hpp>
 #include <lockstep/input/labelled_data.hpp>
 #include <lockstep/input/shards.hpp>
 #include <lockstep/input/text.hpp>
 #include <lockstep/nn/generate.hpp>
-#include <lockstep/nn/gpt.hpp>
 
 #include "apps/lockstep-train/data/loaded_data.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
+#include "base/digest.hpp"
+#include "input/batch_schedule.hpp"
+#include "input/labelled_sets.hpp"
+#include "input/samples.hpp"
+#include "input/shard_sizes.hpp"
+#include "input/text_sets.hpp"
+#include "nn/gpt.hpp"
 
 namespace lockstep {
 namespace {
@@ -57,6 +61,8 @@ class TextTask final : public TrainingTask {
                                            .schema = request.saved ? request.saved->data : std::nullopt});
     data_ = std::move(loaded.data);
     digest_ = loaded.digest;
+    train_ = TextSamples{data_.train};
+    test_ = TextSamples{data_.test};
   }
 
   TrainingSamples samples() const override { return {train_, test_}; }
@@ -104,10 +110,10 @@ class TextTask final : public TrainingTask {
   }
 
   const TrainingOptions& options_;
-  TextData data_;
+  TextSets data_;
   std::uint64_t digest_ = 0;        ///< of these
   std::vector<std::string> lines_;  ///< to predict
-  TextSamples train_{data_.train}, test_{data_.test};
+  TextSamples train_{TextSet{}}, test_{TextSet{}};
   std::optional<nn::Gpt> model_;
 };
 

@@ -1,7 +1,6 @@
 // The error taxonomy: one type per kind of failure, one exit code per type.
 #pragma once
 
-#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -21,11 +20,6 @@ enum class ExitCode : int {
   diverged = 8,
   stopped = 75,  ///< as schedulers know it (EX_TEMPFAIL): start the job again to continue
 };
-
-/// Whether a failure is about what the user gave, options or files, so that no rank is to blame for it.
-constexpr bool is_about_input(ExitCode code) {
-  return code == ExitCode::user_input || code == ExitCode::checkpoint;
-}
 
 /// Base class of every exception that the library throws on purpose.
 class Error : public std::runtime_error {
@@ -114,11 +108,5 @@ class PeerError : public Error {
   int rank_;
   ExitCode cause_;
 };
-
-/// The exit code for `error`; `ExitCode::failure` for types without a code of their own. A PeerError gives `user_input`
-/// if that is its cause, otherwise `peer_failed`.
-ExitCode exit_code_of(const std::exception& error);
-/// `exception` must not be null.
-ExitCode exit_code_of(const std::exception_ptr& exception);
 
 }  // namespace lockstep

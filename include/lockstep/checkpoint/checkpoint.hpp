@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include <lockstep/control/tag.hpp>
+#include <lockstep/base/here.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep {

@@ -1,18 +1,19 @@
-// Checkpoints of a training that may be killed at any moment: folders named by their step, of which the newest complete
-// one is always there to continue from.
+// Checkpoints of a training that may be killed at any moment: folders named by their step. The newest complete one is
+// always there to continue from.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include <lockstep/checkpoint/program_state.hpp>
-#include <lockstep/control/tag.hpp>
+#include <lockstep/base/here.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep {
@@ -30,41 +31,8 @@ namespace lockstep {
 
 class CheckpointWriter;
 class StrategyValues;
+struct CheckpointLoss;
 struct ReadCheckpoint;
-
-/// Which parts of a checkpoint are restored: weights alone for a program that does not continue the training.
-enum class RestoredParts : std::uint8_t { all, weights };
-
-/// A training run that continues from a checkpoint.
-struct ResumedTraining {
-  std::int64_t step = 0;             ///< steps made
-  ProgramState state;                ///< what the program gave when the checkpoint was written
-  std::filesystem::path checkpoint;  ///< its folder
-};
-
-struct CheckpointOptions {
-  std::filesystem::path folder;       ///< of all checkpoints; made if it is not there when it is to be written to
-  std::optional<std::int64_t> every;  ///< steps between checkpoints; if empty, `after_step` writes none
-  std::int64_t keep = 3;              ///< how many of the newest stay, beside the best; others are removed
-  bool optional = false;              ///< a checkpoint that cannot be written is a warning, and the training continues
-  /// Facts that must be equal for a training to continue from these checkpoints.
-  TrainingFacts training;
-  /// Gets the facts of a checkpoint's training. Returns how that training differs from this one, as text that follows
-  /// "checkpoint run1/step-400: "; empty if this one may continue from it. If not set, the text names the first fact of
-  /// `training` that differs.
-  std::function<std::string(const TrainingFacts&)> difference = {};
-  /// What computes: library, instruction set. A training that continues with others logs a warning that low-order bits
-  /// may differ.
-  std::string kernels;
-  /// In the file of weights, and in the manifest.
-  WeightsMetadata metadata = {};
-  /// With weights alone, the training of a checkpoint must agree in what `training` names, and may differ in the rest
-  /// and in `kernels`.
-  RestoredParts restores = RestoredParts::all;
-  /// LOCAL, on the chief. Throws an Error, whose text goes into a message, if the program cannot continue from what
-  /// would be restored. That checkpoint counts as damaged.
-  std::function<void(const ResumedTraining&)> check = {};
-};
 
 /// Writes and restores the checkpoints of one training. Unless stated otherwise, every method is COLL and blocking, in
 /// cross-replica context or the default one, and the variables must be sealed (else ContextError). Only the chief
@@ -82,33 +50,73 @@ struct CheckpointOptions {
 /// file system has no locks, throws a ConfigError too and writes nothing.
 class CheckpointManager {
  public:
+  /// Describes a training run: {"seed", "1"}, {"model", "mlp 784-512-512-10 f32"}. The first fact that differs is the
+  /// one that a message names.
+  using Facts = std::vector<std::pair<std::string, std::string>>;
+
+  /// What a program keeps besides its variables.
+  using State = std::map<std::string, std::string>;
+
+  /// Which parts of a checkpoint are restored: weights alone for a program that does not continue the training.
+  enum class Parts : std::uint8_t { all, weights };
+
+  /// A training run that continues from a checkpoint.
+  struct Resumed {
+    std::int64_t step = 0;             ///< steps made
+    State state;                       ///< what the program gave when the checkpoint was written
+    std::filesystem::path checkpoint;  ///< its folder
+  };
+
+  struct Options {
+    std::filesystem::path folder;       ///< of all checkpoints; made if it is not there when it is to be written to
+    std::optional<std::int64_t> every;  ///< steps between checkpoints; if empty, `after_step` writes none
+    std::int64_t keep = 3;              ///< how many of the newest stay, beside the best; others are removed
+    bool optional = false;  ///< a checkpoint that cannot be written is a warning, and the training continues
+    /// Facts that must be equal for a training to continue from these checkpoints.
+    Facts training;
+    /// Gets the facts of a checkpoint's training. Returns how that training differs from this one, as text that follows
+    /// "checkpoint run1/step-400: "; empty if this one may continue from it. If not set, the text names the first fact
+    /// of `training` that differs.
+    std::function<std::string(const Facts&)> difference = {};
+    /// What computes: library, instruction set. A training that continues with others logs a warning that low-order
+    /// bits may differ.
+    std::string kernels;
+    /// As for `save_weights`: in the file of weights, and in the manifest.
+    std::map<std::string, std::string> metadata = {};
+    /// With weights alone, the training of a checkpoint must agree in what `training` names, and may differ in the rest
+    /// and in `kernels`.
+    Parts restores = Parts::all;
+    /// LOCAL, on the chief. Throws an Error, whose text goes into a message, if the program cannot continue from what
+    /// would be restored. That checkpoint counts as damaged.
+    std::function<void(const Resumed&)> check = {};
+  };
+
   /// LOCAL. `strategy` must outlive the manager. InvalidArgument for an empty folder, for `every` or `keep` below 1,
   /// and for metadata that are not UTF-8 or called "writer".
-  CheckpointManager(Strategy& strategy, CheckpointOptions options);
+  CheckpointManager(Strategy& strategy, Options options);
 
   /// LOCAL. Waits for the checkpoint under way; if it fails, logs a warning. `finish` throws instead.
   ~CheckpointManager();
 
   /// Call it after each step, with the number of steps made: saves a checkpoint after every `every` of them. `state` is
   /// called on the chief, if one is saved, for what the program wants back. Communicates only if one is saved.
-  template <std::invocable State>
-  void after_step(std::int64_t step, State&& state, Here here = Here::current()) {
+  template <std::invocable MakeState>
+  void after_step(std::int64_t step, MakeState&& state, Here here = Here::current()) {
     if (is_due(step))
-      save(step, is_chief() ? state() : ProgramState{}, {}, here);
+      save(step, is_chief() ? state() : State{}, {}, here);
     else
       report_failure();
   }
   void after_step(std::int64_t step, Here here = Here::current()) {
     after_step(
-        step, [] { return ProgramState{}; }, here);
+        step, [] { return State{}; }, here);
   }
 
   /// Saves a checkpoint, named by `step`, and removes the oldest ones beyond `keep`. Waits first for an earlier one
   /// that is still being written. On the chief, this takes host memory for one copy of the values, which later calls
   /// use again. With a `loss`, the same on all ranks, the checkpoint is the best if no other had a loss as low.
   /// InvalidArgument for a negative step, and for a sync-on-read variable that cannot be read.
-  void save(std::int64_t step, const ProgramState& state = {}, std::optional<double> loss = {},
-            Here here = Here::current());
+  void save(std::int64_t step, const State& state = {}, std::optional<double> loss = {}, Here here = Here::current());
 
   /// Returns when every checkpoint saved so far would survive a crash of the machine. Call it at the end of the
   /// training.
@@ -124,11 +132,11 @@ class CheckpointManager {
   /// Restores the newest checkpoint that is complete, and logs which ones it passes over, and why: one that is cut
   /// short, altered, of a newer version of lockstep, or refused by `options.check`. Nothing if there is no checkpoint.
   /// CheckpointError if there are some and none is complete, or if the newest complete one is of another training.
-  std::optional<ResumedTraining> resume_latest(Here here = Here::current());
+  std::optional<Resumed> resume_latest(Here here = Here::current());
 
   /// Restores the checkpoint in the folder `path`, in `options.folder` or elsewhere. CheckpointError if it is not
   /// complete or of another training.
-  ResumedTraining resume(const std::filesystem::path& path, Here here = Here::current());
+  Resumed resume(const std::filesystem::path& path, Here here = Here::current());
 
   /// Whether `folder` holds any checkpoint, complete or not.
   bool has_checkpoints(Here here = Here::current());
@@ -140,13 +148,13 @@ class CheckpointManager {
   bool is_chief() const;
   void prepare_writer();
   void call_writer(const std::function<void(CheckpointWriter&)>& call);
-  std::optional<ResumedTraining> restore(const Here& here, const std::filesystem::path& path,
-                                         const std::function<std::optional<ReadCheckpoint>(StrategyValues&)>& read);
+  std::optional<Resumed> restore(const Here& here, const std::filesystem::path& path,
+                                 const std::function<std::optional<ReadCheckpoint>(StrategyValues&)>& read);
 
   Strategy& strategy_;
-  CheckpointOptions options_;
-  std::optional<CheckpointLoss> best_;
-  std::unique_ptr<CheckpointWriter> writer_;  ///< null on all ranks but the chief
+  Options options_;
+  std::unique_ptr<const CheckpointLoss> best_;  ///< null without one
+  std::unique_ptr<CheckpointWriter> writer_;    ///< null on all ranks but the chief
 };
 
 }  // namespace lockstep

@@ -3,30 +3,32 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 
-#include <lockstep/checkpoint/program_state.hpp>
-#include <lockstep/control/tag.hpp>
+#include <lockstep/base/here.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep {
 
 // A file of weights is a checkpoint (checkpoint.hpp) without the state of optimizers, and with metadata: the texts in
-// the entry __metadata__ of its header. In a checkpoint of CheckpointManager the manifest has them too.
+// the entry __metadata__ of its header, named and in UTF-8, about the weights, for other programs that use them. The
+// name "writer" is lockstep's own. In a checkpoint of CheckpointManager the manifest has them too.
 
 /// COLL, blocking. As save_checkpoint, but writes the variables alone, and with them the `metadata` of the chief.
 /// InvalidArgument, before any communication, for metadata that are not UTF-8 or called "writer".
-void save_weights(Strategy& strategy, const std::filesystem::path& path, const WeightsMetadata& metadata = {},
-                  Here here = Here::current());
+void save_weights(Strategy& strategy, const std::filesystem::path& path,
+                  const std::map<std::string, std::string>& metadata = {}, Here here = Here::current());
 
 /// COLL, blocking, in cross-replica context or the default one. The metadata of a file of weights, of a checkpoint, or
 /// of the newest one in a folder of them whose manifest can be read and whose files have the sizes that it gives;
 /// nothing if none of these is at `path`. No variable need exist, so a program can build its model by what they say.
 /// Only the chief reads. MismatchError if ranks name different paths. CheckpointError on the chief if what is at `path`
 /// cannot be read, and PeerError with the same words on the others.
-std::optional<WeightsMetadata> read_weights_metadata(Strategy& strategy, const std::filesystem::path& path,
-                                                     Here here = Here::current());
+std::optional<std::map<std::string, std::string>> read_weights_metadata(Strategy& strategy,
+                                                                        const std::filesystem::path& path,
+                                                                        Here here = Here::current());
 
 /// What `load_weights` did.
 struct LoadedWeights {
@@ -35,7 +37,7 @@ struct LoadedWeights {
   /// Describes mismatches between variables and file: "has no 'b', and has 'c', which no variable is called". Empty if
   /// everything matched.
   std::string rest;
-  WeightsMetadata metadata;
+  std::map<std::string, std::string> metadata;
 };
 
 /// COLL, blocking. Gives each variable the value that the file has under its name, with its type and shape, on every
@@ -46,6 +48,6 @@ struct LoadedWeights {
 LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path, Here here = Here::current());
 
 /// LOCAL, blocking. xxHash64 over the little-endian bytes of the variables, in the given order.
-std::uint64_t weights_digest(const VariableList& variables);
+std::uint64_t weights_digest(const detail::VariableList& variables);
 
 }  // namespace lockstep

@@ -7,24 +7,19 @@
 
 #include <lockstep/tensor/sparse_tensor.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/values/leaves.hpp>
 #include <lockstep/values/nest.hpp>
-#include <lockstep/values/parts.hpp>
 
-namespace lockstep {
-namespace detail {
+namespace lockstep::detail {
 
 template <class T>
 inline constexpr bool has_rows = is_nest<T>([]<class Leaf>() {
   return std::same_as<Leaf, Tensor> || std::same_as<Leaf, SparseTensor>;
 });
 
-}  // namespace detail
-
 /// What model functions take: Tensor and SparseTensor, and nests of them. Samples are rows, along the first dimension.
 template <class T>
-concept BatchOfRows = detail::has_rows<T>;
-
-namespace detail {
+concept BatchOfRows = has_rows<T>;
 
 /// The tensors of a batch, in place.
 using RowTensors = std::vector<std::variant<Tensor*, SparseTensor*>>;
@@ -35,5 +30,4 @@ void append_tensors(T& batch, RowTensors& tensors) {
   for_each_leaf(batch, [&](auto& tensor) { tensors.emplace_back(&tensor); });
 }
 
-}  // namespace detail
-}  // namespace lockstep
+}  // namespace lockstep::detail

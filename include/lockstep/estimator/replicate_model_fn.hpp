@@ -1,8 +1,9 @@
 // Replicated model functions: a function that computes loss, gradients, predictions and metrics of a batch on one
 // replica becomes one that does so on all of them, each with its piece of the batch.
 //
-//   auto model = replicate_model_fn<Tensor, Tensor>(strategy, classifier, {.reduction = LossReduction::sum});
-//   const EstimatorSpec step = model(images, labels, Mode::train);  // on every rank, with the whole batch
+//   auto model = replicate_model_fn<Tensor, Tensor>(strategy, classifier, {.reduction =
+//   ReplicateOptions::Reduction::sum}); const EstimatorSpec step = model(images, labels, Mode::train);  // on every
+//   rank, with the whole batch
 #pragma once
 
 #include <concepts>
@@ -22,47 +23,43 @@
 
 namespace lockstep {
 
-/// What the towers' losses are, and so how they are combined. A `sum` over samples is added up; all others are means,
-/// which are added up and divided by the number of replicas. Gradients are combined like their loss.
-enum class LossReduction : std::uint8_t {
-  none,  ///< refused
-  sum,
-  mean,
-  sum_over_batch_size,
-  sum_by_nonzero_weights,
-};
-
-/// Who updates a variable that a tower made, and holds its optimizer state. All placements end in the same bytes.
-enum class VariablePlacement : std::uint8_t {
-  mirrored,     ///< every rank
-  chief,        ///< rank 0, which sends the value to the others
-  round_robin,  ///< rank k mod n of n ranks, for the k-th variable that the model made, trainable or not
-};
-
 struct ReplicateOptions {
-  LossReduction reduction = LossReduction::sum_by_nonzero_weights;
-  VariablePlacement placement = VariablePlacement::mirrored;
+  /// What the towers' losses are, and so how they are combined. A `sum` over samples is added up; all others are means,
+  /// which are added up and divided by the number of replicas. Gradients are combined like their loss.
+  enum class Reduction : std::uint8_t {
+    none,  ///< refused
+    sum,
+    mean,
+    sum_over_batch_size,
+    sum_by_nonzero_weights,
+  };
+
+  /// Who updates a variable that a tower made, and holds its optimizer state. All placements end in the same bytes.
+  enum class Placement : std::uint8_t {
+    mirrored,     ///< every rank
+    chief,        ///< rank 0, which sends the value to the others
+    round_robin,  ///< rank k mod n of n ranks, for the k-th variable that the model made, trainable or not
+  };
+
+  Reduction reduction = Reduction::sum_by_nonzero_weights;
+  Placement placement = Placement::mirrored;
 };
+
+namespace detail {
 
 /// For model functions that take no parameters.
 struct NoParams {};
-
-namespace detail {
 
 template <class Fn, class... Arguments>
 concept ReturnsSpec = requires(Fn& fn, Arguments&... arguments) {
   { fn(arguments...) } -> std::convertible_to<EstimatorSpec>;
 };
 
-}  // namespace detail
-
 /// A model function: `EstimatorSpec(Tower&, const F& features, const std::optional<L>& labels)`, perhaps with
 /// parameters, `P&`, as the last argument.
 template <class Fn, class F, class L, class P>
-concept ModelFunctionFor = detail::ReturnsSpec<Fn, Tower, const F, const std::optional<L>> ||
-    detail::ReturnsSpec<Fn, Tower, const F, const std::optional<L>, P>;
-
-namespace detail {
+concept ModelFunctionFor = ReturnsSpec<Fn, Tower, const F, const std::optional<L>> ||
+    ReturnsSpec<Fn, Tower, const F, const std::optional<L>, P>;
 
 /// The part of a replicated model that does not depend on types. Its strategy must outlive it, and may be moved.
 class ReplicatedTowers {
@@ -91,7 +88,7 @@ class ReplicatedTowers {
 }  // namespace detail
 
 /// The result of replicate_model_fn. Move-only. Its variables belong to the strategy and outlive it.
-template <BatchOfRows F, BatchOfRows L, std::copy_constructible P = NoParams>
+template <detail::BatchOfRows F, detail::BatchOfRows L, std::copy_constructible P = detail::NoParams>
 class ReplicatedModel {
  public:
   using Fn = std::function<EstimatorSpec(Tower&, const F&, const std::optional<L>&, P&)>;
@@ -106,7 +103,7 @@ class ReplicatedModel {
   /// replica gets the batch itself, and its specification is returned as it is, with the metrics.
   ///
   /// Returns this rank's specification, with these changes:
-  /// - train, evaluate: `loss` is that of all replicas together, the same on every rank (LossReduction).
+  /// - train, evaluate: `loss` is that of all replicas together, the same on every rank (ReplicateOptions::Reduction).
   /// - evaluate: `metrics` has the values from the sums over all replicas since the last reset, the same on every rank.
   /// - predict: the loss is this replica's, scaled. `predictions` and `export_outputs` are those of all replicas, on
   ///   every rank: rows in the order of ranks, `classes` stacked along a new first dimension (on one replica
@@ -151,10 +148,13 @@ class ReplicatedModel {
   Fn fn_;
 };
 
-/// LOCAL; call it on every rank, with the same options. Makes `fn` a function of global batches with features F, labels
-/// L and parameters P. The strategy must outlive it, and may be moved. The chief logs one line. InvalidArgument for
-/// LossReduction::none, and for options that are none of the above.
-template <BatchOfRows F, BatchOfRows L, std::copy_constructible P = NoParams, ModelFunctionFor<F, L, P> ModelFn>
+/// LOCAL; call it on every rank, with the same options. Makes `fn`, a model function (`EstimatorSpec(Tower&, const F&
+/// features, const std::optional<L>& labels)`, perhaps with parameters, `P&`, as the last argument), a function of
+/// global batches with features F, labels L and parameters P. Features and labels are Tensor and SparseTensor, and
+/// nests of them, with samples as rows, along the first dimension. The strategy must outlive it, and may be moved. The
+/// chief logs one line. InvalidArgument for Reduction::none, and for options that are none of the above.
+template <detail::BatchOfRows F, detail::BatchOfRows L, std::copy_constructible P = detail::NoParams,
+          detail::ModelFunctionFor<F, L, P> ModelFn>
 ReplicatedModel<F, L, P> replicate_model_fn(Strategy& strategy, ModelFn fn, const ReplicateOptions& options = {}) {
   if constexpr (std::is_invocable_v<ModelFn&, Tower&, const F&, const std::optional<L>&, P&>) {
     return {strategy, std::move(fn), options};

@@ -21,6 +21,13 @@ class TowerCall;
 /// One replica's call of a model function. Ends with the call.
 class Tower {
  public:
+  /// This replica's gradient of `variable`, dense or some rows; or none, if its piece of the batch does not depend on
+  /// the variable.
+  struct Gradient {
+    std::optional<lockstep::Gradient::Value> value;
+    Variable variable;
+  };
+
   Tower(const Tower&) = delete;
   Tower& operator=(const Tower&) = delete;
 
@@ -50,24 +57,17 @@ class Tower {
   detail::TowerCall& call_;
 };
 
-/// This replica's gradient of `variable`, dense or some rows; or none, if its piece of the batch does not depend on the
-/// variable.
-struct TowerGradient {
-  std::optional<GradientValue> value;
-  Variable variable;
-};
-
-using OptimizerFactory = std::function<std::shared_ptr<Optimizer>()>;
-
 /// An optimizer for model functions. It adds up the gradients of all towers and makes one step, the same on all
 /// replicas. It has no state besides the optimizer's, so it may be made in each call or once.
 class TowerOptimizer {
  public:
+  using Factory = std::function<std::shared_ptr<Optimizer>()>;
+
   /// Make the optimizer once: a new one plans its steps again, and it counts on only if the one before is destroyed.
   /// InvalidArgument for null.
   explicit TowerOptimizer(std::shared_ptr<Optimizer> optimizer);
   /// Calls `make` once, at the first use. InvalidArgument, then, if it returns null.
-  explicit TowerOptimizer(OptimizerFactory make);
+  explicit TowerOptimizer(Factory make);
 
   /// LOCAL. The optimizer: its state, its learning rate. Inside a model function this counts as use of a
   /// TowerOptimizer, after which the function may also call plain optimizers. Those add up gradients, and never divide
@@ -75,9 +75,9 @@ class TowerOptimizer {
   Optimizer& optimizer();
 
   /// COLL, blocking, two agreements. Applies the sum of all towers' gradients, divided by the number of replicas
-  /// unless the reduction of the losses is LossReduction::sum. Pass the gradients of the loss that the tower returns,
-  /// unscaled, in memory of the host or of the rank's GPU. In other modes than Mode::train it only counts as use of the
-  /// optimizer.
+  /// unless the reduction of the losses is ReplicateOptions::Reduction::sum. Pass the gradients of the loss that the
+  /// tower returns, unscaled, in memory of the host or of the rank's GPU. In other modes than Mode::train it only
+  /// counts as use of the optimizer.
   ///
   /// If some towers have a gradient for a variable, those without one contribute zeros. A variable for which no tower
   /// has one stays as it is, with its state. Slices are put together in the order of ranks. `global_step`, a mirrored
@@ -86,18 +86,18 @@ class TowerOptimizer {
   /// All towers make the same calls of optimizers in the same order, with the same variables and global step; otherwise
   /// every rank throws MismatchError, and so it does if a variable's gradient is dense on one rank and slices on
   /// another. Other errors are Optimizer's.
-  void apply_gradients(Tower& tower, const std::vector<TowerGradient>& gradients,
+  void apply_gradients(Tower& tower, const std::vector<Tower::Gradient>& gradients,
                        const std::optional<Variable>& global_step = {}, Here here = Here::current());
 
   /// COLL, blocking, one agreement, outside of model functions. Applies the gradients that there are as the plain
   /// optimizer does: their sum over the replicas, not divided. MismatchError if the ranks differ in the gradients or in
   /// the global step. InvalidArgument inside of a model function.
-  void apply_gradients(ReplicaContext& context, const std::vector<TowerGradient>& gradients,
+  void apply_gradients(ReplicaContext& context, const std::vector<Tower::Gradient>& gradients,
                        const std::optional<Variable>& global_step = {}, Here here = Here::current());
 
  private:
   std::shared_ptr<Optimizer> optimizer_;  ///< null before the first use, if `make_` makes it
-  OptimizerFactory make_;
+  Factory make_;
 };
 
 }  // namespace lockstep

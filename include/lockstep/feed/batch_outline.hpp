@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <lockstep/tensor/tensor.hpp>
-#include <lockstep/values/parts.hpp>
+#include <lockstep/values/nest.hpp>
 #include <lockstep/values/values.hpp>
 
 namespace lockstep::detail {

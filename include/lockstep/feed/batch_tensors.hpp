@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include <lockstep/feed/batch_outline.hpp>
-#include <lockstep/values/parts.hpp>
+#include <lockstep/values/nest.hpp>
 
 namespace lockstep::detail {
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,61 +16,32 @@
 
 #include <lockstep/feed/batch_tensors.hpp>
 #include <lockstep/feed/iterator.hpp>
-#include <lockstep/input/row_sequence.hpp>
-#include <lockstep/values/nest.hpp>
+#include <lockstep/values/leaves.hpp>
 
 namespace lockstep {
+
+namespace detail {
 
 /// Makes a source of global batches that starts with the first one. Every rank's source gives the same batches.
 template <class Batch>
 using Dataset = std::function<Source<Batch>()>;
-
-/// What becomes of a global batch with fewer rows than `global_batch_size`, such as the last of an epoch.
-enum class Remainder : std::uint8_t {
-  cut,  ///< it is cut like the others, so some replicas get fewer rows or none
-  drop  ///< no replica gets it: all batches have the same shapes, on every replica and in every step
-};
-
-struct DatasetOptions {
-  std::int64_t global_batch_size = 0;  ///< rows of a batch over all replicas; a multiple of their number
-  Remainder remainder = Remainder::cut;
-  EndOfInput end = EndOfInput::when_all_end;  ///< a replica that gets no rows of a batch counts as one without input
-  int prefetch_batches = 0;                   ///< how many batches this rank draws ahead; see DistributedIterator
-};
-
-struct ElementOptions {
-  int prefetch_batches = 0;  ///< as in DatasetOptions
-};
-
-struct ArrayOptions {
-  std::int64_t global_batch_size = 0;  ///< as in DatasetOptions
-  /// How often each row is read. If empty, repeats forever.
-  std::optional<std::int64_t> num_epochs = 1;
-  /// Shuffle seed; each epoch reshuffles. If empty, keeps the order.
-  std::optional<std::uint64_t> shuffle_seed = 1;
-  Remainder remainder = Remainder::cut;       ///< as in DatasetOptions
-  EndOfInput end = EndOfInput::when_all_end;  ///< as in DatasetOptions
-  int prefetch_batches = 0;                   ///< as in DatasetOptions
-};
-
-namespace detail {
 
 /// The number of rows. InvalidArgument unless all leaves have equally many and each is a tensor in host memory; the
 /// functions below check the latter too.
 std::int64_t row_count(std::span<const Leaf> leaves);
 
 /// "a dataset in global batches of 32".
-std::string describe_dataset(const DatasetOptions& options);
+std::string describe_dataset(const InputOptions::GlobalBatches& options);
 
 /// The arrays with a digest of each, and how they are read.
-std::string describe_input(std::span<const Leaf> arrays, const ArrayOptions& options);
+std::string describe_input(std::span<const Leaf> arrays, const InputOptions::Arrays& options);
 
 /// What this rank takes of a global batch of a dataset.
 enum class Taken : std::uint8_t { piece, nothing, end };
 
 /// Replaces the leaves of a global batch by this rank's piece of them, in new memory, and describes the batch in
 /// `what`. Leaves them as they are if the batch is dropped, or is the end of this rank's input.
-Taken take_piece(std::vector<Leaf>& leaves, const DatasetOptions& options, const InputContext& context,
+Taken take_piece(std::vector<Leaf>& leaves, const InputOptions::GlobalBatches& options, const InputContext& context,
                  std::string& what);
 
 /// The elements of a dataset that are dealt in one step: one to each replica.
@@ -94,37 +66,36 @@ class ElementRound {
   std::vector<std::string> shapes_;
 };
 
-/// One rank's reader of arrays.
+/// One rank's reader of arrays. A handle: copies read on from the same place.
 class ArrayReader {
  public:
-  ArrayReader(std::vector<Leaf> arrays, const ArrayOptions& options, const InputContext& context);
+  ArrayReader(std::vector<Leaf> arrays, const InputOptions::Arrays& options, const InputContext& context);
 
   /// This rank's piece of the next batch, perhaps without rows; empty at the end. Describes the batch in `what`.
   std::optional<std::vector<Leaf>> next(std::string& what);
 
  private:
-  std::vector<Leaf> arrays_;
-  DatasetOptions options_;
-  InputContext context_;
-  RowSequence sequence_;
-  std::int64_t position_ = 0;
+  struct State;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace detail
 
-/// COLL, blocking, one agreement, in cross-replica context. Replica r of n takes the r-th of n equal pieces of every
-/// batch. A smaller last batch is cut in the same places, so some replicas get fewer rows or none. A replica without
-/// rows gets tensors whose first dimension is 0, and takes part in the step like the others. The options can drop such
-/// a batch, or let the input end before a step that a replica has no rows for.
+/// COLL, blocking, one agreement, in cross-replica context. `dataset` makes a source of global batches that starts with
+/// the first one: a function that gives the next batch at each call, as an optional, and an empty one at the end. Every
+/// rank's source gives the same batches. Replica r of n takes the r-th of n equal pieces of every batch. A smaller last
+/// batch is cut in the same places, so some replicas get fewer rows or none. A replica without rows gets tensors whose
+/// first dimension is 0, and takes part in the step like the others. The options can drop such a batch, or let the
+/// input end before a step that a replica has no rows for.
 ///
 /// InvalidArgument if the replicas do not divide `global_batch_size`, a batch has more rows than that, or `dataset`
 /// returns no source. MismatchError if the ranks' batches differ in shape or type, or end at different steps.
-template <Reducible Batch>
-DistributedIterator<Batch> make_dataset_iterator(Strategy& strategy, Dataset<Batch> dataset, DatasetOptions options,
-                                                 Here here = Here::current()) {
+template <detail::Reducible Batch>
+DistributedIterator<Batch> make_dataset_iterator(Strategy& strategy, detail::Dataset<Batch> dataset,
+                                                 InputOptions::GlobalBatches options, Here here = Here::current()) {
   const auto start = [dataset = std::move(dataset), options, context = detail::input_context_of(strategy)] {
     (void)context.per_replica_batch_size(options.global_batch_size);
-    Source<Batch> source = dataset();
+    detail::Source<Batch> source = dataset();
     if (!source) detail::refuse_source("dataset");
     return [source = std::move(source), options, context](std::string& what) -> std::optional<Batch> {
       while (const std::optional<Batch> batch = source()) {
@@ -144,17 +115,17 @@ DistributedIterator<Batch> make_dataset_iterator(Strategy& strategy, Dataset<Bat
           here};
 }
 
-/// COLL, blocking, one agreement, in cross-replica context. Deals out the elements of `dataset`, which are of any type:
-/// in step i, replica r of n gets element i n + r. If fewer than n elements are left, they are dropped, and the input
-/// ends on all ranks.
+/// COLL, blocking, one agreement, in cross-replica context. `dataset` makes a source as for make_dataset_iterator, but
+/// of elements of any type. They are dealt out: in step i, replica r of n gets element i n + r. If fewer than n
+/// elements are left, they are dropped, and the input ends on all ranks.
 ///
 /// InvalidArgument if `dataset` returns no source. MismatchError if the elements' tensors differ between ranks in shape
 /// or type, or if the ranks have different numbers of elements.
 template <class Element>
-DistributedIterator<Element> make_element_iterator(Strategy& strategy, Dataset<Element> dataset,
-                                                   ElementOptions options = {}, Here here = Here::current()) {
+DistributedIterator<Element> make_element_iterator(Strategy& strategy, detail::Dataset<Element> dataset,
+                                                   InputOptions::Elements options = {}, Here here = Here::current()) {
   const auto start = [dataset = std::move(dataset), context = detail::input_context_of(strategy)] {
-    Source<Element> source = dataset();
+    detail::Source<Element> source = dataset();
     if (!source) detail::refuse_source("dataset");
     return [source = std::move(source),
             round = detail::ElementRound{context}](std::string& what) mutable -> std::optional<Element> {
@@ -181,12 +152,13 @@ DistributedIterator<Element> make_element_iterator(Strategy& strategy, Dataset<E
 /// COLL, blocking, one agreement, in cross-replica context. Iterates over the rows of `arrays`, which must be the same
 /// on every rank; the ranks compare digests. The rows are shuffled, repeated and then cut into global batches, so a
 /// batch may span two epochs, and only the very last can be smaller (or is dropped). Replicas take pieces as in
-/// make_dataset_iterator. The order of the rows is that of RowSequence, and the same after every `initialize`.
+/// make_dataset_iterator. Each epoch's order is a function of the seed, the epoch and the number of rows alone, and the
+/// same after every `initialize`.
 ///
 /// Shares the arrays' memory, which must not change while the iterator lives. InvalidArgument if the replicas do not
 /// divide `global_batch_size`, or if the arrays have no rows or different numbers of rows.
-template <Reducible Arrays>
-DistributedIterator<Arrays> make_array_iterator(Strategy& strategy, Arrays arrays, ArrayOptions options,
+template <detail::Reducible Arrays>
+DistributedIterator<Arrays> make_array_iterator(Strategy& strategy, Arrays arrays, InputOptions::Arrays options,
                                                 Here here = Here::current()) {
   const std::vector<detail::Leaf> leaves = detail::leaves_of(arrays);
   const auto start = [arrays = std::move(arrays), leaves, options, context = detail::input_context_of(strategy)] {

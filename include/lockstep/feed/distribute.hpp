@@ -14,30 +14,23 @@
 
 namespace lockstep {
 
-/// Data in files. `open` makes a source of the batches in one of them.
-template <class Batch>
-struct FileDataset {
-  std::vector<std::filesystem::path> files;
-  std::function<Source<Batch>(const std::filesystem::path& file)> open;
-};
-
 namespace detail {
 
 /// InvalidArgument if there are no files.
 void require_files(std::size_t files);
 
 /// Whether ranks take files, or elements. InvalidArgument for another value of AutoShard.
-bool is_by_file(AutoShard shard);
+bool is_by_file(InputOptions::AutoShard shard);
 
 /// The files of the pipeline: all, or every n-th.
-std::vector<std::filesystem::path> files_of(const std::vector<std::filesystem::path>& files, AutoShard shard,
-                                            const InputContext& context);
+std::vector<std::filesystem::path> files_of(const std::vector<std::filesystem::path>& files,
+                                            InputOptions::AutoShard shard, const InputContext& context);
 
 /// "a dataset of 3 files, sharded by file".
-std::string describe_files(std::size_t files, AutoShard shard);
+std::string describe_files(std::size_t files, InputOptions::AutoShard shard);
 
 /// Logs one line on the first rank if some replicas get no file.
-void warn_of_files(std::size_t files, AutoShard shard, const InputContext& context);
+void warn_of_files(std::size_t files, InputOptions::AutoShard shard, const InputContext& context);
 
 }  // namespace detail
 
@@ -48,15 +41,16 @@ void warn_of_files(std::size_t files, AutoShard shard, const InputContext& conte
 /// AutoShard::by_element or automatic, `input_fn` gives the same elements on every rank, and rank r of n gets elements
 /// r, r + n, r + 2n, …, but reads the others too.
 template <class Batch>
-DistributedIterator<Batch> distribute_dataset(Strategy& strategy, InputFn<Batch> input_fn, InputOptions options = {},
-                                              Here here = Here::current()) {
+DistributedIterator<Batch> distribute_dataset(Strategy& strategy, detail::InputFn<Batch> input_fn,
+                                              InputOptions options = {}, Here here = Here::current()) {
   return make_input_fn_iterator<Batch>(strategy, std::move(input_fn), options, here);
 }
 
-/// COLL, blocking, one agreement, in cross-replica context. Reads the files one after the other. By default every rank
-/// reads all of them. With AutoShard::by_file or automatic, rank r of n opens files r, r + n, r + 2n, … and no other;
-/// if there are fewer files than ranks, the first rank logs one line that says who gets none. With
-/// AutoShard::by_element each rank reads all files and gets every n-th element of the whole.
+/// COLL, blocking, one agreement, in cross-replica context. Reads the files one after the other; `open` makes a source
+/// of the batches in one of them, as an input function does. By default every rank reads all of them. With
+/// AutoShard::by_file or automatic, rank r of n opens files r, r + n, r + 2n, … and no other; if there are fewer files
+/// than ranks, the first rank logs one line that says who gets none. With AutoShard::by_element each rank reads all
+/// files and gets every n-th element of the whole.
 ///
 /// A file is opened when its first batch is drawn. What `open` or a source throws is rethrown by that `next`, and
 /// becomes a PeerError on the others. After an exception of `open`, `next` continues with the file after it.
@@ -64,16 +58,19 @@ DistributedIterator<Batch> distribute_dataset(Strategy& strategy, InputFn<Batch>
 /// InvalidArgument if there are no files, or if `open` returns no source. MismatchError if the ranks' options or
 /// numbers of files differ.
 template <class Batch>
-DistributedIterator<Batch> distribute_dataset(Strategy& strategy, FileDataset<Batch> dataset, InputOptions options = {},
-                                              Here here = Here::current()) {
-  const std::size_t count = dataset.files.size();
-  const InputFn<Batch> input_fn = [dataset = std::move(dataset), options](const InputContext& context) {
-    detail::require_files(dataset.files.size());
-    return [files = detail::files_of(dataset.files, options.auto_shard, context), open = dataset.open, next = 0U,
-            source = Source<Batch>{}]() mutable -> std::optional<Batch> {
+DistributedIterator<Batch> distribute_dataset(
+    Strategy& strategy, std::vector<std::filesystem::path> files,
+    std::function<detail::Source<Batch>(const std::filesystem::path& file)> open, InputOptions options = {},
+    Here here = Here::current()) {
+  const std::size_t count = files.size();
+  const detail::InputFn<Batch> input_fn = [files = std::move(files), open = std::move(open),
+                                           options](const InputContext& context) {
+    detail::require_files(files.size());
+    return [own = detail::files_of(files, options.auto_shard, context), open, next = 0U,
+            source = detail::Source<Batch>{}]() mutable -> std::optional<Batch> {
       for (;;) {
-        if (!source && next == files.size()) return std::nullopt;
-        if (!source) source = open(files[next++]);
+        if (!source && next == own.size()) return std::nullopt;
+        if (!source) source = open(own[next++]);
         if (!source) detail::refuse_source("open");
         if (std::optional<Batch> batch = source()) return batch;
         source = nullptr;
@@ -81,7 +78,7 @@ DistributedIterator<Batch> distribute_dataset(Strategy& strategy, FileDataset<Ba
     };
   };
   InputOptions of_elements = options;
-  if (detail::is_by_file(options.auto_shard)) of_elements.auto_shard = AutoShard::off;
+  if (detail::is_by_file(options.auto_shard)) of_elements.auto_shard = InputOptions::AutoShard::off;
   const auto describe = [&] { return detail::describe_files(count, options.auto_shard); };
   auto iterator = detail::make_sharded_iterator<Batch>(strategy, input_fn, describe, of_elements, here);
   detail::warn_of_files(count, options.auto_shard, detail::input_context_of(strategy));
@@ -91,10 +88,10 @@ DistributedIterator<Batch> distribute_dataset(Strategy& strategy, FileDataset<Ba
 /// A dataset that is distributed over the replicas, as a range of the batches of each: an input range for range-for.
 /// Must stay in place while it is iterated over. Ends as its DistributedIterator does.
 template <class Batch>
-class DistributedDataset {
+class DistributedIterator<Batch>::Batches {
  public:
   /// Takes an iterator that was not asked for a batch yet.
-  explicit DistributedDataset(DistributedIterator<Batch> iterator) : iterator_{std::move(iterator)} {}
+  explicit Batches(DistributedIterator<Batch> iterator) : iterator_{std::move(iterator)} {}
 
   class Iterator {
    public:
@@ -118,10 +115,10 @@ class DistributedDataset {
     bool operator==(std::default_sentinel_t) const { return !dataset_->batch_; }
 
    private:
-    friend class DistributedDataset;
-    Iterator(DistributedDataset& dataset, Here here) : dataset_{&dataset}, here_{here} {}
+    friend class Batches;
+    Iterator(Batches& dataset, Here here) : dataset_{&dataset}, here_{here} {}
 
-    DistributedDataset* dataset_;
+    Batches* dataset_;
     Here here_;  ///< the loop
   };
 
@@ -141,12 +138,14 @@ class DistributedDataset {
 };
 
 /// COLL, blocking, one agreement, in cross-replica context. The batches of make_dataset_iterator as a range:
-///   for (const PerReplica<Batch>& batch : dataset) strategy.run(step, batch);
+///   for (const PerReplica<Batch>& batch : dataset) strategy.run(step, args(batch));
 /// Each loop starts over. Throws as make_dataset_iterator does.
-template <Reducible Batch>
-DistributedDataset<Batch> distribute(Strategy& strategy, Dataset<Batch> dataset, DatasetOptions options,
-                                     Here here = Here::current()) {
-  return DistributedDataset<Batch>{make_dataset_iterator<Batch>(strategy, std::move(dataset), options, here)};
+template <detail::Reducible Batch>
+typename DistributedIterator<Batch>::Batches distribute(Strategy& strategy, detail::Dataset<Batch> dataset,
+                                                        InputOptions::GlobalBatches options,
+                                                        Here here = Here::current()) {
+  return typename DistributedIterator<Batch>::Batches{
+      make_dataset_iterator<Batch>(strategy, std::move(dataset), options, here)};
 }
 
 }  // namespace lockstep

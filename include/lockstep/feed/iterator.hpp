@@ -16,6 +16,59 @@
 
 namespace lockstep {
 
+/// How ranks draw from their sources. Nothing is sharded unasked.
+struct InputOptions {
+  /// How ranks share out data that all of them read. File or element i belongs to rank i mod n.
+  enum class AutoShard : std::uint8_t {
+    off,         ///< not at all: each rank gets what its source gives
+    by_file,     ///< each rank opens files of its own
+    by_element,  ///< each rank reads all elements, and gets its own
+    automatic    ///< by file where there are files, else by element
+  };
+
+  /// How ranks share input work.
+  enum class ReplicationMode : std::uint8_t {
+    per_worker,  ///< each rank has its own pipeline and shares nothing of it
+  };
+
+  /// What becomes of a global batch with fewer rows than `global_batch_size`, such as the last of an epoch.
+  enum class Remainder : std::uint8_t {
+    cut,  ///< it is cut like the others, so some replicas get fewer rows or none
+    drop  ///< no replica gets it: all batches have the same shapes, on every replica and in every step
+  };
+
+  /// Of make_dataset_iterator and distribute.
+  struct GlobalBatches {
+    std::int64_t global_batch_size = 0;  ///< rows of a batch over all replicas; a multiple of their number
+    Remainder remainder = Remainder::cut;
+    EndOfInput end = EndOfInput::when_all_end;  ///< a replica that gets no rows of a batch counts as one without input
+    int prefetch_batches = 0;                   ///< as below
+  };
+
+  /// Of make_array_iterator.
+  struct Arrays {
+    std::int64_t global_batch_size = 0;  ///< as in GlobalBatches
+    /// How often each row is read. If empty, repeats forever.
+    std::optional<std::int64_t> num_epochs = 1;
+    /// Shuffle seed; each epoch reshuffles. If empty, keeps the order.
+    std::optional<std::uint64_t> shuffle_seed = 1;
+    Remainder remainder = Remainder::cut;       ///< as in GlobalBatches
+    EndOfInput end = EndOfInput::when_all_end;  ///< as in GlobalBatches
+    int prefetch_batches = 0;                   ///< as below
+  };
+
+  /// Of make_element_iterator.
+  struct Elements {
+    int prefetch_batches = 0;  ///< as below
+  };
+
+  AutoShard auto_shard = AutoShard::off;
+  EndOfInput end = EndOfInput::when_all_end;
+  int prefetch_batches = 0;  ///< how many batches this rank draws ahead; see DistributedIterator
+};
+
+namespace detail {
+
 /// Gives the next batch at each call, and an empty optional at the end of its data. Not called again after that.
 template <class Batch>
 using Source = std::function<std::optional<Batch>()>;
@@ -24,25 +77,7 @@ using Source = std::function<std::optional<Batch>()>;
 template <class Batch>
 using InputFn = std::function<Source<Batch>(const InputContext& context)>;
 
-/// How ranks share input work.
-enum class InputReplicationMode : std::uint8_t {
-  per_worker,  ///< each rank has its own pipeline and shares nothing of it
-};
-
-/// How ranks share out data that all of them read. File or element i belongs to rank i mod n.
-enum class AutoShard : std::uint8_t {
-  off,         ///< not at all: each rank gets what its source gives
-  by_file,     ///< each rank opens files of its own
-  by_element,  ///< each rank reads all elements, and gets its own
-  automatic    ///< by file where there are files, else by element
-};
-
-/// How ranks draw from their sources. Nothing is sharded unasked.
-struct InputOptions {
-  AutoShard auto_shard = AutoShard::off;
-  EndOfInput end = EndOfInput::when_all_end;
-  int prefetch_batches = 0;  ///< how many batches this rank draws ahead; see DistributedIterator
-};
+}  // namespace detail
 
 /// Feeds Strategy::run_on_next and run_steps_on_iterator. Ready as soon as it is constructed.
 /// Everything it calls runs in the strategy's scope. The strategy must outlive it, and may be moved.
@@ -82,7 +117,7 @@ class DistributedIterator {
     extended_->agree_on_input(
         [&] {
           detail::require_prefetch(options_.prefetch_batches);
-          InputOffer iterator{.what = "an iterator over " + describe(), .end = options_.end};
+          detail::InputOffer iterator{.what = "an iterator over " + describe(), .end = options_.end};
           draw_ = make_draw();
           return iterator;
         },
@@ -90,6 +125,9 @@ class DistributedIterator {
   }
   DistributedIterator(DistributedIterator&&) noexcept = default;
   DistributedIterator& operator=(DistributedIterator&&) noexcept = default;
+
+  /// The batches as a range, which `distribute` makes (distribute.hpp).
+  class Batches;
 
   /// COLL, blocking, one agreement, in cross-replica context. Returns the next batch of each rank. Returns an empty
   /// optional, on all ranks at once, when every rank has reached the end of its data. Until then a rank without data
@@ -106,9 +144,9 @@ class DistributedIterator {
   /// had drawn for that step are lost.
   std::optional<PerReplica<Batch>> next(Here here = Here::current()) {
     std::optional<Batch> own;
-    const InputAnswer answer = extended_->agree_on_input(
+    const detail::InputAnswer answer = extended_->agree_on_input(
         [&] {
-          InputOffer offer{.end = options_.end};
+          detail::InputOffer offer{.end = options_.end};
           if (draw_) own = draw_(offer.what);
           if (!own) draw_ = nullptr;
           offer.any = own.has_value();
@@ -163,13 +201,13 @@ namespace detail {
 /// The place of this rank's pipeline among the strategy's: one pipeline per replica.
 InputContext input_context_of(Strategy& strategy);
 
-void require_supported(InputReplicationMode mode);
+void require_supported(InputOptions::ReplicationMode mode);
 
 /// Whether ranks take elements of a source that is no file. InvalidArgument if they are to take files.
-bool is_by_element(AutoShard shard);
+bool is_by_element(InputOptions::AutoShard shard);
 
 /// What `describe` says, and how it is sharded.
-std::string describe_sharded(const std::string& dataset, AutoShard shard);
+std::string describe_sharded(const std::string& dataset, InputOptions::AutoShard shard);
 
 /// The elements that belong to the pipeline.
 template <class Batch>
@@ -212,32 +250,33 @@ DistributedIterator<Batch> make_sharded_iterator(Strategy& strategy, InputFn<Bat
 }  // namespace detail
 
 /// COLL, blocking, one agreement, in cross-replica context. Calls `input_fn` on this rank, in the strategy's scope:
-/// once now, and once for every `initialize`. Its context says that there are as many pipelines as replicas, and that
-/// this one's number is the rank. Batches are those of one replica (InputContext::per_replica_batch_size); each rank
-/// may have any number of them. With AutoShard::by_element or automatic, `input_fn` gives the same elements on every
-/// rank instead, of which each gets its own.
+/// once now, and once for every `initialize`. It returns this rank's source: a function that gives the next batch at
+/// each call, as an optional, and an empty one at the end, after which it is not called again. Its context says that
+/// there are as many pipelines as replicas, and that this one's number is the rank. Batches are those of one replica
+/// (InputContext::per_replica_batch_size); each rank may have any number of them. With AutoShard::by_element or
+/// automatic, `input_fn` gives the same elements on every rank instead, and each gets its own share.
 ///
 /// An exception of `input_fn` is rethrown here and becomes a PeerError on the others. InvalidArgument if it returns no
 /// source, for AutoShard::by_file, since it has no files (see distribute_dataset), or for a negative number of batches
 /// to prefetch. MismatchError if the ranks' options differ.
 template <class Batch>
-DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, InputFn<Batch> input_fn, InputOptions options,
-                                                  Here here = Here::current()) {
+DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, detail::InputFn<Batch> input_fn,
+                                                  InputOptions options, Here here = Here::current()) {
   return detail::make_sharded_iterator<Batch>(
       strategy, std::move(input_fn), [] { return "an input function"; }, options, here);
 }
 
 /// The same with default options.
 template <class Batch>
-DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, InputFn<Batch> input_fn,
+DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, detail::InputFn<Batch> input_fn,
                                                   Here here = Here::current()) {
   return make_input_fn_iterator<Batch>(strategy, std::move(input_fn), InputOptions{}, here);
 }
 
-/// The same with default options. InvalidArgument for another mode than InputReplicationMode::per_worker.
+/// The same with default options. InvalidArgument for another mode than InputOptions::ReplicationMode::per_worker.
 template <class Batch>
-DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, InputFn<Batch> input_fn,
-                                                  InputReplicationMode mode, Here here = Here::current()) {
+DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, detail::InputFn<Batch> input_fn,
+                                                  InputOptions::ReplicationMode mode, Here here = Here::current()) {
   detail::require_supported(mode);
   return make_input_fn_iterator<Batch>(strategy, std::move(input_fn), InputOptions{}, here);
 }

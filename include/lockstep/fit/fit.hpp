@@ -21,10 +21,10 @@ struct TrainingSamples {
   const SampleSource& test;
 };
 
-/// What to do when a loss is no finite number.
-enum class OnDivergence : std::uint8_t { stop, proceed };
-
 struct FitOptions {
+  /// What to do when a loss is no finite number.
+  enum class OnDivergence : std::uint8_t { stop, proceed };
+
   std::int64_t global_batch = 256;
   std::int64_t steps = 1;
   std::uint64_t seed = 1;  ///< seeds the order of the samples

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/drift.hpp>
 
 namespace lockstep {
@@ -28,52 +29,47 @@ struct StepReport {
   double samples_per_second;
 };
 
-/// During an evaluation.
-struct EvaluationProgress {
-  std::int64_t step;     ///< 0 if the weights come from elsewhere
-  std::int64_t epoch;    ///< 0 outside of a training
-  std::int64_t done;     ///< samples so far
-  std::int64_t samples;  ///< samples of the evaluation
-  double seconds;        ///< since its start
-};
-
-/// How well numbers were predicted.
-struct RegressionReport {
-  /// 1 - (sum of squared errors) / (sum of squared distances of the labels from their mean): 1 if all is right, 0 if
-  /// the mean would do as well. NaN if all labels are equal, or differ by less than rounding lets sums of
-  /// their squares tell.
-  double r_squared = 0;
-  double mean_absolute_error = 0;  ///< in the unit of the labels in the data
-};
-
 /// After an evaluation on the test set, or on its first samples (FitOptions::evaluation_samples).
 struct EvaluationReport {
-  std::int64_t step;   ///< as in EvaluationProgress
-  std::int64_t epoch;  ///< the same
-  std::int64_t samples;
-  double loss;                                 ///< mean per label, by weight
-  std::optional<double> bits_per_byte;         ///< the loss in bits (text only)
-  double accuracy;                             ///< labels that were predicted, divided by what all labels weigh
-  std::optional<RegressionReport> regression;  ///< of a model that predicts numbers, instead of an accuracy
-  double seconds;                              ///< duration of the evaluation
-};
+  /// How well numbers were predicted.
+  struct Regression {
+    /// 1 - (sum of squared errors) / (sum of squared distances of the labels from their mean): 1 if all is right, 0 if
+    /// the mean would do as well. NaN if all labels are equal, or differ by less than rounding lets sums of
+    /// their squares tell.
+    double r_squared = 0;
+    double mean_absolute_error = 0;  ///< in the unit of the labels in the data
+  };
 
-/// Of one step: losses and weights added up over all labels.
-struct StepLoss {
-  double loss = 0;
-  double weight = 0;
+  /// During an evaluation.
+  struct Progress {
+    std::int64_t step;     ///< as below
+    std::int64_t epoch;    ///< the same
+    std::int64_t done;     ///< samples so far
+    std::int64_t samples;  ///< samples of the evaluation
+    double seconds;        ///< since its start
+  };
+
+  std::int64_t step;   ///< 0 if the weights come from elsewhere
+  std::int64_t epoch;  ///< 0 outside of a training
+  std::int64_t samples;
+  double loss;                           ///< mean per label, by weight
+  std::optional<double> bits_per_byte;   ///< the loss in bits (text only)
+  double accuracy;                       ///< labels that were predicted, divided by what all labels weigh
+  std::optional<Regression> regression;  ///< of a model that predicts numbers, instead of an accuracy
+  double seconds;                        ///< duration of the evaluation
 };
 
 /// Progress of a training run. Together with the variables and the optimizer's state, it is all that `fit` needs to
 /// continue as if it had never stopped.
 struct FitState {
-  std::int64_t steps = 0;       ///< made
-  std::deque<StepLoss> recent;  ///< of the last steps, as many as an epoch has, the latest at the end
-};
+  std::int64_t steps = 0;  ///< made
+  /// The losses of the last steps, added up over all labels: as many as an epoch has, the latest at the end.
+  std::deque<ops::BatchLoss::Weighed> recent;
 
-/// As text, and back: the numbers are the same. `parse_fit_state` throws Error for another text.
-std::string to_text(const FitState& state);
-FitState parse_fit_state(std::string_view text);
+  /// As text, and back: the numbers are the same. `parse` throws Error for another text.
+  std::string to_text() const;
+  static FitState parse(std::string_view text);
+};
 
 /// Called on every rank, between steps, in the context in which `fit` was called, unless stated otherwise. So an
 /// observer may call collectives, such as save_checkpoint, if it does so on every rank. What it does on the chief
@@ -87,7 +83,7 @@ class Observer {
   virtual bool wants_gradient_norm() const { return false; }
   virtual void on_step(const StepReport& /*report*/) {}
   /// After each batch of an evaluation, inside replica code: must not communicate.
-  virtual void on_evaluating(const EvaluationProgress& /*progress*/) {}
+  virtual void on_evaluating(const EvaluationReport::Progress& /*progress*/) {}
   virtual void on_evaluation(const EvaluationReport& /*report*/) {}
 
   /// At the end of a step, after its evaluation, if there is one.

@@ -9,21 +9,18 @@
 
 namespace lockstep {
 
-/// What is done to each image, by chance.
-struct Augmentation {
-  bool flip = false;      ///< mirrors an image, left to right, with a probability of one half
-  std::int64_t crop = 0;  ///< shifts an image by up to this many pixels in each direction, padding with zeros
-
-  bool operator==(const Augmentation&) const = default;
-};
-
-/// "flip,crop"; empty if nothing is done.
-std::string to_string(const Augmentation& augmentation);
-
 /// Images, each changed in another way in each epoch. How is a function of the seed, the epoch and the sample, and so
 /// the same on every rank. Evaluations take the images themselves. LOCAL and pure, as every source.
 class AugmentedSamples final : public SampleSource {
  public:
+  /// What is done to each image, by chance.
+  struct Augmentation {
+    bool flip = false;      ///< mirrors an image, left to right, with a probability of one half
+    std::int64_t crop = 0;  ///< shifts an image by up to this many pixels in each direction, padding with zeros
+
+    bool operator==(const Augmentation&) const = default;
+  };
+
   /// `sample` is the shape of an image: [rows, columns] or [rows, columns, channels]. `images` must outlive it.
   /// InvalidArgument for another shape, or a negative crop.
   AugmentedSamples(const SampleSource& images, const Shape& sample, const Augmentation& augmentation,
@@ -45,5 +42,8 @@ class AugmentedSamples final : public SampleSource {
   Augmentation augmentation_;
   std::uint64_t seed_;
 };
+
+/// "flip,crop"; empty if nothing is done.
+std::string to_string(const AugmentedSamples::Augmentation& augmentation);
 
 }  // namespace lockstep

@@ -7,24 +7,27 @@
 
 namespace lockstep {
 
-/// Images of one size, one byte per channel of a pixel, with a label for each.
-struct ImageSet {
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-  /// One image after another, each row by row, and each pixel channel by channel.
-  std::vector<std::uint8_t> pixels;
-  std::vector<std::uint8_t> labels;
-  std::int64_t channels = 1;  ///< 1 for grey images, 3 for red, green and blue
-
-  std::int64_t count() const { return static_cast<std::int64_t>(labels.size()); }
-
-  /// The number of bytes of one image.
-  std::int64_t features() const { return rows * columns * channels; }
-};
-
 struct ImageData {
-  ImageSet train;
-  ImageSet test;
+  /// Images of one size, one byte per channel of a pixel, with a label for each.
+  struct Set {
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    /// One image after another, each row by row, and each pixel channel by channel.
+    std::vector<std::uint8_t> pixels;
+    std::vector<std::uint8_t> labels;
+    std::int64_t channels = 1;  ///< 1 for grey images, 3 for red, green and blue
+
+    std::int64_t count() const { return static_cast<std::int64_t>(labels.size()); }
+
+    /// The number of bytes of one image.
+    std::int64_t features() const { return rows * columns * channels; }
+  };
+
+  Set train;
+  Set test;
+
+  /// A digest of sizes, pixels and labels. It is equal on two ranks that loaded the same data, packed or not.
+  std::uint64_t digest() const;
 };
 
 /// Reads `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`
@@ -32,8 +35,5 @@ struct ImageData {
 /// bytes, not by its name. Any fault, down to a label outside [0, classes), is a one-line ConfigError that names the
 /// file and what was expected. Memory grows with what a file holds, not with what its header claims.
 ImageData load_image_data(const std::filesystem::path& directory, std::int64_t classes);
-
-/// A digest of sizes, pixels and labels. It is equal on two ranks that loaded the same data, packed or not.
-std::uint64_t digest(const ImageData& data);
 
 }  // namespace lockstep

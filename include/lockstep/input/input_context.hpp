@@ -7,18 +7,20 @@
 
 namespace lockstep {
 
-/// One input pipeline per rank: there are as many pipelines as ranks, and the id is the rank. The defaults describe a
-/// program without a strategy.
-struct InputPipeline {
-  int num_input_pipelines = 1;
-  int input_pipeline_id = 0;
-  int num_replicas_in_sync = 1;
-};
-
 class InputContext {
  public:
+  /// One input pipeline per rank: there are as many pipelines as ranks, and the id is the rank. The defaults describe a
+  /// program without a strategy.
+  struct Pipeline {
+    int num_input_pipelines = 1;
+    int input_pipeline_id = 0;
+    int num_replicas_in_sync = 1;
+  };
+
+  InputContext() : InputContext{Pipeline{}} {}
+
   /// InvalidArgument unless both numbers are positive and the id is in [0, num_input_pipelines).
-  explicit InputContext(InputPipeline pipeline = {});
+  explicit InputContext(Pipeline pipeline);
 
   int num_input_pipelines() const { return pipeline_.num_input_pipelines; }
   int input_pipeline_id() const { return pipeline_.input_pipeline_id; }
@@ -35,7 +37,7 @@ class InputContext {
   Range piece_of_batch(std::int64_t rows, std::int64_t global_batch_size) const;
 
  private:
-  InputPipeline pipeline_;
+  Pipeline pipeline_;
 };
 
 }  // namespace lockstep

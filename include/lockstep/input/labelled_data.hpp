@@ -14,38 +14,40 @@
 
 namespace lockstep {
 
-/// How load_labelled_data reads files.
-struct LabelledOptions {
-  /// The test set alone may be there without the training set. Arrays and `test.csv` then do not tell how many classes
-  /// there are: `classes` or `schema` must.
-  enum class Parts : std::uint8_t { train_and_test, test };
-
-  /// Labels go from 0 to this number minus 1. If empty, the data say it: 10 for IDX and CIFAR-10, 100 for CIFAR-100,
-  /// and otherwise the largest label of the training set plus 1, or of the only file. If the labels of a CSV file are
-  /// names, it must be the number of names.
-  std::optional<std::int64_t> classes = {};
-  DType dtype = DType::f32;            ///< f32 or f64, the type of a batch's inputs
-  std::string label_column = "label";  ///< of CSV files
-  /// Of CSV files, the only kind that has others. The labels of a regression are finite numbers; a training set must
-  /// have several. Batches hold them in the type of the inputs.
-  DataSchema::Task task = DataSchema::Task::classes;
-  /// Of the columns of CSV files and, in a regression, of the labels. Means and deviations are those of the training
-  /// set, computed in double, row by row in their order; a column of which all numbers are equal has a deviation of 1.
-  DataSchema::Scaling scaling = DataSchema::Scaling::none;
-  /// Files are kept in memory, one after the other, as long as they fit into this many bytes. Samples of the others are
-  /// read when a batch is filled; such files must not be packed. Labels, and where the rows of a CSV file begin, are in
-  /// memory in any case.
-  std::uint64_t memory_bytes = std::uint64_t{1} << 30;
-  /// How one CSV file is split, by `hash` or `last`, and the share of the test set in it. InvalidArgument for `files`.
-  DataSchema::Split split = DataSchema::Split::hash;
-  double test_fraction = 0.1;
-  Parts parts = Parts::train_and_test;
-  /// What a model was trained on. If set, data must match it, except in kind: it decides classes, the label column, the
-  /// task, means and deviations, and the split of one file, and columns are found by their names, in any order.
-  std::optional<DataSchema> schema = {};
-};
-
 struct LabelledData {
+  /// How load_labelled_data reads files.
+  struct Options {
+    /// The test set alone may be there without the training set. Arrays and `test.csv` then do not tell how many
+    /// classes there are: `classes` or `schema` must.
+    enum class Parts : std::uint8_t { train_and_test, test };
+
+    /// Labels go from 0 to this number minus 1. If empty, the data say it: 10 for IDX and CIFAR-10, 100 for CIFAR-100,
+    /// and otherwise the largest label of the training set plus 1, or of the only file. If the labels of a CSV file are
+    /// names, it must be the number of names.
+    std::optional<std::int64_t> classes = {};
+    DType dtype = DType::f32;            ///< f32 or f64, the type of a batch's inputs
+    std::string label_column = "label";  ///< of CSV files
+    /// Of CSV files, the only kind that has others. The labels of a regression are finite numbers; a training set must
+    /// have several. Batches hold them in the type of the inputs.
+    DataSchema::Task task = DataSchema::Task::classes;
+    /// Of the columns of CSV files and, in a regression, of the labels. Means and deviations are those of the training
+    /// set, computed in double, row by row in their order; a column in which all numbers are equal has a deviation
+    /// of 1.
+    DataSchema::Scaling scaling = DataSchema::Scaling::none;
+    /// Files are kept in memory, one after the other, as long as they fit into this many bytes. Samples of the others
+    /// are read when a batch is filled; such files must not be packed. Labels, and where the rows of a CSV file begin,
+    /// are in memory in any case.
+    std::uint64_t memory_bytes = std::uint64_t{1} << 30;
+    /// How one CSV file is split, by `hash` or `last`, and the share of the test set in it. InvalidArgument for
+    /// `files`.
+    DataSchema::Split split = DataSchema::Split::hash;
+    double test_fraction = 0.1;
+    Parts parts = Parts::train_and_test;
+    /// What a model was trained on. If set, data must match it, except in kind: it decides classes, the label column,
+    /// the task, means and deviations, and the split of one file, and columns are found by their names, in any order.
+    std::optional<DataSchema> schema = {};
+  };
+
   std::string text;  ///< "CIFAR-10: 50000 images of 32 x 32 x 3 to train on and 10000 to test, 10 classes"
   /// The shape of a sample, which a batch holds as one row: [rows, columns] or [rows, columns, channels] of images, and
   /// otherwise [numbers].
@@ -67,7 +69,7 @@ struct LabelledData {
 /// - CIFAR-100 in its binary version, by its fine labels: `train.bin` and `test.bin`;
 /// - arrays of NumPy in C order: `x_train.npy`, `y_train.npy`, `x_test.npy` and `y_test.npy`. Samples are of type u1,
 ///   f4 or f8 and of shape [n, numbers], [n, rows, columns] or [n, rows, columns, channels]; labels are integers;
-/// - CSV with a header: `train.csv` and `test.csv`, or one file, of which a hash of its number puts a row into the test
+/// - CSV with a header: `train.csv` and `test.csv`, or one file, where a hash of its number puts a row into the test
 ///   set. The column `label_column` holds the class, all others hold numbers. Columns of `test.csv` are found by name.
 ///   If all labels of the training set, or of the only file, are whole numbers from 0, they are the classes. Otherwise,
 ///   the classes are the different labels in the order of their bytes.
@@ -76,15 +78,11 @@ struct LabelledData {
 /// finite. All of it is read and checked before this returns: any fault is a one-line ConfigError with the file and the
 /// place. A file that stays on disk must not change while the result lives; where it has become shorter,
 /// SampleSource::fill throws a ConfigError.
-LabelledData load_labelled_data(const std::filesystem::path& path, const LabelledOptions& options);
+LabelledData load_labelled_data(const std::filesystem::path& path, const LabelledData::Options& options);
 
 /// Reads the samples of one file without labels, for predictions: an IDX file, an .npy array, or CSV with a header, in
 /// which a column of labels is passed over. Every label in its batches is 0. Without `classes` and `schema`, there are
 /// 10 classes. ConfigError as above, and for columns to scale without a schema.
-LabelledData load_unlabelled_data(const std::filesystem::path& file, const LabelledOptions& options);
-
-/// Whether a folder contains images or arrays that load_labelled_data recognises by file names and sizes.
-/// Never throws.
-bool is_folder_of_images(const std::filesystem::path& folder);
+LabelledData load_unlabelled_data(const std::filesystem::path& file, const LabelledData::Options& options);
 
 }  // namespace lockstep

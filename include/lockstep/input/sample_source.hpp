@@ -4,10 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include <lockstep/base/dtype.hpp>
 #include <lockstep/input/batch.hpp>
-#include <lockstep/input/idx.hpp>
-#include <lockstep/input/text.hpp>
 
 namespace lockstep {
 
@@ -34,46 +31,11 @@ class SampleSource {
   /// An empty batch for up to `capacity` samples, on the host, in memory that `stream` copies from best.
   virtual SampleBatch make_batch(std::int64_t capacity, Stream& stream) const = 0;
 
-  /// As fill_batch. `batch` comes from make_batch, or is part of a batch that does.
+  /// Fills row i of the batch with sample `sample_indices[i]` and its labels, zeroes the rows after the last sample,
+  /// and sets the number of samples. `batch` comes from make_batch, or is part of a batch that does; copies of its
+  /// tensors share its memory. InvalidArgument if there are more samples than rows, or for a sample that does not
+  /// exist.
   virtual void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const = 0;
-};
-
-/// Images as rows of numbers. `images` must outlive it.
-class ImageSamples final : public SampleSource {
- public:
-  /// Batches are of `dtype`: f32 or f64.
-  ImageSamples(const ImageSet& images, DType dtype) : images_{images}, dtype_{dtype} {}
-
-  std::int64_t count() const override { return images_.count(); }
-  SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
-    return lockstep::make_batch(capacity, images_.features(), dtype_, stream);
-  }
-  void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const override {
-    fill_batch(images_, sample_indices, batch);
-  }
-
- private:
-  const ImageSet& images_;
-  DType dtype_;
-};
-
-/// Windows of a text. `text` must outlive it.
-class TextSamples final : public SampleSource {
- public:
-  explicit TextSamples(const TextSet& text) : text_{text} {}
-
-  std::int64_t count() const override { return text_.count(); }
-  std::int64_t labels_per_sample() const override { return text_.context; }
-  bool labels_are_bytes() const override { return text_.tokens && text_.tokens->are_bytes(); }
-  SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
-    return make_text_batch(capacity, text_.context, stream);
-  }
-  void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const override {
-    fill_batch(text_, sample_indices, batch);
-  }
-
- private:
-  const TextSet& text_;
 };
 
 }  // namespace lockstep

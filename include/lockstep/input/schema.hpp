@@ -49,14 +49,14 @@ struct DataSchema {
   Split split = Split::files;
   double test_fraction = 0;  ///< share of the test set, unless it is in files of its own
 
+  /// One line of JSON.
+  std::string to_json() const;
+
+  /// The opposite of to_json. Error, which begins with `source`, unless the text describes data that this version can
+  /// read.
+  static DataSchema parse(std::string_view text, std::string_view source);
+
   bool operator==(const DataSchema&) const = default;
 };
-
-/// One line of JSON.
-std::string to_json(const DataSchema& schema);
-
-/// The opposite of to_json. Error, which begins with `source`, unless the text describes data that this version can
-/// read.
-DataSchema parse_schema(std::string_view text, std::string_view source);
 
 }  // namespace lockstep

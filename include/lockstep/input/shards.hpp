@@ -10,46 +10,34 @@
 
 namespace lockstep {
 
-/// The number of shards if the user does not choose one, provided that the ranks divide it.
-inline constexpr int default_shards = 8;
-
-/// The largest number of shards that a user can ask for. With one shard per rank there may be more, if there are more
-/// ranks.
-inline constexpr int max_shards = 1024;
-
 /// The number of shards as the user asked for it, before the number of ranks is known.
 struct ShardRequest {
   enum class Kind : std::uint8_t { automatic, per_rank, count };
 
+  struct Choice {
+    int shards;
+    /// One line for the log if the choice may surprise the user; otherwise empty.
+    std::string note = {};
+    /// Whether there is one because there is one rank, so that the numbers of the run depend on the ranks anyway.
+    bool one_per_rank = false;
+  };
+
   Kind kind = Kind::automatic;
   /// Used only if `kind` is `count`.
   int count = 0;
+
+  /// Parses the value of --shards: a positive number, or "ranks". ConfigError for anything else.
+  static ShardRequest parse(std::string_view text);
+
+  /// The number of shards of a job of `ranks` ranks. Without a request, it is 8 if the ranks divide that, otherwise one
+  /// per rank, which the note says. For "ranks", it is one per rank. A requested number must be a power of two (at most
+  /// 1024) that the ranks divide, or the number of ranks itself; otherwise ConfigError, listing the numbers that fit.
+  Choice resolve(int ranks) const;
 };
-
-/// Parses the value of --shards: a positive number, or "ranks". ConfigError for anything else.
-ShardRequest parse_shards(std::string_view text);
-
-struct ShardChoice {
-  int shards;
-  /// One line for the log if the choice may surprise the user; otherwise empty.
-  std::string note = {};
-  /// Whether there is one because there is one rank, so that the numbers of the run depend on the ranks anyway.
-  bool one_per_rank = false;
-};
-
-/// The number of shards of a job of `ranks` ranks. Without a request, it is 8 if the ranks divide that, otherwise one
-/// per rank, which the note says. For "ranks", it is one per rank. A requested number must be a power of two (at most
-/// `max_shards`) that the ranks divide, or the number of ranks itself; otherwise ConfigError, listing the numbers that
-/// fit.
-ShardChoice resolve_shards(ShardRequest request, int ranks);
 
 /// The samples of shard `shard`, as positions in a batch of `batch_size`. The shards lie side by side in order, and
 /// their sizes differ by at most one. If the batch is smaller than the number of shards, some shards are empty.
 Range shard_range(std::int64_t batch_size, int shards, int shard);
-
-/// The size of the largest shard of a batch of `global_batch`. The memory of every shard is allocated for this many
-/// samples.
-std::int64_t shard_capacity(std::int64_t global_batch, int shards);
 
 /// The shards that `rank` computes: as many as every other rank, side by side in the order of ranks. If both numbers
 /// are powers of two, they are the leaves of one whole subtree of the sum over all shards. InvalidArgument unless

@@ -8,37 +8,33 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/input/sample_source.hpp>
 #include <lockstep/input/schema.hpp>
-#include <lockstep/input/tokens.hpp>
 
 namespace lockstep {
 
-/// Tokens, cut into windows of `context`. Sample i is the tokens i * context to i * context + context - 1, and its
-/// label at each position is the token after it. The labels of all samples are thus every token but the first, once,
-/// except for a remainder that fills no window.
-struct TextSet {
-  std::shared_ptr<const TokenSequence> tokens;  ///< none if null
-  std::int64_t context = 1;
-
-  std::int64_t count() const { return !tokens || tokens->count() == 0 ? 0 : (tokens->count() - 1) / context; }
-};
-
+/// Texts, cut into windows of `context` tokens. Sample i is the tokens i * context to i * context + context - 1, and
+/// its label at each position is the token after it. The labels of all samples are thus every token but the first,
+/// once, except for a remainder that fills no window.
 struct TextData {
-  TextSet train;
-  TextSet test;
-  DataSchema schema = {};
-};
+  /// How load_text_data reads files.
+  struct Options {
+    std::int64_t context = 128;
+    /// Of files of tokens: each is below this number, at most 65536. If empty, the tokens are the bytes of texts.
+    std::optional<std::int64_t> vocabulary = {};
+    /// Texts are kept in memory, one after the other, as long as they fit into this many bytes. The others stay on
+    /// disk, and samples are read when a batch is filled; such files must not be packed.
+    std::uint64_t memory_bytes = std::uint64_t{1} << 30;
+    /// What a model was trained on. If set, data must match it, and it decides the vocabulary.
+    std::optional<DataSchema> schema = {};
+  };
 
-/// How load_text_data reads files.
-struct TextOptions {
-  std::int64_t context = 128;
-  /// Of files of tokens: each is below this number, at most 65536. If empty, the tokens are the bytes of texts.
-  std::optional<std::int64_t> vocabulary = {};
-  /// Texts are kept in memory, one after the other, as long as they fit into this many bytes. The others stay on disk,
-  /// and samples are read when a batch is filled; such files must not be packed.
-  std::uint64_t memory_bytes = std::uint64_t{1} << 30;
-  /// What a model was trained on. If set, data must match it, and it decides the vocabulary.
-  std::optional<DataSchema> schema = {};
+  std::unique_ptr<const SampleSource> train;
+  std::unique_ptr<const SampleSource> test;
+  /// Of the tokens and how they are cut: equal on ranks that loaded the same data, however it is packed or spread over
+  /// files.
+  std::uint64_t digest = 0;
+  DataSchema schema = {};
 };
 
 /// Reads a file, or the files of a folder in the order of their names as if they were one. Files whose names begin with
@@ -48,20 +44,13 @@ struct TextOptions {
 ///
 /// Without a vocabulary, files hold any bytes, plain or packed (gzip); packed content is recognised by its first bytes,
 /// not by its name. With one, they hold 16-bit tokens as llm.c writes them: a header of 256 little-endian 32-bit
-/// integers, 20240520, 1 and the number of tokens, then the tokens. Such files stay on disk, whatever their size.
+/// integers, 20240520, 1 and the number of tokens, then the tokens. Such files stay on disk, whatever their size. All
+/// tokens are read once, for the digest.
 ///
 /// A one-line ConfigError, which names the file, if it is missing, cannot be read or unpacked, is of the other kind,
 /// has a token outside of the vocabulary, if a part is too short for a sample, or if the data do not match the schema.
 /// What stays on disk must not change while the result lives; if it has become shorter, or has other tokens outside of
 /// the vocabulary, reading its tokens throws a ConfigError. InvalidArgument unless `context` is positive.
-TextData load_text_data(const std::filesystem::path& path, const TextOptions& options);
-
-/// Reads the lines of a file, plain or packed, without their line breaks; a break at the end of the file begins no
-/// other line. ConfigError as above, for more than 2 GiB, and for a file without lines.
-std::vector<std::string> load_text_lines(const std::filesystem::path& path);
-
-/// A digest of the tokens and how they are cut. It is equal on two ranks that loaded the same data, however it is
-/// packed or spread over files.
-std::uint64_t digest(const TextData& data);
+TextData load_text_data(const std::filesystem::path& path, const TextData::Options& options);
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/nn/gpt.hpp>
+#include <lockstep/nn/model.hpp>
 
 namespace lockstep::nn {
 
@@ -20,14 +20,15 @@ struct GenerateOptions {
 };
 
 /// LOCAL, blocking. Returns the continuation of `prompt`, without the prompt. Each token is drawn with the
-/// probabilities that `model` gives it after the last `context` tokens. The result is a function of the model's weights
-/// and the arguments: token i takes the uniform number at index i of RandomStream{seed, generated_text, 0}.
-/// InvalidArgument for an empty prompt, a token in it outside the vocabulary, a negative length, a temperature that is
-/// negative or not finite, and logits that are not finite.
-std::vector<std::int32_t> generate(Gpt& model, std::span<const std::int32_t> prompt,
+/// probabilities that `model`, which make_gpt has made, gives it after the last `context` tokens. The result is a
+/// function of the model's weights and the arguments: token i takes the uniform number at index i of
+/// RandomStream{seed, generated_text, 0}. InvalidArgument for a model of another kind, for an empty prompt, a token in
+/// it outside the vocabulary, a negative length, a temperature that is negative or not finite, and logits that are not
+/// finite.
+std::vector<std::int32_t> generate(Model& model, std::span<const std::int32_t> prompt,
                                    const GenerateOptions& options = {});
 
 /// The same for a model whose tokens are bytes. InvalidArgument also for a vocabulary of more than 256 tokens.
-std::string generate(Gpt& model, std::string_view prompt, const GenerateOptions& options = {});
+std::string generate(Model& model, std::string_view prompt, const GenerateOptions& options = {});
 
 }  // namespace lockstep::nn

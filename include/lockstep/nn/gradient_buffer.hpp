@@ -11,20 +11,20 @@
 
 namespace lockstep::nn {
 
-/// Hears which gradients a backward pass has completed.
-class GradientListener {
- public:
-  /// `variable` is a position in GradientBuffer::variables.
-  virtual void on_ready(std::size_t variable) = 0;
-
- protected:
-  ~GradientListener() = default;
-};
-
 /// Flat memory for the gradients of a model's variables, in the store's layout. Sums over shards are therefore sums of
 /// flat memory, and an optimizer takes the result as it is. A handle: copies refer to the same memory.
 class GradientBuffer {
  public:
+  /// Hears which gradients a backward pass has completed.
+  class Listener {
+   public:
+    /// `variable` is a position in `variables()`.
+    virtual void on_ready(std::size_t variable) = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+
   /// The store's own gradients of `variables`. ContextError before they are sealed. InvalidArgument unless there is at
   /// least one, all are trainable and of one dtype, and they are adjacent in the store: created without others in
   /// between and sealed together.
@@ -64,7 +64,7 @@ class GradientBuffer {
   void ready(const Variable& variable) const;
 
   /// The same buffer, whose `ready` tells `listener`, which must outlive the result. Without it, nobody hears.
-  GradientBuffer reporting_to(GradientListener& listener) const;
+  GradientBuffer reporting_to(Listener& listener) const;
 
  private:
   struct Layout {
@@ -80,7 +80,7 @@ class GradientBuffer {
   TensorView flat_;
   TensorView statistics_;
   std::shared_ptr<const Layout> layout_;
-  GradientListener* listener_ = nullptr;
+  Listener* listener_ = nullptr;
 };
 
 }  // namespace lockstep::nn

@@ -19,16 +19,6 @@ namespace lockstep::nn {
 class JointModel;
 class ShardSums;
 
-/// Where a shard is in the training. Random numbers for its samples depend on this and on the model's seed, never on
-/// the rank or the number of shards.
-struct ShardPlace {
-  std::int64_t step = 0;          ///< from 0
-  std::int64_t first_sample = 0;  ///< where the shard begins in the step's global batch
-};
-
-/// The two passes of training, in order. The loss belongs to the forward pass.
-enum class TrainPass : std::uint8_t { forward, backward };
-
 /// A model with trainable variables, and its loss: any that is a sum over labels, each times its weight. It works on
 /// one shard of a batch at a time. Its result is a function of its variables and of the shard's samples, place and
 /// capacity alone, not of earlier shards, the rank or the number of ranks. Summing shards in a fixed order therefore
@@ -38,6 +28,16 @@ enum class TrainPass : std::uint8_t { forward, backward };
 /// the activations of the shard it works on.
 class Model {
  public:
+  /// Where a shard is in the training. Random numbers for its samples depend on this and on the model's seed, never on
+  /// the rank or the number of shards.
+  struct ShardPlace {
+    std::int64_t step = 0;          ///< from 0
+    std::int64_t first_sample = 0;  ///< where the shard begins in the step's global batch
+  };
+
+  /// The two passes of training, in order. The loss belongs to the forward pass.
+  enum class Pass : std::uint8_t { forward, backward };
+
   Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
@@ -62,11 +62,11 @@ class Model {
   /// each in the tree of fixed_order_sum: gradients and statistics into `sum`, a buffer as for train_shard, and losses
   /// into the result. The bits are those of that sum, however a model computes it. `places` are those of the shards;
   /// InvalidArgument for another number of them, or none.
-  virtual ops::BatchLoss train_shards(const BatchGroup& shards, std::span<const ShardPlace> places,
+  virtual ops::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                       const GradientBuffer& sum);
 
-  /// The model as one that computes the shards of a step together; null if each is computed by itself. train_shard of a
-  /// joint model takes its shard for the whole batch.
+  /// For models of this library: as one that computes the shards of a step together; null if each is computed by
+  /// itself. train_shard of a joint model takes its shard for the whole batch.
   virtual JointModel* joint() { return nullptr; }
 
   /// Another model of the same variables, with activations of its own, so that a second thread can compute shards
@@ -77,6 +77,10 @@ class Model {
   /// Forward pass only, as in use after training. The same result as train_shard's if the model has neither statistics
   /// nor dropout.
   virtual ops::BatchLoss evaluate_shard(const SampleBatch& shard) = 0;
+
+  /// What the model says of each sample present, as [samples, outputs] row by row: logits of classes, or predicted
+  /// numbers. Blocking. InvalidArgument as train_shard, and, as here, for a model that says nothing of a sample.
+  virtual std::vector<double> logits(const SampleBatch& batch);
 
   /// The number of elements that a shard yields besides its gradients, of the same dtype. They are sums over its
   /// samples, so those of shards add up. They must travel as the gradients do, through the same tree and under the same
@@ -93,16 +97,16 @@ class Model {
 
   /// For profiling: from here on, each training pass calls `observer` when it begins, on one shard or several at once.
   /// A shard without samples may skip its passes. An empty function ends this.
-  void observe_passes(std::function<void(TrainPass)> observer) { on_pass_ = std::move(observer); }
+  void observe_passes(std::function<void(Pass)> observer) { on_pass_ = std::move(observer); }
 
  protected:
   /// Models call it before each pass of train_shard and train_shards.
-  void begin(TrainPass pass) const {
+  void begin(Pass pass) const {
     if (on_pass_) on_pass_(pass);
   }
 
  private:
-  std::function<void(TrainPass)> on_pass_;
+  std::function<void(Pass)> on_pass_;
   std::unique_ptr<ShardSums> shard_sums_;  ///< memory for train_shards, from its first call on
 };
 

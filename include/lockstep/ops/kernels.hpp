@@ -21,32 +21,30 @@
 #include <string>
 #include <string_view>
 
-#include <lockstep/ops/activation.hpp>
-#include <lockstep/ops/image_kernels.hpp>
-#include <lockstep/ops/sequence_kernels.hpp>
-#include <lockstep/ops/update_kernels.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::ops {
 
-/// Whether a product takes an operand as it lies, or transposed.
-enum class Transpose : std::uint8_t { no, yes };
-
-/// Operands of a product: a [k, m] and b [k, n].
-struct Factors {
-  TensorView a;
-  TensorView b;
-};
-
-/// Sums over the labels of a model that predicts a number for each.
-struct Residuals {
-  double absolute = 0;  ///< of the distances between predictions and labels
-  double labels = 0;    ///< of the labels
-  double squares = 0;   ///< of their squares
-};
+// The kernels that only the models and optimizers of this library call.
+class ImageKernels;
+class SequenceKernels;
+class UpdateKernels;
 
 /// A batch's loss as sums, not means, because batches are cut into shards of unequal size.
 struct BatchLoss {
+  /// Sums over the labels of a model that predicts a number for each.
+  struct Residuals {
+    double absolute = 0;  ///< of the distances between predictions and labels
+    double labels = 0;    ///< of the labels
+    double squares = 0;   ///< of their squares
+  };
+
+  /// A sum of losses, and the weight of the labels that they belong to.
+  struct Weighed {
+    double loss = 0;
+    double weight = 0;
+  };
+
   double loss_sum = 0;       ///< each label's loss times its weight
   std::int64_t correct = 0;  ///< labels that were predicted, for a classifier
   /// The sum of the labels' weights, which a mean divides by. If empty, each label weighs 1, as for every kernel.
@@ -72,12 +70,34 @@ struct BatchLoss {
 /// another order and compute GELU with other roundings. Probabilities of attention are rounded before they are
 /// multiplied, and so are the gradients of its scores. The kernels for optimizers take f32 and f64 alone.
 ///
-/// All of this applies to the families of kernels too. A backend has those for optimizers, and those for images and for
-/// sequences or neither.
-class Kernels : public UpdateKernels {
+/// All of this applies to the families of kernels too.
+class Kernels {
  public:
-  /// LOCAL. The kernels for images and for sequences, which live as long as this object. Null where the backend has
-  /// none, as on a GPU.
+  enum class Choice : std::uint8_t { automatic, reference, onednn, cuda };
+
+  /// How many threads a kernel may run on; at least one. Applies whichever thread calls, and OMP_NUM_THREADS does not
+  /// change it. The reference kernels always use one, and a GPU none.
+  struct Threads {
+    int count = 1;
+  };
+
+  /// What `linear` applies to its sums.
+  enum class Activation : std::uint8_t { none, relu };
+
+  /// Whether a product takes an operand as it lies, or transposed.
+  enum class Transpose : std::uint8_t { no, yes };
+
+  /// Operands of a product: a [k, m] and b [k, n].
+  struct Factors {
+    TensorView a;
+    TensorView b;
+  };
+
+  virtual ~Kernels() = default;
+
+  /// LOCAL. The families of kernels, which live as long as this object: for optimizers, for images and for sequences.
+  /// Every backend has those for optimizers. The others are null where it has none, as on a GPU.
+  virtual const UpdateKernels& update() const = 0;
   virtual const ImageKernels* image() const = 0;
   virtual const SequenceKernels* sequence() const = 0;
 
@@ -146,20 +166,10 @@ class Kernels : public UpdateKernels {
   virtual void add(const TensorView& sum, const TensorView& x) const = 0;
 };
 
-enum class KernelChoice : std::uint8_t { automatic, reference, onednn, cuda };
-
-/// Parses "auto", "reference", "onednn" or "cuda". ConfigError, listing them, for anything else.
-KernelChoice parse_kernel_choice(std::string_view name);
-
-/// How many threads a kernel may run on; at least one. Applies whichever thread calls, and OMP_NUM_THREADS does not
-/// change it. The reference kernels always use one, and a GPU none.
-struct Threads {
-  int count = 1;
-};
-
 /// LOCAL. Makes kernels for memory of the stream's device; `stream` must outlive them. On a GPU's stream `automatic` is
 /// cuda; on the host's it is oneDNN if built in, else the reference. ConfigError for a choice that the build or the
 /// stream's device does not have, InvalidArgument for less than one thread.
-std::unique_ptr<Kernels> make_kernels(KernelChoice choice, Threads threads = {}, Stream& stream = host_stream());
+std::unique_ptr<Kernels> make_kernels(Kernels::Choice choice, Kernels::Threads threads = {},
+                                      Stream& stream = host_stream());
 
 }  // namespace lockstep::ops

@@ -9,28 +9,39 @@
 
 namespace lockstep {
 
-struct AdamWOptions {
-  LearningRate learning_rate;
-  ops::AdamWMoments moments = {};
-  double weight_decay = 0;               ///< for variables of two or more dimensions; biases and norms do not decay
-  std::optional<double> clip_norm = {};  ///< scales a step's gradient down to this global norm if it is longer
-  std::string name = {};                 ///< as in Optimizer; empty: "optimizer", "optimizer_1", …
-};
-
-/// AdamW as in UpdateKernels::adamw, where t counts the steps, this one included. The moments start at zero and live in
-/// the store's slots "first_moment" and "second_moment".
+/// Adam with decoupled weight decay (Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019, algorithm 2;
+/// the decay is multiplied by the learning rate, as in PyTorch's AdamW). t counts the steps, this one included:
+///   first = beta1 * first + (1 - beta1) * gradient
+///   second = beta2 * second + (1 - beta2) * gradient^2
+///   variable -= learning_rate * (first / (1 - beta1^t) / (sqrt(second / (1 - beta2^t)) + epsilon)
+///                                + weight_decay * variable)
+/// The moments start at zero and live in the store's slots "first_moment" and "second_moment".
 class AdamW : public Optimizer {
  public:
+  struct Moments {
+    double beta1 = 0.9;     ///< in [0, 1): the fraction of the first moment that a step keeps
+    double beta2 = 0.999;   ///< in [0, 1): the same for the second moment
+    double epsilon = 1e-8;  ///< positive: added to the root of the second moment
+  };
+
+  struct Options {
+    LearningRate learning_rate;
+    Moments moments = {};
+    double weight_decay = 0;               ///< for variables of two or more dimensions; biases and norms do not decay
+    std::optional<double> clip_norm = {};  ///< scales a step's gradient down to this global norm if it is longer
+    std::string name = {};                 ///< as in Optimizer; empty: "optimizer", "optimizer_1", …
+  };
+
   /// InvalidArgument unless the betas are in [0, 1), epsilon and the norm are positive, the weight decay is 0 or more,
   /// and all are finite. `kernels` as for Sgd.
-  explicit AdamW(const AdamWOptions& options, std::shared_ptr<const ops::Kernels> kernels = nullptr);
+  explicit AdamW(const Options& options, std::shared_ptr<const ops::Kernels> kernels = nullptr);
 
  protected:
   std::vector<std::string_view> slots() const override;
-  void update(const ops::Kernels& kernels, const FlatRange& range, const ops::UpdateStep& step) override;
+  void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const ops::UpdateStep& step) override;
 
  private:
-  ops::AdamWMoments moments_;
+  Moments moments_;
 };
 
 }  // namespace lockstep

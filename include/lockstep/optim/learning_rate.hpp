@@ -6,24 +6,24 @@
 
 namespace lockstep {
 
-/// Linear warm-up to `peak`, then constant, or cosine decay to `last`.
-struct ScheduleOptions {
-  double peak;
-  std::int64_t warmup_steps = 0;
-  /// Steps of the whole run, including warm-up. If empty, no decay.
-  std::optional<std::int64_t> decay_steps = {};
-  double last = 0;  ///< where the decay ends
-};
-
 /// The learning rate of each step. Steps count from 0.
 class LearningRate {
  public:
+  /// Linear warm-up to `peak`, then constant, or cosine decay to `last`.
+  struct Schedule {
+    double peak;
+    std::int64_t warmup_steps = 0;
+    /// Steps of the whole run, including warm-up. If empty, no decay.
+    std::optional<std::int64_t> decay_steps = {};
+    double last = 0;  ///< where the decay ends
+  };
+
   /// The same at every step. InvalidArgument unless it is positive and finite.
-  LearningRate(double rate) : LearningRate{ScheduleOptions{.peak = rate}} {}
+  LearningRate(double rate) : LearningRate{Schedule{.peak = rate}} {}
 
   /// InvalidArgument unless `peak` is positive and finite, `last` is from 0 to `peak`, `warmup_steps` is 0 or more, and
   /// `decay_steps`, if given, is larger.
-  explicit LearningRate(const ScheduleOptions& options);
+  explicit LearningRate(const Schedule& options);
 
   /// With W warm-up steps and a decay over T steps,
   ///   step < W:  peak * (step + 1) / (W + 1), so that no step is wasted, and step W is the first at the peak
@@ -34,7 +34,7 @@ class LearningRate {
   double at(std::int64_t step) const;
 
  private:
-  ScheduleOptions options_;
+  Schedule options_;
 };
 
 }  // namespace lockstep

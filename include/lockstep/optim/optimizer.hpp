@@ -17,93 +17,67 @@
 
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/optim/learning_rate.hpp>
-#include <lockstep/reduce/declared_sums.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
 namespace lockstep {
 
+class Covered;
+class CrossDeviceOps;
+class DeclaredSums;
 class ReplicaGroup;
+
+namespace ops {
+struct UpdateStep;
+}
 
 namespace detail {
 struct Call;
 struct RowSums;
 }  // namespace detail
 
-/// A rank's gradient of one variable: a tensor, or those of its rows that are not zero.
-class GradientValue {
- public:
-  GradientValue(Tensor dense) : value_{std::move(dense)} {}
-  GradientValue(IndexedSlices slices) : value_{std::move(slices)} {}
-
-  /// Null if the gradient is dense.
-  const IndexedSlices* slices() const { return std::get_if<IndexedSlices>(&value_); }
-
-  DType dtype() const { return slices() ? slices()->values.dtype() : dense().dtype(); }
-  /// Of the whole gradient.
-  const Shape& shape() const { return slices() ? slices()->dense_shape : dense().shape(); }
-
-  // Of a dense gradient. InvalidArgument for slices.
-  const Tensor& dense() const;
-  operator const Tensor&() const { return dense(); }
-  std::int64_t count() const { return dense().count(); }
-  TensorView view() const { return dense().view(); }
-
- private:
-  std::variant<Tensor, IndexedSlices> value_;
-};
-
 /// This rank's gradient of `variable`, of the same shape and type: `{tensor, w}`, or `{slices, w}`.
 struct Gradient {
-  GradientValue value;
+  /// A tensor, or those of its rows that are not zero.
+  class Value {
+   public:
+    Value(Tensor dense) : value_{std::move(dense)} {}
+    Value(IndexedSlices slices) : value_{std::move(slices)} {}
+
+    /// Null if the gradient is dense.
+    const IndexedSlices* slices() const { return std::get_if<IndexedSlices>(&value_); }
+
+    DType dtype() const { return slices() ? slices()->values.dtype() : dense().dtype(); }
+    /// Of the whole gradient.
+    const Shape& shape() const { return slices() ? slices()->dense_shape : dense().shape(); }
+
+    // Of a dense gradient. InvalidArgument for slices.
+    const Tensor& dense() const;
+    operator const Tensor&() const { return dense(); }
+    std::int64_t count() const { return dense().count(); }
+    TensorView view() const { return dense().view(); }
+
+   private:
+    std::variant<Tensor, IndexedSlices> value_;
+  };
+
+  Value value;
   Variable variable;
 };
 
 /// LOCAL. The gradient of each variable in the store. apply_gradients need not copy what is written there. ContextError
 /// before the variables are sealed, InvalidArgument for a variable that is not trainable.
-std::vector<Gradient> gradients_in_store(const VariableStore& store, const VariableList& variables,
+std::vector<Gradient> gradients_in_store(const VariableStore& store, const detail::VariableList& variables,
                                          Here here = Here::current());
 
-/// A list that apply_gradients takes: a vector, a span, or `{{gradient, w}, …}`.
+namespace detail {
+
+/// What apply_gradients takes: a vector, a span, or `{{gradient, w}, …}`.
 template <class T>
 concept GradientList = std::convertible_to<const T&, std::span<const Gradient>>;
 
-/// The numbers that a training step adds up over the replicas besides its gradients.
-struct StepSums {
-  std::int64_t samples = 0;
-  double loss = 0;
-  std::int64_t correct = 0;
-  /// The total weight of the samples. If empty, each weighs 1. Never empty in a sum over the replicas.
-  std::optional<double> weight = {};
-};
-
-/// A step on which the ranks have agreed, while its gradients are being computed.
-class AgreedStep {
- public:
-  /// Declares the gradient of `variable` final. It is sent while the computation continues, together with its
-  /// neighbours in memory, starting with the variables created last. InvalidArgument for a variable that has no
-  /// gradient in this step, or whose gradient was ready before.
-  void ready(const Variable& variable);
-
-  /// GradientComputation::sums, over the ranks. Make each of them once, in their order.
-  DeclaredSums& sums() { return sums_; }
-
- private:
-  friend class Optimizer;
-  AgreedStep(std::function<std::size_t(const Variable&)> bring, DeclaredSums& sums)
-      : bring_{std::move(bring)}, sums_{sums} {}
-
-  std::function<std::size_t(const Variable&)> bring_;  ///< to its place in the store, of which it gives the number
-  DeclaredSums& sums_;
-};
-
-/// How a rank computes its gradients after all ranks have agreed on the step. `compute` says of each variable when its
-/// gradient is ready, makes each of `sums`, and returns this rank's part of the StepSums.
-struct GradientComputation {
-  std::function<StepSums(AgreedStep&)> compute;
-  SumList sums = {};
-};
+}  // namespace detail
 
 /// Applies gradients to the mirrored variables they belong to.
 ///
@@ -136,10 +110,10 @@ struct GradientComputation {
 /// up on the host, also for variables on a GPU. MismatchError if one rank brings slices and another a tensor for the
 /// same variable. InvalidArgument, naming the variable, before the agreement, for slices whose parts do not fit
 /// together, for an index that is no row of the variable, for slices in the store's memory for gradients, and for
-/// slices that a GradientComputation should write.
+/// slices that a Computation should write.
 ///
-/// A variable that one rank alone updates (VariablePlacement) has its slots on that rank, which sends the new value to
-/// the others: the bytes that they would have computed. The sums of gradients are made on every rank.
+/// A variable that one rank alone updates (ReplicateOptions::Placement) has its slots on that rank, which sends the new
+/// value to the others: the bytes that they would have computed. The sums of gradients are made on every rank.
 ///
 /// Optimizers keep their state in the store of the variables: the state of each variable in its slots, and the number
 /// of steps in a counter. Checkpoints hold both, so a resumed run continues as if it had never stopped.
@@ -154,6 +128,52 @@ struct GradientComputation {
 /// names both. An optimizer without slots, such as plain Sgd, may update variables that another one updates.
 class Optimizer {
  public:
+  /// The numbers that a training step adds up over the replicas besides its gradients.
+  struct StepSums {
+    std::int64_t samples = 0;
+    double loss = 0;
+    std::int64_t correct = 0;
+    /// The total weight of the samples. If empty, each weighs 1. Never empty in a sum over the replicas.
+    std::optional<double> weight = {};
+  };
+
+  /// A step on which the ranks have agreed, while its gradients are being computed.
+  class AgreedStep {
+   public:
+    /// Declares the gradient of `variable` final. It is sent while the computation continues, together with its
+    /// neighbours in memory, starting with the variables created last. InvalidArgument for a variable that has no
+    /// gradient in this step, or whose gradient was ready before.
+    void ready(const Variable& variable);
+
+    /// COLL. Makes the next of Computation::sums, in place. Make each of them once, in their order. InvalidArgument,
+    /// before anything is sent, for a tensor of another type or number of elements, or if none is left.
+    void all_reduce(const TensorView& tensor);
+
+    /// The same for library code.
+    DeclaredSums& sums() { return sums_; }
+
+   private:
+    friend class Optimizer;
+    AgreedStep(std::function<std::size_t(const Variable&)> bring, DeclaredSums& sums)
+        : bring_{std::move(bring)}, sums_{sums} {}
+
+    std::function<std::size_t(const Variable&)> bring_;  ///< to its place in the store; returns the place's number
+    DeclaredSums& sums_;
+  };
+
+  /// How a rank computes its gradients after all ranks have agreed on the step. `compute` says of each variable when
+  /// its gradient is ready, makes each of `sums`, and returns this rank's part of the StepSums.
+  struct Computation {
+    /// Sums over the ranks that the computation makes on its way: the number of elements of each, in order.
+    struct Sums {
+      DType dtype = DType::f32;
+      std::vector<std::int64_t> counts;
+    };
+
+    std::function<StepSums(AgreedStep&)> compute;
+    Sums sums = {};
+  };
+
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer();
@@ -162,7 +182,7 @@ class Optimizer {
   /// step. Steps do so themselves; this is for programs that restore a checkpoint, where every value needs its place.
   /// ContextError for variables without memory; InvalidArgument for variables that apply_gradients refuses, and for a
   /// name or a slot that another optimizer has.
-  void prepare(Strategy& strategy, const VariableList& variables, Here here = Here::current()) const;
+  void prepare(Strategy& strategy, const detail::VariableList& variables, Here here = Here::current()) const;
 
   /// LOCAL. Steps counted so far in `strategy` under this optimizer's name, which set the learning rate; before its
   /// first use there, under the name that it would get now. A call without variables, or with samples that weigh 0, is
@@ -178,7 +198,7 @@ class Optimizer {
   double gradient_norm();
 
   /// Applies the sum of the replicas' gradients. The caller scales the loss.
-  template <GradientList List = std::initializer_list<Gradient>>
+  template <detail::GradientList List = std::initializer_list<Gradient>>
   void apply_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {
     apply(context, {.gradients = gradients}, here);
   }
@@ -186,7 +206,7 @@ class Optimizer {
   /// Applies the sum of the replicas' gradients, which are sums over their samples, divided by the sum of their
   /// `samples`. Replicas with fewer samples, or none, thus count for what they brought. If the sum is 0, nothing is
   /// applied.
-  template <GradientList List = std::initializer_list<Gradient>>
+  template <detail::GradientList List = std::initializer_list<Gradient>>
   void apply_gradients(ReplicaContext& context, const List& gradients, std::int64_t samples,
                        Here here = Here::current()) {
     StepSums sums{.samples = samples};
@@ -196,7 +216,7 @@ class Optimizer {
   /// The same with `own`, whose gradients are divided by the sum of the replicas' weights; if that is 0, nothing is
   /// applied. The other numbers ride along, so a step with its loss costs no further agreement. Returns the sums over
   /// the replicas, the same on every rank; loss and weight are added up as the gradients are.
-  template <GradientList List = std::initializer_list<Gradient>>
+  template <detail::GradientList List = std::initializer_list<Gradient>>
   StepSums apply_gradients(ReplicaContext& context, const List& gradients, const StepSums& own,
                            Here here = Here::current()) {
     return apply_gradients(context, gradients, own, TensorView{}, here);
@@ -204,7 +224,7 @@ class Optimizer {
 
   /// The same with numbers of the program's own: `statistics`, on the device of the variables and as many on every
   /// rank, becomes its sum over the replicas, added up as the gradients are. This costs no further agreement either.
-  template <GradientList List = std::initializer_list<Gradient>>
+  template <detail::GradientList List = std::initializer_list<Gradient>>
   StepSums apply_gradients(ReplicaContext& context, const List& gradients, const StepSums& own,
                            const TensorView& statistics, Here here = Here::current()) {
     StepSums sums = own;
@@ -218,8 +238,8 @@ class Optimizer {
   /// throws on a rank, makes fewer sums or leaves a gradient out, that rank still takes part in everything that was
   /// declared, so nobody waits for it; then it throws. The others get sums of no samples, and a PeerError at their next
   /// agreement. No rank changes a variable, a slot or a counter.
-  template <GradientList List = std::initializer_list<Gradient>>
-  StepSums apply_gradients(ReplicaContext& context, const List& gradients, const GradientComputation& computation,
+  template <detail::GradientList List = std::initializer_list<Gradient>>
+  StepSums apply_gradients(ReplicaContext& context, const List& gradients, const Computation& computation,
                            const TensorView& statistics = {}, Here here = Here::current()) {
     StepSums sums;
     apply(context, {.gradients = gradients, .sums = &sums, .statistics = statistics, .computation = &computation},
@@ -229,7 +249,7 @@ class Optimizer {
 
   /// Applies gradients that are the same on every rank already, as they are: mean gradients that a program has reduced
   /// before. Agrees on the step, and sends no gradients.
-  template <GradientList List = std::initializer_list<Gradient>>
+  template <detail::GradientList List = std::initializer_list<Gradient>>
   void apply_reduced_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {
     apply(context, {.gradients = gradients, .reduction = Reduction::done}, here);
   }
@@ -243,8 +263,8 @@ class Optimizer {
     double weight_decay = 0;
     /// Scales a step's gradient down to this global norm if it is longer. The norm is the root of the sum of squares
     /// over all variables' gradients, each the sum over the replicas divided by the weight of the samples.
-    /// UpdateKernels::sum_of_squares adds them up, in the order given to apply_gradients. A norm that is not finite
-    /// scales nothing: the fault reaches the variables and shows in the loss.
+    /// They are added up in the order given to apply_gradients. A norm that is not finite scales nothing: the fault
+    /// reaches the variables and shows in the loss.
     std::optional<double> clip_norm = {};
     /// The name under which the optimizer counts its steps. If empty, the first free of "optimizer", "optimizer_1", …
     std::string name = {};
@@ -261,7 +281,8 @@ class Optimizer {
 
   /// LOCAL. One step on the variables of `range`, in one pass. `range.gradients` holds the sum over the replicas;
   /// `step` says how to scale it. Must be a function of these and of the slots alone.
-  virtual void update(const ops::Kernels& kernels, const FlatRange& range, const ops::UpdateStep& step) = 0;
+  virtual void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range,
+                      const ops::UpdateStep& step) = 0;
 
   /// Whether `update` changes nothing where the gradient is zero, without weight decay. If so, and if a variable's
   /// gradient is slices, `update` is called only for the rows that they name.
@@ -279,7 +300,7 @@ class Optimizer {
     std::span<const Gradient> gradients;
     StepSums* sums = nullptr;  ///< null: the gradients are not divided
     TensorView statistics = {};
-    const GradientComputation* computation = nullptr;  ///< null: the gradients are already computed
+    const Computation* computation = nullptr;  ///< null: the gradients are already computed
     Reduction reduction = Reduction::in_step;
     double divisor = 1;                  ///< of the gradients, where `sums` say nothing
     std::string_view what_follows = {};  ///< what the program does with the step, for the ranks to compare
@@ -291,10 +312,10 @@ class Optimizer {
   void reduce_and_step(const Plan& plan, const Request& request, std::vector<IndexedSlices>& slices,
                        CrossDeviceOps& reductions);
   void compute_and_step(const Plan& plan, const Request& request, ReplicaGroup& group, CrossDeviceOps& reductions,
-                        MeetingPoint::Covered& covered);
-  void prepare_slots(const FlatRange& range, int rank) const;
+                        Covered& covered);
+  void prepare_slots(const VariableStore::FlatRange& range, int rank) const;
   void step_and_send(double divisor, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
-                     MeetingPoint::Covered* covered = nullptr);
+                     Covered* covered = nullptr);
   void step(double divisor, std::span<const detail::RowSums> rows = {});
   double clip_factor();
 

@@ -9,27 +9,27 @@
 
 namespace lockstep {
 
-struct SgdOptions {
-  LearningRate learning_rate;
-  double momentum = 0;
-  double weight_decay = 0;               ///< for variables of two or more dimensions; biases and norms do not decay
-  std::optional<double> clip_norm = {};  ///< scales a step's gradient down to this global norm if it is longer
-  std::string name = {};                 ///< as in Optimizer; empty: "optimizer", "optimizer_1", …
-};
-
 /// Without momentum: variable -= learning_rate * gradient. With momentum: velocity = momentum * velocity + gradient,
 /// variable -= learning_rate * velocity. Weight decay is an L2 penalty: it adds weight_decay * variable to the
 /// gradient, after clipping, as in PyTorch's SGD. The velocities start at zero and live in the store's slot "momentum".
 class Sgd : public Optimizer {
  public:
+  struct Options {
+    LearningRate learning_rate;
+    double momentum = 0;
+    double weight_decay = 0;               ///< for variables of two or more dimensions; biases and norms do not decay
+    std::optional<double> clip_norm = {};  ///< scales a step's gradient down to this global norm if it is longer
+    std::string name = {};                 ///< as in Optimizer; empty: "optimizer", "optimizer_1", …
+  };
+
   /// InvalidArgument unless the momentum is in [0, 1), the weight decay is 0 or more, the norm is positive, and all are
   /// finite. If `kernels` is null, takes the automatic choice for the device of the variables. The model may share
   /// them.
-  explicit Sgd(const SgdOptions& options, std::shared_ptr<const ops::Kernels> kernels = nullptr);
+  explicit Sgd(const Options& options, std::shared_ptr<const ops::Kernels> kernels = nullptr);
 
  protected:
   std::vector<std::string_view> slots() const override;
-  void update(const ops::Kernels& kernels, const FlatRange& range, const ops::UpdateStep& step) override;
+  void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const ops::UpdateStep& step) override;
   bool keeps_zero_gradients() const override { return momentum_ == 0; }
 
  private:

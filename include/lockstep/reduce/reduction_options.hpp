@@ -1,5 +1,4 @@
-// Which reductions a strategy uses, and how it packs tensors into messages: the user's options, and the automatic
-// choice.
+// Which reductions a strategy uses, and how it packs tensors into messages.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +14,14 @@
 
 namespace lockstep {
 
+enum class ReduceOp : std::uint8_t { sum, mean };
+
+/// "sum" or "mean".
+std::string_view name_of(ReduceOp op);
+
 /// How values are combined over the ranks.
 enum class ReductionKind : std::uint8_t {
-  automatic,      ///< by `choose_reduction`: the fixed order's bits on the host, the backend's order on GPUs
+  automatic,      ///< the fixed order's bits on the host, the backend's order on GPUs
   fixed_order,    ///< one tree over the ranks: the bits do not depend on how many ranks share the work
   backend_order,  ///< the communicator's best way; the bits may depend on the number of ranks
   hierarchical,   ///< within each node, then between nodes. On GPUs NCCL's own, as backend_order
@@ -42,35 +46,37 @@ struct GroupSmall {
 /// Every tensor is a message of its own.
 struct Unpacked {};
 
-/// How tensors become messages. Sums in the fixed order have the same bits with each.
-using Packing = std::variant<IntoPacks, GroupSmall, Unpacked>;
-
-/// Combines the ranks' parts, which come in rank order, into `result`. It must work element by element, since large
-/// tensors come in pieces. All views are flat, of one count and type, and in memory of the stream's device; `result`
-/// overlaps none of the parts. Work on a GPU must be enqueued on `stream`. An exception ends the job. All dense values
-/// that a strategy reduces come here: the gradients of an optimizer's step and, on the host, its numbers of samples
-/// (i64) and losses (f64).
-using Accumulate = std::function<void(std::span<const TensorView> parts, const TensorView& result, Stream& stream)>;
-
-/// Called instead of each collective of the reductions, on the thread that asked for it. It must call `collective`
-/// once, and may measure it. An exception ends the job.
-using AroundCollective = std::function<void(const std::function<void()>& collective)>;
-
-/// How tensors up to a size are reduced.
-struct SizedReduction {
-  std::int64_t up_to_bytes = 0;
-  ReductionKind kind = ReductionKind::automatic;
-  Packing packing = {};
-};
-
-/// How a strategy reduces. Must be the same on every rank.
+/// How a strategy reduces. Must be the same on every rank. What makes strategies refuses, as an InvalidArgument, an
+/// unknown kind, packing sizes below 1, sizes of `smaller` below 1 or that do not rise, `accumulate` without
+/// to_one_rank, and a compression to another type or without hierarchical reductions.
 struct ReductionOptions {
+  /// How tensors become messages. Sums in the fixed order have the same bits with each.
+  using Packing = std::variant<IntoPacks, GroupSmall, Unpacked>;
+
+  /// Combines the ranks' parts, which come in rank order, into `result`. It must work element by element, since large
+  /// tensors come in pieces. All views are flat, of one count and type, and in memory of the stream's device; `result`
+  /// overlaps none of the parts. Work on a GPU must be enqueued on `stream`. An exception ends the job. All dense
+  /// values that a strategy reduces come here: the gradients of an optimizer's step and, on the host, its numbers of
+  /// samples (i64) and losses (f64).
+  using Accumulate = std::function<void(std::span<const TensorView> parts, const TensorView& result, Stream& stream)>;
+
+  /// Called instead of each collective of the reductions, on the thread that asked for it. It must call `collective`
+  /// once, and may measure it. An exception ends the job.
+  using AroundCollective = std::function<void(const std::function<void()>& collective)>;
+
+  /// How tensors up to a size are reduced.
+  struct ForSmall {
+    std::int64_t up_to_bytes = 0;
+    ReductionKind kind = ReductionKind::automatic;
+    Packing packing = {};
+  };
+
   ReductionKind kind = ReductionKind::automatic;
   Packing packing = {};
   /// Overrides `kind` and `packing` for small tensors. Sorted by size: each tensor is reduced by the first entry whose
   /// limit it does not exceed. The gradients that an optimizer sends as one message count as one
-  /// tensor. IndexedSlices, of which ranks may have different numbers of rows, and broadcasts are not chosen by size.
-  std::vector<SizedReduction> smaller = {};
+  /// tensor. IndexedSlices, whose number of rows may differ between ranks, and broadcasts are not chosen by size.
+  std::vector<ForSmall> smaller = {};
   /// For to_one_rank only. If empty, the sum in the fixed order.
   Accumulate accumulate = {};
   /// f16 or bf16: f32 gradients cross the network as this type, in half the bytes. The sum of each node is rounded once
@@ -81,21 +87,5 @@ struct ReductionOptions {
   /// If empty, collectives are called directly.
   AroundCollective around = {};
 };
-
-/// LOCAL. InvalidArgument for an unknown kind, for packing sizes below 1, for sizes of `smaller` below 1 or that do not
-/// rise, for `accumulate` without to_one_rank, and for a compression to another type or without hierarchical
-/// reductions.
-void require_valid(const ReductionOptions& options);
-
-/// "hierarchical reductions in 4 packs, up to 64 bytes fixed-order reductions": everything that ranks can compare.
-std::string describe(const ReductionOptions& options);
-
-/// What `automatic` stands for, given what all ranks know: where the tensors are, and which node each rank is on. Never
-/// `automatic`. Pure, so every rank gets the same answer.
-///
-/// On GPUs it is backend_order. On the host it is hierarchical if there are several nodes with several ranks each and
-/// no bit changes (`hierarchy_keeps_bits`), since a sum then crosses the network once per node, not once per rank.
-/// Otherwise it is fixed_order.
-ReductionKind choose_reduction(DeviceKind tensors, std::span<const int> node_of_rank);
 
 }  // namespace lockstep

@@ -10,21 +10,20 @@
 #include <memory>
 #include <string>
 
-#include <lockstep/device/device.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
+#include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep {
 
-/// What SIGTERM does to a job before it ends it.
-enum class OnTermination : std::uint8_t { end, ask_to_stop };
-
-/// What a stall does: a rank that is silent or late, or a host that is out of reach. `observe` only warns of it, once,
-/// with the sentence that would have ended the job, and keeps waiting. A rank whose process is gone still ends the
-/// job.
-enum class OnStall : std::uint8_t { end, observe };
-
 struct RuntimeOptions {
+  /// What SIGTERM does to a job before it ends it.
+  enum class OnTermination : std::uint8_t { end, ask_to_stop };
+
+  /// What a stall does: a rank that is silent or late, or a host that is out of reach. `observe` only warns of it,
+  /// once, with the sentence that would have ended the job, and keeps waiting. A rank whose process is gone still ends
+  /// the job.
+  enum class OnStall : std::uint8_t { end, observe };
+
   /// The cluster-spec file, read by rank 0. If empty, TF_CONFIG; without that, each rank is a task of its own.
   std::filesystem::path cluster_spec = {};
   /// "auto", "cpu" or "cuda". "auto" is the CPU if a node of the job, or the build, has no GPU.
@@ -87,12 +86,26 @@ class Runtime {
   int size() const;
   bool is_chief() const { return rank() == 0; }
 
-  /// The device that this process owns.
-  Device& device();
+  /// The device that this process owns: "cpu", "cuda:1", ….
+  std::string device_name() const;
 
-  /// LOCAL. Marks work of one rank that the others wait for, such as writing a file: while the result lives, this
-  /// rank's absence from an agreement is not a stall. Keep it until the rank is in that agreement.
-  MeetingPoint::Alone working_alone();
+  /// Work of one rank that the others wait for, such as writing a file.
+  class [[nodiscard]] Alone {
+   public:
+    Alone(const Alone&) = delete;
+    Alone& operator=(const Alone&) = delete;
+    ~Alone();
+
+   private:
+    friend class Runtime;
+    struct Mark;
+    explicit Alone(std::unique_ptr<Mark> mark);
+    std::unique_ptr<Mark> mark_;
+  };
+
+  /// LOCAL. While the result lives, this rank's absence from an agreement is not a stall. Keep it until the rank is in
+  /// that agreement.
+  Alone working_alone();
 
   /// LOCAL. The CPU time that the watchdog's thread has used so far; 0 if there is none.
   std::chrono::nanoseconds watchdog_cpu_time() const;

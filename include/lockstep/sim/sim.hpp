@@ -1,4 +1,4 @@
-// A job of many ranks inside one process, for tests. The ranks are threads, exactly one of which runs at a time, in
+// A job of many ranks inside one process, for tests. The ranks are threads, and exactly one runs at a time, in
 // virtual time, in an order drawn from a seed. A schedule that fails once in ten thousand fails every time under its
 // seed, and takes milliseconds.
 #pragma once
@@ -14,27 +14,25 @@
 
 namespace lockstep::sim {
 
-/// Virtual time: a point, counted from the start of the job, or a length. It passes only at scheduling points (see
-/// `points`), where ranks wait for messages or sleep.
-using Time = std::chrono::nanoseconds;
-
-/// A fault of one rank, at its `point`-th scheduling point (counted from 0) or at `time`, whichever comes first. Has no
-/// effect if the rank reaches neither. Messages are not lost: MPI loses none.
-struct Fault {
-  enum class Kind : std::uint8_t {
-    die,   ///< as by SIGKILL; noticed soon, with PeerError on the others
-    stop,  ///< as by SIGSTOP; noticed after the stall timeout, with StallError on the others
-  };
-  static constexpr std::uint64_t no_point = std::numeric_limits<std::uint64_t>::max();
-  static constexpr Time no_time = Time::max();
-
-  Kind kind = Kind::die;
-  int rank = 0;
-  std::uint64_t point = no_point;
-  Time time = no_time;
-};
-
+/// Times are virtual: they are counted from the start of the job, and pass only at scheduling points (see `points`),
+/// where ranks wait for messages or sleep.
 struct Options {
+  /// A fault of one rank, at its `point`-th scheduling point (counted from 0) or at `time`, whichever comes first. Has
+  /// no effect if the rank reaches neither. Messages are not lost: MPI loses none.
+  struct Fault {
+    enum class Kind : std::uint8_t {
+      die,   ///< as by SIGKILL; noticed soon, with PeerError on the others
+      stop,  ///< as by SIGSTOP; noticed after the stall timeout, with StallError on the others
+    };
+    static constexpr std::uint64_t no_point = std::numeric_limits<std::uint64_t>::max();
+    static constexpr std::chrono::nanoseconds no_time = std::chrono::nanoseconds::max();
+
+    Kind kind = Kind::die;
+    int rank = 0;
+    std::uint64_t point = no_point;
+    std::chrono::nanoseconds time = no_time;
+  };
+
   int ranks = 8;
 
   /// Consecutive ranks share a node; the last node takes what is left over.
@@ -44,11 +42,11 @@ struct Options {
   std::vector<Fault> faults = {};
 
   /// How long a rank may be silent, or keep others waiting in an agreement, in virtual time. As in RuntimeOptions.
-  Time stall_timeout = std::chrono::seconds{60};
+  std::chrono::nanoseconds stall_timeout = std::chrono::seconds{60};
 
   /// The longest latency of a message. Latencies are drawn from 0 to this, and now and then from 0 to a hundred times
   /// this.
-  Time longest_latency = std::chrono::microseconds{20};
+  std::chrono::nanoseconds longest_latency = std::chrono::microseconds{20};
 
   /// Gets each event as a line, in order: "12345 ns: replica 3: max for merge_call #1 (trainer.cpp:120)", where `max`
   /// is an agreement, "12400 ns: replica 0: all_gather of f32[12] cut at 0 6 12", … The same options and program give
@@ -91,17 +89,8 @@ struct Options {
 /// seed then goes to stderr.
 void run(Options options, std::function<void(Strategy&, int rank)> body);
 
-/// Lets other simulated ranks run. Does nothing outside a simulation, so a trainer may call it anywhere.
-void yield();
-
-/// Returns after `length` of virtual time; others run meanwhile. For simulated ranks; ContextError elsewhere.
-void sleep(Time length);
-
-/// The virtual time since the start of the job. For simulated ranks; ContextError elsewhere.
-Time now();
-
-/// The number of scheduling points that this rank has passed: one when it comes to a call of either plane, to `yield`
-/// or to `sleep`, and one more if it has to wait for the others there. For simulated ranks; ContextError elsewhere.
+/// The number of scheduling points that this rank has passed: one when it comes to a call that meets other ranks
+/// or moves their data, and one more if it has to wait for them there. For simulated ranks; ContextError elsewhere.
 std::uint64_t points();
 
 }  // namespace lockstep::sim

@@ -7,10 +7,18 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/control/tag.hpp>
+#include <lockstep/base/here.hpp>
 #include <lockstep/values/locality.hpp>
 
 namespace lockstep {
+
+/// When input ends whose ranks have different amounts of it. The ranks compare it.
+enum class EndOfInput : std::uint8_t {
+  when_all_end,    ///< a rank without input takes part with an empty batch while any other has input
+  when_first_ends  ///< a step that a rank has no input for is no step: no rank gets its input
+};
+
+namespace detail {
 
 /// Where a step, or a loop of steps, takes its inputs from, such as a DistributedIterator. `next(here)` is COLL: every
 /// rank gets its component of the next input, or, at the end, every rank gets nothing.
@@ -26,12 +34,6 @@ using next_input_t = typename std::remove_cvref_t<decltype(std::declval<T&>().ne
 /// How a step receives it.
 template <DistributedInput T>
 using step_input_t = const next_input_t<T>&;
-
-/// When input ends whose ranks have different amounts of it. The ranks compare it.
-enum class EndOfInput : std::uint8_t {
-  when_all_end,    ///< a rank without input takes part with an empty batch while any other has input
-  when_first_ends  ///< a step that a rank has no input for is no step: no rank gets its input
-};
 
 /// What a rank brings to an agreement on input (StrategyExtended::agree_on_input).
 struct InputOffer {
@@ -52,4 +54,5 @@ struct InputAnswer {
   std::vector<std::int64_t> outline = {};
 };
 
+}  // namespace detail
 }  // namespace lockstep

@@ -20,20 +20,32 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/comm/communicator.hpp>
-#include <lockstep/control/tag.hpp>
-#include <lockstep/strategy/colocation.hpp>
-#include <lockstep/strategy/context.hpp>
+#include <lockstep/base/here.hpp>
+#include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/strategy/distributed_input.hpp>
-#include <lockstep/strategy/signature.hpp>
+#include <lockstep/strategy/host_values.hpp>
 #include <lockstep/strategy/variable.hpp>
+#include <lockstep/values/leaves.hpp>
 #include <lockstep/values/locality.hpp>
-#include <lockstep/values/map_output.hpp>
-#include <lockstep/values/nest.hpp>
 
 namespace lockstep {
 
 class Strategy;
+class StrategyExtended;
+
+/// Makes a strategy current, in cross-replica context, until it is destroyed. Scopes nest like blocks.
+class Scope {
+ public:
+  Scope(const Scope&) = delete;  // a scope ends with its block: contexts nest
+  Scope& operator=(const Scope&) = delete;
+  ~Scope();
+
+ private:
+  friend class Strategy;
+  Scope(Strategy& strategy, const Here& here);
+};
+
+namespace detail {
 
 /// A function that `update` can call with a handle of type V and arguments of the types T, each as this rank has it
 /// (local_t).
@@ -47,13 +59,7 @@ concept NonSlotFunctionFor = std::invocable<Fn, local_t<T>...>;
 /// A function that `map` can call with an item of Items and arguments of the types T. It must return a value.
 template <class Fn, class Items, class... T>
 concept MapFunctionFor = std::invocable<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...> &&
-    !std::is_void_v<detail::result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>>;
-
-/// A number, or a value of a type that no collective of StrategyExtended takes.
-template <class T>
-concept PlainHostValue = ReducibleNumber<T> || !(Reducible<T> || is_mirrored<T> || is_per_replica<T>);
-
-namespace detail {
+    !std::is_void_v<result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>>;
 
 template <class T>
 inline constexpr bool is_reducible_pair = false;
@@ -61,13 +67,12 @@ template <class T, std::derived_from<Variable> V>
 inline constexpr bool is_reducible_pair<std::pair<PerReplica<T>, V>> =
     std::same_as<T, Tensor> || std::same_as<T, IndexedSlices> || std::same_as<T, Leaf>;
 
-}  // namespace detail
-
 /// What `batch_reduce_to` takes: a range of std::pair<PerReplica<T>, V>, where V is a handle of any type and T is
 /// Tensor, IndexedSlices, or std::variant<Tensor, IndexedSlices>.
 template <class T>
-concept ReduciblePairs =
-    std::ranges::input_range<const T> && detail::is_reducible_pair<std::ranges::range_value_t<const T>>;
+concept ReduciblePairs = std::ranges::input_range<const T> && is_reducible_pair<std::ranges::range_value_t<const T>>;
+
+}  // namespace detail
 
 /// A destination: the only replica that gets the result.
 struct OneReplica {
@@ -79,99 +84,66 @@ struct OneReplica {
 ///
 /// Reductions and broadcasts are agreed: every rank throws MismatchError if operations, shapes or types differ, or if
 /// one rank's tensors are on the host and another's on a GPU. The mean of integers and malformed slices
-/// (`require_reducible`) are an InvalidArgument before any communication. A method that blocks returns when the ranks
-/// have agreed. A result on the host is complete by then; a result on a GPU is enqueued on Strategy::stream().
+/// (their parts do not fit together, or an index is no row) are an InvalidArgument before any communication. A method
+/// that blocks returns when the ranks have agreed. A result on the host is complete by then; a result on a GPU is
+/// enqueued on Strategy::stream().
 class StrategyExtended {
  public:
   StrategyExtended(const StrategyExtended&) = delete;
   StrategyExtended& operator=(const StrategyExtended&) = delete;
 
-  /// COLL, blocking. Reduces every leaf over the replicas; every rank gets the result.
-  template <Reducible T>
-  Mirrored<T> reduce_to(ReduceOp op, const PerReplica<T>& value, Here here = Here::current()) {
-    return detail::MirroredAccess::make(
-        combine(value, [&](Leaves& leaves) { all_reduce(op, leaves, structure(value), here); }));
+  /// While it lives, the variables that this thread creates live on the devices of another variable and must belong to
+  /// its strategy. Guards nest like blocks.
+  class Colocation {
+   public:
+    Colocation(const Colocation&) = delete;  // a guard ends with its block
+    Colocation& operator=(const Colocation&) = delete;
+    ~Colocation();
+
+   private:
+    friend class StrategyExtended;
+    explicit Colocation(const Variable& beside);
+  };
+
+  /// Reduces every leaf of `value` over the replicas; every rank gets the result. What `value` is decides how:
+  ///
+  /// - A PerReplica<T>: COLL, blocking. The result is Mirrored<T>.
+  /// - What `map` returns: COLL, blocking. Each rank first adds up the results of its own items, and a mean divides by
+  ///   the number of items. InvalidArgument, before any communication, for slices, for items that differ in structure
+  ///   or shape, for the mean of no items, and for fewer items than replicas unless they give numbers. The result is
+  ///   Mirrored.
+  /// - Any other: LOCAL. What happens depends on the type alone, so it is the same on every rank. The mean is the value
+  ///   itself, not a copy: Mirrored or plain, as it was. On one replica, the sum of a plain value is a copy, whose
+  ///   tensors own their memory, on the same device. InvalidArgument for the sum of a Mirrored, and for the sum of a
+  ///   plain value over several replicas: neither says what each replica contributes.
+  template <detail::ReducibleValue T>
+  detail::reduced_t<T> reduce_to(ReduceOp op, const T& value, Here here = Here::current()) {
+    return on_all(op, value, {}, here);
   }
 
-  /// COLL, blocking. The same, to where `destination` lives. Every rank has a component of it, so every rank gets the
-  /// result.
-  template <Reducible T>
-  Mirrored<T> reduce_to(ReduceOp op, const PerReplica<T>& value, const Variable& destination,
-                        Here here = Here::current()) {
+  /// The same, to where `destination` lives. Every rank has a component of it, so every rank gets the result.
+  template <detail::ReducibleValue T>
+  detail::reduced_t<T> reduce_to(ReduceOp op, const T& value, const Variable& destination,
+                                 Here here = Here::current()) {
     require_own(destination, "reduce_to", here);
-    return detail::MirroredAccess::make(
-        combine(value, [&](Leaves& leaves) { all_reduce(op, leaves, structure(value) + beside(destination), here); }));
+    return on_all(op, value, beside(destination), here);
   }
 
-  /// COLL, blocking. The same, to one replica; the others get nothing. InvalidArgument if there is no such replica.
-  template <Reducible T>
-  std::optional<T> reduce_to(ReduceOp op, const PerReplica<T>& value, OneReplica destination,
-                             Here here = Here::current()) {
-    bool here_it_is = false;
-    T result = combine(
-        value, [&](Leaves& leaves) { here_it_is = reduce_to_one(op, leaves, destination, structure(value), here); });
-    return here_it_is ? std::optional<T>{std::move(result)} : std::nullopt;
-  }
-
-  /// LOCAL: what happens depends on the type alone, so it is the same on every rank. The mean of a value that is not
-  /// PerReplica is that value itself, not a copy; a plain value stays plain. On one replica, the sum of a plain value
-  /// is a copy, whose tensors own their memory, on the same device. InvalidArgument for the sum of a Mirrored, and for
-  /// the sum of a plain value over several replicas: neither says what each replica contributes.
-  template <NotPerReplica T>
-  T reduce_to(ReduceOp op, const T& value, Here here = Here::current()) {
-    require_value_itself(op, is_mirrored<T> ? Kind::mirrored : Kind::plain, here);
-    if constexpr (!is_mirrored<T>) {
-      if (op == ReduceOp::sum) return combine(PerReplica<T>{value}, [&](Leaves& leaves) { copy(leaves); });
-    }
-    return value;
-  }
-
-  /// LOCAL. The same, to where `destination` lives.
-  template <NotPerReplica T>
-  T reduce_to(ReduceOp op, const T& value, const Variable& destination, Here here = Here::current()) {
-    require_own(destination, "reduce_to", here);
-    return reduce_to(op, value, here);
-  }
-
-  /// LOCAL. The same, to one replica; the others get nothing.
-  template <NotPerReplica T>
-  std::optional<local_t<T>> reduce_to(ReduceOp op, const T& value, OneReplica destination,
-                                      Here here = Here::current()) {
+  /// The same, to one replica; the others get nothing. InvalidArgument if there is no such replica.
+  template <detail::ReducibleValue T>
+  std::optional<detail::local_t<detail::reduced_t<T>>> reduce_to(ReduceOp op, const T& value, OneReplica destination,
+                                                                 Here here = Here::current()) {
     const bool here_it_is = is_here(destination, here);
-    T result = reduce_to(op, value, here);
-    return here_it_is ? std::optional{Locality<T>::to_local(std::move(result))} : std::nullopt;
-  }
-
-  /// COLL, blocking. Reduces the results of a `map` over all items, leaf by leaf. Each rank first adds up its own, and
-  /// a mean divides by the number of items. InvalidArgument, before any communication, for slices, for items that
-  /// differ in structure or shape, for the mean of no items, and for fewer items than replicas unless T is a number.
-  template <Reducible T>
-  Mirrored<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, Here here = Here::current()) {
-    return detail::MirroredAccess::make(combine_mapped(op, value, std::nullopt, {}, here));
-  }
-
-  /// COLL, blocking. The same, to where `destination` lives.
-  template <Reducible T>
-  Mirrored<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, const Variable& destination,
-                        Here here = Here::current()) {
-    require_own(destination, "reduce_to", here);
-    return detail::MirroredAccess::make(combine_mapped(op, value, std::nullopt, beside(destination), here));
-  }
-
-  /// COLL, blocking. The same, to one replica; the others get nothing.
-  template <Reducible T>
-  std::optional<T> reduce_to(ReduceOp op, const PerReplica<MapOutput<T>>& value, OneReplica destination,
-                             Here here = Here::current()) {
-    const bool here_it_is = is_here(destination, here);
-    T result = combine_mapped(op, value, destination, {}, here);
-    return here_it_is ? std::optional<T>{std::move(result)} : std::nullopt;
+    detail::local_t<detail::reduced_t<T>> result = on_one(op, value, destination, here);
+    if (!here_it_is) return std::nullopt;
+    return {std::move(result)};
   }
 
   /// COLL, blocking, one agreement for all. Reduces each value to where its variable lives. The results have the order
   /// of `pairs` and the type of its values. With std::variant<Tensor, IndexedSlices>, some values may be dense and
   /// others slices, but each must be the same kind on every rank; otherwise MismatchError. The values of a list in
   /// braces, `{{gradient, w}, …}`, are tensors.
-  template <ReduciblePairs Pairs = std::initializer_list<std::pair<PerReplica<Tensor>, Variable>>>
+  template <detail::ReduciblePairs Pairs = std::initializer_list<std::pair<PerReplica<Tensor>, Variable>>>
   auto batch_reduce_to(ReduceOp op, const Pairs& pairs, Here here = Here::current()) {
     using Value = std::remove_cvref_t<decltype(std::ranges::begin(pairs)->first.local())>;
     Leaves leaves;
@@ -193,87 +165,86 @@ class StrategyExtended {
   }
 
   /// COLL, blocking. Copies replica 0's value to every rank.
-  template <Reducible T>
+  template <detail::Reducible T>
   Mirrored<T> broadcast_to(const PerReplica<T>& value, Here here = Here::current()) {
     return detail::MirroredAccess::make(
         combine(value, [&](Leaves& leaves) { broadcast(leaves, structure(value), here); }));
   }
 
   /// COLL, blocking. The same for a plain tensor, slices, or a nest: each rank's value is taken as its component.
-  template <Reducible T>
-  requires(!ReducibleNumber<T>) Mirrored<T> broadcast_to(const T& value, Here here = Here::current()) {
+  template <detail::Reducible T>
+  requires(!detail::ReducibleNumber<T>) Mirrored<T> broadcast_to(const T& value, Here here = Here::current()) {
     return broadcast_to(PerReplica<T>{value}, here);
   }
 
   /// LOCAL. Returns a Mirrored value as it is.
   template <class T>
-  requires is_mirrored<T> T broadcast_to(const T& value, Here here = Here::current()) {
+  requires detail::is_mirrored<T> T broadcast_to(const T& value, Here here = Here::current()) {
     require_context("broadcast_to", here);
     return value;
   }
 
   /// A plain number does not say whether replica 0's value is meant or one that is already the same on every rank.
   /// Other host values are not tensors.
-  template <PlainHostValue T>
+  template <detail::PlainHostValue T>
   void broadcast_to(const T&, Here = {}) = delete;  // broadcast_object sends replica 0's value, same_on_all compares
 
-  /// LOCAL. Calls `fn(variable, …)` in update context, where an assignment writes directly to this rank's component.
-  /// `fn` gets the handle in its own type: a MirroredVariable stays one. Every rank must make the same update;
-  /// arguments that may differ by rank do not compile.
-  template <std::derived_from<Variable> V, class Fn>
-  requires UpdateFunctionFor<Fn, V>
-  auto update(const V& variable, Fn&& fn, Here here = Here::current()) -> detail::result_t<Fn, const V&> {
-    return update_at(here, variable, std::forward<Fn>(fn));
+  /// LOCAL. Calls `fn(variable, …)` in update context, where an assignment writes directly to this rank's component:
+  /// `update(w, fn, args(a, b))` calls `fn(w, a, b)`, with this rank's component of Mirrored arguments. `fn` gets the
+  /// handle in its own type: a MirroredVariable stays one. Every rank must make the same update; arguments that may
+  /// differ by rank do not compile.
+  template <std::derived_from<Variable> V, class Fn, detail::SameOnEveryReplica... T>
+  requires detail::UpdateFunctionFor<Fn, V, T...>
+  auto update(const V& variable, Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())
+      -> detail::result_t<Fn, const V&, detail::local_t<T>...> {
+    require_own(variable, "update", here);
+    const Update update{*strategy_};
+    return detail::invoke_local(std::forward<Fn>(fn), arguments, variable);
   }
-  template <std::derived_from<Variable> V, class Fn, SameOnEveryReplica T>
-  requires UpdateFunctionFor<Fn, V, T>
-  auto update(const V& variable, Fn&& fn, const T& argument, Here here = Here::current())
-      -> detail::result_t<Fn, const V&, local_t<T>> {
-    return update_at(here, variable, std::forward<Fn>(fn), argument);
-  }
-  template <std::derived_from<Variable> V, class Fn, SameOnEveryReplica T1, SameOnEveryReplica T2,
-            SameOnEveryReplica... T>
-  requires UpdateFunctionFor<Fn, V, T1, T2, T...>
-  auto update(const V& variable, Fn&& fn, const T1& first, const T2& second, const T&... rest)
-      -> detail::result_t<Fn, const V&, local_t<T1>, local_t<T2>, local_t<T>...> {
-    return update_at({}, variable, std::forward<Fn>(fn), first, second, rest...);
+  template <std::derived_from<Variable> V, class Fn, detail::Unwrapped First, class... Rest>
+  [[deprecated("write update(variable, fn, args(...))")]] decltype(auto) update(const V& variable, Fn&& fn,
+                                                                                const First& first,
+                                                                                const Rest&... rest) {
+    return update(variable, std::forward<Fn>(fn), args(first, rest...), Here{});
   }
 
   /// LOCAL. Calls `fn(…)` in update context, for state that belongs to the given variables but is not a variable
-  /// itself.
-  template <class Fn>
-  requires NonSlotFunctionFor<Fn>
-  auto update_non_slot(const VariableList& variables, Fn&& fn, Here here = Here::current()) -> detail::result_t<Fn> {
-    return update_non_slot_at(here, variables, std::forward<Fn>(fn));
+  /// itself. Arguments as for `update`.
+  template <class Fn, detail::SameOnEveryReplica... T>
+  requires detail::NonSlotFunctionFor<Fn, T...>
+  auto update_non_slot(const detail::VariableList& variables, Fn&& fn, detail::Args<T...> arguments = {},
+                       Here here = Here::current()) -> detail::result_t<Fn, detail::local_t<T>...> {
+    require_context("update_non_slot", here);
+    for (const Variable& variable : variables) require_own(variable, "update_non_slot", here);
+    const Update update{*strategy_};
+    return detail::invoke_local(std::forward<Fn>(fn), arguments);
   }
-  template <class Fn, SameOnEveryReplica T>
-  requires NonSlotFunctionFor<Fn, T>
-  auto update_non_slot(const VariableList& variables, Fn&& fn, const T& argument, Here here = Here::current())
-      -> detail::result_t<Fn, local_t<T>> {
-    return update_non_slot_at(here, variables, std::forward<Fn>(fn), argument);
-  }
-  template <class Fn, SameOnEveryReplica T1, SameOnEveryReplica T2, SameOnEveryReplica... T>
-  requires NonSlotFunctionFor<Fn, T1, T2, T...>
-  auto update_non_slot(const VariableList& variables, Fn&& fn, const T1& first, const T2& second, const T&... rest)
-      -> detail::result_t<Fn, local_t<T1>, local_t<T2>, local_t<T>...> {
-    return update_non_slot_at({}, variables, std::forward<Fn>(fn), first, second, rest...);
+  template <class Fn, detail::Unwrapped First, class... Rest>
+  [[deprecated("write update_non_slot(variables, fn, args(...))")]] decltype(auto) update_non_slot(
+      const detail::VariableList& variables, Fn&& fn, const First& first, const Rest&... rest) {
+    return update_non_slot(variables, std::forward<Fn>(fn), args(first, rest...), Here{});
   }
 
   /// LOCAL. Deals out `items`, which must be the same on every rank: replica r of N calls `fn(item, …)` for items
-  /// r, r + N, r + 2 N, …, in cross-replica context, with its component of Mirrored arguments. Nothing is sent.
-  template <std::ranges::random_access_range Items, class Fn>
-  requires MapFunctionFor<Fn, Items>
-  auto map(const Items& items, Fn&& fn, Here here = Here::current()) { return map_at(here, items, fn); }
-  template <std::ranges::random_access_range Items, class Fn, SameOnEveryReplica T>
-  requires MapFunctionFor<Fn, Items, T>
-  auto map(const Items& items, Fn&& fn, const T& argument, Here here = Here::current()) {
-    return map_at(here, items, fn, argument);
+  /// r, r + N, r + 2 N, …, in cross-replica context. Arguments as for `update`. Nothing is sent. The results are what
+  /// `reduce_to` takes; `local().values()` are those of this rank.
+  template <std::ranges::random_access_range Items, class Fn, detail::SameOnEveryReplica... T>
+  requires detail::MapFunctionFor<Fn, Items, T...>
+  auto map(const Items& items, Fn&& fn, const detail::Args<T...>& arguments = {}, Here here = Here::current()) {
+    using Result = detail::value_result_t<Fn&, std::ranges::range_reference_t<const Items>, detail::local_t<T>...>;
+    const Scope scope = enter("map", here);
+    const auto count = std::ranges::ssize(items);
+    std::vector<Result> results;
+    for (auto i = static_cast<std::int64_t>(replica()); i < count; i += replicas()) {
+      detail::Args<T...> own = arguments;
+      results.push_back(detail::invoke_local(fn, own, std::ranges::begin(items)[i]));
+    }
+    return PerReplica{detail::MapOutput<Result>{std::move(results), count}};
   }
-  template <std::ranges::random_access_range Items, class Fn, SameOnEveryReplica T1, SameOnEveryReplica T2,
-            SameOnEveryReplica... T>
-  requires MapFunctionFor<Fn, Items, T1, T2, T...>
-  auto map(const Items& items, Fn&& fn, const T1& first, const T2& second, const T&... rest) {
-    return map_at({}, items, fn, first, second, rest...);
+  template <std::ranges::random_access_range Items, class Fn, detail::Unwrapped First, class... Rest>
+  [[deprecated("write map(items, fn, args(...))")]] auto map(const Items& items, Fn&& fn, const First& first,
+                                                             const Rest&... rest) {
+    return map(items, std::forward<Fn>(fn), args(first, rest...), Here{});
   }
 
   /// COLL, blocking. For library code: the loop of run_steps_on_iterator (multi_step.hpp). Calls `step` in this
@@ -284,7 +255,7 @@ class StrategyExtended {
   /// COLL, blocking, one agreement, and one more message if any rank lacks an outline. For library code that hands out
   /// input. Calls `offer` on this rank, in this strategy's scope. MismatchError if the ranks' offers differ in `what`.
   /// An exception that leaves `offer` on one rank is rethrown there, and the others throw PeerError.
-  InputAnswer agree_on_input(const std::function<InputOffer()>& offer, Here here = Here::current());
+  detail::InputAnswer agree_on_input(const std::function<detail::InputOffer()>& offer, Here here = Here::current());
 
   /// LOCAL. No context needed. The strategy that this object belongs to. This object keeps its address when the
   /// strategy is moved.
@@ -295,7 +266,7 @@ class StrategyExtended {
   Tensor read_var(const Variable& variable, Here here = Here::current());
 
   /// The same for several variables, in their order: COLL if any is sync-on-read, with one agreement for all of those.
-  std::vector<Tensor> read_vars(const VariableList& variables, Here here = Here::current());
+  std::vector<Tensor> read_vars(const detail::VariableList& variables, Here here = Here::current());
 
   /// LOCAL, in any context of this strategy; ContextError elsewhere, also outside every scope. While the result lives,
   /// variables can be created in this strategy's contexts only (else ContextError), and they live on the devices of
@@ -322,7 +293,7 @@ class StrategyExtended {
 
   /// LOCAL. No context needed. Where state that belongs to `variables` should live: on this rank's device. On the
   /// default strategy, on the device of the variable whose name sorts first; InvalidArgument if there are none.
-  std::vector<std::string> non_slot_devices(const VariableList& variables) const;
+  std::vector<std::string> non_slot_devices(const detail::VariableList& variables) const;
 
   /// LOCAL. No context needed. True: every rank is a program of its own.
   bool between_graph() const { return true; }
@@ -347,48 +318,52 @@ class StrategyExtended {
   };
 
   using Leaves = std::vector<detail::Leaf>;
-  using Place = std::optional<Here>;  ///< of a call in the program, if that is known
 
-  template <class V, class Fn, class... T>
-  auto update_at(const Place& here, const V& variable, Fn&& fn, const T&... arguments)
-      -> detail::result_t<Fn, const V&, local_t<T>...> {
-    require_own(variable, "update", here);
-    const Update update{*strategy_};
-    return std::invoke(std::forward<Fn>(fn), variable, Locality<T>::to_local(arguments)...);
+  // What each overload of reduce_to does with a value. `more` names the destination in the tag.
+  template <detail::Reducible T>
+  Mirrored<T> on_all(ReduceOp op, const PerReplica<T>& value, std::string_view more, const Here& here) {
+    return detail::MirroredAccess::make(
+        combine(value, [&](Leaves& leaves) { all_reduce(op, leaves, structure(value) + std::string{more}, here); }));
   }
-
-  template <class Fn, class... T>
-  auto update_non_slot_at(const Place& here, const VariableList& variables, Fn&& fn, const T&... arguments)
-      -> detail::result_t<Fn, local_t<T>...> {
-    require_context("update_non_slot", here);
-    for (const Variable& variable : variables) require_own(variable, "update_non_slot", here);
-    const Update update{*strategy_};
-    return std::invoke(std::forward<Fn>(fn), Locality<T>::to_local(arguments)...);
+  template <detail::Reducible T>
+  Mirrored<T> on_all(ReduceOp op, const PerReplica<detail::MapOutput<T>>& value, std::string_view more,
+                     const Here& here) {
+    return detail::MirroredAccess::make(combine_mapped(op, value, std::nullopt, more, here));
   }
-
-  template <class Items, class Fn, class... T>
-  auto map_at(const Place& here, const Items& items, Fn& fn, const T&... arguments) {
-    using Result = detail::value_result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>;
-    const Scope scope = enter("map", here);
-    const auto count = std::ranges::ssize(items);
-    std::vector<Result> results;
-    for (auto i = static_cast<std::int64_t>(replica()); i < count; i += replicas())
-      results.push_back(std::invoke(fn, std::ranges::begin(items)[i], Locality<T>::to_local(arguments)...));
-    return PerReplica{MapOutput<Result>{std::move(results), count}};
+  template <class T>
+  requires(!detail::is_per_replica<T>) T on_all(ReduceOp op, const T& value, std::string_view, const Here& here) {
+    require_value_itself(op, detail::is_mirrored<T> ? Kind::mirrored : Kind::plain, here);
+    if constexpr (!detail::is_mirrored<T>) {
+      if (op == ReduceOp::sum) return combine(PerReplica<T>{value}, [&](Leaves& leaves) { copy(leaves); });
+    }
+    return value;
+  }
+  template <detail::Reducible T>
+  T on_one(ReduceOp op, const PerReplica<T>& value, OneReplica destination, const Here& here) {
+    return combine(value, [&](Leaves& leaves) { reduce_to_one(op, leaves, destination, structure(value), here); });
+  }
+  template <detail::Reducible T>
+  T on_one(ReduceOp op, const PerReplica<detail::MapOutput<T>>& value, OneReplica destination, const Here& here) {
+    return combine_mapped(op, value, destination, {}, here);
+  }
+  template <class T>
+  requires(!detail::is_per_replica<T>) detail::local_t<T> on_one(ReduceOp op, const T& value, OneReplica,
+                                                                 const Here& here) {
+    return detail::Locality<T>::to_local(on_all(op, value, {}, here));
   }
 
   /// Enters cross-replica context until the result is destroyed.
-  Scope enter(std::string_view call, const Place& here) const;
+  Scope enter(std::string_view call, const Here& here) const;
   int replica() const;
   int replicas() const;
 
-  template <Reducible T>
+  template <detail::Reducible T>
   static std::string structure(const PerReplica<T>& value) {
     return detail::structure_of(value.local());
   }
 
   /// Takes `value` apart, lets `collective` replace its leaves, and reassembles it.
-  template <Reducible T, class Collective>
+  template <detail::Reducible T, class Collective>
   T combine(const PerReplica<T>& value, Collective&& collective) {
     Leaves leaves = detail::leaves_of(value.local());
     collective(leaves);
@@ -396,12 +371,12 @@ class StrategyExtended {
   }
 
   /// Adds up this rank's items, then the ranks' sums: on one replica, or on all if `destination` is empty.
-  template <Reducible T>
-  T combine_mapped(ReduceOp op, const PerReplica<MapOutput<T>>& value, std::optional<OneReplica> destination,
+  template <detail::Reducible T>
+  T combine_mapped(ReduceOp op, const PerReplica<detail::MapOutput<T>>& value, std::optional<OneReplica> destination,
                    std::string_view more, const Here& here) {
-    const MapOutput<T>& mapped = value.local();
+    const detail::MapOutput<T>& mapped = value.local();
     std::vector<T> mine = mapped.values();
-    if constexpr (ReducibleNumber<T>) {
+    if constexpr (detail::ReducibleNumber<T>) {
       if (mine.empty()) mine.push_back(T{0});
     } else {
       require_item_each(mapped.items(), here);
@@ -423,9 +398,9 @@ class StrategyExtended {
 
   /// ContextError, which begins with `call` and its place, unless this is the strategy's cross-replica context or the
   /// default one.
-  void require_context(std::string_view call, const Place& here) const;
+  void require_context(std::string_view call, const Here& here) const;
   /// The same, and InvalidArgument for another strategy's variable.
-  void require_own(const Variable& variable, std::string_view call, const Place& here) const;
+  void require_own(const Variable& variable, std::string_view call, const Here& here) const;
   void require_value_itself(ReduceOp op, Kind kind, const Here& here) const;
   /// Replaces the leaves by copies on the same device.
   void copy(Leaves& leaves) const;
@@ -433,7 +408,7 @@ class StrategyExtended {
   bool is_here(OneReplica destination, const Here& here) const;
   void all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here);
   void batch_all_reduce(ReduceOp op, Leaves& leaves, std::span<const Variable> destinations, const Here& here);
-  bool reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more, const Here& here);
+  void reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more, const Here& here);
   void broadcast(Leaves& leaves, std::string_view more, const Here& here);
   void require_item_each(std::int64_t items, const Here& here) const;
   Leaves reduce_mapped(ReduceOp op, std::span<const Leaves> of_items, std::span<const std::string> structures,

@@ -1,15 +1,16 @@
 // Loops of steps: what a step may record while the loop runs, and what the loop returns.
 #pragma once
 
+#include <any>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
 #include <string_view>
+#include <typeinfo>
 #include <utility>
 
-#include <lockstep/strategy/context.hpp>
-#include <lockstep/strategy/named_values.hpp>
+#include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep {
@@ -20,7 +21,43 @@ namespace lockstep {
 /// step did not set keeps its value from an earlier step or from `initial`.
 class MultiStepContext {
  public:
-  MultiStepContext(StrategyExtended& extended, NamedValues initial)
+  /// Values of any type by name. A value can be read only as the type it was set as, locality included: a
+  /// PerReplica<double> is not a Mirrored<double>. Values must be copyable, and a copy of this object has its own.
+  class Outputs {
+   public:
+    /// Replaces what the name held, whatever its type.
+    template <class T>
+    void set(std::string_view name, T value) {
+      values_.insert_or_assign(std::string{name}, std::any{std::move(value)});
+    }
+
+    /// The reference is valid until the name is set again. InvalidArgument, which lists what there is, if the name was
+    /// not set or its value has another type.
+    template <class T>
+    const T& get(std::string_view name) const {
+      const auto found = values_.find(name);
+      const T* const value = found == values_.end() ? nullptr : std::any_cast<T>(&found->second);
+      if (!value) refuse(name, typeid(T));
+      return *value;
+    }
+
+    bool contains(std::string_view name) const { return values_.find(name) != values_.end(); }
+    bool empty() const { return values_.empty(); }
+
+   private:
+    [[noreturn]] void refuse(std::string_view name, const std::type_info& wanted) const;
+
+    std::map<std::string, std::any, std::less<>> values_;
+  };
+
+  /// What the loop returns.
+  struct Result {
+    std::int64_t steps_run = 0;  ///< fewer than asked for if the input ended
+    Outputs last_step_outputs;   ///< Mirrored<T> if reduced over the replicas, else as they were set
+    Outputs non_tensor_outputs;
+  };
+
+  MultiStepContext(StrategyExtended& extended, Outputs initial)
       : extended_{extended}, last_step_outputs_{std::move(initial)} {}
   MultiStepContext(const MultiStepContext&) = delete;
   MultiStepContext& operator=(const MultiStepContext&) = delete;
@@ -29,7 +66,8 @@ class MultiStepContext {
   /// shares its memory, which the next step may overwrite. InvalidArgument in replica context, where an output needs a
   /// ReduceOp.
   template <class T>
-  requires(is_per_replica<T> || NotPerReplica<T>) void set_last_step_output(std::string_view name, T value) {
+  requires(detail::is_per_replica<T> || detail::NotPerReplica<T>) void set_last_step_output(std::string_view name,
+                                                                                            T value) {
     require_cross_replica(name);
     last_step_outputs_.set(name, std::move(value));
   }
@@ -37,7 +75,7 @@ class MultiStepContext {
   /// COLL, blocking, one agreement, in cross-replica context. Reduces the value over the replicas and keeps it as
   /// Mirrored<T>. This happens in every step, not only in the last. MismatchError if ranks set different names, or
   /// values of different shapes or types.
-  template <Reducible T>
+  template <detail::Reducible T>
   void set_last_step_output(std::string_view name, const PerReplica<T>& value, ReduceOp op,
                             Here here = Here::current()) {
     set_reduced<T>(name, extended_.reduce_to(op, PerReplica{named(name, value.local())}, here).value());
@@ -46,9 +84,9 @@ class MultiStepContext {
   /// In replica context COLL, blocking: one merge_call reduces this replica's value and keeps it as above. In
   /// cross-replica context LOCAL, like Strategy::reduce of a value that is not PerReplica: the mean keeps the value as
   /// T; InvalidArgument for the sum over several replicas.
-  template <Reducible T>
+  template <detail::Reducible T>
   void set_last_step_output(std::string_view name, const T& value, ReduceOp op, Here here = Here::current()) {
-    if (ReplicaContext* const context = replica_context()) {
+    if (ReplicaContext* const context = ReplicaContext::current()) {
       set_reduced<T>(name, context->all_reduce(op, named(name, value), here));
     } else {
       last_step_outputs_.set(name, extended_.reduce_to(op, value, here));
@@ -68,8 +106,8 @@ class MultiStepContext {
   }
 
   /// LOCAL. The outputs so far.
-  const NamedValues& last_step_outputs() const { return last_step_outputs_; }
-  const NamedValues& non_tensor_outputs() const { return non_tensor_outputs_; }
+  const Outputs& last_step_outputs() const { return last_step_outputs_; }
+  const Outputs& non_tensor_outputs() const { return non_tensor_outputs_; }
 
  private:
   static void require_cross_replica(std::string_view name);
@@ -87,20 +125,17 @@ class MultiStepContext {
   }
 
   StrategyExtended& extended_;
-  NamedValues last_step_outputs_;
-  NamedValues non_tensor_outputs_;
+  Outputs last_step_outputs_;
+  Outputs non_tensor_outputs_;
 };
+
+namespace detail {
 
 /// A function that a loop of steps can call: `fn(context, input)`, with the PerReplica that the input gives.
 template <class Fn, class Input>
 concept StepFunction = std::invocable<Fn&, MultiStepContext&, step_input_t<Input>>;
 
-/// The result of a loop of steps (run_steps_on_iterator).
-struct StepsResult {
-  std::int64_t steps_run = 0;     ///< fewer than asked for if the input ended
-  NamedValues last_step_outputs;  ///< Mirrored<T> if reduced over the replicas, else as they were set
-  NamedValues non_tensor_outputs;
-};
+}  // namespace detail
 
 /// COLL, blocking. Calls `fn(context, input)` up to `steps` times, each time with the next input. The calls are in
 /// the scope of `strategy`, so in cross-replica context: `fn` calls Strategy::run itself. All ranks leave the loop at
@@ -109,9 +144,9 @@ struct StepsResult {
 /// `initial` holds the outputs until a step sets them. The ranks agree on the number of steps once, at the start:
 /// MismatchError if it differs, InvalidArgument if it is negative. An exception that leaves `fn` on one rank is
 /// rethrown there, and the others throw PeerError.
-template <DistributedInput Input, StepFunction<Input> Fn>
-StepsResult run_steps_on_iterator(Strategy& strategy, Fn&& fn, Input& input, std::int64_t steps = 1,
-                                  NamedValues initial = {}, Here here = Here::current()) {
+template <detail::DistributedInput Input, detail::StepFunction<Input> Fn>
+MultiStepContext::Result run_steps_on_iterator(Strategy& strategy, Fn&& fn, Input& input, std::int64_t steps = 1,
+                                               MultiStepContext::Outputs initial = {}, Here here = Here::current()) {
   MultiStepContext context{strategy.extended(), std::move(initial)};
   const std::int64_t run = strategy.extended().run_steps(
       steps,

@@ -12,29 +12,57 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/comm/communicator.hpp>
-#include <lockstep/control/meeting_point.hpp>
-#include <lockstep/control/tag.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
-#include <lockstep/strategy/pending_reduction.hpp>
-#include <lockstep/strategy/signature.hpp>
+#include <lockstep/base/here.hpp>
+#include <lockstep/reduce/reduction_options.hpp>
+#include <lockstep/strategy/host_values.hpp>
 #include <lockstep/strategy/variable.hpp>
+#include <lockstep/values/leaves.hpp>
 #include <lockstep/values/locality.hpp>
-#include <lockstep/values/nest.hpp>
 
 namespace lockstep {
 
+class Covered;
+class CrossDeviceOps;
+class ReplicaContext;
 class Strategy;
 class StrategyExtended;
 
 namespace detail {
+
 struct Defaults;
-}
 
 /// A function that `merge_call` can call with arguments of the types T, each as it is after merging (merged_t): a plain
 /// T becomes a PerReplica<T>.
 template <class Fn, class... T>
 concept MergeFunctionFor = std::invocable<Fn, Strategy&, merged_t<T>...>;
+
+class StartedReduction;
+
+/// The reduced leaves of `started`, which becomes null. As PendingReduction::wait.
+std::vector<Leaf> wait_for(std::shared_ptr<StartedReduction>& started, const Here& here);
+
+}  // namespace detail
+
+/// What ReplicaContext::all_reduce_async returns. Wait for it in the run that started it, in any order.
+template <detail::Reducible Nest>
+class [[nodiscard("nothing can wait for this reduction: keep what all_reduce_async returns")]] PendingReduction {
+ public:
+  /// Blocks as `all_reduce` does, unless the sum has been made already, and returns what `all_reduce` would have
+  /// returned. Costs no agreement, so ranks may wait at different places. Call it once. Throws what the sum threw, even
+  /// if another call has thrown it before. ContextError if called again, outside of the run that started it, in a merge
+  /// function, or while the stream is being captured into a CUDA graph.
+  Nest wait(Here here = Here::current()) {
+    return detail::with_leaves(like_, detail::wait_for(started_, here));
+  }
+
+ private:
+  friend class ReplicaContext;
+  PendingReduction(Nest like, std::shared_ptr<detail::StartedReduction> started)
+      : like_{std::move(like)}, started_{std::move(started)} {}
+
+  Nest like_;
+  std::shared_ptr<detail::StartedReduction> started_;  ///< null after wait
+};
 
 /// Exists inside Strategy::run and is current except while a merge function runs. Outside every scope, the default
 /// strategy's is current. The methods throw ContextError when this context is not current: in a merge function, and in
@@ -44,6 +72,10 @@ class ReplicaContext {
   ReplicaContext(const ReplicaContext&) = delete;  // it belongs to one run and ends with it
   ReplicaContext& operator=(const ReplicaContext&) = delete;
   ~ReplicaContext();
+
+  /// LOCAL. The current replica context, or null in cross-replica context. In the default context it is the default
+  /// strategy's, which has one replica and no communication.
+  static ReplicaContext* current();
 
   /// This replica's id, which is its rank, in [0, num_replicas_in_sync()).
   int replica_id_in_sync_group(Here here = Here::current()) const;
@@ -63,31 +95,31 @@ class ReplicaContext {
   /// the others throw PeerError. Within the outermost run, every later agreement throws that error again. ContextError,
   /// before any communication, while this rank's stream is being captured into a CUDA graph.
   template <class Fn, class... T>
-  requires MergeFunctionFor<Fn, T...>
-  auto merge_call(Fn&& fn, Args<T...> arguments = {}, Here here = Here::current())
-      -> local_t<detail::result_t<Fn, Strategy&, merged_t<T>...>> {
-    using Merged = detail::result_t<Fn, Strategy&, merged_t<T>...>;
+  requires detail::MergeFunctionFor<Fn, T...>
+  auto merge_call(Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())
+      -> detail::local_t<detail::result_t<Fn, Strategy&, detail::merged_t<T>...>> {
+    using Merged = detail::result_t<Fn, Strategy&, detail::merged_t<T>...>;
     const std::string operands = detail::signature_of_operands(arguments.values);
     const auto call = [&](Strategy& strategy) -> Merged {
       return std::apply(
           [&](T&... each) -> Merged {
-            return std::invoke(std::forward<Fn>(fn), strategy, Locality<T>::to_merged(std::move(each))...);
+            return std::invoke(std::forward<Fn>(fn), strategy, detail::Locality<T>::to_merged(std::move(each))...);
           },
           arguments.values);
     };
-    if constexpr (std::is_void_v<local_t<Merged>>) {
+    if constexpr (std::is_void_v<detail::local_t<Merged>>) {
       merge(operands, here, [&](Strategy& strategy) { call(strategy); });
     } else {
       std::optional<std::remove_cvref_t<Merged>> result;
       merge(operands, here, [&](Strategy& strategy) { result.emplace(call(strategy)); });
-      return Locality<std::remove_cvref_t<Merged>>::to_local(*std::move(result));
+      return detail::Locality<std::remove_cvref_t<Merged>>::to_local(*std::move(result));
     }
   }
 
   /// COLL, blocking. One merge_call that reduces every leaf of `nest` over the replicas; every rank gets the result.
   /// MismatchError if structure or shapes differ between ranks; InvalidArgument, before any communication, for the mean
   /// of integers. Its backward pass is all_reduce_gradient.
-  template <Reducible Nest>
+  template <detail::Reducible Nest>
   Nest all_reduce(ReduceOp op, const Nest& nest, Here here = Here::current()) {
     return all_reduce_called("all_reduce", op, nest, here);
   }
@@ -101,7 +133,7 @@ class ReplicaContext {
   /// all_reduce_async or the end of the run, each rank completes it. So ranks may wait at different places, and a rank
   /// that fails first contributes what it started. Errors as for all_reduce, at the call. If the run ends before the
   /// result was waited for, ContextError, which names the call.
-  template <Reducible Nest>
+  template <detail::Reducible Nest>
   PendingReduction<Nest> all_reduce_async(ReduceOp op, const Nest& nest, Here here = Here::current()) {
     return {nest, start_leaves(op, detail::leaves_of(nest), detail::structure_of(nest), here)};
   }
@@ -110,7 +142,7 @@ class ReplicaContext {
   /// respect to the result. Returns the gradient of the sum of all ranks' losses with respect to this rank's `nest`.
   /// Each rank's input enters every rank's result, so that is the all_reduce of the upstreams by the same operation.
   /// The ranks check that all of them call the backward pass here.
-  template <Reducible Nest>
+  template <detail::Reducible Nest>
   Nest all_reduce_gradient(ReduceOp op, const Nest& upstream, Here here = Here::current()) {
     return all_reduce_called("gradient of all_reduce", op, upstream, here);
   }
@@ -122,7 +154,7 @@ class ReplicaContext {
   ///
   /// Its backward pass needs no method: the gradient with respect to this rank's `nest` is this rank's rows of the sum
   /// of all ranks' upstream gradients.
-  template <Gatherable Nest>
+  template <detail::Gatherable Nest>
   Nest all_gather(const Nest& nest, Here here = Here::current()) {
     std::vector<detail::Leaf> leaves = detail::leaves_of(nest);
     gather_leaves(leaves, detail::structure_of(nest), here);
@@ -142,9 +174,9 @@ class ReplicaContext {
                       Here here = Here::current());
 
   /// COLL, blocking. The same for library code that reduces in the middle of a computation: agrees, and calls `fn` in
-  /// replica context. Until that returns, any other agreement is a ContextError on this rank (MeetingPoint::Covered).
+  /// replica context. Until that returns, any other agreement is a ContextError on this rank.
   /// `fn` must make the reductions even if the computation fails, and throw its exception after them.
-  void declared_step(std::string_view batch, const std::function<void(CrossDeviceOps&, MeetingPoint::Covered&)>& fn,
+  void declared_step(std::string_view batch, const std::function<void(CrossDeviceOps&, Covered&)>& fn,
                      Here here = Here::current());
 
  private:
@@ -164,7 +196,7 @@ class ReplicaContext {
   void require_waited_for() const;
 
   /// `method` is its name in the tag.
-  template <Reducible Nest>
+  template <detail::Reducible Nest>
   Nest all_reduce_called(std::string_view method, ReduceOp op, const Nest& nest, const Here& here) {
     std::vector<detail::Leaf> leaves = detail::leaves_of(nest);
     all_reduce_leaves(method, op, leaves, detail::structure_of(nest), here);

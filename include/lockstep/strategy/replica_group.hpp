@@ -10,15 +10,18 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/communicator.hpp>
-#include <lockstep/control/meeting_point.hpp>
-#include <lockstep/reduce/cross_device_ops.hpp>
+#include <lockstep/reduce/reduction_options.hpp>
 
 namespace lockstep {
 
+class Communicator;
+class ControlChannel;
+class CrossDeviceOps;
+class MeetingPoint;
+
 namespace detail {
+
 class DeviceWaits;
-}
 
 /// How long the host waits for its GPU.
 struct DevicePatience {
@@ -27,6 +30,8 @@ struct DevicePatience {
   /// the host keeps waiting.
   std::function<void(const std::string& sentence)> on_stall = {};
 };
+
+}  // namespace detail
 
 /// One per process (one per simulated rank). Owns both planes; must outlive every strategy made on it.
 class ReplicaGroup {
@@ -54,7 +59,7 @@ class ReplicaGroup {
   /// order. `compute` is the stream of `data`. From then on variables live in the memory of that GPU, and every wait of
   /// the host for it has a limit: a GPU that does not end its work in time ends the job with a StallError.
   void add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
-                        DevicePatience patience = {});
+                        detail::DevicePatience patience = {});
 
   /// LOCAL, before the first strategy is made. One name for each replica; without it, all are "/device:CPU:0".
   void set_device_names(std::vector<std::string> names) { device_names_ = std::move(names); }
@@ -67,14 +72,14 @@ class ReplicaGroup {
   void forbid_threads() { may_start_threads_ = false; }
   bool may_start_threads() const { return may_start_threads_; }
 
-  int rank() const { return data_->rank(); }
-  int size() const { return data_->size(); }
+  int rank() const;
+  int size() const;
 
   /// The control plane: every agreement of the process.
-  MeetingPoint& meeting() { return meeting_; }
+  MeetingPoint& meeting() { return *meeting_; }
 
   /// COLL. Makes a strategy's reductions, on both planes. The reductions never throw: a failure ends the job.
-  /// InvalidArgument for options that `require_valid` refuses.
+  /// InvalidArgument for invalid options (ReductionOptions).
   std::unique_ptr<CrossDeviceOps> make_reductions(const ReductionOptions& options);
 
   /// The data plane for host memory.
@@ -101,7 +106,7 @@ class ReplicaGroup {
 
   std::unique_ptr<Communicator> data_;
   std::vector<std::string> device_names_;
-  MeetingPoint meeting_;
+  std::unique_ptr<MeetingPoint> meeting_;
   EndJob end_job_;
   std::vector<int> node_of_rank_;
   std::unique_ptr<Stream> compute_;

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,21 +14,27 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/strategy/context.hpp>
 #include <lockstep/strategy/drift.hpp>
 #include <lockstep/strategy/extended.hpp>
-#include <lockstep/strategy/object_bytes.hpp>
+#include <lockstep/strategy/host_values.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/replica_group.hpp>
-#include <lockstep/strategy/same_on_all.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
 namespace lockstep {
 
+class CrossDeviceOps;
+
+namespace detail {
+struct Comparison;
+enum class TagKind : std::uint8_t;
+
 /// A function that `run` can call with arguments of the types T, each as replica code sees it (local_t).
 template <class Fn, class... T>
 concept ReplicaFunctionFor = std::invocable<Fn, ReplicaContext&, local_t<T>...>;
+
+}  // namespace detail
 
 /// Owns variables and determines which ranks compute together. Move-only: a copy would share the ranks but not their
 /// order of collectives. Every rank must make its strategies in the same order. Not thread-safe.
@@ -37,8 +44,26 @@ class Strategy {
   /// which has one replica and no communication.
   static Strategy& current();
 
+  /// LOCAL. Whether a strategy is current. False in the default context and in the default strategy's own scope, run
+  /// and merge functions.
+  static bool has_current();
+
+  /// LOCAL. True in a scope, a merge function and an update function; false in the default context and in replica
+  /// context.
+  static bool in_cross_replica_context();
+
+  /// LOCAL. True in a function called by `update` or `update_non_slot`, where an assignment goes straight to this
+  /// rank's component.
+  static bool in_update_context();
+
+  /// LOCAL, in any context. Whether this rank records summaries, so that each is written once per job: true on replica
+  /// 0 only, in replica and cross-replica context alike. Code that only this rank runs may make no COLL call. A
+  /// variable's `local` is LOCAL even where reading the variable is COLL. True under the default strategy, which knows
+  /// no other replica.
+  static bool should_record_summaries();
+
   /// COLL, but not agreed (see `make_strategy`). Uses the ranks of `group`, which must outlive it. InvalidArgument for
-  /// options that `require_valid` refuses.
+  /// invalid options (ReductionOptions).
   explicit Strategy(ReplicaGroup& group, const ReductionOptions& reductions = {});
   Strategy(const Strategy&) = delete;  // move it: a copy would have an order of collectives of its own
   /// Open scopes, runs and replica contexts follow the strategy to its new address. The reference that a merge function
@@ -89,8 +114,8 @@ class Strategy {
 
   /// COLL, blocking, in cross-replica or default context. Overwrites every sealed mirrored variable and the optimizer
   /// state with replica 0's, on all ranks, to recover from a failed step. A variable that one rank alone updates
-  /// (VariablePlacement) gets that rank's value. Sync-on-read variables keep their values, since each rank's is its
-  /// own. MismatchError if ranks have different pieces of optimizer state.
+  /// (ReplicateOptions::Placement) gets that rank's value. Sync-on-read variables keep their values, since each rank's
+  /// is its own. MismatchError if ranks have different pieces of optimizer state.
   void rebroadcast(Here here = Here::current());
 
   /// COLL, blocking, in cross-replica or default context. Proves, by comparing digests, that every sealed mirrored
@@ -99,29 +124,41 @@ class Strategy {
   /// all is well. Waits for all work on the device.
   ///
   /// Sync-on-read variables differ by nature and are skipped, except for those in `alike`, which the program keeps the
-  /// same everywhere. So is optimizer state that one rank alone holds (VariablePlacement). MismatchError if ranks have
-  /// different variables or different optimizer state. ContextError, on this rank alone and before the agreement, if
-  /// one in `alike` is another strategy's or has no memory. ReplicaContext::attest_at_end does the same during a step,
-  /// without an agreement of its own.
+  /// same everywhere. So is optimizer state that one rank alone holds (ReplicateOptions::Placement). MismatchError if
+  /// ranks have different variables or different optimizer state. ContextError, on this rank alone and before the
+  /// agreement, if one in `alike` is another strategy's or has no memory. ReplicaContext::attest_at_end does the same
+  /// during a step, without an agreement of its own.
   void attest(const std::vector<SyncOnReadVariable>& alike = {}, Here here = Here::current());
 
-  /// COLL; blocks at its end, which is agreed. Calls `fn(context, …)` once on this rank, in replica context, with this
-  /// rank's component of PerReplica and Mirrored arguments. An exception that leaves `fn` on one rank is rethrown
-  /// there, and the others throw PeerError. If the results differ in structure (list lengths or map keys; an optional
-  /// may be empty on some ranks), every rank throws MismatchError. A returned reference is kept as a value. May be
-  /// called again inside a merge function; ContextError in replica context or under another strategy.
-  template <class Fn>
-  requires ReplicaFunctionFor<Fn>
-  auto run(Fn&& fn, Here here = Here::current()) { return run_at(here, std::forward<Fn>(fn)); }
-  template <class Fn, class T>
-  requires(!std::same_as<T, Here>) && ReplicaFunctionFor<Fn, T> auto run(Fn&& fn, const T& argument,
-                                                                         Here here = Here::current()) {
-    return run_at(here, std::forward<Fn>(fn), argument);
+  /// COLL; blocks at its end, which is agreed. Calls `fn(context, …)` once on this rank, in replica context:
+  /// `run(step, args(a, b))` calls `step(context, a, b)`, with this rank's component of PerReplica and Mirrored
+  /// arguments. An exception that leaves `fn` on one rank is rethrown there, and the others throw PeerError. If the
+  /// results differ in structure (list lengths or map keys; an optional may be empty on some ranks), every rank throws
+  /// MismatchError. A returned reference is kept as a value. May be called again inside a merge function; ContextError
+  /// in replica context or under another strategy.
+  template <class Fn, class... T>
+  requires detail::ReplicaFunctionFor<Fn, T...>
+  auto run(Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())
+      -> PerReplica<detail::value_result_t<Fn, ReplicaContext&, detail::local_t<T>...>> {
+    using Result = detail::value_result_t<Fn, ReplicaContext&, detail::local_t<T>...>;
+    if constexpr (std::is_void_v<Result>) {
+      run_replica(here, [&](ReplicaContext& context) {
+        detail::invoke_local(std::forward<Fn>(fn), arguments, context);
+        return std::string{};
+      });
+      return {};
+    } else {
+      std::optional<Result> result;
+      run_replica(here, [&](ReplicaContext& context) {
+        result.emplace(detail::invoke_local(std::forward<Fn>(fn), arguments, context));
+        return detail::signature_of_result(*result);
+      });
+      return PerReplica<Result>{*std::move(result)};
+    }
   }
-  template <class Fn, class First, class Second, class... Rest>
-  requires(!std::same_as<Second, Here>) && ReplicaFunctionFor<Fn, First, Second, Rest...> auto run(
-                                               Fn&& fn, const First& first, const Second& second, const Rest&... rest) {
-    return run_at({}, std::forward<Fn>(fn), first, second, rest...);
+  template <class Fn, detail::Unwrapped First, class... Rest>
+  [[deprecated("write run(fn, args(...))")]] auto run(Fn&& fn, const First& first, const Rest&... rest) {
+    return run(std::forward<Fn>(fn), args(first, rest...), Here{});
   }
 
   /// LOCAL. Says which step, from 1, the next outermost runs belong to, so that messages count as the program does: a
@@ -137,41 +174,29 @@ class Strategy {
   /// runs, so all leave a loop of steps after the same one.
   bool stop_requested() const;
 
-  /// COLL. One step on the next input: takes the input in this strategy's scope, then calls `run(fn, input)`. Returns
-  /// nothing, on every rank, if the input is at its end.
-  template <class Fn, DistributedInput Input>
-  requires ReplicaFunctionFor<Fn, next_input_t<Input>>
-  auto run_on_next(Fn&& fn, Input& input, Here here = Here::current())
-      -> std::optional<PerReplica<detail::value_result_t<Fn, ReplicaContext&, local_t<next_input_t<Input>>>>> {
+  /// COLL. One step on the next input, such as a DistributedIterator's: takes it in this strategy's scope, then calls
+  /// `run(fn, args(input))`. Any input will do that has a COLL `next(here)`, which returns an optional PerReplica.
+  /// Returns nothing, on every rank, if the input is at its end.
+  template <class Fn, detail::DistributedInput Input>
+  requires detail::ReplicaFunctionFor<Fn, detail::next_input_t<Input>>
+  auto run_on_next(Fn&& fn, Input& input, Here here = Here::current()) -> std::optional<
+      PerReplica<detail::value_result_t<Fn, ReplicaContext&, detail::local_t<detail::next_input_t<Input>>>>> {
     const Scope in_scope = scope(here);
-    const auto next = input.next(here);
+    auto next = input.next(here);
     if (!next) return std::nullopt;
-    return run(std::forward<Fn>(fn), *next, here);
+    return run(std::forward<Fn>(fn), args(*std::move(next)), here);
   }
 
-  /// COLL, blocking. Reduces every leaf of `value` over the replicas; every rank gets the result. Contexts and errors
-  /// as for extended().reduce_to.
-  template <Reducible T>
-  T reduce(ReduceOp op, const PerReplica<T>& value, Here here = Here::current()) {
-    return extended().reduce_to(op, value, here).value();
-  }
-
-  /// COLL, blocking. The same for the results of a `map` over all items.
-  template <Reducible T>
-  T reduce(ReduceOp op, const PerReplica<MapOutput<T>>& value, Here here = Here::current()) {
-    return extended().reduce_to(op, value, here).value();
-  }
-
-  /// LOCAL. For a value that is not PerReplica: the mean, and on one replica the sum of a plain value, as
-  /// extended().reduce_to.
-  template <NotPerReplica T>
-  local_t<T> reduce(ReduceOp op, const T& value, Here here = Here::current()) {
-    return Locality<T>::to_local(extended().reduce_to(op, value, here));
+  /// As extended().reduce_to, with its contexts and errors, and returns the value that every rank gets as it is: not
+  /// Mirrored. COLL and blocking for a PerReplica and for what `map` returns, else LOCAL.
+  template <detail::ReducibleValue T>
+  detail::local_t<detail::reduced_t<T>> reduce(ReduceOp op, const T& value, Here here = Here::current()) {
+    return detail::Locality<detail::reduced_t<T>>::to_local(extended().reduce_to(op, value, here));
   }
 
   /// COLL, blocking, one agreement, in this strategy's contexts or the default one. Proves that a host value is the
   /// same on every rank by comparing its digest. If not, MismatchError, which names the rank.
-  template <ComparableAcrossRanks T>
+  template <detail::ComparableAcrossRanks T>
   Mirrored<T> same_on_all(T value, Here here = Here::current()) {
     compare(detail::comparable(value), here);
     return detail::MirroredAccess::make(std::move(value));
@@ -182,7 +207,7 @@ class Strategy {
   /// the ranks pass different types, or structs of different sizes. Costs one message, and another one and a second
   /// agreement if the value takes more than 1 KB. The value travels as it lies in memory, so all ranks need the same
   /// byte order. Members that a struct's Nest does not name get their default values.
-  template <BroadcastableObject T>
+  template <detail::BroadcastableObject T>
   requires(!std::invocable<const T&>) Mirrored<T> broadcast_object(const T& value, Here here = Here::current()) {
     return broadcast_made<T>([&]() -> const T& { return value; }, here);
   }
@@ -193,8 +218,8 @@ class Strategy {
   /// The same for the value that `make()` returns. It is called on replica 0 only, while the others wait for it,
   /// however long it takes. If it throws, the exception is rethrown there and the others throw PeerError.
   template <std::invocable Make>
-  requires BroadcastableObject<detail::value_result_t<Make>> Mirrored<detail::value_result_t<Make>> broadcast_object(
-      Make&& make, Here here = Here::current()) {
+  requires detail::BroadcastableObject<detail::value_result_t<Make>> Mirrored<detail::value_result_t<Make>>
+  broadcast_object(Make&& make, Here here = Here::current()) {
     return broadcast_made<detail::value_result_t<Make>>(make, here);
   }
 
@@ -202,27 +227,32 @@ class Strategy {
   /// graph. For library code that enqueues work before it meets the other ranks.
   void require_not_captured(const Here& here = Here::current());
 
-  /// COLL, blocking, in any context. For library code: one agreement in this strategy's name, as MeetingPoint::agree.
+  /// COLL, blocking, in any context. For library code: one agreement in this strategy's name.
   /// ContextError, before any communication, while the stream is being captured into a CUDA graph.
-  void agree(TagKind kind, const Here& here, std::string_view text, const Comparison& comparison = {});
+  void agree(detail::TagKind kind, const Here& here, std::string_view text);
+  void agree(detail::TagKind kind, const Here& here, std::string_view text, const detail::Comparison& comparison);
 
   /// LOCAL, in any context. What this process holds of `value`: one component, even if the value is the same on all
   /// ranks or known to this one only.
   template <class T>
-  std::vector<local_t<T>> local_results(const T& value) const {
-    return {Locality<T>::to_local(value)};
+  std::vector<detail::local_t<T>> local_results(const T& value) const {
+    return {detail::Locality<T>::to_local(value)};
   }
 
   /// LOCAL, blocking, in any context. Returns when all work that this rank has enqueued on its device is done. With one
   /// argument, returns this rank's component of it.
   template <class T>
-  local_t<T> group(const T& value) {
-    stream().synchronize();
-    if constexpr (!std::is_void_v<local_t<T>>) return Locality<T>::to_local(value);
+  detail::local_t<T> synchronize(const T& value) {
+    synchronize();
+    if constexpr (!std::is_void_v<detail::local_t<T>>) return detail::Locality<T>::to_local(value);
   }
-  template <class First, class Second, class... Rest>
-  void group(const First&, const Second&, const Rest&...) {
+  template <class... T>
+  void synchronize(const T&...) {
     stream().synchronize();
+  }
+  template <class First, class... Rest>
+  [[deprecated("write synchronize(...)")]] auto group(const First& first, const Rest&... rest) {
+    return synchronize(first, rest...);
   }
 
  private:
@@ -232,29 +262,8 @@ class Strategy {
 
   void stop_sharing(const std::string& failure, const Here& here);
 
-  /// `place` is where the program called run, if that is known.
-  template <class Fn, class... T>
-  auto run_at(const std::optional<Here>& place, Fn&& fn, const T&... arguments)
-      -> PerReplica<detail::value_result_t<Fn, ReplicaContext&, local_t<T>...>> {
-    using Result = detail::value_result_t<Fn, ReplicaContext&, local_t<T>...>;
-    if constexpr (std::is_void_v<Result>) {
-      run_replica(place, [&](ReplicaContext& context) {
-        std::invoke(std::forward<Fn>(fn), context, Locality<T>::to_local(arguments)...);
-        return std::string{};
-      });
-      return {};
-    } else {
-      std::optional<Result> result;
-      run_replica(place, [&](ReplicaContext& context) {
-        result.emplace(std::invoke(std::forward<Fn>(fn), context, Locality<T>::to_local(arguments)...));
-        return detail::signature_of_result(*result);
-      });
-      return PerReplica<Result>{*std::move(result)};
-    }
-  }
-
   /// `fn` returns the text that the ranks compare at the end of the run.
-  void run_replica(const std::optional<Here>& place, const std::function<std::string(ReplicaContext&)>& fn);
+  void run_replica(const Here& place, const std::function<std::string(ReplicaContext&)>& fn);
   void compare(const std::string& text, const Here& here);
 
   using MakeBytes = std::function<std::vector<std::byte>()>;
@@ -278,8 +287,8 @@ class Strategy {
 };
 
 /// COLL, agreed, blocking. Makes a strategy, with a store of its own, on the ranks of `group`, which must outlive it.
-/// MismatchError if the ranks' options differ; InvalidArgument, before any agreement, for options that `require_valid`
-/// refuses. The functions among the options are not compared.
+/// MismatchError if the ranks' options differ; InvalidArgument, before any agreement, for invalid ones
+/// (ReductionOptions). The functions among the options are not compared.
 Strategy make_strategy(ReplicaGroup& group, const ReductionOptions& reductions = {}, Here here = Here::current());
 
 }  // namespace lockstep

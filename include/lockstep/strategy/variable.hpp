@@ -6,12 +6,13 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <ranges>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <lockstep/control/tag.hpp>
+#include <lockstep/base/here.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep {
@@ -70,6 +71,10 @@ class Variable {
 
   VariableAggregation aggregation() const;
 
+  /// LOCAL. The only replica that updates the variable and keeps its optimizer state
+  /// (ReplicateOptions::Placement::round_robin). Nothing if every replica does.
+  std::optional<int> holder() const;
+
   /// Overwrites (adds to, subtracts from) the variable. Integers wrap around. InvalidArgument if the shape or type of
   /// `value` is not the variable's. ContextError before the variable is initialized and in another strategy's context.
   ///
@@ -115,6 +120,8 @@ class SyncOnReadVariable : public Variable {
   Tensor read(Here here = Here::current()) const;
 };
 
+namespace detail {
+
 /// A range of handles of one type: a vector, a span, a view.
 template <class T>
 concept VariableRange =
@@ -137,4 +144,5 @@ class VariableList {
   std::vector<Variable> variables_;
 };
 
+}  // namespace detail
 }  // namespace lockstep

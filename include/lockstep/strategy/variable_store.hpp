@@ -86,63 +86,43 @@ struct VariableState {
 
 }  // namespace detail
 
-/// Adjacent variables as one range of flat memory. The padding between them is zero in values, gradients and slots.
-struct FlatRange {
-  TensorView values;     ///< after writing them, call values_changed
-  TensorView gradients;  ///< empty if the variables are not trainable
-  detail::StoreSegment* segment;
-  std::int64_t first;  ///< the start of the range within the segment, in elements
-
-  /// LOCAL. Brings the variables' copies for reading up to date with `values` (Variable::for_reading).
-  void values_changed() const { segment->working_copy->refresh(values, first); }
-
-  /// The stream for work on the range.
-  Stream& stream() const { return *segment->stream; }
-
-  /// Whether `rank` updates the variables and has their slots.
-  bool is_held_by(int rank) const { return segment->holder.value_or(rank) == rank; }
-
-  /// The same range of the optimizer slot `name`, which is created as zeros on first use. Call it only on a rank that
-  /// holds the range.
-  TensorView slot(std::string_view name) const;
-
-  /// On a rank that does not hold the range: records the slot without memory, so that every rank lists the same
-  /// optimizer state.
-  void note_slot(std::string_view name) const;
-};
-
-/// A piece of optimizer state: one slot's part for one variable, or a counter.
-struct OptimizerState {
-  std::string name;                ///< "w@momentum", "optimizer@steps"
-  TensorView value;                ///< without memory on ranks that do not hold it
-  std::optional<int> holder = {};  ///< the only rank that holds it; empty: every rank
-};
-
-/// A library that keeps values of variables, or optimizer state, in memory of its own, such as LibTorch. Whoever uses
-/// them asks it before and tells it afterwards. Every method is LOCAL, and may throw an Error if the library has made
-/// of them what the store cannot hold.
-class detail::StoreGuest {
- public:
-  virtual ~StoreGuest() = default;
-
-  /// Before values are read or written: those that the library has moved lie in the store's memory again.
-  virtual void bring_values_home() = 0;
-
-  /// Before optimizer state is read or written: `state` shows it as it is now.
-  virtual void bring_state_home() = 0;
-
-  /// Optimizer state beside the store's own. The views are valid until the next `bring_state_home`.
-  virtual std::vector<OptimizerState> state() = 0;
-
-  /// After values or state were written: the library goes on with them.
-  virtual void take_over() = 0;
-};
-
 /// The variables of one strategy. Every method is LOCAL: the strategy makes the agreements.
 class VariableStore {
  public:
   /// Alignment of every view into flat memory.
   static constexpr std::size_t alignment_bytes = 256;
+
+  /// Adjacent variables as one range of flat memory. The padding between them is zero in values, gradients and slots.
+  struct FlatRange {
+    TensorView values;     ///< after writing them, call values_changed
+    TensorView gradients;  ///< empty if the variables are not trainable
+    detail::StoreSegment* segment;
+    std::int64_t first;  ///< the start of the range within the segment, in elements
+
+    /// LOCAL. Brings the variables' copies for reading up to date with `values` (Variable::for_reading).
+    void values_changed() const { segment->working_copy->refresh(values, first); }
+
+    /// The stream for work on the range.
+    Stream& stream() const { return *segment->stream; }
+
+    /// Whether `rank` updates the variables and has their slots.
+    bool is_held_by(int rank) const { return segment->holder.value_or(rank) == rank; }
+
+    /// The same range of the optimizer slot `name`, which is created as zeros on first use. Call it only on a rank that
+    /// holds the range.
+    TensorView slot(std::string_view name) const;
+
+    /// On a rank that does not hold the range: records the slot without memory, so that every rank lists the same
+    /// optimizer state.
+    void note_slot(std::string_view name) const;
+  };
+
+  /// A piece of optimizer state: one slot's part for one variable, or a counter.
+  struct OptimizerState {
+    std::string name;                ///< "w@momentum", "optimizer@steps"
+    TensorView value;                ///< without memory on ranks that do not hold it
+    std::optional<int> holder = {};  ///< the only rank that holds it; empty: every rank
+  };
 
   /// Variables live in the memory of the stream's device. That device and `stream` must outlive every variable.
   explicit VariableStore(Stream& stream = host_stream()) : stream_{&stream} {}
@@ -165,7 +145,8 @@ class VariableStore {
   /// Lays out the unsealed variables in reverse order of creation (roughly the order in which a backward pass finishes)
   /// and copies their initial values. Returns the flat values of the new memory. `gradients` are zeroed buffers of the
   /// sizes of `gradient_bytes`, which the variables keep; the store allocates those that are empty or missing.
-  std::vector<TensorView> seal(std::vector<Buffer> gradients = {});
+  std::vector<TensorView> seal();
+  std::vector<TensorView> seal(std::vector<Buffer> gradients);
 
   /// Moves the gradients of the last `seal` to memory that the store allocates, and resets them to zero.
   void reallocate_gradients();

@@ -26,10 +26,13 @@ Tensor from_dlpack(DLManagedTensor* managed);
 Tensor from_dlpack(DLManagedTensorVersioned* managed);
 
 /// LOCAL. The tensor for another library, with its strides. It shares the memory with `tensor`, which may go first; the
-/// caller owns it, and calls its deleter once, on any thread.
+/// caller owns it, and calls its deleter once, on any thread. `to_dlpack<DLManagedTensorVersioned>(tensor)` makes one
+/// of version 1.0 of DLPack.
+template <class Managed = DLManagedTensor>
+Managed* to_dlpack(const Tensor& tensor);
+template <>
 DLManagedTensor* to_dlpack(const Tensor& tensor);
-
-/// The same, as version 1.0 of DLPack has it.
-DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor);
+template <>
+DLManagedTensorVersioned* to_dlpack(const Tensor& tensor);
 
 }  // namespace lockstep

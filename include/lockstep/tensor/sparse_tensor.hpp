@@ -1,4 +1,4 @@
-// Tensors of which only some elements are stored, such as the words of each text in a batch.
+// Tensors that store only some of their elements, such as the words of each text in a batch.
 #pragma once
 
 #include <lockstep/tensor/tensor.hpp>
@@ -10,15 +10,16 @@ struct SparseTensor {
   Tensor indices;     ///< i64 [n, dimensions]
   Tensor values;      ///< [n], in memory of the same device
   Shape dense_shape;  ///< one extent or more
+
+  /// InvalidArgument unless the parts fit together and every index is inside the dense shape. Waits for a GPU that
+  /// holds the indices.
+  void require_valid() const;
+
+  /// Piece `number` of `pieces` along the first dimension, in memory of the stream's device. If the pieces do not
+  /// divide the rows, the first ones have one row more each than the others; they may be empty. Elements keep their
+  /// order, and row 0 is the first of the piece. InvalidArgument for a tensor that is not valid, and unless 0 <= number
+  /// < pieces.
+  SparseTensor piece(int number, int pieces, Stream& stream = host_stream()) const;
 };
-
-/// InvalidArgument unless the parts of `tensor` fit together and every index is inside the dense shape. Waits for a
-/// GPU that holds the indices.
-void require_valid(const SparseTensor& tensor);
-
-/// Piece `piece` of `pieces` along the first dimension, in memory of the stream's device. If the pieces do not divide
-/// the rows, the first ones have one row more each than the others; they may be empty. Elements keep their order, and
-/// row 0 is the first of the piece. InvalidArgument for a tensor that is not valid, and unless 0 <= piece < pieces.
-SparseTensor piece_of(const SparseTensor& whole, int piece, int pieces, Stream& stream = host_stream());
 
 }  // namespace lockstep

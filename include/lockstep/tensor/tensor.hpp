@@ -11,7 +11,7 @@
 
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/base/shape.hpp>
-#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 
 namespace lockstep {
 
@@ -20,32 +20,46 @@ class TensorView {
  public:
   /// An empty f32 view of shape [0].
   TensorView() = default;
-  /// InvalidArgument for an invalid shape, as element_count.
+  /// InvalidArgument if an extent is negative, or if 64 bits cannot count the elements.
   TensorView(std::byte* data, Shape shape, DType dtype, DeviceKind device = DeviceKind::cpu);
 
   const Shape& shape() const { return shape_; }
   DType dtype() const { return dtype_; }
   DeviceKind device() const { return device_; }
   std::int64_t count() const { return count_; }
-  std::size_t bytes() const { return static_cast<std::size_t>(count_) * size_of(dtype_); }
+  std::size_t bytes() const;
   std::byte* data() const { return data_; }
 
   /// The elements, in place. InvalidArgument unless T is the element type and they are in host memory.
-  template <Element T>
+  template <detail::Element T>
   std::span<T> elements() const {
-    require_host(dtype_of<T>);
+    require_host(detail::dtype_of<T>);
     return {reinterpret_cast<T*>(data_), static_cast<std::size_t>(count_)};
   }
 
   /// The elements, copied to the host. Blocks until all work of their device is done. InvalidArgument unless T is the
   /// element type.
-  template <Element T>
+  template <detail::Element T>
   std::vector<T> to_vector() const {
-    require_type(dtype_of<T>);
+    require_type(detail::dtype_of<T>);
     std::vector<T> values(static_cast<std::size_t>(count_));
-    read_device(device_, values.data(), data_, bytes());
+    read(values.data());
     return values;
   }
+
+  /// The value of the only element. Blocks as to_vector. InvalidArgument unless T is the element type and there is one
+  /// element, whatever the number of dimensions.
+  template <detail::Element T>
+  T item() const {
+    require_type(detail::dtype_of<T>);
+    require_one();
+    T value{};
+    read(&value);
+    return value;
+  }
+
+  /// Enqueues zeroing of all elements. InvalidArgument unless the view is in memory of the stream's device.
+  void fill_zero(Stream& stream = host_stream()) const;
 
   /// Elements [first, first + count) as a one-dimensional view. InvalidArgument if they are not all in this one.
   TensorView slice(std::int64_t first, std::int64_t count) const;
@@ -55,7 +69,9 @@ class TensorView {
 
  private:
   void require_type(DType wanted) const;
+  void require_one() const;
   void require_host(DType wanted) const;
+  void read(void* to) const;
 
   std::byte* data_ = nullptr;
   Shape shape_{0};
@@ -71,9 +87,6 @@ std::string describe(const TensorView& view);
 /// memory of the stream's device or of the host. For lifetimes, see Stream::copy.
 void copy(const TensorView& from, const TensorView& to, Stream& stream = host_stream());
 
-/// Enqueues zeroing of all elements. InvalidArgument unless the view is in memory of the stream's device.
-void fill_zero(const TensorView& view, Stream& stream = host_stream());
-
 /// A tensor that shares ownership of its memory: copies refer to the same elements.
 class Tensor {
  public:
@@ -82,19 +95,19 @@ class Tensor {
   Tensor(std::shared_ptr<const Buffer> buffer, TensorView view);
 
   /// On the host, copied from `values`. InvalidArgument unless `shape` has as many elements.
-  template <Element T>
+  template <detail::Element T>
   static Tensor from(std::span<const T> values, Shape shape) {
-    return from_bytes(std::as_bytes(values), dtype_of<T>, std::move(shape));
+    return from_bytes(std::as_bytes(values), detail::dtype_of<T>, std::move(shape));
   }
-  template <Element T>
+  template <detail::Element T>
   static Tensor from(const std::vector<T>& values, Shape shape) {
     return from(std::span<const T>{values}, std::move(shape));
   }
-  template <Element T>
+  template <detail::Element T>
   static Tensor from(std::initializer_list<T> values, Shape shape) {
     return from(std::span<const T>{values.begin(), values.size()}, std::move(shape));
   }
-  template <Element T>
+  template <detail::Element T>
   static Tensor scalar(T value) {
     return from(std::span<const T>{&value, 1}, {});
   }
@@ -113,9 +126,19 @@ class Tensor {
   /// A copy of `view` in host memory. Blocks until all work of the view's device is done.
   static Tensor on_host(const TensorView& view);
 
-  template <Element T>
+  /// Rows as one tensor: n tensors of one shape and type become one of shape [n, …] in new memory of the host.
+  /// InvalidArgument if there are none, if their shapes or types differ, or if one is in the memory of a GPU (copy it
+  /// first, by Tensor::on_host).
+  static Tensor stack(std::span<const Tensor> rows);
+
+  /// As TensorView::to_vector and TensorView::item.
+  template <detail::Element T>
   std::vector<T> to_vector() const {
     return view_.to_vector<T>();
+  }
+  template <detail::Element T>
+  T item() const {
+    return view_.item<T>();
   }
   const Shape& shape() const { return view_.shape(); }
   DType dtype() const { return view_.dtype(); }
@@ -134,10 +157,5 @@ class Tensor {
   std::shared_ptr<const Buffer> buffer_;
   TensorView view_;
 };
-
-/// Rows as one tensor: n tensors of one shape and type become one of shape [n, …] in new memory of the host.
-/// InvalidArgument if there are none, if their shapes or types differ, or if one is in the memory of a GPU (copy it
-/// first, by Tensor::on_host).
-Tensor stack(std::span<const Tensor> rows);
 
 }  // namespace lockstep

@@ -13,12 +13,11 @@
 #include <c10/core/ScalarType.h>
 
 #include <lockstep/strategy/replica_context.hpp>
+#include <lockstep/values/leaves.hpp>
 #include <lockstep/values/nest.hpp>
-#include <lockstep/values/nested_struct.hpp>
-#include <lockstep/values/parts.hpp>
 
 namespace lockstep {
-namespace libtorch::nests {
+namespace libtorch::detail {
 
 template <class T>
 inline constexpr bool is_tensor_nest = lockstep::detail::is_nest<T>([]<class Leaf>() {
@@ -26,7 +25,7 @@ inline constexpr bool is_tensor_nest = lockstep::detail::is_nest<T>([]<class Lea
 });
 template <class T>
 inline constexpr bool is_reducible_nest = lockstep::detail::is_nest<T>([]<class Leaf>() {
-  return std::same_as<Leaf, at::Tensor> || ReducibleNumber<Leaf>;
+  return std::same_as<Leaf, at::Tensor> || lockstep::detail::ReducibleNumber<Leaf>;
 });
 
 /// The leaves of a nest, a number as a tensor on the host, and how they are arranged.
@@ -79,11 +78,11 @@ std::vector<at::Tensor> broadcast(ReplicaContext& context, const TensorList& lis
 SharedList shared_for_start(ReplicaContext& context, ReduceOp op, const TensorList& list, const Here& here);
 std::vector<at::Tensor> received(ReplicaContext& context, const SharedList& sums);
 
-}  // namespace libtorch::nests
+}  // namespace libtorch::detail
 
 template <>
-struct Nest<libtorch::nests::SharedList> {
-  static constexpr auto members = std::tuple{&libtorch::nests::SharedList::tensors};
+struct Nest<libtorch::detail::SharedList> {
+  static constexpr auto members = std::tuple{&libtorch::detail::SharedList::tensors};
 };
 
 namespace detail {
@@ -95,7 +94,7 @@ struct Signature<at::Tensor> {
 };
 
 template <>
-inline std::string structure_of(const libtorch::nests::SharedList& list) {
+inline std::string structure_of(const libtorch::detail::SharedList& list) {
   return list.structure;
 }
 
@@ -103,14 +102,18 @@ inline std::string structure_of(const libtorch::nests::SharedList& list) {
 
 namespace libtorch {
 
+namespace detail {
+
 /// What can be gathered or broadcast: torch::Tensor, and nests of it. The comment below stands on the line that
 /// compilers show if a type is refused.
 template <class T>
-concept TensorNest = nests::is_tensor_nest<T>;  // torch::Tensor; nests; structs with a Nest<T>
+concept TensorNest = is_tensor_nest<T>;  // torch::Tensor; nests; structs with a Nest<T>
 
 /// What can be reduced: numbers too, as in Reducible.
 template <class T>
-concept ReducibleTensorNest = nests::is_reducible_nest<T>;  // torch::Tensor, numbers; nests; structs
+concept ReducibleTensorNest = is_reducible_nest<T>;  // torch::Tensor, numbers; nests; structs
+
+}  // namespace detail
 
 // As the methods of ReplicaContext with these names, and agreed like them: ranks whose nests differ in structure,
 // shapes or types all throw MismatchError. An exception on one rank, such as one of those below, is a PeerError on the
@@ -128,53 +131,56 @@ concept ReducibleTensorNest = nests::is_reducible_nest<T>;  // torch::Tensor, nu
 // is taken without its gradient, and so is everything under a NoGradGuard.
 
 /// COLL, blocking, one agreement. Every rank gets the sum, or the mean, over the replicas.
-template <ReducibleTensorNest T>
+template <detail::ReducibleTensorNest T>
 T all_reduce(ReplicaContext& context, ReduceOp op, const T& nest, Here here = Here::current()) {
-  return nests::with_tensors(nest, nests::all_reduce(context, op, nests::list_of(nest), here));
+  return detail::with_tensors(nest, detail::all_reduce(context, op, detail::list_of(nest), here));
 }
 
 /// COLL, blocking, one agreement. Every rank gets all replicas' rows in rank order. Their numbers may differ.
 /// InvalidArgument for a tensor without dimensions.
-template <TensorNest T>
+template <detail::TensorNest T>
 T all_gather(ReplicaContext& context, const T& nest, Here here = Here::current()) {
-  return nests::with_tensors(nest, nests::all_gather(context, nests::list_of(nest), here));
+  return detail::with_tensors(nest, detail::all_gather(context, detail::list_of(nest), here));
 }
 
 /// COLL, blocking, one agreement. Every rank gets replica 0's values. The others' tensors say only what comes: the same
 /// shapes and types.
-template <TensorNest T>
+template <detail::TensorNest T>
 T broadcast(ReplicaContext& context, const T& nest, Here here = Here::current()) {
-  return nests::with_tensors(nest, nests::broadcast(context, nests::list_of(nest), here));
+  return detail::with_tensors(nest, detail::broadcast(context, detail::list_of(nest), here));
 }
+
+namespace detail {
 
 /// What `all_reduce_async` returns. As PendingReduction.
 template <ReducibleTensorNest T>
 class [[nodiscard("nothing can wait for this reduction: keep what all_reduce_async returns")]] PendingTensors {
  public:
-  /// Blocks as `all_reduce` does, and returns what that would have returned. Call it once, in the run that started it.
-  T wait(Here here = Here::current()) {
-    const nests::SharedList sums = pending_.wait(here);
-    return nests::with_tensors(like_, nests::received(*context_, sums));
-  }
-
- private:
-  template <ReducibleTensorNest Nested>
-  friend PendingTensors<Nested> all_reduce_async(ReplicaContext&, ReduceOp, const Nested&, Here);
   PendingTensors(ReplicaContext & context, ReduceOp op, const T& nest, const Here& here)
       : context_{&context},
         like_{nest},
-        pending_{context.all_reduce_async(op, nests::shared_for_start(context, op, nests::list_of(nest), here), here)} {
+        pending_{context.all_reduce_async(op, shared_for_start(context, op, list_of(nest), here), here)} {}
+
+  /// Blocks as `all_reduce` does, and returns what that would have returned. Call it once, in the run that started it.
+  T wait(Here here = Here::current()) {
+    const SharedList sums = pending_.wait(here);
+    return with_tensors(like_, received(*context_, sums));
   }
 
+ private:
   ReplicaContext* context_;
   T like_;
-  PendingReduction<nests::SharedList> pending_;
+  PendingReduction<SharedList> pending_;
 };
 
-/// COLL. all_reduce without the wait. Tensors may change as soon as this has returned. Reductions proceed as
+}  // namespace detail
+
+/// COLL. all_reduce without the wait: `wait()` of the result blocks as `all_reduce` does, and returns what that would
+/// have returned. Tensors may change as soon as this has returned. Reductions proceed as
 /// ReplicaContext::all_reduce_async says: one is open at a time, and what nobody waits for is a ContextError.
-template <ReducibleTensorNest T>
-PendingTensors<T> all_reduce_async(ReplicaContext& context, ReduceOp op, const T& nest, Here here = Here::current()) {
+template <detail::ReducibleTensorNest T>
+detail::PendingTensors<T> all_reduce_async(ReplicaContext& context, ReduceOp op, const T& nest,
+                                           Here here = Here::current()) {
   return {context, op, nest, here};
 }
 

@@ -42,6 +42,10 @@ struct ModuleType<Holder> {
 template <class M>
 inline constexpr bool is_script = false;
 
+/// A module, a shared_ptr to one, or a holder as TORCH_MODULE makes it.
+template <class T>
+concept TorchModule = std::derived_from<typename ModuleType<T>::type, ::torch::nn::Module>;
+
 }  // namespace detail
 
 namespace libtorch {
@@ -50,11 +54,6 @@ namespace libtorch {
 struct MeanLoss {
   double mean = 0;     ///< over the samples of all ranks; 0 if there are none
   double samples = 0;  ///< of all ranks: the sum of Loss::samples
-};
-
-struct DataParallelOptions {
-  /// Goes before the names of parameters and buffers: with "critic", `fc.weight` is the variable "critic.fc.weight".
-  std::string name = {};
 };
 
 /// An optimizer of this library for the parameters of a module (ReplicatedModule::optimizer), which updates all of them
@@ -92,7 +91,7 @@ class ModuleOptimizer {
 /// optimizer that was made before still updates them. A parameter that a module shares with another one (a tied one) is
 /// one variable, under its first name. Buffers are variables too. Register all parameters and buffers before: one that
 /// is registered later is an InvalidArgument in the next `backward`. A strategy may have several modules; a name that
-/// is taken gets a number, as every variable's does, unless DataParallelOptions::name tells the modules apart. No
+/// is taken gets a number, as every variable's does, unless Options::name tells the modules apart. No
 /// parameter may belong to two of them.
 ///
 /// **Gradients.** `backward` leaves in `.grad` the mean gradient over the samples of all ranks. Every rank says how
@@ -139,6 +138,11 @@ class ModuleOptimizer {
 /// Not thread-safe. Must not outlive the strategy; the module may, as a plain one.
 class ReplicatedModule {
  public:
+  struct Options {
+    /// Goes before the names of parameters and buffers: with "critic", `fc.weight` is the variable "critic.fc.weight".
+    std::string name = {};
+  };
+
   /// COLL, agreed, blocking. Creates the variables, seals the strategy, and gives every rank the parameters and buffers
   /// of replica 0. The module may be on the CPU or on the rank's device already. Convert the module first
   /// (`to(torch::kFloat64)`). Later, `torch::load`, `to` and `set_data` may replace the memory of a parameter or a
@@ -153,8 +157,7 @@ class ReplicatedModule {
   /// parameter: each gets memory of its own, so one would no longer follow the other. Also, with several ranks, for an
   /// Embedding or EmbeddingBag with a `max_norm`, by which a forward pass changes the weights of one rank.
   /// MismatchError for modules that differ in names, shapes or types.
-  ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::nn::Module> module, const DataParallelOptions& options,
-                   Here here);
+  ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::nn::Module> module, const Options& options, Here here);
   ReplicatedModule(ReplicatedModule&&) noexcept;
   ~ReplicatedModule();
 
@@ -169,7 +172,7 @@ class ReplicatedModule {
   MeanLoss backward(ReplicaContext& context, const Loss& loss, Here here = Here::current());
 
   /// COLL, blocking, one agreement, in replica context. A step whose bits do not depend on the number of ranks. The
-  /// batch is cut into `shards`, of which each rank computes as many, side by side (shards_of_rank). `compute(shard)`
+  /// batch is cut into `shards`; each rank computes equally many, side by side (shards_of_rank). `compute(shard)`
   /// makes the forward pass of one and returns its loss; the backward pass follows. Gradients, losses and buffers are
   /// added up in one binary tree over all shards.
   ///
@@ -219,8 +222,8 @@ class ReplicatedModule {
 
   /// LOCAL; call it on every rank. AdamW or Sgd for this module's parameters, with its state and its name. Errors as
   /// Optimizer::prepare: a second one with the same slots takes the end of the first.
-  ModuleOptimizer optimizer(const AdamWOptions& options, Here here = Here::current());
-  ModuleOptimizer optimizer(const SgdOptions& options, Here here = Here::current());
+  ModuleOptimizer optimizer(const AdamW::Options& options, Here here = Here::current());
+  ModuleOptimizer optimizer(const Sgd::Options& options, Here here = Here::current());
 
   /// Where the module is: the CPU, or the rank's GPU.
   at::Device device() const;
@@ -239,8 +242,8 @@ class ReplicatedModule {
 
  private:
   friend class ModuleOptimizer;
-  template <class Rules, class Options>
-  ModuleOptimizer make_optimizer(const Options& options, const Here& here);
+  template <class Rules>
+  ModuleOptimizer make_optimizer(const typename Rules::Options& options, const Here& here);
 
   std::shared_ptr<Impl> impl_;  ///< optimizers refer to it
 };
@@ -255,10 +258,6 @@ MeanLoss backward(ReplicaContext& context, const std::vector<ReplicatedModule*>&
 MeanLoss backward_shards(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, int shards,
                          const std::function<Loss(int shard)>& compute, Here here = Here::current());
 void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss, Here here = Here::current());
-
-/// A module, a shared_ptr to one, or a holder as TORCH_MODULE makes it.
-template <class T>
-concept TorchModule = std::derived_from<typename detail::ModuleType<T>::type, ::torch::nn::Module>;
 
 /// A module of type M, replicated. `net->` is the module itself:
 ///
@@ -275,8 +274,8 @@ requires std::derived_from<M, ::torch::nn::Module> || lockstep::detail::is_scrip
 class DataParallel : public ReplicatedModule {
  public:
   /// COLL, as ReplicatedModule.
-  template <TorchModule T>
-  DataParallel(Strategy& strategy, T module, const DataParallelOptions& options = {}, Here here = Here::current())
+  template <lockstep::detail::TorchModule T>
+  DataParallel(Strategy& strategy, T module, const ReplicatedModule::Options& options = {}, Here here = Here::current())
       : DataParallel{options, strategy, pointer_to(std::move(module)), here} {}
 
   const std::shared_ptr<M>& module() const { return module_; }
@@ -290,16 +289,17 @@ class DataParallel : public ReplicatedModule {
   requires requires { typename Holder::ContainedType; }
   static std::shared_ptr<M> pointer_to(const Holder& holder) { return holder.ptr(); }
 
-  DataParallel(const DataParallelOptions& options, Strategy& strategy, std::shared_ptr<M> module, Here here)
+  DataParallel(const ReplicatedModule::Options& options, Strategy& strategy, std::shared_ptr<M> module, Here here)
       : ReplicatedModule{strategy, module, options, here}, module_{std::move(module)} {}
 
   std::shared_ptr<M> module_;
 };
 
 template <class T>
-DataParallel(Strategy&, T) -> DataParallel<typename detail::ModuleType<T>::type>;
+DataParallel(Strategy&, T) -> DataParallel<typename lockstep::detail::ModuleType<T>::type>;
 template <class T>
-DataParallel(Strategy&, T, const DataParallelOptions&) -> DataParallel<typename detail::ModuleType<T>::type>;
+DataParallel(Strategy&, T, const ReplicatedModule::Options&)
+    -> DataParallel<typename lockstep::detail::ModuleType<T>::type>;
 
 }  // namespace libtorch
 }  // namespace lockstep

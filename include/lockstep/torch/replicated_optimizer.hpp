@@ -19,7 +19,7 @@ namespace lockstep::libtorch {
 ///     const auto resumed = checkpoints.resume_latest();  // before the first step, or later
 ///
 /// Torch makes the state of a parameter in the first step that has its gradient. A checkpoint restores which parameters
-/// have any, too, so a training that is resumed before its first step goes on to the same bytes.
+/// have any, too, so a training that is resumed before its first step continues to the same bytes.
 ///
 /// `fc.weight@exp_avg` is a slot of a parameter, `fc.weight@step` its number of steps, and `fc.weight@adamw` 0 until it
 /// has state. `fc.weight@adamw.lr`, `fc.weight@adamw.beta1`, … are the options of the group whose first parameter that

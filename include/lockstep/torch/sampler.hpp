@@ -12,18 +12,9 @@
 
 namespace lockstep::libtorch {
 
-struct SamplerOptions {
-  std::optional<std::uint64_t> seed = {};  ///< shuffle seed; each epoch reshuffles. If empty, keeps the order
-  std::int64_t epoch = 0;                  ///< where it begins, such as where a checkpoint ends
-  std::int64_t step = 0;                   ///< of that epoch
-  /// Leaves out the last step of an epoch if its global batch is not full. Otherwise that step may have no samples on
-  /// some ranks.
-  bool drop_last = false;
-};
-
 /// This rank's part of each global batch. What a step trains on depends on the seed, the epoch and the step alone, and
 /// not on the number of ranks: the batches are sample_order cut in turn, and rank r has shard_range(batch, ranks, r) of
-/// each. So a resumed run goes on with the samples that it had not seen, also on another number of ranks.
+/// each. So a resumed run continues with the samples that it had not seen, also on another number of ranks.
 ///
 ///     auto loader = torch::data::make_data_loader(
 ///         std::move(dataset), lockstep::libtorch::Sampler{strategy, count, {.seed = 1}},
@@ -38,8 +29,18 @@ struct SamplerOptions {
 /// LOCAL. Not thread-safe.
 class Sampler : public ::torch::data::samplers::Sampler<> {
  public:
-  /// For `count` samples. InvalidArgument for a negative count, epoch or step.
-  Sampler(Strategy& strategy, std::int64_t count, const SamplerOptions& options = {});
+  struct Options {
+    std::optional<std::uint64_t> seed = {};  ///< shuffle seed; each epoch reshuffles. If empty, keeps the order
+    std::int64_t epoch = 0;                  ///< where it begins, such as where a checkpoint ends
+    std::int64_t step = 0;                   ///< of that epoch
+    /// Leaves out the last step of an epoch if its global batch is not full. Otherwise that step may have no samples on
+    /// some ranks.
+    bool drop_last = false;
+  };
+
+  /// For `count` samples, by default in their order. InvalidArgument for a negative count, epoch or step.
+  Sampler(Strategy& strategy, std::int64_t count) : Sampler{strategy, count, Options{}} {}
+  Sampler(Strategy& strategy, std::int64_t count, const Options& options);
 
   /// Begins the next epoch at its first step. Does nothing before the first step, so that a loader, which resets its
   /// sampler before each epoch, begins where the options say. With a size, there are that many samples from now on.

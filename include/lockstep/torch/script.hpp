@@ -38,7 +38,7 @@ class DataParallel<::torch::jit::Module> : public ReplicatedModule {
  public:
   /// COLL, as ReplicatedModule. Shares the module with `module`. InvalidArgument for one without parameters, as
   /// torch.jit.freeze leaves it.
-  DataParallel(Strategy& strategy, ::torch::jit::Module module, const DataParallelOptions& options = {},
+  DataParallel(Strategy& strategy, ::torch::jit::Module module, const ReplicatedModule::Options& options = {},
                Here here = Here::current());
 
   ::torch::jit::Module& module() { return module_; }

@@ -9,6 +9,21 @@
 
 namespace lockstep::libtorch {
 
+namespace detail {
+
+class SyncBatchNormImpl : public ::torch::nn::NormImplBase<2, SyncBatchNormImpl, ::torch::nn::BatchNormOptions> {
+ public:
+  explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options) : NormImplBase{options} {}
+
+  at::Tensor forward(const at::Tensor& x);
+  void pretty_print(std::ostream& stream) const override;
+
+ protected:
+  void _check_input_dim(const at::Tensor& x) override;
+};
+
+}  // namespace detail
+
 /// As torch::nn::BatchNorm1d, 2d and 3d, for x of any number of dimensions from 2 on, but in training mean and variance
 /// are those of the samples of all ranks. Parameters, buffers and options are the same, so weights fit both. Ranks may
 /// have different numbers of samples. One without any runs `forward` on an empty batch, and hands that loss to
@@ -24,22 +39,12 @@ namespace lockstep::libtorch {
 ///
 /// A gradient that went through it in training has no derivative: `create_graph` is an InvalidArgument, on one rank
 /// too.
-class SyncBatchNormImpl : public ::torch::nn::NormImplBase<2, SyncBatchNormImpl, ::torch::nn::BatchNormOptions> {
- public:
-  explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options) : NormImplBase{options} {}
-
-  at::Tensor forward(const at::Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-
- protected:
-  void _check_input_dim(const at::Tensor& x) override;
-};
-
+///
 /// A holder, as torch's modules have one: `SyncBatchNorm norm{64};`.
-class SyncBatchNorm : public ::torch::nn::ModuleHolder<SyncBatchNormImpl> {
+class SyncBatchNorm : public ::torch::nn::ModuleHolder<detail::SyncBatchNormImpl> {
  public:
-  using ::torch::nn::ModuleHolder<SyncBatchNormImpl>::ModuleHolder;
-  using Impl = SyncBatchNormImpl;
+  using ::torch::nn::ModuleHolder<detail::SyncBatchNormImpl>::ModuleHolder;
+  using Impl = detail::SyncBatchNormImpl;
 };
 
 /// LOCAL. Replaces every BatchNorm1d, 2d and 3d in `module` by a SyncBatchNorm, which takes over its parameters and

@@ -11,33 +11,25 @@
 #pragma once
 
 #include <concepts>
+#include <functional>
+#include <source_location>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
+#include <lockstep/values/leaves.hpp>
 #include <lockstep/values/nest.hpp>
-#include <lockstep/values/parts.hpp>
 #include <lockstep/values/values.hpp>
 
 namespace lockstep {
 
 class Variable;
 
-template <class T>
-inline constexpr bool is_per_replica = false;
-template <class T>
-inline constexpr bool is_per_replica<PerReplica<T>> = true;
-
-template <class T>
-inline constexpr bool is_mirrored = false;
-template <class T>
-inline constexpr bool is_mirrored<Mirrored<T>> = true;
+namespace detail {
 
 /// A value without per-replica components: a mirrored one, or a plain one, which may differ on the other ranks.
 template <class T>
 concept NotPerReplica = Reducible<T> || is_mirrored<T>;
-
-namespace detail {
 
 template <class T>
 constexpr bool has_per_replica() {
@@ -48,14 +40,12 @@ constexpr bool has_per_replica() {
   }
 }
 
-}  // namespace detail
-
 /// True if a leaf of the nest T is PerReplica.
 template <class T>
-inline constexpr bool contains_per_replica = detail::has_per_replica<T>();
+inline constexpr bool contains_per_replica = has_per_replica<T>();
 
-/// What `update` accepts. A per-replica argument would let the replicas of a variable drift apart, so it does not
-/// compile. Reduce it first.
+/// What `update` and `map` accept. A per-replica argument would let the replicas of a variable drift apart, so it does
+/// not compile. Reduce it first.
 template <class T>
 concept SameOnEveryReplica = !contains_per_replica<std::remove_cvref_t<T>>;
 
@@ -80,7 +70,7 @@ template <class T>
 struct Locality<PerReplica<T>> {
   using local = T;
   using merged = PerReplica<T>;
-  static local to_local(const PerReplica<T>& value) { return value.local(); }
+  static local to_local(PerReplica<T> value) { return std::move(value).local(); }
   static merged to_merged(PerReplica<T> value) { return value; }
 };
 
@@ -94,7 +84,7 @@ template <class T>
 struct Locality<Mirrored<T>> {
   using local = T;
   using merged = Mirrored<T>;
-  static local to_local(const Mirrored<T>& value) { return value.value(); }
+  static local to_local(Mirrored<T> value) { return std::move(value).value(); }
   static merged to_merged(Mirrored<T> value) { return value; }
 };
 
@@ -112,19 +102,17 @@ using local_t = typename Locality<std::remove_cvref_t<T>>::local;
 template <class T>
 using merged_t = typename Locality<std::remove_cvref_t<T>>::merged;
 
-template <detail::RebuildsParts T>
+template <RebuildsParts T>
 struct Locality<T> {
-  using local = typename detail::PartsOf<T>::template Each<local_t>;
-  using merged = typename detail::PartsOf<T>::template Each<merged_t>;
-  static local to_local(const T& nest) {
-    return detail::map_parts<local>(nest, []<class P>(const P& part) { return Locality<P>::to_local(part); });
+  using local = typename PartsOf<T>::template Each<local_t>;
+  using merged = typename PartsOf<T>::template Each<merged_t>;
+  static local to_local(T nest) {
+    return map_parts<local>(nest, []<class P>(auto& part) { return Locality<P>::to_local(std::move(part)); });
   }
   static merged to_merged(T nest) {
-    return detail::map_parts<merged>(nest, []<class P>(auto& part) { return Locality<P>::to_merged(std::move(part)); });
+    return map_parts<merged>(nest, []<class P>(auto& part) { return Locality<P>::to_merged(std::move(part)); });
   }
 };
-
-namespace detail {
 
 template <class Fn, class... T>
 struct Result {
@@ -144,18 +132,39 @@ using result_t = typename Result<Fn, T...>::type;
 template <class Fn, class... T>
 using value_result_t = std::remove_cvref_t<result_t<Fn, T...>>;
 
-}  // namespace detail
-
-/// The arguments of a merge function. They have a type of their own so that the call site can follow as the last
-/// parameter.
+/// The arguments of a call, in one parameter: the place of the call follows it as the last one.
 template <class... T>
 struct Args {
   std::tuple<T...> values;
 };
 
-/// `ctx.merge_call(merge_fn, args(a, b))`: copies or moves a and b.
+template <class T>
+inline constexpr bool is_args = false;
 template <class... T>
-Args<std::decay_t<T>...> args(T&&... values) {
+inline constexpr bool is_args<Args<T...>> = true;
+
+/// An argument without `args`, as calls took them before.
+template <class T>
+concept Unwrapped = !is_args<T> && !std::same_as<T, std::source_location>;
+
+/// Calls `fn(first…, …)` with each of the arguments as this rank has it (local_t). They are gone afterwards.
+template <class Fn, class... T, class... First>
+decltype(auto) invoke_local(Fn&& fn, Args<T...>& arguments, First&&... first) {
+  return std::apply(
+      [&](T&... each) -> decltype(auto) {
+        return std::invoke(std::forward<Fn>(fn), std::forward<First>(first)...,
+                           Locality<T>::to_local(std::move(each))...);
+      },
+      arguments.values);
+}
+
+}  // namespace detail
+
+/// The arguments that a call passes on to a function: `strategy.run(step, args(a, b))`, `merge_call(fn, args(a))`.
+/// Copies or moves a and b. A single argument is wrapped, too: the place of the call can only follow one parameter
+/// whose type is known.
+template <class... T>
+detail::Args<std::decay_t<T>...> args(T&&... values) {
   return {std::tuple<std::decay_t<T>...>{std::forward<T>(values)...}};
 }
 

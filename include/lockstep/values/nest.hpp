@@ -1,98 +1,280 @@
-// What can be reduced or gathered: numbers, tensors and slices, and nests of them (parts.hpp).
+// The shapes of nests: how vectors, optionals, maps, tuples, pairs, arrays and structs with a Nest are made of parts.
+// Whatever reduces, gathers, compares, describes or sends nests learns their shapes here, so a shape that is added here
+// works everywhere. This one adds a list:
+//
+//   template <class T>
+//   struct lockstep::detail::PartsOf<std::deque<T>> : Sequence<std::deque<T>> {
+//     template <template <class> class To>
+//     using Each = std::deque<To<T>>;
+//   };
+//
+// A walk is then a few lines. This one adds up the numbers of a nest:
+//
+//   double sum = 0;
+//   for_each_leaf(nest, [&](double number) { sum += number; });
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
-#include <span>
+#include <map>
+#include <optional>
+#include <tuple>
 #include <type_traits>
-#include <variant>
+#include <utility>
 #include <vector>
-
-#include <lockstep/tensor/tensor.hpp>
-#include <lockstep/values/comparable.hpp>
-#include <lockstep/values/parts.hpp>
-#include <lockstep/values/values.hpp>
 
 namespace lockstep {
 
-/// Numbers that a tensor can hold: float, double, 32-bit and 64-bit signed integers, and 8-bit unsigned ones. Convert
-/// others to one of these, such as a std::size_t or a bool to std::int64_t.
+/// Makes your own struct a nest. Specialise it with the members that are leaves or nests:
+///   template <>
+///   struct lockstep::Nest<Metrics> {
+///     static constexpr auto members = std::tuple{&Metrics::loss, &Metrics::hits};
+///   };
+/// Members that are not named are neither sent nor compared, and keep their values.
 template <class T>
-concept ReducibleNumber = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::uint8_t> ||
-    (std::signed_integral<T> && (sizeof(T) == 4 || sizeof(T) == 8) && !std::same_as<T, wchar_t>);
+struct Nest;
 
 namespace detail {
 
-/// Whether T is a leaf, for which `is_leaf.template operator()<T>()` is true, or a nest of leaves. The ranks compare
-/// the keys of maps.
-template <class T, class IsLeaf>
-constexpr bool is_nest(IsLeaf is_leaf) {
-  if constexpr (KeyedParts<T>) {
-    return ComparableAcrossRanks<typename PartsOf<T>::Key> && is_nest<typename PartsOf<T>::Part>(is_leaf);
-  } else if constexpr (HasParts<T>) {
-    return with_part_types<T>([]<class... P>() { return (is_nest<P>(IsLeaf{}) && ...); });
+/// A struct with a Nest. Tuples, maps and other nests need none.
+template <class T>
+concept NestedStruct = requires {
+  Nest<T>::members;
+};
+
+template <class Member>
+struct MemberType;
+template <class Owner, class T>
+struct MemberType<T Owner::*> {
+  using type = T;
+};
+
+/// Calls `body.template operator()<M...>()` with the types of the named members.
+template <NestedStruct T, class Body>
+constexpr decltype(auto) with_member_types(Body&& body) {
+  return std::apply(
+      [&](auto... member) -> decltype(auto) {
+        return body.template operator()<typename MemberType<decltype(member)>::type...>();
+      },
+      Nest<T>::members);
+}
+
+/// How a T is made of parts. Not defined for what has none. There are two kinds:
+///
+/// - In a list, any number of parts have one type, `Part`. `count(list)` says how many there are, and `each(list,
+///   visit)` calls `visit(part)` in order. If parts have keys, `Key` is their type, and `visit(key, part)` is called.
+///   `add(list, part)`, or `add(list, key, part)`, appends a part, keys in order; a list without `add` has as many as
+///   its type says.
+/// - Otherwise `Types` is a TypeList of the parts' types, and `tie(nest)` a tuple of references to them.
+///
+/// `Each<To>` is the same shape with parts of the types To<T>. Without it, a T stays whole in a merge function: a
+/// PerReplica<T>.
+template <class T>
+struct PartsOf;
+
+template <class... T>
+struct TypeList {};
+
+template <class T>
+concept ListOfParts = requires {
+  typename PartsOf<T>::Part;
+};
+template <class T>
+concept KeyedParts = ListOfParts<T> && requires {
+  typename PartsOf<T>::Key;
+};
+template <class T>
+concept FixedParts = requires {
+  typename PartsOf<T>::Types;
+};
+
+/// A list whose number of parts is not in its type.
+template <class T>
+concept GrowingParts = ListOfParts<T> &&(
+    requires(T& list, typename PartsOf<T>::Part part) { PartsOf<T>::add(list, std::move(part)); } ||
+    requires(T & list, typename PartsOf<T>::Key key, typename PartsOf<T>::Part part) {
+      PartsOf<T>::add(list, std::move(key), std::move(part));
+    });
+
+template <class T>
+concept HasParts = ListOfParts<T> || FixedParts<T>;
+
+template <class T>
+concept RebuildsParts = HasParts<T> && requires {
+  std::type_identity<typename PartsOf<T>::template Each<std::type_identity>>{};
+};
+
+template <class T>
+concept Optional = std::same_as<T, std::optional<typename T::value_type>>;
+
+/// What PartsOf takes from a container with push_back; `Each` is left to write.
+template <class List>
+struct Sequence {
+  using Part = typename List::value_type;
+
+  static std::size_t count(const List& list) { return list.size(); }
+  static void each(auto& list, const auto& visit) {
+    for (auto&& part : list) visit(part);  // vector<bool> yields proxies
+  }
+  static void add(List& list, Part part) { list.push_back(std::move(part)); }
+};
+
+template <class T>
+struct PartsOf<std::vector<T>> : Sequence<std::vector<T>> {
+  template <template <class> class To>
+  using Each = std::vector<To<T>>;
+};
+
+/// A list of one part or none.
+template <class T>
+struct PartsOf<std::optional<T>> {
+  using Part = T;
+  template <template <class> class To>
+  using Each = std::optional<To<T>>;
+
+  static std::size_t count(const std::optional<T>& optional) { return optional ? 1 : 0; }
+  static void each(auto& optional, const auto& visit) {
+    if (optional) visit(*optional);
+  }
+  static void add(std::optional<T>& optional, T part) { optional.emplace(std::move(part)); }
+};
+
+template <class K, class T>
+struct PartsOf<std::map<K, T>> {
+  using Key = K;
+  using Part = T;
+  template <template <class> class To>
+  using Each = std::map<K, To<T>>;
+
+  static std::size_t count(const std::map<K, T>& map) { return map.size(); }
+  static void each(auto& map, const auto& visit) {
+    for (auto& [key, part] : map) visit(key, part);
+  }
+  static void add(std::map<K, T>& map, K key, T part) { map.emplace_hint(map.end(), std::move(key), std::move(part)); }
+};
+
+/// No `Each`: what a merge function gets of an array need not have a default.
+template <class T, std::size_t size>
+struct PartsOf<std::array<T, size>> {
+  using Part = T;
+
+  static std::size_t count(const std::array<T, size>&) { return size; }
+  static void each(auto& array, const auto& visit) {
+    for (auto& part : array) visit(part);
+  }
+};
+
+template <class... T>
+struct PartsOf<std::tuple<T...>> {
+  using Types = TypeList<T...>;
+  template <template <class> class To>
+  using Each = std::tuple<To<T>...>;
+
+  static auto tie(auto& tuple) {
+    return std::apply([](auto&... part) { return std::tie(part...); }, tuple);
+  }
+};
+
+template <class A, class B>
+struct PartsOf<std::pair<A, B>> {
+  using Types = TypeList<A, B>;
+  template <template <class> class To>
+  using Each = std::pair<To<A>, To<B>>;
+
+  static auto tie(auto& pair) { return std::tie(pair.first, pair.second); }
+};
+
+/// The members that the Nest names. No `Each`: a struct's members have the types that they have.
+template <NestedStruct T>
+struct PartsOf<T> {
+  using Types = decltype(with_member_types<T>([]<class... M>() { return TypeList<M...>{}; }));
+
+  static auto tie(auto& nest) {
+    return std::apply([&](auto... member) { return std::tie(nest.*member...); }, Nest<T>::members);
+  }
+};
+
+/// Calls `body.template operator()<P...>()` with the types of the parts: all of them, or the one of a list.
+template <HasParts T, class Body>
+constexpr auto with_part_types(Body body) {
+  if constexpr (ListOfParts<T>) {
+    return body.template operator()<typename PartsOf<T>::Part>();
   } else {
-    return is_leaf.template operator()<T>();
+    return [&]<class... P>(TypeList<P...>) { return body.template operator()<P...>(); }(typename PartsOf<T>::Types{});
   }
 }
 
-}  // namespace detail
-
-template <class T>
-inline constexpr bool is_reducible = detail::is_nest<T>([]<class Leaf>() {
-  return std::same_as<Leaf, Tensor> || ReducibleNumber<Leaf> || std::same_as<Leaf, IndexedSlices>;
-});
-template <class T>
-inline constexpr bool is_gatherable = detail::is_nest<T>([]<class Leaf>() { return std::same_as<Leaf, Tensor>; });
-
-/// What a reduction accepts. The comment below stands on the line that compilers show if a type is refused.
-template <class T>
-concept Reducible = is_reducible<T>;  // float, double, int32_t, int64_t, uint8_t, Tensor; nests; structs with a Nest<T>
-
-/// What a gather accepts: tensors, which keep their type when they get more rows. The ranks' numbers would be no
-/// number, and slices are gathered by their sum.
-template <class T>
-concept Gatherable = is_gatherable<T>;  // Tensor (for a number, one of shape [1]); nests; structs with a Nest<T>
-
-namespace detail {
-
-/// A part of a nest that a reduction does not take apart further.
-using Leaf = std::variant<Tensor, IndexedSlices>;
-
-/// The tensor element that carries a number.
-template <ReducibleNumber T>
-using carrier_t = std::conditional_t<std::floating_point<T> || std::same_as<T, std::uint8_t>, T,
-                                     std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>>;
-
-/// All leaves of `nest`, in the order of for_each_leaf.
-template <Reducible T>
-std::vector<Leaf> leaves_of(const T& nest) {
-  std::vector<Leaf> leaves;
-  for_each_leaf(nest, [&]<class L>(const L& leaf) {
-    if constexpr (ReducibleNumber<L>) {
-      leaves.push_back(Tensor::scalar(static_cast<carrier_t<L>>(leaf)));
-    } else {
-      leaves.push_back(leaf);
-    }
-  });
-  return leaves;
+/// Calls `visit` with each part of `nest`, in order: sequences by position, maps by key.
+template <class Value, class Visit>
+void for_each_part(Value& nest, const Visit& visit) {
+  using T = std::remove_const_t<Value>;
+  if constexpr (KeyedParts<T>) {
+    PartsOf<T>::each(nest, [&](const auto&, auto& part) { visit(part); });
+  } else if constexpr (ListOfParts<T>) {
+    PartsOf<T>::each(nest, visit);
+  } else {
+    std::apply([&](auto&... part) { (visit(part), ...); }, PartsOf<T>::tie(nest));
+  }
 }
 
-/// A nest like `like` with these leaves.
-template <Reducible T>
-T with_leaves(const T& like, std::span<const Leaf> leaves) {
-  T made = like;
-  std::size_t next = 0;
-  for_each_leaf(made, [&]<class L>(L& leaf) {
-    const Leaf& given = leaves[next++];
-    if constexpr (ReducibleNumber<L>) {
-      leaf = static_cast<L>(std::get<Tensor>(given).view().elements<carrier_t<L>>()[0]);
+/// Calls `visit` with each leaf of `nest`, which is what has no parts, in that order.
+template <class Value, class Visit>
+void for_each_leaf(Value& nest, const Visit& visit) {
+  if constexpr (HasParts<std::remove_const_t<Value>>) {
+    for_each_part(nest, [&](auto& part) { for_each_leaf(part, visit); });
+  } else {
+    visit(nest);
+  }
+}
+
+/// A nest of the type Made and the shape of `nest`, with the part `make.template operator()<P>(part)` for each of its
+/// parts, of the type P.
+template <class Made, class Value, class Make>
+Made map_parts(Value& nest, const Make& make) {
+  using T = std::remove_const_t<Value>;
+  if constexpr (FixedParts<T>) {
+    // Braces: the only call syntax whose arguments are evaluated in order.
+    return std::apply(
+        [&]<class... P>(P&... part) { return Made{make.template operator()<std::remove_const_t<P>>(part)...}; },
+        PartsOf<T>::tie(nest));
+  } else {
+    using P = typename PartsOf<T>::Part;
+    Made made;
+    if constexpr (requires { made.reserve(0); }) made.reserve(PartsOf<T>::count(nest));
+    if constexpr (KeyedParts<T>) {
+      PartsOf<T>::each(
+          nest, [&](const auto& key, auto& part) { PartsOf<Made>::add(made, key, make.template operator()<P>(part)); });
     } else {
-      leaf = std::get<L>(given);
+      PartsOf<T>::each(nest, [&](auto&& part) { PartsOf<Made>::add(made, make.template operator()<P>(part)); });
     }
-  });
-  return made;
+    return made;
+  }
+}
+
+/// A nest that is read from a source, in order: `read.count()` parts for a list that grows, each after
+/// `read.template key<K>()` if it has a key, and `read.template part<P>()` for each part. What a Nest does not name has
+/// its default.
+template <HasParts T, class Read>
+T read_parts(Read&& read) {
+  if constexpr (GrowingParts<T>) {
+    T made;
+    for (std::size_t left = read.count(); left > 0; --left) {
+      if constexpr (KeyedParts<T>) {
+        auto key = read.template key<typename PartsOf<T>::Key>();
+        PartsOf<T>::add(made, std::move(key), read.template part<typename PartsOf<T>::Part>());
+      } else {
+        PartsOf<T>::add(made, read.template part<typename PartsOf<T>::Part>());
+      }
+    }
+    return made;
+  } else if constexpr (FixedParts<T> && RebuildsParts<T>) {
+    return with_part_types<T>([&]<class... P>() { return T{read.template part<P>()...}; });
+  } else {
+    T made{};
+    for_each_part(made, [&]<class P>(P& part) { part = read.template part<P>(); });
+    return made;
+  }
 }
 
 }  // namespace detail

@@ -14,7 +14,8 @@ class PerReplica {
   explicit PerReplica(T local) : local_{std::move(local)} {}
 
   /// This rank's component.
-  const T& local() const { return local_; }
+  const T& local() const& { return local_; }
+  T local() && { return std::move(local_); }
 
   template <class Index>
   const T& operator[](Index) const = delete;  // a process holds its own component only: local()
@@ -38,7 +39,8 @@ class Mirrored {
   template <class U>
   Mirrored(const PerReplica<U>&) = delete;  // may differ by rank: reduce it, or broadcast it
 
-  const T& value() const { return value_; }
+  const T& value() const& { return value_; }
+  T value() && { return std::move(value_); }
 
  private:
   friend struct detail::MirroredAccess;
@@ -66,6 +68,16 @@ struct MirroredAccess {
     return Mirrored<T>{std::move(value)};
   }
 };
+
+template <class T>
+inline constexpr bool is_per_replica = false;
+template <class T>
+inline constexpr bool is_per_replica<PerReplica<T>> = true;
+
+template <class T>
+inline constexpr bool is_mirrored = false;
+template <class T>
+inline constexpr bool is_mirrored<Mirrored<T>> = true;
 
 }  // namespace detail
 }  // namespace lockstep

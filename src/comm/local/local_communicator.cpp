@@ -1,7 +1,8 @@
 // The communicator of a group of one, which sends nothing.
-#include <lockstep/comm/communicator.hpp>
 
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
+#include "device/device.hpp"
 
 namespace lockstep {
 namespace {

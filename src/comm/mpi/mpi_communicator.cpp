@@ -6,12 +6,14 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/comm/communicator.hpp>
 
+#include "base/element_type.hpp"
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
 #include "comm/mpi/mpi_handle.hpp"
 #include "comm/mpi/share_memory.hpp"
 #include "comm/shm/node_memory.hpp"
+#include "device/device.hpp"
 
 namespace lockstep {
 namespace {

@@ -15,6 +15,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
+#include "comm/communicator.hpp"
+#include "device/device.hpp"
+
 namespace lockstep {
 namespace {
 

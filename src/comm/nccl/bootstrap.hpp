@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include <lockstep/comm/communicator.hpp>
-
+#include "comm/communicator.hpp"
 #include "comm/nccl/nccl_handle.hpp"
+#include "device/device.hpp"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 
 #include <nccl.h>
 
-#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 
 namespace lockstep {
 

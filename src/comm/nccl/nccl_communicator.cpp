@@ -4,9 +4,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/element_type.hpp"
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
 #include "comm/nccl/bootstrap.hpp"
 #include "comm/nccl/failure_watch.hpp"
+#include "device/device.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,10 +1,10 @@
 // make_nccl_communicator with its surroundings as an argument.
 #pragma once
 
-#include <lockstep/comm/communicator.hpp>
-
 #include "comm/backends.hpp"
+#include "comm/communicator.hpp"
 #include "comm/nccl/nccl_handle.hpp"
+#include "device/device.hpp"
 
 namespace lockstep {
 

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/comm/communicator.hpp>
 
 #include "comm/backends.hpp"
 

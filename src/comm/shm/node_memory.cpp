@@ -12,6 +12,9 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "comm/communicator.hpp"
+#include "device/device.hpp"
+
 namespace lockstep {
 namespace {
 

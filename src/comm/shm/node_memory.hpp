@@ -8,8 +8,7 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/comm/communicator.hpp>
-
+#include "comm/communicator.hpp"
 #include "device/shared_memory.hpp"
 
 namespace lockstep {

@@ -6,6 +6,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
+#include "base/log_settings.hpp"
 #include "device/cuda/native.hpp"
 
 namespace lockstep::detail {

@@ -13,6 +13,7 @@
 
 #include "device/cuda.hpp"
 #include "device/cuda/native.hpp"
+#include "device/device.hpp"
 #include "device/devices.hpp"
 #include "device/host_wait.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <lockstep/device/device.hpp>
+#include <lockstep/device/stream.hpp>
 
 namespace lockstep::detail {
 

@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "device/cuda/native.hpp"
+#include "device/device.hpp"
 #include "ops/backends.hpp"
 #include "ops/checks.hpp"
 #include "ops/cuda/arithmetic_variables.hpp"
@@ -15,6 +16,7 @@
 #include "ops/cuda/products.hpp"
 #include "ops/product_tree.hpp"
 #include "ops/square_blocks.hpp"
+#include "ops/update_kernels.hpp"
 #include "ops/update_scalars.hpp"
 #include "ops/with_type.hpp"
 
@@ -50,7 +52,7 @@ std::string fingerprint_of_current_gpu() {
                      version(driver), cuda::arithmetic_variables(std::getenv));
 }
 
-class CudaKernels final : public Kernels {
+class CudaKernels final : public Kernels, private UpdateKernels {
  public:
   explicit CudaKernels(Stream& stream) : stream_{stream}, products_{stream} {
     native(stream_);
@@ -58,6 +60,7 @@ class CudaKernels final : public Kernels {
     fingerprint_ = fingerprint_of_current_gpu();
   }
 
+  const UpdateKernels& update() const override { return *this; }
   const ImageKernels* image() const override { return nullptr; }
   const SequenceKernels* sequence() const override { return nullptr; }
 
@@ -68,28 +71,28 @@ class CudaKernels final : public Kernels {
   /// Refuses all operands, since bf16 is on the host alone.
   void convert(const TensorView& x, const TensorView& y) const override { check_convert(here, x, y); }
 
-  void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
+  void matmul(const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b, Kernels::Transpose transpose_b,
               const TensorView& c) const override {
     const MatmulSizes sizes = check_matmul(here, a, transpose_a, b, transpose_b, c);
     multiply({sizes, a, transpose_a, b, transpose_b, c, {}}, cuda::Epilogue::none);
   }
 
-  void sum_of_products(std::span<const Factors> factors, const TensorView& c) const override {
+  void sum_of_products(std::span<const Kernels::Factors> factors, const TensorView& c) const override {
     check_sum_of_products(here, factors, c);
     sum_of_whole_products(*this, factors, c, stream_);
   }
 
-  void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
+  void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, Kernels::Activation activation,
               const TensorView& y) const override {
     const MatmulSizes sizes = check_linear(here, x, weight, bias, y);
-    const cuda::ProductCall call{sizes, x, Transpose::no, weight, Transpose::no, y, bias};
+    const cuda::ProductCall call{sizes, x, Kernels::Transpose::no, weight, Kernels::Transpose::no, y, bias};
     // Fuses as much as the library can; one kernel each does the rest.
-    if (activation == Activation::relu && multiply(call, cuda::Epilogue::bias_relu)) return;
+    if (activation == Kernels::Activation::relu && multiply(call, cuda::Epilogue::bias_relu)) return;
     if (!multiply(call, cuda::Epilogue::bias)) {
       multiply(call, cuda::Epilogue::none);
       add_bias(y, bias);
     }
-    if (activation == Activation::relu) relu(y, y);
+    if (activation == Kernels::Activation::relu) relu(y, y);
   }
 
   void add_bias(const TensorView& rows, const TensorView& bias) const override {
@@ -211,14 +214,14 @@ class CudaKernels final : public Kernels {
     if (call.c.count() == 0) return true;
     if (call.sizes.k > 0) return products_.multiply(call, epilogue);
     if (epilogue != cuda::Epilogue::none) return false;
-    fill_zero(call.c, stream_);
+    call.c.fill_zero(stream_);
     return true;
   }
 
   BatchLoss cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
                           const TensorView* d_logits) const {
     if (samples == 0) {
-      if (d_logits) fill_zero(*d_logits, stream_);
+      if (d_logits) d_logits->fill_zero(stream_);
       return {};
     }
     const Buffer answer = stream_.allocate(sizeof(cuda::SoftmaxAnswer));

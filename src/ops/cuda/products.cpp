@@ -11,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "device/cuda/native.hpp"
+#include "device/device.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -30,8 +31,8 @@ cudaDataType_t data_type(DType dtype) {
   return dtype == DType::f32 ? CUDA_R_32F : CUDA_R_64F;
 }
 
-cublasOperation_t operation(Transpose transpose) {
-  return transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N;
+cublasOperation_t operation(Kernels::Transpose transpose) {
+  return transpose == Kernels::Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N;
 }
 
 template <class Value>

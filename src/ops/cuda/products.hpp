@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "device/device.hpp"
 #include "ops/checks.hpp"
 #include "ops/cuda/column_major.hpp"
 #include "ops/cuda/cublas.hpp"
@@ -25,9 +26,9 @@ enum class Epilogue : std::uint8_t { none, bias, bias_relu };
 struct ProductCall {
   MatmulSizes sizes;
   TensorView a;
-  Transpose transpose_a = Transpose::no;
+  Kernels::Transpose transpose_a = Kernels::Transpose::no;
   TensorView b;
-  Transpose transpose_b = Transpose::no;
+  Kernels::Transpose transpose_b = Kernels::Transpose::no;
   TensorView c;
   TensorView bias;  ///< for c's columns; not read if the epilogue adds none
 };
@@ -48,8 +49,8 @@ class Products {
  private:
   struct Key {
     MatmulSizes sizes;
-    Transpose transpose_a;
-    Transpose transpose_b;
+    Kernels::Transpose transpose_a;
+    Kernels::Transpose transpose_b;
     DType dtype;
     Epilogue epilogue;
 

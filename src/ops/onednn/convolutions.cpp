@@ -134,7 +134,7 @@ class Convolutions::Plan {
 
 class Convolutions::Kept : public Plans<Key, Plan> {};
 
-Convolutions::Convolutions(Threads threads) : threads_{threads}, kept_{std::make_unique<Kept>()} {}
+Convolutions::Convolutions(Kernels::Threads threads) : threads_{threads}, kept_{std::make_unique<Kept>()} {}
 Convolutions::~Convolutions() = default;
 
 bool Convolutions::can_do(DType dtype, const ConvolutionSizes& sizes) {

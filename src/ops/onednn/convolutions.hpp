@@ -18,7 +18,7 @@ namespace lockstep::ops {
 /// Operands must have been checked. DeviceError if the library fails. Threads may share an object.
 class Convolutions {
  public:
-  explicit Convolutions(Threads threads);
+  explicit Convolutions(Kernels::Threads threads);
   ~Convolutions();
 
   /// For activations of `dtype`. False without elements: the library is not called for nothing.
@@ -46,7 +46,7 @@ class Convolutions {
   template <class Work>
   void run(const Key& key, Work&& work) const;
 
-  Threads threads_;
+  Kernels::Threads threads_;
   std::unique_ptr<Kept> kept_;
 };
 

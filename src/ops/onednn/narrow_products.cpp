@@ -15,9 +15,9 @@ namespace {
 
 using dnnl::memory;
 
-memory::desc matrix(std::int64_t rows, std::int64_t columns, std::int64_t stride, Transpose transpose,
+memory::desc matrix(std::int64_t rows, std::int64_t columns, std::int64_t stride, Kernels::Transpose transpose,
                     memory::data_type type) {
-  const bool flip = transpose == Transpose::yes;
+  const bool flip = transpose == Kernels::Transpose::yes;
   return {{rows, columns}, type, flip ? memory::dims{1, stride} : memory::dims{stride, 1}};
 }
 
@@ -26,9 +26,9 @@ class NarrowPlan {
   explicit NarrowPlan(const NarrowProduct& product)
       : a_{matrix(product.m, product.k, product.a_stride, product.transpose_a, memory::data_type::bf16)},
         b_{matrix(product.k, product.n, product.b_stride, product.transpose_b, memory::data_type::bf16)},
-        bias_{product.has_bias ? matrix(1, product.n, product.n, Transpose::no, memory::data_type::f32)
+        bias_{product.has_bias ? matrix(1, product.n, product.n, Kernels::Transpose::no, memory::data_type::f32)
                                : memory::desc{}},
-        c_{matrix(product.m, product.n, product.c_stride, Transpose::no,
+        c_{matrix(product.m, product.n, product.c_stride, Kernels::Transpose::no,
                   product.result == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32)} {
     dnnl::primitive_attr attributes = own_scratchpad();
     if (product.scale != 1) attributes.set_output_scales(0, {product.scale});
@@ -65,7 +65,7 @@ bool has_narrow_products() {
 
 class NarrowProducts::Kept : public Plans<NarrowProduct, NarrowPlan> {};
 
-NarrowProducts::NarrowProducts(Threads threads) : threads_{threads}, kept_{std::make_unique<Kept>()} {}
+NarrowProducts::NarrowProducts(Kernels::Threads threads) : threads_{threads}, kept_{std::make_unique<Kept>()} {}
 NarrowProducts::~NarrowProducts() = default;
 
 void NarrowProducts::multiply(const NarrowProduct& product, const BFloat16* a, const BFloat16* b, const float* bias,

@@ -17,9 +17,9 @@ bool has_narrow_products();
 struct NarrowProduct {
   std::int64_t m, n, k;
   std::int64_t a_stride;
-  Transpose transpose_a;
+  Kernels::Transpose transpose_a;
   std::int64_t b_stride;
-  Transpose transpose_b;
+  Kernels::Transpose transpose_b;
   std::int64_t c_stride;
   DType result;  ///< bf16 or f32
   float scale = 1;
@@ -32,7 +32,7 @@ struct NarrowProduct {
 /// fails.
 class NarrowProducts {
  public:
-  explicit NarrowProducts(Threads threads);
+  explicit NarrowProducts(Kernels::Threads threads);
   NarrowProducts(const NarrowProducts&) = delete;
   NarrowProducts& operator=(const NarrowProducts&) = delete;
   ~NarrowProducts();
@@ -43,7 +43,7 @@ class NarrowProducts {
  private:
   class Kept;
 
-  Threads threads_;
+  Kernels::Threads threads_;
   std::unique_ptr<Kept> kept_;
 };
 

@@ -24,13 +24,13 @@
 namespace lockstep::ops {
 namespace {
 
-char letter(Transpose transpose) {
-  return transpose == Transpose::yes ? 'T' : 'N';
+char letter(Kernels::Transpose transpose) {
+  return transpose == Kernels::Transpose::yes ? 'T' : 'N';
 }
 
 /// c = scale * op(a) · op(b) + keep * c, for positive extents. If `keep` is zero, c is not read.
-void multiply_or_add(const MatmulSizes& sizes, float scale, const Block<float>& a, Transpose transpose_a,
-                     const Block<float>& b, Transpose transpose_b, float keep, const Block<float>& c) {
+void multiply_or_add(const MatmulSizes& sizes, float scale, const Block<float>& a, Kernels::Transpose transpose_a,
+                     const Block<float>& b, Kernels::Transpose transpose_b, float keep, const Block<float>& c) {
   const dnnl_status_t status = dnnl_sgemm(letter(transpose_a), letter(transpose_b), sizes.m, sizes.n, sizes.k, scale,
                                           a.data, a.stride, b.data, b.stride, keep, c.data, c.stride);
   if (status != dnnl_success)
@@ -39,8 +39,8 @@ void multiply_or_add(const MatmulSizes& sizes, float scale, const Block<float>& 
 }
 
 /// c = scale * op(a) · op(b), for positive extents.
-void multiply_over(const MatmulSizes& sizes, float scale, const Block<float>& a, Transpose transpose_a,
-                   const Block<float>& b, Transpose transpose_b, const Block<float>& c) {
+void multiply_over(const MatmulSizes& sizes, float scale, const Block<float>& a, Kernels::Transpose transpose_a,
+                   const Block<float>& b, Kernels::Transpose transpose_b, const Block<float>& c) {
   multiply_or_add(sizes, scale, a, transpose_a, b, transpose_b, 0, c);
 }
 
@@ -64,8 +64,8 @@ class NarrowBlocks {
   explicit NarrowBlocks(const NarrowProducts& products) : products_{products} {}
 
   template <class C>
-  void operator()(const MatmulSizes& sizes, float scale, const Block<BFloat16>& a, Transpose transpose_a,
-                  const Block<BFloat16>& b, Transpose transpose_b, const Block<C>& c) const {
+  void operator()(const MatmulSizes& sizes, float scale, const Block<BFloat16>& a, Kernels::Transpose transpose_a,
+                  const Block<BFloat16>& b, Kernels::Transpose transpose_b, const Block<C>& c) const {
     const NarrowProduct product{.m = sizes.m,
                                 .n = sizes.n,
                                 .k = sizes.k,
@@ -74,7 +74,7 @@ class NarrowBlocks {
                                 .b_stride = b.stride,
                                 .transpose_b = transpose_b,
                                 .c_stride = c.stride,
-                                .result = dtype_of<C>,
+                                .result = detail::dtype_of<C>,
                                 .scale = scale};
     products_.multiply(product, a.data, b.data, nullptr, c.data);
   }
@@ -98,8 +98,8 @@ class BlockProducts {
     return rows_ > 0 ? c_ + first_ * columns_ : nullptr;
   }
 
-  void put(float* c, const Factors& factors) const { multiply(factors, 0, c); }
-  void add_product(float* c, const Factors& factors) const { multiply(factors, 1, c); }
+  void put(float* c, const Kernels::Factors& factors) const { multiply(factors, 0, c); }
+  void add_product(float* c, const Kernels::Factors& factors) const { multiply(factors, 1, c); }
   void add(float* c, const float* other) const { loops::add(c, other, rows_ * columns_); }
   float* spare(std::size_t level) {
     if (level < spare_.size()) return spare_[level].data();
@@ -112,9 +112,10 @@ class BlockProducts {
     return std::max(fewest, elements / columns);
   }
 
-  void multiply(const Factors& factors, float keep, float* c) const {
+  void multiply(const Kernels::Factors& factors, float keep, float* c) const {
     multiply_or_add({rows_, columns_, factors.a.shape()[0]}, 1, {data<float>(factors.a) + first_, rows_of_c_},
-                    Transpose::yes, {data<float>(factors.b), columns_}, Transpose::no, keep, {c, columns_});
+                    Kernels::Transpose::yes, {data<float>(factors.b), columns_}, Kernels::Transpose::no, keep,
+                    {c, columns_});
   }
 
   float* c_;
@@ -125,16 +126,16 @@ class BlockProducts {
 
 class OneDnnImageKernels final : public ReferenceImageKernels {
  public:
-  explicit OneDnnImageKernels(Threads threads) : convolutions_{threads} {}
+  explicit OneDnnImageKernels(Kernels::Threads threads) : convolutions_{threads} {}
 
-  void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
-                   const TensorView& y) const override {
+  void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias,
+                   Kernels::Activation activation, const TensorView& y) const override {
     const ConvolutionSizes sizes = check_convolution(DeviceKind::cpu, x, weight, bias, y);
     if (!Convolutions::can_do(y.dtype(), sizes))
       return ReferenceImageKernels::convolution(x, weight, bias, activation, y);
     convolutions_.forward(sizes, x, weight, bias, y);
     // Not the library's ReLU, which would turn a NaN into 0. Rounding before it changes nothing.
-    if (activation != Activation::relu) return;
+    if (activation != Kernels::Activation::relu) return;
     if (y.dtype() == DType::f32) return loops::relu(data<float>(y), data<float>(y), y.count());
     const auto relu = [](std::int64_t n, float* to, const float* from) { loops::relu(from, to, n); };
     map_elements(y.count(), data<BFloat16>(y), relu, data<BFloat16>(y));
@@ -161,7 +162,7 @@ class OneDnnImageKernels final : public ReferenceImageKernels {
 
 class OneDnnSequenceKernels final : public ReferenceSequenceKernels {
  public:
-  explicit OneDnnSequenceKernels(Threads threads) : threads_{threads} {}
+  explicit OneDnnSequenceKernels(Kernels::Threads threads) : threads_{threads} {}
 
   void gelu(const TensorView& x, const TensorView& y) const override {
     check_same_or_apart(DeviceKind::cpu, "gelu", x, y);
@@ -199,13 +200,14 @@ class OneDnnSequenceKernels final : public ReferenceSequenceKernels {
   }
 
  private:
-  Threads threads_;
+  Kernels::Threads threads_;
   NarrowProducts products_{threads_};
 };
 
 class OneDnnKernels final : public ReferenceKernels {
  public:
-  explicit OneDnnKernels(Threads threads) : threads_{threads}, narrow_{threads}, image_{threads}, sequence_{threads} {}
+  explicit OneDnnKernels(Kernels::Threads threads)
+      : threads_{threads}, narrow_{threads}, image_{threads}, sequence_{threads} {}
 
   const ImageKernels* image() const override { return &image_; }
   const SequenceKernels* sequence() const override { return &sequence_; }
@@ -219,7 +221,7 @@ class OneDnnKernels final : public ReferenceKernels {
                        threads_.count == 1 ? "" : "s");
   }
 
-  void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
+  void matmul(const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b, Kernels::Transpose transpose_b,
               const TensorView& c) const override {
     const MatmulSizes sizes = check_matmul(DeviceKind::cpu, a, transpose_a, b, transpose_b, c);
     if (can_multiply_narrow(a.dtype(), sizes))
@@ -231,32 +233,33 @@ class OneDnnKernels final : public ReferenceKernels {
                   {data<float>(c), sizes.n});
   }
 
-  void sum_of_products(std::span<const Factors> factors, const TensorView& c) const override {
+  void sum_of_products(std::span<const Kernels::Factors> factors, const TensorView& c) const override {
     check_sum_of_products(DeviceKind::cpu, factors, c);
-    const auto can = [&](const Factors& each) {
+    const auto can = [&](const Kernels::Factors& each) {
       return can_multiply(each.a.dtype(), {c.shape()[0], c.shape()[1], each.a.shape()[0]});
     };
     if (!std::ranges::all_of(factors, can)) return ReferenceKernels::sum_of_products(factors, c);
-    if (factors.size() == 1) return matmul(factors[0].a, Transpose::yes, factors[0].b, Transpose::no, c);
+    if (factors.size() == 1)
+      return matmul(factors[0].a, Kernels::Transpose::yes, factors[0].b, Kernels::Transpose::no, c);
     const OpenMpThreads threads{threads_};
     BlockProducts block{c};
     while (float* const rows = block.next()) add_up_products(block, factors, rows);
   }
 
-  void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
+  void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, Kernels::Activation activation,
               const TensorView& y) const override {
     const MatmulSizes sizes = check_linear(DeviceKind::cpu, x, weight, bias, y);
     if (!can_multiply_narrow(x.dtype(), sizes)) return ReferenceKernels::linear(x, weight, bias, activation, y);
-    NarrowProduct product = narrow_product(sizes, x, Transpose::no, weight, Transpose::no, y);
+    NarrowProduct product = narrow_product(sizes, x, Kernels::Transpose::no, weight, Kernels::Transpose::no, y);
     product.has_bias = true;
     narrow_.multiply(product, data<BFloat16>(x), data<BFloat16>(weight), data<float>(bias), y.data());
     // Not the library's ReLU, which would turn a NaN into 0. Rounding before it changes nothing.
-    if (activation == Activation::relu) relu(y, y);
+    if (activation == Kernels::Activation::relu) relu(y, y);
   }
 
  private:
-  static NarrowProduct narrow_product(const MatmulSizes& sizes, const TensorView& a, Transpose transpose_a,
-                                      const TensorView& b, Transpose transpose_b, const TensorView& c) {
+  static NarrowProduct narrow_product(const MatmulSizes& sizes, const TensorView& a, Kernels::Transpose transpose_a,
+                                      const TensorView& b, Kernels::Transpose transpose_b, const TensorView& c) {
     return {.m = sizes.m,
             .n = sizes.n,
             .k = sizes.k,
@@ -268,7 +271,7 @@ class OneDnnKernels final : public ReferenceKernels {
             .result = c.dtype()};
   }
 
-  Threads threads_;
+  Kernels::Threads threads_;
   NarrowProducts narrow_;
   OneDnnImageKernels image_;
   OneDnnSequenceKernels sequence_;
@@ -280,7 +283,7 @@ bool onednn_is_built_in() {
   return true;
 }
 
-std::unique_ptr<Kernels> make_onednn_kernels(Threads threads) {
+std::unique_ptr<Kernels> make_onednn_kernels(Kernels::Threads threads) {
   return std::make_unique<OneDnnKernels>(threads);
 }
 

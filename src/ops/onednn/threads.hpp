@@ -11,7 +11,9 @@ namespace lockstep::ops {
 /// the kernels are made would not reach the threads that call them, and OMP_NUM_THREADS would win.
 class OpenMpThreads {
  public:
-  explicit OpenMpThreads(Threads threads) : before_{omp_get_max_threads()} { omp_set_num_threads(threads.count); }
+  explicit OpenMpThreads(Kernels::Threads threads) : before_{omp_get_max_threads()} {
+    omp_set_num_threads(threads.count);
+  }
   OpenMpThreads(const OpenMpThreads&) = delete;
   OpenMpThreads& operator=(const OpenMpThreads&) = delete;
   ~OpenMpThreads() { omp_set_num_threads(before_); }

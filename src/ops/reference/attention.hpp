@@ -85,21 +85,21 @@ class Widening {
   explicit Widening(const Multiply& multiply) : multiply_{multiply} {}
 
   template <class T>
-  void operator()(const MatmulSizes& sizes, T scale, const Block<T>& a, Transpose transpose_a, const Block<T>& b,
-                  Transpose transpose_b, const Block<T>& c) const {
+  void operator()(const MatmulSizes& sizes, T scale, const Block<T>& a, Kernels::Transpose transpose_a,
+                  const Block<T>& b, Kernels::Transpose transpose_b, const Block<T>& c) const {
     multiply_(sizes, scale, a, transpose_a, b, transpose_b, c);
   }
 
-  void operator()(const MatmulSizes& sizes, float scale, const Block<BFloat16>& a, Transpose transpose_a,
-                  const Block<BFloat16>& b, Transpose transpose_b, const Block<float>& c) const {
+  void operator()(const MatmulSizes& sizes, float scale, const Block<BFloat16>& a, Kernels::Transpose transpose_a,
+                  const Block<BFloat16>& b, Kernels::Transpose transpose_b, const Block<float>& c) const {
     const auto& [m, n, k] = sizes;
-    WideBlock wide_a = transpose_a == Transpose::yes ? WideBlock{a, k, m} : WideBlock{a, m, k};
-    WideBlock wide_b = transpose_b == Transpose::yes ? WideBlock{b, n, k} : WideBlock{b, k, n};
+    WideBlock wide_a = transpose_a == Kernels::Transpose::yes ? WideBlock{a, k, m} : WideBlock{a, m, k};
+    WideBlock wide_b = transpose_b == Kernels::Transpose::yes ? WideBlock{b, n, k} : WideBlock{b, k, n};
     multiply_(sizes, scale, wide_a.block(), transpose_a, wide_b.block(), transpose_b, c);
   }
 
-  void operator()(const MatmulSizes& sizes, float scale, const Block<BFloat16>& a, Transpose transpose_a,
-                  const Block<BFloat16>& b, Transpose transpose_b, const Block<BFloat16>& c) const {
+  void operator()(const MatmulSizes& sizes, float scale, const Block<BFloat16>& a, Kernels::Transpose transpose_a,
+                  const Block<BFloat16>& b, Kernels::Transpose transpose_b, const Block<BFloat16>& c) const {
     std::vector<float> product(static_cast<std::size_t>(sizes.m * sizes.n));
     (*this)(sizes, scale, a, transpose_a, b, transpose_b, Block<float>{product.data(), sizes.n});
     for (std::int64_t row = 0; row < sizes.m; ++row)
@@ -117,7 +117,7 @@ class Widening {
 template <class T, class Multiply>
 void attend(const AttentionSizes& sizes, const CausalAttention& operands, const Multiply& multiply) {
   using Number = computed_t<T>;
-  constexpr auto no = Transpose::no, yes = Transpose::yes;
+  constexpr auto no = Kernels::Transpose::no, yes = Kernels::Transpose::yes;
   const std::int64_t context = sizes.context, width = sizes.head_width;
   Computed<T> of_scores;
   for_each_head<T>(sizes, [&](const Head<T>& head) {
@@ -136,7 +136,7 @@ void attend(const AttentionSizes& sizes, const CausalAttention& operands, const 
 template <class T, class Multiply>
 void attend_gradient(const AttentionSizes& sizes, const CausalAttentionGradient& operands, const Multiply& multiply) {
   using Number = computed_t<T>;
-  constexpr auto no = Transpose::no, yes = Transpose::yes;
+  constexpr auto no = Kernels::Transpose::no, yes = Kernels::Transpose::yes;
   const std::int64_t context = sizes.context, width = sizes.head_width;
   const Number scale = score_scale<Number>(sizes);
   const Block<T> d_scores{data<T>(operands.scratch), context};

@@ -44,7 +44,7 @@ void for_pieces(const ChannelSizes& sizes, Body&& body) {
 }  // namespace
 
 void ReferenceImageKernels::convolution(const TensorView& x, const TensorView& weight, const TensorView& bias,
-                                        Activation activation, const TensorView& y) const {
+                                        Kernels::Activation activation, const TensorView& y) const {
   const ConvolutionSizes sizes = check_convolution(here, x, weight, bias, y);
   if (y.dtype() == DType::bf16) {
     const Tensor wide_x = widened(x), wide_weight = widened(weight);
@@ -53,7 +53,7 @@ void ReferenceImageKernels::convolution(const TensorView& x, const TensorView& w
   }
   with_type(y.dtype(), [&]<class T>() {
     loops::convolution(sizes, data<T>(x), data<T>(weight), data<T>(bias), data<T>(y));
-    if (activation == Activation::relu) loops::relu(data<T>(y), data<T>(y), y.count());
+    if (activation == Kernels::Activation::relu) loops::relu(data<T>(y), data<T>(y), y.count());
   });
 }
 

@@ -1,14 +1,14 @@
 // The image kernels as plain loops.
 #pragma once
 
-#include <lockstep/ops/image_kernels.hpp>
+#include "ops/image_kernels.hpp"
 
 namespace lockstep::ops {
 
 class ReferenceImageKernels : public ImageKernels {
  public:
-  void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
-                   const TensorView& y) const override;
+  void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias,
+                   Kernels::Activation activation, const TensorView& y) const override;
   void convolution_gradients(const TensorView& x, const TensorView& dy, const TensorView& d_weight,
                              const TensorView& d_bias) const override;
   void convolution_input_gradient(const TensorView& dy, const TensorView& weight, const TensorView& dx) const override;

@@ -36,8 +36,8 @@ std::string ReferenceKernels::fingerprint() const {
   return "reference";
 }
 
-void ReferenceKernels::matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
-                              const TensorView& c) const {
+void ReferenceKernels::matmul(const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b,
+                              Kernels::Transpose transpose_b, const TensorView& c) const {
   const auto [m, n, k] = check_matmul(DeviceKind::cpu, a, transpose_a, b, transpose_b, c);
   if (a.dtype() == DType::bf16) {
     const Tensor wide_a = widened(a), wide_b = widened(b);
@@ -46,11 +46,11 @@ void ReferenceKernels::matmul(const TensorView& a, Transpose transpose_a, const 
     };
     return c.dtype() == DType::bf16 ? rounded(c, product) : product(c);
   }
-  const bool flip_a = transpose_a == Transpose::yes;
+  const bool flip_a = transpose_a == Kernels::Transpose::yes;
   const std::int64_t a_row = flip_a ? 1 : k;
   const std::int64_t a_column = flip_a ? m : 1;
   with_type(c.dtype(), [&, m = m, n = n, k = k]<class T>() {
-    if (transpose_b == Transpose::no)
+    if (transpose_b == Kernels::Transpose::no)
       return loops::matmul(m, n, k, data<T>(a), a_row, a_column, data<T>(b), n, data<T>(c), n);
     // A copy of b costs one pass. Reading b by columns would cost a stride in every step, or another order of the sum.
     const std::vector<T> rows_of_b = loops::transposed(data<T>(b), n, k, k);
@@ -58,22 +58,22 @@ void ReferenceKernels::matmul(const TensorView& a, Transpose transpose_a, const 
   });
 }
 
-void ReferenceKernels::sum_of_products(std::span<const Factors> factors, const TensorView& c) const {
+void ReferenceKernels::sum_of_products(std::span<const Kernels::Factors> factors, const TensorView& c) const {
   check_sum_of_products(DeviceKind::cpu, factors, c);
   sum_of_whole_products(*this, factors, c, host_stream());
 }
 
 void ReferenceKernels::linear(const TensorView& x, const TensorView& weight, const TensorView& bias,
-                              Activation activation, const TensorView& y) const {
+                              Kernels::Activation activation, const TensorView& y) const {
   check_linear(DeviceKind::cpu, x, weight, bias, y);
   if (x.dtype() == DType::bf16) {
     const Tensor wide_x = widened(x), wide_weight = widened(weight);
     const auto compute = [&](const TensorView& to) { linear(wide_x.view(), wide_weight.view(), bias, activation, to); };
     return y.dtype() == DType::bf16 ? rounded(y, compute) : compute(y);
   }
-  matmul(x, Transpose::no, weight, Transpose::no, y);
+  matmul(x, Kernels::Transpose::no, weight, Kernels::Transpose::no, y);
   add_bias(y, bias);
-  if (activation == Activation::relu) relu(y, y);
+  if (activation == Kernels::Activation::relu) relu(y, y);
 }
 
 void ReferenceKernels::add_bias(const TensorView& rows, const TensorView& bias) const {

@@ -6,11 +6,13 @@
 
 #include "ops/reference/image_reference.hpp"
 #include "ops/reference/sequence_reference.hpp"
+#include "ops/update_kernels.hpp"
 
 namespace lockstep::ops {
 
-class ReferenceKernels : public Kernels {
+class ReferenceKernels : public Kernels, public UpdateKernels {
  public:
+  const UpdateKernels& update() const override { return *this; }
   const ImageKernels* image() const override { return &image_; }
   const SequenceKernels* sequence() const override { return &sequence_; }
   std::string_view name() const override;

@@ -26,14 +26,14 @@ std::span<const std::int32_t> checked_indices(std::string_view operation, const 
 
 /// c = scale * op(a) · op(b), summed as in matmul.
 constexpr auto multiply_blocks = []<class T>(const MatmulSizes& sizes, T scale, const Block<T>& a,
-                                             Transpose transpose_a, const Block<T>& b, Transpose transpose_b,
-                                             const Block<T>& c) {
-  const bool flip_a = transpose_a == Transpose::yes;
+                                             Kernels::Transpose transpose_a, const Block<T>& b,
+                                             Kernels::Transpose transpose_b, const Block<T>& c) {
+  const bool flip_a = transpose_a == Kernels::Transpose::yes;
   const auto product = [&](const T* rows_of_b, std::int64_t stride) {
     loops::matmul(sizes.m, sizes.n, sizes.k, a.data, flip_a ? 1 : a.stride, flip_a ? a.stride : 1, rows_of_b, stride,
                   c.data, c.stride);
   };
-  if (transpose_b == Transpose::no)
+  if (transpose_b == Kernels::Transpose::no)
     product(b.data, b.stride);
   else
     product(loops::transposed(b.data, sizes.n, sizes.k, b.stride).data(), sizes.n);

@@ -1,7 +1,7 @@
 // The sequence kernels as plain loops.
 #pragma once
 
-#include <lockstep/ops/sequence_kernels.hpp>
+#include "ops/sequence_kernels.hpp"
 
 namespace lockstep::ops {
 

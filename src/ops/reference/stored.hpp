@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <lockstep/base/half.hpp>
+#include <lockstep/base/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include "tensor/convert.hpp"

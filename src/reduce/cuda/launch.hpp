@@ -6,7 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <lockstep/base/half.hpp>
+#include <lockstep/base/dtype.hpp>
 
 namespace lockstep::detail::cuda {
 

@@ -1,0 +1,13 @@
+#include <lockstep/base/device_kind.hpp>
+
+namespace lockstep {
+
+const char* name_of(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::cpu: return "cpu";
+    case DeviceKind::cuda: return "cuda";
+  }
+  return "?";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+// From exceptions to exit codes.
+#pragma once
+
+#include <exception>
+
+#include <lockstep/base/error.hpp>
+
+namespace lockstep {
+
+/// Whether a failure is about what the user gave, options or files, so that no rank is to blame for it.
+constexpr bool is_about_input(ExitCode code) {
+  return code == ExitCode::user_input || code == ExitCode::checkpoint;
+}
+
+/// The exit code for `error`; `ExitCode::failure` for types without a code of their own. A PeerError gives `user_input`
+/// if that is its cause, otherwise `peer_failed`.
+ExitCode exit_code_of(const std::exception& error);
+/// `exception` must not be null.
+ExitCode exit_code_of(const std::exception_ptr& exception);
+
+}  // namespace lockstep

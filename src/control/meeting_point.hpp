@@ -1,0 +1,313 @@
+// The one place where ranks meet: before any rank starts a collective, all of them agree that each is about to start
+// the same one. Every rank gets the same verdict on a disagreement or a failure.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "control/tag.hpp"
+
+namespace lockstep {
+
+class ControlChannel;
+class PhaseTable;
+struct Verdict;
+
+/// A failure that every rank knows of.
+struct AgreedFailure {
+  std::exception_ptr exception;       ///< what this rank throws
+  int rank = 0;                       ///< the rank to blame
+  ExitCode code = ExitCode::failure;  ///< the job's exit code; the same on every rank
+  std::string line;                   ///< for stderr, once per job; the same on every rank
+};
+
+/// Finds the rank to blame if ranks differ only in what they compare. Called on every rank; may communicate over the
+/// channel; must return the same verdict everywhere. `names[r]` is how messages call rank r.
+using Diagnosis = std::function<Verdict(ControlChannel& channel, std::span<const std::string> names)>;
+
+namespace detail {
+
+/// A digest of what this rank holds and expects the others to hold. 0 means that nothing is compared. In `detail`, as
+/// public headers declare it.
+struct Comparison {
+  std::uint64_t digest = 0;
+  Diagnosis diagnose = {};
+};
+
+}  // namespace detail
+
+using detail::Comparison;
+
+/// The ranks' answers to two questions that an agreement may carry.
+using Answers = std::array<bool, 2>;
+
+class MeetingPoint;
+
+/// LOCAL. Spans the time from an agreement that covers a computation to the last sum that it covers. While it lives,
+/// every agreement throws ContextError before any communication: this rank would wait where no other comes.
+class [[nodiscard]] Covered {
+ public:
+  Covered(const Covered&) = delete;
+  Covered& operator=(const Covered&) = delete;
+  ~Covered();
+
+  /// Rethrows the first such error, in case the program caught it.
+  void require_no_agreement() const;
+
+  /// COLL. Calls `sum`, in which this rank waits for the others. Until it returns, a rank that does not come in time
+  /// is late. Sums are numbered from 1.
+  template <class Sum>
+  void wait_in(Sum&& sum);
+
+ private:
+  friend class MeetingPoint;
+  explicit Covered(MeetingPoint& meeting);
+
+  MeetingPoint& meeting_;
+  Tag sum_;
+  std::exception_ptr refused_;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+/// All agreements of a process, whichever strategy asks, form one sequence on one channel. This is how library code
+/// keeps a collective from hanging:
+///
+///   meeting.agree(TagKind::reduce, strategy, here, "sum of f32[3]");  // throws on every rank, or on none
+///   reductions.all_reduce(ReduceOp::sum, tensors);                    // so every rank gets here
+///
+/// An agreement costs one blocking all-reduce of 16 bytes: the tags agree exactly if max(h) = ~max(~h) for their
+/// digests h. Only if they do not are the tags themselves gathered and judged. The lowest bit of each of the two words
+/// is free; its maximum over all ranks is an answer of `agree_any`.
+///
+/// Within an outermost run a verdict is sticky: every later agreement throws it again without communication, so a rank
+/// that swallowed it cannot leave the others waiting. The next outermost run forgets it, and so does every agreement
+/// outside of runs: once each rank has the verdict, the ranks are in step again, whatever one of them skipped.
+class MeetingPoint {
+ public:
+  /// `names[r]` is how messages call rank r. `phases` may be null; otherwise it must outlive this object.
+  MeetingPoint(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, PhaseTable* phases = nullptr);
+  ~MeetingPoint();
+
+  int rank() const;
+  int size() const;
+  ControlChannel& channel() { return *channel_; }
+
+  /// Messages say "replica r" until the ranks know each other's task and host.
+  void set_names(std::vector<std::string> names) { names_ = std::move(names); }
+  void set_phases(PhaseTable* phases) { phases_ = phases; }
+
+  /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`, and, if
+  /// they compare, the same digest. Otherwise throws on every rank: PeerError if a rank announced a failure instead,
+  /// else MismatchError, also if some ranks compare and others do not. If only the digests differ,
+  /// `comparison.diagnose` makes the verdict.
+  void agree(TagKind kind, int strategy, const Here& here, std::string_view text = {},
+             const Comparison& comparison = {});
+
+  /// COLL, blocking. Like `agree`, and answers two questions by the same all-reduce: an answer is true on every rank if
+  /// it is true in `mine` on any.
+  Answers agree_any(TagKind kind, int strategy, const Here& here, std::string_view text, Answers mine);
+
+  /// COLL, blocking. Call it on every rank directly after an agreement; it counts as another one. Returns, on every
+  /// rank, the numbers of the lowest rank whose `mine` is not empty; nothing if there is no such rank.
+  std::vector<std::int64_t> first_brought(std::span<const std::int64_t> mine);
+
+  /// COLL, blocking. Call it in the same place. Returns whether all ranks brought the same digest.
+  bool all_equal(std::uint64_t digest);
+
+  /// COLL, blocking. Called instead of `agree` by a rank whose attempt at a collective failed before it began. Throws
+  /// `exception` on this rank and PeerError on those in `agree`. `in` is the call of the program that failed; if
+  /// empty, messages say that the failure came after the last agreement.
+  [[noreturn]] void fail(std::exception_ptr exception, const std::optional<Here>& in = {});
+
+  /// LOCAL. See Covered.
+  Covered cover() { return Covered{*this}; }
+
+  /// LOCAL, directly after an agreement that covers `sum`. Every rank makes `sum` once, before anything else that the
+  /// ranks do together: in `make_open_sum`, or else in the next agreement or `fail`. So a rank that fails, or that
+  /// waits elsewhere, does not keep the others waiting. `sum` must not throw.
+  void open_sum(std::function<void()> sum) { open_ = std::move(sum); }
+
+  /// COLL, blocking. Makes the sum that is open on this rank, if any. A rank that does not come in time is late for it.
+  void make_open_sum();
+
+  /// A wait for the others that comes later than the call that started it, such as for a collective that a GPU makes by
+  /// itself.
+  struct LaterWait {
+    std::uint64_t number = 0;
+    Tag tag;
+  };
+
+  /// LOCAL, on every rank at the same point. Counts such a wait as part of the sum that this rank is in, or else of
+  /// what the last agreement covers.
+  LaterWait count_later_wait();
+
+  /// LOCAL. Shows, until `leave_device`, that this rank waits for its GPU: for the GPU's own work if `others` is null,
+  /// or else for the other ranks. Of those, one that does not come in time is late.
+  void wait_for_device(const LaterWait* others);
+  void leave_device();
+
+  /// LOCAL. `settle` is called before each agreement, and must not throw. It waits until no GPU waits for this rank's
+  /// any more: a rank that waits in an agreement could not say that its GPU hangs.
+  void set_settle(std::function<void()> settle) { settle_ = std::move(settle); }
+
+  /// LOCAL. Counts the depth of runs on this rank. An outermost run restarts the counters. `here` is where the program
+  /// called run, if that is known.
+  void enter_run(const std::optional<Here>& here = {});
+
+  /// LOCAL. Names the next outermost runs for messages. Without it, each counts as the next step.
+  void set_step(std::uint64_t step, RunKind kind) { named_.emplace(step, kind); }
+
+  /// LOCAL. Forgets, when it is destroyed, what `set_step` said while it lived: later runs are named as before it.
+  class [[nodiscard]] NamedSteps {
+   public:
+    NamedSteps(const NamedSteps&) = delete;
+    NamedSteps& operator=(const NamedSteps&) = delete;
+    ~NamedSteps() { meeting_.named_ = before_; }
+
+   private:
+    friend class MeetingPoint;
+    explicit NamedSteps(MeetingPoint& meeting) : meeting_{meeting}, before_{meeting.named_} {}
+
+    MeetingPoint& meeting_;
+    std::optional<std::pair<std::uint64_t, RunKind>> before_;
+  };
+  NamedSteps keep_named_steps() { return NamedSteps{*this}; }
+
+  /// COLL, blocking. Ends a run with an agreement. This finds a rank that made fewer merge_calls, whose `result` has
+  /// another signature, or that holds something else according to `comparison`.
+  void leave_run(int strategy, const Here& here, std::string_view result = {}, const Comparison& comparison = {});
+
+  /// LOCAL, from any thread or signal handler. Asks all ranks to end the job. The request travels in the agreement that
+  /// ends the next run, at no cost.
+  void request_stop() noexcept { wants_stop_ = true; }
+
+  /// LOCAL. Another source of this rank's request: `asks` is called at each end of a run.
+  void set_stop_source(std::function<bool()> asks) { asks_to_stop_ = std::move(asks); }
+
+  /// Whether any rank had asked for the end of the job before it came to the end of the last run. The same on every
+  /// rank.
+  bool stop_requested() const { return stop_requested_; }
+
+  /// LOCAL. While it lives, this thread takes no part in what the ranks do together: other ranks may be anywhere, so
+  /// every agreement and every run on it throws ContextError and changes nothing. For code that runs ahead of the
+  /// program, or beside it.
+  class [[nodiscard]] Apart {
+   public:
+    /// `where` ends the message, "in a source whose batches are prefetched", and must outlive this object.
+    explicit Apart(std::string_view where);
+    Apart(const Apart&) = delete;
+    Apart& operator=(const Apart&) = delete;
+    ~Apart();
+
+   private:
+    std::string_view before_;
+  };
+
+  /// COLL, blocking. Ends a run with an exception, and announces it unless every rank knows of it already. Throws as
+  /// `fail` does.
+  [[noreturn]] void leave_failed_run(std::exception_ptr exception);
+
+  /// COLL, blocking. Ends the job from any place in it; returns when every rank is here. If others are elsewhere, it
+  /// throws like `agree`, and this rank must call it again: the others may continue and would wait for it. Returns true
+  /// on every rank if any of them leaves because of a verdict; `with_verdict` says whether this one does.
+  bool leave_job(const Here& here, bool with_verdict);
+
+  /// LOCAL. Marks work of one rank that the others wait for, such as writing a file: while the result lives, this
+  /// rank's absence from an agreement is not a stall. Keep it until the rank is in that agreement.
+  class [[nodiscard]] Alone {
+   public:
+    Alone(const Alone&) = delete;
+    Alone& operator=(const Alone&) = delete;
+    ~Alone();
+
+   private:
+    friend class MeetingPoint;
+    explicit Alone(PhaseTable* phases);
+    PhaseTable* phases_;
+  };
+  Alone working_alone() { return Alone{phases_}; }
+
+  int depth() const { return depth_; }
+
+  /// Where in the training this rank is.
+  const Position& position() const { return position_; }
+
+  /// The same as text: "in step 5, computing after merge_call #1 (trainer.cpp:120)".
+  std::string place() const;
+
+  /// The last verdict, until the next agreement that succeeds or the next outermost run.
+  const std::optional<AgreedFailure>& failure() const { return failure_; }
+
+  /// The number of agreements so far.
+  std::uint64_t meetings() const { return meetings_; }
+
+  /// This rank's tag in the last of them; meaningless if there was none.
+  const Tag& last() const { return last_; }
+
+  /// The number of agreements, covered sums and open sums so far. In each of them, a rank waits for the others.
+  std::uint64_t waits() const { return waits_; }
+
+  /// The covered or open sum in which this rank is; null if it is in none.
+  const Tag* sum() const { return sum_; }
+
+ private:
+  friend class Covered;
+  Tag next_tag(TagKind kind, int strategy, const Here& here, std::string_view text);
+  Answers meet(const Tag& tag, std::exception_ptr own, Answers mine = {}, const Diagnosis& diagnose = {});
+  void enter_after_last();
+  Tag make_tag(TagKind kind, int strategy) const;
+  std::uint32_t& count_of(TagKind kind, bool in_run);
+  void set_place(Tag& tag) const;
+  void move_to(Position::Where where);
+  void leave_depth();
+  bool has_called_since() const;
+  void require_not_covered(const Tag& tag);
+  void enter_sum(const Tag& sum);
+  void leave_sum();
+  std::string full_text(const Verdict& verdict, const Tag& culprit, const std::exception_ptr& own);
+
+  std::unique_ptr<ControlChannel> channel_;
+  std::vector<std::string> names_;
+  PhaseTable* phases_;
+  int depth_ = 0;
+  std::uint64_t run_ = 0;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t meetings_ = 0;
+  std::uint64_t waits_ = 0;  ///< agreements and sums
+  Tag last_;
+  Covered* covered_ = nullptr;
+  const Tag* sum_ = nullptr;
+  std::uint64_t number_of_sum_ = 0;
+  std::function<void()> open_;
+  std::function<void()> settle_ = [] {};
+  Position position_;
+  std::optional<std::pair<std::uint64_t, RunKind>> named_;  ///< by the program
+  std::optional<Here> site_;                                ///< that `position_` names
+  using Counts = std::array<std::uint32_t, tag_kinds>;
+  Counts counts_in_run_{}, counts_outside_{};
+  std::optional<AgreedFailure> failure_;
+  std::atomic<bool> wants_stop_ = false;  ///< this rank
+  static_assert(std::atomic<bool>::is_always_lock_free, "signal handlers set it");
+  std::function<bool()> asks_to_stop_ = [] { return false; };
+  bool stop_requested_ = false;  ///< by any rank, agreed
+};
+
+template <class Sum>
+void Covered::wait_in(Sum&& sum) {
+  ++sum_.count;
+  meeting_.enter_sum(sum_);
+  std::forward<Sum>(sum)();
+  meeting_.leave_sum();
+}
+
+}  // namespace lockstep

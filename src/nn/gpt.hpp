@@ -1,0 +1,73 @@
+// A byte-level language model in the manner of GPT-2.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <lockstep/nn/models.hpp>
+
+#include "nn/embedding.hpp"
+#include "nn/layer_norm.hpp"
+#include "nn/transformer_block.hpp"
+#include "nn/workspace.hpp"
+
+namespace lockstep::nn {
+
+/// The model of make_gpt.
+class Gpt final : public Model {
+ public:
+  /// As make_gpt.
+  Gpt(Strategy& strategy, const GptOptions& options, std::shared_ptr<const ops::Kernels> kernels,
+      Here here = Here::current());
+
+  const GptOptions& options() const { return options_; }
+
+  std::string_view name() const override { return "gpt"; }
+  std::span<const Variable> variables() const override { return variables_; }
+  ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place,
+                             const GradientBuffer& gradients) override;
+  std::unique_ptr<Model> make_worker() const override;
+  ops::BatchLoss evaluate_shard(const SampleBatch& shard) override;
+
+  /// LOCAL, blocking. For each of `tokens`, the logits of the token after it, as [tokens, vocabulary] row by row.
+  /// InvalidArgument unless there are 1 to `context` tokens, and for a token outside the vocabulary.
+  std::vector<double> logits_after(std::span<const std::int32_t> tokens);
+
+ private:
+  /// What the forward pass leaves for a number of windows, and memory for the backward pass.
+  struct Activations {
+    TensorView embedded;
+    std::vector<TransformerBlock::Activations> blocks;
+    TensorView normed, moments;
+    TensorView logits;
+    TransformerBlock::Scratch scratch;
+    TensorView d;  ///< the gradient of the blocks' outputs, then of embedded
+  };
+
+  /// A worker of `other`.
+  explicit Gpt(const Gpt& other);
+
+  void require_fit(const SampleBatch& shard) const;
+  void arrange(std::int64_t windows);
+  const TensorView& input_of(std::size_t block) const;
+
+  /// From tokens i32 [windows, context] to the logits of the tokens after them.
+  void forward(const TensorView& tokens);
+  /// From the gradient that has replaced the logits.
+  void backward(const TensorView& tokens, const GradientBuffer& gradients);
+
+  GptOptions options_;
+  std::shared_ptr<const ops::Kernels> kernels_;
+  Stream& stream_;
+  Embedding embedding_;
+  std::vector<TransformerBlock> blocks_;
+  LayerNorm final_norm_;
+  std::vector<Variable> variables_;
+  Workspace workspace_;
+  std::int64_t arranged_windows_ = 0;
+  Activations activations_;
+};
+
+}  // namespace lockstep::nn

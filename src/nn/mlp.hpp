@@ -1,0 +1,81 @@
+// The multilayer perceptron.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <lockstep/nn/models.hpp>
+
+#include "nn/dense.hpp"
+
+namespace lockstep::nn {
+
+/// The model of make_mlp.
+class Mlp final : public Model {
+ public:
+  /// As make_mlp.
+  Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels,
+      Here here = Here::current());
+  ~Mlp() override;
+
+  std::string_view name() const override { return "mlp"; }
+  std::span<const Variable> variables() const override { return variables_; }
+  ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place,
+                             const GradientBuffer& gradients) override;
+
+  /// Computes layer by layer. A layer's outputs, input gradients and sums of weight gradients are each computed for all
+  /// shards at once if that gives the same bits as shard by shard; under bf16 they are computed shard by shard. This is
+  /// tried out, which blocks the host, when shards of a new number or capacity arrive, also in train_shard and
+  /// evaluate_shard. DeviceError for kernels that do not repeat their bits.
+  ops::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                              const GradientBuffer& sum) override;
+  std::unique_ptr<Model> make_worker() const override;
+  ops::BatchLoss evaluate_shard(const SampleBatch& shard) override;
+
+  std::vector<double> logits(const SampleBatch& batch) override;
+
+ private:
+  /// Memory for the activations of the largest number of rows so far, so that a step allocates nothing.
+  struct Workspace {
+    std::int64_t rows = 0;
+    std::vector<Tensor> outputs;  ///< each layer's; after ReLU for all but the last
+    Tensor d_hidden;              ///< gradient of one hidden layer's output
+    Tensor inputs;                ///< rounded, under bf16
+  };
+
+  /// How shards are computed, and where they are added up.
+  struct Shards;
+
+  Mlp(const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels, Stream& stream);
+
+  void reserve(std::int64_t rows);
+
+  /// The output of a layer for `rows` rows.
+  TensorView output(std::size_t layer, std::int64_t rows) const;
+  TensorView d_hidden(std::int64_t rows, std::int64_t columns) const;
+
+  void require(const SampleBatch& shard) const;
+  /// The inputs as the first layer takes them: under bf16 they are rounded here.
+  TensorView rounded(const TensorView& inputs);
+  TensorView inputs_of(const SampleBatch::Group& shards) const;
+  DType activation_type() const;
+
+  /// Takes all rows of `inputs`; leaves the logits, or numbers, in the output of the last layer.
+  void forward(const TensorView& inputs, std::int64_t shards);
+  /// Replaces these by their gradients.
+  ops::BatchLoss losses(const SampleBatch::Group& shards);
+  void backward(const SampleBatch::Group& shards, const GradientBuffer& sum);
+  /// The gradients of one layer's variables, from its inputs and the gradient of its outputs.
+  void add_up_gradients(std::size_t layer, const SampleBatch::Group& shards, const TensorView& x, const TensorView& dy);
+
+  MlpOptions options_;
+  std::shared_ptr<const ops::Kernels> kernels_;
+  Stream& stream_;
+  std::vector<Dense> layers_;
+  std::vector<Variable> variables_;
+  Workspace workspace_;
+  std::unique_ptr<Shards> shards_;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,66 @@
+// The arithmetic of optimizers, which turns gradients into steps in one pass over flat memory.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <lockstep/tensor/tensor.hpp>
+
+namespace lockstep::ops {
+
+/// The scalars of a step. They are rounded to the type of the operands first.
+///
+/// The memory of a gradient holds a sum over samples. The gradient of a step is that sum / divisor * factor, element by
+/// element: the mean over the samples, scaled down by clipping.
+struct UpdateStep {
+  double learning_rate;     ///< 0 or more
+  double divisor = 1;       ///< positive: the number of samples
+  double factor = 1;        ///< 0 or more: what clipping by the norm multiplies the gradient by
+  double weight_decay = 0;  ///< 0 or more
+  std::int64_t number = 1;  ///< of this step, counted from 1: Adam's t
+};
+
+/// Adam's parameters besides those of the step.
+struct AdamWMoments {
+  double beta1 = 0.9;     ///< in [0, 1): the fraction of the first moment that a step keeps
+  double beta2 = 0.999;   ///< in [0, 1): the same for the second moment
+  double epsilon = 1e-8;  ///< positive: added to the root of the second moment
+};
+
+/// The family of kernels that every backend has. The rules of kernels.hpp apply here too. Operands of one call have one
+/// type and shape. InvalidArgument, before anything is written, for scalars that are not finite or not what their
+/// comments require.
+class UpdateKernels {
+ public:
+  virtual ~UpdateKernels() = default;
+
+  /// One step of gradient descent: values -= learning_rate * (gradient + weight_decay * values). The decay is an L2
+  /// penalty, as in PyTorch's SGD; without momentum it equals a decoupled one.
+  virtual void sgd(const TensorView& values, const TensorView& gradient, const UpdateStep& step) const = 0;
+
+  /// The same with momentum, in [0, 1):
+  ///   velocity = momentum * velocity + (gradient + weight_decay * values)
+  ///   values -= learning_rate * velocity
+  virtual void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
+                        const UpdateStep& step, double momentum) const = 0;
+
+  /// Adam with decoupled weight decay (Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019, algorithm 2;
+  /// the decay is multiplied by the learning rate, as in PyTorch's AdamW). t is `step.number`:
+  ///   first = beta1 * first + (1 - beta1) * gradient
+  ///   second = beta2 * second + (1 - beta2) * gradient^2
+  ///   values -= learning_rate * (first / (1 - beta1^t) / (sqrt(second / (1 - beta2^t)) + epsilon)
+  ///                              + weight_decay * values)
+  virtual void adamw(const TensorView& values, const TensorView& gradient, const TensorView& first,
+                     const TensorView& second, const UpdateStep& step, const AdamWMoments& moments) const = 0;
+
+  /// The sum of the squares of all elements of `parts`, each of which may be f32 or f64, in double. Its root is the
+  /// norm of a gradient. Not finite if an element is not, or if the sum exceeds double's range.
+  ///
+  /// The bits are the same on every device, from the parts' values, their sizes and their order alone. Each part is cut
+  /// into blocks of 4096 elements. In a block, sum l of 256 takes the elements l, l + 256, … in ascending order. Then
+  /// the sums are folded, the upper half onto the lower, until one is left. The sums of all blocks of all parts, in
+  /// order, are added up in the tree of fixed_order_sum.
+  virtual double sum_of_squares(std::span<const TensorView> parts) const = 0;
+};
+
+}  // namespace lockstep::ops

@@ -1,0 +1,78 @@
+// Sums over the ranks in the middle of a computation that may fail.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "control/meeting_point.hpp"
+#include "reduce/cross_device_ops.hpp"
+
+namespace lockstep {
+
+/// Tensors to be summed over the ranks, one after the other.
+struct SumList {
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> counts;  ///< number of elements of each
+};
+
+/// "6 sums of 384 f32 (digest 0123456789abcdef)": short, and different for different lists.
+std::string describe(const SumList& list);
+
+/// A run of gradients that travels as one message, complete when the `pieces` first gradients are.
+struct GradientBucket {
+  TensorView memory;
+  std::size_t pieces;
+};
+
+/// The sums of a list, and then of gradients, that the ranks have agreed on in advance. A rank that fails between two
+/// of them therefore knows what the others will wait for, and contributes to it.
+class DeclaredSums {
+ public:
+  /// For tensors in memory of the stream's device. All arguments must outlive this object. `pieces` rises
+  /// from bucket to bucket; that of the last one is the number of gradients. If `covered` is null, the watchdog does
+  /// not see these waits.
+  DeclaredSums(CrossDeviceOps& reductions, const SumList& list, Stream& stream,
+               std::span<const GradientBucket> buckets = {}, Covered* covered = nullptr);
+
+  /// COLL, as CrossDeviceOps::all_reduce. Makes the next sum of the list, in place. InvalidArgument, before anything is
+  /// sent, for a tensor of another type or number of elements, or if no sum is left.
+  void all_reduce(const TensorView& tensor);
+
+  /// Says that gradient number `piece` is complete. Starts the sums of the buckets whose turn has come, in their order:
+  /// after those of the list, whatever the order of the pieces. False if the piece was complete before.
+  [[nodiscard]] bool ready(std::size_t piece);
+
+  /// LOCAL. The first piece that is not complete; nothing if all are.
+  std::optional<std::size_t> first_unready() const;
+
+  /// LOCAL. InvalidArgument unless every sum of the list has been made.
+  void require_all_made() const;
+
+  /// COLL. Contributes zeros to the sums that have not been made or started. Overwrites the gradients in their buckets.
+  void make_the_rest();
+
+  /// COLL. Waits for the sums that were started, which must be all.
+  void finish();
+
+ private:
+  void start_complete();
+  void wait(const std::function<void()>& sum);
+
+  CrossDeviceOps& reductions_;
+  const SumList& list_;
+  Stream& stream_;
+  std::span<const GradientBucket> buckets_;
+  Covered* covered_;
+  std::size_t made_ = 0;      ///< of the list
+  std::vector<bool> ready_;   ///< by piece
+  std::size_t complete_ = 0;  ///< pieces that are ready with all before them
+  std::vector<Work> started_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+// Forms of calls that the next release no longer has: they compile, and do what the new ones do.
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/strategy/strategy.hpp>
+
+#include "strategy_support.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+TEST_CASE("arguments may still come without args, and group still synchronizes") {
+  TwoStrategies f;
+  Strategy& strategy = f.strategy;
+  StrategyExtended& extended = strategy.extended();
+  const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.F); });
+  strategy.seal();
+  const auto add = [](ReplicaContext&, int a, const std::vector<int>& b) { return a + b.front(); };
+  CHECK(strategy.run(add, PerReplica<int>{1}, std::vector{2}).local() == 3);
+  CHECK(strategy.run([](ReplicaContext&, int a) { return a; }, 4).local() == 4);
+  const auto scaled = [](const Variable& variable, float by) { return by * variable.local().item<float>(); };
+  CHECK(extended.update(w, scaled, strategy.same_on_all(5.F)) == 5);
+  CHECK(extended.update_non_slot(
+            {w}, [](int a, int b) { return a - b; }, 9, 3) == 6);
+  CHECK(extended
+            .map(
+                std::vector{1, 2}, [](int item, int more) { return item + more; }, 5)
+            .local()
+            .values() == std::vector{6, 7});
+  CHECK(strategy.group(PerReplica<int>{8}) == 8);
+  strategy.group(1, 2);
+}
+
+#pragma GCC diagnostic pop
