@@ -39,15 +39,15 @@ SlotList slots_of(const optim::SGDOptions& o, optim::SGDParamState& s) {
 }
 
 template <class Adam>
-requires std::same_as<Adam, optim::AdamOptions> || std::same_as<Adam, optim::AdamWOptions> OptionList
-options_of(Adam& o) {
+  requires std::same_as<Adam, optim::AdamOptions> || std::same_as<Adam, optim::AdamWOptions>
+OptionList options_of(Adam& o) {
   return {{"lr", &o.lr()},   {"beta1", &std::get<0>(o.betas())},  {"beta2", &std::get<1>(o.betas())},
           {"eps", &o.eps()}, {"weight_decay", &o.weight_decay()}, {"amsgrad", &o.amsgrad()}};
 }
 
 template <class Adam, class State>
-requires std::same_as<State, optim::AdamParamState> || std::same_as<State, optim::AdamWParamState> SlotList
-slots_of(const Adam& o, State& s) {
+  requires std::same_as<State, optim::AdamParamState> || std::same_as<State, optim::AdamWParamState>
+SlotList slots_of(const Adam& o, State& s) {
   return {{"exp_avg", &s.exp_avg(), true},
           {"exp_avg_sq", &s.exp_avg_sq(), true},
           {"max_exp_avg_sq", &s.max_exp_avg_sq(), o.amsgrad()}};

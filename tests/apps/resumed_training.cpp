@@ -31,15 +31,8 @@ using namespace lockstep::test;
 namespace {
 
 template <class T>
-concept RunsTwice = requires(T& trainer) {
-  trainer.train();
-}
-|| requires(T& trainer) {
-  trainer.evaluate();
-}
-|| requires(T& trainer) {
-  trainer.predict();
-};
+concept RunsTwice = requires(T& trainer) { trainer.train(); } || requires(T& trainer) { trainer.evaluate(); } ||
+                    requires(T& trainer) { trainer.predict(); };
 static_assert(!RunsTwice<Trainer>, "a second run would begin with what the first has left");
 
 /// Runs until the last rank fails in a step, counted from 1.

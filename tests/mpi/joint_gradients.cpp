@@ -85,9 +85,8 @@ Optimizer::Computation two_sums_of(JointProgram& program, int fails_before = 3) 
 class CountingModel final : public nn::Model, private nn::JointModel {
  public:
   explicit CountingModel(Strategy& strategy)
-      : stream_{strategy.stream()}, variables_{strategy.create_variable({.name = "w"}, [] {
-          return Tensor::zeros(DType::f32, {1});
-        })} {}
+      : stream_{strategy.stream()},
+        variables_{strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {1}); })} {}
 
   std::string_view name() const override { return "counting"; }
   std::span<const Variable> variables() const override { return variables_; }

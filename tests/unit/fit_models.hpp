@@ -46,9 +46,8 @@ class ScriptedModel final : public nn::Model {
   using Script = std::function<std::vector<double>(std::size_t call, const SampleBatch& batch)>;
 
   ScriptedModel(Strategy& strategy, std::int64_t size, Script gradient)
-      : gradient_{std::move(gradient)}, variables_{strategy.create_variable({.name = "w"}, [&] {
-          return Tensor::zeros(DType::f64, {size});
-        })} {}
+      : gradient_{std::move(gradient)},
+        variables_{strategy.create_variable({.name = "w"}, [&] { return Tensor::zeros(DType::f64, {size}); })} {}
 
   std::string_view name() const override { return "scripted"; }
   std::span<const Variable> variables() const override { return variables_; }

@@ -18,9 +18,7 @@ using lockstep::test::TwoStrategies;
 namespace {
 
 template <class T>
-concept HasNeighbours = requires(StrategyExtended& extended, const T& value) {
-  extended.colocate_vars_with(value);
-};
+concept HasNeighbours = requires(StrategyExtended& extended, const T& value) { extended.colocate_vars_with(value); };
 
 }  // namespace
 

@@ -28,13 +28,11 @@ struct NoPerReplica {
 };
 
 template <class T>
-concept AnOutputWithoutOperation = requires(MultiStepContext& context, T value) {
-  context.set_last_step_output("x", value);
-};
+concept AnOutputWithoutOperation =
+    requires(MultiStepContext& context, T value) { context.set_last_step_output("x", value); };
 template <class T>
-concept AnOutputWithOperation = requires(MultiStepContext& context, T value) {
-  context.set_last_step_output("x", value, ReduceOp::sum);
-};
+concept AnOutputWithOperation =
+    requires(MultiStepContext& context, T value) { context.set_last_step_output("x", value, ReduceOp::sum); };
 
 }  // namespace
 

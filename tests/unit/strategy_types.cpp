@@ -38,24 +38,17 @@ concept MapsWith = requires(StrategyExtended& extended, const std::vector<int>& 
 };
 
 template <class T>
-concept IsUpdated = requires(StrategyExtended& extended, T variable) {
-  extended.update(variable, [](const Variable&) {});
-};
+concept IsUpdated =
+    requires(StrategyExtended& extended, T variable) { extended.update(variable, [](const Variable&) {}); };
 
 template <class T>
-concept ComparableOnAll = requires(Strategy& strategy, T value) {
-  strategy.same_on_all(value);
-};
+concept ComparableOnAll = requires(Strategy& strategy, T value) { strategy.same_on_all(value); };
 
 template <class Fn>
-concept Merges = requires(ReplicaContext& context, Fn fn) {
-  context.merge_call(fn, args(1));
-};
+concept Merges = requires(ReplicaContext& context, Fn fn) { context.merge_call(fn, args(1)); };
 
 template <class T>
-concept Reduces = requires(Strategy& strategy, T value) {
-  strategy.reduce(ReduceOp::sum, value);
-};
+concept Reduces = requires(Strategy& strategy, T value) { strategy.reduce(ReduceOp::sum, value); };
 
 template <class T>
 using Reduced = decltype(std::declval<StrategyExtended&>().reduce_to(ReduceOp::mean, std::declval<T>()));
@@ -63,14 +56,10 @@ template <class T>
 using Broadcast = decltype(std::declval<StrategyExtended&>().broadcast_to(std::declval<T>()));
 
 template <class T>
-concept Broadcasts = requires(StrategyExtended& extended, T value) {
-  extended.broadcast_to(value);
-};
+concept Broadcasts = requires(StrategyExtended& extended, T value) { extended.broadcast_to(value); };
 
 template <class T>
-concept BroadcastsObject = requires(Strategy& strategy, T value) {
-  strategy.broadcast_object(value);
-};
+concept BroadcastsObject = requires(Strategy& strategy, T value) { strategy.broadcast_object(value); };
 
 template <class Op>
 concept ReducesBy = requires(Strategy& strategy, Op op) {
@@ -84,19 +73,14 @@ concept ReducesTo = requires(StrategyExtended& extended, Destination destination
 };
 
 template <class Pairs>
-concept ReducesBatch = requires(StrategyExtended& extended, Pairs pairs) {
-  extended.batch_reduce_to(ReduceOp::sum, pairs);
-};
+concept ReducesBatch =
+    requires(StrategyExtended& extended, Pairs pairs) { extended.batch_reduce_to(ReduceOp::sum, pairs); };
 
 template <class T>
-concept InitialValue = requires(Strategy& strategy, T (*initial)()) {
-  strategy.create_variable({}, initial);
-};
+concept InitialValue = requires(Strategy& strategy, T (*initial)()) { strategy.create_variable({}, initial); };
 
 template <class T>
-concept IsIndexed = requires(T value) {
-  value[0];
-};
+concept IsIndexed = requires(T value) { value[0]; };
 
 }  // namespace
 

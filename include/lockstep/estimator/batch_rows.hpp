@@ -13,9 +13,8 @@
 namespace lockstep::detail {
 
 template <class T>
-inline constexpr bool has_rows = is_nest<T>([]<class Leaf>() {
-  return std::same_as<Leaf, Tensor> || std::same_as<Leaf, SparseTensor>;
-});
+inline constexpr bool has_rows =
+    is_nest<T>([]<class Leaf>() { return std::same_as<Leaf, Tensor> || std::same_as<Leaf, SparseTensor>; });
 
 /// What model functions take: Tensor and SparseTensor, and nests of them. Samples are rows, along the first dimension.
 template <class T>

@@ -59,7 +59,7 @@ concept ReturnsSpec = requires(Fn& fn, Arguments&... arguments) {
 /// parameters, `P&`, as the last argument.
 template <class Fn, class F, class L, class P>
 concept ModelFunctionFor = ReturnsSpec<Fn, Tower, const F, const std::optional<L>> ||
-    ReturnsSpec<Fn, Tower, const F, const std::optional<L>, P>;
+                           ReturnsSpec<Fn, Tower, const F, const std::optional<L>, P>;
 
 /// The part of a replicated model that does not depend on types. Its strategy must outlive it, and may be moved.
 class ReplicatedTowers {

@@ -59,7 +59,7 @@ concept NonSlotFunctionFor = std::invocable<Fn, local_t<T>...>;
 /// A function that `map` can call with an item of Items and arguments of the types T. It must return a value.
 template <class Fn, class Items, class... T>
 concept MapFunctionFor = std::invocable<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...> &&
-    !std::is_void_v<result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>>;
+                         !std::is_void_v<result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>>;
 
 template <class T>
 inline constexpr bool is_reducible_pair = false;
@@ -173,13 +173,15 @@ class StrategyExtended {
 
   /// COLL, blocking. The same for a plain tensor, slices, or a nest: each rank's value is taken as its component.
   template <detail::Reducible T>
-  requires(!detail::ReducibleNumber<T>) Mirrored<T> broadcast_to(const T& value, Here here = Here::current()) {
+    requires(!detail::ReducibleNumber<T>)
+  Mirrored<T> broadcast_to(const T& value, Here here = Here::current()) {
     return broadcast_to(PerReplica<T>{value}, here);
   }
 
   /// LOCAL. Returns a Mirrored value as it is.
   template <class T>
-  requires detail::is_mirrored<T> T broadcast_to(const T& value, Here here = Here::current()) {
+    requires detail::is_mirrored<T>
+  T broadcast_to(const T& value, Here here = Here::current()) {
     require_context("broadcast_to", here);
     return value;
   }
@@ -194,7 +196,7 @@ class StrategyExtended {
   /// handle in its own type: a MirroredVariable stays one. Every rank must make the same update; arguments that may
   /// differ by rank do not compile.
   template <std::derived_from<Variable> V, class Fn, detail::SameOnEveryReplica... T>
-  requires detail::UpdateFunctionFor<Fn, V, T...>
+    requires detail::UpdateFunctionFor<Fn, V, T...>
   auto update(const V& variable, Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())
       -> detail::result_t<Fn, const V&, detail::local_t<T>...> {
     require_own(variable, "update", here);
@@ -211,7 +213,7 @@ class StrategyExtended {
   /// LOCAL. Calls `fn(…)` in update context, for state that belongs to the given variables but is not a variable
   /// itself. Arguments as for `update`.
   template <class Fn, detail::SameOnEveryReplica... T>
-  requires detail::NonSlotFunctionFor<Fn, T...>
+    requires detail::NonSlotFunctionFor<Fn, T...>
   auto update_non_slot(const detail::VariableList& variables, Fn&& fn, detail::Args<T...> arguments = {},
                        Here here = Here::current()) -> detail::result_t<Fn, detail::local_t<T>...> {
     require_context("update_non_slot", here);
@@ -229,7 +231,7 @@ class StrategyExtended {
   /// r, r + N, r + 2 N, …, in cross-replica context. Arguments as for `update`. Nothing is sent. The results are what
   /// `reduce_to` takes; `local().values()` are those of this rank.
   template <std::ranges::random_access_range Items, class Fn, detail::SameOnEveryReplica... T>
-  requires detail::MapFunctionFor<Fn, Items, T...>
+    requires detail::MapFunctionFor<Fn, Items, T...>
   auto map(const Items& items, Fn&& fn, const detail::Args<T...>& arguments = {}, Here here = Here::current()) {
     using Result = detail::value_result_t<Fn&, std::ranges::range_reference_t<const Items>, detail::local_t<T>...>;
     const Scope scope = enter("map", here);
@@ -331,7 +333,8 @@ class StrategyExtended {
     return detail::MirroredAccess::make(combine_mapped(op, value, std::nullopt, more, here));
   }
   template <class T>
-  requires(!detail::is_per_replica<T>) T on_all(ReduceOp op, const T& value, std::string_view, const Here& here) {
+    requires(!detail::is_per_replica<T>)
+  T on_all(ReduceOp op, const T& value, std::string_view, const Here& here) {
     require_value_itself(op, detail::is_mirrored<T> ? Kind::mirrored : Kind::plain, here);
     if constexpr (!detail::is_mirrored<T>) {
       if (op == ReduceOp::sum) return combine(PerReplica<T>{value}, [&](Leaves& leaves) { copy(leaves); });
@@ -347,8 +350,8 @@ class StrategyExtended {
     return combine_mapped(op, value, destination, {}, here);
   }
   template <class T>
-  requires(!detail::is_per_replica<T>) detail::local_t<T> on_one(ReduceOp op, const T& value, OneReplica,
-                                                                 const Here& here) {
+    requires(!detail::is_per_replica<T>)
+  detail::local_t<T> on_one(ReduceOp op, const T& value, OneReplica, const Here& here) {
     return detail::Locality<T>::to_local(on_all(op, value, {}, here));
   }
 

@@ -66,8 +66,8 @@ class MultiStepContext {
   /// shares its memory, which the next step may overwrite. InvalidArgument in replica context, where an output needs a
   /// ReduceOp.
   template <class T>
-  requires(detail::is_per_replica<T> || detail::NotPerReplica<T>) void set_last_step_output(std::string_view name,
-                                                                                            T value) {
+    requires(detail::is_per_replica<T> || detail::NotPerReplica<T>)
+  void set_last_step_output(std::string_view name, T value) {
     require_cross_replica(name);
     last_step_outputs_.set(name, std::move(value));
   }

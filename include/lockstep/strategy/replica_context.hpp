@@ -51,9 +51,7 @@ class [[nodiscard("nothing can wait for this reduction: keep what all_reduce_asy
   /// returned. Costs no agreement, so ranks may wait at different places. Call it once. Throws what the sum threw, even
   /// if another call has thrown it before. ContextError if called again, outside of the run that started it, in a merge
   /// function, or while the stream is being captured into a CUDA graph.
-  Nest wait(Here here = Here::current()) {
-    return detail::with_leaves(like_, detail::wait_for(started_, here));
-  }
+  Nest wait(Here here = Here::current()) { return detail::with_leaves(like_, detail::wait_for(started_, here)); }
 
  private:
   friend class ReplicaContext;
@@ -95,7 +93,7 @@ class ReplicaContext {
   /// the others throw PeerError. Within the outermost run, every later agreement throws that error again. ContextError,
   /// before any communication, while this rank's stream is being captured into a CUDA graph.
   template <class Fn, class... T>
-  requires detail::MergeFunctionFor<Fn, T...>
+    requires detail::MergeFunctionFor<Fn, T...>
   auto merge_call(Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())
       -> detail::local_t<detail::result_t<Fn, Strategy&, detail::merged_t<T>...>> {
     using Merged = detail::result_t<Fn, Strategy&, detail::merged_t<T>...>;

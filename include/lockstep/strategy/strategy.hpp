@@ -137,7 +137,7 @@ class Strategy {
   /// MismatchError. A returned reference is kept as a value. May be called again inside a merge function; ContextError
   /// in replica context or under another strategy.
   template <class Fn, class... T>
-  requires detail::ReplicaFunctionFor<Fn, T...>
+    requires detail::ReplicaFunctionFor<Fn, T...>
   auto run(Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())
       -> PerReplica<detail::value_result_t<Fn, ReplicaContext&, detail::local_t<T>...>> {
     using Result = detail::value_result_t<Fn, ReplicaContext&, detail::local_t<T>...>;
@@ -178,7 +178,7 @@ class Strategy {
   /// `run(fn, args(input))`. Any input will do that has a COLL `next(here)`, which returns an optional PerReplica.
   /// Returns nothing, on every rank, if the input is at its end.
   template <class Fn, detail::DistributedInput Input>
-  requires detail::ReplicaFunctionFor<Fn, detail::next_input_t<Input>>
+    requires detail::ReplicaFunctionFor<Fn, detail::next_input_t<Input>>
   auto run_on_next(Fn&& fn, Input& input, Here here = Here::current()) -> std::optional<
       PerReplica<detail::value_result_t<Fn, ReplicaContext&, detail::local_t<detail::next_input_t<Input>>>>> {
     const Scope in_scope = scope(here);
@@ -208,7 +208,8 @@ class Strategy {
   /// agreement if the value takes more than 1 KB. The value travels as it lies in memory, so all ranks need the same
   /// byte order. Members that a struct's Nest does not name get their default values.
   template <detail::BroadcastableObject T>
-  requires(!std::invocable<const T&>) Mirrored<T> broadcast_object(const T& value, Here here = Here::current()) {
+    requires(!std::invocable<const T&>)
+  Mirrored<T> broadcast_object(const T& value, Here here = Here::current()) {
     return broadcast_made<T>([&]() -> const T& { return value; }, here);
   }
   Mirrored<std::string> broadcast_object(std::string_view text, Here here = Here::current()) {
@@ -218,8 +219,8 @@ class Strategy {
   /// The same for the value that `make()` returns. It is called on replica 0 only, while the others wait for it,
   /// however long it takes. If it throws, the exception is rethrown there and the others throw PeerError.
   template <std::invocable Make>
-  requires detail::BroadcastableObject<detail::value_result_t<Make>> Mirrored<detail::value_result_t<Make>>
-  broadcast_object(Make&& make, Here here = Here::current()) {
+    requires detail::BroadcastableObject<detail::value_result_t<Make>>
+  Mirrored<detail::value_result_t<Make>> broadcast_object(Make&& make, Here here = Here::current()) {
     return broadcast_made<detail::value_result_t<Make>>(make, here);
   }
 

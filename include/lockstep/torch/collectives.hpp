@@ -20,13 +20,11 @@ namespace lockstep {
 namespace libtorch::detail {
 
 template <class T>
-inline constexpr bool is_tensor_nest = lockstep::detail::is_nest<T>([]<class Leaf>() {
-  return std::same_as<Leaf, at::Tensor>;
-});
+inline constexpr bool is_tensor_nest =
+    lockstep::detail::is_nest<T>([]<class Leaf>() { return std::same_as<Leaf, at::Tensor>; });
 template <class T>
-inline constexpr bool is_reducible_nest = lockstep::detail::is_nest<T>([]<class Leaf>() {
-  return std::same_as<Leaf, at::Tensor> || lockstep::detail::ReducibleNumber<Leaf>;
-});
+inline constexpr bool is_reducible_nest = lockstep::detail::is_nest<T>(
+    []<class Leaf>() { return std::same_as<Leaf, at::Tensor> || lockstep::detail::ReducibleNumber<Leaf>; });
 
 /// The leaves of a nest, a number as a tensor on the host, and how they are arranged.
 struct TensorList {
@@ -156,7 +154,7 @@ namespace detail {
 template <ReducibleTensorNest T>
 class [[nodiscard("nothing can wait for this reduction: keep what all_reduce_async returns")]] PendingTensors {
  public:
-  PendingTensors(ReplicaContext & context, ReduceOp op, const T& nest, const Here& here)
+  PendingTensors(ReplicaContext& context, ReduceOp op, const T& nest, const Here& here)
       : context_{&context},
         like_{nest},
         pending_{context.all_reduce_async(op, shared_for_start(context, op, list_of(nest), here), here)} {}

@@ -31,9 +31,7 @@ struct ModuleType<std::shared_ptr<M>> {
   using type = M;
 };
 template <class Holder>
-requires requires {
-  typename Holder::ContainedType;
-}
+  requires requires { typename Holder::ContainedType; }
 struct ModuleType<Holder> {
   using type = typename Holder::ContainedType;
 };
@@ -270,7 +268,7 @@ void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss,
 ///       adamw.step();
 ///     });
 template <class M>
-requires std::derived_from<M, ::torch::nn::Module> || lockstep::detail::is_script<M>
+  requires std::derived_from<M, ::torch::nn::Module> || lockstep::detail::is_script<M>
 class DataParallel : public ReplicatedModule {
  public:
   /// COLL, as ReplicatedModule.
@@ -286,8 +284,10 @@ class DataParallel : public ReplicatedModule {
   static std::shared_ptr<M> pointer_to(std::shared_ptr<M> module) { return module; }
   static std::shared_ptr<M> pointer_to(M module) { return std::make_shared<M>(std::move(module)); }
   template <class Holder>
-  requires requires { typename Holder::ContainedType; }
-  static std::shared_ptr<M> pointer_to(const Holder& holder) { return holder.ptr(); }
+    requires requires { typename Holder::ContainedType; }
+  static std::shared_ptr<M> pointer_to(const Holder& holder) {
+    return holder.ptr();
+  }
 
   DataParallel(const ReplicatedModule::Options& options, Strategy& strategy, std::shared_ptr<M> module, Here here)
       : ReplicatedModule{strategy, module, options, here}, module_{std::move(module)} {}

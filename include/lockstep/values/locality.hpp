@@ -89,7 +89,7 @@ struct Locality<Mirrored<T>> {
 };
 
 template <class T>
-requires std::derived_from<T, Variable>
+  requires std::derived_from<T, Variable>
 struct Locality<T> {
   using local = T;
   using merged = T;
@@ -119,9 +119,8 @@ struct Result {
   using type = void;
 };
 template <class Fn, class... T>
-requires std::invocable<Fn, T...>
-struct Result<Fn, T...> : std::invoke_result<Fn, T...> {
-};
+  requires std::invocable<Fn, T...>
+struct Result<Fn, T...> : std::invoke_result<Fn, T...> {};
 
 /// The result of `Fn` for arguments of the types T. Not std::invoke_result_t: a call that does not fit must fail on a
 /// named constraint, and some compilers evaluate a function's type before its constraints.

@@ -39,9 +39,7 @@ namespace detail {
 
 /// A struct with a Nest. Tuples, maps and other nests need none.
 template <class T>
-concept NestedStruct = requires {
-  Nest<T>::members;
-};
+concept NestedStruct = requires { Nest<T>::members; };
 
 template <class Member>
 struct MemberType;
@@ -77,33 +75,28 @@ template <class... T>
 struct TypeList {};
 
 template <class T>
-concept ListOfParts = requires {
-  typename PartsOf<T>::Part;
-};
+concept ListOfParts = requires { typename PartsOf<T>::Part; };
 template <class T>
-concept KeyedParts = ListOfParts<T> && requires {
-  typename PartsOf<T>::Key;
-};
+concept KeyedParts = ListOfParts<T> && requires { typename PartsOf<T>::Key; };
 template <class T>
-concept FixedParts = requires {
-  typename PartsOf<T>::Types;
-};
+concept FixedParts = requires { typename PartsOf<T>::Types; };
 
 /// A list whose number of parts is not in its type.
 template <class T>
-concept GrowingParts = ListOfParts<T> &&(
-    requires(T& list, typename PartsOf<T>::Part part) { PartsOf<T>::add(list, std::move(part)); } ||
-    requires(T & list, typename PartsOf<T>::Key key, typename PartsOf<T>::Part part) {
-      PartsOf<T>::add(list, std::move(key), std::move(part));
-    });
+concept GrowingParts =
+    ListOfParts<T> &&
+    (
+        requires(T& list, typename PartsOf<T>::Part part) { PartsOf<T>::add(list, std::move(part)); } ||
+        requires(T& list, typename PartsOf<T>::Key key, typename PartsOf<T>::Part part) {
+          PartsOf<T>::add(list, std::move(key), std::move(part));
+        });
 
 template <class T>
 concept HasParts = ListOfParts<T> || FixedParts<T>;
 
 template <class T>
-concept RebuildsParts = HasParts<T> && requires {
-  std::type_identity<typename PartsOf<T>::template Each<std::type_identity>>{};
-};
+concept RebuildsParts =
+    HasParts<T> && requires { std::type_identity<typename PartsOf<T>::template Each<std::type_identity>>{}; };
 
 template <class T>
 concept Optional = std::same_as<T, std::optional<typename T::value_type>>;
