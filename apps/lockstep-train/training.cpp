@@ -177,7 +177,7 @@ TrainingResult Trainer::train() && {
   });
   make_model();
   if (options_.augmentation != AugmentedSamples::Augmentation{})
-    (void)strategy_.same_on_all(fmt::format("augmentation {}", to_string(options_.augmentation)));
+    (void)strategy_.same_on_all(fmt::format("augmentation {}", describe(options_.augmentation)));
   fit_.frozen = frozen_by(options_.freeze, model_->variables());
   resume();
   if (!options_.initial_weights.file.empty() && fit_.start.steps == 0) {

@@ -27,7 +27,7 @@ Change change_of(const RandomStream& random, std::int64_t sample, const Augmente
 
 }  // namespace
 
-std::string to_string(const AugmentedSamples::Augmentation& augmentation) {
+std::string describe(const AugmentedSamples::Augmentation& augmentation) {
   std::string text = augmentation.flip ? "flip" : "";
   if (augmentation.crop > 0) text += text.empty() ? "crop" : ",crop";
   return text;

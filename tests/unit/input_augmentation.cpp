@@ -134,9 +134,9 @@ TEST_CASE("augmented samples have their labels and their names, and what are no 
   CHECK(augmented.source.varies_by_epoch());
   CHECK_FALSE(augmented.samples.varies_by_epoch());
   CHECK_THROWS_AS(augmented.source.fill(std::vector<std::int64_t>{-1}, batch), InvalidArgument);
-  CHECK(to_string(AugmentedSamples::Augmentation{}).empty());
-  CHECK(to_string(AugmentedSamples::Augmentation{.flip = true}) == "flip");
-  CHECK(to_string(AugmentedSamples::Augmentation{.flip = true, .crop = 4}) == "flip,crop");
+  CHECK(describe(AugmentedSamples::Augmentation{}).empty());
+  CHECK(describe(AugmentedSamples::Augmentation{.flip = true}) == "flip");
+  CHECK(describe(AugmentedSamples::Augmentation{.flip = true, .crop = 4}) == "flip,crop");
   CHECK_THROWS_WITH((AugmentedSamples{augmented.samples, {9}, {}, 1}),
                     "images [9]; expected [rows, columns] or [rows, columns, channels]");
   CHECK_THROWS_AS((AugmentedSamples{augmented.samples, {9, 9}, {.crop = -1}, 1}), InvalidArgument);

@@ -72,7 +72,7 @@ TrainingFacts training_facts(const TrainingOptions& options, const FitOptions& f
                              {"shards", fmt::format("{}", fit.shards)},
                              {"accumulate", fmt::format("{}", fit.accumulate)},
                              {"data", fmt::format("of digest {}", to_hex(data_digest))}});
-  if (const std::string augmentation = to_string(options.augmentation); !augmentation.empty())
+  if (const std::string augmentation = describe(options.augmentation); !augmentation.empty())
     facts.emplace_back("augmentation", augmentation);
   if (options.precision == nn::Precision::bf16) facts.emplace_back("mixed precision", "bf16");
   if (!fit.frozen.empty()) facts.emplace_back("frozen variables", fmt::format("{}", fmt::join(fit.frozen, " ")));

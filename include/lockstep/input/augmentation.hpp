@@ -44,6 +44,6 @@ class AugmentedSamples final : public SampleSource {
 };
 
 /// "flip,crop"; empty if nothing is done.
-std::string to_string(const AugmentedSamples::Augmentation& augmentation);
+std::string describe(const AugmentedSamples::Augmentation& augmentation);
 
 }  // namespace lockstep

@@ -46,9 +46,9 @@ struct GroupSmall {
 /// Every tensor is a message of its own.
 struct Unpacked {};
 
-/// How a strategy reduces. Must be the same on every rank. What makes strategies refuses, as an InvalidArgument, an
-/// unknown kind, packing sizes below 1, sizes of `smaller` below 1 or that do not rise, `accumulate` without
-/// to_one_rank, and a compression to another type or without hierarchical reductions.
+/// How a strategy reduces. Must be the same on every rank. Making a strategy throws InvalidArgument for an unknown kind,
+/// packing sizes below 1, sizes of `smaller` that are below 1 or do not rise, `accumulate` without to_one_rank, and a
+/// compression to another type or without hierarchical reductions.
 struct ReductionOptions {
   /// How tensors become messages. Sums in the fixed order have the same bits with each.
   using Packing = std::variant<IntoPacks, GroupSmall, Unpacked>;
@@ -74,8 +74,8 @@ struct ReductionOptions {
   ReductionKind kind = ReductionKind::automatic;
   Packing packing = {};
   /// Overrides `kind` and `packing` for small tensors. Sorted by size: each tensor is reduced by the first entry whose
-  /// limit it does not exceed. The gradients that an optimizer sends as one message count as one
-  /// tensor. IndexedSlices, whose number of rows may differ between ranks, and broadcasts are not chosen by size.
+  /// limit it does not exceed. The gradients that an optimizer sends as one message count as one tensor. IndexedSlices,
+  /// whose number of rows may differ between ranks, and broadcasts are not chosen by size.
   std::vector<ForSmall> smaller = {};
   /// For to_one_rank only. If empty, the sum in the fixed order.
   Accumulate accumulate = {};
