@@ -2,7 +2,7 @@
 
 namespace lockstep {
 
-const char* name_of(DeviceKind kind) {
+std::string_view name_of(DeviceKind kind) {
   switch (kind) {
     case DeviceKind::cpu: return "cpu";
     case DeviceKind::cuda: return "cuda";

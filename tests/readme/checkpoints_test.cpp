@@ -27,6 +27,7 @@ TEST_CASE("a loop of steps goes on after its newest checkpoint") {
       CheckpointManager checkpoints{strategy, {.folder = folder, .every = 100, .training = {{"seed", "1"}}}};
       const auto resumed = checkpoints.resume_latest();  // after the variables are sealed
       for (std::int64_t step = resumed ? resumed->step : 0; step < steps; ++step) {
+        strategy.set_step(step + 1);  // so that messages count as the program does, also after a resume
         train(step);
         checkpoints.after_step(step + 1);
       }

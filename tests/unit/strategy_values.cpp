@@ -84,6 +84,26 @@ TEST_CASE("run keeps the value that a function returns by reference") {
   CHECK(before.local() == 3);
 }
 
+TEST_CASE("a call keeps the value of an argument that a function returns by reference") {
+  struct Argument {
+    Argument() = default;
+    Argument(const Argument&) = default;
+    ~Argument() { value = 0; }
+    volatile int value = 3;
+  };
+  TwoStrategies f;
+  const auto same = [](ReplicaContext&, const Argument& argument) -> const Argument& { return argument; };
+  CHECK(f.strategy.run(same, args(Argument{})).local().value == 3);
+  f.strategy.run([](ReplicaContext& context) {
+    const auto merged = [](Strategy&, const PerReplica<Argument>& argument) -> const PerReplica<Argument>& {
+      return argument;
+    };
+    CHECK(context.merge_call(merged, args(Argument{})).value == 3);
+  });
+  const auto of_item = [](int, const Argument& argument) -> const Argument& { return argument; };
+  CHECK(f.strategy.extended().map(std::vector{1}, of_item, args(Argument{})).local().values().front().value == 3);
+}
+
 TEST_CASE("agreements are as few as promised", "[B-24][E-11]") {
   TwoStrategies f;
   const auto cost = [&](const std::function<void()>& body) {

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace lockstep {
 
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 
 /// "cpu" or "cuda".
-const char* name_of(DeviceKind kind);
+std::string_view name_of(DeviceKind kind);
 
 }  // namespace lockstep

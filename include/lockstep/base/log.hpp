@@ -11,7 +11,7 @@ enum class Level { trace, debug, info, warning, error, off };
 /// Suppresses lines below `level`. The default is `info`.
 void set_level(Level level);
 
-/// Print one line at their level. LOCAL, from any thread.
+/// Each prints one line at the level of its name. LOCAL, from any thread.
 void debug(std::string_view line);
 void info(std::string_view line);
 void warning(std::string_view line);

@@ -17,7 +17,8 @@ enum class RandomPurpose : std::uint8_t {
   generated_text = 5,
   fault = 6,
   kernel_trial = 7,
-  augmentation = 8
+  augmentation = 8,
+  program = 9  ///< whatever a program of yours draws
 };
 
 /// The random numbers of one (seed, purpose, step), as a pure function of a global index. The same on every rank.

@@ -68,19 +68,19 @@ class CheckpointManager {
   };
 
   struct Options {
-    std::filesystem::path folder;       ///< of all checkpoints; made if it is not there when it is to be written to
-    std::optional<std::int64_t> every;  ///< steps between checkpoints; if empty, `after_step` writes none
-    std::int64_t keep = 3;              ///< how many of the newest stay, beside the best; others are removed
+    std::filesystem::path folder = {};  ///< of all checkpoints; made if it is not there when it is to be written to
+    std::optional<std::int64_t> every = {};  ///< steps between checkpoints; if empty, `after_step` writes none
+    std::int64_t keep = 3;                   ///< how many of the newest stay, beside the best; others are removed
     bool optional = false;  ///< a checkpoint that cannot be written is a warning, and the training continues
     /// Facts that must be equal for a training to continue from these checkpoints.
-    Facts training;
+    Facts training = {};
     /// Gets the facts of a checkpoint's training. Returns how that training differs from this one, as text that follows
     /// "checkpoint run1/step-400: "; empty if this one may continue from it. If not set, the text names the first fact
     /// of `training` that differs.
     std::function<std::string(const Facts&)> difference = {};
     /// What computes: library, instruction set. A training that continues with others logs a warning that low-order
     /// bits may differ.
-    std::string kernels;
+    std::string kernels = {};
     /// As for `save_weights`: in the file of weights, and in the manifest.
     std::map<std::string, std::string> metadata = {};
     /// With weights alone, the training of a checkpoint must agree in what `training` names, and may differ in the rest

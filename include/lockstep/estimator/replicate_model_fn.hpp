@@ -1,9 +1,8 @@
 // Replicated model functions: a function that computes loss, gradients, predictions and metrics of a batch on one
 // replica becomes one that does so on all of them, each with its piece of the batch.
 //
-//   auto model = replicate_model_fn<Tensor, Tensor>(strategy, classifier, {.reduction =
-//   ReplicateOptions::Reduction::sum}); const EstimatorSpec step = model(images, labels, Mode::train);  // on every
-//   rank, with the whole batch
+//   auto model = replicate_model_fn<Tensor, Tensor>(strategy, classifier);
+//   const EstimatorSpec step = model(images, labels, Mode::train);  // on every rank, with the whole batch
 #pragma once
 
 #include <concepts>

@@ -37,9 +37,9 @@ void warn_of_files(std::size_t files, InputOptions::AutoShard shard, const Input
 /// COLL, blocking, one agreement, in cross-replica context. As make_input_fn_iterator with these options: `input_fn` is
 /// called once on each rank, and its context says which shard is this rank's.
 ///
-/// By default nothing is sharded unasked (AutoShard::off): `input_fn` itself reads its shard of the data. With
-/// AutoShard::by_element or automatic, `input_fn` gives the same elements on every rank, and rank r of n gets elements
-/// r, r + n, r + 2n, …, but reads the others too.
+/// By default nothing is sharded unasked (InputOptions::AutoShard::off): `input_fn` itself reads its shard of the data.
+/// With AutoShard::by_element or automatic, `input_fn` gives the same elements on every rank, and rank r of n gets
+/// elements r, r + n, r + 2n, …, but reads the others too.
 template <class Batch>
 DistributedIterator<Batch> distribute_dataset(Strategy& strategy, detail::InputFn<Batch> input_fn,
                                               InputOptions options = {}, Here here = Here::current()) {

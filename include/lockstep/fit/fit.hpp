@@ -39,12 +39,12 @@ struct FitOptions {
   /// Otherwise that thread reads TrainingSamples::train, while the program's own reads `test`.
   int prefetch = 0;
   /// Steps between evaluations. If empty, evaluates after each epoch. The last step always evaluates.
-  std::optional<std::int64_t> evaluate_every;
+  std::optional<std::int64_t> evaluate_every = {};
   /// Samples of an evaluation, the first ones of the test set. If empty, or if there are fewer, all of them.
-  std::optional<std::int64_t> evaluation_samples;
+  std::optional<std::int64_t> evaluation_samples = {};
   /// Steps between attestations, in which the replicas prove that they still hold the same values. If empty, never;
   /// otherwise the last step attests too.
-  std::optional<std::int64_t> attest_every;
+  std::optional<std::int64_t> attest_every = {};
   OnDivergence on_divergence = OnDivergence::stop;
   /// LOCAL. Returns a hint for the end of the line about a divergence. If empty, there is none.
   std::function<std::string()> divergence_hint = {};

@@ -59,9 +59,9 @@ class Model {
                                      const GradientBuffer& gradients) = 0;
 
   /// Forward and backward pass of shards that are adjacent in the global batch. Adds up what train_shard yields for
-  /// each in the tree of fixed_order_sum: gradients and statistics into `sum`, a buffer as for train_shard, and losses
-  /// into the result. The bits are those of that sum, however a model computes it. `places` are those of the shards;
-  /// InvalidArgument for another number of them, or none.
+  /// each in the tree of FixedOrderAccumulator: gradients and statistics into `sum`, a buffer as for train_shard, and
+  /// losses into the result. The bits are those of that sum, however a model computes it. `places` are those of the
+  /// shards; InvalidArgument for another number of them, or none.
   virtual ops::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                       const GradientBuffer& sum);
 

@@ -122,8 +122,8 @@ class Kernels {
 
   /// c = the sum of transposed a · b over `factors`: the gradient of a weight from several shards. There is at least
   /// one factor, and each may have any number of rows. c is overwritten. The reference has the bits of a `matmul` for
-  /// each, added up as fixed_order_sum does. A library may add a product while it computes it and so round differently;
-  /// callers that need those bits try it out on the shapes in use (DenseTrial).
+  /// each, added up as FixedOrderAccumulator does. A library may add a product while it computes it and so round
+  /// differently; callers that need those bits try it out on the shapes in use.
   virtual void sum_of_products(std::span<const Factors> factors, const TensorView& c) const = 0;
 
   /// y = activation(x · weight + bias) for rows x [n, inputs], weight [inputs, outputs], bias [outputs] and y [n,

@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// The same tree for parts that arrive one after the other: it sums the shards of one rank without keeping them all, in
-/// memory for log2(parts) + 1 of them. Every method is LOCAL.
+/// Adds up parts that arrive one after the other, in the binary tree of fixed-order reductions: it sums the shards of
+/// one rank in memory for log2(parts) + 1 of them. Every method is LOCAL.
 class FixedOrderAccumulator {
  public:
   /// For tensors of `count` elements of `dtype`, in memory of the stream's device. `stream` must outlive this object.

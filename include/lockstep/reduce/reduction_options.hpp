@@ -46,9 +46,9 @@ struct GroupSmall {
 /// Every tensor is a message of its own.
 struct Unpacked {};
 
-/// How a strategy reduces. Must be the same on every rank. Making a strategy throws InvalidArgument for an unknown kind,
-/// packing sizes below 1, sizes of `smaller` that are below 1 or do not rise, `accumulate` without to_one_rank, and a
-/// compression to another type or without hierarchical reductions.
+/// How a strategy reduces. Must be the same on every rank. Making a strategy throws InvalidArgument for an unknown
+/// kind, packing sizes below 1, sizes of `smaller` that are below 1 or do not rise, `accumulate` without to_one_rank,
+/// and a compression to another type or without hierarchical reductions.
 struct ReductionOptions {
   /// How tensors become messages. Sums in the fixed order have the same bits with each.
   using Packing = std::variant<IntoPacks, GroupSmall, Unpacked>;

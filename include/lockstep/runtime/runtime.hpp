@@ -28,7 +28,7 @@ struct RuntimeOptions {
   std::filesystem::path cluster_spec = {};
   /// "auto", "cpu" or "cuda". "auto" is the CPU if a node of the job, or the build, has no GPU.
   std::string device = "auto";
-  /// Which devices, instead of the first of a node in order: a DeviceList, such as "0,2" for the ranks of every node.
+  /// Which devices, instead of the first of a node in order: a list, such as "0,2" for the ranks of every node.
   /// `device` is "auto" then.
   std::string devices = {};
   /// For `strategy()`, and for strategies that `make_strategy` makes without other options.
@@ -107,7 +107,7 @@ class Runtime {
   /// that agreement.
   Alone working_alone();
 
-  /// LOCAL. The CPU time that the watchdog's thread has used so far; 0 if there is none.
+  /// LOCAL. For measurements: the CPU time that the watchdog's thread has used so far; 0 if there is none.
   std::chrono::nanoseconds watchdog_cpu_time() const;
 
  private:

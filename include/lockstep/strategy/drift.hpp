@@ -19,6 +19,7 @@ class DriftError : public AttestationError {
     std::vector<std::uint64_t> digests;  ///< of each replica's bytes, in replica order
   };
 
+  /// All that the ranks know of the difference.
   struct Drift {
     std::vector<Value> values;  ///< in the order of comparison; at least one
     /// The replicas outside the majority on the first of `values`, ascending; empty if there is no majority.

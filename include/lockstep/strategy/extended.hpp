@@ -201,9 +201,10 @@ class StrategyExtended {
       -> detail::result_t<Fn, const V&, detail::local_t<T>...> {
     require_own(variable, "update", here);
     const Update update{*strategy_};
-    return detail::invoke_local(std::forward<Fn>(fn), arguments, variable);
+    return detail::invoke_local<detail::result_t<Fn, const V&, detail::local_t<T>...>>(std::forward<Fn>(fn), arguments,
+                                                                                       variable);
   }
-  template <std::derived_from<Variable> V, class Fn, detail::Unwrapped First, class... Rest>
+  template <std::derived_from<Variable> V, class Fn, detail::Unwrapped First, detail::Unwrapped... Rest>
   [[deprecated("write update(variable, fn, args(...))")]] decltype(auto) update(const V& variable, Fn&& fn,
                                                                                 const First& first,
                                                                                 const Rest&... rest) {
@@ -219,9 +220,9 @@ class StrategyExtended {
     require_context("update_non_slot", here);
     for (const Variable& variable : variables) require_own(variable, "update_non_slot", here);
     const Update update{*strategy_};
-    return detail::invoke_local(std::forward<Fn>(fn), arguments);
+    return detail::invoke_local<detail::result_t<Fn, detail::local_t<T>...>>(std::forward<Fn>(fn), arguments);
   }
-  template <class Fn, detail::Unwrapped First, class... Rest>
+  template <class Fn, detail::Unwrapped First, detail::Unwrapped... Rest>
   [[deprecated("write update_non_slot(variables, fn, args(...))")]] decltype(auto) update_non_slot(
       const detail::VariableList& variables, Fn&& fn, const First& first, const Rest&... rest) {
     return update_non_slot(variables, std::forward<Fn>(fn), args(first, rest...), Here{});
@@ -239,11 +240,11 @@ class StrategyExtended {
     std::vector<Result> results;
     for (auto i = static_cast<std::int64_t>(replica()); i < count; i += replicas()) {
       detail::Args<T...> own = arguments;
-      results.push_back(detail::invoke_local(fn, own, std::ranges::begin(items)[i]));
+      results.push_back(detail::invoke_local<Result>(fn, own, std::ranges::begin(items)[i]));
     }
     return PerReplica{detail::MapOutput<Result>{std::move(results), count}};
   }
-  template <std::ranges::random_access_range Items, class Fn, detail::Unwrapped First, class... Rest>
+  template <std::ranges::random_access_range Items, class Fn, detail::Unwrapped First, detail::Unwrapped... Rest>
   [[deprecated("write map(items, fn, args(...))")]] auto map(const Items& items, Fn&& fn, const First& first,
                                                              const Rest&... rest) {
     return map(items, std::forward<Fn>(fn), args(first, rest...), Here{});
@@ -279,8 +280,8 @@ class StrategyExtended {
   /// LOCAL. No context needed. Whether this strategy created the variable.
   bool variable_created_in_scope(const Variable& variable) const;
 
-  /// LOCAL. No context needed. Returns `value`. A variable's handle stands for the whole and for this rank's component;
-  /// any other value stands for itself.
+  /// LOCAL. No context needed. For programs ported from tf.distribute: returns `value`. A variable's handle stands for
+  /// the whole and for this rank's component; any other value stands for itself.
   template <class T>
   T value_container(const T& value) const {
     return value;
@@ -290,17 +291,20 @@ class StrategyExtended {
   /// got at the start of the job: "/job:worker/task:1/device:GPU:0". Replicas of one task on the CPU have one device
   /// name. ContextError on the default strategy.
   std::vector<std::string> worker_devices() const;
+  /// The same, as one list for each replica.
   std::vector<std::vector<std::string>> worker_devices_by_replica() const;
+  /// Where variables live: on the same devices.
   std::vector<std::string> parameter_devices() const;
 
   /// LOCAL. No context needed. Where state that belongs to `variables` should live: on this rank's device. On the
   /// default strategy, on the device of the variable whose name sorts first; InvalidArgument if there are none.
   std::vector<std::string> non_slot_devices(const detail::VariableList& variables) const;
 
-  /// LOCAL. No context needed. True: every rank is a program of its own.
+  /// LOCAL. No context needed. For programs ported from tf.distribute. True: every rank is a program of its own.
   bool between_graph() const { return true; }
 
-  /// LOCAL. No context needed. True: every rank initialises its own component of a variable, with replica 0's value.
+  /// LOCAL. No context needed. For programs ported from tf.distribute. True: every rank initialises its own component
+  /// of a variable, with replica 0's value.
   bool should_init() const { return true; }
 
   /// LOCAL. No context needed. True on the chief, the only rank that writes checkpoints and summaries.

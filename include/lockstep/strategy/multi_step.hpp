@@ -54,7 +54,7 @@ class MultiStepContext {
   struct Result {
     std::int64_t steps_run = 0;  ///< fewer than asked for if the input ended
     Outputs last_step_outputs;   ///< Mirrored<T> if reduced over the replicas, else as they were set
-    Outputs non_tensor_outputs;
+    Outputs non_tensor_outputs;  ///< this rank's own objects
   };
 
   MultiStepContext(StrategyExtended& extended, Outputs initial)

@@ -94,13 +94,14 @@ class ReplicaContext {
   /// before any communication, while this rank's stream is being captured into a CUDA graph.
   template <class Fn, class... T>
     requires detail::MergeFunctionFor<Fn, T...>
-  auto merge_call(Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())
+  auto merge_call(Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())  // args(a, b): the arguments
       -> detail::local_t<detail::result_t<Fn, Strategy&, detail::merged_t<T>...>> {
     using Merged = detail::result_t<Fn, Strategy&, detail::merged_t<T>...>;
     const std::string operands = detail::signature_of_operands(arguments.values);
-    const auto call = [&](Strategy& strategy) -> Merged {
+    using Value = std::remove_cvref_t<Merged>;  // `fn` may return a reference to an argument
+    const auto call = [&](Strategy& strategy) -> Value {
       return std::apply(
-          [&](T&... each) -> Merged {
+          [&](T&... each) -> Value {
             return std::invoke(std::forward<Fn>(fn), strategy, detail::Locality<T>::to_merged(std::move(each))...);
           },
           arguments.values);
@@ -108,9 +109,9 @@ class ReplicaContext {
     if constexpr (std::is_void_v<detail::local_t<Merged>>) {
       merge(operands, here, [&](Strategy& strategy) { call(strategy); });
     } else {
-      std::optional<std::remove_cvref_t<Merged>> result;
+      std::optional<Value> result;
       merge(operands, here, [&](Strategy& strategy) { result.emplace(call(strategy)); });
-      return detail::Locality<std::remove_cvref_t<Merged>>::to_local(*std::move(result));
+      return detail::Locality<Value>::to_local(*std::move(result));
     }
   }
 

@@ -81,8 +81,8 @@ class Strategy {
   VariableStore& store();
   ReplicaGroup& group();
 
-  /// The data plane with this strategy's options. Use it only for what an agreement covers. Never throws: a failure
-  /// ends the job.
+  /// For library code: the data plane with this strategy's options. Use it only for what an agreement covers. Never
+  /// throws: a failure ends the job.
   CrossDeviceOps& reductions();
 
   /// LOCAL. The stream of this rank's device. Variables, gradients and optimizer slots live in that device's memory,
@@ -143,20 +143,20 @@ class Strategy {
     using Result = detail::value_result_t<Fn, ReplicaContext&, detail::local_t<T>...>;
     if constexpr (std::is_void_v<Result>) {
       run_replica(here, [&](ReplicaContext& context) {
-        detail::invoke_local(std::forward<Fn>(fn), arguments, context);
+        detail::invoke_local<Result>(std::forward<Fn>(fn), arguments, context);
         return std::string{};
       });
       return {};
     } else {
       std::optional<Result> result;
       run_replica(here, [&](ReplicaContext& context) {
-        result.emplace(detail::invoke_local(std::forward<Fn>(fn), arguments, context));
+        result.emplace(detail::invoke_local<Result>(std::forward<Fn>(fn), arguments, context));
         return detail::signature_of_result(*result);
       });
       return PerReplica<Result>{*std::move(result)};
     }
   }
-  template <class Fn, detail::Unwrapped First, class... Rest>
+  template <class Fn, detail::Unwrapped First, detail::Unwrapped... Rest>
   [[deprecated("write run(fn, args(...))")]] auto run(Fn&& fn, const First& first, const Rest&... rest) {
     return run(std::forward<Fn>(fn), args(first, rest...), Here{});
   }

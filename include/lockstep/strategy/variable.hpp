@@ -26,7 +26,7 @@ std::string_view name_of(VariableSynchronization synchronization);
 std::string_view name_of(VariableAggregation aggregation);
 
 struct VariableOptions {
-  std::string name;  ///< need not be unique, see Variable::name. If empty, "Variable"
+  std::string name = {};  ///< need not be unique, see Variable::name. If empty, "Variable"
   bool trainable = true;
   VariableSynchronization synchronization = VariableSynchronization::automatic;
   /// How the replicas' values become one: for a mirrored variable those assigned in replica context, for a sync-on-read
@@ -57,8 +57,9 @@ class Variable {
   /// Strategy::seal or the first run.
   bool is_initialized() const;
 
-  /// LOCAL. This rank's elements, in place; valid as long as the variable lives. What another library holds of them
-  /// elsewhere, as a module of LibTorch after `torch::load`, comes home first. ContextError before it is initialized.
+  /// LOCAL. This rank's elements, in place; valid as long as the variable lives. If another library
+  /// has moved them, as a LibTorch module after `torch::load`, they are copied back first. ContextError before it is
+  /// initialized.
   TensorView local(Here here = Here::current()) const;
 
   /// LOCAL. The same elements, not to be written, as elements of `dtype`: the variable's own type or, for f32 on the

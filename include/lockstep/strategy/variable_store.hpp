@@ -173,9 +173,9 @@ class VariableStore {
   /// Those that live.
   std::vector<std::shared_ptr<detail::StoreGuest>> guests() const;
 
-  /// Call it before the values of variables are read or written through `values` or `ranges`, after other libraries may
-  /// have replaced their memory; `bring_home` before optimizer state is, too. Then `written` after they were written.
-  /// Errors as StoreGuest.
+  /// For library code. Call it before the values of variables are read or written through `values` or `ranges`, after
+  /// other libraries may have replaced their memory; `bring_home` before optimizer state is, too. Then `written` after
+  /// they were written. Throws what the other library throws if the store cannot hold what it has made of them.
   void bring_values_home() const;
   void bring_home() const;
   void written() const;

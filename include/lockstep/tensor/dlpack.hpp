@@ -1,10 +1,11 @@
 // Tensors to and from other libraries without a copy, by DLPack (https://dmlc.github.io/dlpack): LibTorch, NumPy, CuPy,
-// JAX and others make and take what these functions take and make. DLPack's own header has the structures; its versions
-// 0.2 to 1.x fit.
+// JAX and others exchange such tensors. DLPack's own header has the structures; its versions 0.2 to 1.x fit.
 //
 // GPU tensors must be on the GPU that this process has bound. Streams do not travel with a tensor here: before you hand
 // one over, or hand it back, wait for the work that writes it.
 #pragma once
+
+#include <concepts>
 
 #include <lockstep/tensor/tensor.hpp>
 
@@ -29,6 +30,7 @@ Tensor from_dlpack(DLManagedTensorVersioned* managed);
 /// caller owns it, and calls its deleter once, on any thread. `to_dlpack<DLManagedTensorVersioned>(tensor)` makes one
 /// of version 1.0 of DLPack.
 template <class Managed = DLManagedTensor>
+  requires std::same_as<Managed, DLManagedTensor> || std::same_as<Managed, DLManagedTensorVersioned>
 Managed* to_dlpack(const Tensor& tensor);
 template <>
 DLManagedTensor* to_dlpack(const Tensor& tensor);

@@ -16,7 +16,7 @@ struct SparseTensor {
   void require_valid() const;
 
   /// Piece `number` of `pieces` along the first dimension, in memory of the stream's device. If the pieces do not
-  /// divide the rows, the first ones have one row more each than the others; they may be empty. Elements keep their
+  /// divide the rows, the first pieces have one row more; pieces may be empty. Elements keep their
   /// order, and row 0 is the first of the piece. InvalidArgument for a tensor that is not valid, and unless 0 <= number
   /// < pieces.
   SparseTensor piece(int number, int pieces, Stream& stream = host_stream()) const;

@@ -75,8 +75,8 @@ inline constexpr bool is_gatherable = is_nest<T>([]<class Leaf>() { return std::
 template <class T>
 concept Reducible = is_reducible<T>;  // float, double, int32_t, int64_t, uint8_t, Tensor; nests; structs with a Nest<T>
 
-/// What a gather accepts: tensors, which keep their type when they get more rows. The ranks' numbers would be no
-/// number, and slices are gathered by their sum.
+/// What a gather accepts: tensors, which keep their type when they get more rows. Not numbers, since gathered numbers
+/// are a tensor, and not slices, since their sum already has the rows of all ranks.
 template <class T>
 concept Gatherable = is_gatherable<T>;  // Tensor (for a number, one of shape [1]); nests; structs with a Nest<T>
 

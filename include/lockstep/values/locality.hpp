@@ -146,11 +146,12 @@ inline constexpr bool is_args<Args<T...>> = true;
 template <class T>
 concept Unwrapped = !is_args<T> && !std::same_as<T, std::source_location>;
 
-/// Calls `fn(first…, …)` with each of the arguments as this rank has it (local_t). They are gone afterwards.
-template <class Fn, class... T, class... First>
-decltype(auto) invoke_local(Fn&& fn, Args<T...>& arguments, First&&... first) {
+/// Calls `fn(first…, …)` with each of the arguments as this rank has it (local_t). They are gone afterwards, so R is a
+/// value where `fn` may return a reference to one of them.
+template <class R, class Fn, class... T, class... First>
+R invoke_local(Fn&& fn, Args<T...>& arguments, First&&... first) {
   return std::apply(
-      [&](T&... each) -> decltype(auto) {
+      [&](T&... each) -> R {
         return std::invoke(std::forward<Fn>(fn), std::forward<First>(first)...,
                            Locality<T>::to_local(std::move(each))...);
       },
