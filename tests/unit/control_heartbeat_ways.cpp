@@ -7,6 +7,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <arpa/inet.h>
@@ -186,6 +187,16 @@ TEST_CASE("a rank whose datagrams do not come is asked over TCP, and one line of
   REQUIRE(eventually([&] { return watched.ends() > 0; }));
   CHECK(watched.code() == ExitCode::peer_failed);
   CHECK_THAT(watched.line(), Catch::Contains("replica 1 is gone: its process ended"));
+}
+
+TEST_CASE("a rank is asked over TCP at each of its addresses, not only at the first") {
+  Eavesdropper nobody;
+  Ranks ranks{{0, 1}, [&](int, Addresses& told) {
+                divert_datagrams(told, nobody.port());
+                for (Heartbeats::Address& each : told)
+                  each.hosts[1] = std::exchange(each.hosts[0], ::inet_addr("240.0.0.1"));  // nobody's
+              }};
+  CHECK(ranks.hears(0, 1));
 }
 
 TEST_CASE("a rank whose host refuses datagrams lives if it answers over TCP") {

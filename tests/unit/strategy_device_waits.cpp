@@ -30,13 +30,15 @@ namespace {
 class SteppedClock final : public PollClock {
  public:
   Seconds now() override { return now_; }
-  void pause(Seconds) override {
+  void pause(Seconds so_far) override {
+    polled = so_far;
     now_ += step;
     ++pauses;
     at_pause();
   }
 
   Seconds step{0.04};
+  Seconds polled{0};  ///< before the last pause
   int pauses = 0;
   std::function<void()> at_pause = [] {};
 
@@ -106,6 +108,17 @@ struct Rank {
 constexpr int looks_in_limit = 50;  // 2 s of 0.04 s
 
 }  // namespace
+
+TEST_CASE("a wait is over after its limit whenever it began, and a pause knows how long it has lasted") {
+  SteppedClock clock;
+  clock.step = Seconds{0.25};
+  Patience patience{clock, Seconds{0.5}};
+  patience.pause();
+  CHECK_FALSE(patience.is_over());
+  patience.pause();
+  CHECK(clock.polled == Seconds{0.25});
+  CHECK(patience.is_over());
+}
 
 TEST_CASE("a GPU that does not end its own work ends the job after the limit, and is shown meanwhile") {
   Rank rank;
