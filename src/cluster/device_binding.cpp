@@ -21,7 +21,7 @@ DeviceRequest parse_device_request(std::string_view text, std::string_view sourc
   throw ConfigError{fmt::format("{}: expected auto, cpu or cuda, got {}", source, spec_json::shown(text))};
 }
 
-const char* name_of(const DeviceRequest& request) {
+std::string_view name_of(const DeviceRequest& request) {
   return request ? name_of(*request) : "auto";
 }
 

@@ -19,7 +19,7 @@ using DeviceRequest = std::optional<DeviceKind>;
 DeviceRequest parse_device_request(std::string_view text, std::string_view source = "--device");
 
 /// "auto", "cpu" or "cuda".
-const char* name_of(const DeviceRequest& request);
+std::string_view name_of(const DeviceRequest& request);
 
 /// Resolves `requested` for a job whose rank r finds `gpus[r]` GPUs on its node. Ranks reduce together, so they all use
 /// one kind of device: if any rank finds no GPU, no request becomes the CPU for all. Otherwise returns `requested`.

@@ -66,7 +66,7 @@ Samples samples_of(int of, int step, Stream& stream) {
 std::string text_of(const Samples& samples) {
   std::string text;
   const auto add = [&](const Tensor& tensor) {
-    text += describe(tensor.view()) + " " + name_of(tensor.device()) + ", ";
+    text.append(describe(tensor.view())).append(" ").append(name_of(tensor.device())).append(", ");
   };
   add(samples.images);
   add(samples.labels.first);
@@ -157,7 +157,7 @@ TEST_CASE("a rank without data gets the types and shapes of the lowest rank that
   auto iterator = make_input_fn_iterator<Samples>(strategy, [&](const InputContext&) {
     return [&, step = 0]() mutable { return step < rank() ? std::optional{own(step++)} : std::nullopt; };
   });
-  const std::string device = name_of(strategy.stream().kind());
+  const std::string device{name_of(strategy.stream().kind())};
   const auto meetings = [&] { return strategy.group().meeting().meetings(); };
   for (int step = 0; step < last(); ++step) {
     CAPTURE(step);
