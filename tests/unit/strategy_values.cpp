@@ -93,15 +93,16 @@ TEST_CASE("a call keeps the value of an argument that a function returns by refe
   };
   TwoStrategies f;
   const auto same = [](ReplicaContext&, const Argument& argument) -> const Argument& { return argument; };
-  CHECK(f.strategy.run(same, args(Argument{})).local().value == 3);
+  CHECK(int{f.strategy.run(same, args(Argument{})).local().value} == 3);
   f.strategy.run([](ReplicaContext& context) {
     const auto merged = [](Strategy&, const PerReplica<Argument>& argument) -> const PerReplica<Argument>& {
       return argument;
     };
-    CHECK(context.merge_call(merged, args(Argument{})).value == 3);
+    CHECK(int{context.merge_call(merged, args(Argument{})).value} == 3);
   });
   const auto of_item = [](int, const Argument& argument) -> const Argument& { return argument; };
-  CHECK(f.strategy.extended().map(std::vector{1}, of_item, args(Argument{})).local().values().front().value == 3);
+  const auto mapped = f.strategy.extended().map(std::vector{1}, of_item, args(Argument{}));
+  CHECK(int{mapped.local().values().front().value} == 3);
 }
 
 TEST_CASE("agreements are as few as promised", "[B-24][E-11]") {
