@@ -184,7 +184,11 @@ double ReplicatedModule::clip_norm(double largest) {
   const double norm = std::sqrt(impl_->kernels->update().sum_of_squares(homes));
   const at::NoGradGuard plain;
   if (norm > largest && std::isfinite(norm))
-    for (const std::size_t i : present) impl_->parameters[i].tensor.mutable_grad().mul_(largest / norm);
+    for (const std::size_t i : present) {
+      Parameter& each = impl_->parameters[i];
+      each.tensor.mutable_grad().mul_(largest / norm);
+      if (impl_->accumulated.empty()) each.note_left();  // a gradient of zeros was not zeroed
+    }
   return norm;
 }
 
