@@ -11,8 +11,6 @@
 #include <lockstep/nn/models.hpp>
 #include <lockstep/optim/optimizer.hpp>
 
-#include "input/text_sets.hpp"
-
 namespace lockstep::bench {
 
 enum class StepModel : std::uint8_t { mlp, convnet, gpt };

@@ -54,6 +54,7 @@
 #include <lockstep/optim/sgd.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
+#include <lockstep/reduce/sum_list.hpp>
 #include <lockstep/runtime/runtime.hpp>
 #include <lockstep/sim/sim.hpp>
 #include <lockstep/strategy/distributed_input.hpp>

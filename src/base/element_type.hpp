@@ -1,4 +1,4 @@
-// What the library knows of element types besides their names.
+// Properties of element types.
 #pragma once
 
 #include <cstddef>

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// Whether a failure is about what the user gave, options or files, so that no rank is to blame for it.
+/// Whether the user's options or files caused a failure, so that no rank is to blame for it.
 constexpr bool is_about_input(ExitCode code) {
   return code == ExitCode::user_input || code == ExitCode::checkpoint;
 }

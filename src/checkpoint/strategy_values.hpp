@@ -42,7 +42,7 @@ class StrategyValues {
   std::vector<Variable> variables_;                  ///< in the order of their creation
   std::vector<Variable> sync_on_read_;               ///< of these
   std::vector<Tensor> combined_;                     ///< their values
-  std::vector<VariableStore::OptimizerState> held_;  ///< the state that another rank than the chief holds alone
+  std::vector<VariableStore::OptimizerState> held_;  ///< state held only by a rank other than the chief
   std::vector<Tensor> of_held_;                      ///< its values, on the host of the chief
   bool held_was_set_ = false;                        ///< on the chief
 };

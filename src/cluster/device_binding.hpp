@@ -22,7 +22,8 @@ DeviceRequest parse_device_request(std::string_view text, std::string_view sourc
 std::string_view name_of(const DeviceRequest& request);
 
 /// Resolves `requested` for a job whose rank r finds `gpus[r]` GPUs on its node. Ranks reduce together, so they all use
-/// one kind of device: if any rank finds no GPU, no request becomes the CPU for all. Otherwise returns `requested`.
+/// one kind of device: if any rank finds no GPU, an empty request becomes the CPU on all ranks. Otherwise returns
+/// `requested`.
 DeviceRequest settle_request(DeviceRequest requested, std::span<const int> gpus);
 
 /// UUIDs of GPUs, in the order in which CUDA numbers them in a process.
@@ -55,12 +56,12 @@ struct DeviceBinding {
   friend bool operator==(const DeviceBinding&, const DeviceBinding&) = default;
 };
 
-/// The device of this rank: a GPU that it sees, another one for each rank of the node; the CPU if it is requested, or
+/// The device of this rank: a GPU that it sees, different for each rank of the node, or the CPU if it is requested, or
 /// if nothing is requested and there is no GPU. Each rank in turn takes the first GPU that is free. If none is left, an
-/// earlier rank is reassigned, so every rank gets its own GPU whenever that is possible. Chosen GPUs are taken as they
-/// are chosen. ConfigError on every rank of the node if GPUs are requested and a rank sees none, if a rank does not see
-/// the GPU chosen for it, or if there are too few or one is chosen twice (unless they may be shared): two ranks on one
-/// GPU fail late and badly in NCCL. InvalidArgument for an impossible place.
+/// earlier rank is reassigned, so every rank gets its own GPU whenever that is possible. If the user chose GPUs, ranks
+/// take those instead. ConfigError on every rank of the node if GPUs are requested and a rank sees none, if a rank does
+/// not see the GPU chosen for it, or if there are too few or one is chosen twice (unless they may be shared): two ranks
+/// on one GPU fail late and badly in NCCL. InvalidArgument for an impossible place.
 DeviceBinding bind_device(const NodePlace& place);
 
 /// Whether two ranks of the node are bound to the same GPU. Throws as bind_device does.

@@ -35,7 +35,7 @@ struct NcclOptions {
 /// COLL over `host`, which carries what must be exchanged to start and is not used afterwards. Blocks until a first
 /// collective has completed. Ends within the timeout, or a few seconds after it. CommError on every rank if one failed,
 /// naming the lowest that did; a rank that only waited for another in vain is named only if none failed otherwise.
-/// DeviceError in a build without NCCL.
+/// DeviceError without a GPU backend (device/gpu_backend.hpp).
 ///
 /// A method of the communicator returns when its collective is enqueued, not when it is done. The first collective
 /// between two ranks also waits for the other's call, to connect them. The destructor is collective unless `abort` was
@@ -47,7 +47,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device&
 /// For tests in which ranks outnumber GPUs: lets several ranks of a node share one. Each poses as a host of its own, so
 /// NCCL's traffic goes through sockets of this machine, or of the user's NCCL_SOCKET_IFNAME. Sets other variables of
 /// the environment too, some over the user's. Call it before anything else of NCCL and before there are other threads.
-/// CommError if a variable cannot be set. No effect in a build without NCCL.
+/// CommError if a variable cannot be set. No effect without a GPU backend.
 void allow_shared_gpu();
 
 }  // namespace lockstep

@@ -2,17 +2,14 @@
 // decides what is combined with what, and in which order.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <lockstep/tensor/tensor.hpp>
 

@@ -61,7 +61,7 @@ struct Observation {
     bool refused = false;     ///< its host says that nobody receives there what is sent to it
     /// Heartbeats of it that came over TCP alone since the last datagram; empty if another rank is to hear it.
     std::optional<std::uint64_t> missed_datagrams = {};
-    bool stall_told = false;  ///< some rank has said that it stalls where it is
+    bool stall_told = false;  ///< some rank has reported that this one stalls at its current place
   };
 
   std::vector<Row> rows;
@@ -94,7 +94,7 @@ struct WatchState {
   std::uint64_t waited_ticks = 0;
   std::uint64_t waited_meeting = 0;
   std::uint64_t passed = 0;
-  std::uint64_t lost_ticks = 0;              ///< how long another's heartbeats are known not to get through
+  std::uint64_t lost_ticks = 0;              ///< how long another rank's heartbeats are known to be lost
   std::uint64_t told_ticks = 0;              ///< since this rank was told to end
   std::uint64_t ticks_since_stall_told = 0;  ///< of any row
   bool asked_to_save = false;                ///< this rank was asked to save what it has made

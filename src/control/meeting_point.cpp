@@ -285,24 +285,21 @@ MeetingPoint::Alone::~Alone() {
   if (phases_) phases_->enter(Phase::computing);
 }
 
-void MeetingPoint::enter_run(const std::optional<Here>& here) {
-  require_not_apart("a run", here.value_or(Here{}));
+void MeetingPoint::enter_run(const Here& here) {
+  require_not_apart("a run", here);
   if (depth_++ > 0) return;
   failure_.reset();
   ++run_;
   sequence_ = 0;
   counts_in_run_ = {};
   std::tie(position_.step, position_.kind) = named_.value_or(std::pair{run_, RunKind::step});
-  const auto is_known = [&] { return here->line() == site_->line() && here->file_name() == site_->file_name(); };
-  if (here && !(site_ && is_known())) {
+  if (here.line() != site_.line() || here.file_name() != site_.file_name()) {
     // A run costs less than writing its place as text.
     Tag tag;
-    tag.set_site(*here);
+    tag.set_site(here);
     std::memcpy(position_.site, tag.site, sizeof tag.site);
-  } else if (!here) {
-    std::memset(position_.site, 0, sizeof position_.site);
+    site_ = here;
   }
-  site_ = here;
   move_to(Position::Where::in_run);
 }
 

@@ -37,8 +37,8 @@ using Diagnosis = std::function<Verdict(ControlChannel& channel, std::span<const
 
 namespace detail {
 
-/// A digest of what this rank holds and expects the others to hold. 0 means that nothing is compared. In `detail`, as
-/// public headers declare it.
+/// A digest of what this rank holds and expects the others to hold. 0 means that nothing is compared. In `detail`,
+/// because public headers declare it.
 struct Comparison {
   std::uint64_t digest = 0;
   Diagnosis diagnose = {};
@@ -54,7 +54,7 @@ using Answers = std::array<bool, 2>;
 class MeetingPoint;
 
 /// LOCAL. Spans the time from an agreement that covers a computation to the last sum that it covers. While it lives,
-/// every agreement throws ContextError before any communication: this rank would wait where no other comes.
+/// every agreement throws ContextError before any communication, because this rank would wait where no other arrives.
 class [[nodiscard]] Covered {
  public:
   Covered(const Covered&) = delete;
@@ -161,8 +161,8 @@ class MeetingPoint {
   void set_settle(std::function<void()> settle) { settle_ = std::move(settle); }
 
   /// LOCAL. Counts the depth of runs on this rank. An outermost run restarts the counters. `here` is where the program
-  /// called run, if that is known.
-  void enter_run(const std::optional<Here>& here = {});
+  /// called run; empty if that is not known.
+  void enter_run(const Here& here = {});
 
   /// LOCAL. Names the next outermost runs for messages. Without it, each counts as the next step.
   void set_step(std::uint64_t step, RunKind kind) { named_.emplace(step, kind); }
@@ -292,7 +292,7 @@ class MeetingPoint {
   std::function<void()> settle_ = [] {};
   Position position_;
   std::optional<std::pair<std::uint64_t, RunKind>> named_;  ///< by the program
-  std::optional<Here> site_;                                ///< that `position_` names
+  Here site_ = {};                                          ///< that `position_` names
   using Counts = std::array<std::uint32_t, tag_kinds>;
   Counts counts_in_run_{}, counts_outside_{};
   std::optional<AgreedFailure> failure_;

@@ -13,7 +13,7 @@ namespace lockstep {
 
 namespace detail {
 
-// In `detail`, as public headers declare it.
+// In `detail`, because public headers declare it.
 enum class TagKind : std::uint8_t {
   start,      ///< starting the job; `text` is compared
   create,     ///< creating a variable, or a strategy

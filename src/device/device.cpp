@@ -6,8 +6,8 @@
 
 #include <lockstep/base/device_kind.hpp>
 
-#include "device/cuda.hpp"
 #include "device/devices.hpp"
+#include "device/gpu_backend.hpp"
 #include "device/host_wait.hpp"
 
 namespace lockstep {
@@ -20,16 +20,16 @@ void read_device(DeviceKind kind, void* to, const void* from, std::size_t bytes)
   if (bytes == 0) return;
   switch (kind) {
     case DeviceKind::cpu: std::memcpy(to, from, bytes); return;
-    case DeviceKind::cuda: detail::read_cuda_device(to, from, bytes); return;
+    case DeviceKind::cuda: detail::gpu_backend().read_device(to, from, bytes); return;
   }
 }
 
 void synchronize_device(DeviceKind kind) {
-  if (kind == DeviceKind::cuda) detail::synchronize_cuda_device();
+  if (kind == DeviceKind::cuda) detail::gpu_backend().synchronize_device();
 }
 
 std::uint64_t memory_bytes(DeviceKind kind) {
-  if (kind == DeviceKind::cuda) return detail::cuda_memory_bytes();
+  if (kind == DeviceKind::cuda) return detail::gpu_backend().memory_bytes();
   return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 

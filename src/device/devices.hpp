@@ -18,7 +18,8 @@ std::unique_ptr<Device> make_host_device();
 /// Zeroed host memory. DeviceError if there is not enough.
 Buffer allocate_host(std::size_t bytes);
 
-/// The number of GPUs that this process could bind. 0 if the build has no GPU backend, or the machine has no driver.
+/// The number of GPUs that this process could bind. 0 if there is no GPU backend
+/// (device/gpu_backend.hpp), or no driver.
 int cuda_device_count();
 
 /// The UUIDs of those GPUs as 32 hexadecimal digits, in the order of their indices. A launcher may show each process of
@@ -26,7 +27,7 @@ int cuda_device_count();
 std::vector<std::string> cuda_device_uuids();
 
 /// Binds GPU `index` of this node for the life of the process. Nothing in the process may touch a GPU before.
-/// DeviceError if the build has no GPU backend, or the GPU cannot be used.
+/// DeviceError if there is no GPU backend, or the GPU cannot be used.
 std::unique_ptr<Device> make_cuda_device(int index);
 
 /// Blocks until all work of this process on its device of `kind` is done, on whichever stream and of whichever library.

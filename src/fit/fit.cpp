@@ -24,7 +24,6 @@
 #include "input/batch_schedule.hpp"
 #include "input/sample_order.hpp"
 #include "nn/joint_model.hpp"
-#include "reduce/declared_sums.hpp"
 
 namespace lockstep {
 namespace {

@@ -5,8 +5,6 @@
 
 #include <lockstep/input/range.hpp>
 
-#include "input/batch_schedule.hpp"
-
 namespace lockstep {
 
 /// The global batch of one step.

@@ -17,6 +17,7 @@
 #include "input/labelled_sets.hpp"
 #include "input/number_rows.hpp"
 #include "input/samples.hpp"
+#include "input/shared_data.hpp"
 #include "input/text_file.hpp"
 #include "input/text_sets.hpp"
 #include "input/token_pieces.hpp"
@@ -176,17 +177,11 @@ TextSets text_sets_of(const TextFiles& files) {
 }
 
 TextData load_text_data(const fs::path& path, const TextData::Options& options) {
-  TextSets sets = text_sets_of(read_text_files(path, options));
-  return {.train = std::make_unique<TextSamples>(sets.train),
-          .test = std::make_unique<TextSamples>(sets.test),
-          .digest = digest(sets),
-          .schema = std::move(sets.schema)};
-}
-
-TextSets load_text_sets(const fs::path& path, const TextData::Options& options) {
-  TextSets data = text_sets_of(read_text_files(path, options));
-  if (data.schema.vocabulary) (void)digest(data);  // checks each token
-  return data;
+  DigestedText text = load_digested_text(path, options);
+  return {.train = std::make_unique<TextSamples>(text.data.train),
+          .test = std::make_unique<TextSamples>(text.data.test),
+          .digest = text.digest,
+          .schema = std::move(text.data.schema)};
 }
 
 std::vector<std::string> load_text_lines(const fs::path& path) {

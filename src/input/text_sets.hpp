@@ -14,9 +14,9 @@
 
 namespace lockstep {
 
-/// Tokens, cut into windows of `context`. Sample i is the tokens i * context to i * context + context - 1, and its
-/// label at each position is the token after it. The labels of all samples are thus every token but the first, once,
-/// except for a remainder that fills no window.
+/// Tokens, cut into windows of `context`. Sample i holds the tokens i * context to i * context + context - 1, and its
+/// label at each position is the token after it. So every token but the first is a label exactly once, except for a
+/// remainder that fills no window.
 struct TextSet {
   std::shared_ptr<const TokenSequence> tokens;  ///< none if null
   std::int64_t context = 1;
@@ -30,11 +30,8 @@ struct TextSets {
   DataSchema schema = {};
 };
 
-/// As load_text_data.
-TextSets load_text_sets(const std::filesystem::path& path, const TextData::Options& options);
-
-/// Reads the lines of a file, plain or packed, without their line breaks; a break at the end of the file begins no
-/// other line. ConfigError as load_text_data, for more than 2 GiB, and for a file without lines.
+/// Reads the lines of a file, plain or packed, without their line breaks; a break at the end of the file does not start
+/// another line. ConfigError as load_text_data, for more than 2 GiB, and for a file without lines.
 std::vector<std::string> load_text_lines(const std::filesystem::path& path);
 
 /// A digest of the tokens and how they are cut. It is equal on two ranks that loaded the same data, however it is

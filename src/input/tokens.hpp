@@ -6,8 +6,6 @@
 #include <span>
 #include <vector>
 
-#include "input/tokens.hpp"
-
 namespace lockstep {
 
 /// A sequence of tokens that never changes. LOCAL; several threads may read at once.

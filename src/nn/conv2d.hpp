@@ -8,8 +8,6 @@
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
-#include "ops/image_kernels.hpp"
-
 namespace lockstep::nn {
 
 struct Conv2dOptions {

@@ -68,7 +68,7 @@ class Convnet::Network final : private JointModel {
   struct Shard {
     const SampleBatch& batch;
     const Activations& room;
-    const Model::ShardPlace* place = nullptr;  ///< in evaluation null, as the gradients
+    const Model::ShardPlace* place = nullptr;  ///< null in evaluation, like the gradients
     const GradientBuffer* gradients = nullptr;
 
     std::int64_t rows() const { return batch.inputs.shape().front(); }

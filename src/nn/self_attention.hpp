@@ -6,7 +6,6 @@
 
 #include "nn/dense.hpp"
 #include "nn/workspace.hpp"
-#include "ops/sequence_kernels.hpp"
 
 namespace lockstep::nn {
 

@@ -24,8 +24,8 @@ class Workspace {
     return layout(*this);
   }
 
-  /// Inside `arrange`: a view apart from those taken before in this call, aligned to 256 bytes, with unspecified
-  /// content.
+  /// Inside `arrange`: a view that does not overlap those taken earlier in this call, aligned to 256 bytes, with
+  /// unspecified content.
   TensorView take(Shape shape) { return take(std::move(shape), dtype_); }
   TensorView take(Shape shape, DType dtype);
 

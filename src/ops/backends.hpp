@@ -1,4 +1,4 @@
-// The seam between make_kernels and the backends. Meson chooses which files implement oneDNN and the GPU.
+// The seam between make_kernels and the backends of the CPU. Meson chooses which file implements oneDNN.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,5 @@ bool onednn_is_built_in();
 
 /// ConfigError if it is not built in.
 std::unique_ptr<Kernels> make_onednn_kernels(Kernels::Threads threads);
-
-/// `stream` must be a GPU's. DeviceError if the build has no GPU backend.
-std::unique_ptr<Kernels> make_cuda_kernels(Stream& stream);
 
 }  // namespace lockstep::ops

@@ -4,6 +4,7 @@
 #include <lockstep/ops/kernels.hpp>
 
 #include "base/excerpt.hpp"
+#include "device/gpu_backend.hpp"
 #include "ops/backends.hpp"
 #include "ops/kernel_choice.hpp"
 
@@ -27,9 +28,9 @@ std::unique_ptr<Kernels> make_kernels(Kernels::Choice choice, Kernels::Threads t
     throw ConfigError{"the cuda kernels run on a GPU, but the device is cpu: expected auto, reference or onednn"};
   switch (choice) {
     case Kernels::Choice::automatic:
-      if (on_gpu) return make_cuda_kernels(stream);
+      if (on_gpu) return detail::gpu_backend().make_kernels(stream);
       return onednn_is_built_in() ? make_onednn_kernels(threads) : make_reference_kernels();
-    case Kernels::Choice::cuda: return make_cuda_kernels(stream);
+    case Kernels::Choice::cuda: return detail::gpu_backend().make_kernels(stream);
     case Kernels::Choice::reference: return make_reference_kernels();
     case Kernels::Choice::onednn: return make_onednn_kernels(threads);
   }

@@ -20,12 +20,7 @@ struct UpdateStep {
   std::int64_t number = 1;  ///< of this step, counted from 1: Adam's t
 };
 
-/// Adam's parameters besides those of the step.
-struct AdamWMoments {
-  double beta1 = 0.9;     ///< in [0, 1): the fraction of the first moment that a step keeps
-  double beta2 = 0.999;   ///< in [0, 1): the same for the second moment
-  double epsilon = 1e-8;  ///< positive: added to the root of the second moment
-};
+using AdamWMoments = Kernels::AdamWMoments;
 
 /// The family of kernels that every backend has. The rules of kernels.hpp apply here too. Operands of one call have one
 /// type and shape. InvalidArgument, before anything is written, for scalars that are not finite or not what their

@@ -48,7 +48,7 @@ std::vector<std::string_view> AdamW::slots() const {
 
 void AdamW::update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const ops::UpdateStep& step) {
   kernels.update().adamw(range.values, range.gradients, range.slot(first_moment), range.slot(second_moment), step,
-                         {moments_.beta1, moments_.beta2, moments_.epsilon});
+                         moments_);
 }
 
 }  // namespace lockstep

@@ -24,10 +24,6 @@
 namespace lockstep {
 namespace {
 
-SumList list_of(const Optimizer::Computation::Sums& sums) {
-  return {sums.dtype, sums.counts};
-}
-
 /// The options that stay the same from step to step: ", momentum 0.9, weight decay 0.01".
 std::string settings_of(const std::string& own, double weight_decay, std::optional<double> clip_norm) {
   std::string settings = own.empty() ? "" : ", " + own;
@@ -227,8 +223,7 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
   StepSums& sums = *request.sums;
   Stream& stream = plan.store().stream();
   const std::vector<GradientBucket> buckets = plan.buckets(reductions.packing());
-  const SumList on_the_way = list_of(request.computation->sums);
-  DeclaredSums declared{reductions, on_the_way, stream, buckets, &covered};
+  DeclaredSums declared{reductions, request.computation->sums, stream, buckets, &covered};
   std::exception_ptr failure;
   try {
     AgreedStep step{[&](const Variable& variable) { return plan.bring_home(variable, request.gradients); }, declared};
@@ -267,7 +262,7 @@ std::string Optimizer::text_of(const Plan& plan, const Request& request, std::st
   if (request.statistics.count() > 0) how += fmt::format(" with {} statistics", request.statistics.count());
   if (request.computation) how += ", agreed first";
   if (request.computation && !request.computation->sums.counts.empty())
-    how += fmt::format(", with {}", describe(list_of(request.computation->sums)));
+    how += fmt::format(", with {}", describe(request.computation->sums));
   if (!request.what_follows.empty()) how += fmt::format(", then {}", request.what_follows);
   const std::string name = places_->name_in(plan.store());
   const std::int64_t steps = plan.store().counted(detail::step_counter(name));

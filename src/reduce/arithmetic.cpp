@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "base/wide_loop.hpp"
-#include "reduce/cuda/arithmetic.hpp"
+#include "device/gpu_backend.hpp"
 #include "reduce/dispatch.hpp"
 
 namespace lockstep::detail {
@@ -117,7 +117,7 @@ bool on_gpu(const Stream& stream) {
 }  // namespace
 
 void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream) {
-  if (on_gpu(stream)) return cuda::tree_sum(pieces, divisor, sum, stream);
+  if (on_gpu(stream)) return gpu_backend().tree_sum(pieces, divisor, sum, stream);
   with_element_type(sum.dtype(), [&]<class T>() {
     tree_sum(pieces.first.elements<T>().data(), pieces.stride, pieces.count, divisor, 0, sum.count(),
              sum.elements<T>().data());
@@ -141,7 +141,7 @@ void tree_sum_in_place(const HostPieces& pieces, DType dtype, std::int64_t eleme
 }
 
 void add(const TensorView& sum, const TensorView& x, Stream& stream) {
-  if (on_gpu(stream)) return cuda::add(sum, x, stream);
+  if (on_gpu(stream)) return gpu_backend().add(sum, x, stream);
   with_element_type(sum.dtype(), [&]<class T>() {
     const auto sums = sum.elements<T>();
     std::transform(sums.begin(), sums.end(), x.elements<T>().begin(), sums.begin(),
@@ -151,7 +151,7 @@ void add(const TensorView& sum, const TensorView& x, Stream& stream) {
 
 void divide(const TensorView& view, int divisor, Stream& stream) {
   if (divisor == 1) return;
-  if (on_gpu(stream)) return cuda::divide(view, divisor, stream);
+  if (on_gpu(stream)) return gpu_backend().divide(view, divisor, stream);
   with_element_type(view.dtype(),
                     [&]<class T>() { divide_elements(view.elements<T>().data(), divisor, view.count()); });
 }

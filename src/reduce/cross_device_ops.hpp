@@ -2,12 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/tensor/tensor.hpp>

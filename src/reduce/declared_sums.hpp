@@ -9,17 +9,15 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/reduce/sum_list.hpp>
+
 #include "comm/communicator.hpp"
 #include "control/meeting_point.hpp"
 #include "reduce/cross_device_ops.hpp"
 
 namespace lockstep {
 
-/// Tensors to be summed over the ranks, one after the other.
-struct SumList {
-  DType dtype = DType::f32;
-  std::vector<std::int64_t> counts;  ///< number of elements of each
-};
+using detail::SumList;
 
 /// "6 sums of 384 f32 (digest 0123456789abcdef)": short, and different for different lists.
 std::string describe(const SumList& list);

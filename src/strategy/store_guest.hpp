@@ -7,23 +7,24 @@
 
 namespace lockstep::detail {
 
-/// A library that keeps values of variables, or optimizer state, in memory of its own, such as LibTorch. Whoever uses
-/// them asks it before and tells it afterwards. Every method is LOCAL, and may throw an Error if the library has made
-/// of them what the store cannot hold.
+/// A library that keeps values of variables, or optimizer state, in memory of its own, such as LibTorch. Code that uses
+/// them calls the guest before and after. Every method is LOCAL, and may throw an Error if the library has made of them
+/// what the store cannot hold.
 class StoreGuest {
  public:
   virtual ~StoreGuest() = default;
 
-  /// Before values are read or written: those that the library has moved lie in the store's memory again.
+  /// Call it before values are read or written. Moves the values that the library has moved back into the store's
+  /// memory.
   virtual void bring_values_home() = 0;
 
-  /// Before optimizer state is read or written: `state` shows it as it is now.
+  /// Call it before optimizer state is read or written. Brings `state` up to date.
   virtual void bring_state_home() = 0;
 
   /// Optimizer state beside the store's own. The views are valid until the next `bring_state_home`.
   virtual std::vector<VariableStore::OptimizerState> state() = 0;
 
-  /// After values or state were written: the library goes on with them.
+  /// Call it after values or state were written. The library continues with them.
   virtual void take_over() = 0;
 };
 

@@ -196,7 +196,7 @@ std::int64_t& VariableStore::counter(std::string_view name) {
 
 std::int64_t VariableStore::counted(std::string_view name) const {
   const auto found = counters_.find(name);
-  return found == counters_.end() ? 0 : found->second.view().elements<std::int64_t>()[0];
+  return found == counters_.end() ? 0 : found->second.item<std::int64_t>();
 }
 
 void VariableStore::add_guest(const std::shared_ptr<detail::StoreGuest>& guest) {

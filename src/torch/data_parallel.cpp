@@ -168,8 +168,10 @@ double ReplicatedModule::clip_norm(double largest) {
   if (!(largest > 0)) throw InvalidArgument{fmt::format("a largest norm of {}; expected a positive number", largest)};
   std::vector<TensorView> homes;
   const std::vector<std::size_t> present = impl_->present();
+  std::vector<std::size_t> untouched;
   for (const std::size_t i : present) {
     Parameter& each = impl_->parameters[i];
+    if (each.is_untouched()) untouched.push_back(i);
     at::Tensor& gradient = each.tensor.mutable_grad();
     if (!gradient.is_sparse()) {
       impl_->bring_home(i);
@@ -184,11 +186,10 @@ double ReplicatedModule::clip_norm(double largest) {
   const double norm = std::sqrt(impl_->kernels->update().sum_of_squares(homes));
   const at::NoGradGuard plain;
   if (norm > largest && std::isfinite(norm))
-    for (const std::size_t i : present) {
-      Parameter& each = impl_->parameters[i];
-      each.tensor.mutable_grad().mul_(largest / norm);
-      if (impl_->accumulated.empty()) each.note_left();  // a gradient of zeros was not zeroed
-    }
+    for (const std::size_t i : present) impl_->parameters[i].tensor.mutable_grad().mul_(largest / norm);
+  // Zeros that a step has left were not made by a zero_grad, whatever is done to them here.
+  if (impl_->accumulated.empty())
+    for (const std::size_t i : untouched) impl_->parameters[i].note_left();
   return norm;
 }
 

@@ -326,6 +326,18 @@ TEST_CASE("libraries are found in LD_LIBRARY_PATH, in the loader's cache and in 
   CHECK(outcome.exit_code == 0);
   // The bundle's own before the target's.
   CHECK(outcome.out == (bundle.path() / "lib").string() + ":" + (bundle.path() / wheel).string() + ":" + own + "\n");
+  CHECK(outcome.err == "");
+}
+
+TEST_CASE("a program is started where the libraries are missing, and is told so") {
+  const Bundle bundle{"libneither.so.13 libc.so.6"};
+  bundle.write("bin/show", "#!/bin/sh\necho started\n");
+  fs::permissions(bundle.path() / "bin/show", fs::perms::owner_all);
+  const Outcome outcome = bundle.check({"--run", "1", "show"});
+  CHECK(outcome.exit_code == 0);
+  CHECK(outcome.out == "started\n");
+  CHECK(outcome.err.starts_with("gpu-check: liblockstep-cuda.so lacks libneither.so.13: not in "));
+  CHECK(std::ranges::count(outcome.err, '\n') == 1);
 }
 
 TEST_CASE("outside a bundle, and with options that it does not know, gpu-check says what was expected") {

@@ -29,7 +29,7 @@
 #include "cluster/rank_map.hpp"
 #include "cluster/tf_config.hpp"
 #include "input/labelled_sets.hpp"
-#include "input/text_sets.hpp"
+#include "input/shared_data.hpp"
 
 namespace lockstep::fuzz {
 namespace {
@@ -257,7 +257,7 @@ bool read_text(std::string_view input) {
   file.write(input);
   return accepts<ConfigError>(file.path().string(), [&] {
     constexpr std::int64_t context = 4;
-    const TextSets data = load_text_sets(file.path(), {.context = context});
+    const TextSets data = load_digested_text(file.path(), {.context = context}).data;
     const auto bytes = static_cast<std::size_t>(data.train.tokens->count() + data.test.tokens->count());
     require(data.test.tokens->count() == static_cast<std::int64_t>(bytes / 10), "the last tenth is for the test");
     require(data.train.count() > 0 && data.test.count() > 0, "each part has a sample");
@@ -272,7 +272,7 @@ bool read_tokens(std::string_view input) {
   file.write(input);
   return accepts<ConfigError>(file.path().string(), [&] {
     constexpr std::int64_t context = 2, vocabulary = 1000;
-    const TextSets data = load_text_sets(file.path(), {.context = context, .vocabulary = vocabulary});
+    const TextSets data = load_digested_text(file.path(), {.context = context, .vocabulary = vocabulary}).data;
     const std::int64_t count = data.train.tokens->count() + data.test.tokens->count();
     require(input.size() == 1024 + 2 * static_cast<std::size_t>(count), "every byte after the header is of a token");
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.test.tokens->count()));

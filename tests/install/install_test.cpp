@@ -70,10 +70,14 @@ std::vector<std::string> files_below(const fs::path& folder) {
   return files;
 }
 
-/// Sorted, as files_below has their files.
+/// Those that other programs link. Sorted, as files_below has their files.
 std::vector<std::string> installed_libraries() {
   if (from_meson("LOCKSTEP_HAS_TORCH") == "yes") return {"lockstep-torch", "lockstep"};
   return {"lockstep"};
+}
+
+bool has_cuda() {
+  return from_meson("LOCKSTEP_HAS_CUDA") == "yes";
 }
 
 }  // namespace
@@ -95,6 +99,8 @@ TEST_CASE("the installed library comes with its links and its pkg-config file, a
   const std::vector<std::string> libraries = files_below(installation.folder("LOCKSTEP_LIBDIR"));
   const std::string version = from_meson("LOCKSTEP_EXPECTED_VERSION");
   std::vector<std::string> expected;
+  // Of one version only, by which liblockstep.so opens it.
+  if (has_cuda()) expected = {"liblockstep-cuda.so", "liblockstep-cuda.so." + version};
   for (const std::string& name : installed_libraries())
     for (const std::string& end : {std::string{}, "." + version.substr(0, version.find('.')), "." + version})
       expected.push_back("lib" + name + ".so" + end);
@@ -156,6 +162,24 @@ TEST_CASE("a program of another project builds against the installed package and
   for (const char* rank : {"rank 0", "rank 1"})
     CHECK(lines_starting_with(outcome.out, rank) ==
           std::vector<std::string>{fmt::format("{} of 2: total 3, weights -0.1875 -1.875", rank)});
+}
+
+TEST_CASE("no installed program or library needs CUDA, but the one that is opened for a GPU") {
+  const Installation installation;
+  const fs::path libraries = installation.folder("LOCKSTEP_LIBDIR");
+  std::vector<fs::path> files{libraries / "liblockstep.so"};
+  for (const std::string& name : files_below(installation.folder("LOCKSTEP_BINDIR")))
+    files.push_back(installation.folder("LOCKSTEP_BINDIR") / name);
+  const auto needs_cuda = [&](const fs::path& file) {
+    const std::string needed = installation.shell("ldd " + file.string()).out;
+    REQUIRE(needed.find("\tlibc.so") != std::string::npos);
+    return needed.find("libcudart") != std::string::npos || needed.find("libnccl") != std::string::npos;
+  };
+  for (const fs::path& file : files) {
+    CAPTURE(file);
+    CHECK_FALSE(needs_cuda(file));
+  }
+  if (has_cuda()) CHECK(needs_cuda(libraries / "liblockstep-cuda.so"));
 }
 
 TEST_CASE("every installed program finds the installed library, and says its version and its options") {

@@ -48,7 +48,8 @@ struct JointProgram {
 };
 
 /// The sum over the ranks of this rank's `values`.
-std::vector<float> sum(DeclaredSums& ranks, Stream& stream, std::vector<float> values) {
+template <class Sums>
+std::vector<float> sum(Sums& ranks, Stream& stream, std::vector<float> values) {
   const Tensor tensor =
       Tensor::copy_of(Tensor::from(values, {static_cast<std::int64_t>(values.size())}).view(), stream);
   ranks.all_reduce(tensor.view());
@@ -61,17 +62,14 @@ const Optimizer::Computation::Sums two_sums{.dtype = DType::f32, .counts = {1, 2
 /// one of them, or behind the second.
 Optimizer::Computation two_sums_of(JointProgram& program, int fails_before = 3) {
   return {[&program, fails_before](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
-            DeclaredSums& ranks = step.sums();
             const auto mine = static_cast<float>(rank() + 1);
             const auto fail_before = [&](int number) {
               if (number == fails_before) throw std::out_of_range{"no sum " + std::to_string(number)};
             };
             fail_before(0);
-            const float first = sum(ranks, program.stream(), {mine}).at(0);
+            const float first = sum(step, program.stream(), {mine}).at(0);
             fail_before(1);
-            const Tensor last = Tensor::copy_of(Tensor::from<float>({0, first * mine}, {2}).view(), program.stream());
-            step.all_reduce(last.view());
-            const float second = last.to_vector<float>().at(1);
+            const float second = sum(step, program.stream(), {0, first * mine}).at(1);
             fail_before(2);
             program.write({second, mine});
             step.ready(program.w);
@@ -184,7 +182,7 @@ TEST_CASE("a rank that makes fewer sums than declared, or other ones, fails alon
     program.step({[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
                     const std::vector<std::int64_t> counts{1, odd_one() ? size : 2};
                     for (int i = 0; i < (odd_one() ? made : 2); ++i)
-                      sum(step.sums(), program.stream(), std::vector<float>(static_cast<std::size_t>(counts[i])));
+                      sum(step, program.stream(), std::vector<float>(static_cast<std::size_t>(counts[i])));
                     program.write({1, 1});
                     step.ready(program.w);
                     return {.samples = 1};

@@ -1,9 +1,8 @@
-// A GPU that is not there. Linked into a test program before the library, these definitions take the place of the GPU
-// backend's, so that everything above it runs as it does on a GPU: memory that the host may not touch in place, and
-// work that is enqueued and done later. Nothing is done before somebody waits for it, memory that was given back is
-// overwritten in its turn, and pinned memory is read when the copy is done, not when it is asked for: a missing wait
-// shows in the numbers, and pinned memory that goes too early ends the program. It has no clock and proves nothing
-// about CUDA.
+// A GPU that is not there. In a test program that links the layers themselves, it is the GPU backend, so that
+// everything above it runs as it does on a GPU: memory that the host may not touch in place, and work that is enqueued
+// and done later. Nothing is done before somebody waits for it, memory that was given back is overwritten in its turn,
+// and pinned memory is read when the copy is done, not when it is asked for: a missing wait shows in the numbers, and
+// pinned memory that goes too early ends the program. It has no clock and proves nothing about CUDA.
 //
 // LOCKSTEP_SIMULATED_GPUS, "2,0", says how many of them the ranks find, each where it is: rank r what the r-th entry
 // says, and the ranks beyond those what the last one does. An entry that is no number lists UUIDs, "a+b", for ranks
@@ -35,16 +34,15 @@
 
 #include "base/log_settings.hpp"
 #include "comm/communicator.hpp"
-#include "device/cuda.hpp"
 #include "device/device.hpp"
 #include "device/devices.hpp"
+#include "device/gpu_backend.hpp"
 #include "device/host_wait.hpp"
-#include "ops/backends.hpp"
 #include "ops/checks.hpp"
 #include "ops/image_kernels.hpp"
 #include "ops/sequence_kernels.hpp"
 #include "ops/update_kernels.hpp"
-#include "reduce/cuda/arithmetic.hpp"
+#include "reduce/arithmetic.hpp"
 #include "support/simulated_gpu_fate.hpp"
 
 namespace lockstep {
@@ -411,23 +409,7 @@ class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels {
 
 int bound_index = 0;
 
-}  // namespace
-
-TensorView test::for_host(const TensorView& view) {
-  if (view.device() != DeviceKind::cuda)
-    throw InvalidArgument{describe(view) + " is in the memory of the host, not of a cuda device"};
-  return {view.data(), view.shape(), view.dtype()};
-}
-
-test::Capture::Capture(Stream& stream) : stream_{stream} {
-  simulated(stream_).begin_capture();
-}
-
-test::Capture::~Capture() {
-  simulated(stream_).end_capture();
-}
-
-std::vector<std::string> cuda_device_uuids() {
+std::vector<std::string> device_uuids() {
   const char* const text = std::getenv("LOCKSTEP_SIMULATED_GPUS");
   std::istringstream entries{text ? text : "1"};
   std::string entry, next;
@@ -442,55 +424,88 @@ std::vector<std::string> cuda_device_uuids() {
   return uuids;
 }
 
-int cuda_device_count() {
-  return static_cast<int>(cuda_device_uuids().size());
+int device_count() {
+  return static_cast<int>(device_uuids().size());
 }
 
-std::string detail::why_no_cuda_device() {
-  return cuda_device_count() > 0 ? "" : "LOCKSTEP_SIMULATED_GPUS names none";
+std::string why_no_device() {
+  return device_count() > 0 ? "" : "LOCKSTEP_SIMULATED_GPUS names none";
 }
 
-int detail::cuda_device_index() {
+int device_index() {
   return bound_index;
 }
 
-std::unique_ptr<Device> make_cuda_device(int index) {
+std::unique_ptr<Device> make_device(int index) {
   bound_index = index;
   return std::make_unique<SimulatedDevice>(index);
 }
 
-std::uint64_t detail::cuda_memory_bytes() {
+std::uint64_t bytes_of_device() {
   const char* const text = std::getenv("LOCKSTEP_SIMULATED_GPU_BYTES");
   return text ? std::stoull(text) : std::uint64_t{1} << 40;
 }
 
-void detail::synchronize_cuda_device() {
-  run_everything();
-}
-
-void detail::read_cuda_device(void* to, const void* from, std::size_t bytes) {
+void read_all(void* to, const void* from, std::size_t bytes) {
   run_everything();
   std::memcpy(to, from, bytes);
 }
 
-std::unique_ptr<ops::Kernels> ops::make_cuda_kernels(Stream& stream) {
+std::unique_ptr<ops::Kernels> make_kernels(Stream& stream) {
   return std::make_unique<SimulatedKernels>(stream);
 }
 
-namespace detail::cuda {
-
-void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream) {
-  const Pieces of_host{for_host(pieces.first), pieces.stride, pieces.count};
+void enqueue_tree_sum(const detail::Pieces& pieces, int divisor, const TensorView& sum, Stream& stream) {
+  const detail::Pieces of_host{for_host(pieces.first), pieces.stride, pieces.count};
   simulated(stream).push(
       [of_host, divisor, sum = for_host(sum)] { detail::tree_sum(of_host, divisor, sum, host_stream()); });
 }
-void add(const TensorView& sum, const TensorView& x, Stream& stream) {
+
+void enqueue_add(const TensorView& sum, const TensorView& x, Stream& stream) {
   simulated(stream).push([sum = for_host(sum), x = for_host(x)] { detail::add(sum, x, host_stream()); });
 }
-void divide(const TensorView& view, int divisor, Stream& stream) {
+
+void enqueue_divide(const TensorView& view, int divisor, Stream& stream) {
   simulated(stream).push([view = for_host(view), divisor] { detail::divide(view, divisor, host_stream()); });
 }
 
-}  // namespace detail::cuda
+constexpr detail::GpuBackend backend{
+    .version = LOCKSTEP_VERSION,
+    .device_count = device_count,
+    .device_uuids = device_uuids,
+    .why_no_device = why_no_device,
+    .make_device = make_device,
+    .device_index = device_index,
+    .synchronize_device = run_everything,
+    .read_device = read_all,
+    .memory_bytes = bytes_of_device,
+    .make_nccl_communicator = test::make_simulated_nccl,
+    .allow_shared_gpu = test::allow_shared_simulated_gpu,
+    .tree_sum = enqueue_tree_sum,
+    .add = enqueue_add,
+    .divide = enqueue_divide,
+    .make_kernels = make_kernels,
+};
+
+}  // namespace
+
+const detail::GpuLibrary& detail::gpu_library() {
+  static const GpuLibrary simulation{.backend = &backend};
+  return simulation;
+}
+
+TensorView test::for_host(const TensorView& view) {
+  if (view.device() != DeviceKind::cuda)
+    throw InvalidArgument{describe(view) + " is in the memory of the host, not of a cuda device"};
+  return {view.data(), view.shape(), view.dtype()};
+}
+
+test::Capture::Capture(Stream& stream) : stream_{stream} {
+  simulated(stream_).begin_capture();
+}
+
+test::Capture::~Capture() {
+  simulated(stream_).end_capture();
+}
 
 }  // namespace lockstep

@@ -112,14 +112,15 @@ class SimulatedNccl final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute, NcclOptions) {
+std::unique_ptr<Communicator> test::make_simulated_nccl(Communicator& host, Device& device, Stream& compute,
+                                                        NcclOptions) {
   if (host.size() == 1) throw CommError{"NCCL was started for a rank that is alone"};
   if (!may_share && has_duplicates(gather_gpus(host, device)))
     throw CommError{"Duplicate GPU detected: ranks share one that were not told to in time"};
   return std::make_unique<SimulatedNccl>(host, compute);
 }
 
-void allow_shared_gpu() {
+void test::allow_shared_simulated_gpu() {
   // A thread that reads the environment meanwhile would read what setenv writes.
   const auto threads =
       std::distance(std::filesystem::directory_iterator{"/proc/self/task"}, std::filesystem::directory_iterator{});

@@ -93,17 +93,22 @@ TEST_CASE("the norm is clipped alike, and an optimizer of lockstep leaves alone 
   CHECK_NOTHROW(strategy.attest());
 }
 
-TEST_CASE("a gradient of zeros that was clipped and kept is there in the next step, which does not train it") {
-  Strategy strategy = runtime().make_strategy();
-  auto net = libtorch::DataParallel{strategy, Parts{{"a", "b"}}};
-  strategy.run([&](ReplicaContext& context) {
-    net.backward(context, libtorch::Loss::sum(net->forward("a", 2) + 0 * net->forward("b", 2), 1));
-    CHECK(net.clip_norm(0.5) > 0.5);
-    net->of("b").requires_grad_(false);
-    net.backward(context, libtorch::Loss::sum(net->forward("a", 2), 1));
-  });
-  REQUIRE(net->gradient("b").defined());
-  CHECK(values_of(net->gradient("b")) == Values{0, 0});
+TEST_CASE("a gradient of zeros is kept through clip_norm, and one that was zeroed before it is not") {
+  for (const bool zeroed : {false, true})
+    for (const double largest : {0.5, 1000.0}) {
+      CAPTURE(zeroed, largest);
+      Strategy strategy = runtime().make_strategy();
+      auto net = libtorch::DataParallel{strategy, Parts{{"a", "b"}}};
+      strategy.run([&](ReplicaContext& context) {
+        const double factor = zeroed ? 1 : 0;
+        net.backward(context, libtorch::Loss::sum(net->forward("a", 2) + factor * net->forward("b", 2), 1));
+        if (zeroed) net->gradient("b").zero_();
+        CHECK((net.clip_norm(largest) > largest) == (largest < 1));
+        net->of("b").requires_grad_(false);
+        net.backward(context, libtorch::Loss::sum(net->forward("a", 2), 1));
+      });
+      CHECK(net->gradient("b").defined() == !zeroed);
+    }
 }
 
 TEST_CASE("the optimizers of two modules count their own steps, and a module has one with the same slots") {

@@ -16,6 +16,7 @@
 #include "input/text_sets.hpp"
 #include "support/job.hpp"
 #include "support/labelled_files.hpp"
+#include "support/loaded_text.hpp"
 #include "support/token_file.hpp"
 
 using namespace lockstep;

@@ -19,10 +19,12 @@
 #include "input/tokens.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
+#include "support/loaded_text.hpp"
 #include "text_support.hpp"
 
 using namespace lockstep;
 using Catch::Contains;
+using lockstep::test::load_text_sets;
 using lockstep::test::numbers_in;
 using lockstep::test::text_in;
 

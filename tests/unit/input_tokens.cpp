@@ -16,11 +16,13 @@
 #include "input/token_pieces.hpp"
 #include "input/tokens_of_numbers.hpp"
 #include "support/job.hpp"
+#include "support/loaded_text.hpp"
 #include "support/token_file.hpp"
 #include "text_support.hpp"
 
 using namespace lockstep;
 using Catch::Contains;
+using lockstep::test::load_text_sets;
 using lockstep::test::numbers_in;
 using lockstep::test::TemporaryDirectory;
 using lockstep::test::text_in;

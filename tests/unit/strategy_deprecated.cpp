@@ -13,6 +13,18 @@ using namespace lockstep::test;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
+namespace {
+
+/// Whether a call takes these without args.
+template <class... T>
+concept RunsWith =
+    requires(Strategy& strategy, void (*fn)(ReplicaContext&, T...), T... values) { strategy.run(fn, values...); };
+template <class... T>
+concept UpdatesNonSlotWith = requires(StrategyExtended& extended, const Variable& variable, void (*fn)(T...),
+                                      T... values) { extended.update_non_slot({variable}, fn, values...); };
+
+}  // namespace
+
 TEST_CASE("arguments may still come without args, and group still synchronizes") {
   TwoStrategies f;
   Strategy& strategy = f.strategy;
@@ -33,6 +45,15 @@ TEST_CASE("arguments may still come without args, and group still synchronizes")
             .values() == std::vector{6, 7});
   CHECK(strategy.group(PerReplica<int>{8}) == 8);
   strategy.group(1, 2);
+}
+
+TEST_CASE("the place of a call only follows args: without them it would be taken for an argument") {
+  STATIC_REQUIRE(RunsWith<int>);
+  STATIC_REQUIRE_FALSE(RunsWith<Here>);
+  STATIC_REQUIRE_FALSE(RunsWith<int, Here>);
+  STATIC_REQUIRE(UpdatesNonSlotWith<int>);
+  STATIC_REQUIRE_FALSE(UpdatesNonSlotWith<Here>);
+  STATIC_REQUIRE_FALSE(UpdatesNonSlotWith<int, Here>);
 }
 
 #pragma GCC diagnostic pop

@@ -89,16 +89,12 @@ TEST_CASE("why there is no GPU is said by the code of CUDA, its driver and CUDA_
   CHECK(why(999) == "cudaGetDeviceCount says its text (999)");
 }
 
-TEST_CASE("where there is no GPU none is counted, and binding one says why it cannot be") {
-  if (cuda_device_count() > 0) {
-    WARN("skipped: this machine has a GPU");
-    return;
-  }
-  CHECK_FALSE(detail::why_no_cuda_device().empty());
+TEST_CASE("a program on the layers themselves opens no GPU backend: it counts no GPU, and can bind none") {
+  CHECK(cuda_device_count() == 0);
+  CHECK(cuda_device_uuids().empty());
+  CHECK(detail::why_no_cuda_device() == "this program links no GPU backend");
   CHECK_THROWS_AS(make_cuda_device(0), DeviceError);
-  // A build without the backend, or a machine without a driver, or without a GPU.
-  CHECK_THROWS_WITH(make_cuda_device(0), Catch::Contains("no GPU backend") || Catch::Contains("driver") ||
-                                             Catch::Contains("no CUDA-capable device"));
+  CHECK_THROWS_WITH(make_cuda_device(0), "this program links no GPU backend");
 }
 
 TEST_CASE("a view of another device's memory is neither read in place nor copied without that device's stream") {

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-/// A place in the program, for messages. What may blame its caller takes one as its last argument.
+/// A place in the program, for messages. A function whose messages may blame its caller takes one as its last argument.
 using Here = std::source_location;
 
 /// What an outermost run is to the user.

@@ -68,9 +68,9 @@ class CheckpointManager {
   };
 
   struct Options {
-    std::filesystem::path folder = {};  ///< of all checkpoints; made if it is not there when it is to be written to
+    std::filesystem::path folder = {};  ///< of all checkpoints; created before the first write if it does not exist
     std::optional<std::int64_t> every = {};  ///< steps between checkpoints; if empty, `after_step` writes none
-    std::int64_t keep = 3;                   ///< how many of the newest stay, beside the best; others are removed
+    std::int64_t keep = 3;                   ///< how many of the newest to keep, besides the best; others are removed
     bool optional = false;  ///< a checkpoint that cannot be written is a warning, and the training continues
     /// Facts that must be equal for a training to continue from these checkpoints.
     Facts training = {};
@@ -83,8 +83,8 @@ class CheckpointManager {
     std::string kernels = {};
     /// As for `save_weights`: in the file of weights, and in the manifest.
     std::map<std::string, std::string> metadata = {};
-    /// With weights alone, the training of a checkpoint must agree in what `training` names, and may differ in the rest
-    /// and in `kernels`.
+    /// Under Parts::weights, a checkpoint must agree in the facts that `training` names; its other facts and `kernels`
+    /// may differ.
     Parts restores = Parts::all;
     /// LOCAL, on the chief. Throws an Error, whose text goes into a message, if the program cannot continue from what
     /// would be restored. That checkpoint counts as damaged.

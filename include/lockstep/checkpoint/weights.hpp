@@ -12,9 +12,9 @@
 
 namespace lockstep {
 
-// A file of weights is a checkpoint (checkpoint.hpp) without the state of optimizers, and with metadata: the texts in
-// the entry __metadata__ of its header, named and in UTF-8, about the weights, for other programs that use them. The
-// name "writer" is lockstep's own. In a checkpoint of CheckpointManager the manifest has them too.
+// A file of weights is a checkpoint (checkpoint.hpp) without the state of optimizers, and with metadata for other
+// programs: named UTF-8 texts about the weights, in the entry __metadata__ of its header. lockstep reserves the name
+// "writer". In a checkpoint of CheckpointManager, the manifest holds them too.
 
 /// COLL, blocking. As save_checkpoint, but writes the variables alone, and with them the `metadata` of the chief.
 /// InvalidArgument, before any communication, for metadata that are not UTF-8 or called "writer".

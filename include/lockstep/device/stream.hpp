@@ -45,7 +45,7 @@ class Stream {
   /// Blocks the host until everything enqueued so far is done. DeviceError if any of it failed.
   virtual void synchronize() = 0;
 
-  /// A new stream of the same device, for work beside that of this one.
+  /// A new stream of the same device, for work that runs concurrently with this stream's.
   virtual std::unique_ptr<Stream> make_sibling() = 0;
 
   /// Whether work enqueued here is being recorded (into a CUDA graph) instead of executed. False on the host.

@@ -20,7 +20,7 @@ enum class Mode : std::uint8_t { train, evaluate, predict };
 
 /// What a model function returns for its piece of the batch. After the call: what all replicas returned together.
 struct EstimatorSpec {
-  /// A metric that is computed from sums over all samples: an accuracy, from the numbers of hits and of samples.
+  /// A metric computed from sums over all samples, such as an accuracy from the numbers of hits and of samples.
   struct EvalMetric {
     /// Tower::accumulator, or other sync-on-read variables that are summed. Reading them leaves them as they are.
     std::vector<SyncOnReadVariable> accumulators;
@@ -28,7 +28,7 @@ struct EstimatorSpec {
     std::function<double(std::span<const Tensor>)> value;
   };
 
-  /// What a program that serves the model returns: tensors with one row for each sample, but for `classes`.
+  /// What a program that serves the model returns. All tensors have one row for each sample, except `classes`.
   struct PredictOutput {
     std::map<std::string, Tensor> outputs;
   };

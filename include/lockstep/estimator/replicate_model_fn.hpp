@@ -23,8 +23,8 @@
 namespace lockstep {
 
 struct ReplicateOptions {
-  /// What the towers' losses are, and so how they are combined. A `sum` over samples is added up; all others are means,
-  /// which are added up and divided by the number of replicas. Gradients are combined like their loss.
+  /// How the towers' losses are combined. `sum` is for losses that are sums over samples; they are added up. All other
+  /// losses are means; they are added up and divided by the number of replicas. Gradients are combined in the same way.
   enum class Reduction : std::uint8_t {
     none,  ///< refused
     sum,
@@ -147,11 +147,12 @@ class ReplicatedModel {
   Fn fn_;
 };
 
-/// LOCAL; call it on every rank, with the same options. Makes `fn`, a model function (`EstimatorSpec(Tower&, const F&
-/// features, const std::optional<L>& labels)`, perhaps with parameters, `P&`, as the last argument), a function of
-/// global batches with features F, labels L and parameters P. Features and labels are Tensor and SparseTensor, and
-/// nests of them, with samples as rows, along the first dimension. The strategy must outlive it, and may be moved. The
-/// chief logs one line. InvalidArgument for Reduction::none, and for options that are none of the above.
+/// LOCAL; call it on every rank, with the same options. Turns the model function `fn` into a function of global batches
+/// with features F, labels L and parameters P. `fn` is an `EstimatorSpec(Tower&, const F& features, const
+/// std::optional<L>& labels)`, optionally with parameters `P&` as the last argument. Features and labels are Tensor,
+/// SparseTensor or nests of them, with one sample in each row of the first dimension. The strategy must outlive it, and
+/// may be moved. The chief logs one line. InvalidArgument for Reduction::none, and for options that are none of the
+/// above.
 template <detail::BatchOfRows F, detail::BatchOfRows L, std::copy_constructible P = detail::NoParams,
           detail::ModelFunctionFor<F, L, P> ModelFn>
 ReplicatedModel<F, L, P> replicate_model_fn(Strategy& strategy, ModelFn fn, const ReplicateOptions& options = {}) {

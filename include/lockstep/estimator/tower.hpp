@@ -76,8 +76,8 @@ class TowerOptimizer {
 
   /// COLL, blocking, two agreements. Applies the sum of all towers' gradients, divided by the number of replicas
   /// unless the reduction of the losses is ReplicateOptions::Reduction::sum. Pass the gradients of the loss that the
-  /// tower returns, unscaled, in memory of the host or of the rank's GPU. In other modes than Mode::train it only
-  /// counts as use of the optimizer.
+  /// tower returns, unscaled, in memory of the host or of the rank's GPU. In modes other than Mode::train, the call
+  /// changes nothing and only counts as use of the optimizer.
   ///
   /// If some towers have a gradient for a variable, those without one contribute zeros. A variable for which no tower
   /// has one stays as it is, with its state. Slices are put together in the order of ranks. `global_step`, a mirrored

@@ -66,7 +66,7 @@ class ElementRound {
   std::vector<std::string> shapes_;
 };
 
-/// One rank's reader of arrays. A handle: copies read on from the same place.
+/// One rank's reader of arrays. A handle: its copies share one position.
 class ArrayReader {
  public:
   ArrayReader(std::vector<Leaf> arrays, const InputOptions::Arrays& options, const InputContext& context);
@@ -81,12 +81,12 @@ class ArrayReader {
 
 }  // namespace detail
 
-/// COLL, blocking, one agreement, in cross-replica context. `dataset` makes a source of global batches that starts with
-/// the first one: a function that gives the next batch at each call, as an optional, and an empty one at the end. Every
-/// rank's source gives the same batches. Replica r of n takes the r-th of n equal pieces of every batch. A smaller last
-/// batch is cut in the same places, so some replicas get fewer rows or none. A replica without rows gets tensors whose
-/// first dimension is 0, and takes part in the step like the others. The options can drop such a batch, or let the
-/// input end before a step that a replica has no rows for.
+/// COLL, blocking, one agreement, in cross-replica context. Each call of `dataset` makes a source that starts with the
+/// first global batch: a function that returns the next batch at each call, and an empty optional at the end. The
+/// sources of all ranks return the same batches. Replica r of n takes the r-th of n equal pieces of every batch. A
+/// smaller last batch is cut in the same places, so some replicas get fewer rows or none. A replica without rows gets
+/// tensors whose first dimension is 0, and takes part in the step like the others. The options can drop such a batch,
+/// or let the input end before a step that a replica has no rows for.
 ///
 /// InvalidArgument if the replicas do not divide `global_batch_size`, a batch has more rows than that, or `dataset`
 /// returns no source. MismatchError if the ranks' batches differ in shape or type, or end at different steps.

@@ -37,7 +37,7 @@ struct InputOptions {
     drop  ///< no replica gets it: all batches have the same shapes, on every replica and in every step
   };
 
-  /// Of make_dataset_iterator and distribute.
+  /// Options of make_dataset_iterator and distribute.
   struct GlobalBatches {
     std::int64_t global_batch_size = 0;  ///< rows of a batch over all replicas; a multiple of their number
     Remainder remainder = Remainder::cut;
@@ -45,7 +45,7 @@ struct InputOptions {
     int prefetch_batches = 0;                   ///< as below
   };
 
-  /// Of make_array_iterator.
+  /// Options of make_array_iterator.
   struct Arrays {
     std::int64_t global_batch_size = 0;  ///< as in GlobalBatches
     /// How often each row is read. If empty, repeats forever.
@@ -57,7 +57,7 @@ struct InputOptions {
     int prefetch_batches = 0;                   ///< as below
   };
 
-  /// Of make_element_iterator.
+  /// Options of make_element_iterator.
   struct Elements {
     int prefetch_batches = 0;  ///< as below
   };
@@ -225,10 +225,6 @@ Source<Batch> own_elements(Source<Batch> source, const InputContext& context) {
 /// Throws InvalidArgument: `maker` returned no source.
 [[noreturn]] void refuse_source(std::string_view maker);
 
-}  // namespace detail
-
-namespace detail {
-
 /// make_input_fn_iterator for what `describe` describes.
 template <class Batch>
 DistributedIterator<Batch> make_sharded_iterator(Strategy& strategy, InputFn<Batch> input_fn,
@@ -250,9 +246,9 @@ DistributedIterator<Batch> make_sharded_iterator(Strategy& strategy, InputFn<Bat
 }  // namespace detail
 
 /// COLL, blocking, one agreement, in cross-replica context. Calls `input_fn` on this rank, in the strategy's scope:
-/// once now, and once for every `initialize`. It returns this rank's source: a function that gives the next batch at
-/// each call, as an optional, and an empty one at the end, after which it is not called again. Its context says that
-/// there are as many pipelines as replicas, and that this one's number is the rank. Batches are those of one replica
+/// once now, and once for every `initialize`. It returns this rank's source: a function that returns the next batch at
+/// each call, and an empty optional at the end. It is not called again after that. Its context says that there are as
+/// many pipelines as replicas, and that this one's number is the rank. Batches are those of one replica
 /// (InputContext::per_replica_batch_size); each rank may have any number of them. With AutoShard::by_element or
 /// automatic, `input_fn` gives the same elements on every rank instead, and each gets its own share.
 ///
@@ -273,7 +269,7 @@ DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, detail::In
   return make_input_fn_iterator<Batch>(strategy, std::move(input_fn), InputOptions{}, here);
 }
 
-/// The same with default options. InvalidArgument for another mode than InputOptions::ReplicationMode::per_worker.
+/// The same with default options. InvalidArgument for any mode other than InputOptions::ReplicationMode::per_worker.
 template <class Batch>
 DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, detail::InputFn<Batch> input_fn,
                                                   InputOptions::ReplicationMode mode, Here here = Here::current()) {

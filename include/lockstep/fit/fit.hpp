@@ -22,7 +22,7 @@ struct TrainingSamples {
 };
 
 struct FitOptions {
-  /// What to do when a loss is no finite number.
+  /// What to do when a loss is not finite.
   enum class OnDivergence : std::uint8_t { stop, proceed };
 
   std::int64_t global_batch = 256;

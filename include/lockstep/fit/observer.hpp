@@ -33,9 +33,9 @@ struct StepReport {
 struct EvaluationReport {
   /// How well numbers were predicted.
   struct Regression {
-    /// 1 - (sum of squared errors) / (sum of squared distances of the labels from their mean): 1 if all is right, 0 if
-    /// the mean would do as well. NaN if all labels are equal, or differ by less than rounding lets sums of
-    /// their squares tell.
+    /// 1 - (sum of squared errors) / (sum of squared distances of the labels from their mean): 1 if every prediction is
+    /// exact, 0 if predicting the mean would be as good. NaN if all labels are equal, or differ too little to show in
+    /// the rounded sum of their squares.
     double r_squared = 0;
     double mean_absolute_error = 0;  ///< in the unit of the labels in the data
   };
@@ -54,7 +54,7 @@ struct EvaluationReport {
   std::int64_t samples;
   double loss;                           ///< mean per label, by weight
   std::optional<double> bits_per_byte;   ///< the loss in bits (text only)
-  double accuracy;                       ///< labels that were predicted, divided by what all labels weigh
+  double accuracy;                       ///< correctly predicted labels, divided by the weight of all labels
   std::optional<Regression> regression;  ///< of a model that predicts numbers, instead of an accuracy
   double seconds;                        ///< duration of the evaluation
 };
@@ -66,7 +66,7 @@ struct FitState {
   /// The losses of the last steps, added up over all labels: as many as an epoch has, the latest at the end.
   std::deque<ops::BatchLoss::Weighed> recent;
 
-  /// As text, and back: the numbers are the same. `parse` throws Error for another text.
+  /// Converts to text and back without changing a number. `parse` throws Error for any other text.
   std::string to_text() const;
   static FitState parse(std::string_view text);
 };

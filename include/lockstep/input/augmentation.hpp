@@ -13,7 +13,7 @@ namespace lockstep {
 /// the same on every rank. Evaluations take the images themselves. LOCAL and pure, as every source.
 class AugmentedSamples final : public SampleSource {
  public:
-  /// What is done to each image, by chance.
+  /// The random changes to each image.
   struct Augmentation {
     bool flip = false;      ///< mirrors an image, left to right, with a probability of one half
     std::int64_t crop = 0;  ///< shifts an image by up to this many pixels in each direction, padding with zeros

@@ -17,8 +17,8 @@ namespace lockstep {
 struct LabelledData {
   /// How load_labelled_data reads files.
   struct Options {
-    /// The test set alone may be there without the training set. Arrays and `test.csv` then do not tell how many
-    /// classes there are: `classes` or `schema` must.
+    /// Under `test`, the files of the training set may be missing. Arrays and `test.csv` do not show the number of
+    /// classes, so `classes` or `schema` must give it.
     enum class Parts : std::uint8_t { train_and_test, test };
 
     /// Labels go from 0 to this number minus 1. If empty, the data say it: 10 for IDX and CIFAR-10, 100 for CIFAR-100,
@@ -27,12 +27,12 @@ struct LabelledData {
     std::optional<std::int64_t> classes = {};
     DType dtype = DType::f32;            ///< f32 or f64, the type of a batch's inputs
     std::string label_column = "label";  ///< of CSV files
-    /// Of CSV files, the only kind that has others. The labels of a regression are finite numbers; a training set must
+    /// Only CSV files have tasks other than classes. The labels of a regression are finite numbers; a training set must
     /// have several. Batches hold them in the type of the inputs.
     DataSchema::Task task = DataSchema::Task::classes;
-    /// Of the columns of CSV files and, in a regression, of the labels. Means and deviations are those of the training
-    /// set, computed in double, row by row in their order; a column in which all numbers are equal has a deviation
-    /// of 1.
+    /// Scales the columns of CSV files and, in a regression, the labels. Means and deviations are those of the training
+    /// set, computed in double, row by row in their order; a column in which all numbers are equal has a deviation of
+    /// 1.
     DataSchema::Scaling scaling = DataSchema::Scaling::none;
     /// Files are kept in memory, one after the other, as long as they fit into this many bytes. Samples of the others
     /// are read when a batch is filled; such files must not be packed. Labels, and where the rows of a CSV file begin,
@@ -69,10 +69,10 @@ struct LabelledData {
 /// - CIFAR-100 in its binary version, by its fine labels: `train.bin` and `test.bin`;
 /// - arrays of NumPy in C order: `x_train.npy`, `y_train.npy`, `x_test.npy` and `y_test.npy`. Samples are of type u1,
 ///   f4 or f8 and of shape [n, numbers], [n, rows, columns] or [n, rows, columns, channels]; labels are integers;
-/// - CSV with a header: `train.csv` and `test.csv`, or one file, where a hash of its number puts a row into the test
-///   set. The column `label_column` holds the class, all others hold numbers. Columns of `test.csv` are found by name.
-///   If all labels of the training set, or of the only file, are whole numbers from 0, they are the classes. Otherwise,
-///   the classes are the different labels in the order of their bytes.
+/// - CSV with a header: `train.csv` and `test.csv`, or one file, where a hash of a row's number decides whether it is
+///   in the test set. The column `label_column` holds the class, all others hold numbers. Columns of `test.csv` are
+///   found by name. If all labels of the training set, or of the only file, are whole numbers from 0, they are the
+///   classes. Otherwise, the classes are the different labels in the order of their bytes.
 ///
 /// Every file may be packed (gzip). 8-bit numbers are scaled to [0, 1], others are taken as they are and must be
 /// finite. All of it is read and checked before this returns: any fault is a one-line ConfigError with the file and the

@@ -52,8 +52,7 @@ struct DataSchema {
   /// One line of JSON.
   std::string to_json() const;
 
-  /// The opposite of to_json. Error, which begins with `source`, unless the text describes data that this version can
-  /// read.
+  /// Inverts to_json. Error, which begins with `source`, if the text does not describe data that this version can read.
   static DataSchema parse(std::string_view text, std::string_view source);
 
   bool operator==(const DataSchema&) const = default;

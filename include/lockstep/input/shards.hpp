@@ -18,7 +18,8 @@ struct ShardRequest {
     int shards;
     /// One line for the log if the choice may surprise the user; otherwise empty.
     std::string note = {};
-    /// Whether there is one because there is one rank, so that the numbers of the run depend on the ranks anyway.
+    /// Whether each rank has one shard, however many ranks there are. The bits then depend on the number of ranks
+    /// anyway.
     bool one_per_rank = false;
   };
 

@@ -5,22 +5,21 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include <lockstep/input/sample_source.hpp>
 #include <lockstep/input/schema.hpp>
 
 namespace lockstep {
 
-/// Texts, cut into windows of `context` tokens. Sample i is the tokens i * context to i * context + context - 1, and
-/// its label at each position is the token after it. The labels of all samples are thus every token but the first,
-/// once, except for a remainder that fills no window.
+/// Texts, cut into windows of `context` tokens. Sample i holds the tokens i * context to i * context + context - 1, and
+/// its label at each position is the token after it. So every token but the first is a label exactly once, except for a
+/// remainder that fills no window.
 struct TextData {
   /// How load_text_data reads files.
   struct Options {
     std::int64_t context = 128;
-    /// Of files of tokens: each is below this number, at most 65536. If empty, the tokens are the bytes of texts.
+    /// For files of tokens: every token is below this number, which is at most 65536. If empty, the tokens are the
+    /// bytes of texts.
     std::optional<std::int64_t> vocabulary = {};
     /// Texts are kept in memory, one after the other, as long as they fit into this many bytes. The others stay on
     /// disk, and samples are read when a batch is filled; such files must not be packed.
@@ -31,8 +30,8 @@ struct TextData {
 
   std::unique_ptr<const SampleSource> train;
   std::unique_ptr<const SampleSource> test;
-  /// Of the tokens and how they are cut: equal on ranks that loaded the same data, however it is packed or spread over
-  /// files.
+  /// A digest of the tokens and how they are cut. It is equal on ranks that loaded the same data, however it is packed
+  /// or spread over files.
   std::uint64_t digest = 0;
   DataSchema schema = {};
 };

@@ -19,12 +19,11 @@ struct GenerateOptions {
   std::uint64_t seed = 1;
 };
 
-/// LOCAL, blocking. Returns the continuation of `prompt`, without the prompt. Each token is drawn with the
-/// probabilities that `model`, which make_gpt has made, gives it after the last `context` tokens. The result is a
-/// function of the model's weights and the arguments: token i takes the uniform number at index i of
-/// RandomStream{seed, generated_text, 0}. InvalidArgument for a model of another kind, for an empty prompt, a token in
-/// it outside the vocabulary, a negative length, a temperature that is negative or not finite, and logits that are not
-/// finite.
+/// LOCAL, blocking. Returns the continuation of `prompt`, without the prompt. Each token is drawn from the
+/// probabilities that `model`, made by make_gpt, predicts after the last `context` tokens. The result is a function of
+/// the model's weights and the arguments: token i takes the uniform number at index i of RandomStream{seed,
+/// generated_text, 0}. InvalidArgument for a model of another kind, for an empty prompt, a token in it outside the
+/// vocabulary, a negative length, a temperature that is negative or not finite, and logits that are not finite.
 std::vector<std::int32_t> generate(Model& model, std::span<const std::int32_t> prompt,
                                    const GenerateOptions& options = {});
 

@@ -65,8 +65,8 @@ class Model {
   virtual ops::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                       const GradientBuffer& sum);
 
-  /// For models of this library: as one that computes the shards of a step together; null if each is computed by
-  /// itself. train_shard of a joint model takes its shard for the whole batch.
+  /// For models of this library: this model as a JointModel, if it computes the shards of a step together; otherwise
+  /// null. train_shard of a joint model treats its shard as the whole batch.
   virtual JointModel* joint() { return nullptr; }
 
   /// Another model of the same variables, with activations of its own, so that a second thread can compute shards
@@ -78,8 +78,9 @@ class Model {
   /// nor dropout.
   virtual ops::BatchLoss evaluate_shard(const SampleBatch& shard) = 0;
 
-  /// What the model says of each sample present, as [samples, outputs] row by row: logits of classes, or predicted
-  /// numbers. Blocking. InvalidArgument as train_shard, and, as here, for a model that says nothing of a sample.
+  /// The model's outputs for each sample present, as [samples, outputs] row by row: logits of classes, or predicted
+  /// numbers. Blocking. InvalidArgument as for train_shard. A model without such outputs keeps this default, which
+  /// throws InvalidArgument.
   virtual std::vector<double> logits(const SampleBatch& batch);
 
   /// The number of elements that a shard yields besides its gradients, of the same dtype. They are sums over its

@@ -23,7 +23,7 @@ enum class Precision : std::uint8_t { full, bf16 };
 struct MlpOptions {
   /// How the last layer's outputs are compared with the labels.
   enum class Loss : std::uint8_t {
-    cross_entropy,  ///< softmax cross-entropy of a logit for each class, with the label's number
+    cross_entropy,  ///< softmax cross-entropy of one logit per class; a label is the number of a class
     squared_error,  ///< (output - label)^2 of one output
   };
 
@@ -46,9 +46,9 @@ struct MlpOptions {
 /// not take bf16 if the model is to compute in it. `strategy` must outlive the model; `kernels` are those of its
 /// device.
 ///
-/// Layers are computed for all shards of a rank at once where that gives the same bits as shard by shard, which is
-/// tried out, blocking the host, when shards of a new number or capacity arrive. DeviceError then for kernels that do
-/// not repeat their bits.
+/// Layers are computed for all shards of a rank at once where that gives the same bits as shard by shard. This is
+/// tested, blocking the host, whenever the number or capacity of the shards is new. DeviceError if the test finds that
+/// the kernels do not repeat their bits.
 std::unique_ptr<Model> make_mlp(Strategy& strategy, const MlpOptions& options,
                                 std::shared_ptr<const ops::Kernels> kernels, Here here = Here::current());
 
@@ -99,8 +99,8 @@ struct GptOptions {
 /// final layer norm, and output weights shared with the token embedding. Initial weights are those of GPT-2: normal
 /// with a standard deviation of 0.02, and of 0.02 / sqrt(2 * layers) where a product is added to a block's input.
 ///
-/// Takes batches of text (load_text_data). Losses are sums over tokens, in nats; SampleBatch::counted_labels is what to
-/// divide a shard's sum by for the mean. `correct` counts tokens. `generate` draws text from it.
+/// Takes batches of text (load_text_data). Losses are sums over tokens, in nats; for the mean, divide a shard's sum by
+/// SampleBatch::counted_labels. `correct` counts tokens. `generate` draws text from it.
 ///
 /// Creates its variables: the embedding's, "block_0/…", "block_1/…", …, "final_norm/…". Before that, InvalidArgument
 /// for sizes below 1, heads that do not divide the width, a dtype other than f32 and f64, and f64 under bf16;

@@ -93,6 +93,13 @@ class Kernels {
     TensorView b;
   };
 
+  /// Adam's parameters besides those of the step.
+  struct AdamWMoments {
+    double beta1 = 0.9;     ///< in [0, 1): the fraction of the first moment that a step keeps
+    double beta2 = 0.999;   ///< in [0, 1): the same for the second moment
+    double epsilon = 1e-8;  ///< positive: added to the root of the second moment
+  };
+
   virtual ~Kernels() = default;
 
   /// LOCAL. The families of kernels, which live as long as this object: for optimizers, for images and for sequences.
@@ -122,8 +129,8 @@ class Kernels {
 
   /// c = the sum of transposed a · b over `factors`: the gradient of a weight from several shards. There is at least
   /// one factor, and each may have any number of rows. c is overwritten. The reference has the bits of a `matmul` for
-  /// each, added up as FixedOrderAccumulator does. A library may add a product while it computes it and so round
-  /// differently; callers that need those bits try it out on the shapes in use.
+  /// each, added up as FixedOrderAccumulator does. A library may add a product to the sum while computing it, and so
+  /// round differently; callers that need the reference's bits test the shapes in use.
   virtual void sum_of_products(std::span<const Factors> factors, const TensorView& c) const = 0;
 
   /// y = activation(x · weight + bias) for rows x [n, inputs], weight [inputs, outputs], bias [outputs] and y [n,

@@ -18,11 +18,7 @@ namespace lockstep {
 /// The moments start at zero and live in the store's slots "first_moment" and "second_moment".
 class AdamW : public Optimizer {
  public:
-  struct Moments {
-    double beta1 = 0.9;     ///< in [0, 1): the fraction of the first moment that a step keeps
-    double beta2 = 0.999;   ///< in [0, 1): the same for the second moment
-    double epsilon = 1e-8;  ///< positive: added to the root of the second moment
-  };
+  using Moments = ops::Kernels::AdamWMoments;
 
   struct Options {
     LearningRate learning_rate;

@@ -17,6 +17,7 @@
 
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/optim/learning_rate.hpp>
+#include <lockstep/reduce/sum_list.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/strategy/variable_store.hpp>
@@ -39,7 +40,7 @@ struct RowSums;
 
 /// This rank's gradient of `variable`, of the same shape and type: `{tensor, w}`, or `{slices, w}`.
 struct Gradient {
-  /// A tensor, or those of its rows that are not zero.
+  /// A dense tensor, or only the rows that are not zero.
   class Value {
    public:
     Value(Tensor dense) : value_{std::move(dense)} {}
@@ -113,7 +114,7 @@ concept GradientList = std::convertible_to<const T&, std::span<const Gradient>>;
 /// slices that a Computation should write.
 ///
 /// A variable that one rank alone updates (ReplicateOptions::Placement) has its slots on that rank, which sends the new
-/// value to the others: the bytes that they would have computed. The sums of gradients are made on every rank.
+/// value to the others: the same bytes that they would have computed. Every rank still sums the gradients.
 ///
 /// Optimizers keep their state in the store of the variables: the state of each variable in its slots, and the number
 /// of steps in a counter. Checkpoints hold both, so a resumed run continues as if it had never stopped.
@@ -145,8 +146,9 @@ class Optimizer {
     /// gradient in this step, or whose gradient was ready before.
     void ready(const Variable& variable);
 
-    /// COLL. Makes the next of Computation::sums, in place. Make each of them once, in their order. InvalidArgument,
-    /// before anything is sent, for a tensor of another type or number of elements, or if none is left.
+    /// COLL. Sums `tensor` over the ranks, in place, as the next of Computation::sums. Make each of these sums once, in
+    /// order. InvalidArgument, before anything is sent, for a tensor of another type or number of elements, or if none
+    /// is left.
     void all_reduce(const TensorView& tensor);
 
     /// The same for library code.
@@ -161,14 +163,11 @@ class Optimizer {
     DeclaredSums& sums_;
   };
 
-  /// How a rank computes its gradients after all ranks have agreed on the step. `compute` says of each variable when
-  /// its gradient is ready, makes each of `sums`, and returns this rank's part of the StepSums.
+  /// How a rank computes its gradients after all ranks have agreed on the step. `compute` calls AgreedStep::ready for
+  /// each variable, makes each of `sums`, and returns this rank's part of the StepSums.
   struct Computation {
-    /// Sums over the ranks that the computation makes on its way: the number of elements of each, in order.
-    struct Sums {
-      DType dtype = DType::f32;
-      std::vector<std::int64_t> counts;
-    };
+    /// Sums over the ranks that the computation makes on its way, in order.
+    using Sums = detail::SumList;
 
     std::function<StepSums(AgreedStep&)> compute;
     Sums sums = {};

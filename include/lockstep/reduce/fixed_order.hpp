@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// Adds up parts that arrive one after the other, in the binary tree of fixed-order reductions: it sums the shards of
-/// one rank in memory for log2(parts) + 1 of them. Every method is LOCAL.
+/// Adds up parts that arrive one after the other, such as the shards of one rank, in the binary tree of fixed-order
+/// reductions. Needs memory for log2(parts) + 1 parts. Every method is LOCAL.
 class FixedOrderAccumulator {
  public:
   /// For tensors of `count` elements of `dtype`, in memory of the stream's device. `stream` must outlive this object.

@@ -28,8 +28,8 @@ struct RuntimeOptions {
   std::filesystem::path cluster_spec = {};
   /// "auto", "cpu" or "cuda". "auto" is the CPU if a node of the job, or the build, has no GPU.
   std::string device = "auto";
-  /// Which devices, instead of the first of a node in order: a list, such as "0,2" for the ranks of every node.
-  /// `device` is "auto" then.
+  /// The devices to use: a list, such as "0,2" for the ranks of every node. If empty, the first devices of each node,
+  /// in order. If set, `device` must be "auto".
   std::string devices = {};
   /// For `strategy()`, and for strategies that `make_strategy` makes without other options.
   ReductionOptions reductions = {};
@@ -89,23 +89,9 @@ class Runtime {
   /// The device that this process owns: "cpu", "cuda:1", ….
   std::string device_name() const;
 
-  /// Work of one rank that the others wait for, such as writing a file.
-  class [[nodiscard]] Alone {
-   public:
-    Alone(const Alone&) = delete;
-    Alone& operator=(const Alone&) = delete;
-    ~Alone();
-
-   private:
-    friend class Runtime;
-    struct Mark;
-    explicit Alone(std::unique_ptr<Mark> mark);
-    std::unique_ptr<Mark> mark_;
-  };
-
-  /// LOCAL. While the result lives, this rank's absence from an agreement is not a stall. Keep it until the rank is in
-  /// that agreement.
-  Alone working_alone();
+  /// LOCAL. Marks work of this rank that the others wait for, such as writing a file: while the result lives, its
+  /// absence from an agreement is not a stall. Keep it until the rank is in that agreement.
+  [[nodiscard]] std::shared_ptr<const void> working_alone();
 
   /// LOCAL. For measurements: the CPU time that the watchdog's thread has used so far; 0 if there is none.
   std::chrono::nanoseconds watchdog_cpu_time() const;

@@ -15,7 +15,7 @@ namespace lockstep {
 /// When the input ends if ranks have different amounts of it. The ranks compare it.
 enum class EndOfInput : std::uint8_t {
   when_all_end,    ///< a rank without input takes part with an empty batch while any other has input
-  when_first_ends  ///< a step that a rank has no input for is no step: no rank gets its input
+  when_first_ends  ///< the input ends on all ranks before the first step that some rank has no input for
 };
 
 namespace detail {

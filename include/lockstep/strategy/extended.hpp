@@ -105,7 +105,7 @@ class StrategyExtended {
     explicit Colocation(const Variable& beside);
   };
 
-  /// Reduces every leaf of `value` over the replicas; every rank gets the result. What `value` is decides how:
+  /// Reduces every leaf of `value` over the replicas; every rank gets the result. The type of `value` decides how:
   ///
   /// - A PerReplica<T>: COLL, blocking. The result is Mirrored<T>.
   /// - What `map` returns: COLL, blocking. Each rank first adds up the results of its own items, and a mean divides by
@@ -229,8 +229,8 @@ class StrategyExtended {
   }
 
   /// LOCAL. Deals out `items`, which must be the same on every rank: replica r of N calls `fn(item, …)` for items
-  /// r, r + N, r + 2 N, …, in cross-replica context. Arguments as for `update`. Nothing is sent. The results are what
-  /// `reduce_to` takes; `local().values()` are those of this rank.
+  /// r, r + N, r + 2 N, …, in cross-replica context. Arguments as for `update`. Nothing is sent. `reduce_to` takes the
+  /// result; `local().values()` are the results of this rank.
   template <std::ranges::random_access_range Items, class Fn, detail::SameOnEveryReplica... T>
     requires detail::MapFunctionFor<Fn, Items, T...>
   auto map(const Items& items, Fn&& fn, const detail::Args<T...>& arguments = {}, Here here = Here::current()) {
@@ -280,8 +280,8 @@ class StrategyExtended {
   /// LOCAL. No context needed. Whether this strategy created the variable.
   bool variable_created_in_scope(const Variable& variable) const;
 
-  /// LOCAL. No context needed. For programs ported from tf.distribute: returns `value`. A variable's handle stands for
-  /// the whole and for this rank's component; any other value stands for itself.
+  /// LOCAL. No context needed. For programs ported from tf.distribute: returns `value`. The container of a variable's
+  /// component is the variable's handle itself; any other value is its own container.
   template <class T>
   T value_container(const T& value) const {
     return value;

@@ -1,4 +1,4 @@
-// Host values and nests as ranks agree on them: as text that they compare, by value or by structure, and as bytes that
+// How ranks exchange host values and nests: as text that they compare, by value or by structure, and as bytes that
 // replica 0 sends.
 #pragma once
 

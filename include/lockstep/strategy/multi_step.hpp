@@ -66,7 +66,7 @@ class MultiStepContext {
   /// shares its memory, which the next step may overwrite. InvalidArgument in replica context, where an output needs a
   /// ReduceOp.
   template <class T>
-    requires(detail::is_per_replica<T> || detail::NotPerReplica<T>)
+    requires(detail::is_per_replica<T> || detail::is_mirrored<T> || detail::Reducible<T>)
   void set_last_step_output(std::string_view name, T value) {
     require_cross_replica(name);
     last_step_outputs_.set(name, std::move(value));

@@ -175,7 +175,7 @@ class Strategy {
   bool stop_requested() const;
 
   /// COLL. One step on the next input, such as a DistributedIterator's: takes it in this strategy's scope, then calls
-  /// `run(fn, args(input))`. Any input will do that has a COLL `next(here)`, which returns an optional PerReplica.
+  /// `run(fn, args(input))`. `input` may have any type with a COLL `next(here)` that returns an optional PerReplica.
   /// Returns nothing, on every rank, if the input is at its end.
   template <class Fn, detail::DistributedInput Input>
     requires detail::ReplicaFunctionFor<Fn, detail::next_input_t<Input>>
@@ -187,7 +187,7 @@ class Strategy {
     return run(std::forward<Fn>(fn), args(*std::move(next)), here);
   }
 
-  /// As extended().reduce_to, with its contexts and errors, and returns the value that every rank gets as it is: not
+  /// As extended().reduce_to, in the same contexts and with the same errors, but returns the plain value, not a
   /// Mirrored. COLL and blocking for a PerReplica and for what `map` returns, else LOCAL.
   template <detail::ReducibleValue T>
   detail::local_t<detail::reduced_t<T>> reduce(ReduceOp op, const T& value, Here here = Here::current()) {

@@ -57,9 +57,8 @@ class Variable {
   /// Strategy::seal or the first run.
   bool is_initialized() const;
 
-  /// LOCAL. This rank's elements, in place; valid as long as the variable lives. If another library
-  /// has moved them, as a LibTorch module after `torch::load`, they are copied back first. ContextError before it is
-  /// initialized.
+  /// LOCAL. This rank's elements, in place; valid as long as the variable lives. If another library has moved them, as
+  /// LibTorch does in `torch::load`, they are copied back first. ContextError before the variable is initialized.
   TensorView local(Here here = Here::current()) const;
 
   /// LOCAL. The same elements, not to be written, as elements of `dtype`: the variable's own type or, for f32 on the
@@ -72,8 +71,8 @@ class Variable {
 
   VariableAggregation aggregation() const;
 
-  /// LOCAL. The only replica that updates the variable and keeps its optimizer state
-  /// (ReplicateOptions::Placement::round_robin). Nothing if every replica does.
+  /// LOCAL. The only replica that updates the variable and keeps its optimizer state, under
+  /// ReplicateOptions::Placement::chief or round_robin. Empty if every replica does.
   std::optional<int> holder() const;
 
   /// Overwrites (adds to, subtracts from) the variable. Integers wrap around. InvalidArgument if the shape or type of

@@ -173,9 +173,9 @@ class VariableStore {
   /// Those that live.
   std::vector<std::shared_ptr<detail::StoreGuest>> guests() const;
 
-  /// For library code. Call it before the values of variables are read or written through `values` or `ranges`, after
-  /// other libraries may have replaced their memory; `bring_home` before optimizer state is, too. Then `written` after
-  /// they were written. Throws what the other library throws if the store cannot hold what it has made of them.
+  /// For library code. Other libraries may have replaced the memory of variables. So call `bring_values_home` before
+  /// values are read or written through `values` or `ranges`, `bring_home` if optimizer state is too, and `written`
+  /// after a write. Throws what the other library throws if the store cannot hold what it has made of them.
   void bring_values_home() const;
   void bring_home() const;
   void written() const;

@@ -174,7 +174,7 @@ class [[nodiscard("nothing can wait for this reduction: keep what all_reduce_asy
 }  // namespace detail
 
 /// COLL. all_reduce without the wait: `wait()` of the result blocks as `all_reduce` does, and returns what that would
-/// have returned. Tensors may change as soon as this has returned. Reductions proceed as
+/// have returned. The tensors may be changed as soon as this returns. Reductions proceed as
 /// ReplicaContext::all_reduce_async says: one is open at a time, and what nobody waits for is a ContextError.
 template <detail::ReducibleTensorNest T>
 detail::PendingTensors<T> all_reduce_async(ReplicaContext& context, ReduceOp op, const T& nest,

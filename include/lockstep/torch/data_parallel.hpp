@@ -200,11 +200,11 @@ class ReplicatedModule {
   /// Ranks may differ in how often they accumulate. Afterwards every parameter that is not frozen has a gradient, if
   /// only of zeros. Zeroing the gradients forgets the pass, parameter by parameter: after the `zero_grad` of one of two
   /// optimizers, the mean gradients of its parameters are over the samples since, and those of the others over all. A
-  /// program may also scale a gradient between passes; one that a scale makes zero everywhere counts as zeroed. Where a
-  /// gradient had zeros before and has zeros after, what was done to it on other ranks decides, or else what
-  /// was done to the module's other gradients; `backward` throws InvalidArgument on all ranks if that is no answer. It
-  /// does so, too, for a gradient of an earlier step that was scaled, or zeroed on some ranks alone. A step of an
-  /// optimizer on gradients that were only accumulated makes the replicas differ, as the next attestation says.
+  /// program may also scale a gradient between passes; one that a scale makes zero everywhere counts as zeroed. If a
+  /// gradient was zero before and after, what was done to it on other ranks decides, or else what was done to the
+  /// module's other gradients. If that does not decide either, `backward` throws InvalidArgument on all ranks. It also
+  /// throws it for a gradient of an earlier step that was scaled, or zeroed on some ranks alone. A step of an optimizer
+  /// on gradients that were only accumulated makes the replicas differ, as the next attestation says.
   ///
   /// If the loss went through a SyncBatchNorm in training on several ranks, it is COLL instead, one agreement, as the
   /// layer's `forward` is: in Strategy::run, as often on every rank.

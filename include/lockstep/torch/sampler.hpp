@@ -31,7 +31,7 @@ class Sampler : public ::torch::data::samplers::Sampler<> {
  public:
   struct Options {
     std::optional<std::uint64_t> seed = {};  ///< shuffle seed; each epoch reshuffles. If empty, keeps the order
-    std::int64_t epoch = 0;                  ///< where it begins, such as where a checkpoint ends
+    std::int64_t epoch = 0;                  ///< the first epoch, such as the one in which a checkpoint was written
     std::int64_t step = 0;                   ///< of that epoch
     /// Leaves out the last step of an epoch if its global batch is not full. Otherwise that step may have no samples on
     /// some ranks.

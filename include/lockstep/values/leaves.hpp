@@ -1,5 +1,5 @@
-// What collectives take: which nests (nest.hpp) can be reduced, gathered or compared, what a reduction makes of them,
-// and a nest taken apart into leaves and put together again.
+// What collectives take: which nests (nest.hpp) can be reduced, gathered or compared, which type a reduction returns,
+// and how a nest is taken apart into leaves and put together again.
 #pragma once
 
 #include <concepts>
@@ -71,7 +71,7 @@ inline constexpr bool is_reducible = is_nest<T>([]<class Leaf>() {
 template <class T>
 inline constexpr bool is_gatherable = is_nest<T>([]<class Leaf>() { return std::same_as<Leaf, Tensor>; });
 
-/// What a reduction accepts. The comment below stands on the line that compilers show if a type is refused.
+/// What a reduction accepts. Compilers show the line of the concept, with its comment, if they refuse a type.
 template <class T>
 concept Reducible = is_reducible<T>;  // float, double, int32_t, int64_t, uint8_t, Tensor; nests; structs with a Nest<T>
 
@@ -98,8 +98,8 @@ class MapOutput {
   std::int64_t items_;
 };
 
-/// What `reduce_to` makes of a T, where every rank gets the result: Mirrored, but for a plain value. `Part` is what it
-/// adds up. It adds up nothing of a Mirrored, so of that any type will do, as a number would.
+/// The result of `reduce_to` for a T, if every rank gets it: Mirrored, except for a plain value, which stays plain.
+/// `Part` is the type that is added up. A Mirrored is not added up, so its type may be any, and its `Part` is a number.
 template <class T>
 struct ReductionOf {
   using Part = T;
@@ -163,7 +163,7 @@ T with_leaves(const T& like, std::span<const Leaf> leaves) {
   for_each_leaf(made, [&]<class L>(L& leaf) {
     const Leaf& given = leaves[next++];
     if constexpr (ReducibleNumber<L>) {
-      leaf = static_cast<L>(std::get<Tensor>(given).view().elements<carrier_t<L>>()[0]);
+      leaf = static_cast<L>(std::get<Tensor>(given).item<carrier_t<L>>());
     } else {
       leaf = std::get<L>(given);
     }

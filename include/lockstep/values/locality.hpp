@@ -27,10 +27,6 @@ class Variable;
 
 namespace detail {
 
-/// A value without per-replica components: a mirrored one, or a plain one, which may differ on the other ranks.
-template <class T>
-concept NotPerReplica = Reducible<T> || is_mirrored<T>;
-
 template <class T>
 constexpr bool has_per_replica() {
   if constexpr (HasParts<T>) {
@@ -142,12 +138,12 @@ inline constexpr bool is_args = false;
 template <class... T>
 inline constexpr bool is_args<Args<T...>> = true;
 
-/// An argument without `args`, as calls took them before.
+/// An argument that is not wrapped in `args`, as calls took it before.
 template <class T>
 concept Unwrapped = !is_args<T> && !std::same_as<T, std::source_location>;
 
-/// Calls `fn(first…, …)` with each of the arguments as this rank has it (local_t). They are gone afterwards, so R is a
-/// value where `fn` may return a reference to one of them.
+/// Calls `fn(first…, …)` with each of the arguments as this rank has it (local_t). The arguments are destroyed
+/// afterwards, so R must be a value if `fn` may return a reference to one of them.
 template <class R, class Fn, class... T, class... First>
 R invoke_local(Fn&& fn, Args<T...>& arguments, First&&... first) {
   return std::apply(
@@ -161,8 +157,8 @@ R invoke_local(Fn&& fn, Args<T...>& arguments, First&&... first) {
 }  // namespace detail
 
 /// The arguments that a call passes on to a function: `strategy.run(step, args(a, b))`, `merge_call(fn, args(a))`.
-/// Copies or moves a and b. A single argument is wrapped, too: the place of the call can only follow one parameter
-/// whose type is known.
+/// Copies or moves a and b. Wrap a single argument too, because the place of the call can only follow a single
+/// parameter of known type.
 template <class... T>
 detail::Args<std::decay_t<T>...> args(T&&... values) {
   return {std::tuple<std::decay_t<T>...>{std::forward<T>(values)...}};

@@ -1,6 +1,6 @@
 // The shapes of nests: how vectors, optionals, maps, tuples, pairs, arrays and structs with a Nest are made of parts.
-// Whatever reduces, gathers, compares, describes or sends nests learns their shapes here, so a shape that is added here
-// works everywhere. This one adds a list:
+// All code that reduces, gathers, compares, describes or sends nests learns their shapes here, so a shape that is added
+// here works everywhere. This adds std::deque:
 //
 //   template <class T>
 //   struct lockstep::detail::PartsOf<std::deque<T>> : Sequence<std::deque<T>> {
@@ -8,7 +8,7 @@
 //     using Each = std::deque<To<T>>;
 //   };
 //
-// A walk is then a few lines. This one adds up the numbers of a nest:
+// Walking a nest then takes a few lines. This adds up its numbers:
 //
 //   double sum = 0;
 //   for_each_leaf(nest, [&](double number) { sum += number; });
@@ -58,12 +58,12 @@ constexpr decltype(auto) with_member_types(Body&& body) {
       Nest<T>::members);
 }
 
-/// How a T is made of parts. Not defined for what has none. There are two kinds:
+/// How a T is made of parts. Not defined for types without parts. There are two kinds:
 ///
 /// - In a list, any number of parts have one type, `Part`. `count(list)` says how many there are, and `each(list,
 ///   visit)` calls `visit(part)` in order. If parts have keys, `Key` is their type, and `visit(key, part)` is called.
-///   `add(list, part)`, or `add(list, key, part)`, appends a part, keys in order; a list without `add` has as many as
-///   its type says.
+///   `add(list, part)`, or `add(list, key, part)`, appends a part, keys in order; in a list without `add`, the type
+///   fixes the number of parts.
 /// - Otherwise `Types` is a TypeList of the parts' types, and `tie(nest)` a tuple of references to them.
 ///
 /// `Each<To>` is the same shape with parts of the types To<T>. Without it, a T stays whole in a merge function: a
@@ -101,7 +101,7 @@ concept RebuildsParts =
 template <class T>
 concept Optional = std::same_as<T, std::optional<typename T::value_type>>;
 
-/// What PartsOf takes from a container with push_back; `Each` is left to write.
+/// Base of PartsOf for a container with push_back. It lacks only `Each`.
 template <class List>
 struct Sequence {
   using Part = typename List::value_type;
@@ -147,7 +147,7 @@ struct PartsOf<std::map<K, T>> {
   static void add(std::map<K, T>& map, K key, T part) { map.emplace_hint(map.end(), std::move(key), std::move(part)); }
 };
 
-/// No `Each`: what a merge function gets of an array need not have a default.
+/// No `Each`: the parts that a merge function would get may have no default constructor.
 template <class T, std::size_t size>
 struct PartsOf<std::array<T, size>> {
   using Part = T;
@@ -211,7 +211,7 @@ void for_each_part(Value& nest, const Visit& visit) {
   }
 }
 
-/// Calls `visit` with each leaf of `nest`, which is what has no parts, in that order.
+/// Calls `visit` with each leaf of `nest` in that order. A leaf is a value without parts.
 template <class Value, class Visit>
 void for_each_leaf(Value& nest, const Visit& visit) {
   if constexpr (HasParts<std::remove_const_t<Value>>) {
@@ -221,8 +221,7 @@ void for_each_leaf(Value& nest, const Visit& visit) {
   }
 }
 
-/// A nest of the type Made and the shape of `nest`, with the part `make.template operator()<P>(part)` for each of its
-/// parts, of the type P.
+/// A nest of type Made in the shape of `nest`. Each part, of type P, becomes `make.template operator()<P>(part)`.
 template <class Made, class Value, class Make>
 Made map_parts(Value& nest, const Make& make) {
   using T = std::remove_const_t<Value>;
@@ -246,8 +245,8 @@ Made map_parts(Value& nest, const Make& make) {
 }
 
 /// A nest that is read from a source, in order: `read.count()` parts for a list that grows, each after
-/// `read.template key<K>()` if it has a key, and `read.template part<P>()` for each part. What a Nest does not name has
-/// its default.
+/// `read.template key<K>()` if it has a key, and `read.template part<P>()` for each part. Members that a Nest does not
+/// name have their defaults.
 template <HasParts T, class Read>
 T read_parts(Read&& read) {
   if constexpr (GrowingParts<T>) {

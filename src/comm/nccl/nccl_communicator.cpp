@@ -223,8 +223,8 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device&
                                             tools.ticker);
 }
 
-std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute,
-                                                     NcclOptions options) {
+std::unique_ptr<Communicator> make_real_nccl_communicator(Communicator& host, Device& device, Stream& compute,
+                                                          NcclOptions options) {
   NcclTools tools = real_nccl_tools();
   tools.limits.enqueue = options.enqueue_timeout;
   return make_nccl_communicator(host, device, compute, std::move(options), tools);

@@ -1,4 +1,4 @@
-// make_nccl_communicator with its surroundings as an argument.
+// make_nccl_communicator, and the same with its surroundings as an argument.
 #pragma once
 
 #include "comm/backends.hpp"
@@ -8,7 +8,11 @@
 
 namespace lockstep {
 
-/// As the public function, with `tools` in place of the linked library and the machine's time.
+/// make_nccl_communicator of comm/backends.hpp.
+std::unique_ptr<Communicator> make_real_nccl_communicator(Communicator& host, Device& device, Stream& compute,
+                                                          NcclOptions options);
+
+/// The same, with `tools` in place of the linked library and the machine's time.
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute,
                                                      NcclOptions options, const NcclTools& tools);
 

@@ -9,8 +9,6 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "comm/backends.hpp"
-
 namespace lockstep {
 
 std::vector<EnvironmentVariable> shared_gpu_environment(std::uint64_t process) {
@@ -31,7 +29,7 @@ std::vector<EnvironmentVariable> shared_gpu_environment(std::uint64_t process) {
   };
 }
 
-void allow_shared_gpu() {
+void set_shared_gpu_environment() {
   // The rank is not known before MPI starts, and MPI starts threads.
   std::random_device random;
   const std::uint64_t process = std::uint64_t{random()} << 32 | random();

@@ -22,4 +22,7 @@ struct EnvironmentVariable {
 /// has.
 std::vector<EnvironmentVariable> shared_gpu_environment(std::uint64_t process);
 
+/// allow_shared_gpu of comm/backends.hpp: sets them.
+void set_shared_gpu_environment();
+
 }  // namespace lockstep

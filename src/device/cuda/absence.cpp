@@ -3,12 +3,12 @@
 
 #include <cuda_runtime_api.h>
 
-#include "device/cuda.hpp"
+#include "device/cuda/backend.hpp"
 #include "device/gpu_absence.hpp"
 
 namespace lockstep {
 
-std::string detail::why_no_cuda_device() {
+std::string detail::cuda::why_no_device() {
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
   if (result == cudaSuccess && count > 0) return {};

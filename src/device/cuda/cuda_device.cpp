@@ -11,10 +11,9 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "device/cuda.hpp"
+#include "device/cuda/backend.hpp"
 #include "device/cuda/native.hpp"
 #include "device/device.hpp"
-#include "device/devices.hpp"
 #include "device/host_wait.hpp"
 
 namespace lockstep {
@@ -186,19 +185,19 @@ cudaStream_t detail::native(Stream& stream) {
   return own->native();
 }
 
-int detail::cuda_device_index() {
+int detail::cuda::device_index() {
   if (bound_index < 0) throw DeviceError{"this process has bound no GPU"};
   return bound_index;
 }
 
-std::uint64_t detail::cuda_memory_bytes() {
+std::uint64_t detail::cuda::memory_bytes() {
   std::size_t unused = 0;
   std::size_t all = 0;
   check_cuda(cudaMemGetInfo(&unused, &all), "cudaMemGetInfo");
   return all;
 }
 
-int cuda_device_count() {
+int detail::cuda::device_count() {
   int count = 0;
   // Without a driver, this fails and leaves the count untouched.
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
@@ -206,9 +205,9 @@ int cuda_device_count() {
   return 0;
 }
 
-std::vector<std::string> cuda_device_uuids() {
+std::vector<std::string> detail::cuda::device_uuids() {
   std::vector<std::string> uuids;
-  for (int index = 0; index < cuda_device_count(); ++index) {
+  for (int index = 0; index < device_count(); ++index) {
     cudaDeviceProp gpu{};
     check_cuda(cudaGetDeviceProperties(&gpu, index), "cudaGetDeviceProperties");
     std::string& uuid = uuids.emplace_back();
@@ -217,7 +216,7 @@ std::vector<std::string> cuda_device_uuids() {
   return uuids;
 }
 
-std::unique_ptr<Device> make_cuda_device(int index) {
+std::unique_ptr<Device> detail::cuda::make_device(int index) {
   return std::make_unique<CudaDevice>(index);
 }
 

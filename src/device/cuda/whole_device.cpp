@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "device/cuda.hpp"
+#include "device/cuda/backend.hpp"
 #include "device/cuda/native.hpp"
 #include "device/host_wait.hpp"
 
@@ -17,7 +17,7 @@ namespace {
 /// GPU. If the wait is given up, the process ends, and the thread with it.
 template <class Call>
 cudaError_t answer_to(Call call) {
-  std::packaged_task<cudaError_t()> task{[call, index = detail::cuda_device_index()] {
+  std::packaged_task<cudaError_t()> task{[call, index = detail::cuda::device_index()] {
     const cudaError_t bound = cudaSetDevice(index);
     return bound == cudaSuccess ? call() : bound;
   }};
@@ -29,12 +29,12 @@ cudaError_t answer_to(Call call) {
 
 }  // namespace
 
-void detail::synchronize_cuda_device() {
+void detail::cuda::synchronize_device() {
   check_cuda(answer_to([] { return cudaDeviceSynchronize(); }), "cudaDeviceSynchronize");
 }
 
-void detail::read_cuda_device(void* to, const void* from, std::size_t bytes) {
-  synchronize_cuda_device();
+void detail::cuda::read_device(void* to, const void* from, std::size_t bytes) {
+  synchronize_device();
   check_cuda(answer_to([=] { return cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost); }), "cudaMemcpy");
 }
 

@@ -1,5 +1,7 @@
-// The kernels on GPU memory. Operands without elements are handled before anything is launched, because neither CUDA
-// nor cuBLASLt accepts them.
+// Operands without elements are handled before anything is launched, because neither CUDA nor cuBLASLt accepts
+// them.
+#include "ops/cuda/cuda_kernels.hpp"
+
 #include <cstdlib>
 #include <mutex>
 
@@ -9,7 +11,6 @@
 
 #include "device/cuda/native.hpp"
 #include "device/device.hpp"
-#include "ops/backends.hpp"
 #include "ops/checks.hpp"
 #include "ops/cuda/arithmetic_variables.hpp"
 #include "ops/cuda/launch.hpp"
@@ -262,7 +263,7 @@ class CudaKernels final : public Kernels, private UpdateKernels {
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_cuda_kernels(Stream& stream) {
+std::unique_ptr<Kernels> cuda::make_kernels(Stream& stream) {
   return std::make_unique<CudaKernels>(stream);
 }
 

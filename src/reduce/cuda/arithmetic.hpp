@@ -1,11 +1,10 @@
-// The operations of reduce/arithmetic.hpp on GPU memory. Meson chooses the file that implements them.
+// The operations of reduce/arithmetic.hpp on GPU memory.
 #pragma once
 
 #include "reduce/arithmetic.hpp"
 
 namespace lockstep::detail::cuda {
 
-/// DeviceError in a build without a GPU backend.
 void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream);
 void add(const TensorView& sum, const TensorView& x, Stream& stream);
 void divide(const TensorView& view, int divisor, Stream& stream);

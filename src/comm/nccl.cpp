@@ -1,0 +1,19 @@
+// NCCL, as the GPU backend has it that this process finds.
+#include <utility>
+
+#include "comm/backends.hpp"
+#include "comm/communicator.hpp"
+#include "device/gpu_backend.hpp"
+
+namespace lockstep {
+
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute,
+                                                     NcclOptions options) {
+  return detail::gpu_backend().make_nccl_communicator(host, device, compute, std::move(options));
+}
+
+void allow_shared_gpu() {
+  if (const auto* const gpus = detail::gpu_library().backend) gpus->allow_shared_gpu();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+// What the device layer does for the GPU backend: the functions of devices.hpp, device.hpp and cuda.hpp that have
+// "cuda" in their names there, and their contracts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.hpp"
+
+namespace lockstep::detail::cuda {
+
+int device_count();
+std::vector<std::string> device_uuids();
+std::string why_no_device();
+std::unique_ptr<Device> make_device(int index);
+int device_index();
+void synchronize_device();
+void read_device(void* to, const void* from, std::size_t bytes);
+std::uint64_t memory_bytes();
+
+}  // namespace lockstep::detail::cuda

@@ -1,0 +1,31 @@
+// What liblockstep.so asks liblockstep-cuda.so for.
+#include "device/cuda/backend.hpp"
+
+#include "comm/nccl/nccl_communicator.hpp"
+#include "comm/nccl/shared_gpu.hpp"
+#include "device/gpu_backend.hpp"
+#include "ops/cuda/cuda_kernels.hpp"
+#include "reduce/cuda/arithmetic.hpp"
+
+extern "C" const lockstep::detail::GpuBackend* lockstep_gpu_backend() {
+  using namespace lockstep;
+  namespace cuda = detail::cuda;
+  static constexpr detail::GpuBackend backend{
+      .version = LOCKSTEP_VERSION,
+      .device_count = cuda::device_count,
+      .device_uuids = cuda::device_uuids,
+      .why_no_device = cuda::why_no_device,
+      .make_device = cuda::make_device,
+      .device_index = cuda::device_index,
+      .synchronize_device = cuda::synchronize_device,
+      .read_device = cuda::read_device,
+      .memory_bytes = cuda::memory_bytes,
+      .make_nccl_communicator = make_real_nccl_communicator,
+      .allow_shared_gpu = set_shared_gpu_environment,
+      .tree_sum = cuda::tree_sum,
+      .add = cuda::add,
+      .divide = cuda::divide,
+      .make_kernels = ops::cuda::make_kernels,
+  };
+  return &backend;
+}

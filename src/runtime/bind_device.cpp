@@ -1,0 +1,139 @@
+// Which device a rank owns, and the plane for its memory.
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <lockstep/base/log.hpp>
+
+#include "base/exit_code.hpp"
+#include "cluster/device_list.hpp"
+#include "comm/backends.hpp"
+#include "comm/communicator.hpp"
+#include "control/exceptions.hpp"
+#include "device/cuda.hpp"
+#include "device/devices.hpp"
+#include "runtime/job_texts.hpp"
+#include "runtime/observed_stall.hpp"
+#include "runtime/runtime_parts.hpp"
+
+namespace lockstep {
+namespace {
+
+/// The opposite of a list joined by commas.
+VisibleGpus parse_uuids(const std::string& text) {
+  VisibleGpus uuids;
+  for (std::size_t first = 0; first < text.size();) {
+    const std::size_t comma = std::min(text.find(',', first), text.size());
+    uuids.push_back(text.substr(first, comma - first));
+    first = comma + 1;
+  }
+  return uuids;
+}
+
+std::unique_ptr<Device> make_device(const DeviceBinding& binding) {
+  return binding.kind == DeviceKind::cuda ? make_cuda_device(binding.index) : make_host_device();
+}
+
+}  // namespace
+
+void Runtime::Impl::bind() {
+  NodePlace place;
+  DeviceList chosen;
+  std::string own;
+  together("looking for devices", [&] {
+    place.requested = parse_device_request(options.device);
+    if (!options.devices.empty()) {
+      if (place.requested)
+        throw ConfigError{
+            fmt::format("--device {} and --devices were both given: expected at most one of the two", options.device)};
+      chosen = DeviceList::parse(options.devices);
+      place.requested = chosen.kind();
+    }
+    if (place.requested != DeviceKind::cpu) own = fmt::format("{}", fmt::join(cuda_device_uuids(), ","));
+  });
+  std::vector<VisibleGpus> gpus;
+  for (const std::string& each : gather_texts(channel(), own)) gpus.push_back(parse_uuids(each));
+  std::vector<std::string> why_none(gpus.size());
+  if (place.requested != DeviceKind::cpu && std::ranges::any_of(gpus, &VisibleGpus::empty))
+    why_none = gather_texts(channel(), detail::why_no_cuda_device());
+  place.requested = settle(place.requested, gpus, why_none);
+  place.rank_in_node = node.place;
+  for (const int rank : node.ranks) {
+    place.visible.push_back(gpus[static_cast<std::size_t>(rank)]);
+    place.why_none.push_back(why_none[static_cast<std::size_t>(rank)]);
+  }
+  place.allow_shared_gpu = options.allow_shared_gpu;
+  DeviceBinding binding;
+  together("binding the device", [&] {
+    place.chosen = chosen.gpus_of(node.ranks, *ranks);
+    binding = bind_device(place);
+    device = make_device(binding);
+  });
+  if (const auto unused = unused_gpus(place); !unused.empty() && node.place == 0)
+    log::info(fmt::format("GPUs of this node that no rank uses: {}", fmt::join(unused, ", ")));
+  std::vector<std::string> numbers(static_cast<std::size_t>(group->size()));
+  if (!chosen.empty()) numbers = gather_texts(channel(), fmt::format("{}", binding.index));
+  std::vector<std::string> devices;
+  for (int rank = 0; rank < group->size(); ++rank) {
+    const std::string& number = numbers[static_cast<std::size_t>(rank)];
+    devices.push_back(ranks->device_name(rank, binding.kind,
+                                         number.empty() ? std::nullopt : std::optional{std::atoi(number.c_str())}));
+  }
+  group->set_device_names(std::move(devices));
+  if (device->kind() == DeviceKind::cuda) add_device_plane(place);
+}
+
+/// Chooses one kind of device for all ranks from what each of them found. The result is the same on every rank.
+DeviceRequest Runtime::Impl::settle(DeviceRequest requested, std::span<const VisibleGpus> gpus,
+                                    std::span<const std::string> why_none) {
+  std::vector<int> counts;
+  for (const VisibleGpus& each : gpus) counts.push_back(static_cast<int>(each.size()));
+  const bool some = std::ranges::any_of(counts, [](int count) { return count > 0; });
+  const bool needs_cpu = !requested && some && !options.needs_cpu.empty();
+  const DeviceRequest settled = needs_cpu ? DeviceKind::cpu : settle_request(requested, counts);
+  if (settled == requested || group->rank() != 0) return settled;
+  if (needs_cpu) {
+    log::warning(fmt::format("{}: all ranks run on the CPU, though there are GPUs", options.needs_cpu));
+  } else if (!some) {
+    log::info(fmt::format("no GPU was found: running on the CPU ({})", why_none.front()));
+  } else {
+    const auto without = static_cast<std::size_t>(std::ranges::find(counts, 0) - counts.begin());
+    log::warning(fmt::format("{} finds no GPU, though others do: all ranks run on the CPU ({})", names[without],
+                             why_none[without]));
+  }
+  return settled;
+}
+
+void Runtime::Impl::add_device_plane(const NodePlace& place) {
+  if (shares_gpu(place) && group->rank() == 0)
+    log::warning("ranks of this node share a GPU and take turns there: for tests, not for speed");
+  auto compute = device->make_stream();
+  detail::DevicePatience patience{.stall_timeout = options.stall_timeout};
+  if (options.on_stall == RuntimeOptions::OnStall::observe) patience.on_stall = warn_of_stall;
+  if (group->size() == 1) {
+    // A rank alone has nobody to talk to: NCCL would take seconds to start, for nothing.
+    auto data = make_local_communicator(*compute);
+    group->add_device_plane(std::move(compute), std::move(data), std::move(patience));
+    return;
+  }
+  NcclOptions nccl;
+  nccl.init_timeout = options.stall_timeout;
+  // The watchdogs have two seconds to find who is late. Where they only warn, nothing ends the job.
+  nccl.enqueue_timeout =
+      options.stall_timeout + std::chrono::seconds{options.on_stall == RuntimeOptions::OnStall::observe ? 1000000 : 2};
+  // The other ranks are inside the collective and cannot be told.
+  nccl.on_failure = [this](const std::exception_ptr& failure) {
+    end.alone(message_of(failure), exit_code_of(failure));
+  };
+  together("starting NCCL", [&] {
+    auto data = make_nccl_communicator(group->host_plane(), *device, *compute, std::move(nccl));
+    group->add_device_plane(std::move(compute), std::move(data), std::move(patience));
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,205 @@
+// The start of a job: from MPI to ranks that know each other and have the same options.
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <lockstep/base/log.hpp>
+
+#include "base/excerpt.hpp"
+#include "base/host_name.hpp"
+#include "base/log_settings.hpp"
+#include "base/open_line.hpp"
+#include "base/supervised_job.hpp"
+#include "cluster/launch.hpp"
+#include "cluster/tf_config.hpp"
+#include "comm/backends.hpp"
+#include "comm/communicator.hpp"
+#include "control/network.hpp"
+#include "control/stop_signal.hpp"
+#include "reduce/reduction_choice.hpp"
+#include "runtime/foreign_launch.hpp"
+#include "runtime/job_texts.hpp"
+#include "runtime/launcher.hpp"
+#include "runtime/observed_stall.hpp"
+#include "runtime/runtime_parts.hpp"
+#include "runtime/siblings.hpp"
+
+namespace lockstep {
+namespace {
+
+std::vector<std::string> plain_names(int ranks) {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < ranks; ++rank) names.push_back(fmt::format("replica {}", rank));
+  return names;
+}
+
+std::unique_ptr<ReplicaGroup> make_mpi_group() {
+  auto control = make_mpi_channel();
+  auto names = plain_names(control->size());
+  return std::make_unique<ReplicaGroup>(make_mpi_communicator(), std::move(control), std::move(names));
+}
+
+void tell_supervisor() {
+  if (!std::getenv(supervised_variable)) return;
+  const std::string line = fmt::format("{}\n", begun_line);
+  (void)!::write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace
+
+NcclEnvironment::NcclEnvironment(const RuntimeOptions& options) {
+  if (options.allow_shared_gpu) allow_shared_gpu();
+}
+
+StopSignal::StopSignal(const RuntimeOptions& options) {
+  if (options.stop_signal != 0) catch_stop_signal(options.stop_signal);
+}
+
+OwnLauncher::OwnLauncher() {
+  refuse_foreign_launch();
+}
+
+Runtime::Impl::Impl(int& argc, char**& argv, const RuntimeOptions& given)
+    : nccl_environment{given},
+      launch{launch_warning([](const char* name) { return std::getenv(name); })},
+      stop_signal{given},
+      session{argc, argv, given.stall_timeout, given.on_stall},
+      group{make_mpi_group()},
+      end{*group, fmt::format("replica {}", group->rank())} {
+  log::set_rank(group->rank());
+  if (given.stop_signal != 0) meeting().set_stop_source(stop_signal_has_come);
+}
+
+Runtime::Impl::~Impl() {
+  end.leave();
+  // Instead of ending NCCL together: a GPU that has failed does not come, and the others would wait for it.
+  if (end.has_failed()) group->abort();
+  watchdog.reset();
+  meeting().set_phases(nullptr);
+  end.set_phases(nullptr);
+  share_open_line(nullptr);
+  session.ending(std::move(node.phases), node.ranks);
+}
+
+void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
+  together("options", [&] {
+    options = make_options();
+    if (!(options.stall_timeout.count() > 0))
+      throw ConfigError{
+          fmt::format("stall timeout {}: expected a positive number of seconds", options.stall_timeout.count())};
+    require_valid(options.reductions);
+    if (!options.network.empty()) (void)address_for_heartbeats(options.network);
+  });
+  if (group->rank() == 0) tell_supervisor();
+  if (group->size() == 1 && !launch.empty()) log::warning(launch);
+  node = find_node(options.network);
+  group->set_nodes(node.of_rank);
+  if (node.phases) {
+    meeting().set_phases(&*node.phases);
+    end.set_phases(&*node.phases);
+    share_open_line(&node.phases->open_line());
+  } else {
+    log::warning("this node shares no memory between processes: a rank that stops here will not be found");
+  }
+  names = plain_names(group->size());
+  watch(RuntimeOptions::OnTermination::end);
+  compare_options();
+  read_cluster();
+  bind();
+  // From here on messages name task and host.
+  watchdog.reset();
+  watch(options.on_termination);
+  strategy.emplace(*group, options.reductions);
+}
+
+void Runtime::Impl::watch(RuntimeOptions::OnTermination on_termination) {
+  session.started();
+  // Nobody would act on a signal.
+  if (!node.phases) return signals.let_through();
+  WatchdogOptions watching{.stall_timeout = options.stall_timeout};
+  if (options.on_stall == RuntimeOptions::OnStall::observe) watching.on_stall = warn_of_stall;
+  if (on_termination == RuntimeOptions::OnTermination::ask_to_stop)
+    watching.on_interrupted = [this] { meeting().request_stop(); };
+  if (rank_from_launcher()) watching.on_orphaned = [] { end_without_launcher(ExitCode::stall); };
+  watchdog.emplace(
+      *node.phases, names, std::move(watching),
+      [this](ExitCode code, Reach reach) {
+        group->abort();
+        if (reach == Reach::whole_job) MpiSession::abort_job(static_cast<int>(code));
+        end_this_side(code, reach, node.place);
+      },
+      node.heartbeats.get());
+}
+
+void Runtime::Impl::compare_options() {
+  const auto all = gather_texts(
+      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}{}{}, {}, stall timeout {} s{}{}, {}",
+                             options.device, options.devices.empty() ? "" : fmt::format(" {}", options.devices),
+                             options.allow_shared_gpu ? " that may be shared" : "",
+                             options.needs_cpu.empty() ? "" : fmt::format(" ({})", options.needs_cpu),
+                             describe(options.reductions), options.stall_timeout.count(),
+                             options.on_stall == RuntimeOptions::OnStall::observe ? " (observed)" : "",
+                             options.network.empty() ? "" : ", network " + options.network, options.program_options));
+  together("comparing the options", [&] {
+    for (std::size_t rank = 1; rank < all.size(); ++rank)
+      if (all[rank] != all[0])
+        throw ConfigError{fmt::format(
+            "replica {} was started with other options than replica 0: '{}' there, '{}' here; expected the same", rank,
+            excerpt_from_difference(all[rank], all[0]), excerpt_from_difference(all[0], all[rank]))};
+  });
+}
+
+void Runtime::Impl::read_cluster() {
+  const char* const tf_config = std::getenv("TF_CONFIG");
+  const bool from_environment = options.cluster_spec.empty() && tf_config && *tf_config;
+  std::string text;
+  together("reading the cluster spec", [&] {
+    if (group->rank() != 0) return;
+    if (!options.cluster_spec.empty()) text = read_cluster_spec(options.cluster_spec);
+    if (from_environment) text = tf_config;
+  });
+  text = broadcast_text(channel(), std::move(text));
+  const auto hosts = gather_texts(channel(), host_name());
+
+  std::optional<TfConfig> own;  // what this rank's own environment says
+  together("parsing the cluster spec", [&] {
+    if (!options.cluster_spec.empty()) {
+      ranks.emplace(ClusterSpec::parse(text, options.cluster_spec.string()), group->size());
+    } else if (!text.empty()) {
+      ranks.emplace(parse_tf_config(text).cluster, group->size());
+      if (from_environment) own = parse_tf_config(tf_config);
+      if (own && own->cluster.canonical() != ranks->spec().canonical())
+        throw ConfigError{"TF_CONFIG: its cluster is not the one that replica 0 has; expected the same on every rank"};
+    } else {
+      ranks.emplace(ClusterSpec::one_task_per_rank(group->size()), group->size());
+    }
+    ranks->require_tasks_on_one_node(hosts);
+    ranks->require_tasks_where_named(hosts);
+  });
+  if (const std::string doubt = ranks->doubt_about_nodes(hosts); group->rank() == 0 && !doubt.empty())
+    log::warning(doubt);
+
+  const auto task_texts = gather_texts(
+      channel(), own && own->task ? fmt::format("{} {}", own->task->type, own->task->index) : std::string{});
+  together("matching tasks with ranks", [&] {
+    std::vector<std::optional<Task>> tasks;
+    for (const std::string& each : task_texts) {
+      const auto space = each.find(' ');
+      tasks.push_back(each.empty() ? std::nullopt
+                                   : std::optional{Task{each.substr(0, space), std::atoi(each.c_str() + space)}});
+    }
+    require_tasks_match_ranks(tasks, *ranks);
+  });
+
+  for (int rank = 0; rank < group->size(); ++rank)
+    names[static_cast<std::size_t>(rank)] = ranks->describe_replica(rank, hosts[static_cast<std::size_t>(rank)]);
+  meeting().set_names(names);
+  end.set_name(names[static_cast<std::size_t>(group->rank())]);
+}
+
+}  // namespace lockstep

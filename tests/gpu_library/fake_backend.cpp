@@ -1,0 +1,47 @@
+// A liblockstep-cuda.so that only says which of its functions was called. Meson builds it as lockstep's version, and as
+// another.
+#include <lockstep/base/error.hpp>
+#include <lockstep/ops/kernels.hpp>
+
+#include "comm/backends.hpp"
+#include "comm/communicator.hpp"
+#include "device/device.hpp"
+#include "device/gpu_backend.hpp"
+#include "reduce/arithmetic.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+[[noreturn]] void say(const char* what) {
+  throw DeviceError{what};
+}
+
+constexpr detail::GpuBackend backend{
+    .version = VERSION,
+    .device_count = [] { return 2; },
+    .device_uuids =
+        [] {
+          return std::vector<std::string>{"one", "two"};
+        },
+    .why_no_device = [] { return std::string{"there are two"}; },
+    .make_device = [](int index) -> std::unique_ptr<Device> { say(index == 1 ? "device 1 is made" : "another"); },
+    .device_index = []() -> int { say("the index is asked for"); },
+    .synchronize_device = [] { say("the device is waited for"); },
+    .read_device = [](void*, const void*, std::size_t) { say("memory is read"); },
+    .memory_bytes = []() -> std::uint64_t { say("memory is counted"); },
+    .make_nccl_communicator = [](Communicator&, Device&, Stream&, NcclOptions) -> std::unique_ptr<Communicator> {
+      say("NCCL is started");
+    },
+    .allow_shared_gpu = [] { say("sharing is allowed"); },
+    .tree_sum = [](const detail::Pieces&, int, const TensorView&, Stream&) { say("pieces are summed"); },
+    .add = [](const TensorView&, const TensorView&, Stream&) { say("a sum is added to"); },
+    .divide = [](const TensorView&, int, Stream&) { say("a tensor is divided"); },
+    .make_kernels = [](Stream&) -> std::unique_ptr<ops::Kernels> { say("kernels are made"); },
+};
+
+}  // namespace
+
+extern "C" const detail::GpuBackend* lockstep_gpu_backend() {
+  return &backend;
+}

@@ -1,0 +1,4 @@
+// What needy.cpp needs.
+int gone() {
+  return 0;
+}

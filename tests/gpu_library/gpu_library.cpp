@@ -1,0 +1,129 @@
+// Which liblockstep-cuda.so a program opens that asks for a GPU, and what it says of one that does not suit it. Each
+// program runs on a copy of liblockstep.so, beside which lies what the test says.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include <catch2/catch.hpp>
+
+#include "support/job.hpp"
+
+using namespace lockstep::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::path from_meson(const char* name) {
+  const char* const value = std::getenv(name);
+  if (!value) throw std::runtime_error{std::string{name} + " is not set: run this with `meson test`"};
+  return value;
+}
+
+const std::string file = "liblockstep-cuda.so." LOCKSTEP_VERSION;
+
+/// A folder with liblockstep.so alone.
+class Folder {
+ public:
+  Folder() { fs::copy_file(from_meson("LOCKSTEP_LIBRARY"), folder_.path() / from_meson("LOCKSTEP_SONAME")); }
+
+  const fs::path& path() const { return folder_.path(); }
+  void copy(const char* library) const { fs::copy_file(from_meson(library), path() / file); }
+  void write(std::string_view text) const { folder_.write(file, text); }
+
+  /// With this liblockstep.so in place of the build's, and with `folders` in LD_LIBRARY_PATH.
+  Outcome run(const std::vector<std::string>& command, const std::string& folders = "") const {
+    Environment environment = mpi_environment();
+    environment["LD_PRELOAD"] = path() / from_meson("LOCKSTEP_SONAME");
+    environment["LD_LIBRARY_PATH"] = folders;
+    return run_command(command, {.environment = environment});
+  }
+
+  std::string answers(const std::string& folders = "") const {
+    const Outcome outcome = run({from_meson("LOCKSTEP_ANSWERS")}, folders);
+    INFO(outcome.err);
+    CHECK(outcome.exit_code == 0);
+    return outcome.out;
+  }
+
+ private:
+  TemporaryDirectory folder_;
+};
+
+std::string all_refuse(const std::string& why) {
+  std::string answers = "count: 0\nuuids:\nwhy none: " + why + "\n";
+  for (const char* const question : {"device", "index", "synchronize", "read", "bytes", "nccl"})
+    answers += question + (": " + why + "\n");
+  answers += "share: done\n";
+  for (const char* const question : {"sum", "add", "divide", "kernels"}) answers += question + (": " + why + "\n");
+  return answers;
+}
+
+const std::string of_the_fake =
+    "count: 2\nuuids: one two\nwhy none: there are two\ndevice: device 1 is made\nindex: the index is asked for\n"
+    "synchronize: the device is waited for\nread: memory is read\nbytes: memory is counted\nnccl: NCCL is started\n"
+    "share: sharing is allowed\nsum: pieces are summed\nadd: a sum is added to\ndivide: a tensor is divided\n"
+    "kernels: kernels are made\n";
+
+}  // namespace
+
+TEST_CASE("every question about GPUs goes to the library beside liblockstep.so, and its exceptions come back") {
+  const Folder folder;
+  folder.copy("LOCKSTEP_FAKE_BACKEND");
+  CHECK(folder.answers() == of_the_fake);
+}
+
+TEST_CASE("a library in LD_LIBRARY_PATH comes before the one beside liblockstep.so") {
+  const Folder folder, other;
+  folder.write("no library");
+  other.copy("LOCKSTEP_FAKE_BACKEND");
+  CHECK(folder.answers(other.path()) == of_the_fake);
+}
+
+TEST_CASE("a library that is missing, or does not suit, is no GPU and a few words that say why") {
+  const Folder folder;
+  std::string why;
+  SECTION("there is none") {
+    why = "this build has no GPU backend";
+  }
+  SECTION("it belongs to another lockstep") {
+    folder.copy("LOCKSTEP_OTHER_BACKEND");
+    why = file + " belongs to lockstep 0.0.1-other, and this is lockstep " LOCKSTEP_VERSION;
+  }
+  SECTION("it needs a library that is not there") {
+    folder.copy("LOCKSTEP_NEEDY_BACKEND");
+    why = "libgone-from-here.so, which " + file + " needs, was not found";
+  }
+  SECTION("it is another library") {
+    folder.copy("LOCKSTEP_GONE");
+    why = file + " is no GPU backend of lockstep";
+  }
+  SECTION("it is no library") {
+    folder.write("text");
+    why = file + " cannot be loaded: " + (folder.path() / file).string() + ": file too short";
+  }
+  CHECK(folder.answers() == all_refuse(why));
+}
+
+TEST_CASE("a program says why there is no GPU only where one is demanded, and trains on the CPU otherwise") {
+  const Folder folder;
+  folder.copy("LOCKSTEP_NEEDY_BACKEND");
+  const auto train = [&](const std::string& device) {
+    return folder.run({from_meson("LOCKSTEP_TRAIN"), "--data", from_meson("LOCKSTEP_SMALL_DATA"), "--steps", "2",
+                       "--device", device});
+  };
+  const std::string why = "libgone-from-here.so, which " + file + " needs, was not found";
+  const Outcome demanded = train("cuda");
+  CHECK(demanded.exit_code == 2);
+  CHECK(demanded.err == "lockstep: error: --device cuda: this node has no GPU that can be used: " + why +
+                            "; expected one for each rank, or --device cpu\n");
+  const Outcome offered = train("auto");
+  CHECK(offered.exit_code == 0);
+  CHECK(lines_starting_with(offered.err, "lockstep: warning").empty());
+  CHECK(offered.err.find("running on the CPU (" + why + ")") != std::string::npos);
+  const Outcome refused = train("cpu");
+  CHECK(refused.exit_code == 0);
+  CHECK(refused.err.find("GPU") == std::string::npos);
+}

@@ -1,0 +1,6 @@
+// A library that needs another one.
+int gone();
+
+int needy() {
+  return gone();
+}
