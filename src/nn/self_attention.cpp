@@ -48,7 +48,7 @@ SelfAttention::Activations SelfAttention::take_activations(Workspace& workspace,
 SelfAttention::Scratch SelfAttention::take_scratch(Workspace& workspace, const Windows& windows) const {
   return {.d_mixed = workspace.take({windows.rows(), width_}),
           .d_qkv = workspace.take({windows.rows(), 3 * width_}),
-          .scores = workspace.take({windows.context, windows.context})};
+          .scores = workspace.take({heads_, windows.context, windows.context})};
 }
 
 void SelfAttention::forward(const ops::Kernels& kernels, const TensorView& x, const Activations& activations,

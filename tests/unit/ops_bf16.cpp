@@ -277,7 +277,7 @@ TEST_CASE("attention in bf16 is that of f32, but for the rounding of probabiliti
       const Tensor qkv = of.activation({windows * context, 3 * width}, 1);
       const Tensor probabilities = of.activation({windows, heads, context, context}, 2);
       const Tensor y = of.activation({windows * context, width}, 3), dy = of.activation({windows * context, width}, 4);
-      const Tensor d_qkv = of.activation(qkv.shape(), 5), scratch = of.activation({context, context}, 6);
+      const Tensor d_qkv = of.activation(qkv.shape(), 5), scratch = of.activation({heads, context, context}, 6);
       kernels->sequence()->causal_attention({qkv.view(), probabilities.view(), y.view()});
       kernels->sequence()->causal_attention_gradient(
           {qkv.view(), probabilities.view(), dy.view(), d_qkv.view(), scratch.view()});

@@ -115,11 +115,12 @@ Attention attention(const Kernels& kernels, const Sizes& sizes, const Tensor& qk
 Tensor attention_gradient(const Kernels& kernels, const Sizes& sizes, const Tensor& qkv, const Tensor& probabilities,
                           const Tensor& dy) {
   const Tensor d_qkv = unset(qkv.dtype(), sizes.qkv());
-  kernels.sequence()->causal_attention_gradient({.qkv = qkv.view(),
-                                                 .probabilities = probabilities.view(),
-                                                 .dy = dy.view(),
-                                                 .d_qkv = d_qkv.view(),
-                                                 .scratch = unset(qkv.dtype(), {sizes.context, sizes.context}).view()});
+  kernels.sequence()->causal_attention_gradient(
+      {.qkv = qkv.view(),
+       .probabilities = probabilities.view(),
+       .dy = dy.view(),
+       .d_qkv = d_qkv.view(),
+       .scratch = unset(qkv.dtype(), {sizes.heads, sizes.context, sizes.context}).view()});
   return d_qkv;
 }
 
