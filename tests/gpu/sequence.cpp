@@ -43,7 +43,7 @@ Operands attention_operands(DType dtype, const AttentionSizes& s) {
 }
 
 void attend(const Kernels& kernels, const Views& views) {
-  kernels.sequence()->causal_attention({.qkv = views[0], .probabilities = views[1], .y = views[2]});
+  kernels.sequence().causal_attention({.qkv = views[0], .probabilities = views[1], .y = views[2]});
 }
 
 /// The operands of the gradient: qkv, probabilities, dy, d_qkv and scratch.
@@ -55,7 +55,7 @@ Operands gradient_operands(DType dtype, const AttentionSizes& s) {
 
 void attend_gradient(const Kernels& kernels, const Views& views) {
   const Tensor scratch = Tensor::copy_of(views[4], kernels.name() == "cuda" ? gpu().stream : host_stream());
-  kernels.sequence()->causal_attention_gradient(
+  kernels.sequence().causal_attention_gradient(
       {.qkv = views[0], .probabilities = views[1], .dy = views[2], .d_qkv = views[3], .scratch = scratch.view()});
 }
 
@@ -71,11 +71,11 @@ TEST_CASE("lookups on a GPU and their gradient have the host's bits") {
         const Tensor table = noise(dtype, {entries, width}, 1), indices = indices_into(entries, rows);
         check_like_reference({table, indices, filled(dtype, {rows, width}, 9)}, 0,
                              [](const Kernels& kernels, const Views& views) {
-                               kernels.sequence()->gather_rows(views[0], views[1], views[2]);
+                               kernels.sequence().gather_rows(views[0], views[1], views[2]);
                              });
         check_like_reference({noise(dtype, {rows, width}, 2), indices, table}, 0,
                              [](const Kernels& kernels, const Views& views) {
-                               kernels.sequence()->scatter_add_rows(views[0], views[1], views[2]);
+                               kernels.sequence().scatter_add_rows(views[0], views[1], views[2]);
                              });
       }
 }
@@ -86,9 +86,9 @@ TEST_CASE("an index that is no row of the table is refused on a GPU, and nothing
   for (const auto& bad : {i32({0, 4, -1}), i32({0, -1, 4})}) {
     const Tensor indices = Tensor::copy_of(bad.view(), gpu().stream);
     const std::string index = std::to_string(bad.view().elements<std::int32_t>()[1]);
-    CHECK_THROWS_WITH(gpu().kernels.sequence()->gather_rows(table.view(), indices.view(), rows.view()),
+    CHECK_THROWS_WITH(gpu().kernels.sequence().gather_rows(table.view(), indices.view(), rows.view()),
                       Catch::StartsWith("gather_rows: index " + index + " at position 1 "));
-    CHECK_THROWS_WITH(gpu().kernels.sequence()->scatter_add_rows(rows.view(), indices.view(), table.view()),
+    CHECK_THROWS_WITH(gpu().kernels.sequence().scatter_add_rows(rows.view(), indices.view(), table.view()),
                       Catch::StartsWith("scatter_add_rows: index " + index + " at position 1 "));
   }
   check_close(noise(DType::f32, {4, 40}, 1), Tensor::on_host(table.view()), 0);
@@ -104,24 +104,24 @@ TEST_CASE("layer norm on a GPU is the reference's, and the sums of its gradient 
       const Operands forward{x, gain, noise(dtype, {width}, 4), filled(dtype, x.shape(), 9),
                              filled(dtype, {rows, 2}, 9)};
       const auto norm = [](const Kernels& kernels, const Views& views) {
-        kernels.sequence()->layer_norm({.x = views[0],
-                                        .gain = views[1],
-                                        .bias = views[2],
-                                        .epsilon = 0.25,  // keeps the inverse of the deviation, and its error, small
-                                        .y = views[3],
-                                        .moments = views[4]});
+        kernels.sequence().layer_norm({.x = views[0],
+                                       .gain = views[1],
+                                       .bias = views[2],
+                                       .epsilon = 0.25,  // keeps the inverse of the deviation, and its error, small
+                                       .y = views[3],
+                                       .moments = views[4]});
       };
       check_like_reference(forward, some, norm);
       const Tensor moments = after_reference(forward, norm)[4];
       const Tensor sum = filled(dtype, {width}, 9);
       const auto gradient = [](const Kernels& kernels, const Views& views) {
-        kernels.sequence()->layer_norm_gradient({.x = views[0],
-                                                 .gain = views[1],
-                                                 .moments = views[2],
-                                                 .dy = views[3],
-                                                 .dx = views[4],
-                                                 .d_gain = views[5],
-                                                 .d_bias = views[6]});
+        kernels.sequence().layer_norm_gradient({.x = views[0],
+                                                .gain = views[1],
+                                                .moments = views[2],
+                                                .dy = views[3],
+                                                .dx = views[4],
+                                                .d_gain = views[5],
+                                                .d_bias = views[6]});
       };
       const Operands operands{x, gain, moments, dy, filled(dtype, x.shape(), 9), sum, sum};
       check_like_reference(operands, some, gradient);
@@ -130,13 +130,13 @@ TEST_CASE("layer norm on a GPU is the reference's, and the sums of its gradient 
       check_close(here[6], there[6], 0);
       // In place.
       check_like_reference({x, gain, moments, dy, sum, sum}, some, [](const Kernels& kernels, const Views& views) {
-        kernels.sequence()->layer_norm_gradient({.x = views[0],
-                                                 .gain = views[1],
-                                                 .moments = views[2],
-                                                 .dy = views[3],
-                                                 .dx = views[3],
-                                                 .d_gain = views[4],
-                                                 .d_bias = views[5]});
+        kernels.sequence().layer_norm_gradient({.x = views[0],
+                                                .gain = views[1],
+                                                .moments = views[2],
+                                                .dy = views[3],
+                                                .dx = views[3],
+                                                .d_gain = views[4],
+                                                .d_bias = views[5]});
       });
     }
 }
@@ -146,12 +146,12 @@ TEST_CASE("GELU on a GPU is the reference's, also in place") {
     for (const std::int64_t count : {0, 1, 255, 256, 257, 1000}) {
       const Tensor x = noise(dtype, {count}, 1), other = noise(dtype, {count}, 2);
       const auto gelu = [](const Kernels& kernels, const Views& views) {
-        kernels.sequence()->gelu(views[0], views.back());
+        kernels.sequence().gelu(views[0], views.back());
       };
       check_like_reference({x, other}, 4 * epsilon(dtype), gelu);
       check_like_reference({x}, 4 * epsilon(dtype), gelu);
       const auto gradient = [](const Kernels& kernels, const Views& views) {
-        kernels.sequence()->gelu_gradient(views[0], views[1], views.back());
+        kernels.sequence().gelu_gradient(views[0], views[1], views.back());
       };
       check_like_reference({x, other, filled(dtype, {count}, 9)}, 8 * epsilon(dtype), gradient);
       check_like_reference({x, other}, 8 * epsilon(dtype), gradient);
@@ -166,7 +166,7 @@ TEST_CASE("NaN and infinity go through the sequence kernels of a GPU as through 
     const Tensor x = noise(DType::f32, {40}, 1);
     x.view().elements<float>()[3] = static_cast<float>(wrong);
     check_like_reference({x}, 4 * epsilon(DType::f32), [](const Kernels& kernels, const Views& views) {
-      kernels.sequence()->gelu(views[0], views[0]);
+      kernels.sequence().gelu(views[0], views[0]);
     });
   }
 }

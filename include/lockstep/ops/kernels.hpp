@@ -102,10 +102,10 @@ class Kernels {
   virtual ~Kernels() = default;
 
   /// LOCAL. The families of kernels, which live as long as this object: for optimizers, for images and for sequences.
-  /// Every backend has those for optimizers and sequences. Those for images are null on a GPU.
+  /// Those for images are null on a GPU, which has none.
   virtual const UpdateKernels& update() const = 0;
   virtual const ImageKernels* image() const = 0;
-  virtual const SequenceKernels* sequence() const = 0;
+  virtual const SequenceKernels& sequence() const = 0;
 
   /// "reference", "oneDNN" or "cuda".
   virtual std::string_view name() const = 0;

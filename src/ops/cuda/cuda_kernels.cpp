@@ -62,7 +62,7 @@ class CudaKernels final : public Kernels, private UpdateKernels {
 
   const UpdateKernels& update() const override { return *this; }
   const ImageKernels* image() const override { return nullptr; }
-  const SequenceKernels* sequence() const override { return &sequence_; }
+  const SequenceKernels& sequence() const override { return sequence_; }
 
   std::string_view name() const override { return "cuda"; }
   std::string fingerprint() const override { return fingerprint_; }
