@@ -50,7 +50,7 @@ Embedding::Embedding(Strategy& strategy, const EmbeddingOptions& options, Here h
       positions_{create(strategy, options, "position_embedding", options.context, here)} {}
 
 void Embedding::forward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& x) const {
-  kernels.sequence()->gather_rows(weight_for(x, tokens_), flattened(tokens), x);
+  kernels.sequence().gather_rows(weight_for(x, tokens_), flattened(tokens), x);
   kernels.add_bias(by_window(x, tokens), flattened(values_of(positions_)));
 }
 
@@ -66,7 +66,7 @@ void Embedding::backward_logits(const ops::Kernels& kernels, const TensorView& x
 
 void Embedding::backward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& dx,
                          const GradientBuffer& gradients) const {
-  kernels.sequence()->scatter_add_rows(dx, flattened(tokens), gradients.of(tokens_));
+  kernels.sequence().scatter_add_rows(dx, flattened(tokens), gradients.of(tokens_));
   gradients.ready(tokens_);
   kernels.sum_rows(by_window(dx, tokens), flattened(gradients.of(positions_)));
   gradients.ready(positions_);

@@ -32,10 +32,6 @@ const GptOptions& checked(const GptOptions& options, const ops::Kernels& kernels
                     layers, heads, width, context, vocabulary)};
   for (const Shape& largest : {Shape{vocabulary, width}, Shape{context, width}, Shape{4, width, width}})
     (void)element_count(largest);  // no overflow
-  if (!kernels.sequence())
-    throw ConfigError{
-        fmt::format("a gpt cannot be computed with the {} kernels, which have no attention: expected those of the CPU",
-                    kernels.name())};
   require_precision("a gpt", dtype, precision, kernels);
   return options;
 }

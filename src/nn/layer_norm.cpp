@@ -30,19 +30,19 @@ LayerNorm::LayerNorm(Strategy& strategy, const LayerNormOptions& options, Here h
 
 void LayerNorm::forward(const ops::Kernels& kernels, const TensorView& x, const TensorView& y,
                         const TensorView& moments) const {
-  kernels.sequence()->layer_norm(
+  kernels.sequence().layer_norm(
       {.x = x, .gain = values_of(gain_), .bias = values_of(bias_), .epsilon = epsilon_, .y = y, .moments = moments});
 }
 
 void LayerNorm::backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& moments,
                          const TensorView& dy, const TensorView& dx, const GradientBuffer& gradients) const {
-  kernels.sequence()->layer_norm_gradient({.x = x,
-                                           .gain = values_of(gain_),
-                                           .moments = moments,
-                                           .dy = dy,
-                                           .dx = dx,
-                                           .d_gain = gradients.of(gain_),
-                                           .d_bias = gradients.of(bias_)});
+  kernels.sequence().layer_norm_gradient({.x = x,
+                                          .gain = values_of(gain_),
+                                          .moments = moments,
+                                          .dy = dy,
+                                          .dx = dx,
+                                          .d_gain = gradients.of(gain_),
+                                          .d_bias = gradients.of(bias_)});
   gradients.ready(gain_);
   gradients.ready(bias_);
 }

@@ -48,14 +48,14 @@ SelfAttention::Activations SelfAttention::take_activations(Workspace& workspace,
 SelfAttention::Scratch SelfAttention::take_scratch(Workspace& workspace, const Windows& windows) const {
   return {.d_mixed = workspace.take({windows.rows(), width_}),
           .d_qkv = workspace.take({windows.rows(), 3 * width_}),
-          .scores = workspace.take({windows.context, windows.context})};
+          .scores = workspace.take({heads_, windows.context, windows.context})};
 }
 
 void SelfAttention::forward(const ops::Kernels& kernels, const TensorView& x, const Activations& activations,
                             const TensorView& y) const {
   const auto& [qkv, probabilities, mixed] = activations;
   qkv_.forward(kernels, x, ops::Kernels::Activation::none, qkv);
-  kernels.sequence()->causal_attention({.qkv = qkv, .probabilities = probabilities, .y = mixed});
+  kernels.sequence().causal_attention({.qkv = qkv, .probabilities = probabilities, .y = mixed});
   output_.forward(kernels, mixed, ops::Kernels::Activation::none, y);
 }
 
@@ -64,11 +64,11 @@ void SelfAttention::backward(const ops::Kernels& kernels, const TensorView& x, c
                              const GradientBuffer& gradients) const {
   output_.backward(kernels, activations.mixed, dy, gradients);
   output_.backward_input(kernels, dy, scratch.d_mixed);
-  kernels.sequence()->causal_attention_gradient({.qkv = activations.qkv,
-                                                 .probabilities = activations.probabilities,
-                                                 .dy = scratch.d_mixed,
-                                                 .d_qkv = scratch.d_qkv,
-                                                 .scratch = scratch.scores});
+  kernels.sequence().causal_attention_gradient({.qkv = activations.qkv,
+                                                .probabilities = activations.probabilities,
+                                                .dy = scratch.d_mixed,
+                                                .d_qkv = scratch.d_qkv,
+                                                .scratch = scratch.scores});
   qkv_.backward(kernels, x, scratch.d_qkv, gradients);
   qkv_.backward_input(kernels, scratch.d_qkv, dx);
 }

@@ -86,7 +86,7 @@ void TransformerBlock::forward(const ops::Kernels& kernels, const TensorView& x,
   kernels.add(all.middle, x);
   mlp_norm_.forward(kernels, all.middle, all.mlp_normed, all.mlp_moments);
   expand_.forward(kernels, all.mlp_normed, ops::Kernels::Activation::none, all.expanded);
-  kernels.sequence()->gelu(all.expanded, all.activated);
+  kernels.sequence().gelu(all.expanded, all.activated);
   contract_.forward(kernels, all.activated, ops::Kernels::Activation::none, all.y);
   kernels.add(all.y, all.middle);
 }
@@ -103,7 +103,7 @@ void TransformerBlock::backward(const ops::Kernels& kernels, const TensorView& x
   const TensorView dy = rounded(kernels, d, scratch);
   contract_.backward(kernels, all.activated, dy, gradients);
   contract_.backward_input(kernels, dy, d_expanded);
-  kernels.sequence()->gelu_gradient(all.expanded, d_expanded, d_expanded);
+  kernels.sequence().gelu_gradient(all.expanded, d_expanded, d_expanded);
   expand_.backward(kernels, all.mlp_normed, d_expanded, gradients);
   expand_.backward_input(kernels, d_expanded, d_rows);
   mlp_norm_.backward(kernels, all.middle, all.mlp_moments, d_rows, d_sum, gradients);

@@ -127,7 +127,7 @@ AttentionSizes check_attention(DeviceKind device, const CausalAttentionGradient&
   const auto& [qkv, probabilities, dy, d_qkv, scratch] = operands;
   const AttentionSizes sizes = require_attention(device, operation, qkv, probabilities, {"dy", dy, {}});
   require_expected(device, operation, qkv.dtype(), {"d_qkv", d_qkv, qkv.shape()});
-  require_expected(device, operation, qkv.dtype(), {"scratch", scratch, {sizes.context, sizes.context}});
+  require_expected(device, operation, qkv.dtype(), {"scratch", scratch, {sizes.heads, sizes.context, sizes.context}});
   require_apart_from(operation, d_qkv, {&qkv, &probabilities, &dy, &scratch});
   require_apart_from(operation, scratch, {&qkv, &probabilities, &dy});
   return sizes;

@@ -47,7 +47,7 @@ struct CausalAttentionGradient {
   TensorView probabilities;  ///< from the forward pass
   TensorView dy;             ///< [windows * context, width]
   TensorView d_qkv;          ///< [windows * context, 3 * width]; overwritten
-  TensorView scratch;        ///< [context, context]; left with unspecified content
+  TensorView scratch;        ///< [heads, context, context]; left with unspecified content
 };
 
 /// A family of kernels (Kernels::sequence). The rules of kernels.hpp apply here too. In layer norm and attention a row

@@ -79,25 +79,29 @@ TEST_CASE("AdamW and momentum with clipping, decay and micro-batches work there 
   check_equal(on_gpu(2, arguments + Arguments{"--prefetch", "2"}), on_cpu(1, arguments));
 }
 
+TEST_CASE("a language model with shards has the bits of a CPU there too", "[B-19]") {
+  const TemporaryDirectory folder;
+  const Arguments gpt{"--model",  "gpt", "--data",         folder.write("text", small_text(4000)),
+                      "--layers", "2",   "--embed",        "16",
+                      "--heads",  "2",   "--context",      "8",
+                      "--steps",  "5",   "--global-batch", "12",
+                      "--shards", "4"};
+  const Trained cpu = on_cpu(1, gpt);
+  for (const int ranks : {1, 2}) check_equal(on_gpu(ranks, gpt), cpu);
+}
+
 TEST_CASE("a model without GPU kernels runs on the CPU with a warning, and is refused where a GPU was asked for") {
   const OnSimulatedGpu gpu;
   const TemporaryDirectory folder;
-  const Arguments gpt{"--model",  "gpt", "--data",  folder.write("text", small_text(2000)),
-                      "--layers", "1",   "--embed", "8",
-                      "--steps",  "1"};
-  const Outcome outcome = run_job(2, gpt);
+  const Arguments convnet{"--data", small_data(), "--model", "convnet", "--steps", "1", "--global-batch", "8"};
+  const Outcome outcome = run_job(2, convnet);
   CHECK(outcome.exit_code == 0);
   CHECK(Json::parse(outcome.out)["device"] == "cpu");
   CHECK(lines_starting_with(outcome.err, "[rank 0] warning").size() == 1);
   CHECK_THAT(outcome.err,
-             Catch::Contains("--model gpt has no GPU kernels: all ranks run on the CPU, though there are GPUs"));
-  check_refused(run_refused(1, gpt + Arguments{"--device", "cuda"}),
-                {"a gpt cannot be computed with the simulated kernels", "expected those of the CPU"});
-
-  const Outcome convnet =
-      run_job(1, {"--data", small_data(), "--model", "convnet", "--steps", "1", "--global-batch", "8"});
-  CHECK(convnet.exit_code == 0);
-  CHECK_THAT(convnet.err, Catch::Contains("--model convnet has no GPU kernels"));
+             Catch::Contains("--model convnet has no GPU kernels: all ranks run on the CPU, though there are GPUs"));
+  check_refused(run_refused(1, convnet + Arguments{"--device", "cuda"}),
+                {"a convnet cannot be computed with the simulated kernels", "expected those of the CPU"});
   const Arguments mlp = short_run() + Arguments{"--precision", "bf16"};
   const Outcome narrow = run_job(1, mlp);
   CHECK(narrow.exit_code == 0);
@@ -105,7 +109,7 @@ TEST_CASE("a model without GPU kernels runs on the CPU with a warning, and is re
   check_refused(run_refused(1, mlp + Arguments{"--device", "cuda"}),
                 {"an mlp cannot be computed in bf16 with the simulated kernels: expected those of the CPU"});
   // Where there is no GPU, there is nothing to warn of.
-  const Outcome alone = run_job(1, gpt, {.environment = {{"LOCKSTEP_SIMULATED_GPUS", "0"}}});
+  const Outcome alone = run_job(1, convnet, {.environment = {{"LOCKSTEP_SIMULATED_GPUS", "0"}}});
   CHECK(alone.exit_code == 0);
   CHECK(lines_starting_with(alone.err, "[rank 0] warning").empty());
 }

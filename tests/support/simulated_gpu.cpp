@@ -307,13 +307,13 @@ SimulatedStream& simulated(Stream& stream) {
   return dynamic_cast<SimulatedStream&>(stream);
 }
 
-class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels {
+class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, private ops::SequenceKernels {
  public:
   explicit SimulatedKernels(Stream& stream) : stream_{simulated(stream)} {}
 
   const ops::UpdateKernels& update() const override { return *this; }
   const ops::ImageKernels* image() const override { return nullptr; }
-  const ops::SequenceKernels* sequence() const override { return nullptr; }
+  const ops::SequenceKernels& sequence() const override { return *this; }
 
   std::string_view name() const override { return "simulated"; }
   std::string fingerprint() const override { return "simulated"; }
@@ -395,6 +395,47 @@ class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels {
     enqueue([&sum, on_host](const Kernels& host) { sum = host.update().sum_of_squares(on_host); });
     stream_.synchronize();
     return sum;
+  }
+
+  void gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const override {
+    enqueue([table = for_host(table), indices = for_host(indices), rows = for_host(rows)](const Kernels& host) {
+      host.sequence().gather_rows(table, indices, rows);
+    });
+    stream_.synchronize();
+  }
+  void scatter_add_rows(const TensorView& rows, const TensorView& indices, const TensorView& table) const override {
+    enqueue([rows = for_host(rows), indices = for_host(indices), table = for_host(table)](const Kernels& host) {
+      host.sequence().scatter_add_rows(rows, indices, table);
+    });
+    stream_.synchronize();
+  }
+  void layer_norm(const ops::LayerNorm& of) const override {
+    enqueue(
+        [on_host = ops::LayerNorm{for_host(of.x), for_host(of.gain), for_host(of.bias), of.epsilon, for_host(of.y),
+                                  for_host(of.moments)}](const Kernels& host) { host.sequence().layer_norm(on_host); });
+  }
+  void layer_norm_gradient(const ops::LayerNormGradient& of) const override {
+    enqueue([on_host = ops::LayerNormGradient{for_host(of.x), for_host(of.gain), for_host(of.moments), for_host(of.dy),
+                                              for_host(of.dx), for_host(of.d_gain), for_host(of.d_bias)}](
+                const Kernels& host) { host.sequence().layer_norm_gradient(on_host); });
+  }
+  void gelu(const TensorView& x, const TensorView& y) const override {
+    enqueue([x = for_host(x), y = for_host(y)](const Kernels& host) { host.sequence().gelu(x, y); });
+  }
+  void gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const override {
+    enqueue([x = for_host(x), dy = for_host(dy), dx = for_host(dx)](const Kernels& host) {
+      host.sequence().gelu_gradient(x, dy, dx);
+    });
+  }
+  void causal_attention(const ops::CausalAttention& of) const override {
+    enqueue([on_host = ops::CausalAttention{for_host(of.qkv), for_host(of.probabilities), for_host(of.y)}](
+                const Kernels& host) { host.sequence().causal_attention(on_host); });
+  }
+  void causal_attention_gradient(const ops::CausalAttentionGradient& of) const override {
+    enqueue([on_host = ops::CausalAttentionGradient{for_host(of.qkv), for_host(of.probabilities), for_host(of.dy),
+                                                    for_host(of.d_qkv), for_host(of.scratch)}](const Kernels& host) {
+      host.sequence().causal_attention_gradient(on_host);
+    });
   }
 
  private:

@@ -46,13 +46,6 @@ std::vector<std::string> described(const Gpt& model) {
   return made;
 }
 
-/// Kernels that leave sequences to others, as a GPU's do.
-class WithoutSequences final : public ops::ReferenceKernels {
- public:
-  std::string_view name() const override { return "deaf"; }
-  const ops::SequenceKernels* sequence() const override { return nullptr; }
-};
-
 /// -log softmax(logits)[label], in double.
 double cross_entropy(const std::vector<double>& logits, std::int32_t label) {
   double sum = 0;
@@ -120,12 +113,6 @@ TEST_CASE("sizes and types that no gpt can have are refused before anything is c
   refused({.vocabulary = 0}, "vocabulary of 0");
   refused({.dtype = DType::i32}, "a gpt of i32 is not supported; expected f32 or f64");
   refused({.heads = 1, .width = std::int64_t{1} << 40}, "");
-  const auto deaf = std::make_shared<const WithoutSequences>();
-  CHECK_THROWS_AS((Gpt{strategy, {}, deaf}), ConfigError);
-  CHECK_THROWS_WITH((Gpt{strategy, {}, deaf}),
-                    "a gpt cannot be computed with the deaf kernels, which have no attention: expected those of the "
-                    "CPU");
-  CHECK(strategy.store().variables().empty());
 }
 
 TEST_CASE("the logits of a gpt are those of its definition, position by position") {

@@ -242,8 +242,8 @@ TEST_CASE("images in bf16") {
 TEST_CASE("sequences in bf16") {
   check("rows by index", [](const Kernels& kernels, const Operands& of) {
     const Tensor indices = i32({3, 0, 3, 6}), rows = of.activation({4, m}, 1), sums = of.sum({7, m}, 2);
-    kernels.sequence()->gather_rows(of.activation({7, m}, 3).view(), indices.view(), rows.view());
-    kernels.sequence()->scatter_add_rows(rows.view(), indices.view(), sums.view());
+    kernels.sequence().gather_rows(of.activation({7, m}, 3).view(), indices.view(), rows.view());
+    kernels.sequence().scatter_add_rows(rows.view(), indices.view(), sums.view());
     return Results{rows, sums};
   });
   for (const bool sums : {false, true})
@@ -253,8 +253,8 @@ TEST_CASE("sequences in bf16") {
       };
       const Tensor x = stream(1), y = of.activation({n, m}, 2), dx = stream(3), dy = of.activation({n, m}, 4);
       const Tensor gain = of.sum({m}, 5), moments = of.sum({n, 2}, 6), d_gain = of.sum({m}, 7), d_bias = of.sum({m}, 8);
-      kernels.sequence()->layer_norm({x.view(), gain.view(), of.sum({m}, 9).view(), 1e-5, y.view(), moments.view()});
-      kernels.sequence()->layer_norm_gradient(
+      kernels.sequence().layer_norm({x.view(), gain.view(), of.sum({m}, 9).view(), 1e-5, y.view(), moments.view()});
+      kernels.sequence().layer_norm_gradient(
           {x.view(), gain.view(), moments.view(), dy.view(), dx.view(), d_gain.view(), d_bias.view()});
       return Results{y, moments, dx, d_gain, d_bias};
     });
@@ -262,8 +262,8 @@ TEST_CASE("sequences in bf16") {
       "GELU",
       [](const Kernels& kernels, const Operands& of) {
         const Tensor x = of.activation({n, m}, 1), y = of.activation({n, m}, 2), dx = of.activation({n, m}, 3);
-        kernels.sequence()->gelu(x.view(), y.view());
-        kernels.sequence()->gelu_gradient(x.view(), dx.view(), dx.view());
+        kernels.sequence().gelu(x.view(), y.view());
+        kernels.sequence().gelu_gradient(x.view(), dx.view(), dx.view());
         return Results{y, dx};
       },
       Rounding::in_another_order);
@@ -277,9 +277,9 @@ TEST_CASE("attention in bf16 is that of f32, but for the rounding of probabiliti
       const Tensor qkv = of.activation({windows * context, 3 * width}, 1);
       const Tensor probabilities = of.activation({windows, heads, context, context}, 2);
       const Tensor y = of.activation({windows * context, width}, 3), dy = of.activation({windows * context, width}, 4);
-      const Tensor d_qkv = of.activation(qkv.shape(), 5), scratch = of.activation({context, context}, 6);
-      kernels->sequence()->causal_attention({qkv.view(), probabilities.view(), y.view()});
-      kernels->sequence()->causal_attention_gradient(
+      const Tensor d_qkv = of.activation(qkv.shape(), 5), scratch = of.activation({heads, context, context}, 6);
+      kernels->sequence().causal_attention({qkv.view(), probabilities.view(), y.view()});
+      kernels->sequence().causal_attention_gradient(
           {qkv.view(), probabilities.view(), dy.view(), d_qkv.view(), scratch.view()});
       return Results{probabilities, y, d_qkv};
     };

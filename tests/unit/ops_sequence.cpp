@@ -81,12 +81,12 @@ struct NormResult {
 
 NormResult layer_norm(const Kernels& kernels, const Tensor& x, const Tensor& gain, const Tensor& bias, double epsilon) {
   const NormResult result{unset(x.dtype(), x.shape()), unset(x.dtype(), {x.shape()[0], 2})};
-  kernels.sequence()->layer_norm({.x = x.view(),
-                                  .gain = gain.view(),
-                                  .bias = bias.view(),
-                                  .epsilon = epsilon,
-                                  .y = result.y.view(),
-                                  .moments = result.moments.view()});
+  kernels.sequence().layer_norm({.x = x.view(),
+                                 .gain = gain.view(),
+                                 .bias = bias.view(),
+                                 .epsilon = epsilon,
+                                 .y = result.y.view(),
+                                 .moments = result.moments.view()});
   return result;
 }
 
@@ -107,7 +107,7 @@ struct Attention {
 
 Attention attention(const Kernels& kernels, const Sizes& sizes, const Tensor& qkv) {
   const Attention result{unset(qkv.dtype(), sizes.probabilities()), unset(qkv.dtype(), sizes.rows())};
-  kernels.sequence()->causal_attention(
+  kernels.sequence().causal_attention(
       {.qkv = qkv.view(), .probabilities = result.probabilities.view(), .y = result.y.view()});
   return result;
 }
@@ -115,11 +115,12 @@ Attention attention(const Kernels& kernels, const Sizes& sizes, const Tensor& qk
 Tensor attention_gradient(const Kernels& kernels, const Sizes& sizes, const Tensor& qkv, const Tensor& probabilities,
                           const Tensor& dy) {
   const Tensor d_qkv = unset(qkv.dtype(), sizes.qkv());
-  kernels.sequence()->causal_attention_gradient({.qkv = qkv.view(),
-                                                 .probabilities = probabilities.view(),
-                                                 .dy = dy.view(),
-                                                 .d_qkv = d_qkv.view(),
-                                                 .scratch = unset(qkv.dtype(), {sizes.context, sizes.context}).view()});
+  kernels.sequence().causal_attention_gradient(
+      {.qkv = qkv.view(),
+       .probabilities = probabilities.view(),
+       .dy = dy.view(),
+       .d_qkv = d_qkv.view(),
+       .scratch = unset(qkv.dtype(), {sizes.heads, sizes.context, sizes.context}).view()});
   return d_qkv;
 }
 
@@ -156,17 +157,16 @@ TEST_CASE("rows are gathered by their indices, and added to in the order of the 
   for (const auto& kernels : all_kernels()) {
     const Tensor table = f32({1, 2, 3, 4, 5, 6}, {3, 2});
     const Tensor rows = unset(DType::f32, {4, 2});
-    kernels->sequence()->gather_rows(table.view(), i32({2, 0, 2, 1}).view(), rows.view());
+    kernels->sequence().gather_rows(table.view(), i32({2, 0, 2, 1}).view(), rows.view());
     CHECK(in_double(rows) == Values{5, 6, 1, 2, 5, 6, 3, 4});
 
-    kernels->sequence()->scatter_add_rows(f32({10, 20, 30, 40, 50, 60}, {3, 2}).view(), i32({1, 1, 0}).view(),
-                                          table.view());
+    kernels->sequence().scatter_add_rows(f32({10, 20, 30, 40, 50, 60}, {3, 2}).view(), i32({1, 1, 0}).view(),
+                                         table.view());
     CHECK(in_double(table) == Values{51, 62, 43, 64, 5, 6});
 
     // In floats (1 + 2^25) - 2^25 is 0; in the opposite order these three make 1.
     const Tensor sum = f32({0}, {1, 1});
-    kernels->sequence()->scatter_add_rows(f32({1, 0x1p25f, -0x1p25f}, {3, 1}).view(), i32({0, 0, 0}).view(),
-                                          sum.view());
+    kernels->sequence().scatter_add_rows(f32({1, 0x1p25f, -0x1p25f}, {3, 1}).view(), i32({0, 0, 0}).view(), sum.view());
     CHECK(in_double(sum) == Values{0});
   }
 }
@@ -210,13 +210,13 @@ TEST_CASE("the gradients of layer norm agree with finite differences") {
     const Tensor moments = layer_norm(*kernels, x, gain, bias, 0.1).moments;
     const Tensor dx = unset(DType::f64, {3, 11}), d_gain = unset(DType::f64, {11}), d_bias = unset(DType::f64, {11});
     const auto run = [&](const Tensor& from, const Tensor& to) {
-      kernels->sequence()->layer_norm_gradient({.x = x.view(),
-                                                .gain = gain.view(),
-                                                .moments = moments.view(),
-                                                .dy = from.view(),
-                                                .dx = to.view(),
-                                                .d_gain = d_gain.view(),
-                                                .d_bias = d_bias.view()});
+      kernels->sequence().layer_norm_gradient({.x = x.view(),
+                                               .gain = gain.view(),
+                                               .moments = moments.view(),
+                                               .dy = from.view(),
+                                               .dx = to.view(),
+                                               .d_gain = d_gain.view(),
+                                               .d_bias = d_bias.view()});
     };
     run(dy, dx);
     require_close(dx, slopes(x, loss), slope_margin);
@@ -240,10 +240,10 @@ TEST_CASE("gelu is its tanh form, and its gradient the slope of that") {
       const std::int64_t n = 9;
       const Tensor x = generate(dtype, {n}, [&](std::int64_t i) { return at[static_cast<std::size_t>(i)]; });
       const Tensor y = unset(dtype, {n});
-      kernels->sequence()->gelu(x.view(), y.view());
+      kernels->sequence().gelu(x.view(), y.view());
       // Some roundings of 1 + tanh, times x.
       require_close(y, expected, tolerance(dtype, 16));
-      kernels->sequence()->gelu(x.view(), x.view());
+      kernels->sequence().gelu(x.view(), x.view());
       CHECK(same_bits(x.view(), y.view()));
     }
 
@@ -251,7 +251,7 @@ TEST_CASE("gelu is its tanh form, and its gradient the slope of that") {
   const Tensor x = generate(DType::f64, {41}, [](std::int64_t i) { return 0.2 * static_cast<double>(i - 20); });
   const Tensor dy = noise(DType::f64, {41}, 1), y = unset(DType::f64, {41});
   const Values slope = slopes(x, [&] {
-    reference->sequence()->gelu(x.view(), y.view());
+    reference->sequence().gelu(x.view(), y.view());
     return dot(y, dy);
   });
   for (const auto& kernels : all_kernels())
@@ -261,10 +261,10 @@ TEST_CASE("gelu is its tanh form, and its gradient the slope of that") {
         return generate(dtype, {41}, [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
       };
       const Tensor narrow = as(x), gradient = as(dy), dx = unset(dtype, {41});
-      kernels->sequence()->gelu_gradient(narrow.view(), gradient.view(), dx.view());
+      kernels->sequence().gelu_gradient(narrow.view(), gradient.view(), dx.view());
       // The slope is below 1.2. In f32 the square of a tanh near one loses some of its digits.
       require_close(dx, slope, dtype == DType::f64 ? slope_margin : tolerance(dtype, 32));
-      kernels->sequence()->gelu_gradient(narrow.view(), gradient.view(), gradient.view());
+      kernels->sequence().gelu_gradient(narrow.view(), gradient.view(), gradient.view());
       CHECK(same_bits(gradient.view(), dx.view()));
     }
 }
@@ -272,9 +272,9 @@ TEST_CASE("gelu is its tanh form, and its gradient the slope of that") {
 TEST_CASE("a NaN goes through gelu, layer norm and attention") {
   for (const auto& kernels : all_kernels()) {
     const Tensor x = filled(DType::f32, {20}, not_a_number), y = filled(DType::f32, {20}, 0);
-    kernels->sequence()->gelu(x.view(), y.view());
+    kernels->sequence().gelu(x.view(), y.view());
     for (const double value : in_double(y)) CHECK(std::isnan(value));
-    kernels->sequence()->gelu_gradient(x.view(), filled(DType::f32, {20}, 1).view(), y.view());
+    kernels->sequence().gelu_gradient(x.view(), filled(DType::f32, {20}, 1).view(), y.view());
     for (const double value : in_double(y)) CHECK(std::isnan(value));
 
     const Tensor one = generate(DType::f32, {2, 9}, [](std::int64_t i) { return i == 3 ? not_a_number : 1.0; });
@@ -376,8 +376,8 @@ TEST_CASE("the bits do not depend on where the operands lie in memory") {
                     layer_norm(*kernels, shifted(qkv), shifted(gain), shifted(gain), 1e-5).y.view()));
 
     const Tensor y = unset(DType::f32, sizes.qkv()), y_again = unset(DType::f32, sizes.qkv());
-    kernels->sequence()->gelu(qkv.view(), y.view());
-    kernels->sequence()->gelu(shifted(qkv).view(), y_again.view());
+    kernels->sequence().gelu(qkv.view(), y.view());
+    kernels->sequence().gelu(shifted(qkv).view(), y_again.view());
     CHECK(same_bits(y.view(), y_again.view()));
   }
 }
@@ -390,8 +390,8 @@ TEST_CASE("sequences of no windows and rows of nothing are valid") {
     CHECK(attention_gradient(*kernels, none, qkv, result.probabilities, result.y).count() == 0);
     const Tensor empty = Tensor::zeros(DType::f32, {0, 3}), three = Tensor::zeros(DType::f32, {3});
     layer_norm(*kernels, empty, three, three, 1e-5);
-    kernels->sequence()->gelu(empty.view(), empty.view());
-    kernels->sequence()->gelu_gradient(empty.view(), empty.view(), empty.view());
-    kernels->sequence()->gather_rows(f32({1, 2, 3}, {1, 3}).view(), i32({}).view(), empty.view());
+    kernels->sequence().gelu(empty.view(), empty.view());
+    kernels->sequence().gelu_gradient(empty.view(), empty.view(), empty.view());
+    kernels->sequence().gather_rows(f32({1, 2, 3}, {1, 3}).view(), i32({}).view(), empty.view());
   }
 }

@@ -46,7 +46,7 @@ Case<LayerNorm> layer_norm_case(const Kernels& kernels) {
   const std::vector<Tensor> memory{sevens({4, 6}), sevens({6}), sevens({6}), sevens({4, 6}), sevens({4, 2})};
   return {{memory[0].view(), memory[1].view(), memory[2].view(), 1e-5, memory[3].view(), memory[4].view()},
           memory,
-          [&](const LayerNorm& operands) { kernels.sequence()->layer_norm(operands); }};
+          [&](const LayerNorm& operands) { kernels.sequence().layer_norm(operands); }};
 }
 
 Case<LayerNormGradient> layer_norm_gradient_case(const Kernels& kernels) {
@@ -55,14 +55,14 @@ Case<LayerNormGradient> layer_norm_gradient_case(const Kernels& kernels) {
   return {{memory[0].view(), memory[1].view(), memory[2].view(), memory[3].view(), memory[4].view(), memory[5].view(),
            memory[6].view()},
           memory,
-          [&](const LayerNormGradient& operands) { kernels.sequence()->layer_norm_gradient(operands); }};
+          [&](const LayerNormGradient& operands) { kernels.sequence().layer_norm_gradient(operands); }};
 }
 
 // Two windows of 3 positions, 2 heads of 2.
 Case<CausalAttention> attention_case(const Kernels& kernels) {
   const std::vector<Tensor> memory{sevens({6, 12}), sevens({2, 2, 3, 3}), sevens({6, 4})};
   return {{memory[0].view(), memory[1].view(), memory[2].view()}, memory, [&](const CausalAttention& operands) {
-            kernels.sequence()->causal_attention(operands);
+            kernels.sequence().causal_attention(operands);
           }};
 }
 
@@ -71,7 +71,7 @@ Case<CausalAttentionGradient> attention_gradient_case(const Kernels& kernels) {
                                    sevens({3, 3})};
   return {{memory[0].view(), memory[1].view(), memory[2].view(), memory[3].view(), memory[4].view()},
           memory,
-          [&](const CausalAttentionGradient& operands) { kernels.sequence()->causal_attention_gradient(operands); }};
+          [&](const CausalAttentionGradient& operands) { kernels.sequence().causal_attention_gradient(operands); }};
 }
 
 }  // namespace
@@ -80,10 +80,10 @@ TEST_CASE("rows and indices that do not fit are refused, and nothing is written"
   const Tensor table = sevens({3, 2}), rows = sevens({4, 2});
   for (const auto& kernels : all_kernels()) {
     const auto gather = [&](const Tensor& t, const Tensor& i, const Tensor& r) {
-      return refusal([&] { kernels->sequence()->gather_rows(t.view(), i.view(), r.view()); });
+      return refusal([&] { kernels->sequence().gather_rows(t.view(), i.view(), r.view()); });
     };
     const auto scatter = [&](const Tensor& r, const Tensor& i, const Tensor& t) {
-      return refusal([&] { kernels->sequence()->scatter_add_rows(r.view(), i.view(), t.view()); });
+      return refusal([&] { kernels->sequence().scatter_add_rows(r.view(), i.view(), t.view()); });
     };
     const Tensor good = i32({0, 1, 2, 0});
     CHECK(gather(table, good, sevens({4, 3})) == "gather_rows: rows is f32[4, 3], expected f32[4, 2]");
@@ -102,10 +102,10 @@ TEST_CASE("rows and indices that do not fit are refused, and nothing is written"
           "scatter_add_rows: index -1 at position 3 is outside of [0, 3), the rows of f32[3, 2]");
     // The same memory as indices and as floats.
     const TensorView indices{rows.view().data(), {4}, DType::i32};
-    CHECK(refusal([&] { kernels->sequence()->gather_rows(table.view(), indices, rows.view()); }) ==
+    CHECK(refusal([&] { kernels->sequence().gather_rows(table.view(), indices, rows.view()); }) ==
           "gather_rows: f32[4, 2] and i32[4] overlap in memory");
     const TensorView in_table{table.view().data(), {4}, DType::i32};
-    CHECK(refusal([&] { kernels->sequence()->scatter_add_rows(rows.view(), in_table, table.view()); }) ==
+    CHECK(refusal([&] { kernels->sequence().scatter_add_rows(rows.view(), in_table, table.view()); }) ==
           "scatter_add_rows: f32[3, 2] and i32[4] overlap in memory");
   }
   CHECK(in_double(table) == std::vector<double>(6, 7));
@@ -134,7 +134,7 @@ TEST_CASE("operands of layer norm that do not fit are refused by name, and nothi
     for (const double epsilon : {0., -1., not_a_number, infinity}) {
       LayerNorm operands = forward.good;
       operands.epsilon = epsilon;
-      CHECK_THAT(refusal([&] { kernels->sequence()->layer_norm(operands); }),
+      CHECK_THAT(refusal([&] { kernels->sequence().layer_norm(operands); }),
                  Catch::StartsWith(norm + "the epsilon is ") && Catch::EndsWith(", expected a positive number"));
     }
     CHECK(forward.untouched());
@@ -160,13 +160,13 @@ TEST_CASE("operands of layer norm that do not fit are refused by name, and nothi
 TEST_CASE("operands of gelu that do not fit are refused") {
   for (const auto& kernels : all_kernels()) {
     const Tensor x = sevens({8}), y = sevens({8});
-    CHECK(refusal([&] { kernels->sequence()->gelu(x.view(), sevens({7}).view()); }) ==
+    CHECK(refusal([&] { kernels->sequence().gelu(x.view(), sevens({7}).view()); }) ==
           "gelu: f32[8] and f32[7] are not of one shape");
-    CHECK(refusal([&] { kernels->sequence()->gelu(x.view().slice(0, 6), x.view().slice(1, 6)); }) ==
+    CHECK(refusal([&] { kernels->sequence().gelu(x.view().slice(0, 6), x.view().slice(1, 6)); }) ==
           "gelu: f32[6] and f32[6] overlap in memory");
-    CHECK(refusal([&] { kernels->sequence()->gelu_gradient(x.view(), y.view(), x.view()); }) ==
+    CHECK(refusal([&] { kernels->sequence().gelu_gradient(x.view(), y.view(), x.view()); }) ==
           "gelu_gradient: f32[8] and f32[8] overlap in memory");
-    CHECK(refusal([&] { kernels->sequence()->gelu_gradient(x.view(), sevens({8}, DType::f64).view(), y.view()); }) ==
+    CHECK(refusal([&] { kernels->sequence().gelu_gradient(x.view(), sevens({8}, DType::f64).view(), y.view()); }) ==
           "gelu_gradient: f64[8] and f32[8] are not of one type");
     CHECK(in_double(x) == std::vector<double>(8, 7));
     CHECK(in_double(y) == std::vector<double>(8, 7));

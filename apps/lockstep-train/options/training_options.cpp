@@ -85,9 +85,9 @@ void require_options_of(ModelKind model, const TrainingOptions& options) {
 
 bool has_gpu_kernels(ModelKind model) {
   switch (model) {
-    case ModelKind::mlp: return true;
-    case ModelKind::convnet:
-    case ModelKind::gpt: return false;
+    case ModelKind::mlp:
+    case ModelKind::gpt: return true;
+    case ModelKind::convnet: return false;
   }
   return false;
 }

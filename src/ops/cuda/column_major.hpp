@@ -14,6 +14,22 @@ struct ColumnMajor {
   std::int64_t leading;
 };
 
+/// For each matrix of a product, how many elements lie between the beginnings of two adjacent rows, or of two adjacent
+/// matrices.
+struct Strides {
+  std::int64_t a;
+  std::int64_t b;
+  std::int64_t c;
+};
+
+/// Those of the rows of matrices without gaps.
+constexpr Strides without_gaps(const MatmulSizes& sizes, Kernels::Transpose transpose_a,
+                               Kernels::Transpose transpose_b) {
+  const auto [m, n, k] = sizes;
+  return {
+      .a = transpose_a == Kernels::Transpose::no ? k : m, .b = transpose_b == Kernels::Transpose::no ? n : k, .c = n};
+}
+
 /// result [m, n] = op(first) [m, k] · op(second) [k, n].
 struct ColumnMajorProduct {
   ColumnMajor first;
@@ -27,18 +43,25 @@ struct ColumnMajorProduct {
 /// as the transpose of c: the product of the transposes of b (`first`) and a (`second`), in this order. A row of c is a
 /// column of `result`, so a bias of c's columns is a bias of the result's rows.
 constexpr ColumnMajorProduct column_major(const MatmulSizes& sizes, Kernels::Transpose transpose_a,
-                                          Kernels::Transpose transpose_b) {
-  const auto transposed_rows = [](std::int64_t rows, std::int64_t columns) {
-    return ColumnMajor{.rows = columns, .columns = rows, .leading = columns};
+                                          Kernels::Transpose transpose_b, const Strides& row_strides) {
+  const auto transposed_rows = [](std::int64_t rows, std::int64_t columns, std::int64_t stride) {
+    return ColumnMajor{.rows = columns, .columns = rows, .leading = stride};
   };
   const auto [m, n, k] = sizes;
   return {
-      .first = transpose_b == Kernels::Transpose::no ? transposed_rows(k, n) : transposed_rows(n, k),
-      .second = transpose_a == Kernels::Transpose::no ? transposed_rows(m, k) : transposed_rows(k, m),
-      .result = transposed_rows(m, n),
+      .first = transpose_b == Kernels::Transpose::no ? transposed_rows(k, n, row_strides.b)
+                                                     : transposed_rows(n, k, row_strides.b),
+      .second = transpose_a == Kernels::Transpose::no ? transposed_rows(m, k, row_strides.a)
+                                                      : transposed_rows(k, m, row_strides.a),
+      .result = transposed_rows(m, n, row_strides.c),
       .transpose_first = transpose_b,
       .transpose_second = transpose_a,
   };
+}
+
+constexpr ColumnMajorProduct column_major(const MatmulSizes& sizes, Kernels::Transpose transpose_a,
+                                          Kernels::Transpose transpose_b) {
+  return column_major(sizes, transpose_a, transpose_b, without_gaps(sizes, transpose_a, transpose_b));
 }
 
 }  // namespace lockstep::ops::cuda

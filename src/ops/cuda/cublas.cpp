@@ -42,6 +42,7 @@ CublasLt load() {
   find("cublasLtMatmulPreferenceSetAttribute", functions.matmul_preference_set_attribute);
   find("cublasLtMatrixLayoutCreate", functions.matrix_layout_create);
   find("cublasLtMatrixLayoutDestroy", functions.matrix_layout_destroy);
+  find("cublasLtMatrixLayoutSetAttribute", functions.matrix_layout_set_attribute);
   return functions;
 }
 

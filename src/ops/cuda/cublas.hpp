@@ -25,6 +25,7 @@ struct CublasLt {
   decltype(&cublasLtMatmulPreferenceSetAttribute) matmul_preference_set_attribute;
   decltype(&cublasLtMatrixLayoutCreate) matrix_layout_create;
   decltype(&cublasLtMatrixLayoutDestroy) matrix_layout_destroy;
+  decltype(&cublasLtMatrixLayoutSetAttribute) matrix_layout_set_attribute;
 };
 
 /// The first call loads the library. DeviceError if it cannot.

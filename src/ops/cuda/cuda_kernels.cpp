@@ -3,7 +3,6 @@
 #include "ops/cuda/cuda_kernels.hpp"
 
 #include <cstdlib>
-#include <mutex>
 
 #include <fmt/format.h>
 
@@ -12,9 +11,11 @@
 #include "device/cuda/native.hpp"
 #include "device/device.hpp"
 #include "ops/checks.hpp"
+#include "ops/cuda/answers.hpp"
 #include "ops/cuda/arithmetic_variables.hpp"
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/products.hpp"
+#include "ops/cuda/sequence_kernels.hpp"
 #include "ops/product_tree.hpp"
 #include "ops/square_blocks.hpp"
 #include "ops/update_kernels.hpp"
@@ -55,15 +56,14 @@ std::string fingerprint_of_current_gpu() {
 
 class CudaKernels final : public Kernels, private UpdateKernels {
  public:
-  explicit CudaKernels(Stream& stream) : stream_{stream}, products_{stream} {
+  explicit CudaKernels(Stream& stream) : stream_{stream}, products_{stream}, answers_{stream} {
     native(stream_);
-    answer_ = stream_.allocate_pinned(sizeof(cuda::SoftmaxAnswer));
     fingerprint_ = fingerprint_of_current_gpu();
   }
 
   const UpdateKernels& update() const override { return *this; }
   const ImageKernels* image() const override { return nullptr; }
-  const SequenceKernels* sequence() const override { return nullptr; }
+  const SequenceKernels& sequence() const override { return sequence_; }
 
   std::string_view name() const override { return "cuda"; }
   std::string fingerprint() const override { return fingerprint_; }
@@ -206,7 +206,7 @@ class CudaKernels final : public Kernels, private UpdateKernels {
       next += square_blocks(part.count());
     }
     check_cuda(cuda::launch_tree_sum(sums, blocks, native(stream_)), "the launch of sum_of_squares");
-    return fetch<double>(memory);
+    return answers_.fetch<double>(memory);
   }
 
  private:
@@ -238,26 +238,15 @@ class CudaKernels final : public Kernels, private UpdateKernels {
                                       reinterpret_cast<cuda::SoftmaxAnswer*>(answer.data()), native(stream_)),
                  "the launch of softmax_cross_entropy");
     });
-    const cuda::SoftmaxAnswer result = fetch<cuda::SoftmaxAnswer>(answer);
+    const cuda::SoftmaxAnswer result = answers_.fetch<cuda::SoftmaxAnswer>(answer);
     if (result.bad_row < samples) throw label_outside(result.bad_label, result.bad_row, logits);
     return {.loss_sum = result.loss_sum, .correct = result.correct};
   }
 
-  /// Reads the beginning of `answer`, at most as large as a SoftmaxAnswer. The host waits for the GPU only here, and in
-  /// trials of new shapes (Products::multiply).
-  template <class Answer>
-  Answer fetch(const Buffer& answer) const {
-    static_assert(sizeof(Answer) <= sizeof(cuda::SoftmaxAnswer));
-    const std::lock_guard lock{answer_mutex_};
-    stream_.copy(answer_.data(), answer.data(), sizeof(Answer));
-    stream_.synchronize();
-    return *reinterpret_cast<const Answer*>(answer_.data());
-  }
-
   Stream& stream_;
   cuda::Products products_;
-  mutable std::mutex answer_mutex_;
-  Buffer answer_;  ///< pinned, so that the GPU writes to it directly, without an extra copy by the driver
+  cuda::Answers answers_;
+  cuda::CudaSequenceKernels sequence_{stream_, products_, answers_};
   std::string fingerprint_;
 };
 

@@ -1,10 +1,13 @@
 // Element-wise kernels: one thread per element, in strides of the grid. Compiled without fused operations, so that
-// every element has the same bits as in the host's loops. Indices have 64 bits, since 32-bit counts would end at 2^31
+// every element has the same bits as in the host's loops, but for GELU, whose tanh is
+// each side's own. Indices have 64 bits, since 32-bit counts would end at 2^31
 // elements.
 #include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/elements.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"
+#include "ops/cuda/sequence_launch.hpp"
+#include "ops/gelu.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -45,6 +48,16 @@ __global__ void add_kernel(T* sum, const T* x, std::int64_t count) {
   for (std::int64_t i = first_index(); i < count; i += stride()) sum[i] += x[i];
 }
 
+template <class T>
+__global__ void gelu_kernel(const T* x, T* y, std::int64_t count) {
+  for (std::int64_t i = first_index(); i < count; i += stride()) y[i] = gelu_of(x[i]);
+}
+
+template <class T>
+__global__ void gelu_gradient_kernel(const T* x, const T* dy, T* dx, std::int64_t count) {
+  for (std::int64_t i = first_index(); i < count; i += stride()) dx[i] = dy[i] * gelu_derivative(x[i]);
+}
+
 }  // namespace
 
 template <class T>
@@ -68,11 +81,23 @@ cudaError_t launch_add(T* sum, const T* x, std::int64_t count, cudaStream_t stre
   return launch(add_kernel<T>, blocks_for(count, threads), threads, stream, sum, x, count);
 }
 
+template <class T>
+cudaError_t launch_gelu(const T* x, T* y, std::int64_t count, cudaStream_t stream) {
+  return launch(gelu_kernel<T>, blocks_for(count, threads), threads, stream, x, y, count);
+}
+
+template <class T>
+cudaError_t launch_gelu_gradient(const T* x, const T* dy, T* dx, std::int64_t count, cudaStream_t stream) {
+  return launch(gelu_gradient_kernel<T>, blocks_for(count, threads), threads, stream, x, dy, dx, count);
+}
+
 #define LOCKSTEP_INSTANTIATE(T)                                                                     \
   template cudaError_t launch_add_bias<T>(T*, const T*, std::int64_t, std::int64_t, cudaStream_t);  \
   template cudaError_t launch_relu<T>(const T*, T*, std::int64_t, cudaStream_t);                    \
   template cudaError_t launch_relu_gradient<T>(const T*, const T*, T*, std::int64_t, cudaStream_t); \
-  template cudaError_t launch_add<T>(T*, const T*, std::int64_t, cudaStream_t);
+  template cudaError_t launch_add<T>(T*, const T*, std::int64_t, cudaStream_t);                     \
+  template cudaError_t launch_gelu<T>(const T*, T*, std::int64_t, cudaStream_t);                    \
+  template cudaError_t launch_gelu_gradient<T>(const T*, const T*, T*, std::int64_t, cudaStream_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)
 #undef LOCKSTEP_INSTANTIATE

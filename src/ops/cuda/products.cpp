@@ -10,8 +10,10 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/element_type.hpp"
 #include "device/cuda/native.hpp"
 #include "device/device.hpp"
+#include "ops/cuda/aligned.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -21,11 +23,6 @@ using lockstep::detail::native;
 
 /// NVIDIA's recommendation for Hopper, which needs the most.
 constexpr std::size_t workspace_bytes = 32 << 20;
-
-/// The alignment of every operand, and all that the library's fastest loads ask for. Views may begin at any element;
-/// those with less alignment are copied. Letting the library see the real alignment would be simpler, but its choice of
-/// an algorithm, and with it the bits, would then depend on where an operand lies.
-constexpr std::size_t operand_alignment = 16;
 
 cudaDataType_t data_type(DType dtype) {
   return dtype == DType::f32 ? CUDA_R_32F : CUDA_R_64F;
@@ -63,16 +60,35 @@ Operation make_operation(DType dtype, const ColumnMajorProduct& product, Epilogu
   return made;
 }
 
-Layout make_layout(DType dtype, const ColumnMajor& matrix) {
+template <class Value>
+void set(const Layout& layout, cublasLtMatrixLayoutAttribute_t attribute, const Value& value) {
+  check_cublas(cublas_lt().matrix_layout_set_attribute(layout.get(), attribute, &value, sizeof value),
+               "cublasLtMatrixLayoutSetAttribute");
+}
+
+/// `count` matrices, each `stride` elements behind the one before it.
+Layout make_layout(DType dtype, const ColumnMajor& matrix, std::int64_t count, std::int64_t stride) {
   Layout made;
   check_cublas(
       cublas_lt().matrix_layout_create(made.to_fill(), data_type(dtype), static_cast<std::uint64_t>(matrix.rows),
                                        static_cast<std::uint64_t>(matrix.columns), matrix.leading),
       "cublasLtMatrixLayoutCreate");
+  if (count > 1) {
+    set(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(count));
+    set(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
+  }
   return made;
 }
 
-Preference make_preference() {
+/// The alignment of matrices that lie at multiples of `stride` elements from an aligned address.
+std::uint32_t alignment_at(std::int64_t stride, DType dtype) {
+  const std::uint64_t bytes = static_cast<std::uint64_t>(stride) * size_of(dtype);
+  const std::uint64_t lowest_bit = bytes & (~bytes + 1);
+  return static_cast<std::uint32_t>(lowest_bit == 0 ? operand_alignment
+                                                    : std::min<std::uint64_t>(operand_alignment, lowest_bit));
+}
+
+Preference make_preference(DType dtype, const Strides& strides) {
   Preference made;
   check_cublas(cublas_lt().matmul_preference_create(made.to_fill()), "cublasLtMatmulPreferenceCreate");
   set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
@@ -81,38 +97,12 @@ Preference make_preference() {
   // (cublasLtReductionScheme_t in cuBLAS's documentation) and has been seen to change from run to run.
   set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       std::uint32_t{CUBLASLT_REDUCTION_SCHEME_MASK} & ~std::uint32_t{CUBLASLT_REDUCTION_SCHEME_INPLACE});
-  for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-    set(made, attribute, std::uint32_t{operand_alignment});
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_at(strides.b, dtype));
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_at(strides.a, dtype));
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_at(strides.c, dtype));
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_at(strides.c, dtype));
   return made;
 }
-
-/// A view's memory as the library may use it: in place, or in an aligned copy if it is not aligned enough.
-class Aligned {
- public:
-  static Aligned read(const TensorView& view, Stream& stream) {
-    Aligned made{view, stream};
-    if (made.beside_.data()) stream.copy(made.data(), view.data(), view.bytes());
-    return made;
-  }
-  static Aligned written(const TensorView& view, Stream& stream) { return {view, stream}; }
-
-  void* data() const { return beside_.data() ? beside_.data() : view_.data(); }
-
-  /// Copies what was written back to the view.
-  void settle(Stream& stream) const {
-    if (beside_.data()) stream.copy(view_.data(), beside_.data(), view_.bytes());
-  }
-
- private:
-  Aligned(const TensorView& view, Stream& stream) : view_{view} {
-    const bool aligned = reinterpret_cast<std::uintptr_t>(view.data()) % operand_alignment == 0;
-    if (!aligned) beside_ = stream.allocate(view.bytes());
-  }
-
-  TensorView view_;
-  Buffer beside_;
-};
 
 template <class T>
 bool all_nan(const TensorView& view, Stream& stream) {
@@ -131,7 +121,9 @@ std::string library_version() {
 
 bool Products::Key::operator<(const Key& other) const {
   const auto tied = [](const Key& key) {
-    return std::tie(key.sizes.m, key.sizes.n, key.sizes.k, key.transpose_a, key.transpose_b, key.dtype, key.epilogue);
+    return std::tie(key.sizes.m, key.sizes.n, key.sizes.k, key.transpose_a, key.transpose_b, key.dtype, key.epilogue,
+                    key.row_strides.a, key.row_strides.b, key.row_strides.c, key.count, key.strides.a, key.strides.b,
+                    key.strides.c);
   };
   return tied(*this) < tied(other);
 }
@@ -144,7 +136,8 @@ Products::Products(Stream& stream) : stream_{stream} {
 
 bool Products::multiply(const ProductCall& call, Epilogue epilogue) const {
   const std::lock_guard lock{mutex_};
-  const Key key{call.sizes, call.transpose_a, call.transpose_b, call.c.dtype(), epilogue};
+  const Key key{call.sizes,     call.transpose_a, call.transpose_b,
+                call.c.dtype(), epilogue,         without_gaps(call.sizes, call.transpose_a, call.transpose_b)};
   const std::optional<Plan>& plan = plan_of(key);
   if (!plan) {
     if (epilogue != Epilogue::none) return false;
@@ -155,13 +148,24 @@ bool Products::multiply(const ProductCall& call, Epilogue epilogue) const {
   const Aligned b = Aligned::read(call.b, stream_);
   const Aligned c = Aligned::written(call.c, stream_);
   if (epilogue == Epilogue::none) {
-    run(*plan, b.data(), a.data(), nullptr, c.data());
+    run(*plan, {.first = b.data(), .second = a.data(), .result = c.data()});
   } else {
     const Aligned bias = Aligned::read(call.bias, stream_);
-    run(*plan, b.data(), a.data(), bias.data(), c.data());
+    run(*plan, {.first = b.data(), .second = a.data(), .bias = bias.data(), .result = c.data()});
   }
   c.settle(stream_);
   return true;
+}
+
+void Products::multiply(const BatchCall& call) const {
+  const std::lock_guard lock{mutex_};
+  const auto& [m, n, k] = call.sizes;
+  const std::optional<Plan>& plan = plan_of({call.sizes, call.transpose_a, call.transpose_b, call.dtype, Epilogue::none,
+                                             call.row_strides, call.count, call.strides});
+  if (!plan)
+    throw DeviceError{fmt::format("cuBLASLt {} has no algorithm for {} products of {} [{}, {}] and [{}, {}]",
+                                  library_version(), call.count, name_of(call.dtype), m, k, k, n)};
+  run(*plan, {.first = call.b, .second = call.a, .result = call.c, .scale = call.scale});
 }
 
 const std::optional<Products::Plan>& Products::plan_of(const Key& key) const {
@@ -171,12 +175,12 @@ const std::optional<Products::Plan>& Products::plan_of(const Key& key) const {
 
 std::optional<Products::Plan> Products::make_plan(const Key& key) const {
   native(stream_);
-  const ColumnMajorProduct product = column_major(key.sizes, key.transpose_a, key.transpose_b);
+  const ColumnMajorProduct product = column_major(key.sizes, key.transpose_a, key.transpose_b, key.row_strides);
   Plan plan{.dtype = key.dtype,
             .operation = make_operation(key.dtype, product, key.epilogue),
-            .first = make_layout(key.dtype, product.first),
-            .second = make_layout(key.dtype, product.second),
-            .result = make_layout(key.dtype, product.result),
+            .first = make_layout(key.dtype, product.first, key.count, key.strides.b),
+            .second = make_layout(key.dtype, product.second, key.count, key.strides.a),
+            .result = make_layout(key.dtype, product.result, key.count, key.strides.c),
             .algorithm = {}};
   // The library reads the alignment of the bias from its address; without an address it assumes that there is no bias.
   // This address has the least alignment of all that it will get.
@@ -189,7 +193,7 @@ std::optional<Products::Plan> Products::make_plan(const Key& key) const {
   int found = 0;
   const cublasStatus_t status = cublas_lt().matmul_algo_get_heuristic(
       library_.get(), plan.operation.get(), plan.first.get(), plan.second.get(), plan.result.get(), plan.result.get(),
-      make_preference().get(), static_cast<int>(best.size()), best.data(), &found);
+      make_preference(key.dtype, key.strides).get(), static_cast<int>(best.size()), best.data(), &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return std::nullopt;
   check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
   const auto end = best.begin() + found;
@@ -209,21 +213,22 @@ bool Products::lets_nan_through(const Key& key, const Plan& plan) const {
   const Tensor c = Tensor::zeros(key.dtype, {m, n}, stream_);
   // All bits set make a NaN.
   check_cuda(cudaMemsetAsync(bias.view().data(), 0xff, bias.view().bytes(), native(stream_)), "cudaMemsetAsync");
-  run(plan, b.view().data(), a.view().data(), bias.view().data(), c.view().data());
+  run(plan,
+      {.first = b.view().data(), .second = a.view().data(), .bias = bias.view().data(), .result = c.view().data()});
   return key.dtype == DType::f32 ? all_nan<float>(c.view(), stream_) : all_nan<double>(c.view(), stream_);
 }
 
-void Products::run(const Plan& plan, const void* first, const void* second, const void* bias, void* result) const {
+void Products::run(const Plan& plan, const Operands& operands) const {
+  const auto& [first, second, bias, result, scale] = operands;
   if (bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  constexpr float one_f32 = 1;
+  const auto scale_f32 = static_cast<float>(scale);
   constexpr float zero_f32 = 0;
-  constexpr double one_f64 = 1;
   constexpr double zero_f64 = 0;
   const bool f32 = plan.dtype == DType::f32;
-  const void* const one = f32 ? static_cast<const void*>(&one_f32) : &one_f64;
+  const void* const factor = f32 ? static_cast<const void*>(&scale_f32) : &scale;
   const void* const zero = f32 ? static_cast<const void*>(&zero_f32) : &zero_f64;
   // Multiplied by zero, the old content of the result is not read.
-  check_cublas(cublas_lt().matmul(library_.get(), plan.operation.get(), one, first, plan.first.get(), second,
+  check_cublas(cublas_lt().matmul(library_.get(), plan.operation.get(), factor, first, plan.first.get(), second,
                                   plan.second.get(), zero, result, plan.result.get(), result, plan.result.get(),
                                   &plan.algorithm, workspace_.data(), workspace_.bytes(), native(stream_)),
                "cublasLtMatmul");

@@ -14,6 +14,7 @@
 
 #include "device/device.hpp"
 #include "ops/checks.hpp"
+#include "ops/cuda/aligned.hpp"
 #include "ops/cuda/column_major.hpp"
 #include "ops/cuda/cublas.hpp"
 
@@ -33,6 +34,23 @@ struct ProductCall {
   TensorView bias;  ///< for c's columns; not read if the epilogue adds none
 };
 
+/// `count` products c = scale * op(a) · op(b) of matrices of f32 or f64 that lie in larger ones. `a`, `b` and `c` are
+/// the first of each.
+struct BatchCall {
+  DType dtype;
+  MatmulSizes sizes;
+  std::int64_t count;
+  double scale;
+  const void* a;
+  Kernels::Transpose transpose_a;
+  const void* b;
+  Kernels::Transpose transpose_b;
+  void* c;
+  Strides row_strides;
+  /// Between matrices. The first of each begins at a multiple of this from an address that operand_alignment divides.
+  Strides strides;
+};
+
 /// Enqueues on one stream, which must outlive it. Threads may share it.
 class Products {
  public:
@@ -46,6 +64,10 @@ class Products {
   /// does not say whether its ReLU lets NaN through, so the algorithm is tried out, and rejected if it hides a NaN.
   bool multiply(const ProductCall& call, Epilogue epilogue) const;
 
+  /// The algorithm depends on the call but for the places of its operands. Each product of a batch has the same bits
+  /// wherever in it that is. Extents must be positive. DeviceError if the library has no algorithm.
+  void multiply(const BatchCall& call) const;
+
  private:
   struct Key {
     MatmulSizes sizes;
@@ -53,6 +75,9 @@ class Products {
     Kernels::Transpose transpose_b;
     DType dtype;
     Epilogue epilogue;
+    Strides row_strides;
+    std::int64_t count = 1;
+    Strides strides = {};
 
     bool operator<(const Key& other) const;
   };
@@ -67,10 +92,19 @@ class Products {
     cublasLtMatmulAlgo_t algorithm;
   };
 
+  /// In the library's order: `first` is b.
+  struct Operands {
+    const void* first;
+    const void* second;
+    const void* bias = nullptr;  ///< if the epilogue adds one
+    void* result;
+    double scale = 1;
+  };
+
   const std::optional<Plan>& plan_of(const Key& key) const;
   std::optional<Plan> make_plan(const Key& key) const;
   bool lets_nan_through(const Key& key, const Plan& plan) const;
-  void run(const Plan& plan, const void* first, const void* second, const void* bias, void* result) const;
+  void run(const Plan& plan, const Operands& operands) const;
 
   Stream& stream_;
   LibraryHandle library_;

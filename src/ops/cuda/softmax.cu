@@ -5,6 +5,7 @@
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/softmax_lanes.hpp"
+#include "ops/cuda/warp.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -32,17 +33,6 @@ __global__ void check_labels_kernel(const std::int32_t* labels, std::int64_t sam
   *answer = {.loss_sum = 0, .correct = 0, .bad_row = bad_row, .bad_label = bad_row < samples ? labels[bad_row] : 0};
 }
 
-constexpr int lanes = 32;
-constexpr int warps = 8;
-constexpr unsigned all_lanes = 0xffffffff;
-
-/// A butterfly: every lane ends with the same value, from the same additions.
-template <class T>
-__device__ T warp_sum(T value) {
-  for (int distance = lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(all_lanes, value, distance);
-  return value;
-}
-
 template <class T>
 __device__ Largest<T> warp_largest(Largest<T> mine) {
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
@@ -60,8 +50,7 @@ __global__ void rows_kernel(SoftmaxBatch<T> batch, SoftmaxRow* row_shares, const
   const int lane = static_cast<int>(threadIdx.x);
   const std::int64_t classes = batch.classes;
   const std::int64_t last = batch.d_logits ? batch.rows : batch.samples;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * warps;
-  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.y; row < last; row += stride) {
+  for (std::int64_t row = first_row_of_warp(); row < last; row += rows_apart()) {
     T* const d = batch.d_logits ? batch.d_logits + row * classes : nullptr;
     if (row >= batch.samples) {
       for (std::int64_t j = lane; j < classes; j += lanes) d[j] = T{0};

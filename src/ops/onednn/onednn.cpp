@@ -210,7 +210,7 @@ class OneDnnKernels final : public ReferenceKernels {
       : threads_{threads}, narrow_{threads}, image_{threads}, sequence_{threads} {}
 
   const ImageKernels* image() const override { return &image_; }
-  const SequenceKernels* sequence() const override { return &sequence_; }
+  const SequenceKernels& sequence() const override { return sequence_; }
 
   std::string_view name() const override { return "oneDNN"; }
 

@@ -57,29 +57,6 @@ void layer_norm_gradient_row(const T* __restrict x, const T* __restrict gain, co
   }
 }
 
-// GELU's tanh form has tanh(u(x)) in place of the error function.
-template <class T>
-inline constexpr T gelu_scale = static_cast<T>(0.79788456080286535588);  // sqrt(2 / pi)
-template <class T>
-inline constexpr T gelu_cubic = static_cast<T>(0.044715);
-
-template <class T>
-T gelu_tanh(T x) {
-  return std::tanh(gelu_scale<T> * (x + gelu_cubic<T> * x * x * x));
-}
-
-template <class T>
-T gelu(T x) {
-  return x / T{2} * (T{1} + gelu_tanh(x));
-}
-
-template <class T>
-T gelu_derivative(T x) {
-  const T t = gelu_tanh(x);
-  const T u_derivative = gelu_scale<T> * (T{1} + T{3} * gelu_cubic<T> * x * x);
-  return (T{1} + t) / T{2} + x / T{2} * (T{1} - t * t) * u_derivative;
-}
-
 /// Replaces scores[0 to known) by their softmax, and the scores after them, up to n, by zero.
 template <class T>
 void causal_softmax_row(T* scores, std::int64_t known, std::int64_t n) {

@@ -4,6 +4,7 @@
 #include <span>
 #include <string_view>
 
+#include "ops/gelu.hpp"
 #include "ops/reference/attention.hpp"
 #include "ops/reference/loops.hpp"
 #include "ops/reference/sequence_loops.hpp"
@@ -114,8 +115,7 @@ void ReferenceSequenceKernels::gelu(const TensorView& x, const TensorView& y) co
     const Tensor wide_x = widened(x);
     return rounded(y, [&](const TensorView& to) { gelu(wide_x.view(), to); });
   }
-  with_type(x.dtype(),
-            [&]<class T>() { std::transform(data<T>(x), data<T>(x) + x.count(), data<T>(y), loops::gelu<T>); });
+  with_type(x.dtype(), [&]<class T>() { std::transform(data<T>(x), data<T>(x) + x.count(), data<T>(y), gelu_of<T>); });
 }
 
 void ReferenceSequenceKernels::gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const {
@@ -126,7 +126,7 @@ void ReferenceSequenceKernels::gelu_gradient(const TensorView& x, const TensorVi
   }
   with_type(x.dtype(), [&]<class T>() {
     std::transform(data<T>(x), data<T>(x) + x.count(), data<T>(dy), data<T>(dx),
-                   [](T at, T gradient) { return gradient * loops::gelu_derivative(at); });
+                   [](T at, T gradient) { return gradient * gelu_derivative(at); });
   });
 }
 

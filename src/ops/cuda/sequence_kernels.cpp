@@ -1,0 +1,256 @@
+#include "ops/cuda/sequence_kernels.hpp"
+
+#include <cmath>
+
+#include <lockstep/base/error.hpp>
+
+#include "device/cuda/native.hpp"
+#include "ops/checks.hpp"
+#include "ops/cuda/aligned.hpp"
+#include "ops/cuda/sequence_launch.hpp"
+#include "ops/sequence_checks.hpp"
+#include "ops/with_type.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+using lockstep::detail::check_cuda;
+using lockstep::detail::native;
+
+constexpr DeviceKind here = DeviceKind::cuda;
+constexpr auto no = Kernels::Transpose::no, yes = Kernels::Transpose::yes;
+
+template <class T>
+T* data(const TensorView& view) {
+  return reinterpret_cast<T*>(view.data());
+}
+
+IndexedRows indexed(const TensorView& table, const TensorView& indices) {
+  return {.indices = data<const std::int32_t>(indices),
+          .count = indices.count(),
+          .entries = table.shape()[0],
+          .width = table.shape()[1]};
+}
+
+template <class T>
+NormRows<T> norm_rows(const TensorView& x, const TensorView& gain) {
+  return {.x = data<const T>(x), .gain = data<const T>(gain), .rows = x.shape()[0], .width = x.shape()[1]};
+}
+
+/// Where the heads of a window lie, which are computed together, one product of a batch for each. Windows are not: the
+/// algorithm of a batch, and so the bits, must not depend on how many windows a shard has.
+template <class T>
+class Window {
+ public:
+  Window(const AttentionSizes& sizes, std::int64_t window) : sizes_{sizes}, window_{window} {}
+
+  T* queries(void* qkv) const { return part(qkv, 0); }
+  T* keys(void* qkv) const { return part(qkv, 1); }
+  T* values(void* qkv) const { return part(qkv, 2); }
+
+  /// Of rows [positions, width].
+  T* columns(void* rows) const { return static_cast<T*>(rows) + window_ * sizes_.context * sizes_.width(); }
+  T* scores(void* all) const { return static_cast<T*>(all) + window_ * sizes_.heads * sizes_.context * sizes_.context; }
+
+ private:
+  T* part(void* qkv, std::int64_t which) const {
+    return static_cast<T*>(qkv) + (window_ * sizes_.context * 3 + which) * sizes_.width();
+  }
+
+  const AttentionSizes& sizes_;
+  std::int64_t window_;
+};
+
+/// Matrices [context, head_width] of all heads side by side, or [context, context] of one head after another.
+struct Operand {
+  void* data;
+  std::int64_t row_stride;
+  std::int64_t stride;
+};
+
+class HeadProducts {
+ public:
+  HeadProducts(const Products& products, const AttentionSizes& sizes, DType dtype)
+      : products_{products}, sizes_{sizes}, dtype_{dtype} {}
+
+  Operand in_qkv(void* data) const { return {data, 3 * sizes_.width(), sizes_.head_width}; }
+  Operand in_rows(void* data) const { return {data, sizes_.width(), sizes_.head_width}; }
+  Operand scores(void* data) const { return {data, sizes_.context, sizes_.context * sizes_.context}; }
+
+  /// c [context, context] = scale * a · transposed b.
+  void to_scores(double scale, const Operand& a, const Operand& b, const Operand& c) const {
+    multiply({sizes_.context, sizes_.context, sizes_.head_width}, scale, a, no, b, yes, c);
+  }
+  /// c [context, head_width] = scale * op(a) · b.
+  void from_scores(double scale, const Operand& a, Kernels::Transpose transpose_a, const Operand& b,
+                   const Operand& c) const {
+    multiply({sizes_.context, sizes_.head_width, sizes_.context}, scale, a, transpose_a, b, no, c);
+  }
+
+ private:
+  void multiply(const MatmulSizes& sizes, double scale, const Operand& a, Kernels::Transpose transpose_a,
+                const Operand& b, Kernels::Transpose transpose_b, const Operand& c) const {
+    products_.multiply({.dtype = dtype_,
+                        .sizes = sizes,
+                        .count = sizes_.heads,
+                        .scale = scale,
+                        .a = a.data,
+                        .transpose_a = transpose_a,
+                        .b = b.data,
+                        .transpose_b = transpose_b,
+                        .c = c.data,
+                        .row_strides = {a.row_stride, b.row_stride, c.row_stride},
+                        .strides = {a.stride, b.stride, c.stride}});
+  }
+
+  const Products& products_;
+  const AttentionSizes& sizes_;
+  DType dtype_;
+};
+
+double score_scale(const AttentionSizes& sizes) {
+  return 1 / std::sqrt(static_cast<double>(sizes.head_width));
+}
+
+}  // namespace
+
+void CudaSequenceKernels::gather_rows(const TensorView& table, const TensorView& indices,
+                                      const TensorView& rows) const {
+  check_indexed_rows(here, "gather_rows", table, indices, rows, rows);
+  if (indices.count() == 0) return;
+  const IndexedRows which = indexed(table, indices);
+  const Buffer answer = stream_.allocate(sizeof(BadIndex));
+  auto* const bad = reinterpret_cast<BadIndex*>(answer.data());
+  check_cuda(launch_check_indices(which, bad, native(stream_)), "the launch of gather_rows");
+  if (rows.count() > 0)
+    with_type(table.dtype(), [&]<class T>() {
+      check_cuda(launch_gather_rows(which, bad, data<const T>(table), data<T>(rows), native(stream_)),
+                 "the launch of gather_rows");
+    });
+  require_good("gather_rows", answer, table, which.count);
+}
+
+void CudaSequenceKernels::scatter_add_rows(const TensorView& rows, const TensorView& indices,
+                                           const TensorView& table) const {
+  check_indexed_rows(here, "scatter_add_rows", table, indices, rows, table);
+  if (indices.count() == 0) return;
+  const IndexedRows which = indexed(table, indices);
+  const Buffer answer = stream_.allocate(sizeof(BadIndex));
+  auto* const bad = reinterpret_cast<BadIndex*>(answer.data());
+  check_cuda(launch_check_indices(which, bad, native(stream_)), "the launch of scatter_add_rows");
+  if (rows.count() > 0 && table.count() > 0)
+    with_type(table.dtype(), [&]<class T>() {
+      check_cuda(launch_scatter_add_rows(which, bad, data<const T>(rows), data<T>(table), native(stream_)),
+                 "the launch of scatter_add_rows");
+    });
+  require_good("scatter_add_rows", answer, table, which.count);
+}
+
+void CudaSequenceKernels::require_good(std::string_view operation, const Buffer& answer, const TensorView& table,
+                                       std::int64_t count) const {
+  const auto bad = answers_.fetch<BadIndex>(answer);
+  if (bad.position < count) throw index_outside(operation, bad.index, bad.position, table);
+}
+
+void CudaSequenceKernels::layer_norm(const LayerNorm& operands) const {
+  check_layer_norm(here, operands);
+  if (operands.x.shape()[0] == 0) return;
+  with_type(operands.x.dtype(), [&]<class T>() {
+    check_cuda(launch_layer_norm(norm_rows<T>(operands.x, operands.gain), data<const T>(operands.bias),
+                                 static_cast<T>(operands.epsilon), data<T>(operands.y), data<T>(operands.moments),
+                                 native(stream_)),
+               "the launch of layer_norm");
+  });
+}
+
+void CudaSequenceKernels::layer_norm_gradient(const LayerNormGradient& operands) const {
+  check_layer_norm(here, operands);
+  const auto& [x, gain, moments, dy, dx, d_gain, d_bias] = operands;
+  if (x.shape()[1] == 0) return;
+  with_type(x.dtype(), [&]<class T>() {
+    const NormRows<T> of = norm_rows<T>(x, gain);
+    // First the sums, which read dy: dx may be dy.
+    check_cuda(launch_layer_norm_sums(of, data<const T>(moments), data<const T>(dy), data<T>(d_gain), data<T>(d_bias),
+                                      native(stream_)),
+               "the launch of layer_norm_gradient");
+    if (of.rows == 0) return;
+    check_cuda(launch_layer_norm_gradient(of, data<const T>(moments), data<const T>(dy), data<T>(dx), native(stream_)),
+               "the launch of layer_norm_gradient");
+  });
+}
+
+void CudaSequenceKernels::gelu(const TensorView& x, const TensorView& y) const {
+  check_same_or_apart(here, "gelu", x, y);
+  if (x.count() == 0) return;
+  with_type(x.dtype(), [&]<class T>() {
+    check_cuda(launch_gelu(data<const T>(x), data<T>(y), x.count(), native(stream_)), "the launch of gelu");
+  });
+}
+
+void CudaSequenceKernels::gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const {
+  check_gelu_gradient(here, x, dy, dx);
+  if (x.count() == 0) return;
+  with_type(x.dtype(), [&]<class T>() {
+    check_cuda(launch_gelu_gradient(data<const T>(x), data<const T>(dy), data<T>(dx), x.count(), native(stream_)),
+               "the launch of gelu_gradient");
+  });
+}
+
+void CudaSequenceKernels::causal_attention(const CausalAttention& operands) const {
+  const AttentionSizes sizes = check_attention(here, operands);
+  if (operands.y.count() == 0) return;
+  with_type(operands.qkv.dtype(), [&]<class T>() {
+    const HeadProducts heads{products_, sizes, operands.qkv.dtype()};
+    const Aligned qkv = Aligned::read(operands.qkv, stream_);
+    const Aligned probabilities = Aligned::written(operands.probabilities, stream_);
+    const Aligned y = Aligned::written(operands.y, stream_);
+    const auto of_each_window = [&](auto&& fn) {
+      for (std::int64_t window = 0; window < sizes.windows; ++window) fn(Window<T>{sizes, window});
+    };
+    of_each_window([&](const Window<T>& at) {
+      heads.to_scores(score_scale(sizes), heads.in_qkv(at.queries(qkv.data())), heads.in_qkv(at.keys(qkv.data())),
+                      heads.scores(at.scores(probabilities.data())));
+    });
+    check_cuda(launch_causal_softmax(static_cast<T*>(probabilities.data()), sizes.windows * sizes.heads, sizes.context,
+                                     native(stream_)),
+               "the launch of causal_attention");
+    of_each_window([&](const Window<T>& at) {
+      heads.from_scores(1, heads.scores(at.scores(probabilities.data())), no, heads.in_qkv(at.values(qkv.data())),
+                        heads.in_rows(at.columns(y.data())));
+    });
+    probabilities.settle(stream_);
+    y.settle(stream_);
+  });
+}
+
+void CudaSequenceKernels::causal_attention_gradient(const CausalAttentionGradient& operands) const {
+  const AttentionSizes sizes = check_attention(here, operands);
+  if (operands.dy.count() == 0) return;
+  with_type(operands.qkv.dtype(), [&]<class T>() {
+    const HeadProducts heads{products_, sizes, operands.qkv.dtype()};
+    const Aligned qkv = Aligned::read(operands.qkv, stream_);
+    const Aligned probabilities = Aligned::read(operands.probabilities, stream_);
+    const Aligned dy = Aligned::read(operands.dy, stream_);
+    const Aligned d_qkv = Aligned::written(operands.d_qkv, stream_);
+    const Aligned scratch = Aligned::written(operands.scratch, stream_);
+    const Operand d_scores = heads.scores(scratch.data());
+    const double scale = score_scale(sizes);
+    for (std::int64_t window = 0; window < sizes.windows; ++window) {
+      const Window<T> at{sizes, window};
+      const Operand d = heads.in_rows(at.columns(dy.data()));
+      heads.from_scores(1, heads.scores(at.scores(probabilities.data())), yes, d,
+                        heads.in_qkv(at.values(d_qkv.data())));
+      heads.to_scores(1, d, heads.in_qkv(at.values(qkv.data())), d_scores);
+      check_cuda(
+          launch_causal_softmax_gradient(static_cast<const T*>(at.scores(probabilities.data())),
+                                         static_cast<T*>(scratch.data()), sizes.heads, sizes.context, native(stream_)),
+          "the launch of causal_attention_gradient");
+      heads.from_scores(scale, d_scores, no, heads.in_qkv(at.keys(qkv.data())), heads.in_qkv(at.queries(d_qkv.data())));
+      heads.from_scores(scale, d_scores, yes, heads.in_qkv(at.queries(qkv.data())),
+                        heads.in_qkv(at.keys(d_qkv.data())));
+    }
+    d_qkv.settle(stream_);
+  });
+}
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,39 @@
+// The kernels for sequences on GPU memory, in f32 and f64.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "device/device.hpp"
+#include "ops/cuda/answers.hpp"
+#include "ops/cuda/products.hpp"
+#include "ops/sequence_kernels.hpp"
+
+namespace lockstep::ops::cuda {
+
+/// Enqueues on `stream`. All three must outlive it. Lookups block the host, which learns of a bad index.
+class CudaSequenceKernels final : public SequenceKernels {
+ public:
+  CudaSequenceKernels(Stream& stream, const Products& products, const Answers& answers)
+      : stream_{stream}, products_{products}, answers_{answers} {}
+
+  void gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const override;
+  void scatter_add_rows(const TensorView& rows, const TensorView& indices, const TensorView& table) const override;
+  void layer_norm(const LayerNorm& operands) const override;
+  void layer_norm_gradient(const LayerNormGradient& operands) const override;
+  void gelu(const TensorView& x, const TensorView& y) const override;
+  void gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const override;
+  void causal_attention(const CausalAttention& operands) const override;
+  void causal_attention_gradient(const CausalAttentionGradient& operands) const override;
+
+ private:
+  /// Waits for the answer of launch_check_indices.
+  void require_good(std::string_view operation, const Buffer& answer, const TensorView& table,
+                    std::int64_t count) const;
+
+  Stream& stream_;
+  const Products& products_;
+  const Answers& answers_;
+};
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,202 @@
+// Kernels for sequences on a GPU against the reference.
+#include <lockstep/base/error.hpp>
+
+#include "gpu_support.hpp"
+#include "ops/sequence_kernels.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+using ops::filled;
+using ops::i32;
+using ops::Kernels;
+using ops::noise;
+
+namespace {
+
+struct Extents {
+  std::int64_t rows;
+  std::int64_t width;
+};
+
+/// Around a warp, the warps of a block and its threads; rows beyond the table's; none.
+const std::vector<Extents> extents{{1, 1}, {2, 31}, {7, 32}, {8, 33}, {9, 64}, {33, 5}, {257, 40}, {0, 3}, {3, 257}};
+
+/// Indices into `entries` rows, with repetitions and rows that none has.
+Tensor indices_into(std::int64_t entries, std::int64_t count) {
+  const RandomStream random{3, RandomPurpose::initial_value, 2};
+  return ops::generate(DType::i32, {count}, [&](std::int64_t i) {
+    return static_cast<double>(random.below(static_cast<std::uint64_t>(entries), static_cast<std::uint64_t>(i)));
+  });
+}
+
+struct AttentionSizes {
+  std::int64_t windows, context, heads, head_width;
+
+  std::int64_t positions() const { return windows * context; }
+  std::int64_t width() const { return heads * head_width; }
+};
+
+/// qkv, probabilities and y.
+Operands attention_operands(DType dtype, const AttentionSizes& s) {
+  return {noise(dtype, {s.positions(), 3 * s.width()}, 1), filled(dtype, {s.windows, s.heads, s.context, s.context}, 9),
+          filled(dtype, {s.positions(), s.width()}, 9)};
+}
+
+void attend(const Kernels& kernels, const Views& views) {
+  kernels.sequence().causal_attention({.qkv = views[0], .probabilities = views[1], .y = views[2]});
+}
+
+/// The operands of the gradient: qkv, probabilities, dy, d_qkv and scratch.
+Operands gradient_operands(DType dtype, const AttentionSizes& s) {
+  Operands forward = after_reference(attention_operands(dtype, s), attend);
+  return {forward[0], forward[1], noise(dtype, {s.positions(), s.width()}, 5),
+          filled(dtype, {s.positions(), 3 * s.width()}, 9), filled(dtype, {s.heads, s.context, s.context}, 0)};
+}
+
+void attend_gradient(const Kernels& kernels, const Views& views) {
+  const Tensor scratch = Tensor::copy_of(views[4], kernels.name() == "cuda" ? gpu().stream : host_stream());
+  kernels.sequence().causal_attention_gradient(
+      {.qkv = views[0], .probabilities = views[1], .dy = views[2], .d_qkv = views[3], .scratch = scratch.view()});
+}
+
+const std::vector<AttentionSizes> attentions{{1, 1, 1, 1}, {2, 3, 1, 4}, {3, 8, 2, 3}, {1, 33, 3, 5}, {2, 40, 4, 8}};
+
+}  // namespace
+
+TEST_CASE("lookups on a GPU and their gradient have the host's bits") {
+  for (const DType dtype : float_types)
+    for (const auto& [rows, width] : extents)
+      for (const std::int64_t entries : {1, 5, 300}) {
+        CAPTURE(rows, width, entries);
+        const Tensor table = noise(dtype, {entries, width}, 1), indices = indices_into(entries, rows);
+        check_like_reference({table, indices, filled(dtype, {rows, width}, 9)}, 0,
+                             [](const Kernels& kernels, const Views& views) {
+                               kernels.sequence().gather_rows(views[0], views[1], views[2]);
+                             });
+        check_like_reference({noise(dtype, {rows, width}, 2), indices, table}, 0,
+                             [](const Kernels& kernels, const Views& views) {
+                               kernels.sequence().scatter_add_rows(views[0], views[1], views[2]);
+                             });
+      }
+}
+
+TEST_CASE("an index that is no row of the table is refused on a GPU, and nothing is written") {
+  const Tensor table = Tensor::copy_of(noise(DType::f32, {4, 40}, 1).view(), gpu().stream);
+  const Tensor rows = Tensor::copy_of(filled(DType::f32, {3, 40}, 9).view(), gpu().stream);
+  for (const auto& bad : {i32({0, 4, -1}), i32({0, -1, 4})}) {
+    const Tensor indices = Tensor::copy_of(bad.view(), gpu().stream);
+    const std::string index = std::to_string(bad.view().elements<std::int32_t>()[1]);
+    CHECK_THROWS_WITH(gpu().kernels.sequence().gather_rows(table.view(), indices.view(), rows.view()),
+                      Catch::StartsWith("gather_rows: index " + index + " at position 1 "));
+    CHECK_THROWS_WITH(gpu().kernels.sequence().scatter_add_rows(rows.view(), indices.view(), table.view()),
+                      Catch::StartsWith("scatter_add_rows: index " + index + " at position 1 "));
+  }
+  check_close(noise(DType::f32, {4, 40}, 1), Tensor::on_host(table.view()), 0);
+  check_close(filled(DType::f32, {3, 40}, 9), Tensor::on_host(rows.view()), 0);
+}
+
+TEST_CASE("layer norm on a GPU is the reference's, and the sums of its gradient have the host's bits") {
+  for (const DType dtype : float_types)
+    for (const auto& [rows, width] : extents) {
+      CAPTURE(rows, width);
+      const double some = 16 * epsilon(dtype);
+      const Tensor x = noise(dtype, {rows, width}, 1), gain = noise(dtype, {width}, 2), dy = noise(dtype, x.shape(), 3);
+      const Operands forward{x, gain, noise(dtype, {width}, 4), filled(dtype, x.shape(), 9),
+                             filled(dtype, {rows, 2}, 9)};
+      const auto norm = [](const Kernels& kernels, const Views& views) {
+        kernels.sequence().layer_norm({.x = views[0],
+                                       .gain = views[1],
+                                       .bias = views[2],
+                                       .epsilon = 0.25,  // keeps the inverse of the deviation, and its error, small
+                                       .y = views[3],
+                                       .moments = views[4]});
+      };
+      check_like_reference(forward, some, norm);
+      const Tensor moments = after_reference(forward, norm)[4];
+      const Tensor sum = filled(dtype, {width}, 9);
+      const auto gradient = [](const Kernels& kernels, const Views& views) {
+        kernels.sequence().layer_norm_gradient({.x = views[0],
+                                                .gain = views[1],
+                                                .moments = views[2],
+                                                .dy = views[3],
+                                                .dx = views[4],
+                                                .d_gain = views[5],
+                                                .d_bias = views[6]});
+      };
+      const Operands operands{x, gain, moments, dy, filled(dtype, x.shape(), 9), sum, sum};
+      check_like_reference(operands, some, gradient);
+      const Operands here = after_reference(operands, gradient), there = after_cuda(operands, gradient);
+      check_close(here[5], there[5], 0);
+      check_close(here[6], there[6], 0);
+      // In place.
+      check_like_reference({x, gain, moments, dy, sum, sum}, some, [](const Kernels& kernels, const Views& views) {
+        kernels.sequence().layer_norm_gradient({.x = views[0],
+                                                .gain = views[1],
+                                                .moments = views[2],
+                                                .dy = views[3],
+                                                .dx = views[3],
+                                                .d_gain = views[4],
+                                                .d_bias = views[5]});
+      });
+    }
+}
+
+TEST_CASE("GELU on a GPU is the reference's, also in place") {
+  for (const DType dtype : float_types)
+    for (const std::int64_t count : {0, 1, 255, 256, 257, 1000}) {
+      const Tensor x = noise(dtype, {count}, 1), other = noise(dtype, {count}, 2);
+      const auto gelu = [](const Kernels& kernels, const Views& views) {
+        kernels.sequence().gelu(views[0], views.back());
+      };
+      check_like_reference({x, other}, 4 * epsilon(dtype), gelu);
+      check_like_reference({x}, 4 * epsilon(dtype), gelu);
+      const auto gradient = [](const Kernels& kernels, const Views& views) {
+        kernels.sequence().gelu_gradient(views[0], views[1], views.back());
+      };
+      check_like_reference({x, other, filled(dtype, {count}, 9)}, 8 * epsilon(dtype), gradient);
+      check_like_reference({x, other}, 8 * epsilon(dtype), gradient);
+    }
+}
+
+TEST_CASE("NaN and infinity go through the sequence kernels of a GPU as through the host's") {
+  for (const double wrong : {ops::not_a_number, ops::infinity}) {
+    Operands operands = attention_operands(DType::f32, {2, 8, 2, 3});
+    operands[0].view().elements<float>()[5] = static_cast<float>(wrong);
+    check_like_reference(operands, 8 * epsilon(DType::f32), attend);
+    const Tensor x = noise(DType::f32, {40}, 1);
+    x.view().elements<float>()[3] = static_cast<float>(wrong);
+    check_like_reference({x}, 4 * epsilon(DType::f32), [](const Kernels& kernels, const Views& views) {
+      kernels.sequence().gelu(views[0], views[0]);
+    });
+  }
+}
+
+TEST_CASE("causal attention on a GPU is the reference's") {
+  for (const DType dtype : float_types)
+    for (const AttentionSizes& sizes : attentions) {
+      CAPTURE(sizes.windows, sizes.context, sizes.heads, sizes.head_width);
+      check_like_reference(attention_operands(dtype, sizes), 8 * epsilon(dtype), attend);
+      check_like_reference(gradient_operands(dtype, sizes), 32 * epsilon(dtype), attend_gradient);
+    }
+}
+
+TEST_CASE("a window has the same bits on a GPU whatever the number of windows") {
+  const AttentionSizes one{1, 33, 3, 5}, many{4, 33, 3, 5};
+  const auto first_of = [](const Tensor& all, std::int64_t count) {
+    return all.view().reshaped({all.count()}).slice(0, count);
+  };
+  const Operands alone_before = attention_operands(DType::f32, one),
+                 among_before = attention_operands(DType::f32, many);
+  // The same qkv in the first window: noise is a function of the index.
+  const Operands alone = after_cuda(alone_before, attend), among = after_cuda(among_before, attend);
+  for (std::size_t i = 0; i < alone.size(); ++i)
+    CHECK(ops::same_bits(first_of(alone[i], alone[i].count()), first_of(among[i], alone[i].count())));
+  const Operands d_alone = after_cuda(gradient_operands(DType::f32, one), attend_gradient);
+  const Operands d_among = after_cuda(gradient_operands(DType::f32, many), attend_gradient);
+  CHECK(ops::same_bits(first_of(d_alone[3], d_alone[3].count()), first_of(d_among[3], d_alone[3].count())));
+}
+
+TEST_CASE("sequence kernels on a GPU repeat their bits") {
+  check_repeats(attention_operands(DType::f32, {2, 40, 4, 8}), attend);
+  check_repeats(gradient_operands(DType::f32, {2, 40, 4, 8}), attend_gradient);
+}
