@@ -6,9 +6,9 @@
 
 #include <unistd.h>
 
-#include "../memory.hpp"
-#include "order.hpp"
-#include "world.hpp"
+#include "memory.hpp"
+#include "runtime/order.hpp"
+#include "runtime/world.hpp"
 
 namespace cusim {
 namespace {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "call.hpp"
-#include "world.hpp"
+#include "runtime/call.hpp"
+#include "runtime/world.hpp"
 
 using namespace cusim;
 

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "call.hpp"
-#include "order.hpp"
-#include "world.hpp"
+#include "runtime/call.hpp"
+#include "runtime/order.hpp"
+#include "runtime/world.hpp"
 
 namespace cusim {
 namespace {

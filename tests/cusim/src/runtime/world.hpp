@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "../core.hpp"
+#include "core.hpp"
 
 namespace cusim {
 
