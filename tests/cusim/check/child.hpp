@@ -70,10 +70,11 @@ inline void passes(const std::function<void()>& program, const Environment& envi
 }
 
 /// In each order of work.
-inline void passes_in_any_order(const std::function<void()>& program) {
+inline void passes_in_any_order(const std::function<void()>& program, Environment environment = {}) {
   for (const char* order : {"late", "eager", "thread"}) {
     INFO(order);
-    passes(program, {{"CUSIM_ORDER", order}});
+    environment["CUSIM_ORDER"] = order;
+    passes(program, environment);
   }
 }
 

@@ -168,25 +168,26 @@ TEST_CASE("different bytes of an allocation may be used at once") {
 }
 
 TEST_CASE("the GPU's memory is finite, and freed memory comes back") {
-  passes_in_any_order([] {
-    const cudaStream_t stream = make_stream();
-    void* first = nullptr;
-    void* second = nullptr;
-    setenv("CUSIM_MEMORY", "1048576", 1);
-    MUST(cudaMallocAsync(&first, 700000, stream));
-    EXPECT(cudaMallocAsync(&second, 700000, stream) == cudaErrorMemoryAllocation);
-    std::size_t unused = 0;
-    std::size_t all = 0;
-    MUST(cudaMemGetInfo(&unused, &all));
-    EXPECT(all == 1 << 20);
-    EXPECT(unused == all - 700000);
-    MUST(cudaFreeAsync(first, stream));
-    MUST(cudaMallocAsync(&second, 700000, stream));
-    for (int i = 0; i < 1000; ++i) {
-      MUST(cudaFreeAsync(second, stream));
-      MUST(cudaMallocAsync(&second, 700000, stream));
-    }
-  });
+  passes_in_any_order(
+      [] {
+        const cudaStream_t stream = make_stream();
+        void* first = nullptr;
+        void* second = nullptr;
+        MUST(cudaMallocAsync(&first, 700000, stream));
+        EXPECT(cudaMallocAsync(&second, 700000, stream) == cudaErrorMemoryAllocation);
+        std::size_t unused = 0;
+        std::size_t all = 0;
+        MUST(cudaMemGetInfo(&unused, &all));
+        EXPECT(all == 1 << 20);
+        EXPECT(unused == all - 700000);
+        MUST(cudaFreeAsync(first, stream));
+        MUST(cudaMallocAsync(&second, 700000, stream));
+        for (int i = 0; i < 1000; ++i) {
+          MUST(cudaFreeAsync(second, stream));
+          MUST(cudaMallocAsync(&second, 700000, stream));
+        }
+      },
+      {{"CUSIM_MEMORY", "1048576"}});
 }
 
 TEST_CASE("the host does not touch the GPU's memory") {
