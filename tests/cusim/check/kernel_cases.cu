@@ -44,13 +44,13 @@ __global__ void copy_at_once(const int* from, int* to, int ints) {
 }
 
 const int constants[4] = {1, 2, 3, 4};
-int global_of_host = 0;
+volatile int global_of_host = 0;
 
 __global__ void read_constants(int* to) {
   to[global_index()] = constants[threadIdx.x % 4];
 }
-__global__ void write_constants() {
-  if (threadIdx.x == 3) const_cast<volatile int&>(constants[2]) = 5;
+__global__ void write_to(const int* constant) {
+  if (threadIdx.x == 3) const_cast<int*>(constant)[2] = 5;
 }
 __global__ void write_global() {
   if (threadIdx.x == 3) global_of_host = 5;
@@ -67,7 +67,7 @@ __global__ void shared_reverse(const int* from, int* to, int barriers, int writt
   if (barriers) __syncthreads();
   to[global_index()] = kept[threads - 1 - mine + offset] + guard[mine];
 }
-/// A tree; with `last_barrier` 0 the next round may overwrite what thread 0 has not read.
+/// A tree; with `last_barrier` 0 the next round may overwrite what the last thread has not read.
 __global__ void shared_sums(const int* from, int* to, int rounds, int last_barrier) {
   __shared__ int sums[threads];
   const int mine = static_cast<int>(threadIdx.x);
@@ -78,7 +78,7 @@ __global__ void shared_sums(const int* from, int* to, int rounds, int last_barri
       if (mine < width) sums[mine] += sums[mine + width];
       __syncthreads();
     }
-    if (mine == 0) to[round] = sums[0];
+    if (mine == threads - 1) to[round] = sums[0];
     if (last_barrier) __syncthreads();
   }
 }
@@ -159,9 +159,11 @@ __global__ void vote_or_shuffle(int* to, int voters) {
   const int mine = static_cast<int>(threadIdx.x);
   to[mine] = mine < voters ? __any_sync(all_lanes, mine) : __shfl_sync(all_lanes, mine, 0);
 }
+/// Lanes 0 and 1, 1 and 2, 2 and 0 synchronize, each lane with the one after it first.
 __global__ void wait_crosswise() {
-  if (threadIdx.x == 0) __syncwarp(0x3);
-  else __syncwarp(0x6 | 1u << threadIdx.x);
+  constexpr unsigned with_next[] = {0x3, 0x6, 0x5};
+  __syncwarp(with_next[threadIdx.x]);
+  __syncwarp(with_next[(threadIdx.x + 2) % 3]);
 }
 __global__ void sum_of_lanes(int* to) {
   int sum = static_cast<int>(threadIdx.x);
@@ -211,7 +213,7 @@ const KernelCase all_cases[] = {
     {"after pinned memory", CASE { return launch(32, threads, copy_from, m.pinned, m.out, 1); }, "reads 4 bytes"},
     {"a null pointer", CASE { return launch(1, threads, copy_from, static_cast<int*>(nullptr), m.out, 0); }, "null pointer"},
     {"constants", CASE { return launch(1, threads, read_constants, m.out); }, nullptr},
-    {"write a constant", CASE { return launch(1, threads, write_constants); }, "which is constant"},
+    {"write a constant", CASE { return launch(1, threads, write_to, constants); }, "which is constant"},
     {"write a variable of the host", CASE { return launch(1, threads, write_global); }, "the host's memory"},
 
     {"shared", CASE { return launch(4, threads, shared_reverse, m.full, m.out, 1, threads, 0); }, nullptr},
@@ -234,7 +236,7 @@ const KernelCase all_cases[] = {
     {"two write a byte", CASE { return launch(1, threads, bytes_of_one_word, reinterpret_cast<char*>(m.out), 2); }, "wrote"},
     {"atomic counter", CASE { return launch(4, threads, count_up, m.out, 1); }, nullptr},
     {"counter", CASE { return launch(4, threads, count_up, m.out, 0); }, "which"},
-    {"read of an atomic counter", CASE { return launch(4, threads, count_and_look, m.out, m.out + 1); }, "updated atomically"},
+    {"read of an atomic counter", CASE { return launch(4, threads, count_and_look, m.out, m.out + 1); }, "updat"},
     {"float atomics", CASE { return launch(1, threads, count_floats, reinterpret_cast<float*>(m.out)); }, "adds a float atomically"},
 
     {"warp overwrites", CASE { return launch(1, 32, warp_overwrites, m.out, 1); }, nullptr},
@@ -253,7 +255,7 @@ const KernelCase all_cases[] = {
     {"memory after a shuffle", CASE { return launch(1, 32, shuffle_orders_nothing, m.out); }, "no barrier lies between"},
     {"votes", CASE { return launch(1, 32, vote_or_shuffle, m.out, 32); }, nullptr},
     {"votes and shuffles", CASE { return launch(1, 32, vote_or_shuffle, m.out, 5); }, "of its mask is in"},
-    {"crosswise", CASE { return launch(1, 3, wait_crosswise); }, "mask"},
+    {"crosswise", CASE { return launch(1, 3, wait_crosswise); }, "waits for ever in __syncwarp"},
     {"sum of lanes", CASE { return launch(1, 32, sum_of_lanes, m.out); }, nullptr},
 
     {"barrier", CASE { return launch(3, threads, barrier_for, threads, 0); }, nullptr},

@@ -1,5 +1,5 @@
 // That cusim finds what is wrong in a kernel, and nothing in a right one.
-#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <numeric>
 #include <string>
@@ -60,6 +60,7 @@ Outcome outcome(const KernelCase& tried, unsigned seed) {
   REQUIRE(child >= 0);
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
+    for (const int number : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE}) std::signal(number, SIG_DFL);
     run(tried, seed);
     std::_Exit(0);
   }

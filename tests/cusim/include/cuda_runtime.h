@@ -20,11 +20,12 @@
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 
-// Constant for a thread, so the compiler may keep them, and accesses to them are not seen.
+// Constant for a thread, so the compiler may keep them, and accesses to them are not checked. That takes a type without
+// constructor, unlike dim3.
 extern const __thread uint3 threadIdx __asm__("cusim_thread_index");
 extern const __thread uint3 blockIdx __asm__("cusim_block_index");
-extern const __thread dim3 blockDim __asm__("cusim_block_size");
-extern const __thread dim3 gridDim __asm__("cusim_grid_size");
+extern const __thread uint3 blockDim __asm__("cusim_block_size");
+extern const __thread uint3 gridDim __asm__("cusim_grid_size");
 inline constexpr int warpSize = 32;
 
 // --- Launches ---
@@ -45,16 +46,15 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
 
 // --- Barriers and fences ---
 
-#define CUSIM_PLACE                   \
-  cusim::device::Place {              \
-    __builtin_FILE(), __builtin_LINE() \
-  }
+// The place of the call, in default arguments.
+#define CUSIM_PLACE const char *cusim_file = __builtin_FILE(), unsigned cusim_line = __builtin_LINE()
+#define CUSIM_HERE cusim::device::Place{cusim_file, cusim_line}
 
-inline void __syncthreads(cusim::device::Place place = CUSIM_PLACE) {
-  cusim::device::barrier(place);
+inline void __syncthreads(CUSIM_PLACE) {
+  cusim::device::barrier(CUSIM_HERE);
 }
-inline void __syncwarp(unsigned mask = 0xffffffff, cusim::device::Place place = CUSIM_PLACE) {
-  cusim::device::warp_barrier(mask, place);
+inline void __syncwarp(unsigned mask = 0xffffffff, CUSIM_PLACE) {
+  cusim::device::warp_barrier(mask, CUSIM_HERE);
 }
 
 // Fences order the accesses of one thread, which are in order here.
@@ -81,39 +81,40 @@ T shuffled(unsigned mask, T value, Shuffle kind, unsigned operand, int width, Pl
 }  // namespace cusim::device
 
 template <cusim::device::Shuffled T>
-T __shfl_sync(unsigned mask, T value, int lane, int width = warpSize, cusim::device::Place place = CUSIM_PLACE) {
-  return cusim::device::shuffled(mask, value, cusim::device::Shuffle::index, static_cast<unsigned>(lane), width, place);
+T __shfl_sync(unsigned mask, T value, int lane, int width = warpSize, CUSIM_PLACE) {
+  return cusim::device::shuffled(mask, value, cusim::device::Shuffle::index, static_cast<unsigned>(lane), width, CUSIM_HERE);
 }
 template <cusim::device::Shuffled T>
 T __shfl_up_sync(unsigned mask, T value, unsigned distance, int width = warpSize,
-                 cusim::device::Place place = CUSIM_PLACE) {
-  return cusim::device::shuffled(mask, value, cusim::device::Shuffle::up, distance, width, place);
+                 CUSIM_PLACE) {
+  return cusim::device::shuffled(mask, value, cusim::device::Shuffle::up, distance, width, CUSIM_HERE);
 }
 template <cusim::device::Shuffled T>
 T __shfl_down_sync(unsigned mask, T value, unsigned distance, int width = warpSize,
-                   cusim::device::Place place = CUSIM_PLACE) {
-  return cusim::device::shuffled(mask, value, cusim::device::Shuffle::down, distance, width, place);
+                   CUSIM_PLACE) {
+  return cusim::device::shuffled(mask, value, cusim::device::Shuffle::down, distance, width, CUSIM_HERE);
 }
 template <cusim::device::Shuffled T>
-T __shfl_xor_sync(unsigned mask, T value, int bits, int width = warpSize, cusim::device::Place place = CUSIM_PLACE) {
+T __shfl_xor_sync(unsigned mask, T value, int bits, int width = warpSize, CUSIM_PLACE) {
   return cusim::device::shuffled(mask, value, cusim::device::Shuffle::exclusive_or, static_cast<unsigned>(bits), width,
-                                 place);
+                                 CUSIM_HERE);
 }
 
-inline unsigned __ballot_sync(unsigned mask, int predicate, cusim::device::Place place = CUSIM_PLACE) {
-  return cusim::device::ballot(mask, predicate != 0, place);
+inline unsigned __ballot_sync(unsigned mask, int predicate, CUSIM_PLACE) {
+  return cusim::device::ballot(mask, predicate != 0, CUSIM_HERE);
 }
-inline int __any_sync(unsigned mask, int predicate, cusim::device::Place place = CUSIM_PLACE) {
-  return cusim::device::ballot(mask, predicate != 0, place) != 0;
+inline int __any_sync(unsigned mask, int predicate, CUSIM_PLACE) {
+  return cusim::device::ballot(mask, predicate != 0, CUSIM_HERE) != 0;
 }
-inline int __all_sync(unsigned mask, int predicate, cusim::device::Place place = CUSIM_PLACE) {
-  return cusim::device::ballot(mask, predicate == 0, place) == 0;
+inline int __all_sync(unsigned mask, int predicate, CUSIM_PLACE) {
+  return cusim::device::ballot(mask, predicate == 0, CUSIM_HERE) == 0;
 }
 inline unsigned __activemask() {
   return cusim::device::active_mask();
 }
 
 #undef CUSIM_PLACE
+#undef CUSIM_HERE
 
 // --- Atomic operations, on integers alone ---
 

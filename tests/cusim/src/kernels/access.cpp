@@ -63,8 +63,8 @@ std::string other_accesses(const GridRun& run, const Race& race) {
 }
 
 void check_race(Shadow& shadow, std::size_t index, std::size_t bytes, Access access, const GridRun& run,
-                const void* address, std::string (*where)(const void*)) {
-  if (const Race race = shadow.note(index, bytes, access, run.accessor())) [[unlikely]]
+                const Accessor& by, const void* address, std::string (*where)(const void*)) {
+  if (const Race race = shadow.note(index, bytes, access, by)) [[unlikely]]
     fail(run, address, bytes, access, fmt::format("{}, which {}", where(address), other_accesses(run, race)));
 }
 
@@ -92,7 +92,7 @@ void check_device(GridRun& run, const void* address, std::size_t bytes, Access a
     (writes ? memory::note_write : memory::note_read)(address, bytes, piece, run.launch().name);
     break;
   }
-  check_race(device_shadow(), index, bytes, access, run, address, where_in_device);
+  check_race(device_shadow(), index, bytes, access, run, run.accessor_to_device(), address, where_in_device);
 }
 
 // --- Shared memory ---
@@ -114,7 +114,7 @@ void check_shared(GridRun& run, const void* address, std::size_t bytes, Access a
     else if (states[byte] != memory::written)
       fail(run, address, bytes, access, where_in_shared(address) + ", which no thread of the block has written");
   }
-  check_race(shared.shadow(), index, bytes, access, run, address, where_in_shared);
+  check_race(shared.shadow(), index, bytes, access, run, run.accessor_to_shared(), address, where_in_shared);
 }
 
 // --- Everything else ---

@@ -125,6 +125,7 @@ bool GridRun::begin_block(Block& block) {
   for (unsigned first = 0; first < thread_count_; first += warp_lanes)
     block.warps[first / warp_lanes].begin(std::min(warp_lanes, thread_count_ - first));
   enter_phase(block);
+  block.first_phase = block.phase;
   for (Thread& thread : block.threads) ready_.push_back(&thread);
   return true;
 }

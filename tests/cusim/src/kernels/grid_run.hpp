@@ -47,6 +47,7 @@ struct Block {
   std::size_t slot = 0;
   uint3 index{};
   std::uint32_t number = 0;  ///< in its grid
+  std::uint32_t first_phase = 0;
   std::uint32_t phase = 0;
   unsigned ended = 0;  ///< threads
   std::vector<Thread> threads;
@@ -82,6 +83,16 @@ class GridRun {
   const Launch& launch() const { return launch_; }
   const Block& block() const { return *running_->block; }
   const Accessor& accessor() const { return accessor_; }
+  /// For an access to device memory, which the launches before have left.
+  const Accessor& accessor_to_device() {
+    accessor_.since = accessor_.first_phase;
+    return accessor_;
+  }
+  /// For an access to shared memory, which the blocks that had it before have left.
+  const Accessor& accessor_to_shared() {
+    accessor_.since = running_->block->first_phase;
+    return accessor_;
+  }
   /// Coordinates of the block of a phase of this launch.
   uint3 block_of(Mark mark) const;
   uint3 thread_index(unsigned number) const;

@@ -18,7 +18,7 @@ Cell* cells(std::size_t count) {
 
 /// Whether everything in `mark` comes before the current access.
 bool is_ordered(Mark mark, std::uint32_t lanes, const Accessor& now) {
-  if (mark.phase() < now.first_phase) return true;
+  if (mark.phase() < now.since) return true;
   if (mark.who() == Mark::Who::grid) return false;
   if (mark.phase() != now.me.phase()) return now.block_of_phase[mark.phase() - now.first_phase] == now.block;
   if (mark.who() == Mark::Who::block) return false;
@@ -85,7 +85,7 @@ Race note_in(Cell& cell, Access access, const Accessor& now) {
 }
 
 bool is_split(const Cell& cell, const Accessor& by) {
-  return cell.writer.is_split() && cell.writer.phase() >= by.first_phase;
+  return cell.writer.is_split() && cell.writer.phase() >= by.since;
 }
 
 }  // namespace

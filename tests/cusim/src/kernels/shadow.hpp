@@ -95,7 +95,8 @@ struct Accessor {
   Mark me;
   std::uint32_t block = 0;
   const WarpOrder* warp = nullptr;
-  std::uint32_t first_phase = 1;               ///< of the launch
+  std::uint32_t since = 1;        ///< phases before this one come before the access
+  std::uint32_t first_phase = 1;  ///< of the launch
   std::vector<std::uint32_t> block_of_phase;   ///< from first_phase on
 };
 
