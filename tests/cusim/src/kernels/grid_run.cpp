@@ -81,7 +81,7 @@ GridRun::GridRun(const Launch& launch)
 void GridRun::run() {
   fibers().grow(blocks_.size() * thread_count_);
   std::size_t fiber = 0;
-  for (Block& block : blocks_) {
+  for (RunningBlock& block : blocks_) {
     block.slot = static_cast<std::size_t>(&block - blocks_.data());
     block.threads.resize(thread_count_);
     block.warps.resize((thread_count_ + warp_lanes - 1) / warp_lanes);
@@ -114,7 +114,7 @@ uint3 GridRun::block_of(Mark mark) const {
 }
 
 /// False if none is left.
-bool GridRun::begin_block(Block& block) {
+bool GridRun::begin_block(RunningBlock& block) {
   if (blocks_to_come_.empty()) return false;
   block.number = blocks_to_come_.back();
   blocks_to_come_.pop_back();
@@ -126,11 +126,11 @@ bool GridRun::begin_block(Block& block) {
     block.warps[first / warp_lanes].begin(std::min(warp_lanes, thread_count_ - first));
   enter_phase(block);
   block.first_phase = block.phase;
-  for (Thread& thread : block.threads) ready_.push_back(&thread);
+  for (RunningThread& thread : block.threads) ready_.push_back(&thread);
   return true;
 }
 
-void GridRun::enter_phase(Block& block) {
+void GridRun::enter_phase(RunningBlock& block) {
   block.phase = next_phase++;
   accessor_.block_of_phase.push_back(block.number);
   for (Warp& warp : block.warps) warp.order.restart();
@@ -139,7 +139,7 @@ void GridRun::enter_phase(Block& block) {
 // --- Which thread runs ---
 
 void GridRun::place_accessor() {
-  const Block& block = *running_->block;
+  const RunningBlock& block = *running_->block;
   const Warp& warp = block.warps[running_->warp()];
   accessor_.me = Mark{block.phase, running_->number, warp.order.stamp(running_->lane())};
   accessor_.block = block.number;
@@ -169,7 +169,7 @@ void GridRun::go_on() {
 
 void GridRun::switch_threads() {
   accesses_until_switch_ = 1 + random_.below(most_accesses_between);
-  Thread* const before = running_;
+  RunningThread* const before = running_;
   resume(random_.below(static_cast<std::uint32_t>(ready_.size())));
   if (running_ != before) running_->fiber->go_on(before->fiber->context());
 }
@@ -184,8 +184,8 @@ void GridRun::wait() {
 // --- What threads wait for ---
 
 void GridRun::end_thread() {
-  Thread& thread = *running_;
-  Block& block = *thread.block;
+  RunningThread& thread = *running_;
+  RunningBlock& block = *thread.block;
   Warp& warp = block.warps[thread.warp()];
   if (!block.at_barrier.empty())
     fail(fmt::format("ends, while {} threads of its block wait in __syncthreads ({})", block.at_barrier.size(),
@@ -203,7 +203,7 @@ void GridRun::end_thread() {
 }
 
 void GridRun::barrier(device::Place place) {
-  Block& block = *running_->block;
+  RunningBlock& block = *running_->block;
   if (block.ended > 0)
     fail(fmt::format("is in __syncthreads ({}), which {} threads of its block have not reached before they ended",
                      text_of(place), block.ended));
@@ -225,7 +225,7 @@ void GridRun::barrier(device::Place place) {
 }
 
 /// Ends the call in which `lane` waits: the others of the call are ready again.
-void GridRun::release(Warp& warp, Block& block, unsigned lane) {
+void GridRun::release(Warp& warp, RunningBlock& block, unsigned lane) {
   std::string wrong;
   std::uint32_t lanes = warp.complete(lane, wrong);
   if (!wrong.empty()) fail(wrong);
@@ -236,7 +236,7 @@ void GridRun::release(Warp& warp, Block& block, unsigned lane) {
 }
 
 std::uint64_t GridRun::warp_call(const LaneCall& call) {
-  Block& block = *running_->block;
+  RunningBlock& block = *running_->block;
   const unsigned lane = running_->lane();
   Warp& warp = block.warps[running_->warp()];
   if (const std::string wrong = warp.call(lane, call); !wrong.empty()) fail(wrong);
@@ -271,8 +271,8 @@ void GridRun::fail(const std::string& what) const {
 
 /// No thread can go on.
 void GridRun::stuck() const {
-  for (const Block& block : blocks_) {
-    for (const Thread& thread : block.threads) {
+  for (const RunningBlock& block : blocks_) {
+    for (const RunningThread& thread : block.threads) {
       const Warp& warp = block.warps[thread.warp()];
       if (!(warp.waiting() >> thread.lane() & 1)) continue;
       const LaneCall& call = warp.call_of(thread.lane());
@@ -281,7 +281,7 @@ void GridRun::stuck() const {
                         text_of(call.place)));
     }
   }
-  for (const Block& block : blocks_)
+  for (const RunningBlock& block : blocks_)
     if (!block.at_barrier.empty())
       found(fmt::format("kernel {}: block {} thread {} waits for ever in __syncthreads ({})", launch_.name,
                         text_of(block.index), text_of(block.at_barrier.front()->index), text_of(block.barrier)));

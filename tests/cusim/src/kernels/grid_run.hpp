@@ -29,12 +29,12 @@ struct Launch {
   int device = 0;
 };
 
-struct Block;
+struct RunningBlock;
 
 /// A thread of a kernel.
-struct Thread {
+struct RunningThread {
   Fiber* fiber = nullptr;
-  Block* block = nullptr;
+  RunningBlock* block = nullptr;
   uint3 index{};
   unsigned number = 0;  ///< in its block
 
@@ -43,16 +43,16 @@ struct Thread {
 };
 
 /// A block that runs.
-struct Block {
+struct RunningBlock {
   std::size_t slot = 0;
   uint3 index{};
   std::uint32_t number = 0;  ///< in its grid
   std::uint32_t first_phase = 0;
   std::uint32_t phase = 0;
   unsigned ended = 0;  ///< threads
-  std::vector<Thread> threads;
+  std::vector<RunningThread> threads;
   std::vector<Warp> warps;
-  std::vector<Thread*> at_barrier;
+  std::vector<RunningThread*> at_barrier;
   device::Place barrier{};  ///< at which they wait
 };
 
@@ -81,7 +81,7 @@ class GridRun {
   [[noreturn]] void fail(const std::string& what) const;
 
   const Launch& launch() const { return launch_; }
-  const Block& block() const { return *running_->block; }
+  const RunningBlock& block() const { return *running_->block; }
   const Accessor& accessor() const { return accessor_; }
   /// For an access to device memory, which the launches before have left.
   const Accessor& accessor_to_device() {
@@ -100,10 +100,10 @@ class GridRun {
  private:
   friend void run_thread();
 
-  bool begin_block(Block& block);
-  void enter_phase(Block& block);
+  bool begin_block(RunningBlock& block);
+  void enter_phase(RunningBlock& block);
   void end_thread();
-  void release(Warp& warp, Block& block, unsigned lane);
+  void release(Warp& warp, RunningBlock& block, unsigned lane);
   void switch_threads();
   void wait();
   void place_accessor();
@@ -118,11 +118,11 @@ class GridRun {
   unsigned thread_count_;
   unsigned accesses_until_switch_ = 0;
   std::vector<std::uint32_t> blocks_to_come_;
-  std::vector<Block> blocks_;
+  std::vector<RunningBlock> blocks_;
   std::size_t blocks_running_ = 0;
-  std::vector<Thread*> ready_;
+  std::vector<RunningThread*> ready_;
   std::size_t running_at_ = 0;  ///< in ready_
-  Thread* running_ = nullptr;
+  RunningThread* running_ = nullptr;
   Accessor accessor_;
   std::jmp_buf end_;
 };

@@ -11,6 +11,7 @@
 #include "kernels/access.hpp"
 #include "kernels/grid_run.hpp"
 #include "kernels/program.hpp"
+#include "runtime/call.hpp"
 
 namespace cusim::device {
 namespace {
@@ -51,21 +52,8 @@ bool run(const Launch& launch) {
   return true;
 }
 
-GridRun& running(const char* function) {
-  GridRun* const run = GridRun::current();
-  if (!run) found(fmt::format("the host calls {}, a function of kernels", function));
-  return *run;
-}
-
-}  // namespace
-
-cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, Call call, const void* parameters,
-                   std::size_t bytes) {
-  constexpr std::string_view name = "cudaLaunchKernelExC";
-  count(name);
-  const FaultKind fault = fault_at(name);
-  if (fault == FaultKind::error) return cudaErrorLaunchOutOfResources;
-  if (fault == FaultKind::memory) return cudaErrorMemoryAllocation;
+cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, const void* kernel, Call call, const void* parameters,
+                           std::size_t bytes) {
   if (const cudaError_t result = checked(config); result != cudaSuccess) return result;
   if (config.numAttrs > 0) found("a launch has attributes, which are not simulated");
   if (bytes > most_parameter_bytes) return cudaErrorInvalidValue;
@@ -77,14 +65,21 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, Call ca
                                                 .block = config.blockDim,
                                                 .device = current_device()});
   std::memcpy(launch->parameters.data(), parameters, bytes);
-  return enqueue(config.stream, launch->name, [launch, fault] {
-    if (fault == FaultKind::hang) return false;
-    if (fault == FaultKind::late) {
-      fail_late(cudaErrorLaunchFailure);
-      return true;
-    }
-    return run(*launch);
-  });
+  return enqueue(config.stream, launch->name, [launch] { return run(*launch); });
+}
+
+GridRun& running(const char* function) {
+  GridRun* const run = GridRun::current();
+  if (!run) found(fmt::format("the host calls {}, a function of kernels", function));
+  return *run;
+}
+
+}  // namespace
+
+cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, Call call, const void* parameters,
+                   std::size_t bytes) {
+  return call_on("cudaLaunchKernelExC", config.stream,
+                 [&] { return enqueue_launch(config, kernel, call, parameters, bytes); });
 }
 
 void* shared_of_block(const void* declaration, std::size_t bytes, std::size_t) {
