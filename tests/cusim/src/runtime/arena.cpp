@@ -1,4 +1,4 @@
-#include "arena.hpp"
+#include "runtime/arena.hpp"
 
 #include <algorithm>
 #include <csignal>
@@ -58,10 +58,19 @@ struct sigaction before_ours;
 void on_fault(int signal, siginfo_t* info, void* context) {
   if (memory::arena.begin && memory::holds(info->si_addr))
     found(fmt::format("the host touches device memory: {}", memory::describe(info->si_addr)));
-  sigaction(signal, &before_ours, nullptr);
-  if (before_ours.sa_flags & SA_SIGINFO) {
-    before_ours.sa_sigaction(signal, info, context);
-  }  // else the access is done again, under the handler there was before
+  (void)context;
+  sigaction(signal, &before_ours, nullptr);  // the access is done again, under the handler there was before
+}
+
+/// Runners of tests set a handler of their own for each test, so that this is done again and again.
+void watch_faults() {
+  struct sigaction now {};
+  sigaction(SIGSEGV, nullptr, &now);
+  if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault) return;
+  struct sigaction ours {};
+  ours.sa_sigaction = on_fault;
+  ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+  sigaction(SIGSEGV, &ours, &before_ours);
 }
 
 void open_arena() {
@@ -80,11 +89,7 @@ void open_arena() {
     store().used = made.begin;
   }
   store().fresh = made.begin + red_zone;
-  if (!guarded) return;
-  struct sigaction ours {};
-  ours.sa_sigaction = on_fault;
-  ours.sa_flags = SA_SIGINFO | SA_NODEFER;
-  sigaction(SIGSEGV, &ours, &before_ours);
+  if (guarded) watch_faults();
 }
 
 void protect(std::byte* begin, std::byte* end, int protection) {
@@ -264,7 +269,9 @@ GpuAccess::~GpuAccess() {
   if (!settings().guard_memory) return;
   Store& all = store();
   const std::lock_guard lock{all.guard};
-  if (--all.open == 0 && all.used) protect(memory::arena.begin, all.used, PROT_NONE);
+  if (--all.open > 0 || !all.used) return;
+  protect(memory::arena.begin, all.used, PROT_NONE);
+  watch_faults();
 }
 
 }  // namespace cusim

@@ -6,9 +6,9 @@
 
 #include <unistd.h>
 
-#include "../memory.hpp"
-#include "order.hpp"
-#include "world.hpp"
+#include "memory.hpp"
+#include "runtime/order.hpp"
+#include "runtime/world.hpp"
 
 namespace cusim {
 namespace {
@@ -151,14 +151,16 @@ bool are_done(const std::vector<PiecePointer>& pieces) {
 }
 
 void see_done(const std::vector<PiecePointer>& pieces) {
-  for (const PiecePointer& piece : pieces) join(world().host, piece->clock);
+  Clock& host = world().host;
+  const Clock before = host;
+  for (const PiecePointer& piece : pieces) join(host, piece->clock);
+  if (host != before) count("host waits");
 }
 
 cudaError_t wait_for(Lock& lock, const std::vector<PiecePointer>& pieces) {
   std::optional<GpuAccess> access;
   Round round;
   int idle = 0;
-  if (!are_done(pieces)) count("host waits");
   while (!are_done(pieces)) {
     if (late_failure() != cudaSuccess) return late_failure();
     // In a mode with a thread of its own, the host only waits.

@@ -1,9 +1,9 @@
-#include "graph.hpp"
+#include "runtime/graph.hpp"
 
 #include <map>
 
-#include "call.hpp"
-#include "world.hpp"
+#include "runtime/call.hpp"
+#include "runtime/world.hpp"
 
 using namespace cusim;
 

@@ -1,9 +1,8 @@
 // The API's functions of streams.
 #include <algorithm>
-#include <utility>
 
-#include "call.hpp"
-#include "world.hpp"
+#include "runtime/call.hpp"
+#include "runtime/world.hpp"
 
 using namespace cusim;
 
@@ -57,12 +56,8 @@ cudaError_t query(cudaStream_t handle) {
     const std::vector<PiecePointer> ends = ends_of(stream);
     if (!are_done(ends)) run_some(lock);
     if (late_failure() != cudaSuccess) return late_failure();
-    if (!are_done(ends)) {
-      stream->was_asked = true;
-      return cudaErrorNotReady;
-    }
+    if (!are_done(ends)) return cudaErrorNotReady;
     see_done(ends);
-    if (std::exchange(stream->was_asked, false)) count("host waits");
     return cudaSuccess;
   });
 }

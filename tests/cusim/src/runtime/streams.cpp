@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "call.hpp"
-#include "order.hpp"
-#include "world.hpp"
+#include "runtime/call.hpp"
+#include "runtime/order.hpp"
+#include "runtime/world.hpp"
 
 namespace cusim {
 namespace {
@@ -105,7 +105,6 @@ PiecePointer append(cudaStream_t stream, std::string what, Work work, bool is_ho
   if (stream->queue.empty()) all.active.push_back(stream);
   stream->queue.push_back(piece);
   stream->last = piece;
-  stream->was_asked = false;
   all.changed.notify_all();
   return piece;
 }

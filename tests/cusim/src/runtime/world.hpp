@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "../core.hpp"
+#include "core.hpp"
 
 namespace cusim {
 
@@ -62,7 +62,6 @@ struct CUstream_st {
   bool is_legacy = false;
   bool is_destroyed = false;
   bool is_running = false;  ///< a piece of it is
-  bool was_asked = false;   ///< a query has said "not ready", so that the host waits by asking
   unsigned lane = 0;
   std::uint32_t places = 0;
   cusim::Clock clock;  ///< of all that was enqueued
@@ -78,7 +77,6 @@ struct CUevent_st {
   int device = 0;
   unsigned flags = 0;
   bool is_destroyed = false;
-  bool was_asked = false;
   cusim::PiecePointer marker;               ///< null: never recorded, or in a capture
   std::shared_ptr<cusim::Capture> capture;  ///< the one it was recorded in last
   std::vector<std::size_t> frontier;
@@ -149,7 +147,8 @@ bool is_in_host_function();
 
 bool are_done(const std::vector<PiecePointer>& pieces);
 
-/// The host has seen that all of these are done.
+/// The host has seen that all of these are done. Counts a "host wait" if it did not know, whether or not it had to
+/// wait: so the count does not depend on the order that was drawn.
 void see_done(const std::vector<PiecePointer>& pieces);
 
 // --- Captures ---
