@@ -73,7 +73,9 @@ void require_same(const std::vector<T>& got, const std::vector<T>& expected, con
 struct Trial {
   std::mt19937_64 random;
 
-  std::int64_t below(std::int64_t bound) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(bound)); }
+  std::int64_t below(std::int64_t bound) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(bound));
+  }
 
   /// Around a multiple of a warp, a block or a grid of two blocks, or small.
   std::int64_t size() {
@@ -87,8 +89,10 @@ struct Trial {
     std::vector<T> made(static_cast<std::size_t>(count));
     for (T& number : made) {
       const double value = static_cast<double>(below(2001) - 1000) / 64;
-      if constexpr (std::is_integral_v<T>) number = static_cast<T>(below(1000));
-      else number = static_cast<T>(static_cast<float>(value));
+      if constexpr (std::is_integral_v<T>)
+        number = static_cast<T>(below(1000));
+      else
+        number = static_cast<T>(static_cast<float>(value));
     }
     return made;
   }
@@ -207,8 +211,8 @@ void try_softmax(Trial& trial) {
   OnDevice<ops::cuda::SoftmaxRow> shares{static_cast<std::size_t>(samples)};
   OnDevice<ops::cuda::SoftmaxAnswer> answer{1};
   T* const gradient = wants_gradient == 0 ? nullptr : wants_gradient == 1 ? apart.data() : dlogits.data();
-  require(ops::cuda::launch_softmax<T>({dlogits.data(), dlabels.data(), rows, classes, samples, gradient}, shares.data(),
-                                       answer.data(), nullptr));
+  require(ops::cuda::launch_softmax<T>({dlogits.data(), dlabels.data(), rows, classes, samples, gradient},
+                                       shares.data(), answer.data(), nullptr));
   ops::cuda::SoftmaxAnswer got{};
   // Its end is padding, which the kernels do not write.
   require(cudaMemcpy(&got, answer.data(), sizeof(double) + 2 * sizeof(std::int64_t) + sizeof(std::int32_t),
@@ -228,7 +232,8 @@ void try_softmax(Trial& trial) {
   const std::vector<T> d = wants_gradient == 1 ? apart.content() : dlogits.content();
   for (std::int64_t row = 0; row < rows; ++row) {
     double sum = 0;
-    for (std::int64_t j = 0; j < classes; ++j) sum += static_cast<double>(d[static_cast<std::size_t>(row * classes + j)]);
+    for (std::int64_t j = 0; j < classes; ++j)
+      sum += static_cast<double>(d[static_cast<std::size_t>(row * classes + j)]);
     require(std::abs(sum) < 1e-4, "softmax: the gradients of a row do not add up to 0");
   }
 }
@@ -257,7 +262,8 @@ void try_reductions(Trial& trial) {
   require_same(sum.content(), expected, "addition");
   require(lockstep::detail::cuda::launch_divide<T>(sum.data(), divisor, count, nullptr));
   if (divisor > 1)
-    for (T& value : expected) value = static_cast<T>(static_cast<Sum>(static_cast<Sum>(value) / static_cast<Sum>(divisor)));
+    for (T& value : expected)
+      value = static_cast<T>(static_cast<Sum>(static_cast<Sum>(value) / static_cast<Sum>(divisor)));
   require_same(sum.content(), expected, "division");
 }
 

@@ -48,7 +48,10 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
 
 // The place of the call, in default arguments.
 #define CUSIM_PLACE const char *cusim_file = __builtin_FILE(), unsigned cusim_line = __builtin_LINE()
-#define CUSIM_HERE cusim::device::Place{cusim_file, cusim_line}
+#define CUSIM_HERE         \
+  cusim::device::Place {   \
+    cusim_file, cusim_line \
+  }
 
 inline void __syncthreads(CUSIM_PLACE) {
   cusim::device::barrier(CUSIM_HERE);
@@ -82,16 +85,15 @@ T shuffled(unsigned mask, T value, Shuffle kind, unsigned operand, int width, Pl
 
 template <cusim::device::Shuffled T>
 T __shfl_sync(unsigned mask, T value, int lane, int width = warpSize, CUSIM_PLACE) {
-  return cusim::device::shuffled(mask, value, cusim::device::Shuffle::index, static_cast<unsigned>(lane), width, CUSIM_HERE);
+  return cusim::device::shuffled(mask, value, cusim::device::Shuffle::index, static_cast<unsigned>(lane), width,
+                                 CUSIM_HERE);
 }
 template <cusim::device::Shuffled T>
-T __shfl_up_sync(unsigned mask, T value, unsigned distance, int width = warpSize,
-                 CUSIM_PLACE) {
+T __shfl_up_sync(unsigned mask, T value, unsigned distance, int width = warpSize, CUSIM_PLACE) {
   return cusim::device::shuffled(mask, value, cusim::device::Shuffle::up, distance, width, CUSIM_HERE);
 }
 template <cusim::device::Shuffled T>
-T __shfl_down_sync(unsigned mask, T value, unsigned distance, int width = warpSize,
-                   CUSIM_PLACE) {
+T __shfl_down_sync(unsigned mask, T value, unsigned distance, int width = warpSize, CUSIM_PLACE) {
   return cusim::device::shuffled(mask, value, cusim::device::Shuffle::down, distance, width, CUSIM_HERE);
 }
 template <cusim::device::Shuffled T>

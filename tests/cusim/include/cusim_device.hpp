@@ -56,9 +56,7 @@ template <class Element, std::size_t count>
 class Shared {
  public:
   using Array = Element[count];
-  Array& of_block() const {
-    return *static_cast<Array*>(device::shared_of_block(this, sizeof(Array), alignof(Array)));
-  }
+  Array& of_block() const { return *static_cast<Array*>(device::shared_of_block(this, sizeof(Array), alignof(Array))); }
 
  private:
   char identity_ = 0;

@@ -49,7 +49,9 @@ const char* verb(Access access) {
 std::string other_accesses(const GridRun& run, const Race& race) {
   const Mark other = *race.others;
   const uint3 block = run.block_of(other);
-  const char* const did = race.did == Access::atomic ? "updated atomically" : race.did == Access::write ? "wrote" : "read";
+  const char* const did = race.did == Access::atomic  ? "updated atomically"
+                          : race.did == Access::write ? "wrote"
+                                                      : "read";
   const bool here = other.phase() == run.accessor().me.phase();
   switch (other.who()) {
     case Mark::Who::grid: return fmt::format("several blocks {}; nothing orders them", did);
@@ -108,9 +110,9 @@ void check_shared(GridRun& run, const void* address, std::size_t bytes, Access a
     fail(run, address, bytes, access, "which is the shared memory of another block");
   std::uint8_t* const states = shared.states() + index;
   for (std::size_t byte = 0; byte < bytes; ++byte) {
-    if (!(states[byte] & memory::unwritten))
-      fail(run, address, bytes, access, where_in_shared(address));
-    if (access == Access::write) states[byte] = memory::written;
+    if (!(states[byte] & memory::unwritten)) fail(run, address, bytes, access, where_in_shared(address));
+    if (access == Access::write)
+      states[byte] = memory::written;
     else if (states[byte] != memory::written)
       fail(run, address, bytes, access, where_in_shared(address) + ", which no thread of the block has written");
   }
@@ -122,7 +124,8 @@ void check_shared(GridRun& run, const void* address, std::size_t bytes, Access a
 void check_elsewhere(GridRun& run, const void* address, std::size_t bytes, Access access) {
   const auto* const at = static_cast<const std::byte*>(address);
   for (const Known& known : pinned)
-    if (static_cast<std::size_t>(at - known.begin) < known.bytes && bytes <= known.bytes - static_cast<std::size_t>(at - known.begin))
+    if (static_cast<std::size_t>(at - known.begin) < known.bytes &&
+        bytes <= known.bytes - static_cast<std::size_t>(at - known.begin))
       return;
   const std::vector<std::byte>& parameters = run.launch().parameters;
   if (at >= parameters.data() && at + bytes <= parameters.data() + parameters.size()) {
@@ -157,9 +160,12 @@ void check(const void* address, std::size_t bytes, Access access, bool aligned) 
   run.pass();
   if (aligned && reinterpret_cast<std::uintptr_t>(address) % bytes != 0) [[unlikely]]
     fail(run, address, bytes, access, fmt::format("which is not a multiple of {}", bytes));
-  if (memory::holds(address)) check_device(run, address, bytes, access);
-  else if (block_memory().holds(address)) check_shared(run, address, bytes, access);
-  else check_elsewhere(run, address, bytes, access);
+  if (memory::holds(address))
+    check_device(run, address, bytes, access);
+  else if (block_memory().holds(address))
+    check_shared(run, address, bytes, access);
+  else
+    check_elsewhere(run, address, bytes, access);
 }
 
 }  // namespace cusim

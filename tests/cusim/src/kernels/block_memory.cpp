@@ -17,8 +17,7 @@ constexpr std::size_t red_zone = 32 << 10;
 }  // namespace
 
 BlockMemory::BlockMemory() : states_(bytes, memory::outside), shadow_{bytes} {
-  void* const made =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (made == MAP_FAILED) found("no memory for the shared memory of blocks");
   memory_ = static_cast<std::byte*>(made);
 }
@@ -51,7 +50,8 @@ std::string BlockMemory::describe(std::size_t index) const {
   for (std::size_t at = 0; at < objects.size(); ++at) {
     const auto offset = static_cast<std::ptrdiff_t>(index - objects[at].begin);
     const auto size = static_cast<std::ptrdiff_t>(objects[at].bytes);
-    if (offset < -static_cast<std::ptrdiff_t>(red_zone / 2) || offset >= size + static_cast<std::ptrdiff_t>(red_zone / 2))
+    if (offset < -static_cast<std::ptrdiff_t>(red_zone / 2) ||
+        offset >= size + static_cast<std::ptrdiff_t>(red_zone / 2))
       continue;
     return fmt::format("byte {} of the {} bytes of shared array {}", offset, size, at + 1);
   }

@@ -86,10 +86,8 @@ void GridRun::run() {
     block.threads.resize(thread_count_);
     block.warps.resize((thread_count_ + warp_lanes - 1) / warp_lanes);
     for (unsigned number = 0; number < thread_count_; ++number)
-      block.threads[number] = {.fiber = &fibers()[fiber++],
-                               .block = &block,
-                               .index = thread_index(number),
-                               .number = number};
+      block.threads[number] = {
+          .fiber = &fibers()[fiber++], .block = &block, .index = thread_index(number), .number = number};
     begin_block(block);
   }
   current_run = this;
@@ -210,8 +208,8 @@ void GridRun::barrier(device::Place place) {
   if (block.at_barrier.empty()) {
     block.barrier = place;
   } else if (block.barrier.line != place.line || std::string_view{block.barrier.file} != place.file) {
-    fail(fmt::format("is in __syncthreads ({}), while {} threads of its block wait in another one ({})",
-                     text_of(place), block.at_barrier.size(), text_of(block.barrier)));
+    fail(fmt::format("is in __syncthreads ({}), while {} threads of its block wait in another one ({})", text_of(place),
+                     block.at_barrier.size(), text_of(block.barrier)));
   }
   if (block.at_barrier.size() + 1 < thread_count_) {
     block.at_barrier.push_back(running_);

@@ -11,7 +11,8 @@ namespace {
 
 [[gnu::always_inline]] inline bool is_watched(const void* address) {
   const Watched& mine = watched;
-  if (!mine.run) [[likely]] return false;
+  if (!mine.run) [[likely]]
+    return false;
   return static_cast<std::size_t>(static_cast<const std::byte*>(address) - mine.stack) >= Fiber::bytes;
 }
 
@@ -36,13 +37,25 @@ void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 
-#define CUSIM_ACCESSES(bytes)                                                                              \
-  void __tsan_read##bytes(void* address) { cusim::one<bytes, Access::read>(address); }                     \
-  void __tsan_write##bytes(void* address) { cusim::one<bytes, Access::write>(address); }                   \
-  void __tsan_volatile_read##bytes(void* address) { cusim::one<bytes, Access::read>(address); }            \
-  void __tsan_volatile_write##bytes(void* address) { cusim::one<bytes, Access::write>(address); }          \
-  void __tsan_unaligned_read##bytes(void* address) { cusim::one<bytes, Access::read, false>(address); }    \
-  void __tsan_unaligned_write##bytes(void* address) { cusim::one<bytes, Access::write, false>(address); }
+#define CUSIM_ACCESSES(bytes)                         \
+  void __tsan_read##bytes(void* address) {            \
+    cusim::one<bytes, Access::read>(address);         \
+  }                                                   \
+  void __tsan_write##bytes(void* address) {           \
+    cusim::one<bytes, Access::write>(address);        \
+  }                                                   \
+  void __tsan_volatile_read##bytes(void* address) {   \
+    cusim::one<bytes, Access::read>(address);         \
+  }                                                   \
+  void __tsan_volatile_write##bytes(void* address) {  \
+    cusim::one<bytes, Access::write>(address);        \
+  }                                                   \
+  void __tsan_unaligned_read##bytes(void* address) {  \
+    cusim::one<bytes, Access::read, false>(address);  \
+  }                                                   \
+  void __tsan_unaligned_write##bytes(void* address) { \
+    cusim::one<bytes, Access::write, false>(address); \
+  }
 CUSIM_ACCESSES(1)
 CUSIM_ACCESSES(2)
 CUSIM_ACCESSES(4)

@@ -106,11 +106,9 @@ std::uint64_t shuffle(unsigned mask, std::uint64_t value, Shuffle kind, unsigned
 }
 
 unsigned ballot(unsigned mask, bool predicate, Place place) {
-  return static_cast<unsigned>(running("__ballot_sync")
-                                   .warp_call({.kind = LaneCall::Kind::ballot,
-                                               .mask = mask,
-                                               .value = predicate,
-                                               .place = place}));
+  return static_cast<unsigned>(
+      running("__ballot_sync")
+          .warp_call({.kind = LaneCall::Kind::ballot, .mask = mask, .value = predicate, .place = place}));
 }
 
 unsigned active_mask() {

@@ -132,10 +132,10 @@ std::string function_name(const void* address) {
 bool is_constant(const void* address) {
   const auto search = [](dl_phdr_info* module, std::size_t, void* sought) -> int {
     const auto offset = reinterpret_cast<std::uint64_t>(*static_cast<const void**>(sought)) - module->dlpi_addr;
-    const auto holds = [&](const ElfW(Phdr)& part) { return offset - part.p_vaddr < part.p_memsz; };
+    const auto holds = [&](const ElfW(Phdr) & part) { return offset - part.p_vaddr < part.p_memsz; };
     const auto* const begin = module->dlpi_phdr;
     const auto* const end = begin + module->dlpi_phnum;
-    return std::any_of(begin, end, [&](const ElfW(Phdr)& part) {
+    return std::any_of(begin, end, [&](const ElfW(Phdr) & part) {
       return holds(part) && (part.p_type == PT_GNU_RELRO || (part.p_type == PT_LOAD && !(part.p_flags & PF_W)));
     });
   };

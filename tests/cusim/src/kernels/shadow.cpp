@@ -10,8 +10,8 @@ namespace cusim {
 namespace {
 
 Cell* cells(std::size_t count) {
-  void* const made = mmap(nullptr, count * sizeof(Cell), PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const made =
+      mmap(nullptr, count * sizeof(Cell), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (made == MAP_FAILED) found("no address space to note the accesses of kernels in");
   return static_cast<Cell*>(made);
 }
@@ -25,8 +25,7 @@ bool is_ordered(Mark mark, std::uint32_t lanes, const Accessor& now) {
   if (mark.warp() != now.me.warp()) return false;
   if (mark.time() == Mark::latest_time) return true;  // no longer counted
   const unsigned lane = now.me.lane();
-  if (mark.who() == Mark::Who::thread)
-    return mark.lane() == lane || now.warp->knows(lane, mark.lane(), mark.time());
+  if (mark.who() == Mark::Who::thread) return mark.lane() == lane || now.warp->knows(lane, mark.lane(), mark.time());
   for (unsigned other = 0; other < 32; ++other)
     if (other != lane && lanes >> other & 1 && !now.warp->knows(lane, other, mark.time())) return false;
   return true;
@@ -51,8 +50,10 @@ void join(Mark& mark, std::uint32_t& lanes, const Accessor& now) {
 }
 
 void note_read(Cell& cell, const Accessor& now) {
-  if (is_ordered(cell.reader, cell.reader_lanes, now)) cell.reader = now.me;
-  else join(cell.reader, cell.reader_lanes, now);
+  if (is_ordered(cell.reader, cell.reader_lanes, now))
+    cell.reader = now.me;
+  else
+    join(cell.reader, cell.reader_lanes, now);
 }
 
 Race note_write(Cell& cell, const Accessor& now) {
@@ -65,8 +66,10 @@ Race note_write(Cell& cell, const Accessor& now) {
 
 Race note_atomic(Cell& cell, bool is_first, const Accessor& now) {
   if (!is_ordered(cell.reader, cell.reader_lanes, now)) return {&cell.reader, Access::read};
-  if (is_first) cell.writer = now.me;
-  else join(cell.writer, cell.writer_lanes, now);
+  if (is_first)
+    cell.writer = now.me;
+  else
+    join(cell.writer, cell.writer_lanes, now);
   cell.writer = cell.writer.as_atomic();
   cell.reader = {};
   return {};
@@ -75,7 +78,8 @@ Race note_atomic(Cell& cell, bool is_first, const Accessor& now) {
 Race note_in(Cell& cell, Access access, const Accessor& now) {
   if (cell.writer == now.me && (access == Access::write ? cell.reader == Mark{} : cell.reader == now.me)) return {};
   const bool after_writer = is_ordered(cell.writer, cell.writer_lanes, now);
-  if (!after_writer && !(access == Access::atomic && cell.writer.is_atomic())) return {&cell.writer, cell.writer.is_atomic() ? Access::atomic : Access::write};
+  if (!after_writer && !(access == Access::atomic && cell.writer.is_atomic()))
+    return {&cell.writer, cell.writer.is_atomic() ? Access::atomic : Access::write};
   switch (access) {
     case Access::read: note_read(cell, now); return {};
     case Access::write: return note_write(cell, now);

@@ -38,8 +38,12 @@ class Mark {
   bool is_atomic() const { return bits_ & atomic; }
   bool is_split() const { return bits_ & split; }
 
-  Mark by(Who who) const { return Mark{(bits_ & ~(std::uint64_t{3} << who_at)) | static_cast<std::uint64_t>(who) << who_at}; }
-  Mark at(unsigned time) const { return Mark{(bits_ & ~(std::uint64_t{latest_time} << time_at)) | static_cast<std::uint64_t>(time) << time_at}; }
+  Mark by(Who who) const {
+    return Mark{(bits_ & ~(std::uint64_t{3} << who_at)) | static_cast<std::uint64_t>(who) << who_at};
+  }
+  Mark at(unsigned time) const {
+    return Mark{(bits_ & ~(std::uint64_t{latest_time} << time_at)) | static_cast<std::uint64_t>(time) << time_at};
+  }
   Mark as_atomic() const { return Mark{bits_ | atomic}; }
   Mark as_split() const { return Mark{bits_ | split}; }
 
@@ -95,9 +99,9 @@ struct Accessor {
   Mark me;
   std::uint32_t block = 0;
   const WarpOrder* warp = nullptr;
-  std::uint32_t since = 1;        ///< phases before this one come before the access
-  std::uint32_t first_phase = 1;  ///< of the launch
-  std::vector<std::uint32_t> block_of_phase;   ///< from first_phase on
+  std::uint32_t since = 1;                    ///< phases before this one come before the access
+  std::uint32_t first_phase = 1;              ///< of the launch
+  std::vector<std::uint32_t> block_of_phase;  ///< from first_phase on
 };
 
 /// Earlier accesses with which one races, if any.
