@@ -1,5 +1,6 @@
 #include "kernels/access.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -70,6 +71,37 @@ void check_race(Shadow& shadow, std::size_t index, std::size_t bytes, Access acc
     fail(run, address, bytes, access, fmt::format("{}, which {}", where(address), other_accesses(run, race)));
 }
 
+// --- Other pieces of work ---
+
+/// Pieces that come before the one that runs, as far as that was asked. Most memory has few writers.
+std::array<std::uint32_t, 4> pieces_before;
+std::size_t next_before = 0;
+
+bool comes_before(std::uint32_t other) {
+  if (other == piece || std::find(pieces_before.begin(), pieces_before.end(), other) != pieces_before.end())
+    return true;
+  if (!memory::is_ordered(other, piece)) return false;
+  pieces_before[next_before++ % pieces_before.size()] = other;
+  return true;
+}
+
+/// What memory::note_read and note_write do, quickly.
+void note_piece(const void* address, std::size_t bytes, bool writes, const GridRun& run) {
+  const std::size_t first = (memory::index_of(address) + 1) / 2;
+  const std::size_t end = (memory::index_of(address) + bytes) / 2;
+  for (std::size_t cell = first; cell < end; ++cell) {
+    std::uint32_t& writer = memory::arena.writers[cell];
+    std::uint32_t& reader = memory::arena.readers[cell];
+    if (writer == piece || (!writes && reader == piece)) continue;
+    if (!comes_before(writer) || (writes && !comes_before(reader))) {
+      (writes ? memory::note_write : memory::note_read)(address, bytes, piece, run.launch().name);
+      return;
+    }
+    if (writes) writer = piece;
+    reader = writes ? 0 : piece;
+  }
+}
+
 // --- Device memory ---
 
 std::string where_in_device(const void* address) {
@@ -86,14 +118,7 @@ void check_device(GridRun& run, const void* address, std::size_t bytes, Access a
     fail(run, address, bytes, access,
          where_in_device(address) + (memory::may_touch(address, bytes) ? ", which nobody has written" : ""));
   }
-  // Other pieces of work.
-  const bool writes = access != Access::read;
-  for (std::size_t done = 0; done < bytes; done += 2) {
-    const auto* const part = static_cast<const std::byte*>(address) + done;
-    if (memory::is_noted(part, piece, writes)) continue;
-    (writes ? memory::note_write : memory::note_read)(address, bytes, piece, run.launch().name);
-    break;
-  }
+  if (piece != 0) note_piece(address, bytes, access != Access::read, run);
   check_race(device_shadow(), index, bytes, access, run, run.accessor_to_device(), address, where_in_device);
 }
 
@@ -153,6 +178,7 @@ void begin_checks(GridRun& run) {
   watched.run = &run;
   piece = memory::current_piece();
   pinned = {};
+  pieces_before = {};
 }
 
 void check(const void* address, std::size_t bytes, Access access, bool aligned) {

@@ -8,15 +8,18 @@
 #include "kernels/access.hpp"
 
 // The built-in variables of the running thread; cuda_runtime.h declares them constant, under these names.
-[[gnu::visibility("default")]] constinit thread_local uint3 cusim_thread_index{};
-[[gnu::visibility("default")]] constinit thread_local uint3 cusim_block_index{};
-[[gnu::visibility("default")]] constinit thread_local dim3 cusim_block_size{};
-[[gnu::visibility("default")]] constinit thread_local dim3 cusim_grid_size{};
+#define CUSIM_BUILT_IN(type, name) \
+  [[gnu::visibility("default")]] constinit thread_local type name [[gnu::tls_model("initial-exec")]] {}
+CUSIM_BUILT_IN(uint3, cusim_thread_index);
+CUSIM_BUILT_IN(uint3, cusim_block_index);
+CUSIM_BUILT_IN(dim3, cusim_block_size);
+CUSIM_BUILT_IN(dim3, cusim_grid_size);
+#undef CUSIM_BUILT_IN
 
 namespace cusim {
 namespace {
 
-thread_local GridRun* current_run = nullptr;
+constinit thread_local GridRun* current_run [[gnu::tls_model("initial-exec")]] = nullptr;
 
 constexpr unsigned warp_lanes = 32;
 constexpr unsigned most_threads_at_once = 2048;
@@ -189,7 +192,7 @@ void GridRun::end_thread() {
     fail(fmt::format("ends, while {} threads of its block wait in __syncthreads ({})", block.at_barrier.size(),
                      text_of(block.barrier)));
   warp.end(thread.lane());
-  for (unsigned lane = 0; lane < warp_lanes; ++lane)
+  for (unsigned lane = 0; warp.waiting() != 0 && lane < warp_lanes; ++lane)
     if (warp.waiting() >> lane & 1 && warp.is_complete(lane)) release(warp, block, lane);
   ready_[running_at_] = ready_.back();
   ready_.pop_back();
