@@ -1,0 +1,31 @@
+// Small kernels for the test of cusim's checks: wrong ones, and right ones that are nearly the same.
+#pragma once
+
+#include <span>
+
+#include <cuda_runtime_api.h>
+
+namespace cusim::test {
+
+/// What a case may use. Arrays of 4096 ints.
+struct CaseMemory {
+  static constexpr int count = 4096;
+
+  int* full;    ///< element i is i
+  int* out;     ///< zeros
+  int* empty;   ///< never written
+  int* freed;   ///< freed before the launch
+  int* pinned;  ///< the host's, page-locked; element i is i
+  int* host;    ///< the host's
+};
+
+struct KernelCase {
+  const char* name;
+  cudaError_t (*launch)(const CaseMemory&);
+  /// A part of the message for which the process ends; null where the kernel is right.
+  const char* message;
+};
+
+std::span<const KernelCase> kernel_cases();
+
+}  // namespace cusim::test
