@@ -22,16 +22,16 @@ enum class Order {
 };
 
 struct Settings {
-  std::uint64_t seed = 1;       ///< CUSIM_SEED: what is drawn is drawn from it and from CUSIM_RANK or the MPI rank
-  Order order = Order::late;    ///< CUSIM_ORDER
-  int devices = 1;              ///< CUSIM_DEVICES: GPUs in this machine; 0 is a machine without
-  int patience_ms = 50;         ///< CUSIM_PATIENCE_MS: in `late`, work runs by itself after this long without a call of
-                                ///< the host, as it does on silicon; negative: never
-  bool check_kernels = true;    ///< CUSIM_CHECKS=none leaves out what kernels are checked for
-  bool guard_memory = true;     ///< CUSIM_GUARD=off lets the host read and write GPU memory unnoticed
-  unsigned most_blocks = 0;     ///< CUSIM_MOST_BLOCKS: no grid has more blocks in a dimension; 0 is no limit
-  std::string faults;           ///< CUSIM_FAULTS: see faults.hpp
-  std::string counts_file;      ///< CUSIM_COUNTS: where the counts are appended at the end of the process
+  std::uint64_t seed = 1;     ///< CUSIM_SEED: what is drawn is drawn from it and from CUSIM_RANK or the MPI rank
+  Order order = Order::late;  ///< CUSIM_ORDER
+  int devices = 1;            ///< CUSIM_DEVICES: GPUs in this machine; 0 is a machine without
+  int patience_ms = 50;       ///< CUSIM_PATIENCE_MS: in `late`, work runs by itself after this long without a call of
+                              ///< the host, as it does on silicon; negative: never
+  bool check_kernels = true;  ///< CUSIM_CHECKS=none leaves out what kernels are checked for
+  bool guard_memory = true;   ///< CUSIM_GUARD=off lets the host read and write GPU memory unnoticed
+  unsigned most_blocks = 0;   ///< CUSIM_MOST_BLOCKS: no grid has more blocks in a dimension; 0 is no limit
+  std::string faults;         ///< CUSIM_FAULTS: see faults.hpp
+  std::string counts_file;    ///< CUSIM_COUNTS: where the counts are appended at the end of the process
 };
 const Settings& settings();
 
