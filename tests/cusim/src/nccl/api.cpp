@@ -21,19 +21,21 @@ namespace {
   for (;;) std::this_thread::sleep_for(std::chrono::hours{1});
 }
 
-ncclResult_t injected(FaultKind fault, const char* call) {
-  return complain(fault == FaultKind::memory ? ncclUnhandledCudaError : fault_code(),
-                  fmt::format("an injected fault of {}", call));
+ncclResult_t fail_with(const Injected& fault, const char* call) {
+  return complain(fault.result, fmt::format("an injected fault of {}", call));
 }
 
-bool fails_at_once(FaultKind fault) {
-  return fault == FaultKind::error || fault == FaultKind::memory;
+bool fails_at_once(const Injected& fault) {
+  return fault.kind == FaultKind::error || fault.kind == FaultKind::memory;
 }
 
 /// Counts the call, and asks for its fault.
-FaultKind begin(const char* call) {
+Injected begin(const char* call) {
   count(call);
-  return fault_at(call);
+  const FaultKind kind = fault_at(call);
+  const int code = kind == FaultKind::none ? 0 : fault_code();
+  if (code > ncclSuccess && code < ncclInProgress) return {kind, static_cast<ncclResult_t>(code)};
+  return {kind, kind == FaultKind::memory ? ncclUnhandledCudaError : ncclSystemError};
 }
 
 ncclResult_t invalid(const char* call, const std::string& what) {
@@ -46,10 +48,10 @@ ncclResult_t with_words(ncclResult_t result, Comm& comm) {
 }
 
 ncclResult_t init(ncclComm_t* handle, int size, const ncclUniqueId& id, int rank, bool blocking, const char* call) {
-  const FaultKind fault = begin(call);
+  const Injected fault = begin(call);
   if (!handle) return invalid(call, "no place for the communicator");
   *handle = nullptr;
-  if (fails_at_once(fault)) return injected(fault, call);
+  if (fails_at_once(fault)) return fail_with(fault, call);
   if (size < 1 || rank < 0 || rank >= size) return invalid(call, fmt::format("rank {} of {}", rank, size));
   if (in_group()) found(fmt::format("{} in a group, which cusim does not have", call));
   if (late_failure() != cudaSuccess) return complain(ncclUnhandledCudaError, "the GPU has failed");
@@ -99,7 +101,7 @@ bool hangs_in_call() {
 ncclResult_t submit(ncclComm_t handle, Call call) {
   const char* const name = call.name();
   call.fault = begin(name);
-  if (fails_at_once(call.fault)) return failed_in_group(injected(call.fault, name));
+  if (fails_at_once(call.fault)) return failed_in_group(fail_with(call.fault, name));
   if (!handle) return failed_in_group(invalid(name, "no communicator"));
   const Use use{handle, name};
   if (use->is_finalized()) found(fmt::format("{} on a communicator that was finalized", name));
@@ -118,7 +120,7 @@ ncclResult_t submit(ncclComm_t handle, Call call) {
   check_buffer(range_read(call, place), *use.comm(), name);
   check_buffer(range_written(call, place), *use.comm(), name);
   if (header.kind != Kind::send && header.count == 0) return ncclSuccess;
-  if (call.fault == FaultKind::hang && !in_group() && hangs_in_call()) return use->stay_in_call(name);
+  if (call.fault.kind == FaultKind::hang && !in_group() && hangs_in_call()) return use->stay_in_call(name);
   if (reduces && use->rank() == 0) call.header.seed = draw("nccl order", UINT64_MAX);
   return with_words(add(use.comm(), call), *use.comm());
 }
@@ -135,8 +137,8 @@ Call make_call(Kind kind, const void* from, void* to, std::size_t count, ncclDat
 
 template <class Value>
 ncclResult_t tell(ncclComm_t handle, int* to, const char* call, Value value) {
-  const FaultKind fault = begin(call);
-  if (fails_at_once(fault)) return injected(fault, call);
+  const Injected fault = begin(call);
+  if (fails_at_once(fault)) return fail_with(fault, call);
   if (!handle || !to) return invalid(call, "an argument is null");
   const Use use{handle, call};
   *to = value(*use.comm());
@@ -146,17 +148,17 @@ ncclResult_t tell(ncclComm_t handle, int* to, const char* call, Value value) {
 }  // namespace
 
 CUSIM_EXPORT ncclResult_t ncclGetVersion(int* version) {
-  const FaultKind fault = begin("ncclGetVersion");
-  if (fails_at_once(fault)) return injected(fault, "ncclGetVersion");
+  const Injected fault = begin("ncclGetVersion");
+  if (fails_at_once(fault)) return fail_with(fault, "ncclGetVersion");
   if (!version) return invalid("ncclGetVersion", "an argument is null");
   *version = NCCL_VERSION_CODE;
   return ncclSuccess;
 }
 
 CUSIM_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  const FaultKind fault = begin("ncclGetUniqueId");
-  if (fault == FaultKind::hang) hang();
-  if (fault != FaultKind::none) return injected(fault, "ncclGetUniqueId");
+  const Injected fault = begin("ncclGetUniqueId");
+  if (fault.kind == FaultKind::hang) hang();
+  if (fault.kind != FaultKind::none) return fail_with(fault, "ncclGetUniqueId");
   if (!id) return invalid("ncclGetUniqueId", "an argument is null");
   make_unique_id(*id);
   return ncclSuccess;
@@ -198,9 +200,9 @@ CUSIM_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqu
 
 CUSIM_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   constexpr const char* call = "ncclCommGetAsyncError";
-  const FaultKind fault = begin(call);
-  if (fault == FaultKind::hang) hang();
-  if (fails_at_once(fault)) return injected(fault, call);
+  const Injected fault = begin(call);
+  if (fault.kind == FaultKind::hang) hang();
+  if (fails_at_once(fault)) return fail_with(fault, call);
   if (!comm || !state) return invalid(call, "an argument is null");
   const Use use{comm, call, During::progress};
   *state = with_words(use->look(), *use.comm());
@@ -209,8 +211,8 @@ CUSIM_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* s
 
 CUSIM_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   constexpr const char* call = "ncclCommFinalize";
-  const FaultKind fault = begin(call);
-  if (fails_at_once(fault)) return injected(fault, call);
+  const Injected fault = begin(call);
+  if (fails_at_once(fault)) return fail_with(fault, call);
   if (!comm) return invalid(call, "no communicator");
   const Use use{comm, call};
   return with_words(use->finalize(fault), *use.comm());
@@ -218,9 +220,9 @@ CUSIM_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 
 CUSIM_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   constexpr const char* call = "ncclCommDestroy";
-  const FaultKind fault = begin(call);
-  if (fault == FaultKind::hang) hang();
-  if (fails_at_once(fault)) return injected(fault, call);
+  const Injected fault = begin(call);
+  if (fault.kind == FaultKind::hang) hang();
+  if (fails_at_once(fault)) return fail_with(fault, call);
   if (!comm) return ncclSuccess;
   const Use use{comm, call};
   const ncclResult_t result = use->destroy();
@@ -230,13 +232,13 @@ CUSIM_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 CUSIM_EXPORT ncclResult_t ncclCommAbort(ncclComm_t handle) {
   constexpr const char* call = "ncclCommAbort";
-  const FaultKind fault = begin(call);
-  if (fault == FaultKind::hang) hang();
+  const Injected fault = begin(call);
+  if (fault.kind == FaultKind::hang) hang();
   if (!handle) return ncclSuccess;
   const auto comm = find(handle, call);
   withdraw(handle);
   comm->abort();
-  return fault == FaultKind::none ? ncclSuccess : injected(fault, call);
+  return fault.kind == FaultKind::none ? ncclSuccess : fail_with(fault, call);
 }
 
 CUSIM_EXPORT ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
@@ -250,14 +252,14 @@ CUSIM_EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
 }
 
 CUSIM_EXPORT ncclResult_t ncclGroupStart() {
-  const FaultKind fault = begin("ncclGroupStart");
-  return fails_at_once(fault) ? injected(fault, "ncclGroupStart") : start_group();
+  const Injected fault = begin("ncclGroupStart");
+  return fails_at_once(fault) ? fail_with(fault, "ncclGroupStart") : start_group();
 }
 
 CUSIM_EXPORT ncclResult_t ncclGroupEnd() {
-  const FaultKind fault = begin("ncclGroupEnd");
-  if (fault == FaultKind::hang) hang();
-  if (fails_at_once(fault)) failed_in_group(injected(fault, "ncclGroupEnd"));
+  const Injected fault = begin("ncclGroupEnd");
+  if (fault.kind == FaultKind::hang) hang();
+  if (fails_at_once(fault)) failed_in_group(fail_with(fault, "ncclGroupEnd"));
   return end_group();
 }
 

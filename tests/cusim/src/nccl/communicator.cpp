@@ -23,15 +23,9 @@ constexpr auto pause = 100us;
 
 }  // namespace
 
-ncclResult_t fault_code() {
-  const char* const set = std::getenv("CUSIM_NCCL_ERROR");
-  const int code = set ? std::atoi(set) : ncclSystemError;
-  return code > ncclSuccess && code < ncclInProgress ? static_cast<ncclResult_t>(code) : ncclSystemError;
-}
-
 Comm::Comm(const Setup& setup)
     : place_{setup.rank, setup.size, setup.device, {}}, blocking_{setup.blocking}, in_progress_{"its start"} {
-  stuck_ = setup.fault == FaultKind::hang;
+  stuck_ = setup.fault.kind == FaultKind::hang;
   if (stuck_) return;
   start_fault_ = setup.fault;
   rendezvous_.emplace(setup.id, setup.size, setup.rank, setup.device);
@@ -99,7 +93,12 @@ ncclResult_t Comm::settle() {
 void Comm::advance(std::unique_lock<std::mutex>& lock, Asker asker) {
   if (stuck_ || error_ != ncclSuccess) return;
   if (phase_ == Phase::starting) return advance_start();
-  pump();
+  // What an operation moves, only its work on the stream moves.
+  if (running_) {
+    look_at_peers();
+  } else {
+    pump();
+  }
   if (phase_ == Phase::finalizing) return advance_end();
   if (deferred_ && is_due(asker)) {
     const auto launch = std::exchange(deferred_, nullptr);
@@ -118,7 +117,7 @@ void Comm::advance_start() {
   const ncclResult_t result = rendezvous_->advance();
   if (result == ncclInProgress) return;
   if (result != ncclSuccess) return fail(result, rendezvous_->problem());
-  if (start_fault_ == FaultKind::late) return fail(fault_code(), "an injected fault of the start");
+  if (start_fault_.kind == FaultKind::late) return fail(start_fault_.result, "an injected fault of the start");
   int peer = 0;
   for (Socket& socket : rendezvous_->take()) {
     const bool is_other = peer != place_.rank;
@@ -151,6 +150,12 @@ void Comm::pump() {
     if (!connection || connection->pump(said_goodbye_) != Connection::State::dead || error_ != ncclSuccess) continue;
     fail(ncclRemoteError, fmt::format("rank {} has gone away", connection->peer()));
   }
+}
+
+void Comm::look_at_peers() {
+  for (const auto& connection : place_.connections)
+    if (connection && connection->has_hung_up())
+      fail(ncclRemoteError, fmt::format("rank {} has gone away", connection->peer()));
 }
 
 void Comm::fail(ncclResult_t error, const std::string& problem) {
@@ -201,6 +206,7 @@ ncclResult_t Comm::enqueue(std::unique_lock<std::mutex>& lock, const std::shared
 
 /// The work on each of the streams. Any of them may be the one that runs the piece.
 bool Comm::run(const std::shared_ptr<Launch>& launch, bool& arrived) {
+  const GpuAccess access;
   const std::lock_guard lock{mutex_};
   if (phase_ == Phase::ended || (launch->done && !launch->is_captured)) return true;
   if (!std::exchange(arrived, true)) ++launch->arrived;
@@ -211,7 +217,8 @@ bool Comm::run(const std::shared_ptr<Launch>& launch, bool& arrived) {
     launch->started = true;
     launch->since = Clock::now();
     running_ = launch;
-    if (launch->piece.has(FaultKind::late)) fail(fault_code(), "an injected fault of " + launch->piece.text());
+    if (const Injected* const fault = launch->piece.fault(FaultKind::late))
+      fail(fault->result, "an injected fault of " + launch->piece.text());
     if (error_ == ncclSuccess) launch->piece.start(place_);
   }
   if (error_ == ncclSuccess) pump();
@@ -249,7 +256,7 @@ void Comm::complain_if_late(const Launch& launch) const {
   found(fmt::format("NCCL's rank {} is stuck after {} s in {}: {}", place_.rank, set, launch.piece.text(), waits));
 }
 
-ncclResult_t Comm::finalize(FaultKind fault) {
+ncclResult_t Comm::finalize(const Injected& fault) {
   {
     const std::lock_guard lock{mutex_};
     if (phase_ != Phase::running) {
@@ -258,8 +265,8 @@ ncclResult_t Comm::finalize(FaultKind fault) {
     }
     phase_ = Phase::finalizing;
     in_progress_ = "ncclCommFinalize";
-    stuck_ = fault == FaultKind::hang;
-    if (fault == FaultKind::late) fail(fault_code(), "an injected fault of ncclCommFinalize");
+    stuck_ = fault.kind == FaultKind::hang;
+    if (fault.kind == FaultKind::late) fail(fault.result, "an injected fault of ncclCommFinalize");
     changed_.notify_all();
   }
   return settle();

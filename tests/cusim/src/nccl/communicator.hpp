@@ -28,7 +28,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
     int rank;
     int device;
     bool blocking;
-    FaultKind fault;  ///< of the start
+    Injected fault;  ///< of the start
   };
   static std::shared_ptr<Comm> make(const Setup& setup);
 
@@ -45,7 +45,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
   /// Enqueues `calls`, now or, if the communicator does not block, perhaps later: ncclInProgress.
   ncclResult_t launch(std::vector<Call> calls);
-  ncclResult_t finalize(FaultKind fault);
+  ncclResult_t finalize(const Injected& fault);
   /// A fault: the call that nothing comes of, until it is aborted.
   ncclResult_t stay_in_call(const char* call);
   /// Blocks until it is finalized. Nothing may use it from then on.
@@ -91,6 +91,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   void advance_start();
   void advance_end();
   void pump();
+  void look_at_peers();
   void fail(ncclResult_t error, const std::string& problem);
   ncclResult_t enqueue(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Launch>& launch);
   bool run(const std::shared_ptr<Launch>& launch, bool& arrived);
@@ -108,7 +109,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   std::string problem_;
   std::string in_progress_;
   bool stuck_ = false;  ///< a fault: what is in progress stays so
-  FaultKind start_fault_ = FaultKind::none;
+  Injected start_fault_;
   std::shared_ptr<Launch> deferred_;  ///< not enqueued yet, though the program has called it
   int looks_left_ = 0;
   Clock::time_point deferred_since_{};
@@ -118,8 +119,5 @@ class Comm : public std::enable_shared_from_this<Comm> {
   bool said_goodbye_ = false;
   Outstanding goodbyes_;
 };
-
-/// The code that a fault has as its result: CUSIM_NCCL_ERROR, a number of ncclResult_t, else ncclSystemError.
-ncclResult_t fault_code();
 
 }  // namespace cusim

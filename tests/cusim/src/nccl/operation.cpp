@@ -116,7 +116,7 @@ void Piece::start(Place& place) {
 }
 
 void Piece::start_one(const Call& call, Part& part, Place& place) {
-  if (call.fault == FaultKind::hang) {
+  if (call.fault.kind == FaultKind::hang) {
     ++part.outstanding.parts;
     if (!hangs_in_middle()) return;
   }
@@ -172,7 +172,7 @@ void Piece::send(Place& place, int peer, const Call& call, Part& part, Range dat
   const bool waits = is_point_to_point(call) && data.bytes && draw("nccl send", 2) == 0;
   ++part.outstanding.parts;
   place.to(peer).send({header, data.begin, data.bytes, waits, &part.outstanding,
-                       call.fault == FaultKind::hang ? data.bytes / 2 : SIZE_MAX});
+                       call.fault.kind == FaultKind::hang ? data.bytes / 2 : SIZE_MAX});
 }
 
 /// So that the peer can see what this rank calls, though it gets no data.
@@ -203,7 +203,6 @@ bool Piece::is_complete() const {
 }
 
 void Piece::finish(const Place& place) {
-  const GpuAccess access;
   for (std::size_t i = 0; i < calls_.size(); ++i) finish_one(calls_[i], parts_[i], place);
   copy_to_self(place);
   parts_.clear();
@@ -254,8 +253,10 @@ std::string Piece::text() const {
   return calls_.size() == 1 ? calls_.front().name() : fmt::format("a group of {} calls", calls_.size());
 }
 
-bool Piece::has(FaultKind fault) const {
-  return std::any_of(calls_.begin(), calls_.end(), [&](const Call& call) { return call.fault == fault; });
+const Injected* Piece::fault(FaultKind kind) const {
+  const auto place =
+      std::find_if(calls_.begin(), calls_.end(), [&](const Call& call) { return call.fault.kind == kind; });
+  return place == calls_.end() ? nullptr : &place->fault;
 }
 
 }  // namespace cusim

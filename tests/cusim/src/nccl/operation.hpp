@@ -15,6 +15,12 @@
 
 namespace cusim {
 
+/// A fault that a test asks for, with the result that it has where it has one.
+struct Injected {
+  FaultKind kind = FaultKind::none;
+  ncclResult_t result = ncclSystemError;
+};
+
 /// A call's arguments.
 struct Call {
   Header header;          ///< `root` is the peer for a send or a receive
@@ -22,7 +28,7 @@ struct Call {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   cudaStream_t stream = nullptr;
-  FaultKind fault = FaultKind::none;
+  Injected fault;
 
   /// The function's name.
   const char* name() const { return receives ? "ncclRecv" : name_of(header.kind); }
@@ -70,7 +76,8 @@ class Piece {
 
   const std::vector<Call>& calls() const { return calls_; }
   std::string text() const;
-  bool has(FaultKind fault) const;
+  /// The first call's fault of this kind; null if none has one.
+  const Injected* fault(FaultKind kind) const;
 
  private:
   struct Part {

@@ -66,7 +66,6 @@ std::string text_of(const Header& header) {
 
 Connection::State Connection::pump(bool may_close) {
   if (state_ != State::open) return state_;
-  const GpuAccess access;
   if (!pump_out() || !pump_in() || (!may_close && has_hung_up())) state_ = State::dead;
   return state_;
 }

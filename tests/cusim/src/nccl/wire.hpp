@@ -88,6 +88,8 @@ class Connection {
 
   bool is_idle() const { return out_.empty() && in_.empty(); }
   bool has_unsent() const { return !out_.empty(); }
+  /// Whether the peer has closed its end.
+  bool has_hung_up() const;
   int peer() const { return peer_; }
 
   /// What this rank waits for, and what the peer called instead if that is known.
@@ -101,7 +103,6 @@ class Connection {
   bool pump_in();
   bool receive_header();
   void done(Outstanding* outstanding) const;
-  bool has_hung_up() const;
 
   Socket socket_;
   int peer_;
