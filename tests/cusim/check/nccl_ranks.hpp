@@ -119,6 +119,8 @@ class Rank {
     void* made = nullptr;
     require(cudaMalloc(&made, numbers.size() * sizeof(T)), "cudaMalloc");
     require(cudaMemcpy(made, numbers.data(), numbers.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+    // A copy from pageable memory returns before its end, and `stream` does not wait for it.
+    require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     return static_cast<T*>(made);
   }
   template <class T>
@@ -174,7 +176,7 @@ inline std::vector<End> run_ranks(int size, const Environment& environment, cons
     }
     processes.push_back(process);
   }
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{30};
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{15};
   std::vector<End> ends;
   for (std::size_t rank = 0; rank < processes.size(); ++rank) {
     const int code = code_of(processes[rank], end);
