@@ -159,6 +159,7 @@ typedef enum {
 
 // --- Functions ---
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* lightHandle);
@@ -199,3 +200,4 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     size_t sizeInBytes);
 
 }  // extern "C"
+#pragma GCC visibility pop
