@@ -476,6 +476,7 @@ struct cudaFuncAttributes {
 
 // --- Functions ---
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 cudaError_t cudaGetLastError(void);
@@ -567,3 +568,4 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes* attr, const void* f
 cudaError_t cudaFuncSetAttribute(const void* func, enum cudaFuncAttribute attr, int value);
 
 }  // extern "C"
+#pragma GCC visibility pop

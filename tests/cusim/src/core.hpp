@@ -11,7 +11,7 @@
 
 #include <cuda_runtime_api.h>
 
-namespace cusim {
+namespace [[gnu::visibility("default")]] cusim {
 
 // --- Settings, each read once from the environment of the process ---
 
@@ -22,16 +22,17 @@ enum class Order {
 };
 
 struct Settings {
-  std::uint64_t seed = 1;       ///< CUSIM_SEED: what is drawn is drawn from it and from CUSIM_RANK or the MPI rank
-  Order order = Order::late;    ///< CUSIM_ORDER
-  int devices = 1;              ///< CUSIM_DEVICES: GPUs in this machine; 0 is a machine without
-  int patience_ms = 50;         ///< CUSIM_PATIENCE_MS: in `late`, work runs by itself after this long without a call of
-                                ///< the host, as it does on silicon; negative: never
-  bool check_kernels = true;    ///< CUSIM_CHECKS=none leaves out what kernels are checked for
-  bool guard_memory = true;     ///< CUSIM_GUARD=off lets the host read and write GPU memory unnoticed
-  unsigned most_blocks = 0;     ///< CUSIM_MOST_BLOCKS: no grid has more blocks in a dimension; 0 is no limit
-  std::string faults;           ///< CUSIM_FAULTS: see faults.hpp
-  std::string counts_file;      ///< CUSIM_COUNTS: where the counts are appended at the end of the process
+  std::uint64_t seed = 1;     ///< CUSIM_SEED: what is drawn is drawn from it and from CUSIM_RANK or the MPI rank
+  Order order = Order::late;  ///< CUSIM_ORDER
+  std::uint64_t memory_bytes = std::uint64_t{4} << 30;  ///< CUSIM_MEMORY: of each GPU
+  int devices = 1;                                      ///< CUSIM_DEVICES: GPUs in this machine; 0 is a machine without
+  int patience_ms = 50;       ///< CUSIM_PATIENCE_MS: in `late`, work runs by itself after this long without a call of
+                              ///< the host, as it does on silicon; negative: never
+  bool check_kernels = true;  ///< CUSIM_CHECKS=none leaves out what kernels are checked for
+  bool guard_memory = true;   ///< CUSIM_GUARD=off lets the host read and write GPU memory unnoticed
+  unsigned most_blocks = 0;   ///< CUSIM_MOST_BLOCKS: no grid has more blocks in a dimension; 0 is no limit
+  std::string faults;         ///< CUSIM_FAULTS: see faults.hpp
+  std::string counts_file;    ///< CUSIM_COUNTS: where the counts are appended at the end of the process
 };
 const Settings& settings();
 
@@ -115,6 +116,9 @@ enum class FaultKind { none, error, late, hang, memory };
 /// the communicator's asynchronous error). `hang`: the call blocks, or its work never becomes done. `memory`: it fails
 /// for want of memory.
 FaultKind fault_at(std::string_view call);
+
+/// The number that the last fault of this thread carries as code=NUMBER; 0 without one.
+int fault_code();
 
 /// Counts one call of the function `call`.
 void count(std::string_view call);

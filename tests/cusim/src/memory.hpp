@@ -25,9 +25,9 @@ inline constexpr unsigned char poison = 0xcb;
 struct Arena {
   std::byte* begin = nullptr;  ///< null before the first allocation
   std::size_t bytes = 0;
-  std::uint8_t* states = nullptr;     ///< a State for each byte
-  std::uint32_t* writers = nullptr;   ///< for each pair of bytes, the piece of work that wrote it last; 0: none
-  std::uint32_t* readers = nullptr;   ///< and a piece of work that read it since
+  std::uint8_t* states = nullptr;    ///< a State for each byte
+  std::uint32_t* writers = nullptr;  ///< for each pair of bytes, the piece of work that wrote it last; 0: none
+  std::uint32_t* readers = nullptr;  ///< and a piece of work that read it since
 };
 extern Arena arena;
 
