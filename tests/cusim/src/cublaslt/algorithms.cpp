@@ -4,10 +4,12 @@
 #include <bit>
 #include <cstring>
 #include <numeric>
+#include <type_traits>
 
 namespace cusim::cublaslt {
 namespace {
 
+static_assert(std::has_unique_object_representations_v<Algorithm>);  // so that its check sum has no gaps
 static_assert(sizeof(Algorithm) + sizeof(std::uint64_t) <= sizeof(cublasLtMatmulAlgo_t));
 
 std::uint64_t check_sum(const std::byte* bytes) {
@@ -85,7 +87,7 @@ std::vector<Algorithm> algorithms_for(const Product& product, const Preference& 
     const auto add = [&](std::uint8_t slices, std::uint8_t scheme) {
       const std::uint64_t workspace = workspace_of(product, slices, scheme);
       if (workspace > preference.most_workspace || slices > product.k) return;
-      made.push_back({key, workspace, promised, sums, slices, scheme, 0});
+      made.push_back({key, workspace, promised, sums, slices, scheme, {}});
     };
     add(1, CUBLASLT_REDUCTION_SCHEME_NONE);
     for (const std::uint8_t slices : {2, 3, 5})

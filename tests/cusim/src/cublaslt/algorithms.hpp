@@ -27,7 +27,7 @@ struct Algorithm {
   Sums sums;
   std::uint8_t slices;  ///< parts of k that are summed apart
   std::uint8_t scheme;  ///< cublasLtReductionScheme_t, of how their sums become one
-  std::uint8_t reserved;
+  std::uint8_t reserved[3];
 };
 
 cublasLtMatmulAlgo_t seal(const Algorithm& algorithm);
