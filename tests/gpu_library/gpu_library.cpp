@@ -1,8 +1,7 @@
-// Which liblockstep-cuda.so a program opens that asks for a GPU, and what it says of one that does not suit it. Each
-// program runs on a copy of liblockstep.so, beside which lies what the test says.
-#include <algorithm>
+// Which liblockstep-cuda.so a program opens that asks for a GPU, and what it says of one that does not suit it.
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -24,31 +23,42 @@ fs::path from_meson(const char* name) {
 
 const std::string file = "liblockstep-cuda.so." LOCKSTEP_VERSION;
 
-/// A folder with liblockstep.so alone.
-class Folder {
+/// A copy of the build with liblockstep.so alone, and with two programs, which find it where it lies from them.
+class Build {
  public:
-  Folder() { fs::copy_file(from_meson("LOCKSTEP_LIBRARY"), folder_.path() / from_meson("LOCKSTEP_SONAME")); }
+  Build() {
+    for (const char* const each : {"LOCKSTEP_LIBRARY", "LOCKSTEP_ANSWERS", "LOCKSTEP_TRAIN"}) {
+      fs::create_directories(place_of(each).parent_path());
+      fs::copy_file(from_meson(each), place_of(each));
+    }
+    fs::rename(place_of("LOCKSTEP_LIBRARY"), libraries() / from_meson("LOCKSTEP_SONAME"));
+  }
 
-  const fs::path& path() const { return folder_.path(); }
-  void copy(const char* library) const { fs::copy_file(from_meson(library), path() / file); }
-  void write(std::string_view text) const { folder_.write(file, text); }
+  fs::path libraries() const { return place_of("LOCKSTEP_LIBRARY").parent_path(); }
+  void copy(const char* library) const { fs::copy_file(from_meson(library), libraries() / file); }
+  void write(std::string_view text) const { std::ofstream{libraries() / file} << text; }
 
-  /// With this liblockstep.so in place of the build's, and with `folders` in LD_LIBRARY_PATH.
-  Outcome run(const std::vector<std::string>& command, const std::string& folders = "") const {
+  Outcome run(const char* program, const std::vector<std::string>& arguments, const std::string& folders = "") const {
     Environment environment = mpi_environment();
-    environment["LD_PRELOAD"] = path() / from_meson("LOCKSTEP_SONAME");
     environment["LD_LIBRARY_PATH"] = folders;
+    std::vector<std::string> command{place_of(program)};
+    command.insert(command.end(), arguments.begin(), arguments.end());
     return run_command(command, {.environment = environment});
   }
 
+  /// With `folders` in LD_LIBRARY_PATH.
   std::string answers(const std::string& folders = "") const {
-    const Outcome outcome = run({from_meson("LOCKSTEP_ANSWERS")}, folders);
+    const Outcome outcome = run("LOCKSTEP_ANSWERS", {}, folders);
     INFO(outcome.err);
     CHECK(outcome.exit_code == 0);
     return outcome.out;
   }
 
  private:
+  fs::path place_of(const char* variable) const {
+    return folder_.path() / from_meson(variable).lexically_relative(from_meson("LOCKSTEP_BUILD"));
+  }
+
   TemporaryDirectory folder_;
 };
 
@@ -70,49 +80,50 @@ const std::string of_the_fake =
 }  // namespace
 
 TEST_CASE("every question about GPUs goes to the library beside liblockstep.so, and its exceptions come back") {
-  const Folder folder;
-  folder.copy("LOCKSTEP_FAKE_BACKEND");
-  CHECK(folder.answers() == of_the_fake);
+  const Build build;
+  build.copy("LOCKSTEP_FAKE_BACKEND");
+  CHECK(build.answers() == of_the_fake);
 }
 
 TEST_CASE("a library in LD_LIBRARY_PATH comes before the one beside liblockstep.so") {
-  const Folder folder, other;
-  folder.write("no library");
-  other.copy("LOCKSTEP_FAKE_BACKEND");
-  CHECK(folder.answers(other.path()) == of_the_fake);
+  const Build build;
+  const TemporaryDirectory other;
+  build.write("no library");
+  fs::copy_file(from_meson("LOCKSTEP_FAKE_BACKEND"), other.path() / file);
+  CHECK(build.answers(other.path()) == of_the_fake);
 }
 
 TEST_CASE("a library that is missing, or does not suit, is no GPU and a few words that say why") {
-  const Folder folder;
+  const Build build;
   std::string why;
   SECTION("there is none") {
     why = "this build has no GPU backend";
   }
   SECTION("it belongs to another lockstep") {
-    folder.copy("LOCKSTEP_OTHER_BACKEND");
+    build.copy("LOCKSTEP_OTHER_BACKEND");
     why = file + " belongs to lockstep 0.0.1-other, and this is lockstep " LOCKSTEP_VERSION;
   }
   SECTION("it needs a library that is not there") {
-    folder.copy("LOCKSTEP_NEEDY_BACKEND");
+    build.copy("LOCKSTEP_NEEDY_BACKEND");
     why = "libgone-from-here.so, which " + file + " needs, was not found";
   }
   SECTION("it is another library") {
-    folder.copy("LOCKSTEP_GONE");
+    build.copy("LOCKSTEP_GONE");
     why = file + " is no GPU backend of lockstep";
   }
   SECTION("it is no library") {
-    folder.write("text");
-    why = file + " cannot be loaded: " + (folder.path() / file).string() + ": file too short";
+    build.write("text");
+    why = file + " cannot be loaded: " + (build.libraries() / file).string() + ": file too short";
   }
-  CHECK(folder.answers() == all_refuse(why));
+  CHECK(build.answers() == all_refuse(why));
 }
 
 TEST_CASE("a program says why there is no GPU only where one is demanded, and trains on the CPU otherwise") {
-  const Folder folder;
-  folder.copy("LOCKSTEP_NEEDY_BACKEND");
+  const Build build;
+  build.copy("LOCKSTEP_NEEDY_BACKEND");
   const auto train = [&](const std::string& device) {
-    return folder.run({from_meson("LOCKSTEP_TRAIN"), "--data", from_meson("LOCKSTEP_SMALL_DATA"), "--steps", "2",
-                       "--device", device});
+    return build.run("LOCKSTEP_TRAIN",
+                     {"--data", from_meson("LOCKSTEP_SMALL_DATA"), "--steps", "2", "--device", device});
   };
   const std::string why = "libgone-from-here.so, which " + file + " needs, was not found";
   const Outcome demanded = train("cuda");
