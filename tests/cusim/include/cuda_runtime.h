@@ -167,6 +167,10 @@ inline double atomicAdd(double*, double) {
 
 // --- Loads and arithmetic ---
 
+/// The position of the lowest bit that is set, from 1; 0 if none is.
+inline int __ffs(int x) {
+  return __builtin_ffs(x);
+}
 template <class T>
 T __ldg(const T* address) {
   return *address;
