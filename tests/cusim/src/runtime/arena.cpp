@@ -107,9 +107,9 @@ void protect(std::byte* begin, std::byte* end, int protection) {
 }
 
 /// Under the guard's lock.
-void close_if_unused() {
+void close_if_unused(bool even_if_for_long) {
   Store& all = store();
-  if (!all.is_open || all.users > 0 || all.openers > 0) return;
+  if (!all.is_open || all.users > 0 || (all.openers > 0 && !even_if_for_long)) return;
   all.is_open = false;
   if (!all.used) return;
   protect(memory::arena.begin, all.used, PROT_NONE);
@@ -291,7 +291,7 @@ GpuAccess::~GpuAccess() {
   if (!settings().guard_memory) return;
   const std::lock_guard lock{store().guard};
   --store().users;
-  close_if_unused();
+  close_if_unused(false);
 }
 
 OpenForLong::OpenForLong() {
@@ -299,10 +299,15 @@ OpenForLong::OpenForLong() {
   ++store().openers;
 }
 
+void close_for_host() {
+  const std::lock_guard lock{store().guard};
+  close_if_unused(true);
+}
+
 OpenForLong::~OpenForLong() {
   const std::lock_guard lock{store().guard};
   --store().openers;
-  close_if_unused();
+  close_if_unused(false);
 }
 
 }  // namespace cusim

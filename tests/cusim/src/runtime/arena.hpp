@@ -51,6 +51,9 @@ class [[nodiscard]] OpenForLong {
   ~OpenForLong();
 };
 
+/// Closes what only an OpenForLong holds open: a function of the host is about to run.
+void close_for_host();
+
 struct Room {
   std::size_t used = 0;
   std::size_t most = 0;  ///< that were used at once

@@ -49,6 +49,7 @@ Ran run(Lock& lock, cudaStream_t stream) {
   // After a late failure the GPU does nothing any more.
   if (late_failure() == cudaSuccess) {
     lock.unlock();
+    if (piece->is_host) close_for_host();
     current = piece.get();
     is_done = piece->work();
     current = nullptr;
