@@ -158,6 +158,26 @@ TEST_CASE("work of two streams on the same bytes is ordered") {
   is_found("without being ordered after a memset in stream", program(false, false), {{"CUSIM_ORDER", "eager"}});
 }
 
+TEST_CASE("a write comes after another stream's read, by an event") {
+  const auto program = [](bool orders) {
+    return [=] {
+      int* const there = device_ints(64);
+      const cudaStream_t first = make_stream();
+      const cudaStream_t second = make_stream();
+      set_ints(there, 64, first);
+      MUST(cudaStreamSynchronize(first));
+      copy_ints(pinned_ints(64), there, 64, first);
+      if (orders) order(first, second);
+      set_ints(there, 64, second);
+      MUST(cudaDeviceSynchronize());
+    };
+  };
+  passes_in_any_order(program(true));
+  for (int seed = 1; seed <= 5; ++seed)
+    is_found("without being ordered after", program(false), {{"CUSIM_SEED", std::to_string(seed)}});
+  is_found("without being ordered after a copy in stream", program(false), {{"CUSIM_ORDER", "eager"}});
+}
+
 TEST_CASE("different bytes of an allocation may be used at once") {
   passes_in_any_order([] {
     int* const there = device_ints(64);
