@@ -178,6 +178,25 @@ TEST_CASE("a write comes after another stream's read, by an event") {
   is_found("without being ordered after a copy in stream", program(false), {{"CUSIM_ORDER", "eager"}});
 }
 
+TEST_CASE("a write comes after the reads of all streams") {
+  for (const char* order : {"late", "eager"}) {
+    for (int seed = 1; seed <= 6; ++seed) {
+      const auto program = [] {
+        int* const there = device_ints(64);
+        const cudaStream_t first = make_stream();
+        const cudaStream_t second = make_stream();
+        set_ints(there, 64, first);
+        MUST(cudaStreamSynchronize(first));
+        copy_ints(pinned_ints(64), there, 64, first);
+        copy_ints(pinned_ints(64), there, 64, second);
+        set_ints(there, 64, second);
+        MUST(cudaDeviceSynchronize());
+      };
+      is_found("without being ordered after", program, {{"CUSIM_ORDER", order}, {"CUSIM_SEED", std::to_string(seed)}});
+    }
+  }
+}
+
 TEST_CASE("different bytes of an allocation may be used at once") {
   passes_in_any_order([] {
     int* const there = device_ints(64);

@@ -89,6 +89,9 @@ void set_pieces(std::byte* begin, std::size_t bytes, std::uint32_t piece) {
   const std::size_t cells = (bytes + 1) / 2;
   std::fill_n(memory::arena.writers + first, cells, piece);
   std::fill_n(memory::arena.readers + first, cells, 0u);
+  // Mostly zero, and then not touched, so that it needs no memory.
+  for (std::size_t cell = first; cell < first + cells; ++cell)
+    if (memory::arena.other_readers[cell] != 0) memory::arena.other_readers[cell] = 0;
 }
 
 void leave_quarantine() {

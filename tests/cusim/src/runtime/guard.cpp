@@ -87,6 +87,7 @@ void reserve_arena() {
   made.states = static_cast<std::uint8_t*>(reserve(made.bytes, PROT_READ | PROT_WRITE));
   made.writers = static_cast<std::uint32_t*>(reserve(made.bytes * 2, PROT_READ | PROT_WRITE));
   made.readers = static_cast<std::uint32_t*>(reserve(made.bytes * 2, PROT_READ | PROT_WRITE));
+  made.other_readers = static_cast<std::uint32_t*>(reserve(made.bytes * 2, PROT_READ | PROT_WRITE));
   const bool guarded = settings().guard_memory;
   made.begin = static_cast<std::byte*>(reserve(made.bytes, guarded ? PROT_NONE : PROT_READ | PROT_WRITE));
   // Opening and closing is then quick. Without huge pages it is slow, and no less right.
