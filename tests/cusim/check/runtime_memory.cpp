@@ -158,6 +158,45 @@ TEST_CASE("work of two streams on the same bytes is ordered") {
   is_found("without being ordered after a memset in stream", program(false, false), {{"CUSIM_ORDER", "eager"}});
 }
 
+TEST_CASE("a write comes after another stream's read, by an event") {
+  const auto program = [](bool orders) {
+    return [=] {
+      int* const there = device_ints(64);
+      const cudaStream_t first = make_stream();
+      const cudaStream_t second = make_stream();
+      set_ints(there, 64, first);
+      MUST(cudaStreamSynchronize(first));
+      copy_ints(pinned_ints(64), there, 64, first);
+      if (orders) order(first, second);
+      set_ints(there, 64, second);
+      MUST(cudaDeviceSynchronize());
+    };
+  };
+  passes_in_any_order(program(true));
+  for (int seed = 1; seed <= 5; ++seed)
+    is_found("without being ordered after", program(false), {{"CUSIM_SEED", std::to_string(seed)}});
+  is_found("without being ordered after a copy in stream", program(false), {{"CUSIM_ORDER", "eager"}});
+}
+
+TEST_CASE("a write comes after the reads of all streams") {
+  for (const char* order : {"late", "eager"}) {
+    for (int seed = 1; seed <= 6; ++seed) {
+      const auto program = [] {
+        int* const there = device_ints(64);
+        const cudaStream_t first = make_stream();
+        const cudaStream_t second = make_stream();
+        set_ints(there, 64, first);
+        MUST(cudaStreamSynchronize(first));
+        copy_ints(pinned_ints(64), there, 64, first);
+        copy_ints(pinned_ints(64), there, 64, second);
+        set_ints(there, 64, second);
+        MUST(cudaDeviceSynchronize());
+      };
+      is_found("without being ordered after", program, {{"CUSIM_ORDER", order}, {"CUSIM_SEED", std::to_string(seed)}});
+    }
+  }
+}
+
 TEST_CASE("different bytes of an allocation may be used at once") {
   passes_in_any_order([] {
     int* const there = device_ints(64);
@@ -182,7 +221,7 @@ TEST_CASE("the GPU's memory is finite, and freed memory comes back") {
         EXPECT(unused == all - 700000);
         MUST(cudaFreeAsync(first, stream));
         MUST(cudaMallocAsync(&second, 700000, stream));
-        for (int i = 0; i < 1000; ++i) {
+        for (int i = 0; i < 100; ++i) {
           MUST(cudaFreeAsync(second, stream));
           MUST(cudaMallocAsync(&second, 700000, stream));
         }
@@ -198,6 +237,13 @@ TEST_CASE("the host does not touch the GPU's memory") {
   is_found("the host touches device memory", program);
   is_found("the host touches device memory", program, {{"CUSIM_ORDER", "eager"}});
   passes(program, {{"CUSIM_GUARD", "off"}});
+  is_found("the host touches device memory", [] {
+    const cudaStream_t stream = make_stream();
+    int* const there = device_ints(1, stream);
+    set_ints(there, 1, stream);
+    count_in(stream, *there);  // a host function
+    MUST(cudaStreamSynchronize(stream));
+  });
 }
 
 TEST_CASE("addresses say what they are") {

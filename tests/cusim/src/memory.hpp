@@ -21,13 +21,14 @@ enum State : std::uint8_t {
 
 inline constexpr unsigned char poison = 0xcb;
 
-/// The arena: where every allocation of device memory lies. Begins at a multiple of 4096.
+/// The arena: where every allocation of device memory lies. Begins at a multiple of 2 MiB.
 struct Arena {
   std::byte* begin = nullptr;  ///< null before the first allocation
   std::size_t bytes = 0;
-  std::uint8_t* states = nullptr;    ///< a State for each byte
-  std::uint32_t* writers = nullptr;  ///< for each pair of bytes, the piece of work that wrote it last; 0: none
-  std::uint32_t* readers = nullptr;  ///< and a piece of work that read it since
+  std::uint8_t* states = nullptr;          ///< a State for each byte
+  std::uint32_t* writers = nullptr;        ///< for each pair of bytes, the piece of work that wrote it last; 0: none
+  std::uint32_t* readers = nullptr;        ///< and a piece of work that read it since
+  std::uint32_t* other_readers = nullptr;  ///< and one that did, unordered with that
 };
 extern Arena arena;
 
@@ -96,7 +97,8 @@ void note_write(const void* address, std::size_t bytes, std::uint32_t piece, std
 /// the piece's own already, so that there is nothing to note.
 inline bool is_noted(const void* address, std::uint32_t piece, bool write) {
   const std::size_t cell = index_of(address) / 2;
-  return arena.writers[cell] == piece || (!write && arena.readers[cell] == piece);
+  return arena.writers[cell] == piece ||
+         (!write && (arena.readers[cell] == piece || arena.other_readers[cell] == piece));
 }
 
 }  // namespace cusim::memory

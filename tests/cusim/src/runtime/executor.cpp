@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "memory.hpp"
-#include "runtime/arena.hpp"
+#include "runtime/guard.hpp"
 #include "runtime/order.hpp"
 #include "runtime/world.hpp"
 
@@ -49,6 +49,7 @@ Ran run(Lock& lock, cudaStream_t stream) {
   // After a late failure the GPU does nothing any more.
   if (late_failure() == cudaSuccess) {
     lock.unlock();
+    if (piece->is_host) close_for_host();
     current = piece.get();
     is_done = piece->work();
     current = nullptr;
@@ -153,6 +154,11 @@ void start_background() {
   std::thread{settings().order == Order::thread ? run_at_random : run_late}.detach();
 }
 
+/// Where a thread of its own runs the work, the host only waits; but not in the process's last destructors.
+bool does_host_run() {
+  return settings().order != Order::thread || world().has_ended;
+}
+
 }  // namespace
 
 double now_ms() {
@@ -185,8 +191,7 @@ cudaError_t wait_for(Lock& lock, const std::vector<PiecePointer>& pieces) {
   int idle = 0;
   while (!are_done(pieces)) {
     if (late_failure() != cudaSuccess) return late_failure();
-    // In a mode with a thread of its own, the host only waits.
-    const bool helps = settings().order != Order::thread;
+    const bool helps = does_host_run();
     if (helps && !open) open.emplace();
     if (helps && run_one(lock, round) != Ran::nothing) {
       if (round.empty()) idle = 0;
@@ -202,7 +207,7 @@ cudaError_t wait_for(Lock& lock, const std::vector<PiecePointer>& pieces) {
 }
 
 void run_some(Lock& lock) {
-  if (settings().order == Order::thread || is_in_piece() || is_in_host_function()) return;
+  if (!does_host_run() || is_in_piece() || is_in_host_function()) return;
   const OpenForLong open;
   Round round;
   std::uint64_t left = settings().order == Order::eager ? ~std::uint64_t{0} : 1 + draw("pieces in a query", 3);

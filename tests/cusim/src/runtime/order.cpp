@@ -95,10 +95,11 @@ bool memory::is_ordered(std::uint32_t earlier, std::uint32_t later) {
 void memory::note_read(const void* address, std::size_t bytes, std::uint32_t piece, std::string_view who) {
   if (piece == 0) return;
   Ordered is_before{piece};
+  Ordered is_read_before{piece};
   const Cells cells{address, bytes};
   for (std::size_t cell = cells.begin; cell < cells.end; ++cell) {
     if (!is_before(arena.writers[cell])) race(address_of(cell), "reads", who, "writes", arena.writers[cell]);
-    arena.readers[cell] = piece;
+    (is_read_before(arena.readers[cell]) ? arena.readers : arena.other_readers)[cell] = piece;
   }
 }
 
@@ -109,9 +110,12 @@ void memory::note_write(const void* address, std::size_t bytes, std::uint32_t pi
   const Cells cells{address, bytes};
   for (std::size_t cell = cells.begin; cell < cells.end; ++cell) {
     if (!is_before(arena.writers[cell])) race(address_of(cell), "writes", who, "writes", arena.writers[cell]);
-    if (!is_read_before(arena.readers[cell])) race(address_of(cell), "writes", who, "reads", arena.readers[cell]);
+    for (std::uint32_t* const readers : {arena.readers, arena.other_readers}) {
+      if (readers[cell] == 0) continue;
+      if (!is_read_before(readers[cell])) race(address_of(cell), "writes", who, "reads", readers[cell]);
+      readers[cell] = 0;
+    }
     arena.writers[cell] = piece;
-    arena.readers[cell] = 0;
   }
 }
 

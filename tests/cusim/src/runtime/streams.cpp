@@ -142,6 +142,7 @@ cudaError_t submit(Lock& lock, cudaStream_t stream, std::string what, Work work,
 }
 
 cudaError_t enqueue(cudaStream_t handle, std::string what, Work work) {
+  if (is_in_host_function()) return cudaErrorNotPermitted;
   if (late_failure() != cudaSuccess) return late_failure();
   note_call();
   Lock lock{world().mutex};
