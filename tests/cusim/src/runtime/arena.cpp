@@ -17,6 +17,7 @@ memory::Arena memory::arena;
 namespace {
 
 constexpr std::size_t red_zone = 256;
+constexpr std::size_t huge_page = std::size_t{2} << 20;
 constexpr std::size_t quarantine_bytes = std::size_t{64} << 20;
 constexpr std::size_t quarantine_pieces = 256;
 
@@ -36,7 +37,9 @@ struct Store {
   std::uint64_t numbers = 0;
 
   std::mutex guard;
-  int open = 0;               ///< GpuAccess that live
+  bool is_open = false;
+  int users = 0;              ///< GpuAccess that live
+  int openers = 0;            ///< OpenForLong that live
   std::byte* used = nullptr;  ///< the end of what is opened
 };
 
@@ -45,11 +48,14 @@ Store& store() {
   return *only;
 }
 
+/// At a multiple of a huge page, as much of the memory is changed at once.
 void* reserve(std::size_t bytes, int protection) {
-  void* const at = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const at = mmap(nullptr, bytes + huge_page, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) found(fmt::format("no {} bytes of address space for the memory of simulated GPUs", bytes));
-  madvise(at, bytes, MADV_DONTDUMP);
-  return at;
+  const std::size_t beyond = reinterpret_cast<std::uintptr_t>(at) % huge_page;
+  void* const begin = static_cast<std::byte*>(at) + (beyond ? huge_page - beyond : 0);
+  madvise(begin, bytes, MADV_DONTDUMP);
+  return begin;
 }
 
 struct sigaction before_ours;
@@ -77,12 +83,14 @@ void open_arena() {
   if (memory::arena.begin) return;
   memory::Arena made;
   const auto devices = static_cast<std::size_t>(std::max(1, settings().devices));
-  made.bytes = (4 * devices * settings().memory_bytes + (std::size_t{1} << 30)) / 4096 * 4096;
+  made.bytes = (4 * devices * settings().memory_bytes + (std::size_t{1} << 30)) / huge_page * huge_page;
   made.states = static_cast<std::uint8_t*>(reserve(made.bytes, PROT_READ | PROT_WRITE));
   made.writers = static_cast<std::uint32_t*>(reserve(made.bytes * 2, PROT_READ | PROT_WRITE));
   made.readers = static_cast<std::uint32_t*>(reserve(made.bytes * 2, PROT_READ | PROT_WRITE));
   const bool guarded = settings().guard_memory;
   made.begin = static_cast<std::byte*>(reserve(made.bytes, guarded ? PROT_NONE : PROT_READ | PROT_WRITE));
+  // Opening and closing is then quick. Without huge pages it is slow, and no less right.
+  madvise(made.begin, made.bytes, MADV_HUGEPAGE);
   {
     const std::lock_guard lock{store().guard};
     memory::arena = made;
@@ -98,14 +106,25 @@ void protect(std::byte* begin, std::byte* end, int protection) {
     found("the memory of simulated GPUs cannot be guarded");
 }
 
+/// Under the guard's lock.
+void close_if_unused(bool even_if_for_long) {
+  Store& all = store();
+  if (!all.is_open || all.users > 0 || (all.openers > 0 && !even_if_for_long)) return;
+  all.is_open = false;
+  if (!all.used) return;
+  protect(memory::arena.begin, all.used, PROT_NONE);
+  watch_faults();
+}
+
 /// More of the arena is used: it is opened with the rest.
 void use_up_to(std::byte* end) {
   Store& all = store();
   const std::lock_guard lock{all.guard};
-  const std::size_t bytes = (static_cast<std::size_t>(end - memory::arena.begin) + 4095) / 4096 * 4096;
+  const std::size_t bytes =
+      (static_cast<std::size_t>(end - memory::arena.begin) + huge_page - 1) / huge_page * huge_page;
   std::byte* const rounded = memory::arena.begin + std::min(bytes, memory::arena.bytes);
   if (rounded <= all.used) return;
-  if (all.open > 0 && settings().guard_memory) protect(all.used, rounded, PROT_READ | PROT_WRITE);
+  if (all.is_open && settings().guard_memory) protect(all.used, rounded, PROT_READ | PROT_WRITE);
   all.used = rounded;
 }
 
@@ -189,13 +208,14 @@ std::byte* allocate(std::size_t bytes, int device, From from, memory::State stat
     open_arena();
     Room& room = all.rooms[device];
     if (bytes > settings().memory_bytes - room.used) return nullptr;
+    const std::byte* const fresh = all.fresh;
     begin = take_place(bytes);
     if (!begin) return nullptr;
     room.used += bytes;
     room.most = std::max(room.most, room.used);
     all.all[begin] = {begin, bytes, device, from, ++all.numbers, false, false};
     set_states(begin, bytes, state);
-    set_pieces(begin, bytes, 0);
+    if (begin < fresh) set_pieces(begin, bytes, 0);  // else it is all zero
   }
   if (state == memory::unwritten) poison(begin, bytes);
   return begin;
@@ -262,16 +282,32 @@ GpuAccess::GpuAccess() {
   if (!settings().guard_memory) return;
   Store& all = store();
   const std::lock_guard lock{all.guard};
-  if (all.open++ == 0 && all.used) protect(memory::arena.begin, all.used, PROT_READ | PROT_WRITE);
+  ++all.users;
+  if (!all.is_open && all.used) protect(memory::arena.begin, all.used, PROT_READ | PROT_WRITE);
+  all.is_open = true;
 }
 
 GpuAccess::~GpuAccess() {
   if (!settings().guard_memory) return;
-  Store& all = store();
-  const std::lock_guard lock{all.guard};
-  if (--all.open > 0 || !all.used) return;
-  protect(memory::arena.begin, all.used, PROT_NONE);
-  watch_faults();
+  const std::lock_guard lock{store().guard};
+  --store().users;
+  close_if_unused(false);
+}
+
+OpenForLong::OpenForLong() {
+  const std::lock_guard lock{store().guard};
+  ++store().openers;
+}
+
+void close_for_host() {
+  const std::lock_guard lock{store().guard};
+  close_if_unused(true);
+}
+
+OpenForLong::~OpenForLong() {
+  const std::lock_guard lock{store().guard};
+  --store().openers;
+  close_if_unused(false);
 }
 
 }  // namespace cusim

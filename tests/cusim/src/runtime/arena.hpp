@@ -42,6 +42,18 @@ void begin_for_gpu(std::byte* begin);
 /// The GPU has come to the free. Its bytes are not used again soon.
 void free_for_gpu(std::byte* begin, std::string_view who);
 
+/// As long as it lives, GPU memory that a piece of work has opened stays open: opening and closing is dear.
+class [[nodiscard]] OpenForLong {
+ public:
+  OpenForLong();
+  OpenForLong(const OpenForLong&) = delete;
+  OpenForLong& operator=(const OpenForLong&) = delete;
+  ~OpenForLong();
+};
+
+/// Closes what only an OpenForLong holds open: a function of the host is about to run.
+void close_for_host();
+
 struct Room {
   std::size_t used = 0;
   std::size_t most = 0;  ///< that were used at once

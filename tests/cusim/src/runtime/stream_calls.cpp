@@ -30,11 +30,8 @@ cudaError_t destroy(cudaStream_t handle) {
   if (handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread)
     return cudaErrorInvalidResourceHandle;
   return with_stream(handle, [](Lock&, cudaStream_t stream) {
-    World& all = world();
     if (stream->capture) stream->capture->is_valid = false;
-    stream->is_destroyed = true;
-    // Its work goes on. The handle's memory is kept, so that later uses are noticed.
-    if (stream->queue.empty()) all.free_lanes.push_back(stream->lane);
+    end_stream(stream);
     return cudaSuccess;
   });
 }

@@ -77,6 +77,15 @@ cudaStream_t stream_of(cudaStream_t handle) {
   return handle;
 }
 
+void end_stream(cudaStream_t stream) {
+  stream->is_destroyed = true;
+  if (stream->queue.empty()) give_lane_back(stream);
+}
+
+void give_lane_back(cudaStream_t stream) {
+  world().free_lanes.push_back(stream->lane);
+}
+
 std::string name_of(cudaStream_t stream) {
   return stream->is_legacy ? "the default stream" : fmt::format("stream {}", stream->number);
 }

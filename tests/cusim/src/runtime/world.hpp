@@ -62,6 +62,7 @@ struct CUstream_st {
   bool is_legacy = false;
   bool is_destroyed = false;
   bool is_running = false;  ///< a piece of it is
+  std::uint64_t haste = 0;  ///< where streams are drawn by haste: the largest goes on
   unsigned lane = 0;
   std::uint32_t places = 0;
   cusim::Clock clock;  ///< of all that was enqueued
@@ -95,8 +96,9 @@ struct World {
   std::vector<std::uint32_t> lane_places;          ///< each lane's last place
   std::vector<std::shared_ptr<Capture>> captures;  ///< going on
   unsigned long long handles = 0;
-  bool is_busy = false;  ///< a piece runs that is not the host's
-  Clock host;            ///< what the host knows to be done
+  bool has_ended = false;  ///< the process is ending
+  bool is_busy = false;    ///< a piece runs that is not the host's
+  Clock host;              ///< what the host knows to be done
   double last_call_ms = 0;
 };
 World& world();
@@ -113,6 +115,12 @@ cudaStream_t stream_of(cudaStream_t handle);
 cudaEvent_t event_of(cudaEvent_t handle);
 
 cudaStream_t make_stream(int device, unsigned flags, int priority);
+
+/// Its work goes on. The handle's memory is kept, so that later uses are noticed.
+void end_stream(cudaStream_t stream);
+
+/// Once the last work of an ended stream is done.
+void give_lane_back(cudaStream_t stream);
 
 /// "stream 3" for messages.
 std::string name_of(cudaStream_t stream);
