@@ -194,6 +194,8 @@ __global__ void barriers_in_loop(int extra) {
   for (int i = 0; i < 3 + (threadIdx.x == 5 ? extra : 0); ++i) __syncthreads();
 }
 
+__global__ void empty() {}
+
 using M = CaseMemory;
 #define CASE [](const M& m) -> cudaError_t
 
@@ -484,6 +486,13 @@ const KernelCase all_cases[] = {{"copy", CASE{return launch(32, threads, copy_to
 ;
 
 }  // namespace
+
+cudaError_t launch_empty(dim3 grid, dim3 block) {
+  cudaLaunchConfig_t shape{};
+  shape.gridDim = grid;
+  shape.blockDim = block;
+  return cudaLaunchKernelEx(&shape, empty);
+}
 
 std::span<const KernelCase> kernel_cases() {
   return all_cases;

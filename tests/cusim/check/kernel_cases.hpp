@@ -28,4 +28,7 @@ struct KernelCase {
 
 std::span<const KernelCase> kernel_cases();
 
+/// A kernel that does nothing.
+cudaError_t launch_empty(dim3 grid, dim3 block);
+
 }  // namespace cusim::test

@@ -29,7 +29,7 @@ int* device_ints(const std::vector<int>* content) {
 }
 
 /// In a process of its own: the settings are read once.
-void run(const KernelCase& tried, unsigned seed) {
+void run(const KernelCase& tried, unsigned seed, bool out_is_elsewhere) {
   setenv("CUSIM_SEED", std::to_string(seed).c_str(), 1);
   std::vector<int> numbers(CaseMemory::count);
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -37,8 +37,11 @@ void run(const KernelCase& tried, unsigned seed) {
   void* pinned = nullptr;
   require(cudaMallocHost(&pinned, CaseMemory::count * sizeof(int)));
   std::copy(numbers.begin(), numbers.end(), static_cast<int*>(pinned));
+  if (out_is_elsewhere) require(cudaSetDevice(1));
+  int* const out = device_ints(&zeros);
+  require(cudaSetDevice(0));
   const CaseMemory memory{.full = device_ints(&numbers),
-                          .out = device_ints(&zeros),
+                          .out = out,
                           .empty = device_ints(nullptr),
                           .freed = device_ints(&numbers),
                           .pinned = static_cast<int*>(pinned),
@@ -53,7 +56,8 @@ struct Outcome {
   std::string said;
 };
 
-Outcome outcome(const KernelCase& tried, unsigned seed) {
+/// With two devices the result is the other's memory.
+Outcome outcome(const KernelCase& tried, unsigned seed, const char* devices = "1") {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   const pid_t child = fork();
@@ -61,7 +65,8 @@ Outcome outcome(const KernelCase& tried, unsigned seed) {
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
     for (const int number : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE}) std::signal(number, SIG_DFL);
-    run(tried, seed);
+    setenv("CUSIM_DEVICES", devices, 1);
+    run(tried, seed, devices[0] == '2');
     std::_Exit(0);
   }
   close(ends[1]);
@@ -90,6 +95,13 @@ TEST_CASE("a wrong kernel ends the process with a message that names kernel and 
   }
 }
 
+TEST_CASE("a kernel may not touch the memory of another GPU") {
+  const KernelCase* const copy = &kernel_cases()[0];
+  const Outcome result = outcome(*copy, 1, "2");
+  CHECK(result.status == 86);
+  CHECK_THAT(result.said, Catch::Contains("memory of device 1; the kernel runs on device 0"));
+}
+
 TEST_CASE("a right kernel passes, whatever the seed") {
   for (const KernelCase& tried : kernel_cases()) {
     if (tried.message) continue;
@@ -99,4 +111,19 @@ TEST_CASE("a right kernel passes, whatever the seed") {
       REQUIRE(result.status == 0);
     }
   }
+}
+
+// The last one: the forks before must come from a process that has not called CUDA.
+TEST_CASE("a launch that no GPU takes is refused") {
+  const dim3 one{1};
+  CHECK(launch_empty(one, one) == cudaSuccess);
+  CHECK(launch_empty(one, dim3{32, 32}) == cudaSuccess);
+  CHECK(launch_empty(dim3{1, 65535}, one) == cudaSuccess);
+  for (const dim3 grid : {dim3{0}, dim3{1, 0}, dim3{1, 65536}, dim3{1, 1, 65536}})
+    CHECK(launch_empty(grid, one) == cudaErrorInvalidConfiguration);
+  for (const dim3 block : {dim3{0}, dim3{1025}, dim3{32, 33}, dim3{1, 1, 65}, dim3{1, 1, 0}}) {
+    CHECK(launch_empty(one, block) == cudaErrorInvalidConfiguration);
+    CHECK(cudaGetLastError() == cudaErrorInvalidConfiguration);
+  }
+  CHECK(cudaDeviceSynchronize() == cudaSuccess);
 }

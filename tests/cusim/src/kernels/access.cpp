@@ -26,6 +26,17 @@ struct Known {
 std::uint32_t piece = 0;
 std::array<Known, 8> pinned;
 std::size_t next_pinned = 0;
+std::array<Known, 8> own;
+std::size_t next_own = 0;
+bool has_other_devices = false;
+
+/// Whether one of `known` holds the bytes.
+bool is_in(const std::array<Known, 8>& known, const void* address, std::size_t bytes) {
+  return std::any_of(known.begin(), known.end(), [&](const Known& memory) {
+    const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - memory.begin);
+    return offset < memory.bytes && bytes <= memory.bytes - offset;
+  });
+}
 
 Shadow& device_shadow() {
   static auto* const shadow = new Shadow{memory::arena.bytes};
@@ -69,6 +80,17 @@ void check_race(Shadow& shadow, std::size_t index, std::size_t bytes, Access acc
                 const Accessor& by, const void* address, std::string (*where)(const void*)) {
   if (const Race race = shadow.note(index, bytes, access, by)) [[unlikely]]
     fail(run, address, bytes, access, fmt::format("{}, which {}", where(address), other_accesses(run, race)));
+}
+
+/// That the memory is of the launch's own GPU. Access to that of others would have to be enabled.
+void check_owner(const GridRun& run, const void* address, std::size_t bytes, Access access) {
+  if (is_in(own, address, bytes)) return;
+  const Memory memory = memory_at(address);
+  if (memory.kind != MemoryKind::device) return;  // the host has freed it, to take effect later
+  if (memory.device != run.launch().device)
+    fail(run, address, bytes, access,
+         fmt::format("which is memory of device {}; the kernel runs on device {}", memory.device, run.launch().device));
+  own[next_own++ % own.size()] = {memory.begin, memory.bytes};
 }
 
 // --- Other pieces of work ---
@@ -118,6 +140,7 @@ void check_device(GridRun& run, const void* address, std::size_t bytes, Access a
     fail(run, address, bytes, access,
          where_in_device(address) + (memory::may_touch(address, bytes) ? ", which nobody has written" : ""));
   }
+  if (has_other_devices) check_owner(run, address, bytes, access);
   if (piece != 0) note_piece(address, bytes, access != Access::read, run);
   check_race(device_shadow(), index, bytes, access, run, run.accessor_to_device(), address, where_in_device);
 }
@@ -148,10 +171,7 @@ void check_shared(GridRun& run, const void* address, std::size_t bytes, Access a
 
 void check_elsewhere(GridRun& run, const void* address, std::size_t bytes, Access access) {
   const auto* const at = static_cast<const std::byte*>(address);
-  for (const Known& known : pinned)
-    if (static_cast<std::size_t>(at - known.begin) < known.bytes &&
-        bytes <= known.bytes - static_cast<std::size_t>(at - known.begin))
-      return;
+  if (is_in(pinned, address, bytes)) return;
   const std::vector<std::byte>& parameters = run.launch().parameters;
   if (at >= parameters.data() && at + bytes <= parameters.data() + parameters.size()) {
     if (access == Access::read) return;
@@ -178,6 +198,8 @@ void begin_checks(GridRun& run) {
   watched.run = &run;
   piece = memory::current_piece();
   pinned = {};
+  own = {};
+  has_other_devices = settings().devices > 1;
   pieces_before = {};
 }
 
