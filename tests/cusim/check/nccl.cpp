@@ -109,6 +109,47 @@ TEST_CASE("sends and receives in a group go crosswise") {
   CHECK(complaints(ends) == "");
 }
 
+TEST_CASE("a group on two streams comes after both, and both go on after it") {
+  const auto ends = run_ranks(2, {}, [](Rank& me) {
+    me.start();
+    cudaStream_t other = nullptr;
+    me.require(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    int* const one = me.on_gpu(std::vector<int>(4, 7));
+    int* const two = me.on_gpu(std::vector<int>(4, 7));
+    int* const copy = me.on_gpu(std::vector<int>(4, 7));
+    me.require(cudaMemsetAsync(one, me.rank, 16, me.stream), "cudaMemsetAsync");
+    me.require(cudaMemsetAsync(two, me.rank, 16, other), "cudaMemsetAsync");
+    me.require(ncclGroupStart(), "ncclGroupStart");
+    me.call(ncclAllReduce(one, one, 4, ncclInt32, ncclSum, me.comm, me.stream));
+    me.call(ncclAllReduce(two, two, 4, ncclInt32, ncclSum, me.comm, other));
+    me.call(ncclGroupEnd());
+    me.require(cudaMemcpyAsync(copy, one, 16, cudaMemcpyDeviceToDevice, other), "cudaMemcpyAsync");
+    me.require(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+    me.require(me.on_host(copy, 4) == std::vector<int>(4, 0x01010101), "the sum of the first");
+    me.require(me.on_host(two, 4) == std::vector<int>(4, 0x01010101), "the sum of the second");
+    me.finish();
+  });
+  CHECK(complaints(ends) == "");
+}
+
+TEST_CASE("an operation that a graph holds runs with each launch") {
+  const auto ends = run_ranks(2, {}, [](Rank& me) {
+    me.start(0);
+    int* const data = me.on_gpu(std::vector<int>(4, 1));
+    me.require(cudaStreamBeginCapture(me.stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    me.call(ncclAllReduce(data, data, 4, ncclInt32, ncclSum, me.comm, me.stream));
+    cudaGraph_t graph = nullptr;
+    me.require(cudaStreamEndCapture(me.stream, &graph), "cudaStreamEndCapture");
+    cudaGraphExec_t launchable = nullptr;
+    me.require(cudaGraphInstantiate(&launchable, graph, 0), "cudaGraphInstantiate");
+    for (int turn = 0; turn < 3; ++turn) me.require(cudaGraphLaunch(launchable, me.stream), "cudaGraphLaunch");
+    me.wait();
+    me.require(me.on_host(data, 4) == std::vector<int>(4, 8), "three sums");
+    me.finish();
+  });
+  CHECK(complaints(ends) == "");
+}
+
 TEST_CASE("an operation runs on its stream, and only when all ranks have called it") {
   const auto ends = run_ranks(2, {}, [](Rank& me) {
     me.start();
