@@ -132,6 +132,25 @@ TEST_CASE("a group on two streams comes after both, and both go on after it") {
   CHECK(complaints(ends) == "");
 }
 
+TEST_CASE("a communicator runs its operations in the order of the calls, whatever their streams") {
+  for (int seed = 1; seed <= 5; ++seed) {
+    const auto ends = run_ranks(2, {{"CUSIM_SEED", std::to_string(seed)}}, [](Rank& me) {
+      me.start();
+      cudaStream_t other = nullptr;
+      me.require(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      int* const one = me.on_gpu(std::vector<int>(4, 1));
+      int* const two = me.on_gpu(std::vector<int>(8, 1));
+      me.call(ncclAllReduce(one, one, 4, ncclInt32, ncclSum, me.comm, me.stream));
+      me.call(ncclAllReduce(two, two, 8, ncclInt32, ncclSum, me.comm, other));
+      me.require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      me.require(me.on_host(one, 4) == std::vector<int>(4, 2), "the first sum");
+      me.require(me.on_host(two, 8) == std::vector<int>(8, 2), "the second sum");
+      me.finish();
+    });
+    REQUIRE(complaints(ends) == "");
+  }
+}
+
 TEST_CASE("an operation that a graph holds runs with each launch") {
   const auto ends = run_ranks(2, {}, [](Rank& me) {
     me.start(0);
