@@ -48,10 +48,12 @@ const std::map<std::string, Mismatch> mismatches = {
 TEST_CASE("calls that do not match hang, and an abort frees the streams") {
   for (const auto& [name, mismatch] : mismatches) {
     INFO(name);
-    const auto ends = run_ranks(2, {}, [call = mismatch](Rank& me) {
+    const auto ends = run_ranks(2, {}, [call = mismatch, is_symmetric = name == "count"](Rank& me) {
       me.start(0);
       int* const data = me.on_gpu(std::vector<int>(4, 1));
       me.call(call(me, data));
+      // The root of a broadcast is done without the others.
+      if (is_symmetric) me.require(!me.is_done_within(0.05), "it hangs by itself");
       me.call(all_reduce(me, data));
       me.require(!me.is_done_within(0.2), "it hangs");
       me.meet(0);
@@ -130,6 +132,22 @@ TEST_CASE("the death of a peer is an asynchronous error, and an abort frees the 
   CHECK(ends[0].text == "");
   CHECK(ends[1].code == 0);
   CHECK(ends[1].text == "");
+}
+
+TEST_CASE("the death of a peer is seen where nothing is under way") {
+  const auto ends = run_ranks(2, {}, [](Rank& me) {
+    me.start(0);
+    me.meet(0);
+    if (me.rank == 1) return;
+    ncclResult_t state = ncclSuccess;
+    for (int i = 0; i < 1000 && state == ncclSuccess; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      me.require(ncclCommGetAsyncError(me.comm, &state), "a look");
+    }
+    me.require(state == ncclRemoteError, "the state");
+    me.require(ncclCommAbort(me.comm), "ncclCommAbort");
+  });
+  CHECK(complaints(ends) == "");
 }
 
 TEST_CASE("an abort frees a thread that is in a call that blocks") {

@@ -46,6 +46,30 @@ TEST_CASE("the host's memory, too little memory and freed memory are foreign") {
              Contains("ncclAllReduce: foreign memory"));
 }
 
+TEST_CASE("memory that nobody has written is not sent, nor memory that the stream has freed") {
+  CHECK_THAT(found_in([](Rank& me) {
+               me.start();
+               void* data = nullptr;
+               me.require(cudaMalloc(&data, 16), "cudaMalloc");
+               all_reduce(me, static_cast<int*>(data), 4);
+               me.wait();
+             }),
+             Contains("ncclAllReduce"));
+  CHECK_THAT(found_in([](Rank& me) {
+               me.start();
+               void* data = nullptr;
+               me.require(cudaMallocAsync(&data, 16, me.stream), "cudaMallocAsync");
+               me.require(cudaMemsetAsync(data, 0, 16, me.stream), "cudaMemsetAsync");
+               cudaStream_t other = nullptr;
+               me.require(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+               me.wait();
+               all_reduce(me, static_cast<int*>(data), 4);
+               me.require(cudaFreeAsync(data, other), "cudaFreeAsync");
+               me.require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+             }),
+             Contains("ncclAllReduce"));
+}
+
 TEST_CASE("pinned memory is not foreign") {
   const auto ends = run_ranks(2, {}, [](Rank& me) {
     me.start();

@@ -21,6 +21,17 @@ constexpr auto longest_deferral = 20ms;
 /// How often a call that blocks looks.
 constexpr auto pause = 100us;
 
+/// What is enqueued on `stream` from here on comes after what is on `other`.
+cudaError_t make_wait(cudaStream_t stream, cudaStream_t other) {
+  cudaEvent_t event = nullptr;
+  cudaError_t result = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  if (result != cudaSuccess) return result;
+  result = cudaEventRecord(event, other);
+  if (result == cudaSuccess) result = cudaStreamWaitEvent(stream, event, 0);
+  (void)cudaEventDestroy(event);
+  return result;
+}
+
 }  // namespace
 
 Comm::Comm(const Setup& setup)
@@ -170,7 +181,6 @@ ncclResult_t Comm::launch(std::vector<Call> calls) {
     if (std::find(streams.begin(), streams.end(), call.stream) == streams.end()) streams.push_back(call.stream);
   const bool is_captured = is_capturing(streams.front());
   const bool defers = !blocking_ && !is_captured && draw("nccl in progress", 3) == 0;
-  if (is_captured && streams.size() > 1) found("cusim does not capture a group of NCCL calls on several streams");
 
   std::unique_lock lock{mutex_};
   const auto launch = std::make_shared<Launch>(Launch{Piece{std::move(calls)}, std::move(streams)});
@@ -192,25 +202,29 @@ ncclResult_t Comm::enqueue(std::unique_lock<std::mutex>& lock, const std::shared
   lock.unlock();
   const int before = current_device();
   if (before != place_.device) (void)cudaSetDevice(place_.device);
-  cudaError_t result = cudaSuccess;
-  for (const cudaStream_t stream : launch->streams) {
-    if (result != cudaSuccess) break;
-    result = cusim::enqueue(
-        stream, launch->piece.text(),
-        [self = shared_from_this(), launch, arrived = false]() mutable { return self->run(launch, arrived); });
-  }
+  const cudaError_t result = enqueue_on_streams(launch);
   if (before != place_.device) (void)cudaSetDevice(before);
   lock.lock();
   return result == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
-/// The work on each of the streams. Any of them may be the one that runs the piece.
-bool Comm::run(const std::shared_ptr<Launch>& launch, bool& arrived) {
+/// On the first stream. It comes after what is on the others, and what they get next comes after it.
+cudaError_t Comm::enqueue_on_streams(const std::shared_ptr<Launch>& launch) {
+  cudaStream_t const first = launch->streams.front();
+  for (std::size_t i = 1; i < launch->streams.size(); ++i)
+    if (const cudaError_t result = make_wait(first, launch->streams[i]); result != cudaSuccess) return result;
+  const cudaError_t enqueued =
+      cusim::enqueue(first, launch->piece.text(), [self = shared_from_this(), launch] { return self->run(launch); });
+  if (enqueued != cudaSuccess) return enqueued;
+  for (std::size_t i = 1; i < launch->streams.size(); ++i)
+    if (const cudaError_t result = make_wait(launch->streams[i], first); result != cudaSuccess) return result;
+  return cudaSuccess;
+}
+
+bool Comm::run(const std::shared_ptr<Launch>& launch) {
   const GpuAccess access;
   const std::lock_guard lock{mutex_};
   if (phase_ == Phase::ended || (launch->done && !launch->is_captured)) return true;
-  if (!std::exchange(arrived, true)) ++launch->arrived;
-  if (launch->arrived < launch->streams.size()) return false;
   if (!launch->started) {
     if (launch->since == Clock::time_point{}) launch->since = Clock::now();
     if (!may_start(*launch)) return false;
@@ -231,8 +245,7 @@ bool Comm::run(const std::shared_ptr<Launch>& launch, bool& arrived) {
   launch->piece.finish(place_);
   running_.reset();
   if (launch->is_captured) {
-    launch->started = arrived = false;
-    launch->arrived = 0;
+    launch->started = false;
   } else {
     launch->done = true;
     ++turn_;

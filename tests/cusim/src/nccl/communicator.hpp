@@ -69,13 +69,12 @@ class Comm : public std::enable_shared_from_this<Comm> {
   enum class Phase { starting, running, finalizing, finalized, ended };
   using Clock = std::chrono::steady_clock;
 
-  /// A piece on its way through its streams. It runs when it has got to the front of all.
+  /// A piece on its way through its streams.
   struct Launch {
     Piece piece;
     std::vector<cudaStream_t> streams;
     std::uint64_t turn = 0;
     bool is_captured = false;
-    std::size_t arrived = 0;
     bool started = false;
     bool done = false;
     Clock::time_point since{};
@@ -94,7 +93,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   void look_at_peers();
   void fail(ncclResult_t error, const std::string& problem);
   ncclResult_t enqueue(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Launch>& launch);
-  bool run(const std::shared_ptr<Launch>& launch, bool& arrived);
+  cudaError_t enqueue_on_streams(const std::shared_ptr<Launch>& launch);
+  bool run(const std::shared_ptr<Launch>& launch);
   bool may_start(const Launch& launch) const;
   void complain_if_late(const Launch& launch) const;
   ncclResult_t state() const;
