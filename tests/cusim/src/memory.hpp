@@ -21,7 +21,7 @@ enum State : std::uint8_t {
 
 inline constexpr unsigned char poison = 0xcb;
 
-/// The arena: where every allocation of device memory lies. Begins at a multiple of 4096.
+/// The arena: where every allocation of device memory lies. Begins at a multiple of 2 MiB.
 struct Arena {
   std::byte* begin = nullptr;  ///< null before the first allocation
   std::size_t bytes = 0;

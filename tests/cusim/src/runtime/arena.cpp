@@ -1,18 +1,16 @@
-#include "arena.hpp"
+#include "runtime/arena.hpp"
 
 #include <algorithm>
-#include <csignal>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
 
 #include <fmt/format.h>
-#include <sys/mman.h>
+
+#include "runtime/guard.hpp"
 
 namespace cusim {
-
-memory::Arena memory::arena;
 
 namespace {
 
@@ -27,17 +25,13 @@ std::size_t place_bytes(std::size_t bytes) {
 
 struct Store {
   std::mutex mutex;
-  std::map<std::byte*, Allocation> all;           ///< in the quarantine too
-  std::deque<std::byte*> quarantine;              ///< in the order of their frees
-  std::size_t quarantined = 0;                    ///< bytes
-  std::multimap<std::size_t, std::byte*> places;  ///< that may be used again, by their bytes
-  std::byte* fresh = nullptr;                     ///< nothing beyond has been used
+  std::map<std::byte*, Allocation> all;      ///< in the quarantine too
+  std::deque<std::byte*> quarantine;         ///< in the order of their frees
+  std::size_t quarantined = 0;               ///< bytes
+  std::map<std::byte*, std::size_t> places;  ///< that may be used again, and their bytes; no two are neighbours
+  std::byte* fresh = nullptr;                ///< nothing beyond has been used
   std::map<int, Room> rooms;
   std::uint64_t numbers = 0;
-
-  std::mutex guard;
-  int open = 0;               ///< GpuAccess that live
-  std::byte* used = nullptr;  ///< the end of what is opened
 };
 
 Store& store() {
@@ -45,89 +39,39 @@ Store& store() {
   return *only;
 }
 
-void* reserve(std::size_t bytes, int protection) {
-  void* const at = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) found(fmt::format("no {} bytes of address space for the memory of simulated GPUs", bytes));
-  madvise(at, bytes, MADV_DONTDUMP);
-  return at;
-}
-
-struct sigaction before_ours;
-
-/// A fault in the arena is the host's: GPU work is checked before it touches anything.
-void on_fault(int signal, siginfo_t* info, void* context) {
-  if (memory::arena.begin && memory::holds(info->si_addr))
-    found(fmt::format("the host touches device memory: {}", memory::describe(info->si_addr)));
-  sigaction(signal, &before_ours, nullptr);
-  if (before_ours.sa_flags & SA_SIGINFO) {
-    before_ours.sa_sigaction(signal, info, context);
-  }  // else the access is done again, under the handler there was before
-}
-
-void open_arena() {
-  if (memory::arena.begin) return;
-  memory::Arena made;
-  const auto devices = static_cast<std::size_t>(std::max(1, settings().devices));
-  made.bytes = (4 * devices * settings().memory_bytes + (std::size_t{1} << 30)) / 4096 * 4096;
-  made.states = static_cast<std::uint8_t*>(reserve(made.bytes, PROT_READ | PROT_WRITE));
-  made.writers = static_cast<std::uint32_t*>(reserve(made.bytes * 2, PROT_READ | PROT_WRITE));
-  made.readers = static_cast<std::uint32_t*>(reserve(made.bytes * 2, PROT_READ | PROT_WRITE));
-  const bool guarded = settings().guard_memory;
-  made.begin = static_cast<std::byte*>(reserve(made.bytes, guarded ? PROT_NONE : PROT_READ | PROT_WRITE));
-  {
-    const std::lock_guard lock{store().guard};
-    memory::arena = made;
-    store().used = made.begin;
-  }
-  store().fresh = made.begin + red_zone;
-  if (!guarded) return;
-  struct sigaction ours {};
-  ours.sa_sigaction = on_fault;
-  ours.sa_flags = SA_SIGINFO | SA_NODEFER;
-  sigaction(SIGSEGV, &ours, &before_ours);
-}
-
-void protect(std::byte* begin, std::byte* end, int protection) {
-  if (begin == end) return;
-  if (mprotect(begin, static_cast<std::size_t>(end - begin), protection) != 0)
-    found("the memory of simulated GPUs cannot be guarded");
-}
-
-/// More of the arena is used: it is opened with the rest.
-void use_up_to(std::byte* end) {
-  Store& all = store();
-  const std::lock_guard lock{all.guard};
-  const std::size_t bytes = (static_cast<std::size_t>(end - memory::arena.begin) + 4095) / 4096 * 4096;
-  std::byte* const rounded = memory::arena.begin + std::min(bytes, memory::arena.bytes);
-  if (rounded <= all.used) return;
-  if (all.open > 0 && settings().guard_memory) protect(all.used, rounded, PROT_READ | PROT_WRITE);
-  all.used = rounded;
-}
-
 /// Null if none is left.
 std::byte* take_place(std::size_t bytes) {
   Store& all = store();
   const std::size_t needed = place_bytes(bytes);
-  const auto again = all.places.lower_bound(needed);
-  // A place that is much larger is left to a larger allocation.
-  if (again != all.places.end() && again->first <= needed + needed / 8) {
-    std::byte* const begin = again->second;
-    all.places.erase(again);
-    return begin;
-  }
-  const auto left = static_cast<std::size_t>(memory::arena.begin + memory::arena.bytes - all.fresh);
-  if (left >= needed) {
+  const auto again =
+      std::find_if(all.places.begin(), all.places.end(), [&](const auto& place) { return place.second >= needed; });
+  if (again == all.places.end()) {
+    const auto left = static_cast<std::size_t>(memory::arena.begin + memory::arena.bytes - all.fresh);
+    if (left < needed) return nullptr;
     std::byte* const begin = all.fresh;
     all.fresh += needed;
     use_up_to(all.fresh);
     return begin;
   }
-  if (again == all.places.end()) return nullptr;
-  std::byte* const begin = again->second;
-  const std::size_t rest = again->first - needed;
+  const auto [begin, place] = *again;
   all.places.erase(again);
-  if (rest > red_zone) all.places.emplace(rest, begin + needed);
+  if (place > needed) all.places.emplace(begin + needed, place - needed);
   return begin;
+}
+
+/// With its free neighbours, it becomes one place.
+void give_place_back(std::byte* begin, std::size_t bytes) {
+  auto& places = store().places;
+  auto at = places.emplace(begin, place_bytes(bytes)).first;
+  if (const auto next = std::next(at); next != places.end() && at->first + at->second == next->first) {
+    at->second += next->second;
+    places.erase(next);
+  }
+  if (at == places.begin()) return;
+  const auto before = std::prev(at);
+  if (before->first + before->second != at->first) return;
+  before->second += at->second;
+  places.erase(at);
 }
 
 void poison(std::byte* begin, std::size_t bytes) {
@@ -156,7 +100,7 @@ void leave_quarantine() {
     all.quarantined -= bytes;
     all.all.erase(begin);
     set_states(begin, bytes, memory::outside);
-    all.places.emplace(place_bytes(bytes), begin);
+    give_place_back(begin, bytes);
   }
 }
 
@@ -181,16 +125,20 @@ std::byte* allocate(std::size_t bytes, int device, From from, memory::State stat
   std::byte* begin = nullptr;
   {
     const std::lock_guard lock{all.mutex};
-    open_arena();
+    if (!all.fresh) {
+      reserve_arena();
+      all.fresh = memory::arena.begin + red_zone;
+    }
     Room& room = all.rooms[device];
     if (bytes > settings().memory_bytes - room.used) return nullptr;
+    const std::byte* const fresh = all.fresh;
     begin = take_place(bytes);
     if (!begin) return nullptr;
     room.used += bytes;
     room.most = std::max(room.most, room.used);
     all.all[begin] = {begin, bytes, device, from, ++all.numbers, false, false};
     set_states(begin, bytes, state);
-    set_pieces(begin, bytes, 0);
+    if (begin < fresh) set_pieces(begin, bytes, 0);  // else it is all zero
   }
   if (state == memory::unwritten) poison(begin, bytes);
   return begin;
@@ -251,20 +199,6 @@ std::string memory::describe(const void* address) {
                      own.is_freed        ? ", freed since"
                      : own.is_host_freed ? ", to be freed"
                                          : "");
-}
-
-GpuAccess::GpuAccess() {
-  if (!settings().guard_memory) return;
-  Store& all = store();
-  const std::lock_guard lock{all.guard};
-  if (all.open++ == 0 && all.used) protect(memory::arena.begin, all.used, PROT_READ | PROT_WRITE);
-}
-
-GpuAccess::~GpuAccess() {
-  if (!settings().guard_memory) return;
-  Store& all = store();
-  const std::lock_guard lock{all.guard};
-  if (--all.open == 0 && all.used) protect(memory::arena.begin, all.used, PROT_NONE);
 }
 
 }  // namespace cusim

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "../core.hpp"
-#include "../memory.hpp"
+#include "core.hpp"
+#include "memory.hpp"
 
 namespace cusim {
 

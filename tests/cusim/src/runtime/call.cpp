@@ -1,11 +1,11 @@
-#include "call.hpp"
+#include "runtime/call.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <thread>
 #include <utility>
 
-#include "faults.hpp"
+#include "runtime/faults.hpp"
 
 namespace cusim {
 namespace {

@@ -1,8 +1,8 @@
 // What every function of the API does around its own work: it is counted, may be made to fail, and leaves its error.
 #pragma once
 
-#include "../core.hpp"
-#include "world.hpp"
+#include "core.hpp"
+#include "runtime/world.hpp"
 
 namespace cusim {
 

@@ -1,9 +1,9 @@
 // The capture of streams into graphs, and what it forbids.
 #include <algorithm>
 
-#include "call.hpp"
-#include "graph.hpp"
-#include "world.hpp"
+#include "runtime/call.hpp"
+#include "runtime/graph.hpp"
+#include "runtime/world.hpp"
 
 namespace cusim {
 namespace {

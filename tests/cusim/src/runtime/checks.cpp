@@ -1,9 +1,9 @@
 // What pieces of work tell of the memory they touch.
 #include <fmt/format.h>
 
-#include "../core.hpp"
-#include "../memory.hpp"
-#include "arena.hpp"
+#include "core.hpp"
+#include "memory.hpp"
+#include "runtime/arena.hpp"
 
 namespace cusim {
 namespace {

@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
-#include "../memory.hpp"
-#include "arena.hpp"
-#include "call.hpp"
-#include "world.hpp"
+#include "memory.hpp"
+#include "runtime/arena.hpp"
+#include "runtime/call.hpp"
+#include "runtime/world.hpp"
 
 using namespace cusim;
 

@@ -1,5 +1,5 @@
 // How often each function was called.
-#include "counts.hpp"
+#include "runtime/counts.hpp"
 
 #include <cstdint>
 #include <cstdio>
@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "../core.hpp"
+#include "core.hpp"
 
 namespace cusim {
 namespace {

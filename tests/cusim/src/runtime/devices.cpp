@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "arena.hpp"
-#include "call.hpp"
+#include "runtime/arena.hpp"
+#include "runtime/call.hpp"
 
 using namespace cusim;
 

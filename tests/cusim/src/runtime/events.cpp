@@ -1,9 +1,8 @@
 // Events: pieces of work that mark a place in a stream.
 #include <deque>
-#include <utility>
 
-#include "call.hpp"
-#include "world.hpp"
+#include "runtime/call.hpp"
+#include "runtime/world.hpp"
 
 using namespace cusim;
 
@@ -57,7 +56,6 @@ cudaError_t record(cudaEvent_t handle, cudaStream_t stream_handle, unsigned flag
       return cudaSuccess;
     }
     event->capture = nullptr;
-    event->was_asked = false;
     event->marker = append(stream, "cudaEventRecord", [] { return true; });
     run_eagerly(lock);
     return cudaSuccess;
@@ -113,12 +111,8 @@ cudaError_t query(cudaEvent_t handle) {
     if (!marker) return cudaSuccess;
     if (!marker->is_done) run_some(lock);
     if (late_failure() != cudaSuccess) return late_failure();
-    if (!marker->is_done) {
-      event->was_asked = true;
-      return cudaErrorNotReady;
-    }
+    if (!marker->is_done) return cudaErrorNotReady;
     see_done({marker});
-    if (std::exchange(event->was_asked, false)) count("host waits");
     return cudaSuccess;
   });
 }

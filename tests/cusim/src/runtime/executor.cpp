@@ -1,14 +1,16 @@
 // Runs pieces of work: one at a time, of a randomly drawn stream whose first piece has all done that it comes after.
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <optional>
 #include <thread>
 
 #include <unistd.h>
 
-#include "../memory.hpp"
-#include "order.hpp"
-#include "world.hpp"
+#include "memory.hpp"
+#include "runtime/guard.hpp"
+#include "runtime/order.hpp"
+#include "runtime/world.hpp"
 
 namespace cusim {
 namespace {
@@ -34,7 +36,7 @@ void retire(cudaStream_t stream) {
   piece->after.clear();
   if (!stream->queue.empty()) return;
   std::erase(all.active, stream);
-  if (stream->is_destroyed) all.free_lanes.push_back(stream->lane);
+  if (stream->is_destroyed) give_lane_back(stream);
 }
 
 /// Runs the stream's first piece, unlocked.
@@ -47,6 +49,7 @@ Ran run(Lock& lock, cudaStream_t stream) {
   // After a late failure the GPU does nothing any more.
   if (late_failure() == cudaSuccess) {
     lock.unlock();
+    if (piece->is_host) close_for_host();
     current = piece.get();
     is_done = piece->work();
     current = nullptr;
@@ -59,6 +62,17 @@ Ran run(Lock& lock, cudaStream_t stream) {
   return is_done ? Ran::done : Ran::blocked;
 }
 
+/// With half of the seeds, each stream is as likely as the others. With the rest, a stream goes on alone for long, so
+/// that others fall far behind.
+cudaStream_t draw_from(const std::vector<cudaStream_t>& ready) {
+  static const bool are_alike = draw("manner of order", 2) == 0;
+  if (are_alike) return ready[draw("order of streams", ready.size())];
+  for (cudaStream_t stream : ready)
+    if (stream->haste == 0 || draw("changes of haste", 16) == 0) stream->haste = 1 + draw("haste", 1000000);
+  return *std::max_element(ready.begin(), ready.end(),
+                           [](cudaStream_t a, cudaStream_t b) { return a->haste < b->haste; });
+}
+
 Ran run_one(Lock& lock, Round& round) {
   World& all = world();
   std::vector<cudaStream_t> ready;
@@ -68,7 +82,7 @@ Ran run_one(Lock& lock, Round& round) {
     ready.push_back(stream);
   }
   if (ready.empty()) return Ran::nothing;
-  cudaStream_t const drawn = ready[draw("order of streams", ready.size())];
+  cudaStream_t const drawn = draw_from(ready);
   const Ran ran = run(lock, drawn);
   if (ran == Ran::done)
     round.clear();
@@ -91,7 +105,7 @@ void pause(Lock& lock, int times) {
 /// Runs pieces until none can go on or `is_enough`. For the thread in the background.
 template <class Enough>
 void drain(Lock& lock, const Enough& is_enough) {
-  const GpuAccess access;
+  const OpenForLong open;
   Round round;
   while (!is_enough() && run_one(lock, round) != Ran::nothing) continue;
 }
@@ -101,11 +115,11 @@ void run_late() {
   const int patience = settings().patience_ms;
   Lock lock{all.mutex};
   for (;;) {
-    all.changed.wait(lock, [&] { return !all.active.empty(); });
+    all.changed.wait(lock, [&] { return !all.active.empty() && !all.has_ended; });
     const double waited = now_ms() - all.last_call_ms;
     if (waited >= patience) {
       const double call = all.last_call_ms;
-      drain(lock, [&] { return all.last_call_ms != call; });
+      drain(lock, [&] { return all.has_ended || all.last_call_ms != call; });
     }
     lock.unlock();
     std::this_thread::sleep_for(std::chrono::milliseconds{std::max(1, waited >= patience ? 1 : patience / 4)});
@@ -118,17 +132,31 @@ void run_at_random() {
   Lock lock{all.mutex};
   Round round;
   for (;;) {
-    all.changed.wait(lock, [&] { return !all.active.empty(); });
+    all.changed.wait(lock, [&] { return !all.active.empty() && !all.has_ended; });
     lock.unlock();
     std::this_thread::sleep_for(std::chrono::microseconds{draw("pauses", 200)});
     lock.lock();
-    if (run_one(lock, round) == Ran::nothing) round.clear();
+    if (!all.has_ended && run_one(lock, round) == Ran::nothing) round.clear();
   }
+}
+
+/// At the process's end, the background must not go on beside the destructors of what its work uses.
+void stop_background() {
+  World& all = world();
+  Lock lock{all.mutex};
+  all.has_ended = true;
+  all.changed.wait_for(lock, std::chrono::seconds{1}, [&] { return !all.is_busy; });
 }
 
 void start_background() {
   if (settings().order == Order::late && settings().patience_ms < 0) return;
+  std::atexit(stop_background);
   std::thread{settings().order == Order::thread ? run_at_random : run_late}.detach();
+}
+
+/// Where a thread of its own runs the work, the host only waits; but not in the process's last destructors.
+bool does_host_run() {
+  return settings().order != Order::thread || world().has_ended;
 }
 
 }  // namespace
@@ -151,25 +179,26 @@ bool are_done(const std::vector<PiecePointer>& pieces) {
 }
 
 void see_done(const std::vector<PiecePointer>& pieces) {
-  for (const PiecePointer& piece : pieces) join(world().host, piece->clock);
+  Clock& host = world().host;
+  const Clock before = host;
+  for (const PiecePointer& piece : pieces) join(host, piece->clock);
+  if (host != before) count("host waits");
 }
 
 cudaError_t wait_for(Lock& lock, const std::vector<PiecePointer>& pieces) {
-  std::optional<GpuAccess> access;
+  std::optional<OpenForLong> open;
   Round round;
   int idle = 0;
-  if (!are_done(pieces)) count("host waits");
   while (!are_done(pieces)) {
     if (late_failure() != cudaSuccess) return late_failure();
-    // In a mode with a thread of its own, the host only waits.
-    const bool helps = settings().order != Order::thread;
-    if (helps && !access) access.emplace();
+    const bool helps = does_host_run();
+    if (helps && !open) open.emplace();
     if (helps && run_one(lock, round) != Ran::nothing) {
       if (round.empty()) idle = 0;
       continue;
     }
     round.clear();
-    access.reset();
+    open.reset();
     pause(lock, ++idle);
   }
   if (late_failure() != cudaSuccess) return late_failure();
@@ -178,8 +207,8 @@ cudaError_t wait_for(Lock& lock, const std::vector<PiecePointer>& pieces) {
 }
 
 void run_some(Lock& lock) {
-  if (settings().order == Order::thread || is_in_piece() || is_in_host_function()) return;
-  const GpuAccess access;
+  if (!does_host_run() || is_in_piece() || is_in_host_function()) return;
+  const OpenForLong open;
   Round round;
   std::uint64_t left = settings().order == Order::eager ? ~std::uint64_t{0} : 1 + draw("pieces in a query", 3);
   while (left > 0) {

@@ -1,4 +1,4 @@
-#include "faults.hpp"
+#include "runtime/faults.hpp"
 
 #include <charconv>
 #include <map>

@@ -6,7 +6,7 @@
 
 #include <string_view>
 
-#include "../core.hpp"
+#include "core.hpp"
 
 namespace cusim {
 

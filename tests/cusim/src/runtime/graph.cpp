@@ -1,9 +1,9 @@
-#include "graph.hpp"
+#include "runtime/graph.hpp"
 
 #include <map>
 
-#include "call.hpp"
-#include "world.hpp"
+#include "runtime/call.hpp"
+#include "runtime/world.hpp"
 
 using namespace cusim;
 
@@ -95,7 +95,7 @@ cudaError_t launch(cudaGraphExec_t graph, cudaStream_t handle) {
 cudaError_t destroy(cudaGraphExec_t graph) {
   const Lock lock{world().mutex};
   if (graphs().launchable.erase(graph) == 0) return cudaErrorInvalidValue;
-  for (const auto& [captured, own] : graph->branches) own->is_destroyed = true;  // its work goes on
+  for (const auto& [captured, own] : graph->branches) end_stream(own);
   delete graph;
   return cudaSuccess;
 }

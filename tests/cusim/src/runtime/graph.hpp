@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "world.hpp"
+#include "runtime/world.hpp"
 
 namespace cusim {
 

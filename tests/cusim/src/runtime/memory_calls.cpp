@@ -1,7 +1,7 @@
 // The API's functions that allocate and free.
-#include "arena.hpp"
-#include "call.hpp"
-#include "world.hpp"
+#include "runtime/arena.hpp"
+#include "runtime/call.hpp"
+#include "runtime/world.hpp"
 
 using namespace cusim;
 

@@ -1,6 +1,6 @@
 // Races between pieces of work: two that touch the same bytes, of which one writes, must be ordered by their stream, by
 // events or by the host.
-#include "order.hpp"
+#include "runtime/order.hpp"
 
 #include <algorithm>
 #include <deque>
@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "../memory.hpp"
+#include "memory.hpp"
 
 namespace cusim {
 namespace {

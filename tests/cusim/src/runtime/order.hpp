@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "world.hpp"
+#include "runtime/world.hpp"
 
 namespace cusim {
 

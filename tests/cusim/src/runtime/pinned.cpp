@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "arena.hpp"
+#include "runtime/arena.hpp"
 
 namespace cusim {
 namespace {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "../core.hpp"
+#include "core.hpp"
 
 namespace cusim {
 namespace {

@@ -1,9 +1,8 @@
 // The API's functions of streams.
 #include <algorithm>
-#include <utility>
 
-#include "call.hpp"
-#include "world.hpp"
+#include "runtime/call.hpp"
+#include "runtime/world.hpp"
 
 using namespace cusim;
 
@@ -31,11 +30,8 @@ cudaError_t destroy(cudaStream_t handle) {
   if (handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread)
     return cudaErrorInvalidResourceHandle;
   return with_stream(handle, [](Lock&, cudaStream_t stream) {
-    World& all = world();
     if (stream->capture) stream->capture->is_valid = false;
-    stream->is_destroyed = true;
-    // Its work goes on. The handle's memory is kept, so that later uses are noticed.
-    if (stream->queue.empty()) all.free_lanes.push_back(stream->lane);
+    end_stream(stream);
     return cudaSuccess;
   });
 }
@@ -57,12 +53,8 @@ cudaError_t query(cudaStream_t handle) {
     const std::vector<PiecePointer> ends = ends_of(stream);
     if (!are_done(ends)) run_some(lock);
     if (late_failure() != cudaSuccess) return late_failure();
-    if (!are_done(ends)) {
-      stream->was_asked = true;
-      return cudaErrorNotReady;
-    }
+    if (!are_done(ends)) return cudaErrorNotReady;
     see_done(ends);
-    if (std::exchange(stream->was_asked, false)) count("host waits");
     return cudaSuccess;
   });
 }

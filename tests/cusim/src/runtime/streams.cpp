@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "call.hpp"
-#include "order.hpp"
-#include "world.hpp"
+#include "runtime/call.hpp"
+#include "runtime/order.hpp"
+#include "runtime/world.hpp"
 
 namespace cusim {
 namespace {
@@ -77,6 +77,15 @@ cudaStream_t stream_of(cudaStream_t handle) {
   return handle;
 }
 
+void end_stream(cudaStream_t stream) {
+  stream->is_destroyed = true;
+  if (stream->queue.empty()) give_lane_back(stream);
+}
+
+void give_lane_back(cudaStream_t stream) {
+  world().free_lanes.push_back(stream->lane);
+}
+
 std::string name_of(cudaStream_t stream) {
   return stream->is_legacy ? "the default stream" : fmt::format("stream {}", stream->number);
 }
@@ -105,7 +114,6 @@ PiecePointer append(cudaStream_t stream, std::string what, Work work, bool is_ho
   if (stream->queue.empty()) all.active.push_back(stream);
   stream->queue.push_back(piece);
   stream->last = piece;
-  stream->was_asked = false;
   all.changed.notify_all();
   return piece;
 }
@@ -134,6 +142,7 @@ cudaError_t submit(Lock& lock, cudaStream_t stream, std::string what, Work work,
 }
 
 cudaError_t enqueue(cudaStream_t handle, std::string what, Work work) {
+  if (is_in_host_function()) return cudaErrorNotPermitted;
   if (late_failure() != cudaSuccess) return late_failure();
   note_call();
   Lock lock{world().mutex};

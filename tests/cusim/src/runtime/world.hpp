@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "../core.hpp"
+#include "core.hpp"
 
 namespace cusim {
 
@@ -62,7 +62,7 @@ struct CUstream_st {
   bool is_legacy = false;
   bool is_destroyed = false;
   bool is_running = false;  ///< a piece of it is
-  bool was_asked = false;   ///< a query has said "not ready", so that the host waits by asking
+  std::uint64_t haste = 0;  ///< where streams are drawn by haste: the largest goes on
   unsigned lane = 0;
   std::uint32_t places = 0;
   cusim::Clock clock;  ///< of all that was enqueued
@@ -78,7 +78,6 @@ struct CUevent_st {
   int device = 0;
   unsigned flags = 0;
   bool is_destroyed = false;
-  bool was_asked = false;
   cusim::PiecePointer marker;               ///< null: never recorded, or in a capture
   std::shared_ptr<cusim::Capture> capture;  ///< the one it was recorded in last
   std::vector<std::size_t> frontier;
@@ -97,8 +96,9 @@ struct World {
   std::vector<std::uint32_t> lane_places;          ///< each lane's last place
   std::vector<std::shared_ptr<Capture>> captures;  ///< going on
   unsigned long long handles = 0;
-  bool is_busy = false;  ///< a piece runs that is not the host's
-  Clock host;            ///< what the host knows to be done
+  bool has_ended = false;  ///< the process is ending
+  bool is_busy = false;    ///< a piece runs that is not the host's
+  Clock host;              ///< what the host knows to be done
   double last_call_ms = 0;
 };
 World& world();
@@ -115,6 +115,12 @@ cudaStream_t stream_of(cudaStream_t handle);
 cudaEvent_t event_of(cudaEvent_t handle);
 
 cudaStream_t make_stream(int device, unsigned flags, int priority);
+
+/// Its work goes on. The handle's memory is kept, so that later uses are noticed.
+void end_stream(cudaStream_t stream);
+
+/// Once the last work of an ended stream is done.
+void give_lane_back(cudaStream_t stream);
 
 /// "stream 3" for messages.
 std::string name_of(cudaStream_t stream);
@@ -149,7 +155,8 @@ bool is_in_host_function();
 
 bool are_done(const std::vector<PiecePointer>& pieces);
 
-/// The host has seen that all of these are done.
+/// The host has seen that all of these are done. Counts a "host wait" if it did not know, whether or not it had to
+/// wait: so the count does not depend on the order that was drawn.
 void see_done(const std::vector<PiecePointer>& pieces);
 
 // --- Captures ---
