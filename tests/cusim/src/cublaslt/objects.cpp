@@ -47,7 +47,8 @@ cublasStatus_t begin_call(const char* call, FaultKind* fault) {
   switch (kind) {
     case FaultKind::none:
     case FaultKind::late: return CUBLAS_STATUS_SUCCESS;
-    case FaultKind::error: return CUBLAS_STATUS_EXECUTION_FAILED;
+    case FaultKind::error:
+      return fault_code() == 0 ? CUBLAS_STATUS_EXECUTION_FAILED : static_cast<cublasStatus_t>(fault_code());
     case FaultKind::memory: return CUBLAS_STATUS_ALLOC_FAILED;
     case FaultKind::hang: break;
   }
