@@ -35,6 +35,11 @@ class Build {
   }
 
   fs::path libraries() const { return place_of("LOCKSTEP_LIBRARY").parent_path(); }
+  /// The GPU library, as the loader names it that has looked for it from the program.
+  std::string loaded_file() const {
+    const fs::path program = place_of("LOCKSTEP_ANSWERS").parent_path();
+    return program / libraries().lexically_relative(program) / file;
+  }
   void copy(const char* library) const { fs::copy_file(from_meson(library), libraries() / file); }
   void write(std::string_view text) const { std::ofstream{libraries() / file} << text; }
 
@@ -113,7 +118,7 @@ TEST_CASE("a library that is missing, or does not suit, is no GPU and a few word
   }
   SECTION("it is no library") {
     build.write("text");
-    why = file + " cannot be loaded: " + (build.libraries() / file).string() + ": file too short";
+    why = file + " cannot be loaded: " + build.loaded_file() + ": file too short";
   }
   CHECK(build.answers() == all_refuse(why));
 }
