@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/exit_code.hpp"
+#include "base/site.hpp"
 #include "control/channel.hpp"
 #include "control/exceptions.hpp"
 #include "control/phase_table.hpp"

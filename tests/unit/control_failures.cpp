@@ -9,6 +9,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/exit_code.hpp"
+#include "base/site.hpp"
 #include "control/exceptions.hpp"
 #include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
