@@ -16,6 +16,7 @@
 
 #include "checkpoint/exclusive_use.hpp"
 #include "checkpoint/program_state.hpp"
+#include "control/meeting_point.hpp"
 #include "shared_folder.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
@@ -99,12 +100,40 @@ TEST_CASE("a training that goes on is as if it had not stopped") {
   CHECK(other.strategy.extended().read_var(other.sum).to_vector<double>().front() == 4 * triangle());
   CHECK(other.sgd.steps(other.strategy) == 4);
   other.step();
+  CHECK(runtime().strategy().group().meeting().position().step == 5);
   CHECK(other.values() == whole.values());
 
   ManagedProgram third;
   CheckpointManager anywhere{third.strategy, in(folder)};
   CHECK(anywhere.resume(folder / "checkpoints" / "step-2").step == 2);
   CHECK(anywhere.resume(folder / "checkpoints" / "latest").checkpoint.filename() == "step-4");
+}
+
+TEST_CASE(
+    "steps are counted from the checkpoint of a training, not from that of weights alone, or as the program says") {
+  const SharedFolder folder;
+  ManagedProgram program;
+  CheckpointManager checkpoints{program.strategy, in(folder)};
+  checkpoints.save(700);
+  checkpoints.finish();
+  const auto next_step = [&] {
+    program.step();
+    return runtime().strategy().group().meeting().position().step;
+  };
+  REQUIRE(checkpoints.resume_latest());
+  CHECK(next_step() == 701);
+  CHECK(next_step() == 702);
+  CHECK(checkpoints.resume(folder / "checkpoints" / "step-700").step == 700);
+  CHECK(next_step() == 701);
+  CheckpointManager::Options options = in(folder);
+  options.restores = CheckpointManager::Parts::weights;
+  CheckpointManager weights{program.strategy, options};
+  REQUIRE(weights.resume_latest());
+  CHECK(next_step() == 702);
+  const auto named = runtime().strategy().group().meeting().keep_named_steps();
+  program.strategy.set_step(9);
+  REQUIRE(checkpoints.resume_latest());
+  CHECK(next_step() == 9);
 }
 
 TEST_CASE("a mean that is alike on all ranks is saved as it is, and another as the mean") {
