@@ -70,6 +70,7 @@ std::string checkpoint_name(std::int64_t step) {
 
 void write_checkpoint(const std::filesystem::path& folder, Manifest manifest, std::span<const TensorFile> files,
                       const std::function<void()>& before_it_appears) {
+  require_folder(folder);
   const std::string name = checkpoint_name(manifest.step);
   NewFolder checkpoint{folder / name};
   for (const TensorFile& file : files) {

@@ -222,6 +222,7 @@ std::optional<CheckpointManager::Resumed> CheckpointManager::restore(
   values.spread(here);
   const auto& [folder, step, state, best] = *restored;
   best_ = best ? std::make_unique<const CheckpointLoss>(*best) : nullptr;
+  if (options_.restores == Parts::all) strategy_.group().meeting().continue_after(static_cast<std::uint64_t>(step));
   return Resumed{step, state, folder};
 }
 

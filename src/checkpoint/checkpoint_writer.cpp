@@ -1,6 +1,7 @@
 #include "checkpoint/checkpoint_writer.hpp"
 
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -52,8 +53,11 @@ CheckpointWriter::~CheckpointWriter() {
 
 void CheckpointWriter::hold() {
   if (use_ || !may_hold_) return;
+  // What reads or writes there says that it is no folder.
+  std::error_code unknown;
+  if (std::filesystem::exists(folder_, unknown) && !std::filesystem::is_directory(folder_, unknown)) return;
   try {
-    use_ = hold_folder(folder_, "checkpoints in " + folder_.string());
+    use_ = hold_folder(folder_, "the checkpoint folder " + folder_.string());
   } catch (const CheckpointError& error) {
     may_hold_ = false;
     log::warning(fmt::format("another training could use {} at the same time: {}", folder_.string(), error.what()));

@@ -42,7 +42,7 @@ class CheckpointWriter {
   ~CheckpointWriter();
 
   /// Uses the folder alone from here on, if it does not already: see hold_folder. ConfigError if another process uses
-  /// it. Logs a warning if the folder cannot be locked, as on a disk that is full.
+  /// it. Logs a warning if the folder cannot be locked, as on a disk that is full. Does nothing if it is a file.
   void hold();
 
   /// Holds the folder. Blocks while another checkpoint is being written and while the values of `files` are copied;

@@ -127,7 +127,7 @@ std::optional<LockHolder> ExclusiveUse::holder() const {
 
 void ExclusiveUse::refuse() const {
   throw ConfigError{
-      fmt::format("{}: is in use by {}; expected {}", options_.name, describe(holder()), options_.expected)};
+      fmt::format("{} is in use by {}; expected {}", options_.name, describe(holder()), options_.expected)};
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/exit_code.hpp"
+#include "base/site.hpp"
 #include "control/channel.hpp"
 #include "control/exceptions.hpp"
 #include "control/phase_table.hpp"
@@ -292,7 +293,7 @@ void MeetingPoint::enter_run(const Here& here) {
   ++run_;
   sequence_ = 0;
   counts_in_run_ = {};
-  std::tie(position_.step, position_.kind) = named_.value_or(std::pair{run_, RunKind::step});
+  std::tie(position_.step, position_.kind) = named_.value_or(std::pair{run_ + steps_before_, RunKind::step});
   if (here.line() != site_.line() || here.file_name() != site_.file_name()) {
     // A run costs less than writing its place as text.
     Tag tag;

@@ -167,6 +167,9 @@ class MeetingPoint {
   /// LOCAL. Names the next outermost runs for messages. Without it, each counts as the next step.
   void set_step(std::uint64_t step, RunKind kind) { named_.emplace(step, kind); }
 
+  /// LOCAL. The next outermost run that `set_step` does not name counts as the step after `step`.
+  void continue_after(std::uint64_t step) { steps_before_ = step - run_; }
+
   /// LOCAL. Forgets, when it is destroyed, what `set_step` said while it lived: later runs are named as before it.
   class [[nodiscard]] NamedSteps {
    public:
@@ -281,6 +284,7 @@ class MeetingPoint {
   PhaseTable* phases_;
   int depth_ = 0;
   std::uint64_t run_ = 0;
+  std::uint64_t steps_before_ = 0;  ///< added to the number of a run for that of its step, modulo 2^64
   std::uint64_t sequence_ = 0;
   std::uint64_t meetings_ = 0;
   std::uint64_t waits_ = 0;  ///< agreements and sums

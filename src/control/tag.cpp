@@ -13,6 +13,7 @@
 
 #include "base/digest.hpp"
 #include "base/printable.hpp"
+#include "base/site.hpp"
 #include "control/tag_text.hpp"
 
 namespace lockstep {
@@ -34,20 +35,6 @@ std::string_view cut(std::string_view text, std::size_t capacity) {
   return text.substr(0, end);
 }
 
-/// Whether a place in `file` says nothing to users: there, a template such as std::make_unique evaluated the default
-/// argument that was to say where the program is.
-bool is_header_of_libraries(std::string_view file) {
-  return file.starts_with("/usr/include/") || file.find("/include/c++/") != std::string_view::npos ||
-         file.find("/include/lockstep/") != std::string_view::npos;
-}
-
-/// Its name, without folders; empty if the place is unknown.
-std::string_view file_of(const Here& here) {
-  const std::string_view file = here.file_name();
-  if (here.line() == 0 || is_header_of_libraries(file)) return {};
-  return file.substr(file.find_last_of('/') + 1);  // npos + 1 is 0
-}
-
 }  // namespace
 
 std::string one_line(std::string_view text) {
@@ -55,11 +42,6 @@ std::string one_line(std::string_view text) {
   std::replace_if(line.begin(), line.end(), is_control, ' ');
   while (!line.empty() && line.back() == ' ') line.pop_back();
   return printable(line);
-}
-
-std::string site_of(const Here& here) {
-  const std::string_view file = file_of(here);
-  return file.empty() ? std::string{} : fmt::format("{}:{}", file, here.line());
 }
 
 void Tag::set_site(const Here& here) {

@@ -19,8 +19,4 @@ std::string name_of_run(RunKind kind, std::uint64_t step);
 /// Where a rank announced the failure `tag`: "in step 5, computing after merge_call #1 (trainer.cpp:120)".
 std::string place_of_failure(const Tag& tag);
 
-/// `here` as "trainer.cpp:120"; empty if the place is unknown: line 0, or in a header of this library or of the
-/// standard one, as for a default argument of a constructor that std::make_unique calls. Pass a place there.
-std::string site_of(const Here& here);
-
 }  // namespace lockstep

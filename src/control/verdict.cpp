@@ -16,7 +16,7 @@ namespace lockstep {
 namespace {
 
 /// What the sentence says of a tag besides its kind, place and site: only what distinguishes it from one that reads
-/// alike.
+/// alike, and what ranks compute that compute different things.
 struct Details {
   bool strategy = false, run = false, depth = false, text = false;
 };
@@ -48,11 +48,51 @@ bool blamed_before(const Group& a, const Group& b) {
   return a.ranks.front() > b.ranks.front();
 }
 
-/// The part of the text that was kept; if that is not all, also enough to distinguish it from one that begins alike.
+/// Whether the tag's text describes what the ranks compute together.
+bool has_operands(const Tag& tag) {
+  return tag.kind == TagKind::merge || tag.kind == TagKind::reduce;
+}
+
+/// The method that the program called, if the tag's text begins with it: one that is a merge_call or a reduction
+/// inside.
+std::string_view method_of(const Tag& tag) {
+  static constexpr std::string_view methods[] = {"all_reduce", "all_reduce_async", "gradient of all_reduce",
+                                                 "all_gather", "broadcast",        "reduce",
+                                                 "reduce_to",  "batch_reduce_to",  "read"};
+  if (!has_operands(tag)) return {};
+  const std::string_view text = tag.kept_text();
+  for (const std::string_view method : methods)
+    if (text.starts_with(method) && text.size() > method.size() &&
+        (text[method.size()] == ':' || text[method.size()] == ' '))
+      return method;
+  return {};
+}
+
+/// The part of the text that was kept, without the method; if that is not all, also enough to distinguish it from one
+/// that begins alike.
 std::string shown_text(const Tag& tag) {
   if (tag.text_size == 0) return "nothing";
-  if (tag.text_size <= Tag::text_capacity) return std::string{tag.kept_text()};
-  return fmt::format("{}... ({} bytes, digest {})", tag.kept_text(), tag.text_size, to_hex(tag.text_digest));
+  std::string_view kept = tag.kept_text();
+  if (const std::string_view method = method_of(tag); !method.empty()) {
+    kept.remove_prefix(method.size());
+    kept.remove_prefix(std::min(kept.find_first_not_of(": "), kept.size()));
+  }
+  if (tag.text_size <= Tag::text_capacity) return std::string{kept};
+  return fmt::format("{}... ({} bytes, digest {})", kept, tag.text_size, to_hex(tag.text_digest));
+}
+
+/// "merge_call #5 (trainer.cpp:120)", "all_reduce #5 (trainer.cpp:120)".
+std::string call_of(const Tag& tag) {
+  const std::string_view method = method_of(tag);
+  if (method.empty()) return describe(tag);
+  return fmt::format("{} #{}{}", method, tag.count,
+                     tag.site_text().empty() ? "" : fmt::format(" ({})", tag.site_text()));
+}
+
+/// Whether places alone would not say who made the right one of two calls.
+bool compute_differently(const Tag& a, const Tag& b) {
+  return has_operands(a) && has_operands(b) && !(method_of(a).empty() && method_of(b).empty()) &&
+         a.text_digest != b.text_digest;
 }
 
 /// "is at merge_call #5 (trainer.cpp:120)", about `ranks` ranks.
@@ -81,12 +121,13 @@ std::string act(const Tag& tag, std::size_t ranks) {
     case TagKind::error: break;
   }
   const std::string in_run = tag.where == Position::Where::in_run ? " in " + name_of_run(tag.run_kind, tag.step) : "";
-  return fmt::format("{} at {}{}", be, describe(tag), in_run);
+  return fmt::format("{} at {}{}", be, call_of(tag), in_run);
 }
 
 void tell_apart(std::vector<Group>& groups) {
   for (Group& a : groups) {
     for (const Group& b : groups) {
+      a.details.text |= compute_differently(a.tag, b.tag);
       if (act(a.tag, 1) != act(b.tag, 1)) continue;
       a.details.strategy |= a.tag.strategy != b.tag.strategy;
       a.details.run |= a.tag.run != b.tag.run;
@@ -137,7 +178,7 @@ Verdict judge_tags(std::span<const Tag> tags, std::span<const std::string> names
   const auto finished =
       std::count_if(groups.begin(), groups.end(), [](const Group& group) { return group.tag.kind == TagKind::close; });
   if (finished > 0 && static_cast<std::size_t>(finished) < groups.size())
-    sentence += ": some replicas made a different number of merge_call() calls";
+    sentence += ": some replicas made a different number of collective calls";
   return {static_cast<int>(rank), ExitCode::mismatch, false, std::move(sentence)};
 }
 

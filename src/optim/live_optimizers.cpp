@@ -7,11 +7,21 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "control/tag_text.hpp"
+#include "base/site.hpp"
 #include "strategy/step_counter.hpp"
 
 namespace lockstep {
 namespace detail {
+namespace {
+
+/// "first moment"
+std::string in_words(std::string_view slot) {
+  std::string words{slot};
+  std::ranges::replace(words, '_', ' ');
+  return words;
+}
+
+}  // namespace
 
 const std::shared_ptr<LiveOptimizers>& LiveOptimizers::of(VariableStore& store) {
   std::shared_ptr<LiveOptimizers>& all = store.live_optimizers();
@@ -41,10 +51,10 @@ void LiveOptimizers::keep(const std::string& name, std::span<const Variable> var
     for (const Variable& variable : variables)
       if (const auto other = keepers->second.find(&variable.state());
           other != keepers->second.end() && other->second != name)
-        throw InvalidArgument{
-            fmt::format("{}optimizer '{}' would share slot '{}' of variable {} with {}; expected one "
-                        "live optimizer that keeps it",
-                        call.text(), name, slot, variable.label(), description_of(other->second))};
+        throw InvalidArgument{fmt::format(
+            "{0}optimizer '{1}' would change the {2} of variable {3}, which belongs to {4}; a variable has "
+            "only one {2}, so let one optimizer update it, or destroy '{5}' first",
+            call.text(), name, in_words(slot), variable.label(), description_of(other->second), other->second)};
   }
   for (const std::string_view slot : slots)
     for (const Variable& variable : variables) keepers_[std::string{slot}].emplace(&variable.state(), name);

@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <exception>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,10 +20,23 @@
 #include "optim/plan.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "strategy/defaults.hpp"
 #include "strategy/step_counter.hpp"
+#include "strategy/strategy_core.hpp"
 
 namespace lockstep {
 namespace {
+
+/// InvalidArgument for another strategy's variables in the context that is current outside of every run.
+void require_in_run(const detail::Call& call, const ReplicaContext& context, std::span<const Gradient> gradients) {
+  if (!detail::is_default(context)) return;
+  for (const Gradient& each : gradients)
+    if (!context.strategy().extended().variable_created_in_scope(each.variable))
+      throw InvalidArgument{fmt::format(
+          "{}the context is the default strategy's, as ReplicaContext::current() is outside of every run, and variable "
+          "{} belongs to {}: call it inside of strategy.run(), with the context that run passes",
+          call.text(), each.variable.label(), detail::strategy_of(each.variable, call).name())};
+}
 
 /// The options that stay the same from step to step: ", momentum 0.9, weight decay 0.01".
 std::string settings_of(const std::string& own, double weight_decay, std::optional<double> clip_norm) {
@@ -277,6 +291,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   const detail::Call call{reduced ? "apply_reduced_gradients" : detail::apply_call, here};
   detail::require_current(context, call);
   detail::OptimizerGuard::require_step_allowed(context);
+  require_in_run(call, context, request.gradients);
   // Before anything that fails on this rank alone, so that the ranks agree on the order of first uses.
   places_->enter(context.strategy().store(), call);
   if (request.sums) require_samples(call, *request.sums);

@@ -8,7 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
-#include "control/tag_text.hpp"
+#include "base/site.hpp"
 #include "strategy/defaults.hpp"
 
 namespace lockstep {
@@ -46,8 +46,7 @@ const Frame* current_frame() {
 
 std::string Call::text() const {
   if (name.empty()) return {};
-  const std::string site = here ? site_of(*here) : std::string{};
-  return site.empty() ? fmt::format("{}: ", name) : fmt::format("{} ({}): ", name, site);
+  return call_text(name, here.value_or(Here{}));
 }
 
 void require_not_another(const Strategy& strategy, const Call& call) {

@@ -19,8 +19,9 @@ namespace {
 class ComponentRead {
  public:
   /// `component` is one leaf, which becomes the value.
-  ComponentRead(const Variable& variable, std::vector<detail::Leaf>& component, Stream& stream, const Here& here)
-      : variable_{variable}, reduced_{{"read_var", here}, op_of(variable), component, stream} {}
+  ComponentRead(const detail::Call& call, const Variable& variable, std::vector<detail::Leaf>& component,
+                Stream& stream)
+      : variable_{variable}, reduced_{call, op_of(call, variable), component, stream} {}
 
   std::string text() const {
     const std::string read = fmt::format("read variable {} ({})", variable_.label(), name_of(variable_.aggregation()));
@@ -39,16 +40,27 @@ class ComponentRead {
  private:
   bool is_broadcast() const { return variable_.aggregation() == VariableAggregation::only_first_replica; }
 
-  static ReduceOp op_of(const Variable& variable) {
+  static ReduceOp op_of(const detail::Call& call, const Variable& variable) {
     if (variable.aggregation() == VariableAggregation::none)
-      throw InvalidArgument{fmt::format(
-          "variable {} has the aggregation `none`: there is no way to read its components as one", variable.label())};
+      throw InvalidArgument{
+          fmt::format("{}variable {} has the aggregation `none`: there is no way to read its components as one",
+                      call.text(), variable.label())};
     return variable.aggregation() == VariableAggregation::mean ? ReduceOp::mean : ReduceOp::sum;
   }
 
   const Variable& variable_;
   detail::ReducedLeaves reduced_;
 };
+
+/// ContextError where the values of all replicas cannot be read.
+void require_readable(const Strategy& strategy, const detail::Call& call) {
+  detail::require_not_another(strategy, call);
+  if (detail::current_frame() && !Strategy::in_cross_replica_context())
+    throw ContextError{call.text() +
+                       "reading a variable requires cross-replica context, and this is replica context, inside of "
+                       "run(): call local() on the variable for this replica's component, or read it in a merge_call "
+                       "or after the run"};
+}
 
 }  // namespace
 
@@ -75,18 +87,18 @@ void StrategyExtended::require_own(const Variable& variable, std::string_view ca
                                       variable.label(), strategy_->name())};
 }
 
-void StrategyExtended::require_value_itself(ReduceOp op, Kind kind, const Here& here) const {
-  require_context("reduce_to", here);
+void StrategyExtended::require_value_itself(std::string_view call, ReduceOp op, Kind kind, const Here& here) const {
+  require_context(call, here);
   const int replicas = strategy_->num_replicas_in_sync();
   if (op == ReduceOp::mean || (kind == Kind::plain && replicas == 1)) return;
-  const std::string call = detail::Call{"reduce_to", here}.text();
+  const std::string begin = detail::Call{call, here}.text();
   constexpr std::string_view refusal = "value cannot be reduced with the given reduce op";
   if (kind == Kind::mirrored)
     throw InvalidArgument{
-        fmt::format("{}A mirrored {} {}: it is one value, the same on every replica", call, refusal, name_of(op))};
+        fmt::format("{}A mirrored {} {}: it is one value, the same on every replica", begin, refusal, name_of(op))};
   throw InvalidArgument{
       fmt::format("{}A non-distributed {} {}: it does not say what each of the {} replicas adds, as a PerReplica does",
-                  call, refusal, name_of(op), replicas)};
+                  begin, refusal, name_of(op), replicas)};
 }
 
 void StrategyExtended::copy(Leaves& leaves) const {
@@ -102,12 +114,12 @@ bool StrategyExtended::is_here(OneReplica destination, const Here& here) const {
   return strategy_->group().rank() == destination.id;
 }
 
-void StrategyExtended::all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here) {
-  const detail::Call call{"reduce_to", here};
-  detail::require_cross_replica(*strategy_, call);
+void StrategyExtended::all_reduce(std::string_view call, ReduceOp op, Leaves& leaves, std::string_view more,
+                                  const Here& here) {
+  require_context(call, here);
   strategy_->require_not_captured(here);
-  detail::ReducedLeaves reduced{call, op, leaves, strategy_->stream()};
-  strategy_->agree(TagKind::reduce, here, reduced.text("reduce_to", more));
+  detail::ReducedLeaves reduced{{call, here}, op, leaves, strategy_->stream()};
+  strategy_->agree(TagKind::reduce, here, reduced.text(call, more));
   reduced.all_reduce(strategy_->reductions());
 }
 
@@ -131,31 +143,37 @@ void StrategyExtended::broadcast(Leaves& leaves, std::string_view more, const He
 
 void StrategyExtended::batch_all_reduce(ReduceOp op, Leaves& leaves, std::span<const Variable> destinations,
                                         const Here& here) {
+  constexpr std::string_view call = "batch_reduce_to";
   std::string texts;
   for (const Variable& destination : destinations) {
-    require_own(destination, "batch_reduce_to", here);
+    require_own(destination, call, here);
     texts += beside(destination);
   }
-  all_reduce(op, leaves, texts, here);
+  all_reduce(call, op, leaves, texts, here);
 }
 
 Tensor StrategyExtended::read_var(const Variable& variable, Here here) {
-  return read_vars({variable}, here).front();
+  return read_called("read_var", {variable}, here).front();
 }
 
 std::vector<Tensor> StrategyExtended::read_vars(const detail::VariableList& variables, Here here) {
-  detail::require_cross_replica(*strategy_, {"read_var", here});
+  return read_called("read_vars", variables, here);
+}
+
+std::vector<Tensor> StrategyExtended::read_called(std::string_view call, const detail::VariableList& variables,
+                                                  const Here& here) {
+  require_readable(*strategy_, {call, here});
   std::vector<Leaves> values;  // of one leaf each
   std::list<ComponentRead> reads;
   std::vector<std::string> texts;
   values.reserve(variables.size());
   for (const Variable& variable : variables) {
-    require_own(variable, "read_var", here);
+    require_own(variable, call, here);
     const bool is_combined = variable.state().synchronization == VariableSynchronization::on_read;
     if (is_combined) strategy_->require_not_captured(here);
     values.push_back({Tensor::on_host(variable.local(here))});
     if (!is_combined) continue;
-    texts.push_back(reads.emplace_back(variable, values.back(), strategy_->stream(), here).text());
+    texts.push_back(reads.emplace_back(detail::Call{call, here}, variable, values.back(), strategy_->stream()).text());
   }
   if (!reads.empty()) strategy_->agree(TagKind::reduce, here, fmt::format("{}", fmt::join(texts, ", ")));
   for (ComponentRead& read : reads) read.combine(strategy_->reductions());

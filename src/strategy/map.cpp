@@ -74,19 +74,20 @@ int StrategyExtended::replicas() const {
   return strategy_->num_replicas_in_sync();
 }
 
-void StrategyExtended::require_item_each(std::int64_t items, const Here& here) const {
+void StrategyExtended::require_item_each(std::string_view call, std::int64_t items, const Here& here) const {
   if (items < replicas())
     throw InvalidArgument{fmt::format(
         "{}the map has {} items for {} replicas, and one without an item cannot tell the shapes of its part; "
         "expected an item for each, or plain numbers",
-        detail::Call{"reduce_to", here}.text(), items, replicas())};
+        detail::Call{call, here}.text(), items, replicas())};
 }
 
-StrategyExtended::Leaves StrategyExtended::reduce_mapped(ReduceOp op, std::span<const Leaves> of_items,
+StrategyExtended::Leaves StrategyExtended::reduce_mapped(std::string_view name, ReduceOp op,
+                                                         std::span<const Leaves> of_items,
                                                          std::span<const std::string> structures, std::int64_t items,
                                                          std::optional<OneReplica> destination, std::string_view more,
                                                          const Here& here) {
-  const detail::Call call{"reduce_to", here};
+  const detail::Call call{name, here};
   detail::require_cross_replica(*strategy_, call);
   strategy_->require_not_captured(here);
   require_alike(of_items, structures, call);
@@ -95,7 +96,7 @@ StrategyExtended::Leaves StrategyExtended::reduce_mapped(ReduceOp op, std::span<
     throw InvalidArgument{fmt::format("{}a mean over {} items", call.text(), items)};
   Leaves sums = sum_of_items(of_items, strategy_->stream());
   detail::ReducedLeaves reduced{call, ReduceOp::sum, sums, strategy_->stream()};
-  const std::string method = destination ? fmt::format("reduce_to replica {}", destination->id) : "reduce_to";
+  const std::string method = destination ? fmt::format("{} replica {}", name, destination->id) : std::string{name};
   // The ranks agree on the number of items, so it needs no reduction.
   strategy_->agree(
       TagKind::reduce, here,

@@ -4,13 +4,14 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "reduce/cross_device_ops.hpp"
+#include "strategy/context_stack.hpp"
 
 namespace lockstep {
 
 namespace detail {
 
-/// The strategy that made the variable. ContextError if it is gone.
-Strategy& strategy_of(const Variable& variable);
+/// The strategy that made the variable. ContextError, which begins with `call`, if it is gone.
+Strategy& strategy_of(const Variable& variable, const Call& call = {});
 
 }  // namespace detail
 

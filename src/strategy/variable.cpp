@@ -139,9 +139,9 @@ void assign(const Variable& variable, Assignment assignment, const Tensor& value
 
 }  // namespace
 
-Strategy& detail::strategy_of(const Variable& variable) {
+Strategy& detail::strategy_of(const Variable& variable, const Call& call) {
   if (Strategy* const strategy = *variable.state().strategy) return *strategy;
-  throw ContextError{fmt::format("the strategy of variable {} is gone", variable.label())};
+  throw ContextError{fmt::format("{}the strategy of variable {} is gone", call.text(), variable.label())};
 }
 
 std::string detail::operand_text(const Variable& variable) {
@@ -150,7 +150,7 @@ std::string detail::operand_text(const Variable& variable) {
 }
 
 Tensor SyncOnReadVariable::read(Here here) const {
-  return detail::strategy_of(*this).extended().read_var(*this, here);
+  return detail::strategy_of(*this, {"read", here}).extended().read_called("read", {*this}, here).front();
 }
 
 std::string_view name_of(VariableSynchronization synchronization) {

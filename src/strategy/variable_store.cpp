@@ -9,7 +9,7 @@
 
 #include "base/element_count.hpp"
 #include "base/element_type.hpp"
-#include "control/tag_text.hpp"
+#include "base/site.hpp"
 #include "device/device.hpp"
 #include "strategy/store_guest.hpp"
 #include "tensor/convert.hpp"

@@ -7,9 +7,17 @@
 
 #include "base/element_count.hpp"
 #include "base/element_type.hpp"
+#include "base/site.hpp"
 #include "device/device.hpp"
 
 namespace lockstep {
+namespace {
+
+std::string read_as(const TensorView& view, DType wanted) {
+  return fmt::format("{} was read as {}", describe(view), name_of(wanted));
+}
+
+}  // namespace
 
 TensorView::TensorView(std::byte* data, Shape shape, DType dtype, DeviceKind device)
     : data_{data}, shape_{std::move(shape)}, dtype_{dtype}, device_{device}, count_{element_count(shape_)} {}
@@ -34,16 +42,18 @@ void TensorView::read(void* to) const {
   read_device(device_, to, data_, bytes());
 }
 
-void TensorView::require_type(DType wanted) const {
-  if (dtype_ != wanted) throw InvalidArgument{fmt::format("{} was read as {}", describe(*this), name_of(wanted))};
+void TensorView::require_type(DType wanted, const char* call, const Here& here) const {
+  if (dtype_ != wanted) throw InvalidArgument{call_text(call, here) + read_as(*this, wanted)};
 }
 
-void TensorView::require_one() const {
-  if (count_ != 1) throw InvalidArgument{fmt::format("{} has {} elements; expected one", describe(*this), count_)};
+void TensorView::require_one(const char* call, const Here& here) const {
+  if (count_ != 1)
+    throw InvalidArgument{
+        fmt::format("{}{} has {} elements; expected one", call_text(call, here), describe(*this), count_)};
 }
 
 void TensorView::require_host(DType wanted) const {
-  require_type(wanted);
+  if (dtype_ != wanted) throw InvalidArgument{read_as(*this, wanted)};
   if (device_ != DeviceKind::cpu)
     throw InvalidArgument{
         fmt::format("{} is in the memory of a {} device, not the host's", describe(*this), name_of(device_))};

@@ -11,9 +11,9 @@
 #include <lockstep/torch/replicated_optimizer.hpp>
 
 #include "base/digest.hpp"
+#include "base/site.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
-#include "control/tag_text.hpp"
 #include "strategy/store_guest.hpp"
 #include "strategy/type_text.hpp"
 #include "torch/optimizer_kinds.hpp"

@@ -123,7 +123,7 @@ TEST_CASE("a file of metrics that another training writes is refused, and nothin
     file.on_step({.step = 2, .loss = 1});
     const std::string before = read_file(path);
     CHECK_THROWS_WITH(MetricsFile(path, 1), "--metrics " + path.string() +
-                                                ": is in use by another process; expected a file that no other "
+                                                " is in use by another process; expected a file that no other "
                                                 "training writes");
     CHECK_THROWS_AS(MetricsFile(path, 1), ConfigError);
     CHECK(read_file(path) == before);

@@ -140,7 +140,7 @@ TEST_CASE("a training whose folder another process uses is refused, and under lo
   struct flock whole = {};
   whole.l_type = F_WRLCK;
   REQUIRE(::fcntl(other.get(), F_OFD_SETLK, &whole) == 0);
-  check_refused(run_refused(2, run), {"--checkpoint-dir " + folder.path().string() + ": is in use by "});
+  check_refused(run_refused(2, run), {"--checkpoint-dir " + folder.path().string() + " is in use by "});
 
   std::future<Outcome> waiting = std::async(std::launch::async, [&] {
     const Arguments to_file{"sh", "-c", "exec \"$@\" 2> " + err, "sh"};

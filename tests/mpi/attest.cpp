@@ -309,7 +309,7 @@ TEST_CASE("a run that fails on one rank, or leaves out a merge_call, is that, wh
       if (!odd_one()) (void)context.all_reduce(ReduceOp::sum, 1);
     });
   };
-  CHECK_THAT(mismatch_of(left_out), Catch::Contains("some replicas made a different number of merge_call() calls"));
+  CHECK_THAT(mismatch_of(left_out), Catch::Contains("some replicas made a different number of collective calls"));
   expect_in_step();
 }
 

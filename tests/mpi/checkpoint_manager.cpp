@@ -16,6 +16,7 @@
 
 #include "checkpoint/exclusive_use.hpp"
 #include "checkpoint/program_state.hpp"
+#include "control/meeting_point.hpp"
 #include "shared_folder.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
@@ -99,12 +100,40 @@ TEST_CASE("a training that goes on is as if it had not stopped") {
   CHECK(other.strategy.extended().read_var(other.sum).to_vector<double>().front() == 4 * triangle());
   CHECK(other.sgd.steps(other.strategy) == 4);
   other.step();
+  CHECK(runtime().strategy().group().meeting().position().step == 5);
   CHECK(other.values() == whole.values());
 
   ManagedProgram third;
   CheckpointManager anywhere{third.strategy, in(folder)};
   CHECK(anywhere.resume(folder / "checkpoints" / "step-2").step == 2);
   CHECK(anywhere.resume(folder / "checkpoints" / "latest").checkpoint.filename() == "step-4");
+}
+
+TEST_CASE(
+    "steps are counted from the checkpoint of a training, not from that of weights alone, or as the program says") {
+  const SharedFolder folder;
+  ManagedProgram program;
+  CheckpointManager checkpoints{program.strategy, in(folder)};
+  checkpoints.save(700);
+  checkpoints.finish();
+  const auto next_step = [&] {
+    program.step();
+    return runtime().strategy().group().meeting().position().step;
+  };
+  REQUIRE(checkpoints.resume_latest());
+  CHECK(next_step() == 701);
+  CHECK(next_step() == 702);
+  CHECK(checkpoints.resume(folder / "checkpoints" / "step-700").step == 700);
+  CHECK(next_step() == 701);
+  CheckpointManager::Options options = in(folder);
+  options.restores = CheckpointManager::Parts::weights;
+  CheckpointManager weights{program.strategy, options};
+  REQUIRE(weights.resume_latest());
+  CHECK(next_step() == 702);
+  const auto named = runtime().strategy().group().meeting().keep_named_steps();
+  program.strategy.set_step(9);
+  REQUIRE(checkpoints.resume_latest());
+  CHECK(next_step() == 9);
 }
 
 TEST_CASE("a mean that is alike on all ranks is saved as it is, and another as the mean") {
@@ -189,7 +218,8 @@ TEST_CASE("a checkpoint that cannot be written fails on all ranks, or where it i
   CheckpointManager::Options options = in(folder);
   CheckpointManager required{program.strategy, options};
   required.save(1);
-  CHECK_THAT(error_of([&] { required.finish(); }), Catch::Contains("cannot be made"));
+  CHECK_THAT(error_of([&] { required.finish(); }),
+             Catch::Contains("checkpoints: is a regular file; expected a folder"));
   required.finish();  // it has been told
   options.optional = true;
   CheckpointManager optional{program.strategy, options};
@@ -213,7 +243,7 @@ TEST_CASE("a checkpoint that cannot be written ends the steps that follow it") {
                  checkpoints.after_step(2 * step + 1);
                }
              }),
-             Catch::Contains("cannot be made"));
+             Catch::Contains("checkpoints: is a regular file; expected a folder"));
   CHECK(program.strategy.same_on_all(7).value() == 7);
 }
 
@@ -233,7 +263,8 @@ TEST_CASE("a folder that another process writes to is refused on all ranks, and 
   CheckpointManager refused{program.strategy, in(folder)};
   const auto check_refused = [&](auto&& call) {
     const std::string told = runtime().is_chief() ? message_of<ConfigError>(call) : message_of<PeerError>(call);
-    CHECK_THAT(told, Catch::Contains("checkpoints: is in use by process ") &&
+    CHECK_THAT(told, Catch::Contains("the checkpoint folder ") &&
+                         Catch::Contains("checkpoints is in use by process ") &&
                          Catch::Contains("expected a folder that no other training uses"));
   };
   check_refused([&] { (void)refused.has_checkpoints(); });

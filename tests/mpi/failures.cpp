@@ -63,7 +63,7 @@ TEST_CASE("a rank that makes one merge_call fewer is named on every rank", "[B-4
   CHECK_THAT(message, Catch::StartsWith("replica " + std::to_string(last()) + " ("));
   CHECK_THAT(message, Catch::Contains("has finished "));
   CHECK_THAT(message, Catch::Contains("merge_call #1 (failures.cpp:"));
-  CHECK_THAT(message, Catch::Contains("different number of merge_call() calls"));
+  CHECK_THAT(message, Catch::Contains("different number of collective calls"));
   expect_in_step();
 }
 
@@ -79,6 +79,23 @@ TEST_CASE("another merge function at the same count is a mismatch", "[B-16]") {
     });
   });
   CHECK_THAT(message, Catch::StartsWith("replica " + std::to_string(last()) + " ("));
+  expect_in_step();
+}
+
+TEST_CASE("another collective at another place is a mismatch that names both", "[B-16]") {
+  if (ranks() == 1) return;
+  const std::string message = mismatch_of([&] {
+    runtime().strategy().run([&](ReplicaContext& context) {
+      const Tensor row = Tensor::zeros(DType::f32, {3});
+      if (odd_one()) {
+        (void)context.all_gather(row);
+      } else {
+        (void)context.all_reduce(ReduceOp::sum, row);
+      }
+    });
+  });
+  CHECK_THAT(message, Catch::Contains("at all_gather #1 (failures.cpp:") && Catch::Contains(" with f32[…]") &&
+                          Catch::Contains("at all_reduce #1 (failures.cpp:") && Catch::Contains(" with sum of f32[3]"));
   expect_in_step();
 }
 
@@ -322,7 +339,7 @@ TEST_CASE("a rank that made a run too few or too many is in step again after the
       for (int i = 0; i < runs; ++i) runtime().strategy().run([](ReplicaContext&) {});
       (void)runtime().strategy().same_on_all(7);
     });
-    CHECK_THAT(message, Catch::Contains("made a different number of merge_call() calls"));
+    CHECK_THAT(message, Catch::Contains("made a different number of collective calls"));
     expect_in_step();
     runtime().strategy().run([](ReplicaContext& context) { CHECK(context.all_reduce(ReduceOp::sum, 1) == ranks()); });
   }

@@ -97,7 +97,7 @@ TEST_CASE("a rank in its backward pass and one in its forward pass are told apar
     });
   });
   CHECK_THAT(message, Catch::StartsWith("replica " + std::to_string(last()) + " (") &&
-                          Catch::Contains("with gradient of all_reduce: sum of f64[]") &&
-                          Catch::Contains("with all_reduce: sum of f64[]"));
+                          Catch::Contains("at gradient of all_reduce #1 (gradients.cpp:") &&
+                          Catch::Contains("at all_reduce #1 (gradients.cpp:"));
   expect_in_step();
 }

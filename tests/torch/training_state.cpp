@@ -119,7 +119,7 @@ TEST_CASE("the optimizers of two modules count their own steps, and a module has
   auto of_critic = critic.optimizer(options);
   auto of_net = net.optimizer(options);
   CHECK_THROWS_WITH(net.optimizer(options), Catch::StartsWith("prepare (training_state.cpp:") &&
-                                                Catch::Contains("with optimizer 'optimizer_1', first used at"));
+                                                Catch::Contains("belongs to optimizer 'optimizer_1', first used at"));
   strategy.run([&](ReplicaContext& context) {
     critic.backward(context, libtorch::Loss::sum(critic->forward(1), 1));
     of_critic.step(context);

@@ -154,7 +154,7 @@ TEST_CASE("who is refused is told the other's host and process, and since when i
   REQUIRE(::gethostname(host.data(), host.size() - 1) == 0);
   host = host.c_str();
   Holder other{options};
-  CHECK_THAT(refusal(options), Catch::StartsWith("run1: is in use by process " + std::to_string(other.id()) +
+  CHECK_THAT(refusal(options), Catch::StartsWith("run1 is in use by process " + std::to_string(other.id()) +
                                                  " on host " + host + " since 20") &&
                                    Catch::EndsWith("Z; expected another"));
 }
@@ -288,6 +288,18 @@ TEST_CASE("a folder that cannot be locked is a warning, once, and is written to 
   const std::string told = "another training could use " + folder.path().string() + " at the same time: ";
   CHECK_THAT(captured.text(), Catch::Contains(told) && Catch::Contains(".lock: cannot be locked: "));
   CHECK(captured.text().find(told) == captured.text().rfind(told));
+}
+
+TEST_CASE("a file in the place of the folder is told once, by what writes there, and not as a lock") {
+  const TemporaryDirectory folder;
+  const fs::path file = folder.path() / "file";
+  std::ofstream{file} << "text";
+  CapturedStderr captured;
+  {
+    CheckpointWriter writer{file, 3};
+    CHECK_THROWS_WITH(write_step(writer, 1), "checkpoint " + file.string() + ": is a regular file; expected a folder");
+  }
+  CHECK(captured.text().empty());
 }
 
 TEST_CASE("optimizers go on from the steps that older releases counted together, with a warning") {

@@ -9,6 +9,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/exit_code.hpp"
+#include "base/site.hpp"
 #include "control/exceptions.hpp"
 #include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
@@ -233,6 +234,19 @@ TEST_CASE("a line about a failure names the step and what the rank did last in i
           run_named(meeting, 40);
           meeting.enter_run();
         }) == "in step 7, computing");
+  CHECK(line_after([&](MeetingPoint& meeting) {
+          run(meeting);
+          run(meeting);
+          meeting.continue_after(40);
+          run_named(meeting, 9);
+          meeting.enter_run();
+        }) == "in step 42, computing");
+  CHECK(line_after([&](MeetingPoint& meeting) {
+          run(meeting);
+          run(meeting);
+          meeting.continue_after(0);  // back to the first
+          meeting.enter_run();
+        }) == "in step 1, computing");
 }
 
 TEST_CASE("only what the program did wrong is told with its place") {

@@ -12,6 +12,7 @@
 #include <lockstep/base/hex.hpp>
 
 #include "base/digest.hpp"
+#include "base/site.hpp"
 #include "control/tag.hpp"
 #include "control/tag_text.hpp"
 #include "control/verdict.hpp"
@@ -220,7 +221,7 @@ TEST_CASE("ranks that disagree in a step name it") {
   inside.step = 7;
   CHECK(judged({closing, inside}).sentence ==
         "replica 0 (worker:0, host a) has finished step 3; replica 1 (worker:1, host a) is at merge_call #5 "
-        "(trainer.cpp:120) in step 7: some replicas made a different number of merge_call() calls");
+        "(trainer.cpp:120) in step 7: some replicas made a different number of collective calls");
 }
 
 TEST_CASE("a rank that failed is to blame before any that is elsewhere, the lowest of several first") {
@@ -249,7 +250,7 @@ TEST_CASE("the smaller group is to blame though others left early", "[B-42]") {
   CHECK(verdict.rank == 1);
   CHECK(verdict.sentence ==
         "replica 1 (worker:1, host a) is at merge_call #5 (trainer.cpp:120); replicas 0, 2 have finished step 3: "
-        "some replicas made a different number of merge_call() calls");
+        "some replicas made a different number of collective calls");
 }
 
 TEST_CASE("of two equally small groups the one that left early is to blame, rank 0 or not", "[B-42]") {
@@ -258,7 +259,7 @@ TEST_CASE("of two equally small groups the one that left early is to blame, rank
   CHECK(chief.sentence ==
         "replica 0 (worker:0, host a) has finished step 3; "
         "replica 1 (worker:1, host a) is at merge_call #5 (trainer.cpp:120): "
-        "some replicas made a different number of merge_call() calls");
+        "some replicas made a different number of collective calls");
   const Verdict gone = judged({merge, merge, tag_of(TagKind::leave), tag_of(TagKind::leave)});
   CHECK(gone.rank == 2);
   CHECK(gone.sentence ==
@@ -297,6 +298,34 @@ TEST_CASE("calls that differ in what they were called with show it, and only tho
   CHECK(places.sentence ==
         "replica 1 (worker:1, host a) is at merge_call #5 (a.cpp:1); "
         "replica 0 (worker:0, host a) is at merge_call #5 (trainer.cpp:120)");
+}
+
+TEST_CASE("calls of other methods at other places are told with the methods and what they were called with") {
+  const auto at = [](const std::string& site, std::string_view text) {
+    return with_text(tag_of(TagKind::merge, site), text);
+  };
+  const Tag reduces = at("train.cpp:10", "all_reduce: sum of f32[3]"),
+            gathers = at("train.cpp:14", "all_gather: f32[…]");
+  CHECK(judged({reduces, gathers}).sentence ==
+        "replica 1 (worker:1, host a) is at all_gather #5 (train.cpp:14) with f32[…]; "
+        "replica 0 (worker:0, host a) is at all_reduce #5 (train.cpp:10) with sum of f32[3]");
+  CHECK(judged({reduces, at("train.cpp:20", "step 1 of 'optimizer': apply_gradients: 'w'")}).sentence ==
+        "replica 1 (worker:1, host a) is at merge_call #5 (train.cpp:20) with step 1 of 'optimizer': apply_gradients: "
+        "'w'; replica 0 (worker:0, host a) is at all_reduce #5 (train.cpp:10) with sum of f32[3]");
+  CHECK(judged({reduces, closing}).sentence ==
+        "replica 1 (worker:1, host a) has finished step 3; replica 0 (worker:0, host a) is at all_reduce #5 "
+        "(train.cpp:10): some replicas made a different number of collective calls");
+  const Tag to_one = with_text(tag_of(TagKind::reduce), "reduce_to replica 0: sum of i32[]"),
+            to_other = with_text(tag_of(TagKind::reduce), "reduce_to replica 1: sum of i32[]");
+  CHECK(judged({to_one, to_other}).sentence ==
+        "replica 1 (worker:1, host a) is at reduce_to #5 (trainer.cpp:120) with replica 1: sum of i32[]; "
+        "replica 0 (worker:0, host a) is at reduce_to #5 (trainer.cpp:120) with replica 0: sum of i32[]");
+  const std::string many = "batch_reduce_to: sum of " + std::string(Tag::text_capacity, 'x');
+  CHECK_THAT(judged({with_text(tag_of(TagKind::reduce), many), to_one}).sentence,
+             Catch::Contains("is at batch_reduce_to #5 (trainer.cpp:120) with sum of xxx") &&
+                 Catch::Contains("... (" + std::to_string(many.size()) + " bytes, digest "));
+  // Not the name of a method, but the beginning of something else.
+  CHECK_THAT(judged({at("a.cpp:1", "reduced: i32"), merge}).sentence, Catch::Contains("merge_call #5 (a.cpp:1)"));
 }
 
 TEST_CASE("variables that differ are shown, and options at the start") {

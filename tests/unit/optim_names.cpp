@@ -122,9 +122,10 @@ TEST_CASE("a name that two live optimizers ask for is refused, by both places, a
             Matches(".*: optimizer 'critic' needs another name: that of optimizer 'critic', first used at "
                     "optim_names.cpp:\\d+, is taken while it lives"));
     CHECK_THROWS_WITH(another.apply_gradients(context, gradients),
-                      Matches("apply_gradients \\(optim_names.cpp:\\d+\\): optimizer 'optimizer_1' would share slot "
-                              "'first_moment' of variable 'c' with optimizer 'optimizer', first used at "
-                              "optim_names.cpp:\\d+; expected one live optimizer that keeps it"));
+                      Matches("apply_gradients \\(optim_names.cpp:\\d+\\): optimizer 'optimizer_1' would change the "
+                              "first moment of variable 'c', which belongs to optimizer 'optimizer', first used at "
+                              "optim_names.cpp:\\d+; a variable has only one first moment, so let one optimizer update "
+                              "it, or destroy 'optimizer' first"));
     CHECK_THROWS_AS(another.apply_gradients(context, gradients), InvalidArgument);
     CHECK_THROWS_WITH(another.prepare(program.strategy, {program.d, program.c}),
                       StartsWith("prepare (optim_names.cpp:"));
@@ -163,4 +164,20 @@ TEST_CASE("an optimizer and its strategy die in any order, and the names of a st
   CHECK(&*optimizer == before);  // at the same address, and another one
   third.step(*optimizer, third.c);
   CHECK(third.counted("optimizer") == 2);
+}
+
+TEST_CASE("a step outside of every run is told whose context it has, and where it belongs") {
+  NamesProgram program;
+  Sgd optimizer = plain();
+  const std::vector<Gradient> gradients{{Tensor::scalar(1.0), program.c}};
+  CHECK_THROWS_AS(optimizer.apply_gradients(*ReplicaContext::current(), gradients), InvalidArgument);
+  CHECK_THROWS_WITH(
+      optimizer.apply_gradients(*ReplicaContext::current(), gradients),
+      Catch::StartsWith("apply_gradients (optim_names.cpp:") &&
+          Catch::EndsWith("): the context is the default strategy's, as ReplicaContext::current() is outside of every "
+                          "run, and variable 'c' belongs to " +
+                          program.strategy.name() +
+                          ": call it inside of strategy.run(), with the context that run passes"));
+  program.step(optimizer, program.c);  // has its first name all the same
+  CHECK(optimizer.steps(program.strategy) == 1);
 }

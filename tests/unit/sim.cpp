@@ -298,7 +298,7 @@ TEST_CASE("a rank that returns while others go on has finished the job, and they
   });
   CHECK(outcome.is<MismatchError>());
   CHECK_THAT(outcome.what(), Catch::StartsWith("replica 1 (worker:1, host sim) has finished the job; replicas 0, 2, 3 "
-                                               "are at merge_call #1 (sim.cpp:"));
+                                               "are at all_reduce #1 (sim.cpp:"));
   for (const int rank : {0, 2, 3}) CHECK(outcome.is<MismatchError>(rank));
 }
 

@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -25,6 +27,10 @@ namespace {
 
 constexpr const char* wrong_context =
     "Method requires being in cross-replica context, use ReplicaContext::current()->merge_call()";
+
+constexpr const char* read_in_run =
+    "): reading a variable requires cross-replica context, and this is replica context, inside of run(): call local() "
+    "on the variable for this replica's component, or read it in a merge_call or after the run";
 
 /// Every method that needs cross-replica context, as `strategy`'s.
 std::map<std::string, std::function<void()>> cross_replica_methods(Strategy& strategy,
@@ -65,13 +71,13 @@ std::map<std::string, std::function<void()>> cross_replica_methods(Strategy& str
              std::vector{1}, [](int item, int a, int b) { return item + a + b; }, args(1, 2));
        }},
       {"read_var", [&extended, variable] { (void)extended.read_var(variable); }},
+      {"read_vars", [&extended, variable] { (void)extended.read_vars({variable}); }},
   };
 }
 
 /// How a message of the method of that name in the table begins.
 auto begins_with(const std::string& name) {
-  const std::string method = name == "reduce" ? "reduce_to" : name.substr(0, name.find(' '));
-  return Catch::StartsWith(method + " (strategy_context.cpp:");
+  return Catch::StartsWith(name.substr(0, name.find(' ')) + " (strategy_context.cpp:");
 }
 
 }  // namespace
@@ -264,7 +270,8 @@ TEST_CASE("methods for cross-replica context refuse replica context, before any 
     for (const auto& [name, method] : cross_replica_methods(f.strategy, variable)) {
       CAPTURE(name);
       CHECK_THROWS_AS(method(), ContextError);
-      CHECK_THROWS_WITH(method(), begins_with(name) && Catch::EndsWith(wrong_context));
+      CHECK_THROWS_WITH(method(),
+                        begins_with(name) && Catch::EndsWith(name.starts_with("read") ? read_in_run : wrong_context));
     }
     CHECK(f.meetings() == before);
     // These need no context.
@@ -273,6 +280,25 @@ TEST_CASE("methods for cross-replica context refuse replica context, before any 
     CHECK(f.strategy.extended().should_save_summary());
     CHECK(f.strategy.num_replicas_in_sync() == 1);
   });
+}
+
+TEST_CASE("`read` names itself and its caller, whatever is wrong", "[A-12][A-48]") {
+  TwoStrategies f;
+  const auto made = [&](VariableAggregation aggregation) {
+    return f.strategy.create_sync_on_read({.name = "seen", .aggregation = aggregation},
+                                          [] { return Tensor::scalar(1.f); });
+  };
+  const SyncOnReadVariable summed = made(VariableAggregation::sum), none = made(VariableAggregation::none);
+  f.strategy.seal();
+  f.strategy.run([&](ReplicaContext&) {
+    CHECK_THROWS_AS(summed.read(), ContextError);
+    CHECK_THROWS_WITH(summed.read(), begins_with("read") && Catch::EndsWith(read_in_run));
+  });
+  CHECK_THROWS_WITH(none.read(), begins_with("read") && Catch::Contains("): variable 'seen_1' has the aggregation"));
+  std::optional<Strategy> gone{std::in_place, std::move(f.strategy)};
+  gone.reset();
+  CHECK_THROWS_WITH(summed.read(),
+                    begins_with("read") && Catch::EndsWith("): the strategy of variable 'seen' is gone"));
 }
 
 TEST_CASE("methods of one strategy refuse another's context, before any agreement", "[A-10][A-24]") {

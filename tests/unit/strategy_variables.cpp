@@ -213,7 +213,7 @@ TEST_CASE("what ranks compare of a reduction: method, operation, types and shape
                           here);
   });
   CHECK(tag.kind == TagKind::reduce);
-  CHECK(tag.kept_text() == "reduce_to: mean of f32[], f64[2] in f32 f64 tensor");
+  CHECK(tag.kept_text() == "reduce: mean of f32[], f64[2] in f32 f64 tensor");
   CHECK(tag.site_text() == "strategy_variables.cpp:" + std::to_string(here.line()));
   CHECK(d.text_of([](Strategy& strategy) {
     (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{0});

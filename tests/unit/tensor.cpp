@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/here.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include "device/cuda.hpp"
@@ -114,9 +115,16 @@ TEST_CASE("the one element of a tensor is its item, whatever the shape, and othe
   CHECK(Tensor::from({INT64_C(-7)}, {1, 1}).item<std::int64_t>() == -7);
   const Tensor row = Tensor::from({1.f, 2.f, 3.f}, {3});
   CHECK(row.view().slice(1, 1).item<float>() == 2);
-  CHECK_THROWS_WITH(row.item<float>(), "f32[3] has 3 elements; expected one");
-  CHECK_THROWS_WITH(Tensor::zeros(DType::f32, {0}).item<float>(), "f32[0] has 0 elements; expected one");
-  CHECK_THROWS_WITH(Tensor::scalar(2.5).item<float>(), "f64[] was read as f32");
+  const Here here = Here::current();
+  const std::string at = " (tensor.cpp:" + std::to_string(here.line()) + "): ";
+  CHECK_THROWS_WITH(row.item<float>(here), "item" + at + "f32[3] has 3 elements; expected one");
+  CHECK_THROWS_WITH(row.item<float>(), Catch::StartsWith("item (tensor.cpp:"));
+  CHECK_THROWS_WITH(row.view().item<float>(Here{}), "item: f32[3] has 3 elements; expected one");
+  CHECK_THROWS_WITH(Tensor::zeros(DType::f32, {0}).item<float>(here),
+                    "item" + at + "f32[0] has 0 elements; expected one");
+  CHECK_THROWS_WITH(Tensor::scalar(2.5).item<float>(here), "item" + at + "f64[] was read as f32");
+  CHECK_THROWS_WITH(row.to_vector<double>(here), "to_vector" + at + "f32[3] was read as f64");
+  CHECK_THROWS_WITH(row.to_vector<double>(), Catch::StartsWith("to_vector (tensor.cpp:"));
 }
 
 TEST_CASE("memory for copies is plain memory where no copy is needed") {

@@ -132,10 +132,12 @@ class CheckpointManager {
   /// Restores the newest checkpoint that is complete, and logs which ones it passes over, and why: one that is cut
   /// short, altered, of a newer version of lockstep, or refused by `options.check`. Nothing if there is no checkpoint.
   /// CheckpointError if there are some and none is complete, or if the newest complete one is of another training.
+  /// Unless Options::restores says weights alone, messages count steps from the checkpoint's: the next outermost run is
+  /// the step after it, if the program does not name it otherwise (Strategy::set_step).
   std::optional<Resumed> resume_latest(Here here = Here::current());
 
-  /// Restores the checkpoint in the folder `path`, in `options.folder` or elsewhere. CheckpointError if it is not
-  /// complete or of another training.
+  /// Restores the checkpoint in the folder `path`, in `options.folder` or elsewhere, and counts steps from it as
+  /// `resume_latest` does. CheckpointError if it is not complete or of another training.
   Resumed resume(const std::filesystem::path& path, Here here = Here::current());
 
   /// Whether `folder` holds any checkpoint, complete or not.

@@ -118,7 +118,7 @@ class StrategyExtended {
   ///   plain value over several replicas: neither says what each replica contributes.
   template <detail::ReducibleValue T>
   detail::reduced_t<T> reduce_to(ReduceOp op, const T& value, Here here = Here::current()) {
-    return on_all(op, value, {}, here);
+    return on_all("reduce_to", op, value, {}, here);
   }
 
   /// The same, to where `destination` lives. Every rank has a component of it, so every rank gets the result.
@@ -126,7 +126,7 @@ class StrategyExtended {
   detail::reduced_t<T> reduce_to(ReduceOp op, const T& value, const Variable& destination,
                                  Here here = Here::current()) {
     require_own(destination, "reduce_to", here);
-    return on_all(op, value, beside(destination), here);
+    return on_all("reduce_to", op, value, beside(destination), here);
   }
 
   /// The same, to one replica; the others get nothing. InvalidArgument if there is no such replica.
@@ -313,6 +313,7 @@ class StrategyExtended {
 
  private:
   friend class Strategy;
+  friend class SyncOnReadVariable;
   explicit StrategyExtended(Strategy& strategy) : strategy_{&strategy} {}
 
   /// Enters update context until it is destroyed.
@@ -325,21 +326,23 @@ class StrategyExtended {
 
   using Leaves = std::vector<detail::Leaf>;
 
-  // What each overload of reduce_to does with a value. `more` names the destination in the tag.
+  // What `reduce_to` and `reduce` do with a value. `call` is the one that the program made; `more` names the
+  // destination in the tag.
   template <detail::Reducible T>
-  Mirrored<T> on_all(ReduceOp op, const PerReplica<T>& value, std::string_view more, const Here& here) {
-    return detail::MirroredAccess::make(
-        combine(value, [&](Leaves& leaves) { all_reduce(op, leaves, structure(value) + std::string{more}, here); }));
+  Mirrored<T> on_all(std::string_view call, ReduceOp op, const PerReplica<T>& value, std::string_view more,
+                     const Here& here) {
+    return detail::MirroredAccess::make(combine(
+        value, [&](Leaves& leaves) { all_reduce(call, op, leaves, structure(value) + std::string{more}, here); }));
   }
   template <detail::Reducible T>
-  Mirrored<T> on_all(ReduceOp op, const PerReplica<detail::MapOutput<T>>& value, std::string_view more,
-                     const Here& here) {
-    return detail::MirroredAccess::make(combine_mapped(op, value, std::nullopt, more, here));
+  Mirrored<T> on_all(std::string_view call, ReduceOp op, const PerReplica<detail::MapOutput<T>>& value,
+                     std::string_view more, const Here& here) {
+    return detail::MirroredAccess::make(combine_mapped(call, op, value, std::nullopt, more, here));
   }
   template <class T>
     requires(!detail::is_per_replica<T>)
-  T on_all(ReduceOp op, const T& value, std::string_view, const Here& here) {
-    require_value_itself(op, detail::is_mirrored<T> ? Kind::mirrored : Kind::plain, here);
+  T on_all(std::string_view call, ReduceOp op, const T& value, std::string_view, const Here& here) {
+    require_value_itself(call, op, detail::is_mirrored<T> ? Kind::mirrored : Kind::plain, here);
     if constexpr (!detail::is_mirrored<T>) {
       if (op == ReduceOp::sum) return combine(PerReplica<T>{value}, [&](Leaves& leaves) { copy(leaves); });
     }
@@ -351,12 +354,12 @@ class StrategyExtended {
   }
   template <detail::Reducible T>
   T on_one(ReduceOp op, const PerReplica<detail::MapOutput<T>>& value, OneReplica destination, const Here& here) {
-    return combine_mapped(op, value, destination, {}, here);
+    return combine_mapped("reduce_to", op, value, destination, {}, here);
   }
   template <class T>
     requires(!detail::is_per_replica<T>)
   detail::local_t<T> on_one(ReduceOp op, const T& value, OneReplica, const Here& here) {
-    return detail::Locality<T>::to_local(on_all(op, value, {}, here));
+    return detail::Locality<T>::to_local(on_all("reduce_to", op, value, {}, here));
   }
 
   /// Enters cross-replica context until the result is destroyed.
@@ -379,14 +382,14 @@ class StrategyExtended {
 
   /// Adds up this rank's items, then the ranks' sums: on one replica, or on all if `destination` is empty.
   template <detail::Reducible T>
-  T combine_mapped(ReduceOp op, const PerReplica<detail::MapOutput<T>>& value, std::optional<OneReplica> destination,
-                   std::string_view more, const Here& here) {
+  T combine_mapped(std::string_view call, ReduceOp op, const PerReplica<detail::MapOutput<T>>& value,
+                   std::optional<OneReplica> destination, std::string_view more, const Here& here) {
     const detail::MapOutput<T>& mapped = value.local();
     std::vector<T> mine = mapped.values();
     if constexpr (detail::ReducibleNumber<T>) {
       if (mine.empty()) mine.push_back(T{0});
     } else {
-      require_item_each(mapped.items(), here);
+      require_item_each(call, mapped.items(), here);
     }
     std::vector<Leaves> of_items;
     std::vector<std::string> structures;
@@ -394,7 +397,7 @@ class StrategyExtended {
       of_items.push_back(detail::leaves_of(each));
       structures.push_back(detail::structure_of(each));
     }
-    const Leaves sums = reduce_mapped(op, of_items, structures, mapped.items(), destination, more, here);
+    const Leaves sums = reduce_mapped(call, op, of_items, structures, mapped.items(), destination, more, here);
     return detail::with_leaves(mine.front(), sums);
   }
 
@@ -408,19 +411,21 @@ class StrategyExtended {
   void require_context(std::string_view call, const Here& here) const;
   /// The same, and InvalidArgument for another strategy's variable.
   void require_own(const Variable& variable, std::string_view call, const Here& here) const;
-  void require_value_itself(ReduceOp op, Kind kind, const Here& here) const;
+  void require_value_itself(std::string_view call, ReduceOp op, Kind kind, const Here& here) const;
   /// Replaces the leaves by copies on the same device.
   void copy(Leaves& leaves) const;
   /// Whether this rank is the destination. ContextError as above; InvalidArgument if there is no such replica.
   bool is_here(OneReplica destination, const Here& here) const;
-  void all_reduce(ReduceOp op, Leaves& leaves, std::string_view more, const Here& here);
+  void all_reduce(std::string_view call, ReduceOp op, Leaves& leaves, std::string_view more, const Here& here);
   void batch_all_reduce(ReduceOp op, Leaves& leaves, std::span<const Variable> destinations, const Here& here);
   void reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more, const Here& here);
   void broadcast(Leaves& leaves, std::string_view more, const Here& here);
-  void require_item_each(std::int64_t items, const Here& here) const;
-  Leaves reduce_mapped(ReduceOp op, std::span<const Leaves> of_items, std::span<const std::string> structures,
-                       std::int64_t items, std::optional<OneReplica> destination, std::string_view more,
-                       const Here& here);
+  void require_item_each(std::string_view call, std::int64_t items, const Here& here) const;
+  Leaves reduce_mapped(std::string_view call, ReduceOp op, std::span<const Leaves> of_items,
+                       std::span<const std::string> structures, std::int64_t items,
+                       std::optional<OneReplica> destination, std::string_view more, const Here& here);
+  /// As `read_vars`, for the method `call`.
+  std::vector<Tensor> read_called(std::string_view call, const detail::VariableList& variables, const Here& here);
 
   Strategy* strategy_;  ///< follows the strategy when it is moved
 };

@@ -162,8 +162,9 @@ class Strategy {
   }
 
   /// LOCAL. Says which step, from 1, the next outermost runs belong to, so that messages count as the program does: a
-  /// program that also evaluates by runs calls it before each. Without it, each outermost run counts as the next step.
-  /// InvalidArgument if `step` is negative, or 0 for a step or an evaluation.
+  /// program that also evaluates by runs calls it before each. Without it, each outermost run counts as the next step:
+  /// from 1 or, once CheckpointManager has restored a training, after the checkpoint's. InvalidArgument if `step` is
+  /// negative, or 0 for a step or an evaluation.
   void set_step(std::int64_t step, RunKind kind = RunKind::step);
 
   /// LOCAL, from any thread or signal handler. Asks all ranks of the job to end it early, for good. The agreement that
@@ -191,7 +192,7 @@ class Strategy {
   /// Mirrored. COLL and blocking for a PerReplica and for what `map` returns, else LOCAL.
   template <detail::ReducibleValue T>
   detail::local_t<detail::reduced_t<T>> reduce(ReduceOp op, const T& value, Here here = Here::current()) {
-    return detail::Locality<detail::reduced_t<T>>::to_local(extended().reduce_to(op, value, here));
+    return detail::Locality<detail::reduced_t<T>>::to_local(extended().on_all("reduce", op, value, {}, here));
   }
 
   /// COLL, blocking, one agreement, in this strategy's contexts or the default one. Proves that a host value is the

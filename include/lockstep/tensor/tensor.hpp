@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <lockstep/base/dtype.hpp>
+#include <lockstep/base/here.hpp>
 #include <lockstep/base/shape.hpp>
 #include <lockstep/device/stream.hpp>
 
@@ -37,22 +38,22 @@ class TensorView {
     return {reinterpret_cast<T*>(data_), static_cast<std::size_t>(count_)};
   }
 
-  /// The elements, copied to the host. Blocks until all work of their device is done. InvalidArgument unless T is the
-  /// element type.
+  /// The elements, copied to the host. Blocks until all work of their device is done. InvalidArgument, which names
+  /// `here`, unless T is the element type.
   template <detail::Element T>
-  std::vector<T> to_vector() const {
-    require_type(detail::dtype_of<T>);
+  std::vector<T> to_vector(Here here = Here::current()) const {
+    require_type(detail::dtype_of<T>, "to_vector", here);
     std::vector<T> values(static_cast<std::size_t>(count_));
     read(values.data());
     return values;
   }
 
-  /// The value of the only element. Blocks as to_vector. InvalidArgument unless T is the element type and there is one
-  /// element, whatever the number of dimensions.
+  /// The value of the only element. Blocks as to_vector. InvalidArgument, which names `here`, unless T is the element
+  /// type and there is one element, whatever the number of dimensions.
   template <detail::Element T>
-  T item() const {
-    require_type(detail::dtype_of<T>);
-    require_one();
+  T item(Here here = Here::current()) const {
+    require_type(detail::dtype_of<T>, "item", here);
+    require_one("item", here);
     T value{};
     read(&value);
     return value;
@@ -68,8 +69,9 @@ class TensorView {
   TensorView reshaped(Shape shape) const;
 
  private:
-  void require_type(DType wanted) const;
-  void require_one() const;
+  // Their messages begin with `call` and its place.
+  void require_type(DType wanted, const char* call, const Here& here) const;
+  void require_one(const char* call, const Here& here) const;
   void require_host(DType wanted) const;
   void read(void* to) const;
 
@@ -133,12 +135,12 @@ class Tensor {
 
   /// As TensorView::to_vector and TensorView::item.
   template <detail::Element T>
-  std::vector<T> to_vector() const {
-    return view_.to_vector<T>();
+  std::vector<T> to_vector(Here here = Here::current()) const {
+    return view_.to_vector<T>(here);
   }
   template <detail::Element T>
-  T item() const {
-    return view_.item<T>();
+  T item(Here here = Here::current()) const {
+    return view_.item<T>(here);
   }
   const Shape& shape() const { return view_.shape(); }
   DType dtype() const { return view_.dtype(); }

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include <lockstep/base/here.hpp>
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/values/nest.hpp>
 #include <lockstep/values/values.hpp>
@@ -163,7 +164,7 @@ T with_leaves(const T& like, std::span<const Leaf> leaves) {
   for_each_leaf(made, [&]<class L>(L& leaf) {
     const Leaf& given = leaves[next++];
     if constexpr (ReducibleNumber<L>) {
-      leaf = static_cast<L>(std::get<Tensor>(given).item<carrier_t<L>>());
+      leaf = static_cast<L>(std::get<Tensor>(given).item<carrier_t<L>>(Here{}));
     } else {
       leaf = std::get<L>(given);
     }
