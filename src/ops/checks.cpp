@@ -187,7 +187,7 @@ void check_cross_entropy(DeviceKind device, const TensorView& logits, const Tens
   require_apart("softmax_cross_entropy", labels, d_logits);
 }
 
-InvalidArgument label_outside(std::int32_t label, std::int64_t row, const TensorView& logits) {
+InvalidArgument label_outside(std::int64_t label, std::int64_t row, const TensorView& logits) {
   return InvalidArgument{
       fmt::format("softmax_cross_entropy: label {} of row {} is outside of [0, {}), the classes of {}", label, row,
                   logits.shape()[1], describe(logits))};

@@ -81,7 +81,7 @@ void check_cross_entropy(DeviceKind device, const TensorView& logits, const Tens
                          const TensorView& d_logits);
 
 /// The exception for the first counted row whose label is no class.
-InvalidArgument label_outside(std::int32_t label, std::int64_t row, const TensorView& logits);
+InvalidArgument label_outside(std::int64_t label, std::int64_t row, const TensorView& logits);
 
 /// Operands of one float type and shape that do not overlap, and the scalars of a step.
 void check_update(DeviceKind device, std::string_view operation, std::initializer_list<const TensorView*> operands,

@@ -70,7 +70,7 @@ void check_indexed_rows(DeviceKind device, std::string_view operation, const Ten
   require_apart(operation, written, indices);
 }
 
-InvalidArgument index_outside(std::string_view operation, std::int32_t index, std::int64_t position,
+InvalidArgument index_outside(std::string_view operation, std::int64_t index, std::int64_t position,
                               const TensorView& table) {
   return InvalidArgument{fmt::format("{}: index {} at position {} is outside of [0, {}), the rows of {}", operation,
                                      index, position, table.shape()[0], describe(table))};

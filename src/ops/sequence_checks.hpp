@@ -15,7 +15,7 @@ void check_indexed_rows(DeviceKind device, std::string_view operation, const Ten
                         const TensorView& indices, const TensorView& rows, const TensorView& written);
 
 /// The exception for the first index that is no row of the table.
-InvalidArgument index_outside(std::string_view operation, std::int32_t index, std::int64_t position,
+InvalidArgument index_outside(std::string_view operation, std::int64_t index, std::int64_t position,
                               const TensorView& table);
 
 void check_layer_norm(DeviceKind device, const LayerNorm& operands);

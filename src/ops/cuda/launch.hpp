@@ -51,7 +51,7 @@ struct SoftmaxAnswer {
   double loss_sum;
   std::int64_t correct;
   std::int64_t bad_row;  ///< first counted row whose label is no class; the number of samples if there is none
-  std::int32_t bad_label;
+  std::int64_t bad_label;
 };
 
 /// One row's part of the result.

@@ -10,7 +10,7 @@ namespace lockstep::ops::cuda {
 /// The first of some indices that is no row of a table.
 struct BadIndex {
   std::int64_t position;  ///< the number of indices if there is none
-  std::int32_t index;
+  std::int64_t index;
 };
 
 struct IndexedRows {

@@ -427,6 +427,10 @@ typedef union cudaLaunchAttributeValue {
     unsigned int z;
   } clusterDim;
   int priority;
+  struct {
+    cudaEvent_t event;
+    int flags;
+  } launchCompletionEvent;
 } cudaLaunchAttributeValue;
 
 typedef struct cudaLaunchAttribute_st {
