@@ -341,9 +341,8 @@ TEST_CASE("lockstep-bench refuses --device cuda without a GPU") {
 TEST_CASE("lockstep-bench refuses ranks that were started with different options") {
   const char* const program = std::getenv("LOCKSTEP_BENCH");
   REQUIRE(program);
-  check_refused(run_command({"mpirun", "-n", "1", program, "merge-call", "--merges", "3", ":", "-n", "1", program,
-                             "merge-call", "--merges", "4"},
-                            {.environment = mpi_environment()}),
+  check_refused(run_refused_command({"mpirun", "-n", "1", program, "merge-call", "--merges", "3", ":", "-n", "1",
+                                     program, "merge-call", "--merges", "4"}),
                 {"replica 1 was started with other options than replica 0", "--merges 3", "--merges 4"});
 }
 
