@@ -94,9 +94,8 @@ TEST_CASE("the task of TF_CONFIG is ignored where it is the same everywhere, and
            std::to_string(index) + "}}";
   };
   const auto start = [&](int first, int second) {
-    return run_command(Arguments{"mpirun", "-n", "1", "env", config(first), program} + short_run() +
-                           Arguments{":", "-n", "1", "env", config(second), program} + short_run(),
-                       {.environment = mpi_environment()});
+    return run_refused_command(Arguments{"mpirun", "-n", "1", "env", config(first), program} + short_run() +
+                               Arguments{":", "-n", "1", "env", config(second), program} + short_run());
   };
   CHECK(start(0, 1).exit_code == 0);
   CHECK(start(1, 1).exit_code == 0);
@@ -107,9 +106,8 @@ TEST_CASE("ranks whose TF_CONFIGs have other clusters are refused, other texts o
   const char* const program = std::getenv("LOCKSTEP_TRAIN");
   REQUIRE(program);
   const auto start = [&](const std::string& first, const std::string& second) {
-    return run_command(Arguments{"mpirun", "-n", "1", "env", "TF_CONFIG=" + first, program} + short_run() +
-                           Arguments{":", "-n", "1", "env", "TF_CONFIG=" + second, program} + short_run(),
-                       {.environment = mpi_environment()});
+    return run_refused_command(Arguments{"mpirun", "-n", "1", "env", "TF_CONFIG=" + first, program} + short_run() +
+                               Arguments{":", "-n", "1", "env", "TF_CONFIG=" + second, program} + short_run());
   };
   const std::string cluster = R"({"cluster": {"worker": ["a:1", "b:1"]}})";
   CHECK(start(cluster, R"({"cluster": {"worker": {"1": "b:1", "0": "a:1"}}, "rpc_layer": "grpc"})").exit_code == 0);

@@ -30,7 +30,7 @@ TEST_CASE("a metrics file that cannot be written is refused before anything is t
 TEST_CASE("--device cuda without a GPU is refused", "[D-33]") {
   // Whatever this machine has, no GPU can be seen.
   check_refused(
-      run_job(2, short_run() + Arguments{"--device", "cuda"}, {.environment = {{"CUDA_VISIBLE_DEVICES", ""}}}),
+      run_refused(2, short_run() + Arguments{"--device", "cuda"}, {.environment = {{"CUDA_VISIBLE_DEVICES", ""}}}),
       {"--device cuda: this node has no GPU that can be used", "or --device cpu"});
 }
 
@@ -48,9 +48,8 @@ TEST_CASE("ranks that were started with different options are refused", "[B-6][E
   const char* const program = std::getenv("LOCKSTEP_TRAIN");
   REQUIRE(program);
   const auto start = [&](const Arguments& first, const Arguments& second) {
-    return run_command(Arguments{"mpirun", "-n", "2", program} + short_run() + first +
-                           Arguments{":", "-n", "1", program} + short_run() + second,
-                       {.environment = mpi_environment()});
+    return run_refused_command(Arguments{"mpirun", "-n", "2", program} + short_run() + first +
+                               Arguments{":", "-n", "1", program} + short_run() + second);
   };
   check_refused(start({"--seed", "1"}, {"--seed", "2"}),
                 {"replica 2 was started with other options than replica 0", "--seed 1", "--seed 2"});

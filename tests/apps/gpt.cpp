@@ -115,7 +115,7 @@ TEST_CASE("a sample has as many bytes as asked for, and none that a terminal obe
 
 TEST_CASE("a training that diverges ends with a line and an exit code of its own") {
   const TextFile text{2000};
-  const Outcome outcome = run_job(2, text.gpt({"--optimizer", "sgd", "--learning-rate", "1e30", "--steps", "4"}));
+  const Outcome outcome = run_refused(2, text.gpt({"--optimizer", "sgd", "--learning-rate", "1e30", "--steps", "4"}));
   INFO("stdout: " << outcome.out << "\nstderr: " << outcome.err);
   CHECK(outcome.exit_code == 8);
   CHECK(outcome.out.empty());

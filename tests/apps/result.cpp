@@ -222,7 +222,7 @@ TEST_CASE("an output that cannot be written ends the run with one line and exit 
 
 TEST_CASE("a full disk for metrics ends the job with one line and exit code 7") {
   const int ranks = GENERATE(1, 2);
-  const Outcome outcome = run_job(ranks, short_run() + Arguments{"--metrics", "/dev/full"});
+  const Outcome outcome = run_refused(ranks, short_run() + Arguments{"--metrics", "/dev/full"});
   INFO(ranks << " ranks: " << outcome.err);
   CHECK(outcome.exit_code == 7);
   CHECK(lines_starting_with(outcome.err, "lockstep:") ==

@@ -165,8 +165,8 @@ TEST_CASE(
                               "--eval-every", "1", "--attest-every", "1", "--device", "cuda"};
     const Arguments files{"--allow-shared-gpu",  "--checkpoint-every", "1", "--checkpoint-dir",
                           folder.path() / fault, "--stall-timeout",    "2"};
-    return run_job(2, Arguments{"--data", small_data()} + arguments + files,
-                   {.environment = {{"LOCKSTEP_SIMULATED_GPU_FAULT", fault}}});
+    return run_refused(2, Arguments{"--data", small_data()} + arguments + files,
+                       {.environment = {{"LOCKSTEP_SIMULATED_GPU_FAULT", fault}}});
   };
   const Outcome whole = train_with("fail:1:0");
   REQUIRE(whole.exit_code == 0);

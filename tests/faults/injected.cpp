@@ -27,10 +27,12 @@ struct Place {
 // Both sizes, rank 0 and others, the first and the last step and one between.
 const std::vector<Place> places{{2, 0, 0}, {2, 1, steps - 1}, {4, 0, 2}, {4, 2, 0}};
 
-/// Injects `kind` at each place, and checks that the job ends with `code`, within `limit` of its start-up, blaming the
-/// right replica in a line that contains `told`.
-void check_fault(const std::string& kind, int code, std::chrono::duration<double> limit, const std::string& told) {
+/// Injects `kind` at each place in jobs of `ranks`, and checks that the job ends with `code`, within `limit` of its
+/// start-up, blaming the right replica in a line that contains `told`.
+void check_fault(int ranks, const std::string& kind, int code, std::chrono::duration<double> limit,
+                 const std::string& told) {
   for (const Place& place : places) {
+    if (place.ranks != ranks) continue;
     const std::string fault = fmt::format("{}:{}:{}", kind, place.rank, place.step);
     INFO("LOCKSTEP_FAULT=" << fault << " on " << place.ranks << " ranks");
     const SharedMemory memory;
@@ -53,25 +55,41 @@ void check_fault(const std::string& kind, int code, std::chrono::duration<double
 
 }  // namespace
 
-TEST_CASE("a rank that throws ends the job with 4") {
-  check_fault("throw", 4, 5s, "failed: LOCKSTEP_FAULT: thrown in step");
+TEST_CASE("of two ranks, one that throws ends the job with 4") {
+  check_fault(2, "throw", 4, 5s, "failed: LOCKSTEP_FAULT: thrown in step");
+}
+TEST_CASE("of four ranks, one that throws ends the job with 4") {
+  check_fault(4, "throw", 4, 5s, "failed: LOCKSTEP_FAULT: thrown in step");
 }
 
-TEST_CASE("a rank that exits ends the job with mpirun's own code") {
+TEST_CASE("of two ranks, one that exits ends the job with mpirun's own code") {
   // Open MPI gives 1 to a process that left without finalizing, before its peers can say more.
-  check_fault("exit", 1, 5s, "is gone: its process ended");
+  check_fault(2, "exit", 1, 5s, "is gone: its process ended");
+}
+TEST_CASE("of four ranks, one that exits ends the job with mpirun's own code") {
+  // Open MPI gives 1 to a process that left without finalizing, before its peers can say more.
+  check_fault(4, "exit", 1, 5s, "is gone: its process ended");
 }
 
-TEST_CASE("a rank that is killed ends the job with mpirun's own code") {
-  check_fault("kill", 137, 5s, "is gone: its process ended");
+TEST_CASE("of two ranks, one that is killed ends the job with mpirun's own code") {
+  check_fault(2, "kill", 137, 5s, "is gone: its process ended");
+}
+TEST_CASE("of four ranks, one that is killed ends the job with mpirun's own code") {
+  check_fault(4, "kill", 137, 5s, "is gone: its process ended");
 }
 
-TEST_CASE("a rank that stops ends the job with 5") {
-  check_fault("stop", 5, 2s + 5s, "has stopped: no sign of life for 2 s");
+TEST_CASE("of two ranks, one that stops ends the job with 5") {
+  check_fault(2, "stop", 5, 2s + 5s, "has stopped: no sign of life for 2 s");
+}
+TEST_CASE("of four ranks, one that stops ends the job with 5") {
+  check_fault(4, "stop", 5, 2s + 5s, "has stopped: no sign of life for 2 s");
 }
 
-TEST_CASE("a rank that skips a merge_call ends the job with 3") {
-  check_fault("skip-merge", 3, 5s, "");
+TEST_CASE("of two ranks, one that skips a merge_call ends the job with 3") {
+  check_fault(2, "skip-merge", 3, 5s, "");
+}
+TEST_CASE("of four ranks, one that skips a merge_call ends the job with 3") {
+  check_fault(4, "skip-merge", 3, 5s, "");
 }
 
 TEST_CASE("a fault in a job of one rank is that job's own error") {

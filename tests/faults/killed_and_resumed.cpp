@@ -27,11 +27,15 @@ std::string newest(const fs::path& checkpoints) {
   return fs::read_symlink(checkpoints / "latest", none_yet).string();
 }
 
-/// Kills a rank some moment after the job's first own checkpoint.
-void kill_one(int ranks, int victim, const Arguments& arguments, const fs::path& checkpoints) {
+/// Kills a rank some moment after the job's first own checkpoint. mpirun kills the others a second later, or at once.
+void kill_one(int ranks, int victim, bool others_at_once, const Arguments& arguments, const fs::path& checkpoints) {
   const SharedMemory memory;
   const std::string before = newest(checkpoints);
-  RunningJob job{on_this_host(ranks), {}, memory, arguments};
+  const auto launch = [ranks, others_at_once](const Arguments& all, CommandOptions options) {
+    if (others_at_once) options.environment.insert({"OMPI_MCA_odls_base_sigkill_timeout", "0"});
+    return run_job(ranks, all, options);
+  };
+  RunningJob job{launch, {}, memory, arguments};
   while (newest(checkpoints) == before) {
     REQUIRE_FALSE(job.is_over());
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
@@ -64,7 +68,7 @@ void check_killed(int share, int steps_to_a_kill, const Arguments& arguments) {
   for (int kill = 0; kill < kills; ++kill) {
     const int ranks = rank_counts[kill % 3], victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
     CAPTURE(kill, ranks, victim);
-    kill_one(ranks, victim, going_on + Arguments{"--checkpoint-every", "2"}, checkpoints);
+    kill_one(ranks, victim, kill / 3 % 2 == 0, going_on + Arguments{"--checkpoint-every", "2"}, checkpoints);
   }
   INFO("killed " << kills << " times, the last time after " << newest(checkpoints));
   CHECK(train(4, going_on).digest() == whole.digest());

@@ -71,17 +71,46 @@ void check_each(const std::vector<std::string>& points, const std::string& fault
   }
 }
 
-}  // namespace
-
-TEST_CASE("a rank that ends before MPI has started ends the job", "[long]") {
+void check_ended_before_mpi(const std::string& fault) {
   const std::string point = GENERATE("options", "MPI_Init");
-  const std::string fault = GENERATE("kill", "exit");
   const int culprit = GENERATE(0, 1);
   CAPTURE(point, fault, culprit);
   const Outcome outcome = fail_at(point, fault, culprit);
   CHECK(outcome.exit_code != 0);
   // Others may not have begun by then, and nobody can tell what they are.
   if (!lines_starting_with(outcome.err, "lockstep:").empty()) check_names(outcome, culprit, "is gone");
+}
+
+/// A rank that is killed while MPI is "starting" or "ending", each of them.
+void check_killed_by(const std::string& point, const std::string& doing) {
+  const int culprit = GENERATE(0, 1, 2);
+  CAPTURE(culprit);
+  const Outcome outcome = fail_at(point, "kill", culprit);
+  check_code(outcome, 137);
+  check_names(outcome, culprit, "is gone: its process ended while the job was " + doing);
+}
+
+/// Stops of half the stall timeout are none, and one that is observed ends no job.
+void check_pauses(const std::string& point, const std::string& doing) {
+  const std::string fault = GENERATE("pauses", "observed");
+  CAPTURE(fault);
+  const Outcome outcome = fail_at(point, fault, 1);
+  check_code(outcome, 0);
+  CHECK(lines_starting_with(outcome.err, "lockstep:").empty());
+  const std::string warning = "warning: replica 1 has stopped: it was waited for 1 s while the job was " + doing;
+  const auto first = outcome.err.find(warning);
+  INFO("stderr: " << outcome.err);
+  CHECK((first != std::string::npos) == (fault == "observed"));
+  CHECK(outcome.err.find(warning, first + 1) == std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("a rank that is killed before MPI has started ends the job", "[long]") {
+  check_ended_before_mpi("kill");
+}
+TEST_CASE("a rank that exits before MPI has started ends the job", "[long]") {
+  check_ended_before_mpi("exit");
 }
 
 TEST_CASE("a rank that throws up to a merge function is named, and the job ends with 4", "[B-40][B-47]") {
@@ -146,19 +175,11 @@ TEST_CASE("a rank that stops while MPI ends is named, and the job ends with 5", 
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was ending");
 }
 
-TEST_CASE("while MPI starts or ends, stops of half the stall timeout are none, and one that is observed ends no job") {
-  const auto [point, doing] =
-      GENERATE(table<std::string, std::string>({{"MPI_Init", "starting"}, {"MPI_Finalize", "ending"}}));
-  const std::string fault = GENERATE("pauses", "observed");
-  CAPTURE(point, fault);
-  const Outcome outcome = fail_at(point, fault, 1);
-  check_code(outcome, 0);
-  CHECK(lines_starting_with(outcome.err, "lockstep:").empty());
-  const std::string warning = "warning: replica 1 has stopped: it was waited for 1 s while the job was " + doing;
-  const auto first = outcome.err.find(warning);
-  INFO("stderr: " << outcome.err);
-  CHECK((first != std::string::npos) == (fault == "observed"));
-  CHECK(outcome.err.find(warning, first + 1) == std::string::npos);
+TEST_CASE("while MPI starts, stops of half the stall timeout are none, and one that is observed ends no job") {
+  check_pauses("MPI_Init", "starting");
+}
+TEST_CASE("while MPI ends, stops of half the stall timeout are none, and one that is observed ends no job") {
+  check_pauses("MPI_Finalize", "ending");
 }
 
 TEST_CASE("a rank that stops on another host while MPI ends is waited for 2 s longer than the stall timeout",
@@ -174,14 +195,11 @@ TEST_CASE("a rank that stops on another host while MPI ends is waited for 2 s lo
   CHECK(processes_left(outcome.marker).empty());
 }
 
-TEST_CASE("a rank that is killed while MPI starts or ends is named, and the job ends with 137", "[B-46]") {
-  const auto [point, doing] =
-      GENERATE(table<std::string, std::string>({{"after MPI_Init", "starting"}, {"MPI_Finalize", "ending"}}));
-  const int culprit = GENERATE(0, 1, 2);
-  CAPTURE(point, culprit);
-  const Outcome outcome = fail_at(point, "kill", culprit);
-  check_code(outcome, 137);
-  check_names(outcome, culprit, "is gone: its process ended while the job was " + doing);
+TEST_CASE("a rank that is killed while MPI starts is named, and the job ends with 137", "[B-46]") {
+  check_killed_by("after MPI_Init", "starting");
+}
+TEST_CASE("a rank that is killed while MPI ends is named, and the job ends with 137", "[B-46]") {
+  check_killed_by("MPI_Finalize", "ending");
 }
 
 TEST_CASE("a rank that stops behind MPI's end is continued, and the job ends with 0", "[B-45]") {

@@ -38,7 +38,7 @@ TEST_CASE("a program that works ends with 0 and says nothing") {
   CHECK(lines_starting_with(outcome.err, "lockstep: ").empty());
 }
 
-TEST_CASE("an exception that nothing catches ends the job with its rank's name, wherever it was thrown") {
+TEST_CASE("an exception that nothing catches ends the job with its rank's name, wherever it was thrown", "[long]") {
   for (const int culprit : {0, 2}) {
     const std::string start = "lockstep: replica " + std::to_string(culprit) + " (worker:" + std::to_string(culprit);
     for (const auto& [mode, text] : {std::pair{"uncaught-in-step", "failed: uncaught in a step"},
@@ -71,7 +71,8 @@ TEST_CASE("what all ranks throw alike is said once") {
   CHECK(reason(outcome) == "lockstep: error: the same wrong file on all ranks");
 }
 
-TEST_CASE("a rank that returns from main, or from run_program's body, while the others go on is named", "[B-11]") {
+TEST_CASE("a rank that returns from main, or from run_program's body, while the others go on is named",
+          "[long][B-11]") {
   for (const std::string mode : {"early-return", "program-early-return"}) {
     for (const int culprit : {0, 1}) {
       CAPTURE(mode, culprit);
@@ -177,7 +178,7 @@ TEST_CASE("no library is unloaded when MPI ends: its threads may still be in one
   CHECK(outcome.exit_code == 0);
 }
 
-TEST_CASE("a rank that may open too few files says so, once for the job") {
+TEST_CASE("a rank that may open too few files says so, once for the job", "[long]") {
   for (const std::string limit : {"8", "16", "63"}) {
     const std::string command = "ulimit -n " + limit + "; exec \"$LOCKSTEP_EXITS\" program-fine 0";
     const Outcome outcome = run_command({"mpirun", "-n", "2", "sh", "-c", command},

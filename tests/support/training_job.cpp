@@ -105,9 +105,22 @@ void check_same_on(const std::vector<int>& rank_counts, const Arguments& argumen
   }
 }
 
+namespace {
+
+/// For the environment of a job: mpirun does not wait before it kills.
+const Environment::value_type kills_at_once{"OMPI_MCA_odls_base_sigkill_timeout", "0"};
+
+}  // namespace
+
 Outcome run_refused(int ranks, const Arguments& arguments, CommandOptions options) {
-  options.environment["OMPI_MCA_odls_base_sigkill_timeout"] = "0";
+  options.environment.insert(kills_at_once);
   return run_job(ranks, arguments, options);
+}
+
+Outcome run_refused_command(const std::vector<std::string>& command) {
+  Environment environment = mpi_environment();
+  environment.insert(kills_at_once);
+  return run_command(command, {.environment = environment});
 }
 
 void check_refused(const Outcome& outcome, const std::vector<std::string>& told) {

@@ -62,6 +62,9 @@ void check_same_on(const std::vector<int>& rank_counts, const Arguments& argumen
 /// ranks must not need that.
 Outcome run_refused(int ranks, const Arguments& arguments, CommandOptions options = {});
 
+/// The same of a whole command, such as `mpirun -n 1 … : -n 1 …`, with the environment that jobs have.
+Outcome run_refused_command(const std::vector<std::string>& command);
+
 /// Checks that the job ended as bad input must: one line `lockstep: error: …` that contains each of `told`, exit code
 /// 2, nothing on stdout, nothing left running.
 void check_refused(const Outcome& outcome, const std::vector<std::string>& told);

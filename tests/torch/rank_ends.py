@@ -34,7 +34,7 @@ def check(command, fault, place):
 
 def main():
     faults = [(fault, place) for fault in FAULTS for place in ["forward", "backward"]]
-    with concurrent.futures.ThreadPoolExecutor(max_workers=3) as pool:  # they wait more than they compute
+    with concurrent.futures.ThreadPoolExecutor(max_workers=5) as pool:  # they wait more than they compute
         problems = list(pool.map(lambda each: check(sys.argv[1:], *each), faults))
     for (fault, place), problem in zip(faults, problems):
         print(f"{fault} in {place}: {problem or 'named'}")
