@@ -4,6 +4,7 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "reduce/cross_device_ops.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 

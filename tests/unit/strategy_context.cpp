@@ -40,7 +40,8 @@ std::map<std::string, std::function<void()>> cross_replica_methods(Strategy& str
       {"reduce", [&strategy] { (void)strategy.reduce(ReduceOp::sum, PerReplica<int>{1}); }},
       {"reduce_to", [&extended, value] { (void)extended.reduce_to(ReduceOp::sum, value); }},
       {"reduce_to a variable", [&, value, variable] { (void)extended.reduce_to(ReduceOp::sum, value, variable); }},
-      {"reduce_to one", [&extended, value] { (void)extended.reduce_to(ReduceOp::sum, value, OneReplica{0}); }},
+      {"reduce_to one",
+       [&extended, value] { (void)extended.reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{0}); }},
       {"batch_reduce_to",
        [&extended, value, variable] {
          (void)extended.batch_reduce_to(ReduceOp::sum, Pairs{{value, variable}});
