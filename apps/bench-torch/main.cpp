@@ -119,7 +119,7 @@ StepFunction replicas_step(const std::string& name, const std::shared_ptr<Model>
   const auto net = std::make_shared<libtorch::DataParallel<Model>>(strategy, model);
   std::function<void(ReplicaContext&)> update;
   if (tuned) {
-    const auto rules = std::make_shared<libtorch::ModuleOptimizer>(
+    const auto rules = std::make_shared<libtorch::ReplicatedModule::Optimizer>(
         name == "gpt" ? net->optimizer(AdamW::Options{.learning_rate = rate, .weight_decay = 0})
                       : net->optimizer(Sgd::Options{.learning_rate = rate, .momentum = momentum_of(name)}));
     update = [rules](ReplicaContext& context) { rules->step(context); };
@@ -127,7 +127,7 @@ StepFunction replicas_step(const std::string& name, const std::shared_ptr<Model>
     update = [rules = std::shared_ptr{make_optimizer(name, net->parameters())}](ReplicaContext&) { rules->step(); };
   }
   return [=, &strategy](const Batch& batch) {
-    libtorch::MeanLoss mean;
+    libtorch::ReplicatedModule::MeanLoss mean;
     strategy.run([&](ReplicaContext& context) {
       net->zero_grad();
       const at::Tensor loss = loss_of(*model, batch, at::Reduction::Sum);

@@ -42,11 +42,12 @@ struct Classifier {
     const std::int64_t rows = images.shape()[0];  // of this rank's piece of the batch
     const Tensor logits = Tensor::zeros(DType::f32, {rows, classes});
     kernels->linear(images.view(), weights.local(), biases.local(), ops::Kernels::Activation::none, logits.view());
-    if (tower.mode() == Mode::predict) return {.predictions = {{"logits", logits}}};
+    if (tower.mode() == EstimatorSpec::Mode::predict) return {.predictions = {{"logits", logits}}};
 
     const Tensor d_logits = zeros({rows, classes})(), d_weights = zeros(shape)(), d_biases = zeros({classes})();
-    const ops::BatchLoss loss = kernels->softmax_cross_entropy(logits.view(), labels->view(), rows, d_logits.view());
-    if (tower.mode() == Mode::train) {
+    const ops::Kernels::BatchLoss loss =
+        kernels->softmax_cross_entropy(logits.view(), labels->view(), rows, d_logits.view());
+    if (tower.mode() == EstimatorSpec::Mode::train) {
       kernels->matmul(images.view(), ops::Kernels::Transpose::yes, d_logits.view(), ops::Kernels::Transpose::no,
                       d_weights.view());
       kernels->sum_rows(d_logits.view(), d_biases.view());
@@ -62,19 +63,19 @@ struct Classifier {
 };
 
 void run(Runtime& runtime, const char* directory) {
-  const ImageData data = load_image_data(directory, classes);
+  const ImageData data = ImageData::load(directory, classes);
   auto model = replicate_model_fn<Tensor, Tensor>(runtime.strategy(), Classifier{},
                                                   {.reduction = ReplicateOptions::Reduction::sum});
-  const auto call = [&](const ImageData::Set& set, std::int64_t number, Mode mode) {
+  const auto call = [&](const ImageData::Set& set, std::int64_t number, EstimatorSpec::Mode mode) {
     const Batch batch = batch_of(set, number);  // the whole batch, on every rank
     return model(batch.images, batch.labels, mode);
   };
   double loss = 0, accuracy = 0;
   for (std::int64_t step = 0; step < data.train.count() / batch_rows; ++step)
-    loss = call(data.train, step, Mode::train).loss->item<double>() / batch_rows;
+    loss = call(data.train, step, EstimatorSpec::Mode::train).loss->item<double>() / batch_rows;
   for (std::int64_t number = 0; number < data.test.count() / batch_rows; ++number)
-    accuracy = call(data.test, number, Mode::evaluate).metrics.at("accuracy");  // of all batches so far
-  const Tensor logits = call(data.test, 0, Mode::predict).predictions.at("logits");
+    accuracy = call(data.test, number, EstimatorSpec::Mode::evaluate).metrics.at("accuracy");  // of all batches so far
+  const Tensor logits = call(data.test, 0, EstimatorSpec::Mode::predict).predictions.at("logits");
   if (runtime.is_chief())
     std::printf("train loss %.3f, test accuracy %.3f, %d predictions\n", loss, accuracy,
                 static_cast<int>(logits.shape()[0]));

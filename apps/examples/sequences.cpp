@@ -32,7 +32,8 @@ class Sequences final : public SampleSource {
     std::ranges::fill(labels, 0.0F);
     for (std::size_t row = 0; row < sample_indices.size(); ++row) {
       // The number of the sample decides its content, on whichever rank it is loaded.
-      const RandomStream random{seed_, RandomPurpose::simulation, static_cast<std::uint64_t>(sample_indices[row])};
+      const RandomStream random{seed_, RandomStream::Purpose::simulation,
+                                static_cast<std::uint64_t>(sample_indices[row])};
       const auto length = static_cast<std::size_t>(3 + random.below(longest - 2, 0));
       float* const x = &inputs[row * longest];
       x[0] = static_cast<float>(random.uniform(1));
@@ -61,21 +62,20 @@ class Predictor final : public nn::Model {
   std::string_view name() const override { return "predictor"; }
   std::span<const Variable> variables() const override { return variables_; }
 
-  ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace&,
-                             const nn::GradientBuffer& gradients) override {
+  BatchLoss train_shard(const SampleBatch& shard, const ShardPlace&, const nn::GradientBuffer& gradients) override {
     return pass(shard, gradients.of(variables_.front()).elements<float>());
   }
-  ops::BatchLoss evaluate_shard(const SampleBatch& shard) override {
+  BatchLoss evaluate_shard(const SampleBatch& shard) override {
     std::vector<float> unused(3);
     return pass(shard, unused);
   }
 
  private:
   /// Overwrites `gradient` with the sum over the labels of the samples present.
-  ops::BatchLoss pass(const SampleBatch& shard, std::span<float> gradient) const {
+  BatchLoss pass(const SampleBatch& shard, std::span<float> gradient) const {
     const auto w = variables_.front().local().elements<float>();
     const auto inputs = shard.inputs.view().elements<float>(), labels = shard.labels.view().elements<float>();
-    ops::BatchLoss result{.weight = 0};
+    BatchLoss result{.weight = 0};
     std::ranges::fill(gradient, 0.0F);
     for (std::size_t row = 0; row < static_cast<std::size_t>(shard.samples); ++row) {
       for (std::size_t t = 2; t < longest; ++t) {
@@ -99,9 +99,8 @@ class Watcher final : public Observer {
   Watcher(Strategy& strategy, std::filesystem::path checkpoint)
       : strategy_{strategy}, checkpoint_{std::move(checkpoint)} {}
 
-  void on_evaluation(const EvaluationReport& report) override {
-    if (strategy_.group().rank() == 0)
-      std::printf("epoch %d: loss %.9f\n", static_cast<int>(report.epoch), report.loss);
+  void on_evaluation(const Evaluation& report) override {
+    if (strategy_.rank() == 0) std::printf("epoch %d: loss %.9f\n", static_cast<int>(report.epoch), report.loss);
     if (!checkpoint_.empty()) save_checkpoint(strategy_, checkpoint_);  // a collective: every rank calls it
   }
 

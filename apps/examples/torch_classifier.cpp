@@ -42,16 +42,16 @@ void run(Runtime& runtime, const char* directory) {
   constexpr std::int64_t classes = 10, batch_size = 100, epochs = 2;
   torch::set_num_threads(1);
   torch::manual_seed(1);
-  const ImageData data = load_image_data(directory, classes);
+  const ImageData data = ImageData::load(directory, classes);
   const Images train{data.train}, test{data.test};
   auto net = libtorch::DataParallel{runtime.strategy(), Net{classes}};  // replica 0's parameters on every rank
   torch::optim::AdamW adamw{net.parameters(), torch::optim::AdamWOptions{2e-3}};
 
   const auto mine = [&](const torch::Tensor& all) {
-    const Range rows = shard_range(all.size(0), runtime.size(), runtime.rank());
+    const Range rows = Range::of_shard(all.size(0), runtime.size(), runtime.rank());
     return all.slice(0, rows.first, rows.last);
   };
-  libtorch::MeanLoss loss;
+  libtorch::ReplicatedModule::MeanLoss loss;
   libtorch::Sampler sampler{runtime.strategy(), data.train.count(), {.seed = 1}};
   for (; sampler.epoch() < epochs; sampler.reset())
     while (const auto rows = sampler.next(batch_size))  // this rank's part of the batch

@@ -19,10 +19,10 @@ double of_images(double first, double all) {
   return flops * (3 * all - first);
 }
 
-Tensor square_of_ones(nn::Precision precision) {
+Tensor square_of_ones(nn::Model::Precision precision) {
   const Shape shape{extent, extent};
-  return precision == nn::Precision::bf16 ? Tensor::from(std::vector(extent * extent, BFloat16{1}), shape)
-                                          : Tensor::from(std::vector<float>(extent * extent, 1), shape);
+  return precision == nn::Model::Precision::bf16 ? Tensor::from(std::vector(extent * extent, BFloat16{1}), shape)
+                                                 : Tensor::from(std::vector<float>(extent * extent, 1), shape);
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ double flops_per_sample(StepModel model, std::int64_t hidden) {
   throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(model))};
 }
 
-LargeProduct::LargeProduct(const ops::Kernels& kernels, nn::Precision precision)
+LargeProduct::LargeProduct(const ops::Kernels& kernels, nn::Model::Precision precision)
     : kernels_{kernels},
       a_{square_of_ones(precision)},
       b_{square_of_ones(precision)},

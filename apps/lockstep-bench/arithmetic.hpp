@@ -18,7 +18,7 @@ double flops_per_sample(StepModel model, std::int64_t hidden = default_hidden);
 /// A large product of square matrices of f32, or of bf16: what it reaches is as fast as products get.
 class LargeProduct {
  public:
-  explicit LargeProduct(const ops::Kernels& kernels, nn::Precision precision = nn::Precision::full);
+  explicit LargeProduct(const ops::Kernels& kernels, nn::Model::Precision precision = nn::Model::Precision::full);
 
   /// LOCAL. Multiplies once. Returns the floating-point operations per second.
   double rate();

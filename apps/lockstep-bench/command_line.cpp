@@ -8,6 +8,7 @@
 #include "apps/options/option_values.hpp"
 #include "base/element_type.hpp"
 #include "cluster/device_binding.hpp"
+#include "input/shard_request.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -142,8 +143,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   parser.option("--precision", "full|bf16",
                 "full (default), or bf16, which is compared with full in the place of one shard per rank",
                 [&](const std::string& option, const std::string& text) {
-                  step.precision = parse_choice<nn::Precision>(
-                      option, text, {{"full", nn::Precision::full}, {"bf16", nn::Precision::bf16}});
+                  step.precision = parse_choice<nn::Model::Precision>(
+                      option, text, {{"full", nn::Model::Precision::full}, {"bf16", nn::Model::Precision::bf16}});
                 });
   parser.option("--steps", "K", fmt::format("Steps of each of the two per iteration (default {})", step.steps),
                 [&](const std::string& option, const std::string& text) {

@@ -17,6 +17,7 @@
 #include "apps/lockstep-bench/step_run.hpp"
 #include "apps/lockstep-bench/step_statistics.hpp"
 #include "apps/lockstep-bench/timing.hpp"
+#include "input/shard_request.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -57,7 +58,7 @@ std::int64_t global_batch_of(const StepOptions& options) {
 /// How one of the compared runs differs from the others.
 struct Variant {
   int shards;
-  nn::Precision precision;
+  nn::Model::Precision precision;
 };
 
 /// What to compare: the number of shards asked for with one per rank, or bf16 with full precision.
@@ -68,8 +69,8 @@ std::vector<Variant> variants_of(const StepOptions& options, Runtime& runtime) {
     if (runtime.is_chief() && !choice.note.empty()) log::info(choice.note);
     variants.push_back({choice.shards, options.precision});
   });
-  Variant other{runtime.size(), nn::Precision::full};
-  if (options.precision != nn::Precision::full) other.shards = variants.front().shards;
+  Variant other{runtime.size(), nn::Model::Precision::full};
+  if (options.precision != nn::Model::Precision::full) other.shards = variants.front().shards;
   if (options.precision != other.precision || variants.front().shards != other.shards) variants.push_back(other);
   return variants;
 }
@@ -78,7 +79,7 @@ std::vector<Variant> variants_of(const StepOptions& options, Runtime& runtime) {
 std::filesystem::path folder_for(const std::filesystem::path& checkpoints, const Variant& variant) {
   if (checkpoints.empty()) return checkpoints;
   return checkpoints /
-         fmt::format("shards-{}{}", variant.shards, variant.precision == nn::Precision::bf16 ? "-bf16" : "");
+         fmt::format("shards-{}{}", variant.shards, variant.precision == nn::Model::Precision::bf16 ? "-bf16" : "");
 }
 
 /// COLL. The means over the ranks.
@@ -128,7 +129,7 @@ Row head_of(const StepRun& run, double floor, double step, bool names_precision)
           {"floor", "ms", floor, Place::title},
           {"shards", "", std::int64_t{run.shards()}, Place::column, digits - 1}};
   if (names_precision)
-    row.push_back({"precision", "", std::string{run.precision() == nn::Precision::bf16 ? "bf16" : "full"},
+    row.push_back({"precision", "", std::string{run.precision() == nn::Model::Precision::bf16 ? "bf16" : "full"},
                    Place::column, digits + 2});
   row.push_back({"step", "ms", step, Place::column, digits});
   return row;
@@ -187,7 +188,7 @@ void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add)
   for (std::size_t run = 0; run < runs.size(); ++run) {
     const std::vector<Block>& blocks = measured[run].blocks;
     const PartTimes step = typical_step(blocks);
-    Row row = head_of(*runs[run], floor, step.whole(), options.precision != nn::Precision::full);
+    Row row = head_of(*runs[run], floor, step.whole(), options.precision != nn::Model::Precision::full);
     if (options.checkpoints.empty())
       add_parts(row, step);
     else

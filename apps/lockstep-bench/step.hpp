@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <optional>
 
-#include <lockstep/input/shards.hpp>
 #include <lockstep/runtime/runtime.hpp>
 
 #include "apps/lockstep-bench/report.hpp"
 #include "apps/lockstep-bench/step_task.hpp"
+#include "input/shard_request.hpp"
 
 namespace lockstep::bench {
 
@@ -25,7 +25,7 @@ struct StepOptions {
   std::int64_t steps = 5;  ///< in a block
   std::int64_t warm_up = 1;
   std::int64_t iterations = 20;
-  nn::Precision precision = nn::Precision::full;
+  nn::Model::Precision precision = nn::Model::Precision::full;
   std::filesystem::path checkpoints;  ///< the folder to save some in; empty if that is not to be measured
 };
 

@@ -14,7 +14,7 @@ class Laps final : public Observer {
  public:
   explicit Laps(PartClock& clock) : clock_{clock} {}
 
-  void on_step(const StepReport&) override { steps_.push_back(clock_.lap()); }
+  void on_step(const Step&) override { steps_.push_back(clock_.lap()); }
 
   std::vector<PartTimes> behind_first() const { return {steps_.begin() + 1, steps_.end()}; }
 

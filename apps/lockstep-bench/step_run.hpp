@@ -33,7 +33,7 @@ class StepRun {
     int threads = 1;  ///< of each rank; with one shard for each they share its products
     std::int64_t hidden = default_hidden;
     std::filesystem::path checkpoints = {};  ///< the folder of `checkpoint`
-    nn::Precision precision = nn::Precision::full;
+    nn::Model::Precision precision = nn::Model::Precision::full;
   };
 
   /// COLL. `strategy` must use timed_reductions and be on the CPU. Clock and samples must outlive the run.
@@ -44,7 +44,7 @@ class StepRun {
   std::int64_t parameters() const;
   std::int64_t global_batch() const { return options_.global_batch; }
   int shards() const { return options_.shards; }
-  nn::Precision precision() const { return options_.precision; }
+  nn::Model::Precision precision() const { return options_.precision; }
 
   /// COLL. Trains for `steps` steps, after a first one that allocates memory and does not count. Returns the parts of
   /// each.

@@ -26,7 +26,7 @@ constexpr double learning_rate = 1e-3;
 std::vector<std::uint8_t> random_bytes(std::int64_t count, std::uint64_t stream) {
   const auto bytes = static_cast<std::size_t>(count);
   std::vector<std::uint32_t> words((bytes + 3) / 4);
-  RandomStream{1, RandomPurpose::simulation, stream}.words(0, words);
+  RandomStream{1, RandomStream::Purpose::simulation, stream}.words(0, words);
   std::vector<std::uint8_t> result(bytes);
   std::memcpy(result.data(), words.data(), bytes);
   return result;
@@ -55,7 +55,7 @@ RandomSamples::RandomSamples(StepModel model, std::int64_t count) {
 }
 
 std::unique_ptr<nn::Model> make_model(StepModel model, std::int64_t hidden, Strategy& strategy,
-                                      std::shared_ptr<const ops::Kernels> kernels, nn::Precision precision) {
+                                      std::shared_ptr<const ops::Kernels> kernels, nn::Model::Precision precision) {
   switch (model) {
     case StepModel::mlp: {
       const nn::MlpOptions options{

@@ -34,7 +34,7 @@ class RandomSamples {
 /// COLL. Creates the variables of a model of lockstep-train's default size, but for the mlp's `hidden` units.
 std::unique_ptr<nn::Model> make_model(StepModel model, std::int64_t hidden, Strategy& strategy,
                                       std::shared_ptr<const ops::Kernels> kernels,
-                                      nn::Precision precision = nn::Precision::full);
+                                      nn::Model::Precision precision = nn::Model::Precision::full);
 
 /// The model's optimizer: momentum, or AdamW for gpt.
 std::unique_ptr<Optimizer> make_optimizer(StepModel model, std::shared_ptr<const ops::Kernels> kernels);

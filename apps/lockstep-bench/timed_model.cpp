@@ -14,19 +14,20 @@ TimedModel::~TimedModel() {
   model_.observe_passes({});
 }
 
-ops::BatchLoss TimedModel::train_shards(const SampleBatch::Group& shards, std::span<const nn::Model::ShardPlace> places,
-                                        const nn::GradientBuffer& sum) {
+ops::Kernels::BatchLoss TimedModel::train_shards(const SampleBatch::Group& shards,
+                                                 std::span<const nn::Model::ShardPlace> places,
+                                                 const nn::GradientBuffer& sum) {
   clock_.enter(Part::forward);
-  const ops::BatchLoss result = model_.train_shards(shards, places, sum);
+  const ops::Kernels::BatchLoss result = model_.train_shards(shards, places, sum);
   clock_.enter(Part::optimizer);
   return result;
 }
 
-std::vector<ops::BatchLoss> TimedModel::train_jointly(const nn::JointBatch& batch,
-                                                      std::span<const nn::GradientBuffer> gradients,
-                                                      DeclaredSums& ranks) {
+std::vector<ops::Kernels::BatchLoss> TimedModel::train_jointly(const nn::JointBatch& batch,
+                                                               std::span<const nn::GradientBuffer> gradients,
+                                                               DeclaredSums& ranks) {
   clock_.enter(Part::forward);
-  std::vector<ops::BatchLoss> results = model_.joint()->train_jointly(batch, gradients, ranks);
+  std::vector<ops::Kernels::BatchLoss> results = model_.joint()->train_jointly(batch, gradients, ranks);
   clock_.enter(Part::optimizer);
   return results;
 }

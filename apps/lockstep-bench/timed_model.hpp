@@ -22,23 +22,24 @@ class TimedModel final : public nn::Model, private nn::JointModel {
   std::string_view name() const override { return model_.name(); }
   std::span<const Variable> variables() const override { return model_.variables(); }
   /// Not timed: `fit` asks for single shards only when it accumulates.
-  ops::BatchLoss train_shard(const SampleBatch& shard, const nn::Model::ShardPlace& place,
-                             const nn::GradientBuffer& gradients) override {
+  BatchLoss train_shard(const SampleBatch& shard, const nn::Model::ShardPlace& place,
+                        const nn::GradientBuffer& gradients) override {
     return model_.train_shard(shard, place, gradients);
   }
-  ops::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const nn::Model::ShardPlace> places,
-                              const nn::GradientBuffer& sum) override;
+  BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const nn::Model::ShardPlace> places,
+                         const nn::GradientBuffer& sum) override;
   std::unique_ptr<nn::Model> make_worker() const override { return model_.make_worker(); }
   nn::JointModel* joint() override { return model_.joint() ? this : nullptr; }
-  ops::BatchLoss evaluate_shard(const SampleBatch& shard) override { return model_.evaluate_shard(shard); }
+  BatchLoss evaluate_shard(const SampleBatch& shard) override { return model_.evaluate_shard(shard); }
   std::int64_t statistics() const override { return model_.statistics(); }
   std::vector<SyncOnReadVariable> moving_averages() const override { return model_.moving_averages(); }
   void absorb_statistics(const TensorView& total, std::int64_t samples) override;
 
  private:
   std::vector<std::int64_t> joint_sums() const override { return model_.joint()->joint_sums(); }
-  std::vector<ops::BatchLoss> train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer> gradients,
-                                            DeclaredSums& ranks) override;
+  std::vector<ops::Kernels::BatchLoss> train_jointly(const nn::JointBatch& batch,
+                                                     std::span<const nn::GradientBuffer> gradients,
+                                                     DeclaredSums& ranks) override;
 
   nn::Model& model_;
   PartClock& clock_;

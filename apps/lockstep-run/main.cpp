@@ -78,7 +78,7 @@ class Run {
       start = *decision.start;
       if (signals_.take_within(start.delay)) {
         say("ends with exit code 75, as it was told to stop");
-        return static_cast<int>(ExitCode::stopped);
+        return static_cast<int>(Error::ExitCode::stopped);
       }
       words = command_.again(start.ranks, line_.ranks, checkpoints_.seen());
       without = {"LOCKSTEP_FAULT"};
@@ -141,7 +141,7 @@ class Run {
     end.mpirun_was_killed = job.was_killed();
     if (*code == 128 + SIGKILL) end.memory = memory_kills.told_of(::getpid());
     if (is_not_begun_) {
-      end.exit_code = static_cast<int>(ExitCode::stall);
+      end.exit_code = static_cast<int>(Error::ExitCode::stall);
       end.waited_for_start = watch.waited();
       add_unreachable(end, watch.silent(), watch.unreachable());
     }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/input/shards.hpp>
+#include "input/shard_request.hpp"
 
 namespace lockstep::run {
 

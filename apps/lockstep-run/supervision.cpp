@@ -22,19 +22,19 @@ std::string name_of_signal(int signal) {
   return name ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
 }
 
-Judgement judge_code(ExitCode code) {
+Judgement judge_code(Error::ExitCode code) {
   switch (code) {
-    case ExitCode::done: return {Remedy::none, "the job is done"};
-    case ExitCode::failure: return {Remedy::none, "the program failed"};
-    case ExitCode::user_input: return {Remedy::none, "the input is wrong"};
-    case ExitCode::mismatch: return {Remedy::none, "the ranks disagreed"};
-    case ExitCode::peer_failed: return {Remedy::restart, "a rank failed"};
-    case ExitCode::stall: return {Remedy::restart, "a rank stalled"};
+    case Error::ExitCode::done: return {Remedy::none, "the job is done"};
+    case Error::ExitCode::failure: return {Remedy::none, "the program failed"};
+    case Error::ExitCode::user_input: return {Remedy::none, "the input is wrong"};
+    case Error::ExitCode::mismatch: return {Remedy::none, "the ranks disagreed"};
+    case Error::ExitCode::peer_failed: return {Remedy::restart, "a rank failed"};
+    case Error::ExitCode::stall: return {Remedy::restart, "a rank stalled"};
     // The newest checkpoints may hold what the wrong replica computed.
-    case ExitCode::replicas_differ: return {Remedy::none, "the replicas differed"};
-    case ExitCode::checkpoint: return {Remedy::none, "a checkpoint could not be written or read"};
-    case ExitCode::diverged: return {Remedy::none, "the training diverged"};
-    case ExitCode::stopped: return {Remedy::stop, "the job ended early, as it was asked"};
+    case Error::ExitCode::replicas_differ: return {Remedy::none, "the replicas differed"};
+    case Error::ExitCode::checkpoint: return {Remedy::none, "a checkpoint could not be written or read"};
+    case Error::ExitCode::diverged: return {Remedy::none, "the training diverged"};
+    case Error::ExitCode::stopped: return {Remedy::stop, "the job ended early, as it was asked"};
   }
   return {Remedy::none, "the program ended by itself"};
 }
@@ -62,11 +62,11 @@ Judgement judge(int exit_code, const JobReport& report) {
   // mpirun that loses a host ends the ranks of the others in the same way as one that is told to.
   if (report.cause == Cause::interrupted && exit_code < first_of_mpirun && report.lost.empty())
     return {Remedy::none, "mpirun was told to end the job"};
-  const Judgement by_code = judge_code(static_cast<ExitCode>(exit_code));
-  const bool is_known = exit_code >= 0 && (exit_code <= static_cast<int>(ExitCode::diverged) ||
-                                           exit_code == static_cast<int>(ExitCode::stopped));
+  const Judgement by_code = judge_code(static_cast<Error::ExitCode>(exit_code));
+  const bool is_known = exit_code >= 0 && (exit_code <= static_cast<int>(Error::ExitCode::diverged) ||
+                                           exit_code == static_cast<int>(Error::ExitCode::stopped));
   // The codes of lockstep say more than a line, but 1 is also mpirun's own.
-  if (is_known && exit_code != static_cast<int>(ExitCode::failure)) return by_code;
+  if (is_known && exit_code != static_cast<int>(Error::ExitCode::failure)) return by_code;
   switch (report.cause) {
     case Cause::gone: return {Remedy::restart, "a rank is gone"};
     case Cause::stopped:
@@ -93,8 +93,8 @@ Judgement judge(int exit_code, const JobReport& report) {
 std::string failure_of(int exit_code, const JobReport& report) {
   constexpr std::string_view place = " was in step ";
   const bool failed = report.cause == Cause::failed || report.cause == Cause::gone;
-  const bool by_itself = exit_code == static_cast<int>(ExitCode::failure) ||
-                         (exit_code == static_cast<int>(ExitCode::peer_failed) && report.cause == Cause::failed);
+  const bool by_itself = exit_code == static_cast<int>(Error::ExitCode::failure) ||
+                         (exit_code == static_cast<int>(Error::ExitCode::peer_failed) && report.cause == Cause::failed);
   const auto step = report.failure.rfind(place);
   if (!failed || !by_itself || step == std::string::npos) return {};
   return report.failure.substr(0, report.failure.find_first_not_of("0123456789", step + place.size()));
@@ -156,7 +156,7 @@ std::vector<std::string> Supervision::in_doubt(const JobEnd& end) const {
   for (const std::string& name : end.report.lost)
     if (const auto found = find_host(hosts_, name, options_.this_host)) hosts.push_back(hosts_[*found]);
   // With -q mpirun does not say that it could not start its daemons, and it never says which. Its code may be 1 then.
-  const bool may_be = end.exit_code == static_cast<int>(ExitCode::failure) && end.report.cause == Cause::unknown;
+  const bool may_be = end.exit_code == static_cast<int>(Error::ExitCode::failure) && end.report.cause == Cause::unknown;
   if (end.report.lost.empty() && !end.has_begun && (end.exit_code >= first_of_mpirun || may_be)) hosts = hosts_;
   return elsewhere(hosts, options_.this_host);
 }
@@ -166,7 +166,8 @@ std::optional<Decision> Supervision::over_without_restart(const JobEnd& end, con
   const auto over = [](int exit_code, std::string line) {
     return Decision{.lines = {std::move(line)}, .start = {}, .exit_code = exit_code};
   };
-  constexpr int stopped = static_cast<int>(ExitCode::stopped), wrong = static_cast<int>(ExitCode::user_input);
+  constexpr int stopped = static_cast<int>(Error::ExitCode::stopped),
+                wrong = static_cast<int>(Error::ExitCode::user_input);
   switch (judgement.remedy) {
     case Remedy::none:
       if (end.exit_code == 0) return Decision{};

@@ -14,6 +14,7 @@
 #include "apps/lockstep-train/trainer.hpp"
 #include "control/meeting_point.hpp"
 #include "fit/evaluation_pass.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {
@@ -53,7 +54,7 @@ EvaluationResult Trainer::evaluate() && {
     progress = std::make_unique<Progress>(stderr, progress_style(stderr));
   {
     const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
-    if (restored.steps > 0) strategy_.set_step(restored.steps, RunKind::evaluation);
+    if (restored.steps > 0) strategy_.set_step(restored.steps, Strategy::RunKind::evaluation);
     pass.run(result.evaluation, *progress, Here::current());
   }
   progress->on_evaluation(result.evaluation);

@@ -9,6 +9,7 @@
 #include "apps/lockstep-train/tasks/predictor.hpp"
 #include "apps/lockstep-train/trainer.hpp"
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {
@@ -46,7 +47,7 @@ std::vector<Prediction> Trainer::predict() && {
                           model_->name(), restored.from.string()));
 
   const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
-  strategy_.set_step(0, RunKind::prediction);
+  strategy_.set_step(0, Strategy::RunKind::prediction);
   std::vector<Prediction> predictions;
   const std::int64_t round = pieces_of_round * predictor->at_once();
   for (std::int64_t first = 0; first < predictor->count(); first += round) {

@@ -14,6 +14,8 @@
 #include "apps/lockstep-train/saved/training_facts.hpp"
 #include "checkpoint/program_state.hpp"
 #include "control/meeting_point.hpp"
+#include "input/shard_request.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {
@@ -32,7 +34,7 @@ Trainer::Trainer(Strategy& strategy, std::string device, TrainingOptions options
 
 void Trainer::set_up(const std::function<void()>& work, Here here) {
   const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
-  strategy_.set_step(0, RunKind::setup);
+  strategy_.set_step(0, Strategy::RunKind::setup);
   strategy_.run([&](ReplicaContext&) { work(); }, {}, here);
 }
 

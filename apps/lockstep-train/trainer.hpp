@@ -71,7 +71,7 @@ class Trainer {
     std::int64_t steps = 0;  ///< after which they were saved; 0 if that is not known
   };
 
-  bool is_chief() const { return strategy_.group().rank() == 0; }
+  bool is_chief() const { return strategy_.rank() == 0; }
   int ranks() const { return strategy_.num_replicas_in_sync(); }
 
   // What all runs begin with, in this order (trainer.cpp). COLL unless stated otherwise.

@@ -8,7 +8,6 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
 #include <lockstep/checkpoint/weights.hpp>
-#include <lockstep/input/shards.hpp>
 
 #include "apps/lockstep-train/data/index_file.hpp"
 #include "apps/lockstep-train/reports/metrics_file.hpp"
@@ -26,6 +25,7 @@
 #include "fit/injected_fault.hpp"
 #include "input/batch_schedule.hpp"
 #include "input/shard_sizes.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {
@@ -40,14 +40,14 @@ class ChiefReports final : public Observer {
   }
 
   bool wants_gradient_norm() const override { return metrics_.has_value(); }
-  void on_step(const StepReport& report) override {
+  void on_step(const Step& report) override {
     if (metrics_) metrics_->on_step(report);
     if (progress_) progress_->on_step(report);
   }
-  void on_evaluating(const EvaluationReport::Progress& progress) override {
+  void on_evaluating(const Evaluation::Progress& progress) override {
     if (progress_) progress_->on_evaluating(progress);
   }
-  void on_evaluation(const EvaluationReport& report) override {
+  void on_evaluation(const Evaluation& report) override {
     if (metrics_) metrics_->on_evaluation(report);
     if (progress_) progress_->on_evaluation(report);
   }

@@ -26,7 +26,7 @@ bool speaks_for_the_job() {
 int answer_with(const std::string& answer) {
   try {
     if (speaks_for_the_job()) write_output(answer);
-    return static_cast<int>(ExitCode::done);
+    return static_cast<int>(Error::ExitCode::done);
   } catch (const Error& error) {
     const std::string line = fmt::format("lockstep: error: {}\n", error.what());
     (void)!::write(STDERR_FILENO, line.data(), line.size());

@@ -41,7 +41,6 @@
 #include <lockstep/input/range.hpp>
 #include <lockstep/input/sample_source.hpp>
 #include <lockstep/input/schema.hpp>
-#include <lockstep/input/shards.hpp>
 #include <lockstep/input/text.hpp>
 #include <lockstep/nn/generate.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
@@ -58,13 +57,11 @@
 #include <lockstep/runtime/runtime.hpp>
 #include <lockstep/sim/sim.hpp>
 #include <lockstep/strategy/distributed_input.hpp>
-#include <lockstep/strategy/drift.hpp>
 #include <lockstep/strategy/extended.hpp>
 #include <lockstep/strategy/multi_step.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/strategy/variable.hpp>
-#include <lockstep/tensor/dlpack.hpp>
 #include <lockstep/tensor/sparse_tensor.hpp>
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/values/locality.hpp>

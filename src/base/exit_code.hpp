@@ -8,14 +8,14 @@
 namespace lockstep {
 
 /// Whether the user's options or files caused a failure, so that no rank is to blame for it.
-constexpr bool is_about_input(ExitCode code) {
-  return code == ExitCode::user_input || code == ExitCode::checkpoint;
+constexpr bool is_about_input(Error::ExitCode code) {
+  return code == Error::ExitCode::user_input || code == Error::ExitCode::checkpoint;
 }
 
-/// The exit code for `error`; `ExitCode::failure` for types without a code of their own. A PeerError gives `user_input`
-/// if that is its cause, otherwise `peer_failed`.
-ExitCode exit_code_of(const std::exception& error);
+/// The exit code for `error`; `Error::ExitCode::failure` for types without a code of their own. A PeerError gives
+/// `user_input` if that is its cause, otherwise `peer_failed`.
+Error::ExitCode exit_code_of(const std::exception& error);
 /// `exception` must not be null.
-ExitCode exit_code_of(const std::exception_ptr& exception);
+Error::ExitCode exit_code_of(const std::exception_ptr& exception);
 
 }  // namespace lockstep

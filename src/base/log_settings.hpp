@@ -1,4 +1,4 @@
-// What the log is told by those who start a process.
+// The log's levels, and what it is told by those who start a process.
 #pragma once
 
 #include <string_view>
@@ -6,6 +6,14 @@
 #include <lockstep/base/log.hpp>
 
 namespace lockstep::log {
+
+enum class Level { trace, debug, info, warning, error, off };
+
+/// Suppresses lines below `level`. The default is `info`.
+void set_level(Level level);
+
+/// Prints one line, at the level of its name. LOCAL, from any thread.
+void debug(std::string_view line);
 
 /// Tags all later lines with `rank`. Called once, when the rank is known; until then lines carry no rank.
 void set_rank(int rank);

@@ -33,7 +33,7 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, st
   return counter;
 }
 
-RandomStream::RandomStream(std::uint64_t seed, RandomPurpose purpose, std::uint64_t step)
+RandomStream::RandomStream(std::uint64_t seed, RandomStream::Purpose purpose, std::uint64_t step)
     : key_{low(seed), high(seed)}, stream_{std::uint64_t{static_cast<std::uint8_t>(purpose)} << 56 | step} {}
 
 std::array<std::uint32_t, 4> RandomStream::block(std::uint64_t index, std::uint32_t attempt) const {

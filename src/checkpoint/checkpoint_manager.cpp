@@ -20,6 +20,7 @@
 #include "checkpoint/strategy_values.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {
@@ -128,7 +129,7 @@ CheckpointManager::CheckpointManager(Strategy& strategy, Options options)
 CheckpointManager::~CheckpointManager() = default;
 
 bool CheckpointManager::is_chief() const {
-  return strategy_.group().rank() == 0;
+  return strategy_.rank() == 0;
 }
 
 bool CheckpointManager::is_best(double loss) const {

@@ -32,7 +32,7 @@ void Snapshot::take(std::vector<TensorFile> files, Stream& stream) {
         copies_.push_back(Tensor::pinned(value.dtype(), value.shape(), stream));
       }
       const Tensor& memory = copies_[next++];
-      copy(value, memory.view(), value.device() == DeviceKind::cpu ? host_stream() : stream);
+      copy(value, memory.view(), value.device() == DeviceKind::cpu ? Stream::host() : stream);
       tensor.value = memory.view();
     }
   copies_.resize(next);

@@ -12,6 +12,7 @@
 #include "control/tag.hpp"
 #include "device/devices.hpp"
 #include "reduce/cross_device_ops.hpp"
+#include "strategy/replica_group.hpp"
 #include "strategy/shared_values.hpp"
 #include "tensor/digest.hpp"
 
@@ -19,11 +20,11 @@ namespace lockstep {
 namespace {
 
 bool is_sync_on_read(const Variable& variable) {
-  return variable.state().synchronization == VariableSynchronization::on_read;
+  return variable.state().synchronization == Variable::Synchronization::on_read;
 }
 
 bool is_mean(const Variable& variable) {
-  return variable.state().aggregation == VariableAggregation::mean;
+  return variable.state().aggregation == Variable::Aggregation::mean;
 }
 
 /// What all ranks are about to send each other of `held`.
@@ -72,7 +73,7 @@ void StrategyValues::gather_held(const Here& here) {
   if (held_.empty()) return;
   strategy_.agree(TagKind::broadcast, here, names_of(held_));
   for (std::size_t i = 0; i < held_.size(); ++i) {
-    if (held_[i].holder == strategy_.group().rank()) of_held_[i] = Tensor::on_host(held_[i].value);
+    if (held_[i].holder == strategy_.rank()) of_held_[i] = Tensor::on_host(held_[i].value);
     const TensorView value = of_held_[i].view();
     strategy_.reductions().broadcast({&value, 1}, *held_[i].holder);
   }
@@ -87,7 +88,7 @@ void StrategyValues::spread_held(const Here& here) {
   for (std::size_t i = 0; was_set && i < held_.size(); ++i) {
     const TensorView value = of_held_[i].view();
     strategy_.reductions().broadcast({&value, 1}, 0);
-    if (held_[i].holder == strategy_.group().rank()) copy(value, held_[i].value, strategy_.stream());
+    if (held_[i].holder == strategy_.rank()) copy(value, held_[i].value, strategy_.stream());
   }
 }
 
@@ -115,7 +116,7 @@ void StrategyValues::set(std::span<const NamedTensor> homes, std::span<const Ten
   for (const Tensor& held : of_held_) held_homes.insert(held.view().data());
   for (std::size_t i = 0; i < values.size(); ++i) {
     const TensorView& home = homes[i].value;
-    copy(values[i].view(), home, home.device() == DeviceKind::cpu ? host_stream() : strategy_.stream());
+    copy(values[i].view(), home, home.device() == DeviceKind::cpu ? Stream::host() : strategy_.stream());
     held_was_set_ |= held_homes.contains(home.data());
   }
   strategy_.store().written();

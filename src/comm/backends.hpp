@@ -12,7 +12,7 @@
 namespace lockstep {
 
 /// A group of one, on memory of the stream's device. `stream` must outlive it.
-std::unique_ptr<Communicator> make_local_communicator(Stream& stream = host_stream());
+std::unique_ptr<Communicator> make_local_communicator(Stream& stream = Stream::host());
 
 /// COLL over the job. All ranks of the job, over MPI on host memory. MPI must run for as long as the communicator
 /// lives.

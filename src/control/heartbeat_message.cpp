@@ -77,9 +77,9 @@ bool is_one_of(std::uint8_t value, Enum last) {
 bool is_valid(const Content& content, int ranks) {
   return content.rank >= 0 && content.rank < ranks && content.observed_row >= 0 && content.observed_row < ranks &&
          is_one_of(content.phase, Phase::device) && is_one_of(content.kind, TagKind::open_sum) &&
-         is_one_of(content.where, Position::Where::after_run) && is_one_of(content.run_kind, RunKind::prediction) &&
-         is_one_of(content.open_line, OpenLine::over) && content.flags <= all_flags && is_text(content.site) &&
-         is_text(content.site_of_run);
+         is_one_of(content.where, Position::Where::after_run) &&
+         is_one_of(content.run_kind, detail::RunKind::prediction) && is_one_of(content.open_line, OpenLine::over) &&
+         content.flags <= all_flags && is_text(content.site) && is_text(content.site_of_run);
 }
 
 }  // namespace
@@ -148,7 +148,7 @@ std::optional<HeartbeatMessage> open_sealed(std::span<const std::byte> bytes, co
   row.last.count = content.count;
   std::copy_n(content.site.begin(), sizeof row.last.site, row.last.site);
   row.position.where = static_cast<Position::Where>(content.where);
-  row.position.kind = static_cast<RunKind>(content.run_kind);
+  row.position.kind = static_cast<detail::RunKind>(content.run_kind);
   row.position.step = content.step;
   row.position.since = content.since;
   std::copy_n(content.site_of_run.begin(), sizeof row.position.site, row.position.site);

@@ -220,14 +220,14 @@ class Look {
   /// If only this node sees it, nobody else has a turn.
   Finding gone(int row, std::string_view how, std::uint64_t turn_ticks = 0) const {
     return {fmt::format("{} is gone: {}; it {}", name(row), how, describe(this->row(row))),
-            ExitCode::peer_failed,
+            Error::ExitCode::peer_failed,
             Reach::whole_job,
             {row},
             turn_ticks};
   }
 
   Finding stalled(std::vector<int> rows, std::string sentence, Reach reach = Reach::whole_job) const {
-    return {std::move(sentence), ExitCode::stall, reach, std::move(rows), ticks_until_turn()};
+    return {std::move(sentence), Error::ExitCode::stall, reach, std::move(rows), ticks_until_turn()};
   }
 
   /// A stall of that row, if it ends the job. Otherwise one rank of the job speaks of it, in the order of the nodes,

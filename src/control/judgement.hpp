@@ -103,7 +103,7 @@ struct WatchState {
 /// That a rank is gone, or stalls.
 struct Finding {
   std::string sentence;
-  ExitCode code = ExitCode::stall;
+  Error::ExitCode code = Error::ExitCode::stall;
   Reach reach = Reach::whole_job;
   std::vector<int> rows;         ///< that it is of; the sentence names the first
   std::uint64_t turn_ticks = 0;  ///< how long the nodes with lower ranks have to say it first

@@ -20,8 +20,8 @@ namespace {
 
 /// A whole job fails with one code. If only some ranks failed, the others have a failed peer, unless the failure has a
 /// code of its own. If all failed alike, only the program is to blame.
-ExitCode job_code(ExitCode cause, bool all_failed) {
-  return cause == ExitCode::failure && !all_failed ? ExitCode::peer_failed : cause;
+Error::ExitCode job_code(Error::ExitCode cause, bool all_failed) {
+  return cause == Error::ExitCode::failure && !all_failed ? Error::ExitCode::peer_failed : cause;
 }
 
 bool at_one_place(std::span<const Tag> tags) {
@@ -293,7 +293,7 @@ void MeetingPoint::enter_run(const Here& here) {
   ++run_;
   sequence_ = 0;
   counts_in_run_ = {};
-  std::tie(position_.step, position_.kind) = named_.value_or(std::pair{run_ + steps_before_, RunKind::step});
+  std::tie(position_.step, position_.kind) = named_.value_or(std::pair{run_ + steps_before_, detail::RunKind::step});
   if (here.line() != site_.line() || here.file_name() != site_.file_name()) {
     // A run costs less than writing its place as text.
     Tag tag;
@@ -368,7 +368,8 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
     failure.line = fmt::format("lockstep: {}{}", verdict.sentence, place);
     if (all_failed || is_about_input(failure.code))
       // All ranks that stop early have not failed.
-      failure.line = fmt::format("lockstep: {}{}{}", failure.code == ExitCode::stopped ? "" : "error: ", text, place);
+      failure.line =
+          fmt::format("lockstep: {}{}{}", failure.code == Error::ExitCode::stopped ? "" : "error: ", text, place);
     // The failing rank rethrows its own exception; if several failed, each rethrows its own.
     if (!own) failure.exception = std::make_exception_ptr(PeerError{verdict.rank, verdict.sentence, verdict.code});
   } else {

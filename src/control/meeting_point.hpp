@@ -25,10 +25,10 @@ struct Verdict;
 
 /// A failure that every rank knows of.
 struct AgreedFailure {
-  std::exception_ptr exception;       ///< what this rank throws
-  int rank = 0;                       ///< the rank to blame
-  ExitCode code = ExitCode::failure;  ///< the job's exit code; the same on every rank
-  std::string line;                   ///< for stderr, once per job; the same on every rank
+  std::exception_ptr exception;                     ///< what this rank throws
+  int rank = 0;                                     ///< the rank to blame
+  Error::ExitCode code = Error::ExitCode::failure;  ///< the job's exit code; the same on every rank
+  std::string line;                                 ///< for stderr, once per job; the same on every rank
 };
 
 /// Finds the rank to blame if ranks differ only in what they compare. Called on every rank; may communicate over the
@@ -165,7 +165,7 @@ class MeetingPoint {
   void enter_run(const Here& here = {});
 
   /// LOCAL. Names the next outermost runs for messages. Without it, each counts as the next step.
-  void set_step(std::uint64_t step, RunKind kind) { named_.emplace(step, kind); }
+  void set_step(std::uint64_t step, detail::RunKind kind) { named_.emplace(step, kind); }
 
   /// LOCAL. The next outermost run that `set_step` does not name counts as the step after `step`.
   void continue_after(std::uint64_t step) { steps_before_ = step - run_; }
@@ -182,7 +182,7 @@ class MeetingPoint {
     explicit NamedSteps(MeetingPoint& meeting) : meeting_{meeting}, before_{meeting.named_} {}
 
     MeetingPoint& meeting_;
-    std::optional<std::pair<std::uint64_t, RunKind>> before_;
+    std::optional<std::pair<std::uint64_t, detail::RunKind>> before_;
   };
   NamedSteps keep_named_steps() { return NamedSteps{*this}; }
 
@@ -295,8 +295,8 @@ class MeetingPoint {
   std::function<void()> open_;
   std::function<void()> settle_ = [] {};
   Position position_;
-  std::optional<std::pair<std::uint64_t, RunKind>> named_;  ///< by the program
-  Here site_ = {};                                          ///< that `position_` names
+  std::optional<std::pair<std::uint64_t, detail::RunKind>> named_;  ///< by the program
+  Here site_ = {};                                                  ///< that `position_` names
   using Counts = std::array<std::uint32_t, tag_kinds>;
   Counts counts_in_run_{}, counts_outside_{};
   std::optional<AgreedFailure> failure_;

@@ -137,7 +137,7 @@ PhaseTable::Snapshot PhaseTable::read(int index) const {
   snapshot.last.count = row.count.load(std::memory_order_relaxed);
   row.site.get(snapshot.last.site);
   snapshot.position.where = static_cast<Position::Where>(row.where.load(std::memory_order_relaxed));
-  snapshot.position.kind = static_cast<RunKind>(row.run_kind.load(std::memory_order_relaxed));
+  snapshot.position.kind = static_cast<detail::RunKind>(row.run_kind.load(std::memory_order_relaxed));
   snapshot.position.step = row.step.load(std::memory_order_relaxed);
   snapshot.position.since = row.since.load(std::memory_order_relaxed);
   row.site_of_run.get(snapshot.position.site);

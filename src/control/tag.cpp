@@ -109,18 +109,18 @@ std::string describe(const Tag& tag) {
   return "?";
 }
 
-std::string name_of_run(RunKind kind, std::uint64_t step) {
+std::string name_of_run(detail::RunKind kind, std::uint64_t step) {
   switch (kind) {
-    case RunKind::step: return fmt::format("step {}", step);
-    case RunKind::evaluation: return fmt::format("the evaluation after step {}", step);
-    case RunKind::setup: return "the setup";
-    case RunKind::sample: return step > 0 ? fmt::format("the sample after step {}", step) : "the sample";
-    case RunKind::prediction: return "the prediction";
+    case detail::RunKind::step: return fmt::format("step {}", step);
+    case detail::RunKind::evaluation: return fmt::format("the evaluation after step {}", step);
+    case detail::RunKind::setup: return "the setup";
+    case detail::RunKind::sample: return step > 0 ? fmt::format("the sample after step {}", step) : "the sample";
+    case detail::RunKind::prediction: return "the prediction";
   }
   return "?";
 }
 
-std::string describe(Position::Where where, RunKind kind, std::uint64_t step) {
+std::string describe(Position::Where where, detail::RunKind kind, std::uint64_t step) {
   switch (where) {
     case Position::Where::before_runs: return "before the first step";
     case Position::Where::in_run: return "in " + name_of_run(kind, step);

@@ -46,10 +46,10 @@ struct Position {
   enum class Where : std::uint8_t { before_runs, in_run, after_run };
 
   Where where = Where::before_runs;
-  RunKind kind = RunKind::step;   ///< of the latest outermost run
-  std::uint64_t step = 0;         ///< of the latest outermost run, from 1
-  std::uint64_t since = 0;        ///< the number of agreements before this position
-  char site[site_capacity] = {};  ///< of the latest outermost run, as in a Tag; empty if unknown
+  detail::RunKind kind = detail::RunKind::step;  ///< of the latest outermost run
+  std::uint64_t step = 0;                        ///< of the latest outermost run, from 1
+  std::uint64_t since = 0;                       ///< the number of agreements before this position
+  char site[site_capacity] = {};                 ///< of the latest outermost run, as in a Tag; empty if unknown
 };
 
 /// A tag as it travels when ranks disagree: of fixed size, without pointers, and with the same bytes on every rank.
@@ -60,18 +60,18 @@ struct Tag {
   // For sentences only, and left out of the digest: a rank that missed a run, and knows it, agrees with the others.
   std::uint64_t step = 0;   ///< as in Position
   std::uint32_t count = 0;  ///< agreements of this kind so far: in this outermost run, or outside of all runs
-  RunKind run_kind = RunKind::step;
+  detail::RunKind run_kind = detail::RunKind::step;
   Position::Where where = Position::Where::before_runs;
   TagKind after = TagKind::error;  ///< of an error: the kind of the agreement before it, with `count` and `site`
   std::uint8_t tells_place = 0;    ///< of an error: 1 if its place in the program matters
 
   // What ranks compare.
   TagKind kind = TagKind::start;
-  std::uint8_t depth = 0;           ///< how many runs deep
-  std::uint16_t strategy = 0;       ///< which of the process's strategies
-  ExitCode cause = ExitCode::done;  ///< for an error: the exit code of the failing rank's exception
-  std::uint64_t run = 0;            ///< outermost runs so far
-  std::uint64_t sequence = 0;       ///< agreements since the outermost run began
+  std::uint8_t depth = 0;                         ///< how many runs deep
+  std::uint16_t strategy = 0;                     ///< which of the process's strategies
+  Error::ExitCode cause = Error::ExitCode::done;  ///< for an error: the exit code of the failing rank's exception
+  std::uint64_t run = 0;                          ///< outermost runs so far
+  std::uint64_t sequence = 0;                     ///< agreements since the outermost run began
   std::uint64_t text_digest = 0;
   std::uint64_t text_size = 0;
   std::uint64_t compared = 0;  ///< digest of what this rank holds; 0 if nothing is compared
@@ -101,7 +101,7 @@ static_assert(sizeof(Tag) == 256);
 std::string describe(const Tag& tag);
 
 /// "in step 5", "after step 5", "before the first step".
-std::string describe(Position::Where where, RunKind kind, std::uint64_t step);
+std::string describe(Position::Where where, detail::RunKind kind, std::uint64_t step);
 
 /// `text` on one line: line breaks and control characters become spaces, and bytes that are no UTF-8 as `printable` has
 /// them.

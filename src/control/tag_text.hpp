@@ -14,7 +14,7 @@ namespace lockstep {
 bool is_call(TagKind kind);
 
 /// "step 5", "the evaluation after step 5".
-std::string name_of_run(RunKind kind, std::uint64_t step);
+std::string name_of_run(detail::RunKind kind, std::uint64_t step);
 
 /// Where a rank announced the failure `tag`: "in step 5, computing after merge_call #1 (trainer.cpp:120)".
 std::string place_of_failure(const Tag& tag);

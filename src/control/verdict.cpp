@@ -179,7 +179,7 @@ Verdict judge_tags(std::span<const Tag> tags, std::span<const std::string> names
       std::count_if(groups.begin(), groups.end(), [](const Group& group) { return group.tag.kind == TagKind::close; });
   if (finished > 0 && static_cast<std::size_t>(finished) < groups.size())
     sentence += ": some replicas made a different number of collective calls";
-  return {static_cast<int>(rank), ExitCode::mismatch, false, std::move(sentence)};
+  return {static_cast<int>(rank), Error::ExitCode::mismatch, false, std::move(sentence)};
 }
 
 }  // namespace lockstep

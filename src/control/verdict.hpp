@@ -13,11 +13,12 @@
 namespace lockstep {
 
 struct Verdict {
-  int rank = 0;                        ///< the rank to blame, or the lowest of several
-  ExitCode code = ExitCode::mismatch;  ///< mismatch, replicas_differ, or that of the failing rank's exception
-  bool failed = false;                 ///< whether `rank` announced a failure; if not, the ranks disagree
-  std::string sentence;                ///< "replica 2 (worker:2, host b) has finished step 5; replicas 0, 1 are at …"
-  std::exception_ptr exception = {};   ///< what every rank throws if they disagree; a MismatchError if null
+  int rank = 0;  ///< the rank to blame, or the lowest of several
+  Error::ExitCode code =
+      Error::ExitCode::mismatch;      ///< mismatch, replicas_differ, or that of the failing rank's exception
+  bool failed = false;                ///< whether `rank` announced a failure; if not, the ranks disagree
+  std::string sentence;               ///< "replica 2 (worker:2, host b) has finished step 5; replicas 0, 1 are at …"
+  std::exception_ptr exception = {};  ///< what every rank throws if they disagree; a MismatchError if null
 };
 
 /// `tags[r]` is rank r's, `names[r]` is "replica r (task, host h)". At least two tags are of different places, or one

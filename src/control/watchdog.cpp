@@ -19,6 +19,7 @@
 #include <lockstep/base/log.hpp>
 
 #include "base/descriptor.hpp"
+#include "base/log_settings.hpp"
 #include "base/memory_kills.hpp"
 #include "base/open_line.hpp"
 #include "control/kept_signals.hpp"
@@ -242,7 +243,7 @@ class Watchdog::Thread {
     // mpirun also reports a rank that died, and its exit code says more than ours, so it gets time to end the job. A
     // rank that did not print waits as long, until the line is out; to mpirun on another node it travels through a
     // daemon. If not everyone can be told, each ends what it can, in its own time.
-    const bool for_mpirun = finding.code == ExitCode::peer_failed || !printing;
+    const bool for_mpirun = finding.code == Error::ExitCode::peer_failed || !printing;
     const Seconds on_its_way{heartbeats_ ? 0.2 : 0.0};
     pass(for_mpirun && finding.reach == Reach::whole_job ? Seconds{3} : on_its_way);
     end_job_(finding.code, finding.reach);

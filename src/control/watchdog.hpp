@@ -40,7 +40,7 @@ struct WatchdogOptions {
 class Watchdog {
  public:
   /// Ends the job with this exit code. Called at most once, from the watchdog's thread. Need not return.
-  using EndJob = std::function<void(ExitCode, Reach)>;
+  using EndJob = std::function<void(Error::ExitCode, Reach)>;
 
   /// `names[row]` is "replica 2 (worker:1, host b)". `table`, with its rows filled, must outlive the watchdog. So must
   /// `heartbeats`, connected, which only the watchdog may use while it lives; null if the job has none. SIGTERM and

@@ -62,7 +62,7 @@ std::unique_ptr<Device> make_host_device() {
   return std::make_unique<HostDevice>();
 }
 
-Stream& host_stream() {
+Stream& Stream::host() {
   static HostStream stream;
   return stream;
 }

@@ -72,7 +72,8 @@ void split_batch(const RowTensors& features, const RowTensors& labels, int repli
         **dense = piece_of(**dense, replica, replicas);
       } else {
         SparseTensor& sparse = *std::get<SparseTensor*>(tensor);
-        sparse = sparse.piece(replica, replicas, sparse.values.device() == DeviceKind::cpu ? host_stream() : of_device);
+        sparse =
+            sparse.piece(replica, replicas, sparse.values.device() == DeviceKind::cpu ? Stream::host() : of_device);
       }
     }
 }

@@ -174,7 +174,7 @@ void gather_outputs(EstimatorSpec& spec, ReplicaContext& context, const Here& he
     Shape no_rows = outline.shape;
     no_rows.front() = 0;
     tensors.push_back(Tensor::zeros(outline.dtype, std::move(no_rows),
-                                    outline.device == DeviceKind::cpu ? host_stream() : context.strategy().stream()));
+                                    outline.device == DeviceKind::cpu ? Stream::host() : context.strategy().stream()));
   }
   tensors = context.all_gather(tensors, here);
   spec.predictions.clear();

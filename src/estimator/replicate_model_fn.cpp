@@ -48,14 +48,14 @@ std::string text_of(const ReplicateOptions& options) {
 ReplicatedTowers::ReplicatedTowers(Strategy& strategy, const ReplicateOptions& options)
     : state_{std::make_unique<State>(State{&strategy.extended(), options})} {
   const std::string text = text_of(options);
-  if (strategy.group().rank() == 0)
+  if (strategy.rank() == 0)
     log::info(fmt::format("replicating the model_fn across {}: {}", counted(strategy.num_replicas_in_sync(), "replica"),
                           text));
 }
 
 ReplicatedTowers::~ReplicatedTowers() = default;
 
-EstimatorSpec ReplicatedTowers::call(Mode mode, const Batch& batch,
+EstimatorSpec ReplicatedTowers::call(EstimatorSpec::Mode mode, const Batch& batch,
                                      const std::function<EstimatorSpec(Tower&)>& model_fn, const Here& here) {
   EstimatorSpec spec;
   state_->extended->strategy().run(

@@ -15,7 +15,7 @@ namespace {
 
 void require_step_counter(const Variable& counter, ReplicaContext& context, const Here& here) {
   if (!context.strategy().extended().variable_created_in_scope(counter) || !counter.shape().empty() ||
-      counter.dtype() != DType::i64 || counter.state().synchronization != VariableSynchronization::on_write)
+      counter.dtype() != DType::i64 || counter.state().synchronization != Variable::Synchronization::on_write)
     throw InvalidArgument{fmt::format("{}the global step {} is {}{}; expected a mirrored variable of {}, i64[]",
                                       detail::Call{detail::apply_call, here}.text(), counter.label(),
                                       name_of(counter.dtype()), describe(counter.shape()), context.strategy().name())};
@@ -30,7 +30,7 @@ void count_step(const Variable& counter, ReplicaContext& context) {
 
 }  // namespace
 
-Mode Tower::mode() const {
+EstimatorSpec::Mode Tower::mode() const {
   return call_.mode();
 }
 
@@ -38,7 +38,7 @@ ReplicaContext& Tower::context() const {
   return call_.context();
 }
 
-MirroredVariable Tower::variable(VariableOptions options, const std::function<Tensor()>& initial, Here here) {
+MirroredVariable Tower::variable(Variable::Options options, const std::function<Tensor()>& initial, Here here) {
   return call_.variable(std::move(options), initial, here);
 }
 
@@ -67,12 +67,12 @@ void TowerOptimizer::apply_gradients(Tower& tower, const std::vector<Tower::Grad
   ReplicaContext& context = call.context();
   detail::require_current(context, {detail::apply_call, here});
   Optimizer& own = optimizer();
-  if (call.mode() != Mode::train) return;
+  if (call.mode() != EstimatorSpec::Mode::train) return;
   if (global_step) require_step_counter(*global_step, context, here);
   std::vector<Variable> variables;
   for (const Tower::Gradient& each : gradients) variables.push_back(each.variable);
   detail::require_applicable({detail::apply_call, here}, context.strategy(), variables);
-  const std::vector<Gradient> complete = call.complete(gradients, global_step);
+  const std::vector<Optimizer::Gradient> complete = call.complete(gradients, global_step);
   if (complete.empty()) return;
   const double divisor = call.divides() ? context.num_replicas_in_sync() : 1;
   own.apply(context, {.gradients = complete, .divisor = divisor}, here);
@@ -86,7 +86,7 @@ void TowerOptimizer::apply_gradients(ReplicaContext& context, const std::vector<
     throw InvalidArgument{detail::Call{detail::apply_call, here}.text() +
                           "a TowerOptimizer in a model function: expected the tower in place of its context"};
   if (global_step) require_step_counter(*global_step, context, here);
-  std::vector<Gradient> present;
+  std::vector<Optimizer::Gradient> present;
   for (const Tower::Gradient& each : gradients)
     if (each.value) present.push_back({*each.value, each.variable});
   const std::string counting = global_step ? fmt::format("the global step {}", global_step->label()) : "";

@@ -68,7 +68,7 @@ void require_metric(const std::string& name, const EstimatorSpec::EvalMetric& me
   for (const SyncOnReadVariable& each : metric.accumulators) {
     if (each.state().owner != &store)
       throw InvalidArgument{fmt::format("metric '{}': variable {} is another strategy's", name, each.label())};
-    if (each.aggregation() != VariableAggregation::sum)
+    if (each.aggregation() != Variable::Aggregation::sum)
       throw InvalidArgument{fmt::format("metric '{}': variable {} has the aggregation {}; expected sum", name,
                                         each.label(), lockstep::name_of(each.aggregation()))};
   }
@@ -82,11 +82,11 @@ void require_loss(const Tensor& loss) {
 
 }  // namespace
 
-std::string_view name_of(Mode mode) {
+std::string_view name_of(EstimatorSpec::Mode mode) {
   switch (mode) {
-    case Mode::train: return "Mode::train";
-    case Mode::evaluate: return "Mode::evaluate";
-    case Mode::predict: return "Mode::predict";
+    case EstimatorSpec::Mode::train: return "Mode::train";
+    case EstimatorSpec::Mode::evaluate: return "Mode::evaluate";
+    case EstimatorSpec::Mode::predict: return "Mode::predict";
   }
   throw InvalidArgument{fmt::format("mode {} is none of train, evaluate, predict", static_cast<int>(mode))};
 }
@@ -111,7 +111,7 @@ Verdict judge_stages(std::span<const Stage> stages, std::span<const std::string>
   const auto rank = static_cast<std::size_t>(found - stages.begin());
   const auto same_calls = "Each replica's model_fn was supposed to make the same optimizer calls.";
   const auto verdict = [&](std::string sentence) {
-    return Verdict{static_cast<int>(rank), ExitCode::mismatch, false, std::move(sentence)};
+    return Verdict{static_cast<int>(rank), Error::ExitCode::mismatch, false, std::move(sentence)};
   };
   if (first.at_end != other.at_end)
     return verdict(fmt::format("{} Here {} {}; {} {}", same_calls, names[rank],
@@ -133,7 +133,8 @@ Verdict judge_stages(std::span<const Stage> stages, std::span<const std::string>
 
 }  // namespace
 
-TowerCall::TowerCall(ReplicatedTowers::State& model, ReplicaContext& context, Mode mode, const Here& here)
+TowerCall::TowerCall(ReplicatedTowers::State& model, ReplicaContext& context, EstimatorSpec::Mode mode,
+                     const Here& here)
     : model_{model}, context_{context}, mode_{mode}, here_{here}, guard_{context} {}
 
 bool TowerCall::divides() const {
@@ -151,7 +152,7 @@ std::optional<int> TowerCall::holder_of(std::int64_t number) const {
   return std::nullopt;
 }
 
-MirroredVariable TowerCall::variable(VariableOptions options, const std::function<Tensor()>& initial,
+MirroredVariable TowerCall::variable(Variable::Options options, const std::function<Tensor()>& initial,
                                      const Here& here) {
   const std::string name = options.name;
   if (name.empty())
@@ -178,7 +179,7 @@ SyncOnReadVariable TowerCall::accumulator(const std::string& name, const Shape& 
     return *made;
   }
   const SyncOnReadVariable accumulator = context_.strategy().create_sync_on_read(
-      {.name = name, .aggregation = VariableAggregation::sum}, [&] { return Tensor::zeros(dtype, shape); }, here);
+      {.name = name, .aggregation = Variable::Aggregation::sum}, [&] { return Tensor::zeros(dtype, shape); }, here);
   accumulator.state().saved = false;
   model_.accumulators.emplace_back(name, accumulator);
   context_.merge_call([&](Strategy& strategy) { strategy.seal(here); }, {}, here);
@@ -209,13 +210,13 @@ std::vector<std::int64_t> TowerCall::sum_kinds(std::span<const Tower::Gradient> 
   return kinds;
 }
 
-std::vector<Gradient> TowerCall::complete(std::span<const Tower::Gradient> gradients,
-                                          const std::optional<Variable>& global_step) {
+std::vector<Optimizer::Gradient> TowerCall::complete(std::span<const Tower::Gradient> gradients,
+                                                     const std::optional<Variable>& global_step) {
   Stage stage;
   stage.variables.set(list_of(gradients) + (global_step ? " and the global step " + global_step->label() : ""));
   agree(stage);
   const std::vector<std::int64_t> kinds = sum_kinds(gradients);
-  std::vector<Gradient> complete;
+  std::vector<Optimizer::Gradient> complete;
   Strategy& strategy = context_.strategy();
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const auto& [value, variable] = gradients[i];
@@ -226,7 +227,7 @@ std::vector<Gradient> TowerCall::complete(std::span<const Tower::Gradient> gradi
     if (value) {
       complete.push_back({*value, variable});
     } else if (dense > 0) {
-      complete.push_back(gradients_in_store(strategy.store(), {variable}).front());
+      complete.push_back(Optimizer::gradients_in_store(strategy.store(), {variable}).front());
       complete.back().value.view().fill_zero(strategy.stream());
     } else if (sparse > 0) {
       complete.push_back({no_rows_of(variable), variable});
@@ -239,14 +240,14 @@ EstimatorSpec TowerCall::finish(const std::function<EstimatorSpec(Tower&)>& mode
   Tower tower{*this};
   EstimatorSpec spec = model_fn(tower);
   if (spec.loss) require_loss(*spec.loss);
-  if (mode_ == Mode::evaluate) {
+  if (mode_ == EstimatorSpec::Mode::evaluate) {
     if (!spec.predictions.empty()) throw InvalidArgument{"predictions are not supported for Mode::evaluate"};
     for (const auto& [name, metric] : spec.eval_metrics) require_metric(name, metric, context_.strategy().store());
   }
-  if (mode_ == Mode::predict) require_rows(spec);
+  if (mode_ == EstimatorSpec::Mode::predict) require_rows(spec);
   agree(end_of(spec));
   reduce(spec);
-  if (mode_ == Mode::predict && replicas() > 1) gather_outputs(spec, context_, here_);
+  if (mode_ == EstimatorSpec::Mode::predict && replicas() > 1) gather_outputs(spec, context_, here_);
   return spec;
 }
 
@@ -255,7 +256,7 @@ TowerCall::Stage TowerCall::end_of(const EstimatorSpec& spec) const {
   stage.loss.set(spec.loss ? fmt::format("a loss {}{}", describe(spec.loss->view()),
                                          spec.loss->device() == DeviceKind::cpu ? "" : " on a GPU")
                            : "no loss");
-  if (mode_ != Mode::evaluate) return stage;
+  if (mode_ != EstimatorSpec::Mode::evaluate) return stage;
   std::string metrics;
   for (const auto& [name, metric] : spec.eval_metrics) {
     stage.accumulators += std::ssize(metric.accumulators);
@@ -277,21 +278,21 @@ void TowerCall::reduce(EstimatorSpec& spec) {
   };
   if (spec.loss && replicas() > 1) {
     Stream& stream = stream_for(*spec.loss, strategy.stream());
-    if (mode_ != Mode::predict) {
+    if (mode_ != EstimatorSpec::Mode::predict) {
       spec.loss = add_copy(spec.loss->view(), stream);
     } else if (divides()) {
       spec.loss = Tensor::copy_of(spec.loss->view(), stream);
     }
   }
   std::map<std::string, std::vector<Tensor>> totals;
-  if (mode_ == Mode::evaluate)
+  if (mode_ == EstimatorSpec::Mode::evaluate)
     for (const auto& [name, metric] : spec.eval_metrics)
       for (const SyncOnReadVariable& each : metric.accumulators)
         totals[name].push_back(add_copy(each.local(), strategy.stream()));
   if (!sums.empty()) strategy.reductions().all_reduce(ReduceOp::sum, sums);
   if (spec.loss && divides()) divide(spec.loss->view(), replicas(), stream_for(*spec.loss, strategy.stream()));
   spec.metrics.clear();
-  if (mode_ != Mode::evaluate) return;
+  if (mode_ != EstimatorSpec::Mode::evaluate) return;
   for (const auto& [name, metric] : spec.eval_metrics) {
     for (Tensor& total : totals[name]) total = on_host(total);
     spec.metrics[name] = metric.value(totals[name]);

@@ -17,7 +17,7 @@
 namespace lockstep::detail {
 
 /// "Mode::train". InvalidArgument for a number that is no mode.
-std::string_view name_of(Mode mode);
+std::string_view name_of(EstimatorSpec::Mode mode);
 
 /// What lasts from call to call. The names are those that model functions asked for, in the order of creation.
 struct ReplicatedTowers::State {
@@ -30,22 +30,22 @@ struct ReplicatedTowers::State {
 /// In replica context, on every rank.
 class TowerCall {
  public:
-  TowerCall(ReplicatedTowers::State& model, ReplicaContext& context, Mode mode, const Here& here);
+  TowerCall(ReplicatedTowers::State& model, ReplicaContext& context, EstimatorSpec::Mode mode, const Here& here);
 
-  Mode mode() const { return mode_; }
+  EstimatorSpec::Mode mode() const { return mode_; }
   ReplicaContext& context() const { return context_; }
   int replicas() const { return context_.num_replicas_in_sync(); }
 
   /// Whether losses and gradients are divided by the number of replicas.
   bool divides() const;
 
-  MirroredVariable variable(VariableOptions options, const std::function<Tensor()>& initial, const Here& here);
+  MirroredVariable variable(Variable::Options options, const std::function<Tensor()>& initial, const Here& here);
   SyncOnReadVariable accumulator(const std::string& name, const Shape& shape, DType dtype, const Here& here);
 
   /// COLL. This rank's gradients of the variables that any rank has one of: zeros, or no rows, where it has none. All
   /// ranks count the same global step.
-  std::vector<Gradient> complete(std::span<const Tower::Gradient> gradients,
-                                 const std::optional<Variable>& global_step);
+  std::vector<Optimizer::Gradient> complete(std::span<const Tower::Gradient> gradients,
+                                            const std::optional<Variable>& global_step);
 
   /// COLL. Calls the model function, and makes its specification that of all replicas.
   EstimatorSpec finish(const std::function<EstimatorSpec(Tower&)>& model_fn);
@@ -60,7 +60,7 @@ class TowerCall {
 
   ReplicatedTowers::State& model_;
   ReplicaContext& context_;
-  Mode mode_;
+  EstimatorSpec::Mode mode_;
   Here here_;
   OptimizerGuard guard_;
 };

@@ -48,7 +48,7 @@ Tensor OutlineReader::tensor() {
   const auto device = static_cast<DeviceKind>(number());
   Shape without_samples = shape();
   if (!without_samples.empty()) without_samples.front() = 0;
-  return Tensor::zeros(dtype, std::move(without_samples), device == DeviceKind::cpu ? host_stream() : stream_);
+  return Tensor::zeros(dtype, std::move(without_samples), device == DeviceKind::cpu ? Stream::host() : stream_);
 }
 
 }  // namespace lockstep::detail

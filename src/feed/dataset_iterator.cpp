@@ -70,7 +70,7 @@ const char* text_of(InputOptions::Remainder remainder) {
 /// What the options say of a batch of `rows`, of which `piece` are this rank's.
 Taken judge(std::int64_t rows, Range piece, const InputOptions::GlobalBatches& options) {
   if (options.remainder == InputOptions::Remainder::drop && rows < options.global_batch_size) return Taken::nothing;
-  if (options.end == EndOfInput::when_first_ends && piece.size() == 0) return Taken::end;
+  if (options.end == detail::EndOfInput::when_first_ends && piece.size() == 0) return Taken::end;
   return Taken::piece;
 }
 

@@ -7,9 +7,8 @@ namespace lockstep::detail {
 
 InputContext input_context_of(Strategy& strategy) {
   const int replicas = strategy.num_replicas_in_sync();
-  return InputContext{{.num_input_pipelines = replicas,
-                       .input_pipeline_id = strategy.group().rank(),
-                       .num_replicas_in_sync = replicas}};
+  return InputContext{
+      {.num_input_pipelines = replicas, .input_pipeline_id = strategy.rank(), .num_replicas_in_sync = replicas}};
 }
 
 void require_supported(InputOptions::ReplicationMode mode) {

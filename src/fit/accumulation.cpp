@@ -35,7 +35,7 @@ void Accumulation::on_ready(std::size_t variable) {
   if (++added_[variable] == micro_batches_) shard_.ready(which);
 }
 
-void Accumulation::push(const ops::BatchLoss::Weighed& own) {
+void Accumulation::push(const ops::Kernels::BatchLoss::Weighed& own) {
   for (std::size_t variable = 0; variable < added_.size(); ++variable)
     if (added_[variable] == number_) on_ready(variable);
   if (number_ > 0 && statistics_.count() > 0) detail::add(shard_.statistics(), statistics_.view(), shard_.stream());

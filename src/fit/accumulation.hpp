@@ -28,10 +28,10 @@ class Accumulation final : private nn::GradientBuffer::Listener {
   /// Where to write the next micro-batch's gradients and statistics.
   nn::GradientBuffer next();
   /// Adds them, and the micro-batch's loss.
-  void push(const ops::BatchLoss::Weighed& own);
+  void push(const ops::Kernels::BatchLoss::Weighed& own);
   void end_shard() { shards_.push(loss_); }
   /// Call it when all shards are there. Returns the sum of the losses.
-  ops::BatchLoss::Weighed finish() { return shards_.finish(); }
+  ops::Kernels::BatchLoss::Weighed finish() { return shards_.finish(); }
 
  private:
   void on_ready(std::size_t variable) override;
@@ -40,7 +40,7 @@ class Accumulation final : private nn::GradientBuffer::Listener {
   Tensor gradients_, statistics_;
   nn::GradientBuffer micro_batch_;  ///< for micro-batches after the first of a shard
   nn::GradientBuffer shard_;        ///< of the current shard
-  ops::BatchLoss::Weighed loss_;
+  ops::Kernels::BatchLoss::Weighed loss_;
   int micro_batches_;
   int number_ = 0;          ///< of the current micro-batch
   std::vector<int> added_;  ///< micro-batches of each variable

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include <lockstep/input/shards.hpp>
+#include <lockstep/input/range.hpp>
 
 #include "nn/shard_sums.hpp"
 
@@ -27,20 +27,20 @@ struct Sums {
   std::array<double, lanes> of{};
 };
 
-Sums sums_of(const ops::BatchLoss& result, const SampleBatch& shard) {
-  const ops::BatchLoss::Weighed weighed = nn::weighed(result, shard);
-  const ops::BatchLoss::Residuals residuals = result.residuals.value_or(ops::BatchLoss::Residuals{});
+Sums sums_of(const ops::Kernels::BatchLoss& result, const SampleBatch& shard) {
+  const ops::Kernels::BatchLoss::Weighed weighed = nn::weighed(result, shard);
+  const ops::Kernels::BatchLoss::Residuals residuals = result.residuals.value_or(ops::Kernels::BatchLoss::Residuals{});
   return {{weighed.loss, weighed.weight, result.residuals ? weighed.weight : 0, residuals.absolute, residuals.labels,
            residuals.squares}};
 }
 
-std::optional<EvaluationReport::Regression> regression_of(const Sums& all, double unit) {
+std::optional<Observer::Evaluation::Regression> regression_of(const Sums& all, double unit) {
   const double count = all.of[Sums::predicted];
   if (count == 0) return std::nullopt;
   const double spread = all.of[Sums::squares] - all.of[Sums::labels] * all.of[Sums::labels] / count;
   // Less than this is what rounding leaves of equal labels.
   const double rounding = count * std::numeric_limits<double>::epsilon() * all.of[Sums::squares];
-  return EvaluationReport::Regression{
+  return Observer::Evaluation::Regression{
       .r_squared = spread > rounding ? 1 - all.of[Sums::loss] / spread : std::numeric_limits<double>::quiet_NaN(),
       .mean_absolute_error = all.of[Sums::absolute] / count * unit};
 }
@@ -61,19 +61,19 @@ EvaluationPass::EvaluationPass(Strategy& strategy, nn::Model& model, const Sampl
       shards_{test,
               batch_,
               {.shards = shards},
-              shards_of_rank(shards, strategy.num_replicas_in_sync(), strategy.group().rank()),
+              Range::of_rank(shards, strategy.num_replicas_in_sync(), strategy.rank()),
               strategy.stream()},
       team_{team},
       sums_{DType::f64, Sums::lanes} {}
 
-std::vector<ops::BatchLoss> EvaluationPass::evaluate(const SampleBatch::Group& shards) {
+std::vector<ops::Kernels::BatchLoss> EvaluationPass::evaluate(const SampleBatch::Group& shards) {
   if (team_) return team_->evaluate_shards(shards.batches);
-  std::vector<ops::BatchLoss> results;
+  std::vector<ops::Kernels::BatchLoss> results;
   for (const SampleBatch& shard : shards.batches) results.push_back(model_.evaluate_shard(shard));
   return results;
 }
 
-void EvaluationPass::run(EvaluationReport& report, Observer& observer, const Here& here) {
+void EvaluationPass::run(Observer::Evaluation& report, Observer& observer, const Here& here) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
@@ -88,7 +88,7 @@ void EvaluationPass::run(EvaluationReport& report, Observer& observer, const Her
       const auto size = std::min(batch_, samples_ - first);
       const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
       const SampleBatch::Group& shards = shards_.load_all(samples).group;
-      const std::vector<ops::BatchLoss> results = evaluate(shards);
+      const std::vector<ops::Kernels::BatchLoss> results = evaluate(shards);
       for (std::size_t shard = 0; shard < results.size(); ++shard) {
         std::ranges::copy(sums_of(results[shard], shards.batches[shard]).of, sums_.next().elements<double>().begin());
         sums_.push();

@@ -31,10 +31,10 @@ class EvaluationPass {
   std::int64_t samples() const { return samples_; }
 
   /// COLL, blocking: one run, with one merge_call. Completes a report that has its step and epoch.
-  void run(EvaluationReport& report, Observer& observer, const Here& here);
+  void run(Observer::Evaluation& report, Observer& observer, const Here& here);
 
  private:
-  std::vector<ops::BatchLoss> evaluate(const SampleBatch::Group& shards);
+  std::vector<ops::Kernels::BatchLoss> evaluate(const SampleBatch::Group& shards);
 
   Strategy& strategy_;
   nn::Model& model_;

@@ -9,7 +9,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/fit/fit.hpp>
-#include <lockstep/input/shards.hpp>
+#include <lockstep/input/range.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
 
 #include "control/meeting_point.hpp"
@@ -24,6 +24,7 @@
 #include "input/batch_schedule.hpp"
 #include "input/sample_order.hpp"
 #include "nn/joint_model.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {
@@ -59,14 +60,15 @@ class StepSamples {
 };
 
 /// Keeps the losses of as many steps as an epoch has.
-void push_recent(std::deque<ops::BatchLoss::Weighed>& recent, const Optimizer::StepSums& sums, std::int64_t steps) {
+void push_recent(std::deque<ops::Kernels::BatchLoss::Weighed>& recent, const Optimizer::StepSums& sums,
+                 std::int64_t steps) {
   recent.push_back({sums.loss, sums.weight.value_or(0)});
   if (std::ssize(recent) > steps) recent.pop_front();
 }
 
-double mean_of(const std::deque<ops::BatchLoss::Weighed>& recent) {
-  ops::BatchLoss::Weighed sum;
-  for (const ops::BatchLoss::Weighed& step : recent) {
+double mean_of(const std::deque<ops::Kernels::BatchLoss::Weighed>& recent) {
+  ops::Kernels::BatchLoss::Weighed sum;
+  for (const ops::Kernels::BatchLoss::Weighed& step : recent) {
     sum.loss += step.loss;
     sum.weight += step.weight;
   }
@@ -108,16 +110,17 @@ class Fit {
         options_{options},
         fault_{fault},
         here_{here},
-        rank_{strategy.group().rank()},
+        rank_{strategy.rank()},
         schedule_{data.train.count(), options.global_batch},
         samples_{data.train, schedule_, options.seed},
         sum_{strategy.store(), model.variables()},
         statistics_{Tensor::zeros(sum_.dtype(), {model.statistics()}, strategy.stream())},
-        gradients_{gradients_in_store(strategy.store(), updated_variables(model.variables(), options.frozen))},
+        gradients_{
+            Optimizer::gradients_in_store(strategy.store(), updated_variables(model.variables(), options.frozen))},
         train_shards_{data.train,
                       schedule_.largest_batch(),
                       {options.shards, options.accumulate},
-                      shards_of_rank(options.shards, strategy.num_replicas_in_sync(), rank_),
+                      Range::of_rank(options.shards, strategy.num_replicas_in_sync(), rank_),
                       strategy.stream()},
         threads_{ShardThreads::make(strategy, model, options.threads, train_shards_.count())},
         evaluation_{strategy, model, data.test, options.evaluation_samples, options.shards, threads_.get()} {
@@ -159,7 +162,7 @@ class Fit {
   StepSamples samples_;
   nn::GradientBuffer sum_;  ///< gradients and statistics of this rank's shards, summed, in the store
   Tensor statistics_;
-  std::vector<Gradient> gradients_;
+  std::vector<Optimizer::Gradient> gradients_;
   RankShards train_shards_;
   std::unique_ptr<ShardThreads> threads_;  ///< null: the program's own computes all shards
   EvaluationPass evaluation_;
@@ -177,7 +180,7 @@ Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const st
   if (accumulation_) return accumulate_gradients(step, samples, sum);
   const RankShards::Loaded shards = train_shards_.load_all(samples);
   const std::vector<nn::Model::ShardPlace> places = shards.places(step);
-  const ops::BatchLoss result =
+  const ops::Kernels::BatchLoss result =
       threads_ ? threads_->train_shards(shards.group, places, sum) : model_.train_shards(shards.group, places, sum);
   return {.samples = shards.group.counted_labels(),
           .loss = result.loss_sum,
@@ -194,15 +197,15 @@ Optimizer::StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const
     accumulation_->begin_shard(shard);
     for (int number = 0; number < options_.accumulate; ++number) {
       const RankShards::Loaded micro_batch = train_shards_.load_one(samples, shard, number);
-      const ops::BatchLoss result = model_.train_shard(micro_batch.group.batches.front(),
-                                                       micro_batch.places(step).front(), accumulation_->next());
+      const ops::Kernels::BatchLoss result = model_.train_shard(
+          micro_batch.group.batches.front(), micro_batch.places(step).front(), accumulation_->next());
       accumulation_->push(nn::weighed(result, micro_batch.group.batches.front()));
       sums.samples += micro_batch.group.counted_labels();
       sums.correct += result.correct;
     }
     accumulation_->end_shard();
   }
-  const ops::BatchLoss::Weighed total = accumulation_->finish();
+  const ops::Kernels::BatchLoss::Weighed total = accumulation_->finish();
   sums.loss = total.loss;
   sums.weight = total.weight;
   return sums;
@@ -270,13 +273,13 @@ void Fit::load_ahead() {
 FitResult Fit::run(Observer& observer) {
   const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
   if (options_.prefetch > 0 && options_.start.steps < options_.steps) load_ahead();
-  FitState state = options_.start;
+  Observer::State state = options_.start;
   const std::int64_t samples_before = samples_in(schedule_, state.steps);
   FitResult result{.steps = state.steps, .samples = samples_before};
   const auto samples_per_second = [&] { return static_cast<double>(result.samples - samples_before) / result.seconds; };
   const std::int64_t epochs = schedule_.batch(options_.steps - 1).epoch + 1;
   const auto evaluation_after = [&](std::int64_t epoch, Observer& watching) {
-    strategy_.set_step(result.steps, RunKind::evaluation);
+    strategy_.set_step(result.steps, detail::RunKind::evaluation);
     result.last_evaluation = {.step = result.steps, .epoch = epoch + 1};
     evaluation_.run(result.last_evaluation, watching, here_);
   };
@@ -379,7 +382,7 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
   (void)updated_variables(model.variables(), options.frozen);
   strategy.agree(TagKind::compare, here, text_of(data, options));
   if (strategy.store().has_unsealed()) strategy.seal(here);
-  if (fault && strategy.group().rank() == 0)
+  if (fault && strategy.rank() == 0)
     log::warning(fmt::format("LOCKSTEP_FAULT: replica {} will fail ({}) in step {}", fault->rank, name_of(fault->kind),
                              fault->step + 1));
   return Fit{strategy, model, optimizer, data, options, fault, here}.run(observer);

@@ -24,17 +24,17 @@ std::optional<Number> take(std::string_view& text) {
 
 }  // namespace
 
-std::string FitState::to_text() const {
+std::string Observer::State::to_text() const {
   std::string text = fmt::format("{}", steps);
-  for (const ops::BatchLoss::Weighed& step : recent)
+  for (const ops::Kernels::BatchLoss::Weighed& step : recent)
     fmt::format_to(std::back_inserter(text), " {} {}", step.loss, step.weight);
   return text;
 }
 
-FitState FitState::parse(std::string_view text) {
+Observer::State Observer::State::parse(std::string_view text) {
   std::string_view left = text;
   const auto steps = take<std::int64_t>(left);
-  FitState state{.steps = steps.value_or(0)};
+  Observer::State state{.steps = steps.value_or(0)};
   bool good = steps.has_value();
   while (good && !left.empty()) {
     const auto loss = take<double>(left), weight = take<double>(left);

@@ -75,7 +75,7 @@ std::optional<std::size_t> flip_from(std::size_t first, const Variable& variable
 }
 
 void flip(std::int64_t step, std::span<const Variable> weights) {
-  const RandomStream draw{0, RandomPurpose::fault, static_cast<std::uint64_t>(step)};
+  const RandomStream draw{0, RandomStream::Purpose::fault, static_cast<std::uint64_t>(step)};
   const std::size_t first = weights.empty() ? 0 : draw.below(weights.size(), 0);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const Variable& variable = weights[(first + i) % weights.size()];

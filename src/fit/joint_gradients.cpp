@@ -43,24 +43,24 @@ JointGradients::JointGradients(nn::JointModel& model, const nn::GradientBuffer& 
 Optimizer::StepSums JointGradients::compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks,
                                             const nn::GradientBuffer& sum) {
   Optimizer::StepSums sums;
-  std::vector<ops::BatchLoss::Weighed> losses(static_cast<std::size_t>(shards_.count()));
+  std::vector<ops::Kernels::BatchLoss::Weighed> losses(static_cast<std::size_t>(shards_.count()));
   for (int number = 0; number < shards_.micro_batches(); ++number) {
     const RankShards::Loaded micro_batch = shards_.load_all(batch, number);
     const std::vector<nn::Model::ShardPlace> places = micro_batch.places(step);
     const ShardBuffers& own = number == 0 ? of_shards_ : *of_micro_batch_;
-    const std::vector<ops::BatchLoss> results =
+    const std::vector<ops::Kernels::BatchLoss> results =
         model_.train_jointly({micro_batch.group, places, shards_.samples_of_all(batch, number)}, own.of_each(), ranks);
     if (number > 0) of_shards_.add(own);
     for (std::size_t shard = 0; shard < results.size(); ++shard) {
-      const ops::BatchLoss::Weighed own = nn::weighed(results[shard], micro_batch.group.batches[shard]);
+      const ops::Kernels::BatchLoss::Weighed own = nn::weighed(results[shard], micro_batch.group.batches[shard]);
       losses[shard].loss += own.loss;
       losses[shard].weight += own.weight;
       sums.correct += results[shard].correct;
     }
     sums.samples += micro_batch.group.counted_labels();
   }
-  for (const ops::BatchLoss::Weighed& of_shard : losses) loss_sum_.push(of_shard);
-  const ops::BatchLoss::Weighed total = loss_sum_.finish();
+  for (const ops::Kernels::BatchLoss::Weighed& of_shard : losses) loss_sum_.push(of_shard);
+  const ops::Kernels::BatchLoss::Weighed total = loss_sum_.finish();
   sums.loss = total.loss;
   sums.weight = total.weight;
   of_shards_.sum_up(sum);

@@ -1,13 +1,13 @@
 #include "fit/rank_shards.hpp"
 
-#include <lockstep/input/shards.hpp>
+#include <lockstep/input/range.hpp>
 
 #include "input/shard_sizes.hpp"
 
 namespace lockstep {
 
 BatchPart BatchPart::part(int parts, int number) const {
-  const Range range = shard_range(static_cast<std::int64_t>(samples.size()), parts, number);
+  const Range range = Range::of_shard(static_cast<std::int64_t>(samples.size()), parts, number);
   return {samples.subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.size())),
           first + range.first};
 }

@@ -13,6 +13,7 @@
 #include "control/meeting_point.hpp"
 #include "reduce/arithmetic.hpp"
 #include "strategy/context_stack.hpp"
+#include "strategy/replica_group.hpp"
 #include "tensor/shared_parts.hpp"
 
 namespace lockstep {
@@ -55,7 +56,7 @@ std::unique_ptr<ShardThreads> ShardThreads::make(Strategy& strategy, nn::Model& 
     workers.push_back(std::move(worker));
   const bool has_none = count > 1 && workers.empty();
   if (has_none) count = 1;
-  if (count < wanted && strategy.group().rank() == 0)
+  if (count < wanted && strategy.rank() == 0)
     log::warning(fmt::format("{} of {} threads {} idle: {}", wanted - count, wanted, wanted - count == 1 ? "is" : "are",
                              has_none ? fmt::format("model '{}' computes one shard after the other", model.name())
                                       : fmt::format("each of the others takes as many of a rank's {} shards", shards)));
@@ -170,9 +171,9 @@ void ShardThreads::add_up(std::size_t thread) const {
   }
 }
 
-ops::BatchLoss ShardThreads::train_shards(const SampleBatch::Group& shards,
-                                          std::span<const nn::Model::ShardPlace> places,
-                                          const nn::GradientBuffer& sum) {
+ops::Kernels::BatchLoss ShardThreads::train_shards(const SampleBatch::Group& shards,
+                                                   std::span<const nn::Model::ShardPlace> places,
+                                                   const nn::GradientBuffer& sum) {
   reserve(sum);
   std::vector<SampleBatch::Group> parts;
   for (std::size_t thread = 0; thread < workers_.size(); ++thread)
@@ -185,23 +186,23 @@ ops::BatchLoss ShardThreads::train_shards(const SampleBatch::Group& shards,
   run([&](std::size_t thread) { add_up(thread); });
   for (const Variable& variable : sum.variables()) sum.ready(variable);
 
-  ops::BatchLoss total;
+  ops::Kernels::BatchLoss total;
   losses_.clear();
   bool weighs = false;
   for (std::size_t thread = 0; thread < workers_.size(); ++thread) {
-    const ops::BatchLoss& own = results_[thread];
+    const ops::Kernels::BatchLoss& own = results_[thread];
     losses_.push({own.loss_sum, own.weight.value_or(static_cast<double>(parts[thread].counted_labels()))});
     total.correct += own.correct;
     weighs = weighs || own.weight;
   }
-  const ops::BatchLoss::Weighed sums = losses_.finish();
+  const ops::Kernels::BatchLoss::Weighed sums = losses_.finish();
   total.loss_sum = sums.loss;
   if (weighs) total.weight = sums.weight;
   return total;
 }
 
-std::vector<ops::BatchLoss> ShardThreads::evaluate_shards(std::span<const SampleBatch> shards) {
-  std::vector<ops::BatchLoss> results(shards.size());
+std::vector<ops::Kernels::BatchLoss> ShardThreads::evaluate_shards(std::span<const SampleBatch> shards) {
+  std::vector<ops::Kernels::BatchLoss> results(shards.size());
   const std::size_t size = shards.size() / workers_.size();
   run([&](std::size_t thread) {
     for (std::size_t shard = thread * size; shard < (thread + 1) * size; ++shard)

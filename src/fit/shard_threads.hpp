@@ -42,11 +42,11 @@ class ShardThreads {
 
   /// As Model::train_shards, for a number of shards that the threads divide. Gradients are ready at the end, in order.
   /// If several threads fail, rethrows the exception of the first, which has the first shards.
-  ops::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const nn::Model::ShardPlace> places,
-                              const nn::GradientBuffer& sum);
+  ops::Kernels::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const nn::Model::ShardPlace> places,
+                                       const nn::GradientBuffer& sum);
 
   /// The results of Model::evaluate_shard, shard by shard. Fails alike.
-  std::vector<ops::BatchLoss> evaluate_shards(std::span<const SampleBatch> shards);
+  std::vector<ops::Kernels::BatchLoss> evaluate_shards(std::span<const SampleBatch> shards);
 
  private:
   using Work = std::function<void(std::size_t thread)>;
@@ -66,7 +66,7 @@ class ShardThreads {
   std::vector<nn::Model*> workers_;
   std::vector<Tensor> memory_;               ///< for the sums of all threads but the first
   std::vector<nn::GradientBuffer> partial_;  ///< each thread's sums; the first's are where all are added up
-  std::vector<ops::BatchLoss> results_;
+  std::vector<ops::Kernels::BatchLoss> results_;
   nn::LossSum losses_;
 
   std::mutex mutex_;

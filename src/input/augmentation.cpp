@@ -63,7 +63,7 @@ void AugmentedSamples::change(std::span<const std::int64_t> sample_indices, std:
   const auto size = static_cast<std::size_t>(rows_ * columns_ * channels_);
   std::vector<Real> image(size);
   for (const std::int64_t number : sample_indices) {
-    const RandomStream random{seed_, RandomPurpose::augmentation, static_cast<std::uint64_t>(number / count())};
+    const RandomStream random{seed_, RandomStream::Purpose::augmentation, static_cast<std::uint64_t>(number / count())};
     const Change change = change_of(random, number % count(), augmentation_);
     std::ranges::copy(inputs.first(size), image.begin());
     auto to = inputs.begin();

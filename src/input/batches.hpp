@@ -18,7 +18,7 @@ SampleBatch::Group make_batch_group(const SampleBatch& whole, std::int64_t batch
 
 /// An empty batch on the host, in memory that `stream` copies from best. InvalidArgument unless `dtype` is f32 or
 /// f64 and both numbers are positive.
-SampleBatch make_batch(std::int64_t capacity, std::int64_t features, DType dtype, Stream& stream = host_stream());
+SampleBatch make_batch(std::int64_t capacity, std::int64_t features, DType dtype, Stream& stream = Stream::host());
 
 /// Fills row i with the image and label of sample `sample_indices[i]`, and zeroes the rows after the last sample.
 /// Writes into the memory of `batch`, which copies of its tensors share. InvalidArgument, leaving `batch` unchanged, if
@@ -26,7 +26,7 @@ SampleBatch make_batch(std::int64_t capacity, std::int64_t features, DType dtype
 void fill_batch(const ImageData::Set& images, std::span<const std::int64_t> sample_indices, SampleBatch& batch);
 
 /// The same for text, with samples of `context` tokens each. InvalidArgument unless both numbers are positive.
-SampleBatch make_text_batch(std::int64_t capacity, std::int64_t context, Stream& stream = host_stream());
+SampleBatch make_text_batch(std::int64_t capacity, std::int64_t context, Stream& stream = Stream::host());
 
 /// Fills row i with the tokens of sample `sample_indices[i]`, and its labels with the token after each of them; zeroes
 /// the rows after the last sample. Otherwise as fill_batch for images. InvalidArgument if the text is cut for another

@@ -190,7 +190,7 @@ Shape sample_of(const IdxFile& images) {
   return {images.extents[1], images.extents[2]};
 }
 
-/// As `load_image_data`, but from the files if they do not fit into `memory`.
+/// As `ImageData::load`, but from the files if they do not fit into `memory`.
 LabelledRows load_part(const IdxFiles& files, IdxFile& images, const LabelRule& rule, DType dtype, DataMemory& memory,
                        Digest& digest) {
   const Idx labels = read_idx(files.labels, label_format);
@@ -207,7 +207,7 @@ LabelledRows load_part(const IdxFiles& files, IdxFile& images, const LabelRule& 
 
 }  // namespace
 
-ImageData load_image_data(const fs::path& directory, std::int64_t classes) {
+ImageData ImageData::load(const fs::path& directory, std::int64_t classes) {
   if (classes < 1) throw ConfigError{fmt::format("--classes is {}; expected 1 or more", classes)};
   if (directory.empty()) throw ConfigError{"--data is empty; expected a directory of IDX files"};
   constexpr std::string_view expected =

@@ -223,11 +223,11 @@ LabelledParts parts_of(LabelledSets sets) {
   return {std::move(sets.schema), std::move(sets.train), std::move(sets.test), sets.digest.value()};
 }
 
-LabelledData load_labelled_data(const fs::path& path, const LabelledData::Options& options) {
+LabelledData LabelledData::load(const fs::path& path, const LabelledData::Options& options) {
   return labelled_data_of(parts_of(load_labelled_sets(path, options)), options.dtype);
 }
 
-LabelledData load_unlabelled_data(const fs::path& file, const LabelledData::Options& options) {
+LabelledData LabelledData::load_unlabelled(const fs::path& file, const LabelledData::Options& options) {
   return labelled_data_of(parts_of(load_unlabelled_sets(file, options)), options.dtype);
 }
 

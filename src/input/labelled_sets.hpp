@@ -90,7 +90,7 @@ LabelledSets load_csv_sets(const std::filesystem::path& folder_or_file, const La
 LabelledSets load_labelled_sets(const std::filesystem::path& path, const LabelledData::Options& options);
 LabelledSets load_unlabelled_sets(const std::filesystem::path& file, const LabelledData::Options& options);
 
-/// Whether a folder contains images or arrays that load_labelled_data recognises by file names and sizes.
+/// Whether a folder contains images or arrays that LabelledData::load recognises by file names and sizes.
 /// Never throws.
 bool is_folder_of_images(const std::filesystem::path& folder);
 

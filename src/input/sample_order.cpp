@@ -20,7 +20,7 @@ std::vector<std::int64_t> sample_order(std::int64_t count, std::uint64_t seed, s
 
   // Fisher-Yates: from the back, each position takes one of those not yet taken, itself included. The position is the
   // index of its random number, so no draw depends on how many came before it.
-  const RandomStream random{seed, RandomPurpose::sample_order, static_cast<std::uint64_t>(epoch)};
+  const RandomStream random{seed, RandomStream::Purpose::sample_order, static_cast<std::uint64_t>(epoch)};
   for (std::size_t position = order.size(); position-- > 1;)
     std::swap(order[position], order[random.below(position + 1, position)]);
   return order;

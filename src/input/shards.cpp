@@ -1,3 +1,4 @@
+// Shards: how many a job has, which of them are a rank's, and which samples each has.
 #include <bit>
 #include <charconv>
 #include <vector>
@@ -6,9 +7,10 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/shards.hpp>
+#include <lockstep/input/range.hpp>
 
 #include "base/excerpt.hpp"
+#include "input/shard_request.hpp"
 #include "input/shard_sizes.hpp"
 
 namespace lockstep {
@@ -72,7 +74,7 @@ ShardRequest::Choice ShardRequest::resolve(int ranks) const {
   return {.shards = count};
 }
 
-Range shard_range(std::int64_t batch_size, int shards, int shard) {
+Range Range::of_shard(std::int64_t batch_size, int shards, int shard) {
   require_shards(shards);
   if (batch_size < 0) throw InvalidArgument{fmt::format("the batch size is {}; expected 0 or more", batch_size)};
   if (shard < 0 || shard >= shards) throw InvalidArgument{fmt::format("shard {} is outside of [0, {})", shard, shards)};
@@ -88,7 +90,7 @@ std::int64_t shard_capacity(std::int64_t global_batch, int shards) {
   return global_batch / shards + (global_batch % shards != 0);
 }
 
-Range shards_of_rank(int shards, int ranks, int rank) {
+Range Range::of_rank(int shards, int ranks, int rank) {
   require_shards(shards);
   require_ranks(ranks);
   if (rank < 0 || rank >= ranks) throw InvalidArgument{fmt::format("rank {} is outside of [0, {})", rank, ranks)};

@@ -20,14 +20,14 @@ namespace lockstep {
 LabelledData load_labelled_data(const std::filesystem::path& path, const LabelledData::Options& options,
                                 const std::function<void(const BlockWriter&)>& with_block);
 
-/// As load_labelled_data and load_unlabelled_data.
+/// As load_labelled_data and LabelledData::load_unlabelled.
 BlockWriter read_labelled_block(const std::filesystem::path& path, const LabelledData::Options& options);
 BlockWriter read_unlabelled_block(const std::filesystem::path& file, const LabelledData::Options& options);
 
 /// ConfigError if a file that stays on disk is not there any more, or is another.
 LabelledData labelled_data_of(const BlockReader& block, DType dtype);
 
-/// As load_text_data, with the digest of the data: what stays on disk is read once, to be checked and digested.
+/// As TextData::load, with the digest of the data: what stays on disk is read once, to be checked and digested.
 struct DigestedText {
   TextSets data = {};
   std::uint64_t digest = 0;

@@ -176,7 +176,7 @@ TextSets text_sets_of(const TextFiles& files) {
           std::move(schema)};
 }
 
-TextData load_text_data(const fs::path& path, const TextData::Options& options) {
+TextData TextData::load(const fs::path& path, const TextData::Options& options) {
   DigestedText text = load_digested_text(path, options);
   return {.train = std::make_unique<TextSamples>(text.data.train),
           .test = std::make_unique<TextSamples>(text.data.test),

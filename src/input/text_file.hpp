@@ -28,7 +28,7 @@ struct TextFile {
   std::optional<std::int64_t> vocabulary = {};  ///< of a file of tokens
 
   /// With a vocabulary, opens a file of tokens, each of which is checked when it is read. Without one, reads a file of
-  /// bytes into memory, or opens it if it does not fit into `memory`. ConfigError as load_text_data.
+  /// bytes into memory, or opens it if it does not fit into `memory`. ConfigError as TextData::load.
   static TextFile read(const std::filesystem::path& path, std::optional<std::int64_t> vocabulary, DataMemory& memory);
 
   /// What `save` returned, as a file again. ConfigError if a file that stays on disk is gone, or is another.
@@ -37,7 +37,7 @@ struct TextFile {
   nlohmann::json save(BlockWriter& block) const;
 };
 
-/// What load_text_data reads, and how it makes a training and a test set of that.
+/// What TextData::load reads, and how it makes a training and a test set of that.
 struct TextFiles {
   std::filesystem::path path;
   TextData::Options options;  ///< with the vocabulary of the schema

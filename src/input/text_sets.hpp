@@ -31,7 +31,7 @@ struct TextSets {
 };
 
 /// Reads the lines of a file, plain or packed, without their line breaks; a break at the end of the file does not start
-/// another line. ConfigError as load_text_data, for more than 2 GiB, and for a file without lines.
+/// another line. ConfigError as TextData::load, for more than 2 GiB, and for a file without lines.
 std::vector<std::string> load_text_lines(const std::filesystem::path& path);
 
 /// A digest of the tokens and how they are cut. It is equal on two ranks that loaded the same data, however it is

@@ -29,8 +29,8 @@ const BatchNormOptions& checked(const BatchNormOptions& options) {
   return options;
 }
 
-VariableOptions moving(std::string name) {
-  return {.name = std::move(name), .trainable = false, .aggregation = VariableAggregation::mean};
+Variable::Options moving(std::string name) {
+  return {.name = std::move(name), .trainable = false, .aggregation = Variable::Aggregation::mean};
 }
 
 }  // namespace

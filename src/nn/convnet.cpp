@@ -23,8 +23,8 @@ std::span<const Variable> Convnet::variables() const {
   return network_->variables();
 }
 
-ops::BatchLoss Convnet::train_shard(const SampleBatch& shard, const Model::ShardPlace& place,
-                                    const GradientBuffer& gradients) {
+ops::Kernels::BatchLoss Convnet::train_shard(const SampleBatch& shard, const Model::ShardPlace& place,
+                                             const GradientBuffer& gradients) {
   return network_->train_shard(shard, place, gradients);
 }
 
@@ -32,7 +32,7 @@ JointModel* Convnet::joint() {
   return network_->joint();
 }
 
-ops::BatchLoss Convnet::evaluate_shard(const SampleBatch& shard) {
+ops::Kernels::BatchLoss Convnet::evaluate_shard(const SampleBatch& shard) {
   return network_->evaluate_shard(shard);
 }
 

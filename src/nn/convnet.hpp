@@ -24,12 +24,11 @@ class Convnet final : public Model {
 
   std::string_view name() const override { return "convnet"; }
   std::span<const Variable> variables() const override;
-  ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place,
-                             const GradientBuffer& gradients) override;
+  BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients) override;
   JointModel* joint() override;
   /// Null for a joint model.
   std::unique_ptr<Model> make_worker() const override;
-  ops::BatchLoss evaluate_shard(const SampleBatch& shard) override;
+  BatchLoss evaluate_shard(const SampleBatch& shard) override;
 
   std::vector<double> logits(const SampleBatch& batch) override;
   std::int64_t statistics() const override;

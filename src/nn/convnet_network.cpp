@@ -153,8 +153,8 @@ std::vector<SyncOnReadVariable> Convnet::Network::moving_averages() const {
   return all;
 }
 
-ops::BatchLoss Convnet::Network::train_shard(const SampleBatch& shard, const Model::ShardPlace& place,
-                                             const GradientBuffer& gradients) {
+ops::Kernels::BatchLoss Convnet::Network::train_shard(const SampleBatch& shard, const Model::ShardPlace& place,
+                                                      const GradientBuffer& gradients) {
   require_trainable(shard, gradients);
   reserve(1, shard.inputs.shape().front());
   return train({.shards = {{shard, activations_.front(), &place, &gradients}}, .samples = shard.samples}).front();
@@ -166,9 +166,9 @@ std::vector<std::int64_t> Convnet::Network::joint_sums() const {
   return {first, first, second, second, 2 * second, 2 * first};
 }
 
-std::vector<ops::BatchLoss> Convnet::Network::train_jointly(const JointBatch& batch,
-                                                            std::span<const GradientBuffer> gradients,
-                                                            DeclaredSums& ranks) {
+std::vector<ops::Kernels::BatchLoss> Convnet::Network::train_jointly(const JointBatch& batch,
+                                                                     std::span<const GradientBuffer> gradients,
+                                                                     DeclaredSums& ranks) {
   require_joint(batch, gradients);
   reserve(gradients.size(), batch.shards.capacity());
   Pass pass{.samples = batch.samples, .ranks = &ranks};
@@ -177,7 +177,7 @@ std::vector<ops::BatchLoss> Convnet::Network::train_jointly(const JointBatch& ba
   return train(pass);
 }
 
-ops::BatchLoss Convnet::Network::evaluate_shard(const SampleBatch& shard) {
+ops::Kernels::BatchLoss Convnet::Network::evaluate_shard(const SampleBatch& shard) {
   require_images(shard);
   reserve(1, shard.inputs.shape().front());
   const Pass pass{.shards = {{shard, activations_.front()}}};
@@ -252,7 +252,7 @@ Convnet::Network::Activations Convnet::Network::make_activations(std::int64_t ca
                    .statistics = make_wide({statistics()})};
   if (options_.batch_norm != ConvnetOptions::BatchNorm::none) made.sums = {make(of_first), make(of_second)};
   if (!dropout_.empty()) made.masks = {make_wide(of_pooled), make_wide(of_hidden)};
-  if (options_.precision == Precision::bf16)
+  if (options_.precision == Model::Precision::bf16)
     made.images = make({capacity, options_.height, options_.width, options_.channels});
   return made;
 }

@@ -32,9 +32,10 @@ class Convnet::Network final : private JointModel {
   Network(const Convnet& model, const Network& other);
 
   std::span<const Variable> variables() const { return variables_; }
-  ops::BatchLoss train_shard(const SampleBatch& shard, const Model::ShardPlace& place, const GradientBuffer& gradients);
+  ops::Kernels::BatchLoss train_shard(const SampleBatch& shard, const Model::ShardPlace& place,
+                                      const GradientBuffer& gradients);
   JointModel* joint() { return options_.batch_norm == ConvnetOptions::BatchNorm::whole_batch ? this : nullptr; }
-  ops::BatchLoss evaluate_shard(const SampleBatch& shard);
+  ops::Kernels::BatchLoss evaluate_shard(const SampleBatch& shard);
   std::vector<double> logits(const SampleBatch& batch);
 
   std::int64_t statistics() const;
@@ -84,8 +85,8 @@ class Convnet::Network final : private JointModel {
   };
 
   std::vector<std::int64_t> joint_sums() const override;
-  std::vector<ops::BatchLoss> train_jointly(const JointBatch& batch, std::span<const GradientBuffer> gradients,
-                                            DeclaredSums& ranks) override;
+  std::vector<ops::Kernels::BatchLoss> train_jointly(const JointBatch& batch, std::span<const GradientBuffer> gradients,
+                                                     DeclaredSums& ranks) override;
 
   void create_stage(Strategy& strategy, std::size_t index, const Here& here);
   void reserve_sums(Stage& stage);
@@ -103,7 +104,7 @@ class Convnet::Network final : private JointModel {
   TensorView statistics_of(std::size_t stage, const TensorView& all) const;
   ops::Normalisation normalisation(std::size_t stage, const Pass& pass) const;
 
-  std::vector<ops::BatchLoss> train(const Pass& pass);
+  std::vector<ops::Kernels::BatchLoss> train(const Pass& pass);
   void clear_empty_shards(const Pass& pass) const;
 
   void round_images(const Pass& pass) const;

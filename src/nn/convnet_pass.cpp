@@ -23,11 +23,11 @@ TensorView as_rows(const TensorView& images) {
 
 }  // namespace
 
-std::vector<ops::BatchLoss> Convnet::Network::train(const Pass& pass) {
+std::vector<ops::Kernels::BatchLoss> Convnet::Network::train(const Pass& pass) {
   clear_empty_shards(pass);
   model_.begin(Model::Pass::forward);
   forward(pass);
-  std::vector<ops::BatchLoss> results(pass.shards.size());
+  std::vector<ops::Kernels::BatchLoss> results(pass.shards.size());
   for (std::size_t i = 0; i < results.size(); ++i) {
     const SampleBatch& batch = pass.shards[i].batch;
     if (batch.samples == 0) continue;
@@ -51,7 +51,7 @@ void Convnet::Network::clear_empty_shards(const Pass& pass) const {
 }
 
 void Convnet::Network::round_images(const Pass& pass) const {
-  if (options_.precision == Precision::full) return;
+  if (options_.precision == Model::Precision::full) return;
   for_each_shard(pass, [&](const Shard& shard) {
     const TensorView rounded = images(shard);
     kernels_->convert(shard.batch.inputs.view().reshaped(rounded.shape()), rounded);
@@ -212,7 +212,7 @@ TensorView Convnet::Network::sums_of_samples(std::size_t stage, const Shard& sha
 }
 
 TensorView Convnet::Network::images(const Shard& shard) const {
-  if (options_.precision == Precision::bf16) return of(shard, shard.room.images);
+  if (options_.precision == Model::Precision::bf16) return of(shard, shard.room.images);
   return shard.batch.inputs.view().reshaped({shard.rows(), options_.height, options_.width, options_.channels});
 }
 

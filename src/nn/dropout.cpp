@@ -36,7 +36,7 @@ void Dropout::forward(const ops::Kernels& kernels, const Model::ShardPlace& plac
         fmt::format("dropout for sample {} of step {}; expected 0 or more of both", place.first_sample, place.step)};
   const std::int64_t rows = mask.shape().empty() ? 1 : mask.shape().front();
   const auto features = static_cast<std::uint64_t>(mask.count() / std::max<std::int64_t>(rows, 1));
-  const RandomStream random{options_.seed, RandomPurpose::dropout, static_cast<std::uint64_t>(place.step)};
+  const RandomStream random{options_.seed, RandomStream::Purpose::dropout, static_cast<std::uint64_t>(place.step)};
   const std::uint64_t first = (static_cast<std::uint64_t>(options_.ordinal) << layer_shift) +
                               static_cast<std::uint64_t>(place.first_sample) * features;
   kernels.image()->dropout_mask(random, first, options_.rate, mask);

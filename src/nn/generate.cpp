@@ -48,7 +48,7 @@ std::vector<std::int32_t> generate(Model& model, std::span<const std::int32_t> p
   Gpt& gpt = gpt_of(model);
   check(prompt, options);
   std::vector<std::int32_t> tokens{prompt.begin(), prompt.end()};
-  const RandomStream random{options.seed, RandomPurpose::generated_text, 0};
+  const RandomStream random{options.seed, RandomStream::Purpose::generated_text, 0};
   for (std::int64_t i = 0; i < options.length; ++i) {
     const std::size_t known = std::min(tokens.size(), static_cast<std::size_t>(gpt.options().context));
     std::vector<double> logits = gpt.logits_after(std::span{tokens}.last(known));

@@ -89,7 +89,8 @@ std::unique_ptr<Model> Gpt::make_worker() const {
   return std::unique_ptr<Gpt>{new Gpt{*this}};
 }
 
-ops::BatchLoss Gpt::train_shard(const SampleBatch& shard, const Model::ShardPlace&, const GradientBuffer& gradients) {
+ops::Kernels::BatchLoss Gpt::train_shard(const SampleBatch& shard, const Model::ShardPlace&,
+                                         const GradientBuffer& gradients) {
   require_fit(shard);
   if (shard.samples == 0) {
     // The sum of the padding's zeros, whose signs could differ if they were products by zero.
@@ -101,14 +102,14 @@ ops::BatchLoss Gpt::train_shard(const SampleBatch& shard, const Model::ShardPlac
   forward(tokens);
   const TensorView& logits = activations_.logits;
   // Overwrites the logits, which are not needed any more. Rows of padding become zero.
-  const ops::BatchLoss result =
+  const ops::Kernels::BatchLoss result =
       kernels_->softmax_cross_entropy(logits, flattened(shard.labels.view()), shard.counted_labels(), logits);
   begin(Model::Pass::backward);
   backward(tokens, gradients);
   return result;
 }
 
-ops::BatchLoss Gpt::evaluate_shard(const SampleBatch& shard) {
+ops::Kernels::BatchLoss Gpt::evaluate_shard(const SampleBatch& shard) {
   require_fit(shard);
   if (shard.samples == 0) return {};
   forward(shard.inputs.view());

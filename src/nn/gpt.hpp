@@ -26,10 +26,9 @@ class Gpt final : public Model {
 
   std::string_view name() const override { return "gpt"; }
   std::span<const Variable> variables() const override { return variables_; }
-  ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place,
-                             const GradientBuffer& gradients) override;
+  BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients) override;
   std::unique_ptr<Model> make_worker() const override;
-  ops::BatchLoss evaluate_shard(const SampleBatch& shard) override;
+  BatchLoss evaluate_shard(const SampleBatch& shard) override;
 
   /// LOCAL, blocking. For each of `tokens`, the logits of the token after it, as [tokens, vocabulary] row by row.
   /// InvalidArgument unless there are 1 to `context` tokens, and for a token outside the vocabulary.

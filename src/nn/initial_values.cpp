@@ -50,7 +50,7 @@ Tensor glorot_uniform(DType dtype, const Shape& shape, std::uint64_t seed, std::
   require_float_weights(dtype);
   if (shape.size() < 2)
     throw InvalidArgument{fmt::format("initial values of shape {}; expected [..., inputs, outputs]", describe(shape))};
-  const RandomStream stream{seed, RandomPurpose::initial_value, ordinal};
+  const RandomStream stream{seed, RandomStream::Purpose::initial_value, ordinal};
   const double limit = glorot_limit(shape);
   return make_weight(dtype, shape, [&](std::uint64_t i) { return (2 * stream.uniform(i) - 1) * limit; });
 }
@@ -64,7 +64,7 @@ Tensor normal_values(DType dtype, const Shape& shape, double stddev, std::uint64
   require_float_weights(dtype);
   if (!(stddev >= 0) || std::isinf(stddev))
     throw InvalidArgument{fmt::format("a standard deviation of {}; expected a number from 0 on", stddev)};
-  const RandomStream stream{seed, RandomPurpose::initial_value, ordinal};
+  const RandomStream stream{seed, RandomStream::Purpose::initial_value, ordinal};
   return make_weight(dtype, shape, [&](std::uint64_t i) { return stddev * normal(stream.bits(i)); });
 }
 

@@ -37,8 +37,9 @@ class JointModel {
   /// the same on any number of ranks that each hold a power-of-two number of shards. InvalidArgument as train_shard,
   /// unless there is at least one shard, with one place and one gradient buffer for each, and for fewer samples than
   /// the shards have.
-  virtual std::vector<ops::BatchLoss> train_jointly(const JointBatch& batch, std::span<const GradientBuffer> gradients,
-                                                    DeclaredSums& ranks) = 0;
+  virtual std::vector<ops::Kernels::BatchLoss> train_jointly(const JointBatch& batch,
+                                                             std::span<const GradientBuffer> gradients,
+                                                             DeclaredSums& ranks) = 0;
 };
 
 }  // namespace lockstep::nn

@@ -99,24 +99,24 @@ std::unique_ptr<Model> Mlp::make_worker() const {
   return worker;
 }
 
-ops::BatchLoss Mlp::train_shard(const SampleBatch& shard, const Model::ShardPlace& place,
-                                const GradientBuffer& gradients) {
+ops::Kernels::BatchLoss Mlp::train_shard(const SampleBatch& shard, const Model::ShardPlace& place,
+                                         const GradientBuffer& gradients) {
   return train_shards({shard.inputs, shard.labels, {shard}}, {&place, 1}, gradients);
 }
 
-ops::BatchLoss Mlp::train_shards(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
-                                 const GradientBuffer& sum) {
+ops::Kernels::BatchLoss Mlp::train_shards(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
+                                          const GradientBuffer& sum) {
   require_places(shards, places);
   for (const SampleBatch& shard : shards.batches) require(shard);
   begin(Model::Pass::forward);
   forward(shards.inputs.view(), std::ssize(shards.batches));
-  const ops::BatchLoss result = losses(shards);
+  const ops::Kernels::BatchLoss result = losses(shards);
   begin(Model::Pass::backward);
   backward(shards, sum);
   return result;
 }
 
-ops::BatchLoss Mlp::evaluate_shard(const SampleBatch& shard) {
+ops::Kernels::BatchLoss Mlp::evaluate_shard(const SampleBatch& shard) {
   require(shard);
   if (shard.samples == 0) return {};
   forward(shard.inputs.view(), 1);
@@ -155,17 +155,18 @@ void Mlp::forward(const TensorView& inputs, std::int64_t shards) {
   }
 }
 
-ops::BatchLoss Mlp::losses(const SampleBatch::Group& shards) {
+ops::Kernels::BatchLoss Mlp::losses(const SampleBatch::Group& shards) {
   const TensorView outputs = output(layers_.size() - 1, rows_of(shards).all_rows());
-  ops::BatchLoss total;
+  ops::Kernels::BatchLoss total;
   shards_->losses.clear();
   for (std::size_t i = 0; i < shards.batches.size(); ++i) {
     const SampleBatch& shard = shards.batches[i];
     // Overwrites the outputs, which are not needed any more. Rows of padding become zero.
     const TensorView own = part(outputs, shards, i);
-    const ops::BatchLoss result = options_.loss == MlpOptions::Loss::squared_error
-                                      ? squared_error_with_gradient(own, shard, stream_)
-                                      : kernels_->softmax_cross_entropy(own, shard.labels.view(), shard.samples, own);
+    const ops::Kernels::BatchLoss result =
+        options_.loss == MlpOptions::Loss::squared_error
+            ? squared_error_with_gradient(own, shard, stream_)
+            : kernels_->softmax_cross_entropy(own, shard.labels.view(), shard.samples, own);
     shards_->losses.push({.loss = result.loss_sum});
     total.correct += result.correct;
   }
@@ -225,7 +226,7 @@ void Mlp::reserve(std::int64_t rows) {
   }
   larger.outputs.push_back(Tensor::zeros(activation_type(), {rows, options_.classes}, stream_));
   larger.d_hidden = Tensor::zeros(activation_type(), {rows, widest}, stream_);
-  if (options_.precision == Precision::bf16)
+  if (options_.precision == Model::Precision::bf16)
     larger.inputs = Tensor::zeros(activation_type(), {rows, options_.inputs}, stream_);
   workspace_ = std::move(larger);
 }
@@ -235,7 +236,7 @@ DType Mlp::activation_type() const {
 }
 
 TensorView Mlp::rounded(const TensorView& inputs) {
-  if (options_.precision == Precision::full) return inputs;
+  if (options_.precision == Model::Precision::full) return inputs;
   const TensorView rows = first_rows(workspace_.inputs.view(), inputs.shape()[0]);
   kernels_->convert(inputs, rows);
   return rows;
@@ -243,7 +244,7 @@ TensorView Mlp::rounded(const TensorView& inputs) {
 
 /// After the forward pass.
 TensorView Mlp::inputs_of(const SampleBatch::Group& shards) const {
-  if (options_.precision == Precision::full) return shards.inputs.view();
+  if (options_.precision == Model::Precision::full) return shards.inputs.view();
   return first_rows(workspace_.inputs.view(), shards.inputs.view().shape()[0]);
 }
 

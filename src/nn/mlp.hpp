@@ -21,17 +21,16 @@ class Mlp final : public Model {
 
   std::string_view name() const override { return "mlp"; }
   std::span<const Variable> variables() const override { return variables_; }
-  ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place,
-                             const GradientBuffer& gradients) override;
+  BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients) override;
 
   /// Computes layer by layer. A layer's outputs, input gradients and sums of weight gradients are each computed for all
   /// shards at once if that gives the same bits as shard by shard; under bf16 they are computed shard by shard. This is
   /// tried out, which blocks the host, when shards of a new number or capacity arrive, also in train_shard and
   /// evaluate_shard. DeviceError for kernels that do not repeat their bits.
-  ops::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
-                              const GradientBuffer& sum) override;
+  BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                         const GradientBuffer& sum) override;
   std::unique_ptr<Model> make_worker() const override;
-  ops::BatchLoss evaluate_shard(const SampleBatch& shard) override;
+  BatchLoss evaluate_shard(const SampleBatch& shard) override;
 
   std::vector<double> logits(const SampleBatch& batch) override;
 
@@ -64,7 +63,7 @@ class Mlp final : public Model {
   /// Takes all rows of `inputs`; leaves the logits, or numbers, in the output of the last layer.
   void forward(const TensorView& inputs, std::int64_t shards);
   /// Replaces these by their gradients.
-  ops::BatchLoss losses(const SampleBatch::Group& shards);
+  ops::Kernels::BatchLoss losses(const SampleBatch::Group& shards);
   void backward(const SampleBatch::Group& shards, const GradientBuffer& sum);
   /// The gradients of one layer's variables, from its inputs and the gradient of its outputs.
   void add_up_gradients(std::size_t layer, const SampleBatch::Group& shards, const TensorView& x, const TensorView& dy);

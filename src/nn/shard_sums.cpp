@@ -19,18 +19,18 @@ bool same(const TensorView& a, const TensorView& b) {
 
 }  // namespace
 
-ops::BatchLoss::Weighed weighed(const ops::BatchLoss& result, const SampleBatch& batch) {
+ops::Kernels::BatchLoss::Weighed weighed(const ops::Kernels::BatchLoss& result, const SampleBatch& batch) {
   return {result.loss_sum, result.weight ? *result.weight : static_cast<double>(batch.counted_labels())};
 }
 
-void LossSum::push(const ops::BatchLoss::Weighed& own) {
+void LossSum::push(const ops::Kernels::BatchLoss::Weighed& own) {
   const auto part = parts_.next().elements<double>();
   part[0] = own.loss;
   part[1] = own.weight;
   parts_.push();
 }
 
-ops::BatchLoss::Weighed LossSum::finish() {
+ops::Kernels::BatchLoss::Weighed LossSum::finish() {
   std::array<double, 2> total{};
   parts_.finish({reinterpret_cast<std::byte*>(total.data()), {2}, DType::f64});
   return {total[0], total[1]};
@@ -91,7 +91,7 @@ void ShardSums::add_up(std::size_t variable, std::size_t left, std::size_t used)
     detail::add(places_[used - 2].gradients[variable], places_[used - 1].gradients[variable], sum_->stream());
 }
 
-void ShardSums::push(const ops::BatchLoss::Weighed& own) {
+void ShardSums::push(const ops::Kernels::BatchLoss::Weighed& own) {
   for (std::size_t variable = 0; variable < added_.size(); ++variable) {
     if (added_[variable] == pushed_) on_ready(variable);
     if (added_[variable] > pushed_ + 1) throw_ready_before(variable);
@@ -105,7 +105,7 @@ void ShardSums::sum_is_ready(const Variable& variable) {
   sum_->ready(variable);
 }
 
-ops::BatchLoss::Weighed ShardSums::finish() {
+ops::Kernels::BatchLoss::Weighed ShardSums::finish() {
   statistics_sum_->finish(sum_->statistics());
   return loss_sum_.finish();
 }

@@ -15,14 +15,14 @@
 namespace lockstep::nn {
 
 /// What `result` says of `batch`, whose labels weigh 1 each if it does not say what they weigh.
-ops::BatchLoss::Weighed weighed(const ops::BatchLoss& result, const SampleBatch& batch);
+ops::Kernels::BatchLoss::Weighed weighed(const ops::Kernels::BatchLoss& result, const SampleBatch& batch);
 
 /// Sums of losses and weights.
 class LossSum {
  public:
-  void push(const ops::BatchLoss::Weighed& own);
+  void push(const ops::Kernels::BatchLoss::Weighed& own);
   /// The sums since the last call. There must be at least one.
-  ops::BatchLoss::Weighed finish();
+  ops::Kernels::BatchLoss::Weighed finish();
   /// Forgets the losses since the last `finish`.
   void clear() { parts_.clear(); }
 
@@ -48,14 +48,14 @@ class ShardSums final : private GradientBuffer::Listener {
   GradientBuffer of_shard(std::int64_t shard);
 
   /// Takes all gradients of the next shard as ready, and adds its statistics and its loss.
-  void push(const ops::BatchLoss::Weighed& own);
+  void push(const ops::Kernels::BatchLoss::Weighed& own);
 
   /// For kernels that add up the shards themselves: where a variable's sum is written, and that it is there.
   TensorView sum_of(const Variable& variable) const { return sum_->of(variable); }
   void sum_is_ready(const Variable& variable);
 
   /// Call it when all shards are there. Returns the sum of the losses.
-  ops::BatchLoss::Weighed finish();
+  ops::Kernels::BatchLoss::Weighed finish();
 
  private:
   /// A place for the gradients of one shard, or of several that were added up.

@@ -33,9 +33,9 @@ std::vector<double> labels_of(const SampleBatch& shard) {
 
 }  // namespace
 
-ops::BatchLoss squared_error(const TensorView& outputs, const SampleBatch& shard) {
+ops::Kernels::BatchLoss squared_error(const TensorView& outputs, const SampleBatch& shard) {
   const std::vector<double> predicted = to_doubles(first_rows(outputs, shard.samples)), labels = labels_of(shard);
-  ops::BatchLoss result{.residuals = ops::BatchLoss::Residuals{}};
+  ops::Kernels::BatchLoss result{.residuals = ops::Kernels::BatchLoss::Residuals{}};
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const double error = predicted[i] - labels[i];
     result.loss_sum += error * error;
@@ -46,10 +46,11 @@ ops::BatchLoss squared_error(const TensorView& outputs, const SampleBatch& shard
   return result;
 }
 
-ops::BatchLoss squared_error_with_gradient(const TensorView& outputs, const SampleBatch& shard, Stream& stream) {
+ops::Kernels::BatchLoss squared_error_with_gradient(const TensorView& outputs, const SampleBatch& shard,
+                                                    Stream& stream) {
   std::vector<double> gradient = to_doubles(first_rows(outputs, shard.samples));
   const std::vector<double> labels = labels_of(shard);
-  ops::BatchLoss result;
+  ops::Kernels::BatchLoss result;
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const double error = gradient[i] - labels[i];
     result.loss_sum += error * error;

@@ -144,7 +144,7 @@ Tensor DenseTrial::result_of(std::string_view name, const Call& call, Views oper
 }
 
 Tensor DenseTrial::random(Shape shape) {
-  const RandomStream numbers_of_tensor{0, RandomPurpose::kernel_trial, drawn_++};
+  const RandomStream numbers_of_tensor{0, RandomStream::Purpose::kernel_trial, drawn_++};
   const Tensor made = form_.dtype == DType::f32 ? numbers<float>(numbers_of_tensor, std::move(shape))
                                                 : numbers<double>(numbers_of_tensor, std::move(shape));
   return Tensor::copy_of(made.view(), stream_);

@@ -21,6 +21,7 @@
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
 #include "strategy/defaults.hpp"
+#include "strategy/replica_group.hpp"
 #include "strategy/step_counter.hpp"
 #include "strategy/strategy_core.hpp"
 
@@ -82,8 +83,9 @@ VariableStore::FlatRange part_of(const VariableStore::FlatRange& range, std::int
 
 }  // namespace
 
-std::vector<Gradient> gradients_in_store(const VariableStore& store, const detail::VariableList& variables, Here here) {
-  std::vector<Gradient> gradients;
+std::vector<Optimizer::Gradient> Optimizer::gradients_in_store(const VariableStore& store,
+                                                               const detail::VariableList& variables, Here here) {
+  std::vector<Optimizer::Gradient> gradients;
   for (const Variable& variable : variables) {
     const TensorView home = store.gradient(variable, here);
     // The tensor owns the whole segment, as the variable does.
@@ -112,7 +114,7 @@ void Optimizer::prepare(Strategy& strategy, const detail::VariableList& variable
   const std::vector<VariableStore::FlatRange> ranges = strategy.store().ranges(list, here);
   places_->enter(strategy.store(), call);
   places_->keep(strategy.store(), list, slots(), call);
-  for (const VariableStore::FlatRange& range : ranges) prepare_slots(range, strategy.group().rank());
+  for (const VariableStore::FlatRange& range : ranges) prepare_slots(range, strategy.rank());
   (void)strategy.store().counter(places_->counter_in(strategy.store()));
 }
 
@@ -131,7 +133,7 @@ std::int64_t Optimizer::steps(Strategy& strategy) const {
   return strategy.store().counted(places_->counter_in(strategy.store()));
 }
 
-const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const Gradient> gradients,
+const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const Optimizer::Gradient> gradients,
                                            const detail::Call& call) {
   if (plan_ && plan_->is_for(strategy, gradients)) return *plan_;
   using detail::Decay;

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t small_range_bytes = 64 << 10;
 
 /// "'w' f32[2, 3], 'table' f32[9, 3] by slices": what the ranks compare.
-std::string list_of(std::span<const Gradient> gradients) {
+std::string list_of(std::span<const Optimizer::Gradient> gradients) {
   if (gradients.empty()) return "no variables";
   std::string list;
   for (const auto& [value, variable] : gradients)
@@ -31,7 +31,7 @@ std::string list_of(std::span<const Gradient> gradients) {
 }
 
 /// "f32[2, 3]", "slices f32[1, 3] of [9, 3]".
-std::string describe(const Gradient::Value& gradient) {
+std::string describe(const Optimizer::Gradient::Value& gradient) {
   const IndexedSlices* const slices = gradient.slices();
   if (!slices) return describe(gradient.view());
   return fmt::format("slices {} of {}", describe(slices->values.view()), lockstep::describe(slices->dense_shape));
@@ -54,7 +54,7 @@ bool is_decayed(const Variable& variable) {
 
 }  // namespace
 
-const Tensor& Gradient::Value::dense() const {
+const Tensor& Optimizer::Gradient::Value::dense() const {
   if (const auto* const tensor = std::get_if<Tensor>(&value_)) return *tensor;
   throw InvalidArgument{fmt::format("a gradient of {} is not dense", describe(*this))};
 }
@@ -75,9 +75,10 @@ void detail::require_applicable(const Call& call, Strategy& strategy, std::span<
   require_no_duplicates(call, variables);
 }
 
-Optimizer::Plan::Plan(Strategy& strategy, std::span<const Gradient> gradients, detail::Decay decay, const Here& here)
-    : store_{&strategy.store()}, rank_{strategy.group().rank()} {
-  for (const Gradient& gradient : gradients) {
+Optimizer::Plan::Plan(Strategy& strategy, std::span<const Optimizer::Gradient> gradients, detail::Decay decay,
+                      const Here& here)
+    : store_{&strategy.store()}, rank_{strategy.rank()} {
+  for (const Optimizer::Gradient& gradient : gradients) {
     variables_.push_back(gradient.variable);
     (gradient.value.slices() ? sparse_ : dense_).push_back(variables_.size() - 1);
   }
@@ -93,18 +94,18 @@ Optimizer::Plan::Plan(Strategy& strategy, std::span<const Gradient> gradients, d
   plan_updates(decay);
 }
 
-bool Optimizer::Plan::is_for(Strategy& strategy, std::span<const Gradient> gradients) const {
+bool Optimizer::Plan::is_for(Strategy& strategy, std::span<const Optimizer::Gradient> gradients) const {
   return store_ == &strategy.store() &&
          std::ranges::equal(
-             gradients, variables_, {}, [](const Gradient& gradient) { return &gradient.variable.state(); },
+             gradients, variables_, {}, [](const Optimizer::Gradient& gradient) { return &gradient.variable.state(); },
              [](const Variable& variable) { return &variable.state(); }) &&
          std::ranges::all_of(sparse_, [&](std::size_t i) { return gradients[i].value.slices(); }) &&
          std::ranges::none_of(dense_, [&](std::size_t i) { return gradients[i].value.slices(); });
 }
 
-void Optimizer::Plan::require_fit(const detail::Call& call, std::span<const Gradient> gradients) const {
+void Optimizer::Plan::require_fit(const detail::Call& call, std::span<const Optimizer::Gradient> gradients) const {
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const Gradient::Value& gradient = gradients[i].value;
+    const Optimizer::Gradient::Value& gradient = gradients[i].value;
     const IndexedSlices* const slices = gradient.slices();
     const TensorView& home = homes_[i];
     if (gradient.shape() != home.shape() || gradient.dtype() != home.dtype())
@@ -122,7 +123,7 @@ void Optimizer::Plan::require_fit(const detail::Call& call, std::span<const Grad
 }
 
 std::vector<IndexedSlices> Optimizer::Plan::slices_on_host(const detail::Call& call,
-                                                           std::span<const Gradient> gradients) const {
+                                                           std::span<const Optimizer::Gradient> gradients) const {
   std::vector<IndexedSlices> all;
   for (const std::size_t i : sparse_) {
     const auto& [values, indices, dense_shape] = *gradients[i].value.slices();
@@ -145,7 +146,7 @@ void Optimizer::Plan::require_dense(const detail::Call& call) const {
                     call.text(), variables_[sparse_.front()].label())};
 }
 
-void Optimizer::Plan::bring_home(std::span<const Gradient> gradients) const {
+void Optimizer::Plan::bring_home(std::span<const Optimizer::Gradient> gradients) const {
   for (const std::size_t i : dense_) copy(gradients[i].value.view(), homes_[i], store_->stream());
 }
 
@@ -158,7 +159,8 @@ std::vector<detail::RowSums> Optimizer::Plan::bring_home(std::span<const Indexed
   return all;
 }
 
-std::size_t Optimizer::Plan::bring_home(const Variable& variable, std::span<const Gradient> gradients) const {
+std::size_t Optimizer::Plan::bring_home(const Variable& variable,
+                                        std::span<const Optimizer::Gradient> gradients) const {
   const auto same = [&](const Variable& other) { return &other.state() == &variable.state(); };
   const auto found = std::ranges::find_if(variables_, same);
   if (found == variables_.end())

@@ -44,27 +44,28 @@ struct RangeUpdate {
 /// The checked list. A gradient that is a tensor is dense; others are slices.
 class Optimizer::Plan {
  public:
-  Plan(Strategy& strategy, std::span<const Gradient> gradients, detail::Decay decay, const Here& here);
+  Plan(Strategy& strategy, std::span<const Optimizer::Gradient> gradients, detail::Decay decay, const Here& here);
 
-  bool is_for(Strategy& strategy, std::span<const Gradient> gradients) const;
+  bool is_for(Strategy& strategy, std::span<const Optimizer::Gradient> gradients) const;
 
   /// InvalidArgument unless each gradient has the shape and type of its variable, and a place of its own.
-  void require_fit(const detail::Call& call, std::span<const Gradient> gradients) const;
+  void require_fit(const detail::Call& call, std::span<const Optimizer::Gradient> gradients) const;
 
   /// InvalidArgument if some are slices.
   void require_dense(const detail::Call& call) const;
 
   /// Those that are slices, on the host. InvalidArgument for parts that do not fit together.
-  std::vector<IndexedSlices> slices_on_host(const detail::Call& call, std::span<const Gradient> gradients) const;
+  std::vector<IndexedSlices> slices_on_host(const detail::Call& call,
+                                            std::span<const Optimizer::Gradient> gradients) const;
 
   /// Copies the dense gradients to their memory in the store.
-  void bring_home(std::span<const Gradient> gradients) const;
+  void bring_home(std::span<const Optimizer::Gradient> gradients) const;
 
   /// Writes the sum of each of `slices`, which have all ranks' rows, to its memory in the store.
   std::vector<detail::RowSums> bring_home(std::span<const IndexedSlices> slices) const;
 
   /// The number of `variable` among the gradients in memory, which is brought there.
-  std::size_t bring_home(const Variable& variable, std::span<const Gradient> gradients) const;
+  std::size_t bring_home(const Variable& variable, std::span<const Optimizer::Gradient> gradients) const;
 
   /// What travels as one message.
   std::vector<GradientBucket> buckets(const Packing& packing) const { return pieces_.buckets(packing); }

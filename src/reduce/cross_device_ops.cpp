@@ -16,17 +16,18 @@
 namespace lockstep {
 namespace {
 
-std::unique_ptr<CrossDeviceOps> make_ops(Communicator& communicator, ReductionKind kind, const Packing& packing,
-                                         const ReductionOptions& options, std::span<const int> node_of_rank) {
+std::unique_ptr<CrossDeviceOps> make_ops(Communicator& communicator, ReductionOptions::Kind kind,
+                                         const Packing& packing, const ReductionOptions& options,
+                                         std::span<const int> node_of_rank) {
   const bool on_host = communicator.stream().kind() == DeviceKind::cpu;
   switch (kind) {
-    case ReductionKind::fixed_order: return make_fixed_order_ops(communicator, packing);
-    case ReductionKind::to_one_rank: return make_to_one_rank_ops(communicator, options.accumulate, packing);
-    case ReductionKind::hierarchical:
+    case ReductionOptions::Kind::fixed_order: return make_fixed_order_ops(communicator, packing);
+    case ReductionOptions::Kind::to_one_rank: return make_to_one_rank_ops(communicator, options.accumulate, packing);
+    case ReductionOptions::Kind::hierarchical:
       if (on_host) return make_hierarchical_ops(communicator, node_of_rank, packing, options.gradient_compression);
       break;
-    case ReductionKind::backend_order:
-    case ReductionKind::automatic: break;
+    case ReductionOptions::Kind::backend_order:
+    case ReductionOptions::Kind::automatic: break;
   }
   return make_backend_order_ops(communicator, packing);
 }
@@ -49,9 +50,10 @@ std::unique_ptr<CrossDeviceOps> make_cross_device_ops(Communicator& communicator
   const DeviceKind device = communicator.stream().kind();
   if (options.gradient_compression && device != DeviceKind::cpu)
     throw ConfigError{"compression of gradients on GPUs, which NCCL sends as they are: expected ranks on the host"};
-  const auto make = [&](ReductionKind kind, const Packing& packing) {
-    if (kind == ReductionKind::automatic)
-      kind = options.gradient_compression ? ReductionKind::hierarchical : choose_reduction(device, node_of_rank);
+  const auto make = [&](ReductionOptions::Kind kind, const Packing& packing) {
+    if (kind == ReductionOptions::Kind::automatic)
+      kind =
+          options.gradient_compression ? ReductionOptions::Kind::hierarchical : choose_reduction(device, node_of_rank);
     return make_ops(communicator, kind, packing, options, node_of_rank);
   };
   std::vector<SizedOps> smaller;

@@ -65,7 +65,7 @@ class FixedOrderOps final : public detail::FlatOps {
  private:
   /// With the default packing, small tensors travel as one message for all types.
   bool is_one_message(std::span<const TensorView> tensors) {
-    const auto* const packs = std::get_if<IntoPacks>(&packing());
+    const auto* const packs = std::get_if<detail::IntoPacks>(&packing());
     return packs && packs->num_packs == 1 && travels_whole(tensors);
   }
 

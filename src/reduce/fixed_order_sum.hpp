@@ -13,6 +13,6 @@ namespace lockstep {
 /// `sum` has the length of one piece and may not overlap `pieces`; InvalidArgument if lengths or types do not fit.
 /// Integers wrap around. The work is enqueued on `stream`, on memory of its device. Except for NaNs, the bits are the
 /// same on every kind of device.
-void fixed_order_sum(const TensorView& pieces, int parts, const TensorView& sum, Stream& stream = host_stream());
+void fixed_order_sum(const TensorView& pieces, int parts, const TensorView& sum, Stream& stream = Stream::host());
 
 }  // namespace lockstep

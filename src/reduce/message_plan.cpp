@@ -13,7 +13,7 @@ namespace {
 
 using Messages = std::vector<std::vector<Run>>;
 
-Messages plan(const IntoPacks& packs, std::span<const std::int64_t> counts, std::size_t) {
+Messages plan(const detail::IntoPacks& packs, std::span<const std::int64_t> counts, std::size_t) {
   const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   Messages messages;
   std::size_t tensor = 0;
@@ -37,7 +37,7 @@ Messages plan(const IntoPacks& packs, std::span<const std::int64_t> counts, std:
   return messages;
 }
 
-Messages plan(const GroupSmall& group, std::span<const std::int64_t> counts, std::size_t element_bytes) {
+Messages plan(const detail::GroupSmall& group, std::span<const std::int64_t> counts, std::size_t element_bytes) {
   Messages messages;
   int grouped = 0;  // tensors in the last message, if that can take more; 0 if it is a large tensor
   for (std::size_t tensor = 0; tensor < counts.size(); ++tensor) {
@@ -53,15 +53,15 @@ Messages plan(const GroupSmall& group, std::span<const std::int64_t> counts, std
   return messages;
 }
 
-Messages plan(const Unpacked&, std::span<const std::int64_t> counts, std::size_t element_bytes) {
-  return plan(GroupSmall{.small_tensor_bytes = std::numeric_limits<std::int64_t>::max(), .max_group = 1}, counts,
-              element_bytes);
+Messages plan(const detail::Unpacked&, std::span<const std::int64_t> counts, std::size_t element_bytes) {
+  return plan(detail::GroupSmall{.small_tensor_bytes = std::numeric_limits<std::int64_t>::max(), .max_group = 1},
+              counts, element_bytes);
 }
 
 constexpr std::int64_t first_bucket_bytes = 256 << 10;
 
 bool is_default(const Packing& packing) {
-  const auto* const packs = std::get_if<IntoPacks>(&packing);
+  const auto* const packs = std::get_if<detail::IntoPacks>(&packing);
   return packs && packs->num_packs == 1;
 }
 

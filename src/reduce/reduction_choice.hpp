@@ -22,6 +22,6 @@ std::string describe(const ReductionOptions& options);
 /// On GPUs it is backend_order. On the host it is hierarchical if there are several nodes with several ranks each and
 /// no bit changes (`hierarchy_keeps_bits`), since a sum then crosses the network once per node, not once per rank.
 /// Otherwise it is fixed_order.
-ReductionKind choose_reduction(DeviceKind tensors, std::span<const int> node_of_rank);
+ReductionOptions::Kind choose_reduction(DeviceKind tensors, std::span<const int> node_of_rank);
 
 }  // namespace lockstep

@@ -23,13 +23,13 @@ template <class... Body>
 Overloaded(Body...) -> Overloaded<Body...>;
 
 /// False for a number that was cast to the type.
-bool is_known(ReductionKind kind) {
+bool is_known(ReductionOptions::Kind kind) {
   switch (kind) {
-    case ReductionKind::automatic:
-    case ReductionKind::fixed_order:
-    case ReductionKind::backend_order:
-    case ReductionKind::hierarchical:
-    case ReductionKind::to_one_rank: return true;
+    case ReductionOptions::Kind::automatic:
+    case ReductionOptions::Kind::fixed_order:
+    case ReductionOptions::Kind::backend_order:
+    case ReductionOptions::Kind::hierarchical:
+    case ReductionOptions::Kind::to_one_rank: return true;
   }
   return false;
 }
@@ -44,35 +44,35 @@ std::vector<std::size_t> runs_of(std::span<const int> node_of_rank) {
   return runs;
 }
 
-void require_valid(ReductionKind kind, const Packing& packing) {
+void require_valid(ReductionOptions::Kind kind, const Packing& packing) {
   if (!is_known(kind))
     throw InvalidArgument{
-        fmt::format("kind of reductions {}: expected one of ReductionKind's", static_cast<int>(kind))};
-  std::visit(Overloaded{[](const IntoPacks& packs) {
+        fmt::format("kind of reductions {}: expected one of ReductionOptions::Kind's", static_cast<int>(kind))};
+  std::visit(Overloaded{[](const detail::IntoPacks& packs) {
                           if (packs.num_packs <= 0)
                             throw InvalidArgument{
                                 fmt::format("`num_packs` must be greater than zero, not {}", packs.num_packs)};
                         },
-                        [](const GroupSmall& group) {
+                        [](const detail::GroupSmall& group) {
                           if (group.small_tensor_bytes <= 0 || group.max_group <= 0)
                             throw InvalidArgument{fmt::format(
                                 "`small_tensor_bytes` and `max_group` should both be greater than zero, not {} and {}",
                                 group.small_tensor_bytes, group.max_group)};
                         },
-                        [](const Unpacked&) {}},
+                        [](const detail::Unpacked&) {}},
              packing);
 }
 
 std::string describe(const Packing& packing) {
-  return std::visit(Overloaded{[](const IntoPacks& packs) {
+  return std::visit(Overloaded{[](const detail::IntoPacks& packs) {
                                  return packs.num_packs == 1 ? std::string{}
                                                              : fmt::format(" in {} packs", packs.num_packs);
                                },
-                               [](const GroupSmall& group) {
+                               [](const detail::GroupSmall& group) {
                                  return fmt::format(" of tensors up to {} bytes in groups of up to {}",
                                                     group.small_tensor_bytes, group.max_group);
                                },
-                               [](const Unpacked&) { return std::string{" of one tensor at a time"}; }},
+                               [](const detail::Unpacked&) { return std::string{" of one tensor at a time"}; }},
                     packing);
 }
 
@@ -86,13 +86,13 @@ std::string_view name_of(ReduceOp op) {
   return "?";
 }
 
-std::string_view name_of(ReductionKind kind) {
+std::string_view name_of(ReductionOptions::Kind kind) {
   switch (kind) {
-    case ReductionKind::automatic: return "automatic";
-    case ReductionKind::fixed_order: return "fixed-order";
-    case ReductionKind::backend_order: return "backend-order";
-    case ReductionKind::hierarchical: return "hierarchical";
-    case ReductionKind::to_one_rank: return "to-one-rank";
+    case ReductionOptions::Kind::automatic: return "automatic";
+    case ReductionOptions::Kind::fixed_order: return "fixed-order";
+    case ReductionOptions::Kind::backend_order: return "backend-order";
+    case ReductionOptions::Kind::hierarchical: return "hierarchical";
+    case ReductionOptions::Kind::to_one_rank: return "to-one-rank";
   }
   return "?";
 }
@@ -108,25 +108,26 @@ void require_valid(const ReductionOptions& options) {
                       some.up_to_bytes, before)};
     before = some.up_to_bytes;
   }
-  const auto combines = [](const auto& each) { return each.kind == ReductionKind::to_one_rank; };
+  const auto combines = [](const auto& each) { return each.kind == ReductionOptions::Kind::to_one_rank; };
   if (options.accumulate && !combines(options) && std::ranges::none_of(options.smaller, combines))
-    throw InvalidArgument{fmt::format(
-        "{} reductions have an order of their own; a function that accumulates is for ReductionKind::to_one_rank",
-        name_of(options.kind))};
+    throw InvalidArgument{
+        fmt::format("{} reductions have an order of their own; a function that accumulates is for "
+                    "ReductionOptions::Kind::to_one_rank",
+                    name_of(options.kind))};
   if (!options.gradient_compression) return;
   if (!is_16_bit_float(*options.gradient_compression))
     throw InvalidArgument{
         fmt::format("gradients compressed to {}: expected f16 or bf16", name_of(*options.gradient_compression))};
-  if (options.kind != ReductionKind::automatic && options.kind != ReductionKind::hierarchical)
+  if (options.kind != ReductionOptions::Kind::automatic && options.kind != ReductionOptions::Kind::hierarchical)
     throw InvalidArgument{fmt::format(
         "gradients compressed between nodes, with {} reductions; expected hierarchical ones", name_of(options.kind))};
 }
 
 std::string describe(const ReductionOptions& options) {
-  const auto told = [&](ReductionKind kind, const Packing& packing) {
+  const auto told = [&](ReductionOptions::Kind kind, const Packing& packing) {
     return fmt::format(
         "{} reductions{}{}", name_of(kind), describe(packing),
-        options.accumulate && kind == ReductionKind::to_one_rank ? " by a function of the program's" : "");
+        options.accumulate && kind == ReductionOptions::Kind::to_one_rank ? " by a function of the program's" : "");
   };
   std::string all = told(options.kind, options.packing);
   for (const ReductionOptions::ForSmall& some : options.smaller)
@@ -136,11 +137,12 @@ std::string describe(const ReductionOptions& options) {
   return all;
 }
 
-ReductionKind choose_reduction(DeviceKind tensors, std::span<const int> node_of_rank) {
-  if (tensors == DeviceKind::cuda) return ReductionKind::backend_order;
+ReductionOptions::Kind choose_reduction(DeviceKind tensors, std::span<const int> node_of_rank) {
+  if (tensors == DeviceKind::cuda) return ReductionOptions::Kind::backend_order;
   const auto runs = runs_of(node_of_rank);
-  return hierarchy_keeps_bits(node_of_rank) && runs.size() > 1 && runs.front() > 1 ? ReductionKind::hierarchical
-                                                                                   : ReductionKind::fixed_order;
+  return hierarchy_keeps_bits(node_of_rank) && runs.size() > 1 && runs.front() > 1
+             ? ReductionOptions::Kind::hierarchical
+             : ReductionOptions::Kind::fixed_order;
 }
 
 bool hierarchy_keeps_bits(std::span<const int> node_of_rank) {

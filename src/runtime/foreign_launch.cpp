@@ -68,7 +68,7 @@ void refuse_foreign_launch() {
     let_first_speak(launch->variable_of_first);
   }
   if (started) MpiSession::finalize();
-  std::_Exit(static_cast<int>(ExitCode::user_input));
+  std::_Exit(static_cast<int>(Error::ExitCode::user_input));
 }
 
 }  // namespace lockstep

@@ -4,9 +4,9 @@
 namespace lockstep {
 
 /// COLL over the processes that the launcher started. If it started more as one job than MPI_COMM_WORLD has, ends this
-/// process with ExitCode::user_input, and one of them prints a line. Each would take itself for rank 0: train alone,
-/// and write the checkpoints of all. Called before MPI starts, does so only if MPI would fail to start, and after that,
-/// for the rest.
+/// process with Error::ExitCode::user_input, and one of them prints a line. Each would take itself for rank 0: train
+/// alone, and write the checkpoints of all. Called before MPI starts, does so only if MPI would fail to start, and
+/// after that, for the rest.
 void refuse_foreign_launch();
 
 }  // namespace lockstep

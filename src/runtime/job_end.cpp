@@ -20,6 +20,7 @@
 #include "control/report_claim.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/siblings.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {
@@ -74,7 +75,7 @@ JobEnd::~JobEnd() {
   std::set_terminate(previous_);
 }
 
-ExitCode JobEnd::after(const std::exception_ptr& exception) {
+Error::ExitCode JobEnd::after(const std::exception_ptr& exception) {
   if (!is_known(exception)) announce(exception);
   if (!is_known(exception)) alone(told(exception), exit_code_of(exception));
   say(*meeting_.failure());
@@ -107,7 +108,7 @@ void JobEnd::announce(const std::exception_ptr& exception) {
 void JobEnd::say(const AgreedFailure& failure) {
   // A job that is interrupted may say so first, and then it stops too late.
   const bool speaks = meeting_.rank() == 0 && !said_;
-  if (speaks && (failure.code != ExitCode::stopped || claim_report(phases_))) print_last_line(failure.line);
+  if (speaks && (failure.code != Error::ExitCode::stopped || claim_report(phases_))) print_last_line(failure.line);
   said_ = true;
 }
 
@@ -115,7 +116,7 @@ void JobEnd::leave() noexcept {
   bool was_stopped = false;
   for (bool all_here = false; !all_here;) {
     const auto last = meeting_.failure();
-    was_stopped = was_stopped || (last && last->code == ExitCode::stopped);
+    was_stopped = was_stopped || (last && last->code == Error::ExitCode::stopped);
     try {
       // Replica 0 may have ignored the verdict that another rank leaves with, if nothing came after it.
       const bool because_of_last = meeting_.leave_job(Here::current(), said_);
@@ -139,9 +140,9 @@ void JobEnd::wait_if_being_ended() const {
     std::this_thread::sleep_for(std::chrono::milliseconds{100});
 }
 
-void JobEnd::alone(const std::string& what, ExitCode cause) {
+void JobEnd::alone(const std::string& what, Error::ExitCode cause) {
   const bool single = meeting_.size() == 1;
-  const ExitCode code = cause == ExitCode::failure && !single ? ExitCode::peer_failed : cause;
+  const Error::ExitCode code = cause == Error::ExitCode::failure && !single ? Error::ExitCode::peer_failed : cause;
   end_job(single || is_about_input(cause) ? fmt::format("lockstep: error: {}", what)
                                           : fmt::format("lockstep: {} failed: {}", name_, what),
           static_cast<int>(code));
@@ -163,7 +164,7 @@ void JobEnd::exited(int status) {
   const int code = status & 0xff;
   end_job(
       fmt::format("lockstep: {} called exit({}) before the end of the job; it was {}", name_, status, meeting_.place()),
-      code != 0 ? code : static_cast<int>(ExitCode::peer_failed));
+      code != 0 ? code : static_cast<int>(Error::ExitCode::peer_failed));
 }
 
 void JobEnd::on_exit(int status, void*) {
@@ -177,7 +178,7 @@ void JobEnd::on_terminate() {
   const std::exception_ptr exception = std::current_exception();
   // This is a second failure on the way out, or not an exception: the default handler is the best that is left.
   if (!end || !exception) std::abort();
-  const ExitCode code = end->after(exception);
+  const Error::ExitCode code = end->after(exception);
   end->leave();
   // The stack is not unwound, so nothing is destroyed. MPI ends here, in order, with the other ranks. mpirun ends those
   // that are left when this process has ended, so they come first.

@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/strategy/replica_group.hpp>
 
 #include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 
@@ -28,7 +28,7 @@ class JobEnd {
 
   /// Tells the other ranks of this failure, unless they know of it. Once they know, prints it once per job and returns
   /// the exit code: the job may end in order. If they do not come soon, ends the job and does not return.
-  ExitCode after(const std::exception_ptr& exception);
+  Error::ExitCode after(const std::exception_ptr& exception);
 
   /// COLL, blocking. Returns when every rank is here; this process may end then. Ranks that go on, because they know of
   /// no failure or ignored it, are told wherever they are.
@@ -38,7 +38,7 @@ class JobEnd {
   bool has_failed() const { return said_; }
 
   /// Ends the job because of something that only this rank knows. Does not return.
-  [[noreturn]] void alone(const std::string& what, ExitCode cause);
+  [[noreturn]] void alone(const std::string& what, Error::ExitCode cause);
 
  private:
   static void on_terminate();

@@ -48,7 +48,7 @@ void wait_unless_ended(std::chrono::milliseconds time) {
 
 }  // namespace
 
-void end_this_side(ExitCode code, Reach reach, int place) {
+void end_this_side(Error::ExitCode code, Reach reach, int place) {
   const pid_t parent = ::getppid();
   const Launcher kind = launcher(parent);
   // The launcher passes SIGTERM on to us, and we are not done.
@@ -71,7 +71,7 @@ void end_this_side(ExitCode code, Reach reach, int place) {
   std::_Exit(static_cast<int>(code));
 }
 
-void end_without_launcher(ExitCode code) {
+void end_without_launcher(Error::ExitCode code) {
   remove_segments();
   std::_Exit(static_cast<int>(code));
 }

@@ -10,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
+#include "base/log_settings.hpp"
 #include "comm/mpi/mpi_handle.hpp"
 #include "comm/mpi/share_memory.hpp"
 #include "control/network.hpp"

@@ -30,7 +30,7 @@ Runtime::~Runtime() {
   if (const auto& failure = impl_->meeting().failure()) {
     impl_->end.after(failure->exception);
   } else {
-    impl_->end.alone("it left with an exception", ExitCode::failure);
+    impl_->end.alone("it left with an exception", Error::ExitCode::failure);
   }
 }
 
@@ -42,7 +42,7 @@ Strategy Runtime::make_strategy(Here here) {
   return make_strategy(impl_->options.reductions, here);
 }
 Strategy Runtime::make_strategy(const ReductionOptions& reductions, Here here) {
-  return lockstep::make_strategy(*impl_->group, reductions, here);
+  return strategy().make_sibling(reductions, here);
 }
 
 int Runtime::rank() const {
@@ -88,10 +88,10 @@ int Runtime::run_job(int& argc, char**& argv, const RuntimeOptions& options, con
     try {
       body(runtime);
     } catch (...) {
-      const ExitCode code = parts.end.after(std::current_exception());
+      const Error::ExitCode code = parts.end.after(std::current_exception());
       return static_cast<int>(code);
     }
-    return static_cast<int>(ExitCode::done);
+    return static_cast<int>(Error::ExitCode::done);
   } catch (...) {
     return static_cast<int>(parts.end.after(std::current_exception()));
   }

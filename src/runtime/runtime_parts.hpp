@@ -23,6 +23,7 @@
 #include "runtime/job_end.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/node.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 

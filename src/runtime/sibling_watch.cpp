@@ -92,7 +92,7 @@ void SiblingWatch::watch() {
 void SiblingWatch::count_tick() {
   waited_ += tick;
   // A daemon that loses mpirun ends at once, and may leave us behind.
-  if (::getppid() != launcher_) end_without_launcher(ExitCode::stall);
+  if (::getppid() != launcher_) end_without_launcher(Error::ExitCode::stall);
   reported_ = reported_ || report_is_claimed();
 }
 
@@ -201,7 +201,7 @@ void SiblingWatch::end_for(const Trouble& trouble) const {
   // Whichever rank ends first ends the job.
   signals_.let_through();
   sleep(mine ? until_claim_is_seen : Seconds{3});
-  std::_Exit(static_cast<int>(ExitCode::stall));
+  std::_Exit(static_cast<int>(Error::ExitCode::stall));
 }
 
 void SiblingWatch::end_when_told() const {
@@ -220,7 +220,7 @@ void SiblingWatch::end_without_evidence() const {
   if (!with_chief) sleep(Seconds{1});
   report(sentence_about_other_nodes());
   const auto place = std::ranges::count_if(all.processes, [&](const auto& each) { return each.rank < rank; });
-  end_this_side(ExitCode::stall, with_chief ? Reach::chiefs_side : Reach::cut_off, static_cast<int>(place));
+  end_this_side(Error::ExitCode::stall, with_chief ? Reach::chiefs_side : Reach::cut_off, static_cast<int>(place));
 }
 
 }  // namespace lockstep

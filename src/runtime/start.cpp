@@ -28,6 +28,7 @@
 #include "runtime/observed_stall.hpp"
 #include "runtime/runtime_parts.hpp"
 #include "runtime/siblings.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {
@@ -125,10 +126,10 @@ void Runtime::Impl::watch(RuntimeOptions::OnTermination on_termination) {
   if (options.on_stall == RuntimeOptions::OnStall::observe) watching.on_stall = warn_of_stall;
   if (on_termination == RuntimeOptions::OnTermination::ask_to_stop)
     watching.on_interrupted = [this] { meeting().request_stop(); };
-  if (rank_from_launcher()) watching.on_orphaned = [] { end_without_launcher(ExitCode::stall); };
+  if (rank_from_launcher()) watching.on_orphaned = [] { end_without_launcher(Error::ExitCode::stall); };
   watchdog.emplace(
       *node.phases, names, std::move(watching),
-      [this](ExitCode code, Reach reach) {
+      [this](Error::ExitCode code, Reach reach) {
         group->abort();
         if (reach == Reach::whole_job) MpiSession::abort_job(static_cast<int>(code));
         end_this_side(code, reach, node.place);

@@ -63,10 +63,10 @@ class SimCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string_view backend() const override { return "sim"; }
-  Stream& stream() override { return host_stream(); }
+  Stream& stream() override { return Stream::host(); }
 
   Buffer allocate(std::size_t bytes) override {
-    Buffer buffer = host_stream().allocate(bytes);
+    Buffer buffer = Stream::host().allocate(bytes);
     if (bytes > 0) std::memset(buffer.data(), poison, bytes);
     return buffer;
   }

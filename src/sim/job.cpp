@@ -20,6 +20,7 @@
 #include "reduce/reduction_choice.hpp"
 #include "sim/current.hpp"
 #include "sim/planes.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep::sim {
 namespace {
@@ -98,7 +99,7 @@ void rethrow_if(const std::exception_ptr& failure, const std::string& job) {
 [[noreturn]] void rethrow_with(const std::string& job, const std::exception_ptr& failure, const std::string& text) {
   const auto try_all = [&]<class... E>() { (rethrow_if<E>(failure, job), ...); };
   try_all.template operator()<PeerError, MismatchError, StallError, CommError, DriftError, InvalidArgument,
-                              ContextError, ConfigError, CheckpointError, DeviceError, AttestationError, Error>();
+                              ContextError, ConfigError, CheckpointError, DeviceError, Error>();
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception&) {

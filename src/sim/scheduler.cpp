@@ -6,7 +6,7 @@
 namespace lockstep::sim {
 
 Scheduler::Scheduler(int ranks, std::uint64_t seed, Overseer& overseer)
-    : overseer_{overseer}, random_{seed, RandomPurpose::simulation, 0} {
+    : overseer_{overseer}, random_{seed, RandomStream::Purpose::simulation, 0} {
   for (int rank = 0; rank < ranks; ++rank) ranks_.push_back(std::make_unique<Rank>());
 }
 

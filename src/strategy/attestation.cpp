@@ -86,7 +86,7 @@ Attestation::Attestation(const VariableStore& store, std::span<const SyncOnReadV
     add(fmt::format("variable {}", variable.label()), variable.for_reading(variable.dtype(), here));
   };
   for (const auto& variable : store.variables())
-    if (variable->segment && variable->synchronization == VariableSynchronization::on_write)
+    if (variable->segment && variable->synchronization == Variable::Synchronization::on_write)
       add_variable(MirroredVariable{variable});
   for (const SyncOnReadVariable& variable : alike) {
     if (variable.state().owner != &store)
@@ -126,7 +126,7 @@ Verdict judge_drift(std::span<const std::string> values, std::span<const std::ui
   const int rank = drift.blamed.empty() ? 0 : drift.blamed.front();
   std::string sentence = sentence_of(drift, replicas);
   const auto exception = std::make_exception_ptr(DriftError{sentence, std::move(drift)});
-  return {rank, ExitCode::replicas_differ, false, std::move(sentence), exception};
+  return {rank, Error::ExitCode::replicas_differ, false, std::move(sentence), exception};
 }
 
 }  // namespace lockstep::detail

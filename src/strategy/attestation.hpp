@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/strategy/drift.hpp>
+#include <lockstep/base/error.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
 #include "control/channel.hpp"

@@ -9,13 +9,13 @@
 #include <thread>
 
 #include <lockstep/device/stream.hpp>
-#include <lockstep/strategy/replica_group.hpp>
 
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "device/device.hpp"
 #include "device/host_wait.hpp"
 #include "device/poll_clock.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep::detail {
 

@@ -38,14 +38,14 @@ class ComponentRead {
   }
 
  private:
-  bool is_broadcast() const { return variable_.aggregation() == VariableAggregation::only_first_replica; }
+  bool is_broadcast() const { return variable_.aggregation() == Variable::Aggregation::only_first_replica; }
 
   static ReduceOp op_of(const detail::Call& call, const Variable& variable) {
-    if (variable.aggregation() == VariableAggregation::none)
+    if (variable.aggregation() == Variable::Aggregation::none)
       throw InvalidArgument{
           fmt::format("{}variable {} has the aggregation `none`: there is no way to read its components as one",
                       call.text(), variable.label())};
-    return variable.aggregation() == VariableAggregation::mean ? ReduceOp::mean : ReduceOp::sum;
+    return variable.aggregation() == Variable::Aggregation::mean ? ReduceOp::mean : ReduceOp::sum;
   }
 
   const Variable& variable_;
@@ -111,7 +111,7 @@ bool StrategyExtended::is_here(OneReplica destination, const Here& here) const {
   if (destination.id < 0 || destination.id >= replicas)
     throw InvalidArgument{fmt::format("{}destination: replica {} is not one of the {} replicas, 0 to {}",
                                       detail::Call{"reduce_to", here}.text(), destination.id, replicas, replicas - 1)};
-  return strategy_->group().rank() == destination.id;
+  return strategy_->rank() == destination.id;
 }
 
 void StrategyExtended::all_reduce(std::string_view call, ReduceOp op, Leaves& leaves, std::string_view more,
@@ -169,7 +169,7 @@ std::vector<Tensor> StrategyExtended::read_called(std::string_view call, const d
   values.reserve(variables.size());
   for (const Variable& variable : variables) {
     require_own(variable, call, here);
-    const bool is_combined = variable.state().synchronization == VariableSynchronization::on_read;
+    const bool is_combined = variable.state().synchronization == Variable::Synchronization::on_read;
     if (is_combined) strategy_->require_not_captured(here);
     values.push_back({Tensor::on_host(variable.local(here))});
     if (!is_combined) continue;
@@ -188,10 +188,10 @@ bool StrategyExtended::variable_created_in_scope(const Variable& variable) const
 }
 
 bool StrategyExtended::should_checkpoint() const {
-  return strategy_->group().rank() == 0;
+  return strategy_->rank() == 0;
 }
 bool StrategyExtended::should_save_summary() const {
-  return strategy_->group().rank() == 0;
+  return strategy_->rank() == 0;
 }
 
 }  // namespace lockstep

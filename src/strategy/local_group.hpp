@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include <lockstep/strategy/replica_group.hpp>
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 

@@ -68,7 +68,7 @@ Scope StrategyExtended::enter(std::string_view call, const Here& here) const {
 }
 
 int StrategyExtended::replica() const {
-  return strategy_->group().rank();
+  return strategy_->rank();
 }
 int StrategyExtended::replicas() const {
   return strategy_->num_replicas_in_sync();

@@ -57,7 +57,7 @@ detail::InputAnswer StrategyExtended::agree_on_input(const std::function<detail:
     meeting.fail(std::current_exception());
   }
   // The second question of the agreement is another one for each end of input, which the text tells apart.
-  const bool with_first = own.end == EndOfInput::when_first_ends;
+  const bool with_first = own.end == detail::EndOfInput::when_first_ends;
   if (with_first)
     own.what += own.what.empty() ? "input until the first rank has none" : ", until the first rank has none";
   const auto [any, lacking] = meeting.agree_any(TagKind::input, strategy_->core_->id, here, own.what,

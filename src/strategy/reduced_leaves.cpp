@@ -34,7 +34,7 @@ std::string text_of(const IndexedSlices& slices) {
 }  // namespace
 
 Stream& stream_for(const Tensor& tensor, Stream& of_device) {
-  return tensor.device() == DeviceKind::cpu ? host_stream() : of_device;
+  return tensor.device() == DeviceKind::cpu ? Stream::host() : of_device;
 }
 
 void require_rows(const Call& call, std::span<const Tensor> tensors) {

@@ -1,3 +1,5 @@
+#include "strategy/replica_group.hpp"
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -7,8 +9,8 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/log.hpp>
-#include <lockstep/strategy/replica_group.hpp>
 
+#include "base/log_settings.hpp"
 #include "comm/backends.hpp"
 #include "comm/communicator.hpp"
 #include "control/channel.hpp"

@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 

@@ -7,6 +7,7 @@
 
 #include "control/meeting_point.hpp"
 #include "reduce/cross_device_ops.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep::detail {
 

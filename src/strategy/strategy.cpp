@@ -6,6 +6,7 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "base/log_settings.hpp"
 #include "comm/communicator.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
@@ -24,37 +25,37 @@ namespace lockstep {
 namespace {
 
 /// The method makes one kind of variable; the options must name that kind or leave it to the method.
-void require_synchronization(const VariableOptions& options, VariableSynchronization made, const char* kind) {
-  if (options.synchronization == VariableSynchronization::automatic || options.synchronization == made) return;
+void require_synchronization(const Variable::Options& options, Variable::Synchronization made, const char* kind) {
+  if (options.synchronization == Variable::Synchronization::automatic || options.synchronization == made) return;
   switch (options.synchronization) {
-    case VariableSynchronization::none:
+    case Variable::Synchronization::none:
       throw InvalidArgument{fmt::format(
           "`none` variable synchronization is not supported: every replica has a component of each variable. Please "
           "change the `synchronization` for variable: {}",
           options.name)};
-    case VariableSynchronization::on_read:
-    case VariableSynchronization::on_write:
+    case Variable::Synchronization::on_read:
+    case Variable::Synchronization::on_write:
       throw InvalidArgument{
           fmt::format("variable '{}': `{}` is not the synchronization of a {} variable, which is `{}`", options.name,
                       name_of(options.synchronization), kind, name_of(made))};
-    case VariableSynchronization::automatic: break;
+    case Variable::Synchronization::automatic: break;
   }
   throw InvalidArgument{fmt::format("Invalid variable synchronization mode: {} for variable: {}",
                                     static_cast<int>(options.synchronization), options.name)};
 }
 
 /// With the name that a variable asks for if its options name none.
-VariableOptions named(VariableOptions options) {
+Variable::Options named(Variable::Options options) {
   if (options.name.empty()) options.name = "Variable";
   return options;
 }
 
-void require_aggregation(const VariableOptions& options) {
+void require_aggregation(const Variable::Options& options) {
   switch (options.aggregation) {
-    case VariableAggregation::none:
-    case VariableAggregation::sum:
-    case VariableAggregation::mean:
-    case VariableAggregation::only_first_replica: return;
+    case Variable::Aggregation::none:
+    case Variable::Aggregation::sum:
+    case Variable::Aggregation::mean:
+    case Variable::Aggregation::only_first_replica: return;
   }
   throw InvalidArgument{fmt::format("Invalid variable aggregation mode: {} for variable: {}",
                                     static_cast<int>(options.aggregation), options.name)};
@@ -86,6 +87,14 @@ StrategyExtended& Strategy::extended() {
 }
 VariableStore& Strategy::store() {
   return core_->store;
+}
+Strategy Strategy::make_sibling(const ReductionOptions& reductions, Here here) {
+  require_valid(reductions);
+  group().meeting().agree(TagKind::create, 0, here, "a strategy with " + describe(reductions));
+  return Strategy{group(), reductions};
+}
+int Strategy::rank() const {
+  return core_->group.rank();
 }
 ReplicaGroup& Strategy::group() {
   return core_->group;
@@ -120,26 +129,27 @@ void Strategy::agree(TagKind kind, const Here& here, std::string_view text, cons
   core_->group.meeting().agree(kind, core_->id, here, text, comparison);
 }
 
-MirroredVariable Strategy::create_variable(VariableOptions options, const std::function<Tensor()>& initial, Here here) {
+MirroredVariable Strategy::create_variable(Variable::Options options, const std::function<Tensor()>& initial,
+                                           Here here) {
   detail::require_not_another(*this, {"create_variable", here});
   options = named(std::move(options));
-  require_synchronization(options, VariableSynchronization::on_write, "mirrored");
+  require_synchronization(options, Variable::Synchronization::on_write, "mirrored");
   require_aggregation(options);
-  return MirroredVariable{create(std::move(options), VariableSynchronization::on_write, initial, here)};
+  return MirroredVariable{create(std::move(options), Variable::Synchronization::on_write, initial, here)};
 }
 
-SyncOnReadVariable Strategy::create_sync_on_read(VariableOptions options, const std::function<Tensor()>& initial,
+SyncOnReadVariable Strategy::create_sync_on_read(Variable::Options options, const std::function<Tensor()>& initial,
                                                  Here here) {
   detail::require_not_another(*this, {"create_sync_on_read", here});
   options = named(std::move(options));
-  require_synchronization(options, VariableSynchronization::on_read, "sync-on-read");
+  require_synchronization(options, Variable::Synchronization::on_read, "sync-on-read");
   require_aggregation(options);
   options.trainable = false;
-  return SyncOnReadVariable{create(std::move(options), VariableSynchronization::on_read, initial, here)};
+  return SyncOnReadVariable{create(std::move(options), Variable::Synchronization::on_read, initial, here)};
 }
 
-std::shared_ptr<detail::VariableState> Strategy::create(VariableOptions options,
-                                                        VariableSynchronization synchronization,
+std::shared_ptr<detail::VariableState> Strategy::create(Variable::Options options,
+                                                        Variable::Synchronization synchronization,
                                                         const std::function<Tensor()>& initial, const Here& here) {
   detail::require_colocated(*this);
   auto state = std::make_shared<detail::VariableState>();
@@ -233,8 +243,8 @@ void Strategy::attest(const std::vector<SyncOnReadVariable>& alike, Here here) {
   core_->group.meeting().agree(TagKind::attest, core_->id, here, mine.text(), mine.comparison());
 }
 
-void Strategy::set_step(std::int64_t step, RunKind kind) {
-  const std::int64_t first = kind == RunKind::step || kind == RunKind::evaluation ? 1 : 0;
+void Strategy::set_step(std::int64_t step, detail::RunKind kind) {
+  const std::int64_t first = kind == detail::RunKind::step || kind == detail::RunKind::evaluation ? 1 : 0;
   if (step < first) throw InvalidArgument{fmt::format("set_step: step {}; expected {} or more", step, first)};
   core_->group.meeting().set_step(static_cast<std::uint64_t>(step), kind);
 }
@@ -276,12 +286,6 @@ void Strategy::run_replica(const Here& place, const std::function<std::string(Re
 void Strategy::compare(const std::string& text, const Here& here) {
   detail::require_not_another(*this, {"same_on_all", here});
   agree(TagKind::compare, here, text);
-}
-
-Strategy make_strategy(ReplicaGroup& group, const ReductionOptions& reductions, Here here) {
-  require_valid(reductions);
-  group.meeting().agree(TagKind::create, 0, here, "a strategy with " + describe(reductions));
-  return Strategy{group, reductions};
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include "reduce/cross_device_ops.hpp"
 #include "strategy/context_stack.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 

@@ -29,8 +29,8 @@ std::string_view call_name(Assignment assignment) {
   return "?";
 }
 
-ReduceOp reduce_op(VariableAggregation aggregation) {
-  return aggregation == VariableAggregation::mean ? ReduceOp::mean : ReduceOp::sum;
+ReduceOp reduce_op(Variable::Aggregation aggregation) {
+  return aggregation == Variable::Aggregation::mean ? ReduceOp::mean : ReduceOp::sum;
 }
 
 /// The part of `value` that this rank's component takes, so that all parts add up to `value`. For integers the first
@@ -82,22 +82,22 @@ void apply(Assignment assignment, const Tensor& value, const Variable& component
 /// In replica context: one merge_call makes one value of the replicas'.
 void assign_in_replica(const Variable& variable, Assignment assignment, const Tensor& value, const Here& here) {
   const detail::Call call{call_name(assignment), here};
-  const VariableAggregation aggregation = variable.state().aggregation;
-  if (aggregation == VariableAggregation::none)
+  const Variable::Aggregation aggregation = variable.state().aggregation;
+  if (aggregation == Variable::Aggregation::none)
     throw InvalidArgument{
         fmt::format("{}You must specify an aggregation method to update a MirroredVariable in Replica Context: "
                     "variable {} has none",
                     call.text(), variable.label())};
-  if (aggregation == VariableAggregation::mean) detail::require_reducible(call, ReduceOp::mean, value.dtype());
+  if (aggregation == Variable::Aggregation::mean) detail::require_reducible(call, ReduceOp::mean, value.dtype());
   ReplicaContext::current()->merge_call(
       [&](Strategy& strategy, const Variable&, const PerReplica<Tensor>& values) {
         StrategyExtended& extended = strategy.extended();
         const Mirrored<Tensor> merged = [&] {
           switch (aggregation) {
-            case VariableAggregation::sum:
-            case VariableAggregation::mean: return extended.reduce_to(reduce_op(aggregation), values, variable, here);
-            case VariableAggregation::only_first_replica:
-            case VariableAggregation::none: break;
+            case Variable::Aggregation::sum:
+            case Variable::Aggregation::mean: return extended.reduce_to(reduce_op(aggregation), values, variable, here);
+            case Variable::Aggregation::only_first_replica:
+            case Variable::Aggregation::none: break;
           }
           return extended.broadcast_to(values, here);
         }();
@@ -114,7 +114,7 @@ void assign_all_components(const Variable& variable, Assignment assignment, cons
     throw ContextError{fmt::format(
         "{}Replica-local variables may only be assigned in a replica context: variable {} is each replica's own",
         detail::Call{call_name(assignment), here}.text(), variable.label())};
-  const bool dealt = variable.aggregation() == VariableAggregation::sum;
+  const bool dealt = variable.aggregation() == Variable::Aggregation::sum;
   apply(assignment, dealt ? parts_of(value, detail::strategy_of(variable).group()) : value, variable);
 }
 
@@ -129,7 +129,7 @@ void assign(const Variable& variable, Assignment assignment, const Tensor& value
     throw ContextError{fmt::format("{}Mixing different Strategy objects: variable {} was not created by {}",
                                    call.text(), variable.label(), frame->strategy().name())};
   const bool in_replica = frame && frame->mode == detail::ContextMode::replica;
-  if (variable.state().synchronization == VariableSynchronization::on_read) {
+  if (variable.state().synchronization == Variable::Synchronization::on_read) {
     const bool on_component = in_replica || (frame && frame->mode == detail::ContextMode::update);
     return on_component ? apply(assignment, value, variable) : assign_all_components(variable, assignment, value, here);
   }
@@ -153,22 +153,22 @@ Tensor SyncOnReadVariable::read(Here here) const {
   return detail::strategy_of(*this, {"read", here}).extended().read_called("read", {*this}, here).front();
 }
 
-std::string_view name_of(VariableSynchronization synchronization) {
+std::string_view name_of(Variable::Synchronization synchronization) {
   switch (synchronization) {
-    case VariableSynchronization::automatic: return "automatic";
-    case VariableSynchronization::none: return "none";
-    case VariableSynchronization::on_write: return "on_write";
-    case VariableSynchronization::on_read: return "on_read";
+    case Variable::Synchronization::automatic: return "automatic";
+    case Variable::Synchronization::none: return "none";
+    case Variable::Synchronization::on_write: return "on_write";
+    case Variable::Synchronization::on_read: return "on_read";
   }
   return "?";
 }
 
-std::string_view name_of(VariableAggregation aggregation) {
+std::string_view name_of(Variable::Aggregation aggregation) {
   switch (aggregation) {
-    case VariableAggregation::none: return "none";
-    case VariableAggregation::sum: return "sum";
-    case VariableAggregation::mean: return "mean";
-    case VariableAggregation::only_first_replica: return "only_first_replica";
+    case Variable::Aggregation::none: return "none";
+    case Variable::Aggregation::sum: return "sum";
+    case Variable::Aggregation::mean: return "mean";
+    case Variable::Aggregation::only_first_replica: return "only_first_replica";
   }
   return "?";
 }

@@ -171,7 +171,7 @@ void VariableStore::reallocate_gradients() {
 std::vector<TensorView> VariableStore::mirrored_values() const {
   std::vector<TensorView> all;
   for (const auto& segment : segments_)
-    if (segment->synchronization == VariableSynchronization::on_write && !segment->holder) {
+    if (segment->synchronization == Variable::Synchronization::on_write && !segment->holder) {
       segment->working_copy->make_stale();
       all.push_back(segment->values.view());
     }
@@ -313,7 +313,7 @@ DType Variable::dtype() const {
 bool Variable::trainable() const {
   return state_->trainable;
 }
-VariableAggregation Variable::aggregation() const {
+Variable::Aggregation Variable::aggregation() const {
   return state_->aggregation;
 }
 std::optional<int> Variable::holder() const {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/tensor/dlpack.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 #include "base/element_count.hpp"
 #include "base/element_type.hpp"
@@ -114,12 +114,12 @@ struct Exported {
 
 }  // namespace
 
-Tensor from_dlpack(DLManagedTensor* managed) {
+Tensor Tensor::from_dlpack(DLManagedTensor* managed) {
   if (!managed) throw InvalidArgument{"DLPack: no tensor (a null pointer)"};
   return take_over(managed);
 }
 
-Tensor from_dlpack(DLManagedTensorVersioned* managed) {
+Tensor Tensor::from_dlpack(DLManagedTensorVersioned* managed) {
   if (!managed) throw InvalidArgument{"DLPack: no tensor (a null pointer)"};
   if (managed->major != 1)
     throw InvalidArgument{
@@ -130,13 +130,13 @@ Tensor from_dlpack(DLManagedTensorVersioned* managed) {
 }
 
 template <>
-DLManagedTensor* to_dlpack(const Tensor& tensor) {
-  return &(new Exported<DLManagedTensor>{tensor})->managed;
+DLManagedTensor* Tensor::to_dlpack() const {
+  return &(new Exported<DLManagedTensor>{*this})->managed;
 }
 
 template <>
-DLManagedTensorVersioned* to_dlpack(const Tensor& tensor) {
-  DLManagedTensorVersioned* const managed = &(new Exported<DLManagedTensorVersioned>{tensor})->managed;
+DLManagedTensorVersioned* Tensor::to_dlpack() const {
+  DLManagedTensorVersioned* const managed = &(new Exported<DLManagedTensorVersioned>{*this})->managed;
   managed->major = 1;
   return managed;
 }

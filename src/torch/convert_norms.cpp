@@ -158,7 +158,7 @@ class Norms {
 
 }  // namespace
 
-void convert_sync_batch_norm(nn::Module& module) {
+void SyncBatchNorm::convert(nn::Module& module) {
   Norms norms{module};
   const std::vector<Fixed>& fixed = norms.fixed();
   if (fixed.empty()) return norms.replace();

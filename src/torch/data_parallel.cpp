@@ -31,8 +31,8 @@ ModuleList states_of(const std::vector<ReplicatedModule*>& modules) {
 }
 
 /// A step that fails, also before the ranks have agreed on it, leaves no gradients.
-MeanLoss step_of(const std::vector<ReplicatedModule*>& modules,
-                 const std::function<MeanLoss(const ModuleList&)>& make) {
+ReplicatedModule::MeanLoss step_of(const std::vector<ReplicatedModule*>& modules,
+                                   const std::function<ReplicatedModule::MeanLoss(const ModuleList&)>& make) {
   const ModuleList states = states_of(modules);
   for (const ReplicatedModule::Impl* const state : states) state->require_idle();
   try {
@@ -45,31 +45,32 @@ MeanLoss step_of(const std::vector<ReplicatedModule*>& modules,
 
 }  // namespace
 
-struct ModuleOptimizer::Impl {
+struct ReplicatedModule::Optimizer::Impl {
   std::shared_ptr<ReplicatedModule::Impl> module;
-  std::unique_ptr<Optimizer> rules;
+  std::unique_ptr<lockstep::Optimizer> rules;
   std::vector<std::size_t> present = {};
-  std::vector<Gradient> gradients = {};  ///< of the parameters that are present
+  std::vector<lockstep::Optimizer::Gradient> gradients = {};  ///< of the parameters that are present
 
   void bring_gradients(const Here& here);
 };
 
-ModuleOptimizer::ModuleOptimizer(std::unique_ptr<Impl> impl) : impl_{std::move(impl)} {}
-ModuleOptimizer::ModuleOptimizer(ModuleOptimizer&&) noexcept = default;
-ModuleOptimizer::~ModuleOptimizer() = default;
+ReplicatedModule::Optimizer::Optimizer(std::unique_ptr<Impl> impl) : impl_{std::move(impl)} {}
+ReplicatedModule::Optimizer::Optimizer(Optimizer&&) noexcept = default;
+ReplicatedModule::Optimizer::~Optimizer() = default;
 
 /// Sparse gradients stay where they are, and the rules get their rows.
-void ModuleOptimizer::Impl::bring_gradients(const Here& here) {
+void ReplicatedModule::Optimizer::Impl::bring_gradients(const Here& here) {
   std::vector<std::size_t> now = module->present();
   const auto is_sparse = [&](std::size_t i) { return module->parameters[i].tensor.grad().is_sparse(); };
   for (const std::size_t i : now)
     if (!is_sparse(i)) module->bring_home(i);
   const bool is_other = now != present;
   present = std::move(now);
-  if (is_other || std::ranges::any_of(gradients, [](const Gradient& each) { return each.value.slices(); })) {
+  if (is_other ||
+      std::ranges::any_of(gradients, [](const lockstep::Optimizer::Gradient& each) { return each.value.slices(); })) {
     std::vector<Variable> variables;
     for (const std::size_t i : present) variables.push_back(module->parameters[i].variable);
-    gradients = gradients_in_store(module->store, variables, here);
+    gradients = lockstep::Optimizer::gradients_in_store(module->store, variables, here);
   }
   for (std::size_t i = 0; i < present.size(); ++i)
     if (is_sparse(present[i])) {
@@ -78,7 +79,7 @@ void ModuleOptimizer::Impl::bring_gradients(const Here& here) {
     }
 }
 
-void ModuleOptimizer::step(ReplicaContext& context, Here here) {
+void ReplicatedModule::Optimizer::step(ReplicaContext& context, Here here) {
   ReplicatedModule::Impl& module = *impl_->module;
   impl_->bring_gradients(here);
   module.device->stream_follows();
@@ -87,20 +88,21 @@ void ModuleOptimizer::step(ReplicaContext& context, Here here) {
   module.note_new_values();
 }
 
-void ModuleOptimizer::zero_grad() {
+void ReplicatedModule::Optimizer::zero_grad() {
   impl_->module->zero_grad();
 }
 
-Optimizer& ModuleOptimizer::rules() {
+lockstep::Optimizer& ReplicatedModule::Optimizer::rules() {
   return *impl_->rules;
 }
 
-MeanLoss backward(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, const Loss& loss, Here here) {
+ReplicatedModule::MeanLoss backward(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules,
+                                    const Loss& loss, Here here) {
   return step_of(modules, [&](const ModuleList& states) { return Step{states, context, here}.of_batch(loss); });
 }
 
-MeanLoss backward_shards(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, int shards,
-                         const std::function<Loss(int)>& compute, Here here) {
+ReplicatedModule::MeanLoss backward_shards(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules,
+                                           int shards, const std::function<Loss(int)>& compute, Here here) {
   return step_of(modules, [&](const ModuleList& states) {
     return Step{states, context, here}.of_shards(shards, compute);
   });
@@ -147,12 +149,12 @@ ReplicatedModule::ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::
 ReplicatedModule::ReplicatedModule(ReplicatedModule&&) noexcept = default;
 ReplicatedModule::~ReplicatedModule() = default;
 
-MeanLoss ReplicatedModule::backward(ReplicaContext& context, const Loss& loss, Here here) {
+ReplicatedModule::MeanLoss ReplicatedModule::backward(ReplicaContext& context, const Loss& loss, Here here) {
   return libtorch::backward(context, {this}, loss, here);
 }
 
-MeanLoss ReplicatedModule::backward_shards(ReplicaContext& context, int shards, const std::function<Loss(int)>& compute,
-                                           Here here) {
+ReplicatedModule::MeanLoss ReplicatedModule::backward_shards(ReplicaContext& context, int shards,
+                                                             const std::function<Loss(int)>& compute, Here here) {
   return libtorch::backward_shards(context, {this}, shards, compute, here);
 }
 
@@ -194,18 +196,18 @@ double ReplicatedModule::clip_norm(double largest) {
 }
 
 template <class Rules>
-ModuleOptimizer ReplicatedModule::make_optimizer(const typename Rules::Options& options, const Here& here) {
+ReplicatedModule::Optimizer ReplicatedModule::make_optimizer(const typename Rules::Options& options, const Here& here) {
   auto rules = std::make_unique<Rules>(options);
   const std::vector<Variable> all = variables();
   if (!all.empty()) rules->prepare(**all.front().state().strategy, all, here);
-  return ModuleOptimizer{std::unique_ptr<ModuleOptimizer::Impl>{new ModuleOptimizer::Impl{impl_, std::move(rules)}}};
+  return Optimizer{std::unique_ptr<Optimizer::Impl>{new Optimizer::Impl{impl_, std::move(rules)}}};
 }
 
-ModuleOptimizer ReplicatedModule::optimizer(const AdamW::Options& options, Here here) {
+ReplicatedModule::Optimizer ReplicatedModule::optimizer(const AdamW::Options& options, Here here) {
   return make_optimizer<AdamW>(options, here);
 }
 
-ModuleOptimizer ReplicatedModule::optimizer(const Sgd::Options& options, Here here) {
+ReplicatedModule::Optimizer ReplicatedModule::optimizer(const Sgd::Options& options, Here here) {
   return make_optimizer<Sgd>(options, here);
 }
 

@@ -44,7 +44,7 @@ class ShardGradients {
 
 // The forward passes come before the agreement, each of their sums with one of its own, as that of a single batch. So
 // the ranks know the sums of the backward passes when they agree on these.
-MeanLoss Step::of_joint_shards(int shards, Range own, const std::function<Loss(int)>& compute) {
+ReplicatedModule::MeanLoss Step::of_joint_shards(int shards, Range own, const std::function<Loss(int)>& compute) {
   const auto count = static_cast<std::size_t>(own.size());
   const std::vector<TensorView> ranges = gradient_ranges();
   std::vector<Loss> losses(count);

@@ -5,7 +5,7 @@
 #include <torch/serialize/archive.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/shards.hpp>
+#include <lockstep/input/range.hpp>
 #include <lockstep/torch/sampler.hpp>
 
 #include "input/sample_order.hpp"
@@ -23,7 +23,7 @@ void require_position(std::int64_t count, std::int64_t epoch, std::int64_t step)
 
 Sampler::Sampler(Strategy& strategy, std::int64_t count, const Options& options)
     : ranks_{strategy.num_replicas_in_sync()},
-      rank_{strategy.group().rank()},
+      rank_{strategy.rank()},
       count_{count},
       seed_{options.seed},
       drop_last_{options.drop_last},
@@ -58,7 +58,7 @@ c10::optional<std::vector<std::size_t>> Sampler::next(std::size_t global_batch) 
   const std::int64_t first = step_ * batch, size = std::min(batch, count_ - first);
   if (drop_last_ && size < static_cast<std::int64_t>(global_batch)) return c10::nullopt;
   ++step_;
-  const Range own = shard_range(size, ranks_, rank_);
+  const Range own = Range::of_shard(size, ranks_, rank_);
   return std::vector<std::size_t>(order_.begin() + first + own.first, order_.begin() + first + own.last);
 }
 

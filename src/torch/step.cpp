@@ -8,13 +8,14 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/shards.hpp>
+#include <lockstep/input/range.hpp>
 
 #include "base/element_type.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "strategy/replica_group.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/sync_sums.hpp"
 
@@ -82,7 +83,7 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
   noted_.resize(buffers_.size());
 }
 
-MeanLoss Step::of_batch(const Loss& loss) {
+ReplicatedModule::MeanLoss Step::of_batch(const Loss& loss) {
   require_loss(loss);
   SyncSums on_the_way{loss.value()};
   BackwardPass pass{modules_, loss, on_the_way.shared()};
@@ -138,8 +139,8 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
   std::ranges::copy(changed_buffers(), changed_.begin());
 }
 
-MeanLoss Step::of_shards(int shards, const std::function<Loss(int)>& compute) {
-  const Range own = shards_of_rank(shards, context_.num_replicas_in_sync(), static_cast<int>(rank_));
+ReplicatedModule::MeanLoss Step::of_shards(int shards, const std::function<Loss(int)>& compute) {
+  const Range own = Range::of_rank(shards, context_.num_replicas_in_sync(), static_cast<int>(rank_));
   if (std::ranges::any_of(modules_, [](const auto* module) { return !module->accumulated.empty(); }))
     throw InvalidArgument{"shards after a pass that was accumulated: expected backward, or zero_grad before"};
   for (const Parameter* const each : parameters_)
@@ -260,8 +261,8 @@ std::vector<GradientBucket> Step::buckets(const Packing& packing) const {
   return all;
 }
 
-MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
-                   const std::function<void(DeclaredSums&)>& compute) {
+ReplicatedModule::MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
+                                     const std::function<void(DeclaredSums&)>& compute) {
   std::string text = fmt::format("{} of {}", what, text_of(modules_));
   for (const ReplicatedModule::Impl* const module : all_)
     if (std::ranges::find(modules_, module) == modules_.end() && !module->buffers.empty())

@@ -40,10 +40,10 @@ class Step {
   Step(ModuleList modules, ReplicaContext& context, const Here& here);
 
   /// Of this rank's batch, and of what it accumulated.
-  MeanLoss of_batch(const Loss& loss);
+  ReplicatedModule::MeanLoss of_batch(const Loss& loss);
 
   /// Of this rank's shards.
-  MeanLoss of_shards(int shards, const std::function<Loss(int)>& compute);
+  ReplicatedModule::MeanLoss of_shards(int shards, const std::function<Loss(int)>& compute);
 
  private:
   /// A parameter that is not frozen.
@@ -67,12 +67,13 @@ class Step {
   static constexpr std::size_t no_piece = static_cast<std::size_t>(-1);
 
   /// The sums `on_the_way` are those that `compute` makes over the ranks.
-  MeanLoss run(std::string_view what, const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute);
+  ReplicatedModule::MeanLoss run(std::string_view what, const SumList& on_the_way,
+                                 const std::function<void(DeclaredSums&)>& compute);
   void reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute, CrossDeviceOps& reductions,
               Covered& covered);
   void compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sums);
   void compute_shards(Range own, const std::function<Loss(int)>& compute, DeclaredSums& sums);
-  MeanLoss of_joint_shards(int shards, Range own, const std::function<Loss(int)>& compute);
+  ReplicatedModule::MeanLoss of_joint_shards(int shards, Range own, const std::function<Loss(int)>& compute);
   std::vector<TensorView> gradient_ranges() const;
   void run_shard(BackwardPass& pass, std::size_t shard, const std::vector<TensorView>& ranges,
                  const std::vector<TensorView>& places);

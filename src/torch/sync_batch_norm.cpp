@@ -19,6 +19,7 @@
 #include "control/tag.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "strategy/context_stack.hpp"
+#include "strategy/replica_group.hpp"
 #include "torch/autograd_graph.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/replica.hpp"
@@ -170,7 +171,7 @@ at::Tensor SyncBatchNorm::Impl::forward(const at::Tensor& x) {
   const std::int64_t channels = x.size(1);
   const std::string layer = shared ? name_of(*this) : "";
   if (shared) has_shared = true;
-  const auto device = make_torch_device(frame ? frame->strategy().stream() : host_stream());
+  const auto device = make_torch_device(frame ? frame->strategy().stream() : Stream::host());
   double count = 0;
   at::Tensor mean, variance;
   {

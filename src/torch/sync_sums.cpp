@@ -16,6 +16,7 @@
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
 #include "strategy/context_stack.hpp"
+#include "strategy/replica_group.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {

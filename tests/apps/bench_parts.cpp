@@ -248,7 +248,7 @@ TEST_CASE("a run times each part of a step as often as fit comes to it") {
   const RandomSamples samples{model, 4};
   const auto group = make_local_group();
   const auto run_of = [&](int shards) {
-    return StepRun{make_strategy(*group, timed_reductions(clock, [&] { hand.milliseconds += 100; })),
+    return StepRun{Strategy{*group, timed_reductions(clock, [&] { hand.milliseconds += 100; })},
                    clock,
                    samples,
                    {.model = model, .global_batch = 4, .shards = shards}};
@@ -283,7 +283,7 @@ TEST_CASE("a model takes as many passes as it has shards, and each is timed") {
   }};
   const RandomSamples samples{StepModel::convnet, 8};
   const auto group = make_local_group();
-  StepRun run{make_strategy(*group, timed_reductions(clock, [] {})),
+  StepRun run{Strategy{*group, timed_reductions(clock, [] {})},
               clock,
               samples,
               {.model = StepModel::convnet, .global_batch = 8, .shards = 4}};
@@ -298,13 +298,13 @@ TEST_CASE("a model whose shards are computed together is one when it is timed, a
     std::string_view name() const override { return "joint"; }
     std::span<const Variable> variables() const override { return {}; }
     nn::JointModel* joint() override { return is_joint ? this : nullptr; }
-    ops::BatchLoss train_shard(const SampleBatch&, const nn::Model::ShardPlace&, const nn::GradientBuffer&) override {
+    BatchLoss train_shard(const SampleBatch&, const nn::Model::ShardPlace&, const nn::GradientBuffer&) override {
       return {};
     }
-    ops::BatchLoss evaluate_shard(const SampleBatch&) override { return {}; }
+    BatchLoss evaluate_shard(const SampleBatch&) override { return {}; }
     std::vector<std::int64_t> joint_sums() const override { return {3, 4}; }
-    std::vector<ops::BatchLoss> train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer>,
-                                              DeclaredSums& ranks) override {
+    std::vector<ops::Kernels::BatchLoss> train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer>,
+                                                       DeclaredSums& ranks) override {
       ranks.all_reduce(Tensor::zeros(DType::f32, {3}).view());
       begin(nn::Model::Pass::backward);
       return {{.loss_sum = 2.5, .correct = batch.samples}};
@@ -324,7 +324,7 @@ TEST_CASE("a model whose shards are computed together is one when it is timed, a
   const auto group = make_local_group();
   const auto reductions = group->make_reductions(timed_reductions(clock, [] {}));
   const SumList list{DType::f32, joint->joint_sums()};
-  DeclaredSums ranks{*reductions, list, host_stream()};
+  DeclaredSums ranks{*reductions, list, Stream::host()};
   const SampleBatch::Group shards{};
   const auto results = joint->train_jointly({shards, {}, 7}, {}, ranks);
   REQUIRE(results.size() == 1);
@@ -342,7 +342,7 @@ TEST_CASE("a model whose shards are computed together is one when it is timed, a
 
 TEST_CASE("the arithmetic of a step is that of the model's weights") {
   const auto group = make_local_group();
-  Strategy strategy = make_strategy(*group);
+  Strategy strategy{*group};
   const std::shared_ptr<const ops::Kernels> kernels =
       ops::make_kernels(ops::Kernels::Choice::reference, {}, strategy.stream());
   const auto weights_of = [&](StepModel kind) {
@@ -364,7 +364,7 @@ TEST_CASE("random samples are whole, and the same for whoever makes them") {
     const RandomSamples samples{model, 5}, again{model, 5};
     CHECK(samples.source().count() == 5);
     const auto filled = [](const RandomSamples& random) {
-      SampleBatch batch = random.source().make_batch(5, host_stream());
+      SampleBatch batch = random.source().make_batch(5, Stream::host());
       random.source().fill(std::vector<std::int64_t>{0, 1, 2, 3, 4}, batch);
       return batch;
     };

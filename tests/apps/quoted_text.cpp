@@ -60,7 +60,7 @@ void read_safetensors(const std::string& header) {
 /// A data set that is one CSV file with this text.
 void read_csv(const std::string& content) {
   const TemporaryDirectory folder;
-  (void)load_labelled_data(folder.write("data.csv", content), {});
+  (void)LabelledData::load(folder.write("data.csv", content), {});
 }
 
 /// A data set of arrays, of which the first has this dictionary.
@@ -71,7 +71,7 @@ void read_npy(std::string dictionary) {
   for (int byte = 0; byte < 4; ++byte) start += static_cast<char>(dictionary.size() >> 8 * byte);
   for (const char* const name : {"x_train.npy", "y_train.npy", "x_test.npy", "y_test.npy"})
     folder.write(name, start + dictionary);
-  (void)load_labelled_data(folder.path(), {});
+  (void)LabelledData::load(folder.path(), {});
 }
 
 const std::vector<Reader> readers{

@@ -337,8 +337,8 @@ TEST_CASE("a moving average that is alike on seven ranks is saved as it is") {
   while ((4 * alike + (2 * alike + alike)) / 7 == alike) alike = std::nextafter(alike, 1.0F);
   const TemporaryDirectory folder;
   sim::run({.ranks = 7}, [&](Strategy& strategy, int) {
-    const auto average =
-        strategy.create_sync_on_read({.aggregation = VariableAggregation::mean}, [&] { return Tensor::scalar(alike); });
+    const auto average = strategy.create_sync_on_read({.aggregation = Variable::Aggregation::mean},
+                                                      [&] { return Tensor::scalar(alike); });
     strategy.seal();
     CHECK(strategy.extended().read_var(average).to_vector<float>().front() != alike);
     CheckpointManager checkpoints{strategy, {.folder = folder.path() / "checkpoints"}};

@@ -23,7 +23,7 @@ constexpr std::uint16_t vocabulary = 600;
 
 /// Tokens of which each says the next one, but for chance.
 std::vector<std::uint16_t> tokens(std::size_t count, std::uint64_t set) {
-  const RandomStream random{17, RandomPurpose::simulation, set};
+  const RandomStream random{17, RandomStream::Purpose::simulation, set};
   std::vector<std::uint16_t> tokens{599};
   while (tokens.size() < count) {
     const bool jumps = random.below(8, tokens.size()) == 0;

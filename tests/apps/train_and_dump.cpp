@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   return run_program(
       argc, argv, [] { return RuntimeOptions{.device = "cpu"}; },
       [](Runtime& runtime) {
-        const LabelledData data = load_labelled_data(std::getenv("LOCKSTEP_SMALL_DATA"), {});
+        const LabelledData data = LabelledData::load(std::getenv("LOCKSTEP_SMALL_DATA"), {});
         const std::shared_ptr<const ops::Kernels> kernels = ops::make_kernels(ops::Kernels::Choice::automatic, {1});
         const auto model =
             nn::make_mlp(runtime.strategy(), {.inputs = 784, .hidden = {30, 20}, .classes = 10, .seed = 3}, kernels);

@@ -13,19 +13,21 @@
 using namespace lockstep;
 
 TEST_CASE("the state of a training is the same when it was a text") {
-  const FitState state{.steps = 123456789012345,
-                       .recent = {{0.1, 256}, {-1e-300, 0}, {std::numeric_limits<double>::infinity(), 3}}};
-  const FitState again = FitState::parse(state.to_text());
+  const Observer::State state{.steps = 123456789012345,
+                              .recent = {{0.1, 256}, {-1e-300, 0}, {std::numeric_limits<double>::infinity(), 3}}};
+  const Observer::State again = Observer::State::parse(state.to_text());
   CHECK(again.steps == state.steps);
   REQUIRE(again.recent.size() == 3);
   for (std::size_t i = 0; i < 3; ++i) {
     CHECK(again.recent[i].loss == state.recent[i].loss);
     CHECK(again.recent[i].weight == state.recent[i].weight);
   }
-  CHECK(std::isnan(FitState::parse(FitState{.steps = 1, .recent = {{std::nan(""), 1}}}.to_text()).recent.front().loss));
-  CHECK(FitState::parse("7").recent.empty());
+  CHECK(std::isnan(Observer::State::parse(Observer::State{.steps = 1, .recent = {{std::nan(""), 1}}}.to_text())
+                       .recent.front()
+                       .loss));
+  CHECK(Observer::State::parse("7").recent.empty());
   for (const char* wrong : {"", "x", "1 2", "1 2 x", "1 2 3x", "1.5 2 3"})
-    CHECK_THROWS_WITH(FitState::parse(wrong), Catch::Contains("not the state of a training"));
+    CHECK_THROWS_WITH(Observer::State::parse(wrong), Catch::Contains("not the state of a training"));
 }
 
 TEST_CASE("a resumed training goes on from its state, which is that of its step") {

@@ -30,7 +30,7 @@ TEST_CASE("a model's description is one line that gives it back") {
                                  .batch_norm = nn::ConvnetOptions::BatchNorm::whole_batch,
                                  .dropout = 0.1};
   const ModelDescription gpt{.kind = ModelKind::gpt,
-                             .precision = nn::Precision::bf16,
+                             .precision = nn::Model::Precision::bf16,
                              .layers = 2,
                              .heads = 3,
                              .embed = 12,

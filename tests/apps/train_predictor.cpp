@@ -16,12 +16,12 @@ using namespace lockstep::test;
 
 TEST_CASE("classes are named by their probability, of several the lowest number first, and what is no number last") {
   const TemporaryDirectory folder;
-  const LabelledData data = load_unlabelled_data(folder.write("two.csv", "x\n1\n2\n"), {});
+  const LabelledData data = LabelledData::load_unlabelled(folder.write("two.csv", "x\n1\n2\n"), {});
   const double none = std::numeric_limits<double>::quiet_NaN();
   const auto logits = [&](const SampleBatch&) {
     return std::vector<double>{0, 7, -1000, 7, none, none, 3, none, 3, 3};
   };
-  const auto predictor = make_class_predictor(logits, *data.train, {{"a", "b", "c", "d", "e"}, 5}, host_stream());
+  const auto predictor = make_class_predictor(logits, *data.train, {{"a", "b", "c", "d", "e"}, 5}, Stream::host());
   std::vector<double> rows(20);
   predictor->predict({0, 2}, rows);
   const auto numbers = [&](std::int64_t index) {

@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t batch = 30;
 
 /// A run of 100 steps that evaluates 1000 samples at its end.
-StepReport after(std::int64_t step, double seconds) {
+Observer::Step after(std::int64_t step, double seconds) {
   return {.step = step,
           .steps = 100,
           .epoch = 1,
@@ -58,7 +58,7 @@ TEST_CASE("a run that goes on from a checkpoint estimates from the steps that it
 
 TEST_CASE("an evaluation counts at its own speed as soon as that is known, and what is done of it no more") {
   TimeLeft left;
-  StepReport last = after(100, 10);
+  Observer::Step last = after(100, 10);
   left.on_step(last);
   left.on_evaluating({.step = 100, .epoch = 1, .done = 250, .samples = 1000, .seconds = 2});
   CHECK(left.seconds().value() == Approx(6));
@@ -73,9 +73,9 @@ TEST_CASE("an evaluation counts at its own speed as soon as that is known, and w
 }
 
 TEST_CASE("a line has what its width has room for, the less important left out") {
-  const StepReport report = after(42, 7);
+  const Observer::Step report = after(42, 7);
   CHECK(step_line(report, 61, 200) == "step 42/100  epoch 1/2  loss 1.2500  123 samples/s  1:01 left");
-  StepReport first = report;
+  Observer::Step first = report;
   first.step = 1;
   first.loss = -std::numeric_limits<double>::quiet_NaN();
   CHECK(step_line(first, {}, 200) == "step 1/100  epoch 1/2  loss nan  123 samples/s");
@@ -84,9 +84,9 @@ TEST_CASE("a line has what its width has room for, the less important left out")
   CHECK(step_line(report, 61, 34) == "step 42/100  loss 1.2500");
   CHECK(step_line(report, 61, 12) == "step 42/100");
   CHECK(step_line(report, 61, 4) == "step");
-  const EvaluationReport::Progress half{.step = 42, .epoch = 1, .done = 500, .samples = 1000, .seconds = 1};
+  const Observer::Evaluation::Progress half{.step = 42, .epoch = 1, .done = 500, .samples = 1000, .seconds = 1};
   CHECK(evaluating_line(half, 3600, 80) == "test  step 42  epoch 1  50%  1:00:00 left");
-  EvaluationReport done{
+  Observer::Evaluation done{
       .step = 42, .epoch = 1, .samples = 9, .loss = 2, .bits_per_byte = 3, .accuracy = 0.5, .seconds = 4};
   CHECK(evaluation_line(done, 80) == "test  step 42  epoch 1  loss 2.0000  3.0000 bits/byte  accuracy 50.00%  4.0 s");
   done.bits_per_byte = {};

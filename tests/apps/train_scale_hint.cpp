@@ -16,7 +16,7 @@ TEST_CASE(
     "the columns of the largest and the smallest numbers are named if they differ by more than a factor of 1000") {
   const TemporaryDirectory folder;
   const auto hint = [&](const std::string& rows) {
-    const LabelledData data = load_unlabelled_data(folder.write("x.csv", "a,b,c,d\n" + rows), {});
+    const LabelledData data = LabelledData::load_unlabelled(folder.write("x.csv", "a,b,c,d\n" + rows), {});
     return scale_hint(*data.train, data.schema.columns);
   };
   CHECK(hint("1,0,-2000000,0.5\n2,0,30,-0.25\n") ==

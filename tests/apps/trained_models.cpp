@@ -233,7 +233,7 @@ TEST_CASE("what a file of weights does not have keeps its value, and the rest is
   sim::run({.ranks = 3}, [&](Strategy& strategy, int) {
     const auto both = strategy.create_variable({.name = "both"}, [] { return Tensor::scalar(1.0F); });
     const auto wider = strategy.create_variable({.name = "wider"}, [] { return Tensor::zeros(DType::f32, {3}); });
-    const auto average = strategy.create_sync_on_read({.name = "average", .aggregation = VariableAggregation::sum},
+    const auto average = strategy.create_sync_on_read({.name = "average", .aggregation = Variable::Aggregation::sum},
                                                       [] { return Tensor::scalar(0.0F); });
     strategy.seal();
     average.assign(Tensor::scalar(6.0F));

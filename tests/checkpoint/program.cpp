@@ -22,9 +22,9 @@ struct Model {
                                         return Tensor::zeros(DType::f32, {3, 50});
                                       })},
         steps{owner.create_variable({.name = "steps"}, [] { return Tensor::scalar(std::int64_t{-1}); })},
-        samples{counter("samples", VariableAggregation::sum, Tensor::scalar(std::int64_t{-1}))},
-        loss{counter("loss", VariableAggregation::sum, Tensor::scalar(-1.0))},
-        average{counter("average", VariableAggregation::mean, Tensor::from({-1.0F, -1.0F}, {2}))} {
+        samples{counter("samples", Variable::Aggregation::sum, Tensor::scalar(std::int64_t{-1}))},
+        loss{counter("loss", Variable::Aggregation::sum, Tensor::scalar(-1.0))},
+        average{counter("average", Variable::Aggregation::mean, Tensor::from({-1.0F, -1.0F}, {2}))} {
     owner.seal();
   }
 
@@ -57,7 +57,7 @@ struct Model {
   }
 
  private:
-  SyncOnReadVariable counter(const char* name, VariableAggregation aggregation, const Tensor& initial) const {
+  SyncOnReadVariable counter(const char* name, Variable::Aggregation aggregation, const Tensor& initial) const {
     return strategy.create_sync_on_read({.name = name, .aggregation = aggregation}, [&] { return initial; });
   }
   static void print(std::string_view name, const Tensor& value) {

@@ -8,6 +8,6 @@ void program(StrategyExtended& extended, const PerReplica<Tensor>& value) {
 #ifdef REFUSED
   (void)extended.reduce_to(ReduceOp::sum, value, 0);
 #else
-  (void)extended.reduce_to(ReduceOp::sum, value, OneReplica{0});
+  (void)extended.reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{0});
 #endif
 }

@@ -150,7 +150,7 @@ class ImageFolder {
   bool accepts_content(const MemoryFile& file, const std::string& right, std::string_view content) const {
     file.write(content);
     const bool accepted = accepts<ConfigError>(folder_.path().string(), [&] {
-      const ImageData data = load_image_data(folder_.path(), 10);
+      const ImageData data = ImageData::load(folder_.path(), 10);
       for (const ImageData::Set* set : {&data.train, &data.test}) {
         require(set->rows > 0 && set->columns > 0 && set->count() > 0, "there are images, and they have pixels");
         require(static_cast<std::int64_t>(set->pixels.size()) == set->count() * set->features(), "no pixel is missing");

@@ -164,8 +164,8 @@ TEST_CASE("a stream that waits for an event finds what was enqueued before it, a
   CHECK(values.elements<float>().back() == 1000);
 
   // The host's work is done already: there is nothing to wait for.
-  second->wait(*host_stream().record());
-  host_stream().wait(*second->record());
+  second->wait(*Stream::host().record());
+  Stream::host().wait(*second->record());
 }
 
 TEST_CASE("memory that is given back may be used by what was enqueued before, and is had again after", "[large]") {

@@ -148,7 +148,7 @@ void check_repeats(const Operands& operands, Call&& call) {
 
 /// Whole numbers other than zero, of at most 8: their sums are exact, and no zero has a sign to lose.
 inline Tensor whole_numbers(DType dtype, Shape shape, std::uint64_t seed) {
-  const RandomStream random{seed, RandomPurpose::initial_value, 1};
+  const RandomStream random{seed, RandomStream::Purpose::initial_value, 1};
   return ops::generate(dtype, std::move(shape), [&](std::int64_t i) {
     const auto number = static_cast<double>(random.below(16, static_cast<std::uint64_t>(i))) - 8;
     return number < 0 ? number : number + 1;

@@ -71,7 +71,7 @@ TEMPLATE_TEST_CASE("a mean on a GPU has the bits of the host's", "", float, doub
     for (const std::int64_t count : {0, 1, 257, 5000}) {
       const auto values = make_parts<TestType>(1, count).front();
       const Tensor here = tensor_of(values);
-      detail::divide(here.view(), divisor, host_stream());
+      detail::divide(here.view(), divisor, Stream::host());
       const Tensor there = on_gpu(values);
       detail::divide(there.view(), divisor, gpu().stream);
       CHECK(test::same_bits(here.to_vector<TestType>(), there.to_vector<TestType>()));

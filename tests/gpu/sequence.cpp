@@ -23,7 +23,7 @@ const std::vector<Extents> extents{{1, 1}, {2, 31}, {7, 32}, {8, 33}, {9, 64}, {
 
 /// Indices into `entries` rows, with repetitions and rows that none has.
 Tensor indices_into(std::int64_t entries, std::int64_t count) {
-  const RandomStream random{3, RandomPurpose::initial_value, 2};
+  const RandomStream random{3, RandomStream::Purpose::initial_value, 2};
   return ops::generate(DType::i32, {count}, [&](std::int64_t i) {
     return static_cast<double>(random.below(static_cast<std::uint64_t>(entries), static_cast<std::uint64_t>(i)));
   });
@@ -54,7 +54,7 @@ Operands gradient_operands(DType dtype, const AttentionSizes& s) {
 }
 
 void attend_gradient(const Kernels& kernels, const Views& views) {
-  const Tensor scratch = Tensor::copy_of(views[4], kernels.name() == "cuda" ? gpu().stream : host_stream());
+  const Tensor scratch = Tensor::copy_of(views[4], kernels.name() == "cuda" ? gpu().stream : Stream::host());
   kernels.sequence().causal_attention_gradient(
       {.qkv = views[0], .probabilities = views[1], .dy = views[2], .d_qkv = views[3], .scratch = scratch.view()});
 }

@@ -7,12 +7,12 @@
 
 using namespace lockstep;
 using namespace lockstep::test;
-using ops::BatchLoss;
 using ops::filled;
 using ops::generate;
 using ops::Kernels;
 using ops::noise;
 using ops::not_a_number;
+using BatchLoss = ops::Kernels::BatchLoss;
 
 namespace {
 
@@ -27,7 +27,7 @@ Tensor logits_of(DType dtype, const Shape& shape, std::uint64_t seed) {
 }
 
 Tensor labels_of(const Shape& shape, std::uint64_t seed) {
-  const RandomStream random{seed, RandomPurpose::initial_value, 2};
+  const RandomStream random{seed, RandomStream::Purpose::initial_value, 2};
   std::vector<std::int32_t> labels;
   for (std::int64_t row = 0; row < shape[0]; ++row)
     labels.push_back(
@@ -37,7 +37,7 @@ Tensor labels_of(const Shape& shape, std::uint64_t seed) {
 
 /// A few whole numbers: many rows have equal logits, and some rows' largest is their label's.
 Tensor tied_logits(DType dtype, const Shape& shape, std::uint64_t seed) {
-  const RandomStream random{seed, RandomPurpose::initial_value, 3};
+  const RandomStream random{seed, RandomStream::Purpose::initial_value, 3};
   return generate(dtype, shape,
                   [&](std::int64_t i) { return static_cast<double>(random.below(3, static_cast<std::uint64_t>(i))); });
 }

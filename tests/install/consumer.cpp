@@ -10,7 +10,7 @@ void train(Runtime& runtime) {
   const Scope scope = strategy.scope();
   const auto weights = strategy.create_variable({.name = "weights"}, [] { return Tensor::zeros(DType::f32, {2}); });
   strategy.seal();
-  const std::vector<Gradient> gradients = gradients_in_store(strategy.store(), {weights});
+  const std::vector<Optimizer::Gradient> gradients = Optimizer::gradients_in_store(strategy.store(), {weights});
   Sgd sgd{{.learning_rate = 0.5}};
   const PerReplica<double> total = strategy.run([&](ReplicaContext& context) {
     const int mine = context.replica_id_in_sync_group() + 1;

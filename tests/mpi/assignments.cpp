@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -30,8 +31,9 @@ const std::vector<Method> methods{{"assign", &Variable::assign, 0, 1},
                                   {"assign_add", &Variable::assign_add, 1, 1},
                                   {"assign_sub", &Variable::assign_sub, 1, -1}};
 
-const std::vector<VariableAggregation> aggregations{VariableAggregation::none, VariableAggregation::sum,
-                                                    VariableAggregation::mean, VariableAggregation::only_first_replica};
+const std::vector<Variable::Aggregation> aggregations{Variable::Aggregation::none, Variable::Aggregation::sum,
+                                                      Variable::Aggregation::mean,
+                                                      Variable::Aggregation::only_first_replica};
 
 Tensor hundred() {
   return Tensor::scalar(100.0);
@@ -45,7 +47,7 @@ double component(const Variable& variable) {
 template <class Body>
 void for_each(Body&& body) {
   for (const Method& method : methods) {
-    for (const VariableAggregation aggregation : aggregations) {
+    for (const Variable::Aggregation aggregation : aggregations) {
       CAPTURE(method.name, name_of(aggregation));
       body(method, aggregation);
     }
@@ -53,12 +55,12 @@ void for_each(Body&& body) {
 }
 
 /// What the replicas' values 2, 4, 6, … are together.
-double aggregated(VariableAggregation aggregation) {
+double aggregated(Variable::Aggregation aggregation) {
   switch (aggregation) {
-    case VariableAggregation::sum: return 2.0 * triangle();
-    case VariableAggregation::mean: return 1.0 + ranks();
-    case VariableAggregation::only_first_replica:
-    case VariableAggregation::none: break;
+    case Variable::Aggregation::sum: return 2.0 * triangle();
+    case Variable::Aggregation::mean: return 1.0 + ranks();
+    case Variable::Aggregation::only_first_replica:
+    case Variable::Aggregation::none: break;
   }
   return 2;
 }
@@ -68,9 +70,9 @@ double aggregated(VariableAggregation aggregation) {
 TEST_CASE("in replica context every assignment of a mirrored variable goes by its aggregation",
           "[C-20][C-21][C-22][C-23]") {
   Strategy strategy = runtime().make_strategy();
-  for_each([&](const Method& method, VariableAggregation aggregation) {
+  for_each([&](const Method& method, Variable::Aggregation aggregation) {
     const MirroredVariable variable = strategy.create_variable({.name = "v", .aggregation = aggregation}, hundred);
-    const bool refused = aggregation == VariableAggregation::none;
+    const bool refused = aggregation == Variable::Aggregation::none;
     strategy.run([&](ReplicaContext&) {
       const double mine = 2.0 * (rank() + 1);
       if (refused) {
@@ -86,7 +88,7 @@ TEST_CASE("in replica context every assignment of a mirrored variable goes by it
 TEST_CASE("in cross-replica context and in update an assignment of a mirrored variable is its component's alone",
           "[C-36][C-37]") {
   Strategy strategy = runtime().make_strategy();
-  for_each([&](const Method& method, VariableAggregation aggregation) {
+  for_each([&](const Method& method, Variable::Aggregation aggregation) {
     const auto make = [&] { return strategy.create_variable({.name = "v", .aggregation = aggregation}, hundred); };
     const MirroredVariable in_scope = make(), in_merge = make(), in_update = make();
     strategy.seal();
@@ -107,7 +109,7 @@ TEST_CASE("in cross-replica context and in update an assignment of a mirrored va
 TEST_CASE("in replica context and in update an assignment of a sync-on-read variable is its component's alone",
           "[C-24][C-25][C-26][C-27]") {
   Strategy strategy = runtime().make_strategy();
-  for_each([&](const Method& method, VariableAggregation aggregation) {
+  for_each([&](const Method& method, Variable::Aggregation aggregation) {
     const auto make = [&] { return strategy.create_sync_on_read({.name = "v", .aggregation = aggregation}, hundred); };
     const SyncOnReadVariable in_replica = make(), in_update = make();
     strategy.seal();
@@ -123,20 +125,20 @@ TEST_CASE("in replica context and in update an assignment of a sync-on-read vari
 TEST_CASE("in cross-replica context a sync-on-read variable is assigned on all components, and not added to",
           "[C-38][C-39]") {
   Strategy strategy = runtime().make_strategy();
-  for_each([&](const Method& method, VariableAggregation aggregation) {
+  for_each([&](const Method& method, Variable::Aggregation aggregation) {
     const SyncOnReadVariable variable =
         strategy.create_sync_on_read({.name = "v", .aggregation = aggregation}, hundred);
     strategy.seal();
     const auto before = strategy.group().meeting().meetings();
     if (method.keeps == 0) {
       method(variable, 6.0 * ranks());
-      CHECK(component(variable) == (aggregation == VariableAggregation::sum ? 6 : 6.0 * ranks()));
+      CHECK(component(variable) == (aggregation == Variable::Aggregation::sum ? 6 : 6.0 * ranks()));
     } else {
       CHECK_THROWS_AS(method(variable, 6), ContextError);
       CHECK(component(variable) == 100);
     }
     CHECK(strategy.group().meeting().meetings() == before);
-    if (method.keeps == 0 && aggregation != VariableAggregation::none)
+    if (method.keeps == 0 && aggregation != Variable::Aggregation::none)
       CHECK(variable.read().to_vector<double>() == std::vector{6.0 * ranks()});
   });
 }

@@ -12,6 +12,7 @@
 #include "control/meeting_point.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/reduction_choice.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -77,15 +78,16 @@ std::string site(int line) {
 }  // namespace
 
 TEST_CASE("all_reduce_async gives what all_reduce gives, to the last bit", "[K-7]") {
-  for (const ReductionKind kind : {ReductionKind::automatic, ReductionKind::fixed_order, ReductionKind::backend_order,
-                                   ReductionKind::hierarchical, ReductionKind::to_one_rank}) {
-    for (const Packing& packing : {Packing{IntoPacks{1}}, Packing{IntoPacks{3}}}) {
+  for (const ReductionOptions::Kind kind :
+       {ReductionOptions::Kind::automatic, ReductionOptions::Kind::fixed_order, ReductionOptions::Kind::backend_order,
+        ReductionOptions::Kind::hierarchical, ReductionOptions::Kind::to_one_rank}) {
+    for (const Packing& packing : {ReductionOptions::into_packs(1), ReductionOptions::into_packs(3)}) {
       for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean}) {
         CAPTURE(describe({.kind = kind, .packing = packing}), name_of(op));
         Strategy strategy = runtime().make_strategy({.kind = kind, .packing = packing});
         strategy.run([&](ReplicaContext& context) {
           // A backend may sum the same numbers in another order the next time.
-          const Sums sums = kind == ReductionKind::backend_order ? Sums::are_exact : Sums::depend_on_order;
+          const Sums sums = kind == ReductionOptions::Kind::backend_order ? Sums::are_exact : Sums::depend_on_order;
           const std::vector<Tensor> operands = of_all_types(op, sums);
           auto pending = context.all_reduce_async(op, operands);
           const auto expected = context.all_reduce(op, operands);
@@ -221,8 +223,8 @@ TEST_CASE("a result that nobody waited for is an error at the end of the run, wh
 TEST_CASE("what one rank alone does wrong with a pending reduction stays on that rank", "[K-7]") {
   Strategy& strategy = runtime().strategy();
   MeetingPoint& meeting = strategy.group().meeting();
-  std::vector<PendingReduction<int>> kept;
-  const auto wait = [](PendingReduction<int>& pending) {
+  std::vector<ReplicaContext::PendingReduction<int>> kept;
+  const auto wait = [](ReplicaContext::PendingReduction<int>& pending) {
     return message_of<ContextError>([&] { (void)pending.wait(); });
   };
   strategy.run([&](ReplicaContext& context) {

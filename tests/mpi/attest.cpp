@@ -9,6 +9,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -41,7 +42,7 @@ struct AttestedProgram {
   void flip_bit_of(const TensorView& home) {
     const Tensor value = Tensor::on_host(home);
     value.view().data()[value.view().bytes() - 1] ^= std::byte{0x04};
-    copy(value.view(), home, home.device() == DeviceKind::cpu ? host_stream() : strategy.stream());
+    copy(value.view(), home, home.device() == DeviceKind::cpu ? Stream::host() : strategy.stream());
   }
 
   /// What is compared with `alike()`, each by its name in messages.
@@ -64,12 +65,12 @@ struct AttestedProgram {
     });
   }
 
-  /// The words of the AttestationError, which are the same on every rank; empty where there was none.
+  /// The words of the DriftError, which are the same on every rank; empty where there was none.
   std::string attest() {
-    return strategy.same_on_all(message_of<AttestationError>([&] { strategy.attest(); })).value();
+    return strategy.same_on_all(message_of<DriftError>([&] { strategy.attest(); })).value();
   }
   std::string attest_at_end() {
-    return strategy.same_on_all(message_of<AttestationError>([&] { run(); })).value();
+    return strategy.same_on_all(message_of<DriftError>([&] { run(); })).value();
   }
 
   std::uint64_t meetings() { return strategy.group().meeting().meetings(); }
@@ -105,7 +106,7 @@ TEST_CASE("replicas that hold the same pass, for one agreement", "[C-36]") {
   CHECK(program.meetings() == before + 1);
 }
 
-TEST_CASE("one bit on any rank in any variable is an AttestationError that names both, and can be mended", "[C-36]") {
+TEST_CASE("one bit on any rank in any variable is a DriftError that names both, and can be mended", "[C-36]") {
   if (ranks() == 1) return;
   AttestedProgram program;
   for (int culprit = 0; culprit < ranks(); ++culprit) {
@@ -156,7 +157,7 @@ TEST_CASE("in a merge function the verdict ends the run, and the next one works"
     program.strategy.run(
         [&](ReplicaContext& context) { context.merge_call([](Strategy& strategy) { strategy.attest(); }); });
   };
-  CHECK_THROWS_AS(attested(), AttestationError);
+  CHECK_THROWS_AS(attested(), DriftError);
   program.strategy.rebroadcast();
   attested();
   program.strategy.run([&](ReplicaContext&) { CHECK_THROWS_AS(program.strategy.attest(), ContextError); });

@@ -12,6 +12,7 @@
 #include <lockstep/optim/sgd.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -122,7 +123,7 @@ TEST_CASE("variables are given in braces, whatever their types, or as a list of 
   Two two;
   StrategyExtended& extended = two.strategy.extended();
   const SyncOnReadVariable counter = two.strategy.create_sync_on_read(
-      {.name = "counter", .aggregation = VariableAggregation::sum}, [] { return Tensor::scalar(0.f); });
+      {.name = "counter", .aggregation = Variable::Aggregation::sum}, [] { return Tensor::scalar(0.f); });
   two.strategy.seal();
   const std::vector<MirroredVariable> mirrored{two.w, two.b};
   int calls = 0;
@@ -140,7 +141,7 @@ TEST_CASE("variables are given in braces, whatever their types, or as a list of 
   REQUIRE(values.size() == 2);
   CHECK(values[0].to_vector<float>() == std::vector<float>{0, 0});
   CHECK(values[1].to_vector<float>() == std::vector<float>{7});
-  CHECK(gradients_in_store(two.strategy.store(), mirrored).size() == 2);
+  CHECK(Optimizer::gradients_in_store(two.strategy.store(), mirrored).size() == 2);
 }
 
 TEST_CASE("gradients are written in braces, each beside its variable") {

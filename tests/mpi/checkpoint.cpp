@@ -14,6 +14,7 @@
 
 #include "control/meeting_point.hpp"
 #include "shared_folder.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/job.hpp"
 #include "support/ranks.hpp"
 
@@ -44,7 +45,7 @@ std::string failure_of(Body&& body) {
   } catch (const PeerError& error) {
     CHECK_FALSE(runtime().is_chief());
     CHECK(error.rank() == 0);
-    CHECK(error.cause() == ExitCode::checkpoint);
+    CHECK(error.cause() == Error::ExitCode::checkpoint);
     const std::string words = error.what();
     const std::string start = ") failed: ";
     const std::size_t begin = words.find(start);
@@ -66,10 +67,10 @@ struct SavedProgram {
         bias{mirrored("größe \"b\"", Tensor::from({0.25, -0.5}, {2}))},
         steps{mirrored("steps", Tensor::from({std::int32_t{7}}, {1}))},
         half{mirrored("half", Tensor::zeros(DType::bf16, {3}))},
-        sum{sync_on_read("sum", VariableAggregation::sum, Tensor::from({1.0, 2.0}, {2}))},
-        count{sync_on_read("count", VariableAggregation::sum, Tensor::scalar(std::int64_t{0}))},
-        mean{sync_on_read("mean", VariableAggregation::mean, Tensor::scalar(0.0F))},
-        first{sync_on_read("first", VariableAggregation::only_first_replica, Tensor::scalar(0.0))} {
+        sum{sync_on_read("sum", Variable::Aggregation::sum, Tensor::from({1.0, 2.0}, {2}))},
+        count{sync_on_read("count", Variable::Aggregation::sum, Tensor::scalar(std::int64_t{0}))},
+        mean{sync_on_read("mean", Variable::Aggregation::mean, Tensor::scalar(0.0F))},
+        first{sync_on_read("first", Variable::Aggregation::only_first_replica, Tensor::scalar(0.0))} {
     strategy.seal();
   }
 
@@ -101,7 +102,7 @@ struct SavedProgram {
   MirroredVariable mirrored(const char* name, const Tensor& value) {
     return strategy.create_variable({.name = name}, [&] { return value; });
   }
-  SyncOnReadVariable sync_on_read(const char* name, VariableAggregation aggregation, const Tensor& value) {
+  SyncOnReadVariable sync_on_read(const char* name, Variable::Aggregation aggregation, const Tensor& value) {
     return strategy.create_sync_on_read({.name = name, .aggregation = aggregation}, [&] { return value; });
   }
 };

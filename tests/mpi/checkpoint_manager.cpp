@@ -31,9 +31,9 @@ namespace {
 struct ManagedProgram {
   Strategy strategy = runtime().make_strategy();
   MirroredVariable weights = strategy.create_variable({.name = "w"}, [] { return Tensor::from({1.0F, 2.0F}, {2}); });
-  SyncOnReadVariable mean = strategy.create_sync_on_read({.name = "mean", .aggregation = VariableAggregation::mean},
+  SyncOnReadVariable mean = strategy.create_sync_on_read({.name = "mean", .aggregation = Variable::Aggregation::mean},
                                                          [] { return Tensor::scalar(0.1F); });
-  SyncOnReadVariable sum = strategy.create_sync_on_read({.name = "sum", .aggregation = VariableAggregation::sum},
+  SyncOnReadVariable sum = strategy.create_sync_on_read({.name = "sum", .aggregation = Variable::Aggregation::sum},
                                                         [] { return Tensor::scalar(0.0); });
   Sgd sgd{{.learning_rate = 0.5, .momentum = 0.5}};
 

@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -80,7 +81,7 @@ TEST_CASE("a summary of a sync-on-read variable is replica 0's own look at its c
           "[I-6]") {
   Strategy& strategy = runtime().strategy();
   const SyncOnReadVariable counter = strategy.create_sync_on_read(
-      {.name = "seen", .aggregation = VariableAggregation::sum}, [] { return Tensor::scalar(5.f); });
+      {.name = "seen", .aggregation = Variable::Aggregation::sum}, [] { return Tensor::scalar(5.f); });
   strategy.run([&](ReplicaContext& context) {
     counter.assign_add(Tensor::scalar(static_cast<float>(rank() + 1)));
     const auto before = strategy.group().meeting().meetings();

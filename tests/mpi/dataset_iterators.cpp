@@ -140,11 +140,12 @@ TEST_CASE("where the first end ends the input, there is no step for a batch that
   for (const std::int64_t of_last : {1, 0}) {
     const std::int64_t in_last = 2 * last() + of_last;
     CAPTURE(in_last);
-    auto batches = make_dataset_iterator(strategy, dataset(in_last),
-                                         {.global_batch_size = 2 * ranks(), .end = EndOfInput::when_first_ends});
-    auto arrays =
-        make_array_iterator(strategy, rows(0, 4 * ranks() + in_last),
-                            {.global_batch_size = 2 * ranks(), .shuffle_seed = {}, .end = EndOfInput::when_first_ends});
+    auto batches =
+        make_dataset_iterator(strategy, dataset(in_last),
+                              {.global_batch_size = 2 * ranks(), .end = InputOptions::EndOfInput::when_first_ends});
+    auto arrays = make_array_iterator(
+        strategy, rows(0, 4 * ranks() + in_last),
+        {.global_batch_size = 2 * ranks(), .shuffle_seed = {}, .end = InputOptions::EndOfInput::when_first_ends});
     for (auto* const iterator : {&batches, &arrays}) {
       for (int batch = 0; batch < 2; ++batch) CHECK(iterator->next());
       CHECK(iterator->next().has_value() == (of_last == 1));

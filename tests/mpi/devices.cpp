@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/tensor/dlpack.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 #include "reduce/cross_device_ops.hpp"
 #include "support/ranks.hpp"
@@ -101,15 +101,15 @@ TEST_CASE("ranks whose tensors are on the host here and on a GPU there are told 
 
 TEST_CASE("a tensor on the rank's device goes to another library and comes back, and not to another GPU") {
   const Tensor tensor = Tensor::copy_of(Tensor::from({1.F, 2.F, 3.F}, {3}).view(), runtime().strategy().stream());
-  DLManagedTensor* const managed = to_dlpack(tensor);
+  DLManagedTensor* const managed = tensor.to_dlpack();
   CHECK(managed->tensor.device.type == (on_gpu() ? dlpack::cuda : dlpack::cpu));
   if (on_gpu()) {
     const int own = managed->tensor.device.index++;
-    CHECK(message_of<InvalidArgument>([&] { from_dlpack(managed); }) ==
+    CHECK(message_of<InvalidArgument>([&] { Tensor::from_dlpack(managed); }) ==
           "DLPack: memory of cuda:" + std::to_string(own + 1) + "; this process has cuda:" + std::to_string(own));
     managed->tensor.device.index = own;
   }
-  const Tensor returned = from_dlpack(managed);
+  const Tensor returned = Tensor::from_dlpack(managed);
   CHECK(returned.view().data() == tensor.view().data());
   CHECK(returned.device() == tensor.device());
   CHECK(returned.to_vector<float>() == std::vector<float>{1, 2, 3});

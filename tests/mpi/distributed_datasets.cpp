@@ -12,6 +12,7 @@
 #include <lockstep/feed/distribute.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -193,9 +194,9 @@ TEST_CASE("each rank gets its own elements of what all of them read", "[F-27]") 
   CHECK(opened == std::vector<std::string>{"0", "1", "2"});
 
   // One more for replica 0 is no step, if the first end counts.
-  auto first =
-      distribute_dataset(runtime().strategy(), numbers_to(2 * ranks() + 1),
-                         {.auto_shard = InputOptions::AutoShard::by_element, .end = EndOfInput::when_first_ends});
+  auto first = distribute_dataset(
+      runtime().strategy(), numbers_to(2 * ranks() + 1),
+      {.auto_shard = InputOptions::AutoShard::by_element, .end = InputOptions::EndOfInput::when_first_ends});
   CHECK(std::ssize(all_of(first)) == (ranks() == 1 ? 3 : 2));
 }
 

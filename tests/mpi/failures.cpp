@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -114,8 +115,9 @@ TEST_CASE("another shape, type, operation or destination is a mismatch that show
   const auto op =
       mismatch_of([&] { (void)strategy.reduce(odd ? ReduceOp::mean : ReduceOp::sum, PerReplica<double>{1}); });
   CHECK_THAT(op, Catch::Contains("mean of f64[]") && Catch::Contains("sum of f64[]"));
-  const auto destination = mismatch_of(
-      [&] { (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{odd ? 1 : 0}); });
+  const auto destination = mismatch_of([&] {
+    (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, StrategyExtended::OneReplica{odd ? 1 : 0});
+  });
   CHECK_THAT(destination, Catch::Contains("replica 1: sum") && Catch::Contains("replica 0: sum"));
   expect_in_step();
 }
@@ -146,7 +148,7 @@ TEST_CASE("variables that differ between ranks are refused at their creation", "
       [&] { strategy.create_variable({.name = "w", .trainable = odd_one()}, [] { return Tensor::scalar(1.f); }); });
   CHECK_THAT(trainable, Catch::Contains("(trainable") && Catch::Contains("(not trainable"));
   const auto aggregation = mismatch_of([&] {
-    const auto other = odd_one() ? VariableAggregation::mean : VariableAggregation::sum;
+    const auto other = odd_one() ? Variable::Aggregation::mean : Variable::Aggregation::sum;
     strategy.create_variable({.name = "w", .aggregation = other}, [] { return Tensor::scalar(1.f); });
   });
   CHECK_THAT(aggregation, Catch::Contains("aggregation mean") && Catch::Contains("aggregation sum"));

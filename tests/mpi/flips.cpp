@@ -20,6 +20,7 @@
 #include "nn/convnet.hpp"
 #include "nn/mlp.hpp"
 #include "ops/image_kernels.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
 
@@ -46,7 +47,7 @@ class Told final : public Observer {
   explicit Told(std::function<void(std::int64_t)> after_step = [](std::int64_t) {})
       : after_step_{std::move(after_step)} {}
 
-  void on_step(const StepReport& report) override { after_step_(steps = report.step); }
+  void on_step(const Step& report) override { after_step_(steps = report.step); }
   void on_drift(std::int64_t step, const DriftError& error) override {
     drifted_in = step;
     drift = error.drift();

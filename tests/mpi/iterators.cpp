@@ -12,6 +12,7 @@
 #include <lockstep/feed/dataset_iterator.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -200,7 +201,7 @@ TEST_CASE("where the first end ends the input, no rank gets a step that one has 
   Calls calls;
   // Replica 0 has the fewest: as many as there are ranks.
   auto iterator = make_input_fn_iterator(strategy, batches(ranks() + rank(), calls),
-                                         InputOptions{.end = EndOfInput::when_first_ends});
+                                         InputOptions{.end = InputOptions::EndOfInput::when_first_ends});
   for (int time = 0; time < 2; ++time) {
     std::vector<Numbers> expected;
     for (int step = 0; step < ranks(); ++step) expected.push_back({10 * rank() + step});
@@ -226,7 +227,7 @@ TEST_CASE("an end with the first rank's costs no message, and no batch without s
           return step < 1 + rank() ? std::optional{samples_of(rank(), step++, strategy.stream())} : std::nullopt;
         };
       },
-      InputOptions{.end = EndOfInput::when_first_ends});
+      InputOptions{.end = InputOptions::EndOfInput::when_first_ends});
   const auto before = strategy.group().meeting().meetings();
   CHECK(iterator.next());
   CHECK_FALSE(iterator.next());
@@ -237,7 +238,7 @@ TEST_CASE("an end with the first rank's costs no message, and no batch without s
 TEST_CASE("ranks whose input ends otherwise are told so", "[F-23]") {
   if (ranks() == 1) return;
   Calls calls;
-  const auto end = odd_one() ? EndOfInput::when_first_ends : EndOfInput::when_all_end;
+  const auto end = odd_one() ? InputOptions::EndOfInput::when_first_ends : InputOptions::EndOfInput::when_all_end;
   const std::string told = mismatch_of(
       [&] { (void)make_input_fn_iterator(runtime().strategy(), batches(1, calls), InputOptions{.end = end}); });
   CHECK_THAT(told, Catch::StartsWith("replica " + std::to_string(last()) + " (") &&

@@ -15,6 +15,7 @@
 #include "nn/joint_model.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -41,7 +42,7 @@ struct JointProgram {
   Optimizer::StepSums step(const Optimizer::Computation& computation) {
     Optimizer::StepSums sums{.samples = -1};
     strategy.run([&](ReplicaContext& context) {
-      sums = optimizer.apply_gradients(context, gradients_in_store(strategy.store(), {w}), computation);
+      sums = optimizer.apply_gradients(context, Optimizer::gradients_in_store(strategy.store(), {w}), computation);
     });
     return sums;
   }
@@ -89,19 +90,20 @@ class CountingModel final : public nn::Model, private nn::JointModel {
   std::string_view name() const override { return "counting"; }
   std::span<const Variable> variables() const override { return variables_; }
   nn::JointModel* joint() override { return this; }
-  ops::BatchLoss train_shard(const SampleBatch&, const nn::Model::ShardPlace&, const nn::GradientBuffer&) override {
+  BatchLoss train_shard(const SampleBatch&, const nn::Model::ShardPlace&, const nn::GradientBuffer&) override {
     throw std::logic_error{"a joint model is not trained shard by shard"};
   }
-  ops::BatchLoss evaluate_shard(const SampleBatch&) override { return {}; }
+  BatchLoss evaluate_shard(const SampleBatch&) override { return {}; }
 
   std::vector<std::int64_t> counted;
 
  private:
   std::vector<std::int64_t> joint_sums() const override { return {1}; }
-  std::vector<ops::BatchLoss> train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer> gradients,
-                                            DeclaredSums& ranks) override {
+  std::vector<ops::Kernels::BatchLoss> train_jointly(const nn::JointBatch& batch,
+                                                     std::span<const nn::GradientBuffer> gradients,
+                                                     DeclaredSums& ranks) override {
     std::int64_t here = 0;
-    std::vector<ops::BatchLoss> results;
+    std::vector<ops::Kernels::BatchLoss> results;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const std::int64_t samples = batch.shards.batches[i].samples;
       copy(Tensor::from({static_cast<float>(samples)}, {1}).view(), gradients[i].of(variables_[0]), stream_);
@@ -120,7 +122,7 @@ class CountingModel final : public nn::Model, private nn::JointModel {
 
 class Losses final : public Observer {
  public:
-  void on_step(const StepReport& report) override { losses.push_back(report.loss); }
+  void on_step(const Step& report) override { losses.push_back(report.loss); }
   std::vector<double> losses;
 };
 
@@ -157,7 +159,8 @@ TEST_CASE("a rank that fails before, between or behind the sums is named on ever
       Optimizer::StepSums sums{.samples = -1};
       const auto step = [&] {
         program.strategy.run([&](ReplicaContext& context) {
-          sums = program.optimizer.apply_gradients(context, gradients_in_store(program.strategy.store(), {program.w}),
+          sums = program.optimizer.apply_gradients(context,
+                                                   Optimizer::gradients_in_store(program.strategy.store(), {program.w}),
                                                    two_sums_of(program, rank() == culprit ? fails_before : 3));
         });
       };
@@ -218,7 +221,8 @@ TEST_CASE("ranks that declare other sums, or none, disagree before the first one
   const auto way = mismatch_of([&] {
     program.strategy.run([&](ReplicaContext& context) {
       const Here here = Here::current();
-      const std::vector<Gradient> gradients = gradients_in_store(program.strategy.store(), {program.w});
+      const std::vector<Optimizer::Gradient> gradients =
+          Optimizer::gradients_in_store(program.strategy.store(), {program.w});
       if (odd_one()) {
         program.optimizer.apply_gradients(context, gradients, Optimizer::StepSums{.samples = 1}, here);
       } else {
@@ -231,17 +235,18 @@ TEST_CASE("ranks that declare other sums, or none, disagree before the first one
 }
 
 TEST_CASE("gradients are sent from where they lie once they are ready, in one step whatever their order and packing") {
-  for (const Packing& packing : {Packing{}, Packing{IntoPacks{5}}, Packing{Unpacked{}}, Packing{GroupSmall{8, 2}}}) {
+  for (const Packing& packing : {Packing{}, ReductionOptions::into_packs(5), ReductionOptions::unpacked(),
+                                 ReductionOptions::group_small(8, 2)}) {
     Strategy strategy = runtime().make_strategy({.packing = packing});
     std::vector<MirroredVariable> w;
     for (const std::int64_t size : {2, 70, 0, 1})
       w.push_back(strategy.create_variable({.name = "w"}, [&] { return Tensor::zeros(DType::f32, {size}); }));
     strategy.seal();
     // Two in the store, and two elsewhere.
-    std::vector<Gradient> gradients = gradients_in_store(strategy.store(), {w[0], w[2]});
+    std::vector<Optimizer::Gradient> gradients = Optimizer::gradients_in_store(strategy.store(), {w[0], w[2]});
     for (const std::size_t i : {3, 1})
       gradients.push_back({Tensor::copy_of(Tensor::zeros(DType::f32, w[i].shape()).view(), strategy.stream()), w[i]});
-    const auto write = [&](const Gradient& gradient, float value) {
+    const auto write = [&](const Optimizer::Gradient& gradient, float value) {
       const auto count = static_cast<std::size_t>(gradient.value.count());
       copy(Tensor::from(std::vector<float>(count, value), gradient.value.shape()).view(), gradient.value.view(),
            strategy.stream());
@@ -271,10 +276,11 @@ TEST_CASE("gradients are sent from where they lie once they are ready, in one st
 TEST_CASE("what a program puts around collectives holds the whole sum of each bucket, and the last sum") {
   std::vector<float> after;  // the gradient behind each collective
   std::function<std::vector<float>()> gradient;
-  Strategy strategy = runtime().make_strategy({.packing = IntoPacks{2}, .around = [&](const auto& collective) {
-                                                 collective();
-                                                 after.push_back(gradient().back());
-                                               }});
+  Strategy strategy =
+      runtime().make_strategy({.packing = ReductionOptions::into_packs(2), .around = [&](const auto& collective) {
+                                 collective();
+                                 after.push_back(gradient().back());
+                               }});
   const auto w = strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {2}); });
   gradient = [&] { return Tensor::on_host(strategy.store().gradient(w)).to_vector<float>(); };
   Sgd optimizer{{.learning_rate = 1}};
@@ -282,7 +288,8 @@ TEST_CASE("what a program puts around collectives holds the whole sum of each bu
   after.clear();
   strategy.run([&](ReplicaContext& context) {
     optimizer.apply_gradients(
-        context, gradients_in_store(strategy.store(), {w}), {[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
+        context, Optimizer::gradients_in_store(strategy.store(), {w}),
+        {[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
           const auto mine = static_cast<float>(rank() + 1);
           copy(Tensor::from({mine, mine}, {2}).view(), strategy.store().gradient(w), strategy.stream());
           step.ready(w);
@@ -322,7 +329,7 @@ TEST_CASE(
   const auto step = [&](const std::function<void(ReplicaContext&)>& disturb) {
     return [&program, disturb] {
       program.strategy.run([&](ReplicaContext& context) {
-        program.optimizer.apply_gradients(context, gradients_in_store(program.strategy.store(), {program.w}),
+        program.optimizer.apply_gradients(context, Optimizer::gradients_in_store(program.strategy.store(), {program.w}),
                                           {[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
                                             program.write({1, 1});
                                             step.ready(program.w);

@@ -10,6 +10,7 @@
 
 #include "control/meeting_point.hpp"
 #include "device/device.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -89,19 +90,19 @@ TEST_CASE("what was mapped is reduced to one replica, or to where a variable liv
   const auto before = strategy.group().meeting().meetings();
   for (int root = 0; root < ranks(); ++root) {
     const bool mine = rank() == root;
-    CHECK(extended.reduce_to(ReduceOp::sum, mapped, OneReplica{root}) ==
+    CHECK(extended.reduce_to(ReduceOp::sum, mapped, StrategyExtended::OneReplica{root}) ==
           (mine ? std::optional{std::pair{1.0 * total(count), 2 * total(count)}} : std::nullopt));
-    CHECK(extended.reduce_to(ReduceOp::mean, means, OneReplica{root}) ==
+    CHECK(extended.reduce_to(ReduceOp::mean, means, StrategyExtended::OneReplica{root}) ==
           (mine ? std::optional{ranks() + 1.0} : std::nullopt));
   }
   CHECK(extended.reduce_to(ReduceOp::sum, mapped, w).value() == std::pair{1.0 * total(count), 2 * total(count)});
   CHECK(extended.reduce_to(ReduceOp::mean, means, w).value() == ranks() + 1);
   CHECK(strategy.group().meeting().meetings() == before + 2 * static_cast<std::uint64_t>(ranks()) + 2);
 
-  CHECK_THROWS_AS(extended.reduce_to(ReduceOp::sum, mapped, OneReplica{ranks()}), InvalidArgument);
+  CHECK_THROWS_AS(extended.reduce_to(ReduceOp::sum, mapped, StrategyExtended::OneReplica{ranks()}), InvalidArgument);
   CHECK_THROWS_AS(runtime().strategy().extended().reduce_to(ReduceOp::sum, mapped, w), InvalidArgument);
   if (ranks() == 1) return;
-  const auto odd = [&] { (void)extended.reduce_to(ReduceOp::sum, mapped, OneReplica{odd_one() ? 1 : 0}); };
+  const auto odd = [&] { (void)extended.reduce_to(ReduceOp::sum, mapped, StrategyExtended::OneReplica{odd_one() ? 1 : 0}); };
   CHECK_THAT(mismatch_of(odd), Catch::Contains("at reduce_to #") && Catch::Contains("with replica 0: sum") &&
                                    Catch::Contains("with replica 1: sum"));
   expect_in_step();

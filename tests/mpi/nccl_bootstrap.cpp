@@ -96,7 +96,7 @@ std::vector<std::string> errors_of_start(Communicator& host, std::shared_ptr<Ncc
   tools.api = std::move(api);
   std::string error;
   try {
-    (void)make_nccl_communicator(host, *device, host_stream(), {.init_timeout = timeout}, tools);
+    (void)make_nccl_communicator(host, *device, Stream::host(), {.init_timeout = timeout}, tools);
   } catch (const CommError& caught) {
     error = caught.what();
   }

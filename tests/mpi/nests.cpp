@@ -98,7 +98,8 @@ TEST_CASE("a struct of the user's is reduced member by member, in every way to r
         args(mine()));
     check_sum(merged);
   });
-  const auto at_last = strategy.extended().reduce_to(ReduceOp::sum, PerReplica{mine()}, OneReplica{ranks() - 1});
+  const auto at_last =
+      strategy.extended().reduce_to(ReduceOp::sum, PerReplica{mine()}, StrategyExtended::OneReplica{ranks() - 1});
   CHECK(at_last.has_value() == odd_one());
   if (at_last) check_sum(*at_last);
   const Mirrored<Metrics> first = strategy.extended().broadcast_to(PerReplica{mine()});
@@ -119,7 +120,8 @@ TEST_CASE("slices are gathered from all ranks, alone and beside dense values", "
           std::vector<float>{static_cast<float>(triangle() - ranks()), static_cast<float>(ranks())});
     for (const IndexedSlices& each : more) check_all_rows(each);
   });
-  const auto at_first = strategy.extended().reduce_to(ReduceOp::sum, PerReplica{repeated_rows()}, OneReplica{0});
+  const auto at_first =
+      strategy.extended().reduce_to(ReduceOp::sum, PerReplica{repeated_rows()}, StrategyExtended::OneReplica{0});
   if (at_first) check_all_rows(*at_first);
   const Mirrored<IndexedSlices> first = strategy.extended().broadcast_to(PerReplica{repeated_rows()});
   CHECK(first.value().values.to_vector<float>() == std::vector<float>{1});

@@ -10,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -86,7 +87,7 @@ TEST_CASE("variables of one name are told apart, wherever ranks compare them", "
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy(), other_strategy = runtime().make_strategy();
   const auto make = [](Strategy& where) {
-    return where.create_variable({.name = "w", .aggregation = VariableAggregation::sum},
+    return where.create_variable({.name = "w", .aggregation = Variable::Aggregation::sum},
                                  [] { return Tensor::scalar(1.f); });
   };
   const MirroredVariable first = make(strategy), second = make(strategy), foreign = make(other_strategy);
@@ -131,7 +132,7 @@ TEST_CASE("whether an optional result holds a value may differ by rank", "[B-13]
   const auto sum = runtime().strategy().run([](ReplicaContext& context) {
     return context.merge_call(
         [](Strategy& strategy, const PerReplica<int>& value) {
-          return strategy.extended().reduce_to(ReduceOp::sum, value, OneReplica{0});
+          return strategy.extended().reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{0});
         },
         args(rank() + 1));
   });

@@ -10,6 +10,7 @@
 #include <lockstep/optim/sgd.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -31,7 +32,7 @@ struct Program {
   Program() { strategy.seal(); }
 
   template <class... Sums>
-  void step(Optimizer& optimizer, const std::vector<Gradient>& gradients, Sums... sums) {
+  void step(Optimizer& optimizer, const std::vector<Optimizer::Gradient>& gradients, Sums... sums) {
     strategy.run([&](ReplicaContext& context) { optimizer.apply_gradients(context, gradients, sums...); });
   }
   std::vector<float> weight() const { return w.local().to_vector<float>(); }
@@ -55,7 +56,7 @@ TEST_CASE("samples are summed over the ranks before the gradient is divided by t
   // Each rank's gradient is a sum over as many samples as its number; 3, 6 and 12 each on average.
   const std::int64_t samples = rank() + 1;
   const auto count = static_cast<float>(samples);
-  const std::vector<Gradient> gradients{{floats({3 * count, 6 * count, 12 * count}), program.w}};
+  const std::vector<Optimizer::Gradient> gradients{{floats({3 * count, 6 * count, 12 * count}), program.w}};
   program.step(optimizer, gradients, samples);
   CHECK(program.weight() == std::vector<float>{-3, -6, -12});
   program.step(optimizer, gradients, samples);  // velocities 1.5 times as large
@@ -114,7 +115,7 @@ TEST_CASE("loss, samples and correct answers ride along with the gradients") {
 TEST_CASE("what the ranks' samples weigh is added up, and a rank that does not say it brings their number") {
   Program program;
   Sgd optimizer{{.learning_rate = 1}};
-  std::vector<Gradient> gradients{{floats({1, 2, 3}), program.w}};
+  std::vector<Optimizer::Gradient> gradients{{floats({1, 2, 3}), program.w}};
   program.strategy.run([&](ReplicaContext& context) {
     Optimizer::StepSums own{.samples = rank() + 1};
     if (!odd_one()) own.weight = 0.25 * own.samples;
@@ -142,9 +143,9 @@ TEST_CASE("what a rank finds wrong by itself costs no agreement, and the step ca
   Sgd optimizer{{.learning_rate = 1}};
   program.strategy.run([&](ReplicaContext& context) {
     if (odd_one())
-      CHECK_THROWS_AS(optimizer.apply_gradients(context, std::vector<Gradient>{{floats({1}), program.w}}),
+      CHECK_THROWS_AS(optimizer.apply_gradients(context, std::vector<Optimizer::Gradient>{{floats({1}), program.w}}),
                       InvalidArgument);
-    optimizer.apply_gradients(context, std::vector<Gradient>{{floats({1, 1, 1}), program.w}});
+    optimizer.apply_gradients(context, std::vector<Optimizer::Gradient>{{floats({1, 1, 1}), program.w}});
   });
   CHECK(program.weight()[0] == static_cast<float>(-ranks()));
 }
@@ -152,7 +153,7 @@ TEST_CASE("what a rank finds wrong by itself costs no agreement, and the step ca
 TEST_CASE("an optimizer with other options on one rank is a mismatch that shows both") {
   if (ranks() == 1) return;
   Program program;
-  const std::vector<Gradient> gradients{{floats({1, 1, 1}), program.w}};
+  const std::vector<Optimizer::Gradient> gradients{{floats({1, 1, 1}), program.w}};
   const auto mismatch = [&](auto usual, auto odd) {
     return mismatch_of([&] {
       if (odd_one())
@@ -177,7 +178,7 @@ TEST_CASE("an optimizer of another name on one rank is a mismatch that shows bot
   if (ranks() == 1) return;
   Program program;
   Sgd first{{.learning_rate = 0.1}}, second{{.learning_rate = 0.1}};
-  const std::vector<Gradient> gradients{{floats({1, 1, 1}), program.w}};
+  const std::vector<Optimizer::Gradient> gradients{{floats({1, 1, 1}), program.w}};
   if (odd_one()) first.prepare(program.strategy, {program.w});  // takes the name that the others give to `second`
   CHECK_THAT(mismatch_of([&] { program.step(second, gradients); }),
              Catch::Contains("step 1 of 'optimizer_1' at ") && Catch::Contains("step 1 of 'optimizer' at "));
@@ -187,27 +188,27 @@ TEST_CASE("gradients of other variables on one rank are a mismatch that shows bo
   if (ranks() == 1) return;
   Program program;
   Sgd optimizer{{.learning_rate = 1}};
-  const Gradient w{floats({1, 1, 1}), program.w};
-  const Gradient b{floats({1}), program.b};
+  const Optimizer::Gradient w{floats({1, 1, 1}), program.w};
+  const Optimizer::Gradient b{floats({1}), program.b};
   const bool odd = odd_one();
   using Catch::Contains;
 
   const auto fewer = mismatch_of([&] {
-    program.step(optimizer, odd ? std::vector<Gradient>{w} : std::vector<Gradient>{w, b});
+    program.step(optimizer, odd ? std::vector<Optimizer::Gradient>{w} : std::vector<Optimizer::Gradient>{w, b});
   });
   CHECK_THAT(fewer,
              Catch::StartsWith("replica " + std::to_string(last()) + " (") && Contains("'w' f32[3], 'b' f32[1]"));
   const auto order = mismatch_of([&] {
-    program.step(optimizer, odd ? std::vector<Gradient>{b, w} : std::vector<Gradient>{w, b});
+    program.step(optimizer, odd ? std::vector<Optimizer::Gradient>{b, w} : std::vector<Optimizer::Gradient>{w, b});
   });
   CHECK_THAT(order, Contains("'b' f32[1], 'w' f32[3]"));
-  const auto none =
-      mismatch_of([&] { program.step(optimizer, odd ? std::vector<Gradient>{} : std::vector<Gradient>{w}); });
+  const auto none = mismatch_of(
+      [&] { program.step(optimizer, odd ? std::vector<Optimizer::Gradient>{} : std::vector<Optimizer::Gradient>{w}); });
   CHECK_THAT(none, Contains("no variables"));
   const auto way = mismatch_of([&] {
     program.strategy.run([&](ReplicaContext& context) {
       const Here here = Here::current();
-      const std::vector<Gradient> gradients{w};
+      const std::vector<Optimizer::Gradient> gradients{w};
       if (odd) return optimizer.apply_gradients(context, gradients, std::int64_t{1}, here);
       optimizer.apply_gradients(context, gradients, here);
     });
@@ -222,7 +223,7 @@ TEST_CASE("gradients of other variables on one rank are a mismatch that shows bo
 TEST_CASE("a long list of variables that differs at its end is a mismatch that still shows it") {
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
-  std::vector<Gradient> gradients;
+  std::vector<Optimizer::Gradient> gradients;
   for (int i = 0; i < 40; ++i)
     gradients.push_back(
         {floats({1}), strategy.create_variable({.name = "variable " + std::to_string(i)}, [] { return floats({0}); })});

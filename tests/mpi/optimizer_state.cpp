@@ -15,6 +15,7 @@
 
 #include "control/meeting_point.hpp"
 #include "shared_folder.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
 
@@ -52,7 +53,7 @@ struct StatefulProgram {
   }
 
  private:
-  void step(Optimizer& optimizer, const Gradient& gradient) {
+  void step(Optimizer& optimizer, const Optimizer::Gradient& gradient) {
     strategy.run([&](ReplicaContext& context) { optimizer.apply_gradients(context, {gradient}); });
   }
 };

@@ -33,7 +33,7 @@ constexpr int variables = 5;
 struct Training {
   explicit Training(ReplicateOptions::Placement placement) : placement{placement} {}
 
-  EstimatorSpec call(int step, Mode mode = Mode::train) {
+  EstimatorSpec call(int step, EstimatorSpec::Mode mode = EstimatorSpec::Mode::train) {
     std::vector<float> rows(static_cast<std::size_t>(ranks()));
     for (std::size_t row = 0; row < rows.size(); ++row) rows[row] = 0.1F * static_cast<float>(row + 1 + step);
     return model(Tensor::from(rows, {ranks()}), std::nullopt, mode);
@@ -54,7 +54,7 @@ struct Training {
     }
     gradients[2].value = IndexedSlices{Tensor::from({x, x}, {2}), Tensor::from({INT64_C(4), INT64_C(1)}, {2}), {5}};
     TowerOptimizer optimizer{adam};
-    if (tower.mode() == Mode::train) optimizer.apply_gradients(tower, gradients);
+    if (tower.mode() == EstimatorSpec::Mode::train) optimizer.apply_gradients(tower, gradients);
     return {};
   }
   std::uint64_t digest() const { return weights_digest(model.variables()); }
@@ -71,7 +71,7 @@ struct Training {
 
 /// A step outside of model functions, whose gradients are dense, and differ by rank.
 void step_by(Training& training, Optimizer& optimizer, bool agreed_first) {
-  std::vector<Gradient> gradients;
+  std::vector<Optimizer::Gradient> gradients;
   for (const Variable& each : training.model.variables()) {
     std::vector<float> values(static_cast<std::size_t>(element_count(each.shape())));
     for (std::size_t i = 0; i < values.size(); ++i)
@@ -79,7 +79,7 @@ void step_by(Training& training, Optimizer& optimizer, bool agreed_first) {
     gradients.push_back({Tensor::from(values, each.shape()), each});
   }
   const auto compute = [&](Optimizer::AgreedStep& step) {
-    for (const Gradient& each : gradients) step.ready(each.variable);
+    for (const Optimizer::Gradient& each : gradients) step.ready(each.variable);
     return Optimizer::StepSums{.samples = 1};
   };
   training.strategy.run([&](ReplicaContext& context) {
@@ -205,7 +205,7 @@ TEST_CASE("every placement writes the same checkpoint, and goes on from it with 
     CHECK(restored.digest() == mirrored.digest());
 
     Training prepared{placement};
-    prepared.call(0, Mode::predict);
+    prepared.call(0, EstimatorSpec::Mode::predict);
     prepared.adam->prepare(prepared.strategy, prepared.model.variables());
     restore_checkpoint(prepared.strategy, folder / "own");
     prepared.train(2, 4);

@@ -11,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -58,7 +59,8 @@ TEST_CASE("the mean of a mirrored value is that value, without communication", "
     const Mirrored<Tensor> of_tensor = strategy.extended().reduce_to(ReduceOp::mean, tensor, variable);
     CHECK(of_tensor.value().view().data() == tensor.value().view().data());
     for (int root = 0; root < ranks(); ++root) {
-      const std::optional<int> at_root = strategy.extended().reduce_to(ReduceOp::mean, seven, OneReplica{root});
+      const std::optional<int> at_root =
+          strategy.extended().reduce_to(ReduceOp::mean, seven, StrategyExtended::OneReplica{root});
       CHECK(at_root == (rank() == root ? std::optional{7} : std::nullopt));
     }
     check_same(7, strategy.reduce(ReduceOp::mean, seven));
@@ -75,7 +77,7 @@ TEST_CASE("the sum of a mirrored value is refused, on one replica too", "[E-1]")
     CHECK_THROWS_AS(extended.reduce_to(ReduceOp::sum, seven), InvalidArgument);
     CHECK_THROWS_WITH(extended.reduce_to(ReduceOp::sum, seven), mirrored_sum);
     CHECK_THROWS_WITH(extended.reduce_to(ReduceOp::sum, seven, variable), mirrored_sum);
-    CHECK_THROWS_WITH(extended.reduce_to(ReduceOp::sum, seven, OneReplica{0}), mirrored_sum);
+    CHECK_THROWS_WITH(extended.reduce_to(ReduceOp::sum, seven, StrategyExtended::OneReplica{0}), mirrored_sum);
     CHECK_THROWS_WITH(strategy.reduce(ReduceOp::sum, seven), mirrored_sum);
     CHECK_THROWS_WITH(Strategy::current().reduce(ReduceOp::sum, seven), mirrored_sum);
   });
@@ -96,7 +98,7 @@ TEST_CASE("the mean of a plain value is each rank's own, without communication, 
                extended.reduce_to(ReduceOp::mean, std::map<std::string, double>{{"loss", 0.5 * rank()}}));
     CHECK(extended.reduce_to(ReduceOp::mean, tensor).view().data() == tensor.view().data());
     for (int root = 0; root < ranks(); ++root)
-      CHECK(extended.reduce_to(ReduceOp::mean, rank(), OneReplica{root}) ==
+      CHECK(extended.reduce_to(ReduceOp::mean, rank(), StrategyExtended::OneReplica{root}) ==
             (rank() == root ? std::optional{rank()} : std::nullopt));
   });
   CHECK(meetings == 0);
@@ -111,7 +113,7 @@ TEST_CASE("the sum of a plain value is refused by several replicas, and is that 
     if (ranks() == 1) {
       check_same(5, extended.reduce_to(ReduceOp::sum, 5));
       check_same(5, extended.reduce_to(ReduceOp::sum, 5, variable));
-      check_same(std::optional{5}, extended.reduce_to(ReduceOp::sum, 5, OneReplica{0}));
+      check_same(std::optional{5}, extended.reduce_to(ReduceOp::sum, 5, StrategyExtended::OneReplica{0}));
       check_same(std::vector{1.f, 2.f}, strategy.reduce(ReduceOp::sum, own()).to_vector<float>());
       return;
     }
@@ -119,7 +121,8 @@ TEST_CASE("the sum of a plain value is refused by several replicas, and is that 
     CHECK_THROWS_AS(extended.reduce_to(ReduceOp::sum, rank()), InvalidArgument);
     CHECK_THROWS_WITH(extended.reduce_to(ReduceOp::sum, rank()), plain_sum());
     CHECK_THROWS_WITH(extended.reduce_to(ReduceOp::sum, own(), variable), plain_sum());
-    CHECK_THROWS_WITH(extended.reduce_to(ReduceOp::sum, std::pair{rank(), 2.0}, OneReplica{0}), plain_sum());
+    CHECK_THROWS_WITH(extended.reduce_to(ReduceOp::sum, std::pair{rank(), 2.0}, StrategyExtended::OneReplica{0}),
+                      plain_sum());
     CHECK_THROWS_WITH(strategy.reduce(ReduceOp::sum, own()), plain_sum());
   });
   CHECK(meetings == 0);
@@ -132,7 +135,7 @@ TEST_CASE("the sum of a plain value on one replica is a copy with memory of its 
   const auto row = [] { return Tensor::from({std::int64_t{3}}, {1}); };
   const std::pair<Tensor, IndexedSlices> value{own(), {Tensor::from({4.f}, {1, 1}), row(), {9, 1}}};
   const auto copies = {extended.reduce_to(ReduceOp::sum, value), extended.reduce_to(ReduceOp::sum, value, variable),
-                       extended.reduce_to(ReduceOp::sum, value, OneReplica{0}).value(),
+                       extended.reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{0}).value(),
                        Strategy::current().reduce(ReduceOp::sum, value)};
   value.first.view().elements<float>()[0] = 8;
   value.second.values.view().elements<float>()[0] = 8;
@@ -177,7 +180,7 @@ TEST_CASE("context comes first, then the destination, then whether there is such
     CHECK_THROWS_AS(extended.reduce_to(ReduceOp::mean, 1), ContextError);
     CHECK_THROWS_AS(extended.reduce_to(ReduceOp::sum, seven), ContextError);
     CHECK_THROWS_AS(extended.reduce_to(ReduceOp::mean, 1, variable), ContextError);
-    CHECK_THROWS_AS(extended.reduce_to(ReduceOp::mean, 1, OneReplica{-1}), ContextError);
+    CHECK_THROWS_AS(extended.reduce_to(ReduceOp::mean, 1, StrategyExtended::OneReplica{-1}), ContextError);
     CHECK_THROWS_AS(strategy.reduce(ReduceOp::mean, seven), ContextError);
     CHECK_THROWS_AS(extended.broadcast_to(seven), ContextError);
     CHECK_THROWS_AS(extended.broadcast_to(own()), ContextError);
@@ -187,6 +190,6 @@ TEST_CASE("context comes first, then the destination, then whether there is such
   CHECK_THROWS_AS(strategy.extended().reduce_to(ReduceOp::mean, 1), ContextError);
   CHECK_THROWS_WITH(other.extended().reduce_to(ReduceOp::sum, seven, variable),
                     Catch::EndsWith("): variable 'v' was not created by " + other.name()));
-  CHECK_THROWS_WITH(other.extended().reduce_to(ReduceOp::sum, 1, OneReplica{ranks()}),
+  CHECK_THROWS_WITH(other.extended().reduce_to(ReduceOp::sum, 1, StrategyExtended::OneReplica{ranks()}),
                     Catch::Contains("): destination: replica " + std::to_string(ranks()) + " is not one of"));
 }

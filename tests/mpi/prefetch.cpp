@@ -16,6 +16,7 @@
 #include <lockstep/feed/distribute.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -101,7 +102,8 @@ TEST_CASE("batches drawn ahead are the same as without, on the rank's device", "
     const std::int64_t n = ranks();
     Seen all;
     const auto add = [&](Seen more) { all.insert(all.end(), more.begin(), more.end()); };
-    for (const EndOfInput end : {EndOfInput::when_all_end, EndOfInput::when_first_ends})
+    for (const InputOptions::EndOfInput end :
+         {InputOptions::EndOfInput::when_all_end, InputOptions::EndOfInput::when_first_ends})
       add(all_of(make_input_fn_iterator(strategy, batches(5 + rank() % 2, progress),
                                         InputOptions{.end = end, .prefetch_batches = prefetch})));
     add(all_of(

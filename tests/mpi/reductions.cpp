@@ -12,6 +12,7 @@
 #include "control/meeting_point.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/reduction_choice.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -19,9 +20,9 @@ using namespace lockstep::test;
 
 namespace {
 
-const std::vector<ReductionKind> all_kinds{ReductionKind::automatic, ReductionKind::fixed_order,
-                                           ReductionKind::backend_order, ReductionKind::hierarchical,
-                                           ReductionKind::to_one_rank};
+const std::vector<ReductionOptions::Kind> all_kinds{
+    ReductionOptions::Kind::automatic, ReductionOptions::Kind::fixed_order, ReductionOptions::Kind::backend_order,
+    ReductionOptions::Kind::hierarchical, ReductionOptions::Kind::to_one_rank};
 
 /// `count` times rank + 1, on this rank's device.
 template <class T>
@@ -44,7 +45,7 @@ void check_sums(Strategy& strategy, std::int64_t count) {
   if (is_floating_point(detail::dtype_of<T>))
     check_all_equal<T>(strategy.reduce(ReduceOp::mean, value), static_cast<float>(ranks() + 1) / 2);
   const int root = last();
-  const auto at_root = strategy.extended().reduce_to(ReduceOp::sum, value, OneReplica{root});
+  const auto at_root = strategy.extended().reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{root});
   CHECK(at_root.has_value() == (rank() == root));
   if (at_root) check_all_equal<T>(*at_root, static_cast<float>(triangle()));
   check_all_equal<T>(strategy.extended().broadcast_to(value).value(), 1);
@@ -53,7 +54,7 @@ void check_sums(Strategy& strategy, std::int64_t count) {
 }  // namespace
 
 TEST_CASE("every kind of reduction gives exact sums of every element type, small and large", "[E-13][E-14]") {
-  for (const ReductionKind kind : all_kinds) {
+  for (const ReductionOptions::Kind kind : all_kinds) {
     CAPTURE(name_of(kind));
     Strategy strategy = runtime().make_strategy({.kind = kind});
     for (const std::int64_t count : {3, 40'000}) {
@@ -69,9 +70,9 @@ TEST_CASE("every kind of reduction gives exact sums of every element type, small
 }
 
 TEST_CASE("a strategy trains with the reductions that it was made with", "[E-14]") {
-  for (const ReductionKind kind : all_kinds) {
+  for (const ReductionOptions::Kind kind : all_kinds) {
     CAPTURE(name_of(kind));
-    Strategy strategy = runtime().make_strategy({.kind = kind, .packing = IntoPacks{2}});
+    Strategy strategy = runtime().make_strategy({.kind = kind, .packing = ReductionOptions::into_packs(2)});
     const auto of_rank = static_cast<float>(rank());
     const MirroredVariable weight = strategy.create_variable({.name = "weight"}, [&] {
       return Tensor::from({of_rank + 1, 2.f, 3.f}, {3});
@@ -88,7 +89,7 @@ TEST_CASE("a strategy trains with the reductions that it was made with", "[E-14]
 TEST_CASE("the user's function accumulates, on one rank, and all get what it made", "[E-14][E-17]") {
   int calls = 0;
   Strategy largest =
-      runtime().make_strategy({.kind = ReductionKind::to_one_rank,
+      runtime().make_strategy({.kind = ReductionOptions::Kind::to_one_rank,
                                .accumulate = [&](std::span<const TensorView> parts, const TensorView& result, Stream&) {
                                  ++calls;
                                  CHECK(parts.size() == static_cast<std::size_t>(ranks()));
@@ -110,7 +111,7 @@ TEST_CASE("the user's function accumulates, on one rank, and all get what it mad
 
 TEST_CASE("however tensors are packed, a batch is reduced to the same numbers", "[E-22]") {
   for (const Packing& packing :
-       {Packing{IntoPacks{3}}, Packing{GroupSmall{.small_tensor_bytes = 16, .max_group = 2}}, Packing{Unpacked{}}}) {
+       {ReductionOptions::into_packs(3), ReductionOptions::group_small(16, 2), ReductionOptions::unpacked()}) {
     CAPTURE(describe({.packing = packing}));
     Strategy strategy = runtime().make_strategy({.packing = packing});
     std::vector<Tensor> values;
@@ -121,10 +122,11 @@ TEST_CASE("however tensors are packed, a batch is reduced to the same numbers", 
 }
 
 TEST_CASE("a batch of small and large tensors is reduced to the same numbers, each by its size", "[E-32]") {
-  Strategy strategy = runtime().make_strategy({.kind = ReductionKind::backend_order,
-                                               .smaller = {{.up_to_bytes = 4, .kind = ReductionKind::to_one_rank},
-                                                           {12, ReductionKind::fixed_order, Unpacked{}},
-                                                           {4096, ReductionKind::hierarchical, IntoPacks{2}}}});
+  Strategy strategy = runtime().make_strategy(
+      {.kind = ReductionOptions::Kind::backend_order,
+       .smaller = {{.up_to_bytes = 4, .kind = ReductionOptions::Kind::to_one_rank},
+                   {12, ReductionOptions::Kind::fixed_order, ReductionOptions::unpacked()},
+                   {4096, ReductionOptions::Kind::hierarchical, ReductionOptions::into_packs(2)}}});
   std::vector<Tensor> values;
   for (const std::int64_t count : {1, 20'000, 2, 0, 3, 1'000}) values.push_back(mine<float>(strategy, count).local());
   const auto sums = strategy.reduce(ReduceOp::sum, PerReplica{values});
@@ -136,19 +138,19 @@ TEST_CASE("reductions that differ on one rank are a mismatch that shows both", "
   const auto mismatch = [&](const ReductionOptions& odd) {
     return mismatch_of([&] { (void)runtime().make_strategy(odd_one() ? odd : ReductionOptions{}); });
   };
-  CHECK_THAT(mismatch({.kind = ReductionKind::fixed_order}),
+  CHECK_THAT(mismatch({.kind = ReductionOptions::Kind::fixed_order}),
              Catch::Contains("automatic reductions") && Catch::Contains("fixed-order reductions"));
-  CHECK_THAT(mismatch({.packing = IntoPacks{2}}), Catch::Contains("automatic reductions in 2 packs"));
-  CHECK_THAT(mismatch({.smaller = {{64, ReductionKind::fixed_order, {}}}}),
+  CHECK_THAT(mismatch({.packing = ReductionOptions::into_packs(2)}),
+             Catch::Contains("automatic reductions in 2 packs"));
+  CHECK_THAT(mismatch({.smaller = {{64, ReductionOptions::Kind::fixed_order, {}}}}),
              Catch::Contains("automatic reductions, up to 64 bytes fixed-order reductions"));
   CHECK(mismatch({}).empty());
 }
 
 TEST_CASE("reductions that make no sense are refused before any agreement", "[E-23]") {
   const auto before = runtime().strategy().group().meeting().meetings();
-  CHECK_THROWS_AS(runtime().make_strategy({.packing = IntoPacks{0}}), InvalidArgument);
-  CHECK_THROWS_AS(runtime().make_strategy({.packing = GroupSmall{.small_tensor_bytes = 1, .max_group = 0}}),
-                  InvalidArgument);
+  CHECK_THROWS_AS(runtime().make_strategy({.packing = ReductionOptions::into_packs(0)}), InvalidArgument);
+  CHECK_THROWS_AS(runtime().make_strategy({.packing = ReductionOptions::group_small(1, 0)}), InvalidArgument);
   CHECK(runtime().strategy().group().meeting().meetings() == before);
 }
 
@@ -156,8 +158,8 @@ TEST_CASE("16-bit sums are rounded once, wherever the ranks are") {
   if (ranks() < 3) return;
   // 1 and two halves of the step behind it: rounded in between, either would be lost.
   const auto part = [](float half_step) { return rank() == 0 ? 1.f : rank() < 3 ? half_step : 0.f; };
-  for (const ReductionKind kind :
-       {ReductionKind::fixed_order, ReductionKind::hierarchical, ReductionKind::to_one_rank}) {
+  for (const ReductionOptions::Kind kind : {ReductionOptions::Kind::fixed_order, ReductionOptions::Kind::hierarchical,
+                                            ReductionOptions::Kind::to_one_rank}) {
     CAPTURE(name_of(kind));
     Strategy strategy = runtime().make_strategy({.kind = kind});
     const auto sum_of = [&](auto number) {

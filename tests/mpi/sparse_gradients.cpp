@@ -12,6 +12,7 @@
 #include <lockstep/optim/sgd.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -72,14 +73,14 @@ Tensor dense_sum(int step, int width) {
 
 /// Variables with rows, and one between them whose gradient is dense.
 struct Program {
-  Strategy strategy = runtime().make_strategy({.kind = ReductionKind::fixed_order});
+  Strategy strategy = runtime().make_strategy({.kind = ReductionOptions::Kind::fixed_order});
   MirroredVariable table = strategy.create_variable({.name = "table"}, [] { return initial<float>(2); });
   MirroredVariable bias = strategy.create_variable({.name = "bias"}, [] { return Tensor::from({1.F, 2.F, 3.F}, {3}); });
   MirroredVariable scales = strategy.create_variable({.name = "scales"}, [] { return initial<double>(1); });
 
   Program() { strategy.seal(); }
 
-  void step(Optimizer& optimizer, const std::vector<Gradient>& gradients) {
+  void step(Optimizer& optimizer, const std::vector<Optimizer::Gradient>& gradients) {
     strategy.run(
         [&](ReplicaContext& context) { optimizer.apply_gradients(context, gradients, std::int64_t{rank() + 1}); });
   }
@@ -137,7 +138,7 @@ TEST_CASE("a step with slices has the bits of one with the dense sum, by every o
     CHECK(sparse.everything() == dense.everything());
     // The next steps give one variable slices and a tensor in turn: neither finds what the other has left behind.
     for (const int step : {3, 4, 5}) {
-      const Gradient::Value by_rows = own_slices<float>(step, 2), whole = dense_sum<float>(step, 2);
+      const Optimizer::Gradient::Value by_rows = own_slices<float>(step, 2), whole = dense_sum<float>(step, 2);
       sparse.step(*by_slices, {{step == 4 ? whole : by_rows, sparse.table}});
       dense.step(*by_tensor, {{whole, dense.table}});
     }
@@ -204,8 +205,8 @@ TEST_CASE("slices on one rank and a tensor on another are a mismatch, and the ra
   Program program;
   Sgd optimizer{{.learning_rate = 1}};
   const auto before = program.everything();
-  const Gradient::Value mine =
-      odd_one() ? Gradient::Value{one_row(1)} : Gradient::Value{Tensor::zeros(DType::f32, {rows, 2})};
+  const Optimizer::Gradient::Value mine = odd_one() ? Optimizer::Gradient::Value{one_row(1)}
+                                                    : Optimizer::Gradient::Value{Tensor::zeros(DType::f32, {rows, 2})};
   CHECK_THAT(
       mismatch_of([&] {
         program.step(optimizer, {{mine, program.table}});

@@ -23,7 +23,7 @@ std::int64_t allocations = 0;
 /// Counts the allocations before the end of each step.
 class Counting final : public Observer {
  public:
-  void on_step(const StepReport&) override { before_end.push_back(allocations); }
+  void on_step(const Step&) override { before_end.push_back(allocations); }
 
   std::vector<std::int64_t> before_end;
 };

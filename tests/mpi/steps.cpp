@@ -9,6 +9,7 @@
 #include <lockstep/lockstep.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -281,7 +282,7 @@ TEST_CASE("outputs that are no tensors are this rank's own, in both contexts, an
 
 TEST_CASE("outputs are those of the work that the steps enqueued", "[G-3]") {
   Strategy strategy = runtime().make_strategy();
-  const auto total = strategy.create_sync_on_read({.name = "total", .aggregation = VariableAggregation::sum},
+  const auto total = strategy.create_sync_on_read({.name = "total", .aggregation = Variable::Aggregation::sum},
                                                   [] { return Tensor::scalar(0.0); });
   strategy.seal();
   auto input = numbers(4, strategy);

@@ -10,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -220,13 +221,14 @@ TEST_CASE("tensors without elements are agreed on and reduced like others, alone
 TEST_CASE("reduce_to one replica gives it to that one alone", "[E-20]") {
   Strategy& strategy = runtime().strategy();
   for (int root = 0; root < ranks(); ++root) {
-    const auto got =
-        strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{of({1.f + rank(), 2})}, OneReplica{root});
+    const auto got = strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{of({1.f + rank(), 2})},
+                                                   StrategyExtended::OneReplica{root});
     REQUIRE(got.has_value() == (rank() == root));
     if (got) CHECK(got->to_vector<float>() == std::vector<float>{1.f * triangle(), 2.f * ranks()});
   }
-  CHECK_THROWS_AS(strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{ranks()}),
-                  InvalidArgument);
+  CHECK_THROWS_AS(
+      strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, StrategyExtended::OneReplica{ranks()}),
+      InvalidArgument);
 }
 
 TEST_CASE("a reduction leaves the value it was given alone") {
@@ -250,8 +252,8 @@ TEST_CASE("batch_reduce_to reduces each value to its variable, types mixed", "[E
 TEST_CASE("an update's function gets the handle that was given, of its own type", "[A-61]") {
   Strategy strategy = runtime().make_strategy();
   const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.f); });
-  const SyncOnReadVariable own = strategy.create_sync_on_read({.name = "own", .aggregation = VariableAggregation::sum},
-                                                              [] { return Tensor::scalar(0.f); });
+  const SyncOnReadVariable own = strategy.create_sync_on_read(
+      {.name = "own", .aggregation = Variable::Aggregation::sum}, [] { return Tensor::scalar(0.f); });
   strategy.seal();
   StrategyExtended& extended = strategy.extended();
   const Mirrored<Tensor> sum = extended.reduce_to(ReduceOp::sum, PerReplica{Tensor::scalar(1.f + rank())}, w);
@@ -373,13 +375,13 @@ TEST_CASE("an initial value that is there already is taken as it is at the creat
 
 TEST_CASE("an assignment in replica context follows the variable's aggregation", "[C-20][C-21][C-22][C-23][E-9]") {
   Strategy strategy = runtime().make_strategy();
-  const auto make = [&](const char* name, VariableAggregation aggregation) {
+  const auto make = [&](const char* name, Variable::Aggregation aggregation) {
     return strategy.create_variable({.name = name, .aggregation = aggregation}, [] { return of({100}); });
   };
-  const MirroredVariable none = make("none", VariableAggregation::none);
-  const MirroredVariable sum = make("sum", VariableAggregation::sum);
-  const MirroredVariable mean = make("mean", VariableAggregation::mean);
-  const MirroredVariable first = make("first", VariableAggregation::only_first_replica);
+  const MirroredVariable none = make("none", Variable::Aggregation::none);
+  const MirroredVariable sum = make("sum", Variable::Aggregation::sum);
+  const MirroredVariable mean = make("mean", Variable::Aggregation::mean);
+  const MirroredVariable first = make("first", Variable::Aggregation::only_first_replica);
   strategy.run([&](ReplicaContext&) {
     const Tensor value = of({2.f * (rank() + 1)});
     CHECK_THROWS_WITH(none.assign(value), Catch::Contains("You must specify an aggregation method"));

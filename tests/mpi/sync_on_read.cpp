@@ -7,6 +7,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -24,7 +25,7 @@ struct CountingProgram {
   Strategy strategy = runtime().make_strategy();
   SyncOnReadVariable v;
 
-  explicit CountingProgram(VariableAggregation aggregation)
+  explicit CountingProgram(Variable::Aggregation aggregation)
       : v{strategy.create_sync_on_read({.name = "v", .aggregation = aggregation}, [] {
           return doubles({1.0 + rank(), 2});  // replica 0's counts
         })} {
@@ -42,14 +43,14 @@ struct CountingProgram {
 }  // namespace
 
 TEST_CASE("a sync-on-read variable begins with replica 0's value on every rank, and is not trainable", "[C-32]") {
-  const CountingProgram program{VariableAggregation::sum};
+  const CountingProgram program{Variable::Aggregation::sum};
   CHECK(program.component() == std::vector<double>{1, 2});
   CHECK_FALSE(program.v.trainable());
-  CHECK(program.v.aggregation() == VariableAggregation::sum);
+  CHECK(program.v.aggregation() == Variable::Aggregation::sum);
 }
 
 TEST_CASE("in replica context an assignment is this rank's alone, and costs no agreement", "[C-25][C-26][C-27][C-33]") {
-  CountingProgram program{VariableAggregation::sum};
+  CountingProgram program{Variable::Aggregation::sum};
   program.strategy.run([&](ReplicaContext&) {
     const auto before = program.strategy.group().meeting().meetings();
     program.v.assign(doubles({10.0 * rank(), 1}));
@@ -62,23 +63,23 @@ TEST_CASE("in replica context an assignment is this rank's alone, and costs no a
 
 TEST_CASE("a read gives every rank the components combined, and leaves them as they are", "[C-25][C-26][C-27]") {
   const double others = triangle() - ranks();  // 0 + 1 + … + (ranks - 1)
-  CountingProgram sum{VariableAggregation::sum};
+  CountingProgram sum{Variable::Aggregation::sum};
   sum.add_rank();
   CHECK(sum.read() == std::vector<double>{1.0 * ranks() + others, 2.0 * ranks()});
   CHECK(sum.component() == std::vector<double>{1.0 + rank(), 2});
 
-  CountingProgram mean{VariableAggregation::mean};
+  CountingProgram mean{Variable::Aggregation::mean};
   mean.add_rank();
   CHECK(mean.read() == std::vector<double>{(ranks() + others) / ranks(), 2});
 
-  CountingProgram first{VariableAggregation::only_first_replica};
+  CountingProgram first{Variable::Aggregation::only_first_replica};
   first.add_rank();
   CHECK(first.read() == std::vector<double>{1, 2});
   CHECK(first.component() == std::vector<double>{1.0 + rank(), 2});
 }
 
 TEST_CASE("read and read_var are one agreement, also in a scope and in a merge function", "[C-35]") {
-  CountingProgram program{VariableAggregation::sum};
+  CountingProgram program{Variable::Aggregation::sum};
   program.add_rank();
   const auto expected = program.read();
   const Scope scope = program.strategy.scope();
@@ -92,12 +93,12 @@ TEST_CASE("read and read_var are one agreement, also in a scope and in a merge f
 }
 
 TEST_CASE("an assignment in cross-replica context is what the next read gives", "[C-38][C-39]") {
-  CountingProgram sum{VariableAggregation::sum};
+  CountingProgram sum{Variable::Aggregation::sum};
   sum.v.assign(doubles({12, 24}));
   CHECK(sum.component() == std::vector<double>{12.0 / ranks(), 24.0 / ranks()});
   CHECK(sum.read() == std::vector<double>{12, 24});
 
-  CountingProgram mean{VariableAggregation::mean};
+  CountingProgram mean{Variable::Aggregation::mean};
   mean.v.assign(doubles({12, 24}));
   CHECK(mean.component() == std::vector<double>{12, 24});
   CHECK(mean.read() == std::vector<double>{12, 24});
@@ -113,9 +114,9 @@ TEST_CASE("an assignment in cross-replica context is what the next read gives", 
 
 TEST_CASE("integers are dealt to the components whole: the first replicas take what is left over", "[C-38]") {
   Strategy strategy = runtime().make_strategy();
-  const auto counter = strategy.create_sync_on_read({.name = "counter", .aggregation = VariableAggregation::sum},
+  const auto counter = strategy.create_sync_on_read({.name = "counter", .aggregation = Variable::Aggregation::sum},
                                                     [] { return Tensor::scalar(std::int64_t{0}); });
-  const auto average = strategy.create_sync_on_read({.name = "average", .aggregation = VariableAggregation::mean},
+  const auto average = strategy.create_sync_on_read({.name = "average", .aggregation = Variable::Aggregation::mean},
                                                     [] { return Tensor::scalar(std::int64_t{0}); });
   strategy.seal();
   strategy.run([&](ReplicaContext&) { counter.assign_add(Tensor::scalar(std::int64_t{rank() + 1})); });
@@ -132,7 +133,7 @@ TEST_CASE("integers are dealt to the components whole: the first replicas take w
 }
 
 TEST_CASE("without an aggregation there is no reading, before any communication", "[C-24]") {
-  CountingProgram program{VariableAggregation::none};
+  CountingProgram program{Variable::Aggregation::none};
   program.add_rank();
   const auto before = program.strategy.group().meeting().meetings();
   CHECK_THROWS_AS(program.v.read(), InvalidArgument);
@@ -143,7 +144,7 @@ TEST_CASE("without an aggregation there is no reading, before any communication"
 }
 
 TEST_CASE("rebroadcast leaves every replica its own values") {
-  CountingProgram program{VariableAggregation::sum};
+  CountingProgram program{Variable::Aggregation::sum};
   const auto mirrored = program.strategy.create_variable({.name = "m"}, [] { return doubles({7}); });
   program.add_rank();
   mirrored.assign(doubles({7.0 + rank()}));
@@ -156,7 +157,7 @@ TEST_CASE("ranks that read other variables, or make them of another kind, are to
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   const auto make = [&](const char* name) {
-    return strategy.create_sync_on_read({.name = name, .aggregation = VariableAggregation::sum},
+    return strategy.create_sync_on_read({.name = name, .aggregation = Variable::Aggregation::sum},
                                         [] { return Tensor::scalar(1.0); });
   };
   const auto a = make("a"), b = make("b");
@@ -179,7 +180,7 @@ TEST_CASE("ranks that assign other variables in replica context are told so", "[
   if (ranks() == 1) return;
   Strategy strategy = runtime().make_strategy();
   const auto make = [&](const char* name) {
-    return strategy.create_variable({.name = name, .aggregation = VariableAggregation::sum},
+    return strategy.create_variable({.name = name, .aggregation = Variable::Aggregation::sum},
                                     [] { return Tensor::scalar(1.0); });
   };
   const auto a = make("a"), b = make("b");
@@ -190,7 +191,7 @@ TEST_CASE("ranks that assign other variables in replica context are told so", "[
 
 TEST_CASE("a variable whose strategy is gone cannot be read as one, but keeps its component", "[A-48]") {
   auto strategy = std::make_unique<Strategy>(runtime().make_strategy());
-  const auto v = strategy->create_sync_on_read({.name = "v", .aggregation = VariableAggregation::sum},
+  const auto v = strategy->create_sync_on_read({.name = "v", .aggregation = Variable::Aggregation::sum},
                                                [] { return Tensor::scalar(1.0); });
   strategy->seal();
   Strategy moved{std::move(*strategy)};

@@ -19,6 +19,7 @@
 #include "control/meeting_point.hpp"
 #include "mpi/shared_folder.hpp"
 #include "mpi/tower_program.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -213,7 +214,7 @@ TEST_CASE("the global step counts once in each step, on every rank", "[J-33]") {
     return EstimatorSpec{};
   }};
   program.call();
-  program.call(counting(), Mode::evaluate);
+  program.call(counting(), EstimatorSpec::Mode::evaluate);
   program.call();
   CHECK(program.model.variables().at(1).local().to_vector<std::int64_t>() == std::vector<std::int64_t>{7});
   program.strategy.attest();
@@ -287,20 +288,21 @@ TEST_CASE("a call costs three agreements, and two more for each step and for pre
   TowerOptimizer optimizer{sgd(1)};
   TowerProgram program{[&](Tower& tower, const Tensor& features, const auto&) {
     const auto c = ten(tower);
-    if (tower.mode() == Mode::train) optimizer.apply_gradients(tower, {{vector_of({value_of(features)}), c}});
+    if (tower.mode() == EstimatorSpec::Mode::train)
+      optimizer.apply_gradients(tower, {{vector_of({value_of(features)}), c}});
     EstimatorSpec spec;
-    if (tower.mode() == Mode::predict) spec.predictions["x"] = features;
+    if (tower.mode() == EstimatorSpec::Mode::predict) spec.predictions["x"] = features;
     return spec;
   }};
   program.call();  // makes the variable
-  const auto agreements_of = [&](Mode mode) {
+  const auto agreements_of = [&](EstimatorSpec::Mode mode) {
     const auto before = program.strategy.group().meeting().meetings();
     program.call(counting(), mode);
     return program.strategy.group().meeting().meetings() - before;
   };
-  CHECK(agreements_of(Mode::evaluate) == 3);
-  CHECK(agreements_of(Mode::train) == 5);
-  CHECK(agreements_of(Mode::predict) == (ranks() > 1 ? 5 : 3));
+  CHECK(agreements_of(EstimatorSpec::Mode::evaluate) == 3);
+  CHECK(agreements_of(EstimatorSpec::Mode::train) == 5);
+  CHECK(agreements_of(EstimatorSpec::Mode::predict) == (ranks() > 1 ? 5 : 3));
 }
 
 TEST_CASE("small gradients travel together, whenever their variables were made, and a large one by itself") {
@@ -324,7 +326,7 @@ TEST_CASE("small gradients travel together, whenever their variables were made, 
       return EstimatorSpec{};
     };
     auto model = replicated<Tensor, Tensor>(strategy, fn, {.reduction = reduction});
-    model(counting(), std::nullopt, Mode::train);
+    model(counting(), std::nullopt, EstimatorSpec::Mode::train);
     CHECK(of_step == 3);  // which towers have gradients; the small ones; the large one
     const float divisor = reduction == ReplicateOptions::Reduction::mean ? static_cast<float>(ranks()) : 1;
     for (const MirroredVariable& each : model.variables())
@@ -356,10 +358,10 @@ TEST_CASE("what towers collect is gone after the call, and in no checkpoint", "[
   // Neither sums of metrics nor variables that no optimizer updates are in the way of a program that goes on.
   TowerProgram restored{[&](Tower& tower, const Tensor&, const auto&) {
     const auto c = ten(tower);
-    if (tower.mode() == Mode::evaluate) tower.accumulator("other").assign_add(Tensor::scalar(3.0));
+    if (tower.mode() == EstimatorSpec::Mode::evaluate) tower.accumulator("other").assign_add(Tensor::scalar(3.0));
     return EstimatorSpec{};
   }};
-  restored.call(counting(), Mode::evaluate);
+  restored.call(counting(), EstimatorSpec::Mode::evaluate);
   Sgd{{.learning_rate = 1, .momentum = 0.5}}.prepare(restored.strategy, restored.model.trainable_variables());
   restore_checkpoint(restored.strategy, folder / "checkpoint");
   CHECK(restored.value() == program.value());

@@ -61,7 +61,7 @@ struct TowerProgram {
   explicit TowerProgram(ModelFn fn, const ReplicateOptions& options = {.reduction = ReplicateOptions::Reduction::sum})
       : model{replicated<Tensor, Tensor>(strategy, std::move(fn), options)} {}
 
-  EstimatorSpec call(const Tensor& features = counting(), Mode mode = Mode::train) {
+  EstimatorSpec call(const Tensor& features = counting(), EstimatorSpec::Mode mode = EstimatorSpec::Mode::train) {
     return model(features, std::nullopt, mode);
   }
   /// Of the variable that the towers made in that place.

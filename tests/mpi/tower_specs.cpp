@@ -40,7 +40,7 @@ TEST_CASE("evaluation sums losses and metrics over the replicas, as often as one
                          .export_outputs = {{"own", EstimatorSpec::RegressionOutput{features}}},
                          .eval_metrics = {{"mean", std::move(mean)}}};
   }};
-  const auto evaluate = [&] { return program.call(counting(), Mode::evaluate); };
+  const auto evaluate = [&] { return program.call(counting(), EstimatorSpec::Mode::evaluate); };
   const double mean = triangle() / static_cast<double>(ranks());
   const EstimatorSpec spec = evaluate();
   CHECK(value_of(*spec.loss) == static_cast<float>(triangle()));
@@ -57,7 +57,7 @@ TEST_CASE("evaluation sums losses and metrics over the replicas, as often as one
   program.model.reset_metrics();
   CHECK(metric.accumulators[1].read().to_vector<double>()[0] == 0);
   CHECK(evaluate().metrics.at("mean") == mean);
-  CHECK(program.call(counting(), Mode::train).metrics.empty());
+  CHECK(program.call(counting(), EstimatorSpec::Mode::train).metrics.empty());
 }
 
 TEST_CASE("towers with other metrics, or without the loss of the others, are a mismatch", "[J-22][J-47]") {
@@ -74,7 +74,7 @@ TEST_CASE("towers with other metrics, or without the loss of the others, are a m
   }};
   const auto evaluate = [&](int how) {
     odd = how;
-    return mismatch_of([&] { program.call(counting(), Mode::evaluate); });
+    return mismatch_of([&] { program.call(counting(), EstimatorSpec::Mode::evaluate); });
   };
   CHECK(evaluate(3) == "Different eval_metrics across model_fn calls. Expected 2 accumulators, but got 3 instead.");
   CHECK(evaluate(4) ==
@@ -94,7 +94,7 @@ TEST_CASE("a specification that no mode allows is refused", "[J-54]") {
     return spec;
   }};
   const auto refusal = [&](const Tensor& features) {
-    return message_of<InvalidArgument>([&] { program.call(features, Mode::evaluate); });
+    return message_of<InvalidArgument>([&] { program.call(features, EstimatorSpec::Mode::evaluate); });
   };
   CHECK(refusal(counting(2)) == "the loss is f32[2]; expected one number");
   CHECK_THAT(refusal(Tensor::zeros(DType::i64, {ranks()})), Catch::Contains("mean"));
@@ -104,7 +104,7 @@ TEST_CASE("a specification that no mode allows is refused", "[J-54]") {
       if (wrong) spec.predictions["p"] = features;
       return spec;
     }};
-    own.call(counting(), Mode::evaluate);
+    own.call(counting(), EstimatorSpec::Mode::evaluate);
   });
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("predictions and exported outputs of all replicas are put together in 
                                {"own", EstimatorSpec::PredictOutput{{{"x", features}}}}}};
       },
       {.reduction = ReplicateOptions::Reduction::mean}};
-  const EstimatorSpec spec = program.call(counting(), Mode::predict);
+  const EstimatorSpec spec = program.call(counting(), EstimatorSpec::Mode::predict);
   const auto all = counting().to_vector<float>();
   const auto n = static_cast<std::int64_t>(ranks());
   CHECK(spec.predictions.size() == 2);
@@ -147,7 +147,7 @@ TEST_CASE("what only some towers predict is put together from those", "[J-53]") 
     return EstimatorSpec{.predictions = {{"p", features}},
                          .export_outputs = {{"e", EstimatorSpec::PredictOutput{{{std::to_string(rank()), features}}}}}};
   }};
-  const EstimatorSpec spec = program.call(counting(), Mode::predict);
+  const EstimatorSpec spec = program.call(counting(), EstimatorSpec::Mode::predict);
   auto some = counting().to_vector<float>();
   some.erase(some.begin());
   CHECK(spec.predictions.at("p").to_vector<float>() == some);
@@ -157,7 +157,7 @@ TEST_CASE("what only some towers predict is put together from those", "[J-53]") 
 
   const auto predict = [](const EstimatorSpec& own) {
     TowerProgram odd{[&](Tower&, const Tensor&, const auto&) { return own; }};
-    return mismatch_of([&] { odd.call(counting(), Mode::predict); });
+    return mismatch_of([&] { odd.call(counting(), EstimatorSpec::Mode::predict); });
   };
   const std::string types = predict({.predictions = {{"p", Tensor::zeros(odd_one() ? DType::f64 : DType::f32, {1})}}});
   CHECK_THAT(types, Catch::StartsWith("prediction 'p' has rows of f") && Catch::Contains("f64[]"));
@@ -168,7 +168,7 @@ TEST_CASE("what only some towers predict is put together from those", "[J-53]") 
   expect_error<InvalidArgument>("prediction 'p' is f32[]; expected rows, its first dimension", [&](bool wrong) {
     const EstimatorSpec spec{.predictions = {{"p", wrong ? Tensor::scalar(1.F) : vector_of({1})}}};
     TowerProgram own{[&](Tower&, const Tensor&, const auto&) { return spec; }};
-    own.call(counting(), Mode::predict);
+    own.call(counting(), EstimatorSpec::Mode::predict);
   });
   const EstimatorSpec::ExportOutput line = EstimatorSpec::RegressionOutput{vector_of({1})},
                                     own = EstimatorSpec::PredictOutput{};
@@ -187,7 +187,8 @@ TEST_CASE("one replica gets what its model function returns", "[J-6][J-23][J-48]
                          return EstimatorSpec{.loss = loss, .eval_metrics = {{"n", {{n}, first}}}};
                        },
                        {.reduction = ReplicateOptions::Reduction::mean}};
-  for (const Mode mode : {Mode::train, Mode::evaluate, Mode::predict})
+  for (const EstimatorSpec::Mode mode :
+       {EstimatorSpec::Mode::train, EstimatorSpec::Mode::evaluate, EstimatorSpec::Mode::predict})
     CHECK(program.call(vector_of({1, 2, 3}), mode).loss->view().data() == loss.view().data());
-  CHECK(program.call(vector_of({1}), Mode::evaluate).metrics.at("n") == 8);
+  CHECK(program.call(vector_of({1}), EstimatorSpec::Mode::evaluate).metrics.at("n") == 8);
 }

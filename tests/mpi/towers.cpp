@@ -98,8 +98,8 @@ TEST_CASE("maps and structs are cut into equal pieces along their rows, and labe
   const Tensor wide = counting(4);
   auto model = replicated<Features, LabelPair>(runtime().strategy(), maps);
   const Features batch{{"a", counting(2)}, {"b", wide.sharing(wide.view().reshaped({2 * ranks(), 2}))}};
-  model(batch, LabelPair{counting(2), counting(2), 3}, Mode::predict);
-  model(batch, std::nullopt, Mode::predict);
+  model(batch, LabelPair{counting(2), counting(2), 3}, EstimatorSpec::Mode::predict);
+  model(batch, std::nullopt, EstimatorSpec::Mode::predict);
   CHECK(calls == 2);
 }
 
@@ -125,21 +125,21 @@ TEST_CASE("sparse tensors are cut unevenly, the larger pieces first", "[J-12]") 
     return EstimatorSpec{};
   };
   auto model = replicated<Sparse, std::vector<SparseTensor>>(runtime().strategy(), check);
-  model({{"words", whole}}, std::vector{whole}, Mode::train);
+  model({{"words", whole}}, std::vector{whole}, EstimatorSpec::Mode::train);
 
   // Beside dense labels, of which there are fewer rows.
   const auto check_labels = [](Tower&, const SparseTensor&, const std::optional<Tensor>& labels) {
     CHECK(value_of(*labels) == static_cast<float>(rank() + 1));
     return EstimatorSpec{};
   };
-  replicated<SparseTensor, Tensor>(runtime().strategy(), check_labels)(whole, counting(), Mode::train);
+  replicated<SparseTensor, Tensor>(runtime().strategy(), check_labels)(whole, counting(), EstimatorSpec::Mode::train);
   CHECK(detail::structure_of(whole).empty());  // messages name no structure beside the type
   SparseTensor outside = whole;
   outside.dense_shape[1] = 1;
-  expect_error<InvalidArgument>("index [1, 1] is outside of a sparse [" + std::to_string(rows) + ", 1]",
-                                [&](bool wrong) {
-                                  model({{"words", wrong ? outside : whole}}, std::vector{whole}, Mode::train);
-                                });
+  expect_error<InvalidArgument>(
+      "index [1, 1] is outside of a sparse [" + std::to_string(rows) + ", 1]", [&](bool wrong) {
+        model({{"words", wrong ? outside : whole}}, std::vector{whole}, EstimatorSpec::Mode::train);
+      });
 }
 
 TEST_CASE("a batch that does not divide, or whose parts have different rows, is refused before the model is called",
@@ -150,7 +150,7 @@ TEST_CASE("a batch that does not divide, or whose parts have different rows, is 
   };
   auto model = replicated<Tensor, Features>(runtime().strategy(), never);
   const auto call = [&](const Tensor& features, const std::optional<Features>& labels) {
-    model(features, labels, Mode::train);
+    model(features, labels, EstimatorSpec::Mode::train);
   };
   const Tensor good = counting(), odd = vector_of(std::vector<float>(static_cast<std::size_t>(2 * ranks() - 1)));
   const auto number = [](std::int64_t count) { return std::to_string(count); };
@@ -175,10 +175,13 @@ TEST_CASE("a batch that does not divide, or whose parts have different rows, is 
 TEST_CASE("the ranks agree on the mode and on the batch", "[J-7]") {
   TowerProgram program{linear};
   program.call();
-  expect_error<InvalidArgument>("mode 7 is none of train, evaluate, predict",
-                                [&](bool wrong) { program.call(counting(), wrong ? Mode{7} : Mode::predict); });
+  expect_error<InvalidArgument>("mode 7 is none of train, evaluate, predict", [&](bool wrong) {
+    program.call(counting(), wrong ? EstimatorSpec::Mode{7} : EstimatorSpec::Mode::predict);
+  });
   if (ranks() == 1) return;
-  CHECK_THAT(mismatch_of([&] { program.call(counting(), odd_one() ? Mode::predict : Mode::evaluate); }),
+  CHECK_THAT(mismatch_of([&] {
+               program.call(counting(), odd_one() ? EstimatorSpec::Mode::predict : EstimatorSpec::Mode::evaluate);
+             }),
              Catch::Contains("with Mode::predict of f32[" + std::to_string(ranks()) + "] and no labels, losses") &&
                  Catch::Contains("Mode::evaluate of "));
   CHECK_THAT(mismatch_of([&] { program.call(counting(odd_one() ? 2 : 1)); }),
@@ -197,11 +200,11 @@ TEST_CASE("parameters are copied for each call, where the model takes them", "[J
     return EstimatorSpec{};
   };
   auto model = replicated<Tensor, Tensor, Params>(strategy, deepen);
-  model(counting(), std::nullopt, Mode::train, params);
-  model(counting(), std::nullopt, Mode::train, params);
+  model(counting(), std::nullopt, EstimatorSpec::Mode::train, params);
+  model(counting(), std::nullopt, EstimatorSpec::Mode::train, params);
   auto without = replicated<Tensor, Tensor, Params>(
       strategy, [](Tower&, const Tensor&, const std::optional<Tensor>&) { return EstimatorSpec{}; });
-  without(counting(), std::nullopt, Mode::train, params);
+  without(counting(), std::nullopt, EstimatorSpec::Mode::train, params);
 }
 
 TEST_CASE("a variable is made in the first call that asks for it, and reused", "[J-16]") {

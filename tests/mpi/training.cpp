@@ -28,7 +28,7 @@ namespace {
 constexpr std::uint64_t seed = 7;
 
 ImageData::Set random_images(std::int64_t count, std::uint64_t set) {
-  const RandomStream random{seed, RandomPurpose::simulation, set};
+  const RandomStream random{seed, RandomStream::Purpose::simulation, set};
   ImageData::Set images{.rows = 8, .columns = 7, .pixels = {}, .labels = {}};
   for (std::int64_t i = 0; i < count * images.rows * images.columns; ++i)
     images.pixels.push_back(static_cast<std::uint8_t>(random.below(256, static_cast<std::uint64_t>(i))));
@@ -37,7 +37,7 @@ ImageData::Set random_images(std::int64_t count, std::uint64_t set) {
 }
 
 TextSet random_text(std::int64_t bytes, std::uint64_t set) {
-  const RandomStream random{seed, RandomPurpose::simulation, set};
+  const RandomStream random{seed, RandomStream::Purpose::simulation, set};
   std::vector<std::uint8_t> text;
   for (std::int64_t i = 0; i < bytes; ++i)
     text.push_back(static_cast<std::uint8_t>('a' + random.below(4, static_cast<std::uint64_t>(i))));
@@ -47,10 +47,10 @@ TextSet random_text(std::int64_t bytes, std::uint64_t set) {
 /// Everything that a run says but its times.
 class Story final : public Observer {
  public:
-  void on_step(const StepReport& report) override {
+  void on_step(const Step& report) override {
     text += fmt::format("{} {} {} {}\n", report.step, report.epoch, report.samples, report.loss);
   }
-  void on_evaluation(const EvaluationReport& report) override {
+  void on_evaluation(const Evaluation& report) override {
     text += fmt::format("{} {} {} {}\n", report.step, report.epoch, report.loss, report.accuracy);
   }
   std::string text;
@@ -133,12 +133,12 @@ TEST_CASE("an observer may save a checkpoint after any step, and changes nothing
   class Saver final : public Observer {
    public:
     Saver(Strategy& strategy, std::filesystem::path path) : strategy_{strategy}, path_{std::move(path)} {}
-    void on_step(const StepReport& report) override {
+    void on_step(const Step& report) override {
       if (path_.empty() || report.step > 3) return;
       save_checkpoint(strategy_, path_);
       digest = digest_now();
     }
-    void on_evaluation(const EvaluationReport&) override {
+    void on_evaluation(const Evaluation&) override {
       if (!path_.empty()) save_checkpoint(strategy_, path_.string() + "-evaluated");
     }
     std::uint64_t digest_now() const {

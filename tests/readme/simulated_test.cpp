@@ -38,7 +38,7 @@ TEST_CASE("a reduction goes on beside a computation") {
     const std::vector<float> gradient{static_cast<float>(rank), 1};
     const auto prepare_next_batch = [] {};
     strategy.run([&](ReplicaContext& context) {
-      PendingReduction<std::vector<float>> pending = context.all_reduce_async(ReduceOp::sum, gradient);
+      ReplicaContext::PendingReduction<std::vector<float>> pending = context.all_reduce_async(ReduceOp::sum, gradient);
       prepare_next_batch();
       const std::vector<float> sum = pending.wait();
       CHECK(sum == std::vector<float>{6, 4});

@@ -9,14 +9,14 @@ void train(Runtime& runtime) {
   Strategy& strategy = runtime.strategy();
   const auto plane = strategy.create_variable({.name = "plane"}, [] { return Tensor::zeros(DType::f32, {3}); });
   strategy.seal();  // allocates variables and gradients, and copies replica 0's values to every rank
-  const std::vector<Gradient> gradients = gradients_in_store(strategy.store(), {plane});
+  const std::vector<Optimizer::Gradient> gradients = Optimizer::gradients_in_store(strategy.store(), {plane});
   const std::span<const float> w = plane.local().elements<float>();
   FixedOrderAccumulator sum{DType::f32, 3};
   Sgd sgd{{.learning_rate = 0.5, .momentum = 0.9}};
 
   for (int step = 0; step < 150; ++step) {
     const PerReplica<Optimizer::StepSums> sums = strategy.run([&](ReplicaContext& context) {
-      const Range points = shard_range(128, context.num_replicas_in_sync(), context.replica_id_in_sync_group());
+      const Range points = Range::of_shard(128, context.num_replicas_in_sync(), context.replica_id_in_sync_group());
       Optimizer::StepSums mine{.samples = points.last - points.first};
       for (auto i = step * 128 + points.first; i < step * 128 + points.last; ++i) {
         const float x[] = {i % 17 / 16.0F, i % 23 / 22.0F, 1}, z = 3 * x[0] - 2 * x[1] + 1;

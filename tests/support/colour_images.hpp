@@ -13,7 +13,7 @@ namespace lockstep::test {
 /// `count` records. The class says which channel is bright, and where: that is lost without the channels, since the
 /// images of three classes are as bright in the same places.
 inline std::string colour_records(int count, std::uint64_t set) {
-  const RandomStream random{5, RandomPurpose::simulation, set};
+  const RandomStream random{5, RandomStream::Purpose::simulation, set};
   std::string records;
   for (int image = 0; image < count; ++image) {
     const int label = image % 10;

@@ -15,7 +15,7 @@ class DoneCommunicator : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string_view backend() const override { return "done"; }
-  Stream& stream() override { return host_stream(); }
+  Stream& stream() override { return Stream::host(); }
   Buffer allocate(std::size_t bytes) override { return allocate_host(bytes); }
   Work broadcast(const TensorView&, int) override { return Work::done(); }
   Work all_to_all(const TensorView&, SliceBounds, const TensorView&) override { return Work::done(); }

@@ -25,7 +25,7 @@ class ForwardingStream : public Stream {
   bool is_capturing() const override { return host_.is_capturing(); }
 
  private:
-  Stream& host_ = host_stream();
+  Stream& host_ = Stream::host();
 };
 
 }  // namespace lockstep::test

@@ -3,6 +3,8 @@
 
 #include <lockstep/base/log.hpp>
 
+#include "base/log_settings.hpp"
+
 namespace lockstep::test {
 
 /// As long as it lives, the log has errors alone.

@@ -19,10 +19,10 @@ class RankRuntime {
   Strategy& strategy() { return strategy_; }
   Strategy make_strategy(Here here = Here::current()) { return make_strategy({}, here); }
   Strategy make_strategy(const ReductionOptions& reductions, Here here = Here::current()) {
-    return lockstep::make_strategy(strategy_.group(), reductions, here);
+    return strategy_.make_sibling(reductions, here);
   }
-  int rank() const { return strategy_.group().rank(); }
-  int size() const { return strategy_.group().size(); }
+  int rank() const { return strategy_.rank(); }
+  int size() const { return strategy_.num_replicas_in_sync(); }
   bool is_chief() const { return rank() == 0; }
 
  private:

@@ -351,17 +351,17 @@ class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, 
       host.relu_gradient(y, dy, dx);
     });
   }
-  ops::BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
-                                       const TensorView& d_logits) const override {
-    ops::BatchLoss result;
+  ops::Kernels::BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                std::int64_t samples, const TensorView& d_logits) const override {
+    ops::Kernels::BatchLoss result;
     enqueue([&, logits = for_host(logits), labels = for_host(labels), d_logits = for_host(d_logits)](
                 const Kernels& host) { result = host.softmax_cross_entropy(logits, labels, samples, d_logits); });
     stream_.synchronize();
     return result;
   }
-  ops::BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                       std::int64_t samples) const override {
-    ops::BatchLoss result;
+  ops::Kernels::BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                std::int64_t samples) const override {
+    ops::Kernels::BatchLoss result;
     enqueue([&, logits = for_host(logits), labels = for_host(labels)](const Kernels& host) {
       result = host.softmax_cross_entropy(logits, labels, samples);
     });
@@ -499,15 +499,15 @@ std::unique_ptr<ops::Kernels> make_kernels(Stream& stream) {
 void enqueue_tree_sum(const detail::Pieces& pieces, int divisor, const TensorView& sum, Stream& stream) {
   const detail::Pieces of_host{for_host(pieces.first), pieces.stride, pieces.count};
   simulated(stream).push(
-      [of_host, divisor, sum = for_host(sum)] { detail::tree_sum(of_host, divisor, sum, host_stream()); });
+      [of_host, divisor, sum = for_host(sum)] { detail::tree_sum(of_host, divisor, sum, Stream::host()); });
 }
 
 void enqueue_add(const TensorView& sum, const TensorView& x, Stream& stream) {
-  simulated(stream).push([sum = for_host(sum), x = for_host(x)] { detail::add(sum, x, host_stream()); });
+  simulated(stream).push([sum = for_host(sum), x = for_host(x)] { detail::add(sum, x, Stream::host()); });
 }
 
 void enqueue_divide(const TensorView& view, int divisor, Stream& stream) {
-  simulated(stream).push([view = for_host(view), divisor] { detail::divide(view, divisor, host_stream()); });
+  simulated(stream).push([view = for_host(view), divisor] { detail::divide(view, divisor, Stream::host()); });
 }
 
 constexpr detail::GpuBackend backend{

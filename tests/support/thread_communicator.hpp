@@ -76,7 +76,7 @@ class ThreadCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return ranks_.size(); }
   std::string_view backend() const override { return "threads"; }
-  Stream& stream() override { return host_stream(); }
+  Stream& stream() override { return Stream::host(); }
   Buffer allocate(std::size_t bytes) override { return allocate_host(bytes); }
 
   Work broadcast(const TensorView& tensor, int root) override {

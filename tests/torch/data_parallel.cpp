@@ -14,6 +14,7 @@
 #include <lockstep/torch/data_parallel.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 #include "torch_modules.hpp"
 
@@ -58,7 +59,7 @@ TEST_CASE("a mean counts as often as what it was divided by, which may be weight
   strategy.run([&](ReplicaContext& context) {
     const at::Tensor mean = net->forward(weights({8, 24})) / weight;
     net.accumulate(libtorch::Loss::mean(mean, weight));
-    const libtorch::MeanLoss loss =
+    const libtorch::ReplicatedModule::MeanLoss loss =
         net.backward(context, libtorch::Loss::mean(mean.detach() * net->w.sum() * 0, weight));
     CHECK(loss.samples == 2 * total);
     CHECK(loss.mean == 56.0 * ranks() / (2 * total));
@@ -74,7 +75,7 @@ TEST_CASE("the gradient is the mean over the samples of all ranks, of which some
   strategy.run([&](ReplicaContext& context) {
     // Rank 0 has no samples, and a loss that is no number.
     const at::Tensor loss = rank() == 0 ? at::Tensor{} : net->forward(samples_of_rank(rank()));
-    const libtorch::MeanLoss mean = net.backward(context, libtorch::Loss::sum(loss, rank()));
+    const libtorch::ReplicatedModule::MeanLoss mean = net.backward(context, libtorch::Loss::sum(loss, rank()));
     const int samples = sum_to(last(), 1);
     CHECK(mean.samples == samples);
     if (samples == 0) {
@@ -112,7 +113,7 @@ TEST_CASE("what a rank does not use counts as zeros, and what no rank uses has n
   for (int step = 0; step < 2; ++step) {
     strategy.run([&](ReplicaContext& context) {
       sgd.zero_grad();
-      const libtorch::MeanLoss mean =
+      const libtorch::ReplicatedModule::MeanLoss mean =
           net.backward(context, libtorch::Loss::sum(net->forward(odd_one() ? "ab" : "a", 4), 1));
       CHECK(mean.samples == ranks());
       CHECK(values_of(net->gradient("a")) == Values{4, 4});
@@ -140,7 +141,8 @@ TEST_CASE("gradients are accumulated without communication, and zeroing forgets 
       if (zeroed == Zeroed::by_module) net->zero_grad();
       if (zeroed == Zeroed::by_replica) net.zero_grad();
       if (zeroed == Zeroed::by_optimizer) sgd.zero_grad();
-      const libtorch::MeanLoss mean = net.backward(context, libtorch::Loss::sum(net->forward("a", 6), 1));
+      const libtorch::ReplicatedModule::MeanLoss mean =
+          net.backward(context, libtorch::Loss::sum(net->forward("a", 6), 1));
       const int kept = zeroed == Zeroed::never ? triangle() : 0;
       const double samples = ranks() + 2 * kept;
       CHECK(mean.samples == samples);
@@ -165,7 +167,7 @@ TEST_CASE("a second backward adds its mean to the gradients, as in torch") {
 }
 
 TEST_CASE("buckets travel in the order of memory, whatever autograd's order") {
-  Strategy strategy = runtime().make_strategy({.packing = Unpacked{}});
+  Strategy strategy = runtime().make_strategy({.packing = ReductionOptions::unpacked()});
   auto net = libtorch::DataParallel{strategy, Parts{{"a", "b", "c", "d"}}};
   // Autograd goes backwards through the graph, so each rank completes the gradients in another order.
   const std::array<std::string, 4> orders{"abcd", "dcba", "bd", "cadb"};
@@ -196,7 +198,8 @@ TEST_CASE("of what was accumulated, the gradients of one of two optimizers are z
       net.accumulate(libtorch::Loss::sum(net->forward("ab", 2), 2));
       zeroed->zero_grad();
       net.accumulate(libtorch::Loss::sum(net->forward("ab", 10), 1));
-      const libtorch::MeanLoss mean = net.backward(context, libtorch::Loss::sum(net->forward("abc", 6), 1));
+      const libtorch::ReplicatedModule::MeanLoss mean =
+          net.backward(context, libtorch::Loss::sum(net->forward("abc", 6), 1));
       CHECK(mean.samples == 4 * ranks());
       const double all = 18.0 / 4, since = 16.0 / 2;
       CHECK(values_of(net->gradient("a"))[0] == (zeroed == &of_a ? since : all));
@@ -272,7 +275,8 @@ TEST_CASE("ranks whose accumulated passes have used other parameters agree on wh
         if (!is_late) act(first);
         net.accumulate(pass(1));
         if (is_late) act(first);
-        const libtorch::MeanLoss mean = net.backward(context, libtorch::Loss::sum(net->forward("abc", 6), 1));
+        const libtorch::ReplicatedModule::MeanLoss mean =
+            net.backward(context, libtorch::Loss::sum(net->forward("abc", 6), 1));
         const bool all = first == Between::zero || first == Between::none;
         const double since = is_late ? 1 : 2, passes = is_late ? 0 : 1;  // of each rank, of the odd one with a gradient
         const auto expected = [&](bool is_zeroed) {
@@ -297,7 +301,8 @@ TEST_CASE("ranks whose accumulated passes have used other parameters agree on wh
   strategy.run([&](ReplicaContext& context) {  // all of some ranks' gradients are zero
     net.accumulate(libtorch::Loss::sum(net->forward("a", odd_one() ? 2 : 0), 2));
     act(Between::clip);
-    const libtorch::MeanLoss mean = net.backward(context, libtorch::Loss::sum(net->forward("a", 6), 1));
+    const libtorch::ReplicatedModule::MeanLoss mean =
+        net.backward(context, libtorch::Loss::sum(net->forward("a", 6), 1));
     CHECK(mean.samples == 3 * ranks());
     CHECK(values_of(net->gradient("a"))[0] == (6.0 * ranks() + 2) / (3 * ranks()));
   });

@@ -46,7 +46,7 @@ TEST_CASE("steps on the strategy's device are those of one process on the CPU", 
   Strategy strategy = runtime().make_strategy();
   torch::nn::Sequential whole = layers();
   torch::nn::Sequential synchronous = layers();
-  libtorch::convert_sync_batch_norm(*synchronous);
+  libtorch::SyncBatchNorm::convert(*synchronous);
   auto net = libtorch::DataParallel{strategy, synchronous};
   CHECK(net->parameters()[0].device() == net.device());
   auto adamw = net.optimizer(AdamW::Options{.learning_rate = 0.05});
@@ -58,7 +58,8 @@ TEST_CASE("steps on the strategy's device are those of one process on the CPU", 
       // Rank r has r + 1 samples.
       const at::Tensor mine = x.slice(0, rank() * (rank() + 1) / 2, (rank() + 1) * (rank() + 2) / 2).to(net.device());
       adamw.zero_grad();
-      const libtorch::MeanLoss loss = net.backward(context, libtorch::Loss::sum(loss_of(*net, mine), mine.size(0)));
+      const libtorch::ReplicatedModule::MeanLoss loss =
+          net.backward(context, libtorch::Loss::sum(loss_of(*net, mine), mine.size(0)));
       CHECK(loss.samples == triangle());
       net.clip_norm(0.5);
       adamw.step(context);
@@ -85,9 +86,10 @@ TEST_CASE("shards on the strategy's device are those of one process on the CPU",
     return torch::rand({3, 1, 4, 4}, at::kDouble);
   };
   strategy.run([&](ReplicaContext& context) {
-    const libtorch::MeanLoss loss = net.backward_shards(context, shards, [&](int shard) -> libtorch::Loss {
-      return libtorch::Loss::sum(loss_of(*net, samples_of(shard).to(net.device())), 3);
-    });
+    const libtorch::ReplicatedModule::MeanLoss loss =
+        net.backward_shards(context, shards, [&](int shard) -> libtorch::Loss {
+          return libtorch::Loss::sum(loss_of(*net, samples_of(shard).to(net.device())), 3);
+        });
     CHECK(loss.samples == 3 * shards);
   });
 

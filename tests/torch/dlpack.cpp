@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <lockstep/lockstep.hpp>
-#include <lockstep/tensor/dlpack.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 #include "torch_modules.hpp"
 
@@ -16,7 +16,7 @@ using namespace lockstep::test;
 TEST_CASE("a tensor of torch becomes one of lockstep, and the other way round, in the same memory") {
   at::Tensor theirs = torch::arange(6, at::kDouble).view({2, 3});
   {
-    const Tensor ours = from_dlpack(at::toDLPack(theirs));
+    const Tensor ours = Tensor::from_dlpack(at::toDLPack(theirs));
     CHECK(ours.shape() == Shape{2, 3});
     CHECK(ours.view().data() == static_cast<void*>(theirs.data_ptr()));
     ours.view().elements<double>()[5] = 50;
@@ -24,7 +24,7 @@ TEST_CASE("a tensor of torch becomes one of lockstep, and the other way round, i
   CHECK(values_of(theirs) == Values{0, 1, 2, 3, 4, 50});
 
   Tensor ours = Tensor::from<float>({1, 2, 3}, {3});
-  const at::Tensor view = at::fromDLPack(to_dlpack(ours));
+  const at::Tensor view = at::fromDLPack(ours.to_dlpack());
   CHECK(view.data_ptr() == static_cast<void*>(ours.view().data()));
   ours = {};  // torch's keeps the memory
   CHECK(values_of(view) == Values{1, 2, 3});
@@ -33,7 +33,7 @@ TEST_CASE("a tensor of torch becomes one of lockstep, and the other way round, i
 TEST_CASE("a tensor of torch whose rows are not dense is refused, and stays torch's") {
   const at::Tensor transposed = torch::arange(6, at::kDouble).view({2, 3}).t();
   DLManagedTensor* const managed = at::toDLPack(transposed);
-  CHECK_THROWS_AS(from_dlpack(managed), InvalidArgument);
+  CHECK_THROWS_AS(Tensor::from_dlpack(managed), InvalidArgument);
   managed->deleter(managed);
   CHECK(values_of(transposed) == Values{0, 3, 1, 4, 2, 5});
 }

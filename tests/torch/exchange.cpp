@@ -71,7 +71,8 @@ void train(Runtime& runtime, Strategy& strategy, Net& net, const Samples& sample
       const auto labels = samples.labels[step];
       const auto loss =
           torch::nll_loss(forward(samples.images[step]).log_softmax(1), labels, {}, torch::Reduction::Sum);
-      const libtorch::MeanLoss mean = net.backward(context, libtorch::Loss::sum(loss, labels.size(0)));
+      const libtorch::ReplicatedModule::MeanLoss mean =
+          net.backward(context, libtorch::Loss::sum(loss, labels.size(0)));
       if (runtime.is_chief()) std::printf("%.17g\n", mean.mean);
       adamw.step();
     });

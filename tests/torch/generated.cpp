@@ -319,7 +319,7 @@ class Program {
     for (const auto& each : replicas_)
       rules_.push_back(each->optimizer(Sgd::Options{.learning_rate = 0.1, .momentum = sparse ? 0 : 0.9}));
     update_ = [this](ReplicaContext& context) {
-      for (libtorch::ModuleOptimizer& each : rules_) each.step(context);
+      for (libtorch::ReplicatedModule::Optimizer& each : rules_) each.step(context);
     };
   }
 
@@ -359,7 +359,7 @@ class Program {
   std::vector<libtorch::ReplicatedModule*> modules_;
   std::vector<at::Tensor> ours_, theirs_;  ///< parameters, in the same order
   std::unique_ptr<torch::optim::Optimizer> our_optimizer_, their_optimizer_;
-  std::vector<libtorch::ModuleOptimizer> rules_;
+  std::vector<libtorch::ReplicatedModule::Optimizer> rules_;
   std::function<void(ReplicaContext&)> update_;
 };
 

@@ -57,7 +57,7 @@ at::Tensor both(Weights& weights, double x, bool fails = false) {
 }  // namespace
 
 TEST_CASE("gradients that autograd completes on another thread are reduced like the others") {
-  Strategy strategy = runtime().make_strategy({.packing = Unpacked{}});
+  Strategy strategy = runtime().make_strategy({.packing = ReductionOptions::unpacked()});
   auto net = libtorch::DataParallel{strategy, Weights{}};
   for (int step = 0; step < 3; ++step)
     strategy.run([&](ReplicaContext& context) {

@@ -57,9 +57,9 @@ std::string train_together(Strategy& strategy, bool seeds) {
   for (int step = 0; step < 3; ++step)
     strategy.run([&](ReplicaContext& context) {
       adamw.zero_grad();
-      const libtorch::MeanLoss loss = net.backward_shards(context, 8, [&](int shard) {
+      const libtorch::ReplicatedModule::MeanLoss loss = net.backward_shards(context, 8, [&](int shard) {
         if (seeds) torch::manual_seed(static_cast<std::uint64_t>(100 * step + shard));
-        const Range rows = shard_range(15, 8, shard);
+        const Range rows = Range::of_shard(15, 8, shard);
         const at::Tensor images = torch::rand({shard == 2 ? 0 : rows.size(), 1, 5, 5}),
                          labels = torch::randint(3, {images.size(0)});
         return libtorch::Loss::sum(

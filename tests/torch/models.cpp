@@ -53,7 +53,8 @@ void run(Runtime& runtime, const std::string& name, const std::string& folder) {
       optimizer->zero_grad();
       const torch::Tensor scores = net->forward(inputs[step]).flatten(0, -2).log_softmax(1);
       const auto loss = torch::nll_loss(scores, labels[step], {}, torch::Reduction::Sum);
-      const libtorch::MeanLoss mean = net.backward(context, libtorch::Loss::sum(loss, labels[step].size(0)));
+      const libtorch::ReplicatedModule::MeanLoss mean =
+          net.backward(context, libtorch::Loss::sum(loss, labels[step].size(0)));
       if (runtime.is_chief()) std::printf("%.17g\n", mean.mean);
       optimizer->step();
     });

@@ -10,7 +10,7 @@
 #include <torch/data.h>
 #include <torch/serialize.h>
 
-#include <lockstep/input/shards.hpp>
+#include <lockstep/input/range.hpp>
 #include <lockstep/torch/sampler.hpp>
 
 #include "input/sample_order.hpp"
@@ -67,7 +67,7 @@ TEST_CASE("a Sampler cuts each epoch's order into global batches, and these amon
     CHECK(drawn(strategy, sampler.next(5), 5) == part_of(order, 0, 5));
     const auto second = sampler.next(5);
     REQUIRE(second);
-    CHECK(static_cast<std::int64_t>(second->size()) == shard_range(5, ranks(), rank()).size());
+    CHECK(static_cast<std::int64_t>(second->size()) == Range::of_shard(5, ranks(), rank()).size());
     CHECK(drawn(strategy, second, 5) == part_of(order, 5, 10));
     CHECK(drawn(strategy, sampler.next(5), 5) == part_of(order, 10, 13));  // on 4 ranks one has none
     CHECK_FALSE(sampler.next(5));

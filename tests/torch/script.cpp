@@ -123,7 +123,7 @@ TEST_CASE("a script trains like the same computation in one process, also after 
         net.accumulate(libtorch::Loss::sum(loss_of(net, mine.slice(0, 0, first)), first));
         net->attr("layer").toModule().setattr("average", kept);  // so that there is one pass's average
       }
-      const libtorch::MeanLoss loss =
+      const libtorch::ReplicatedModule::MeanLoss loss =
           net.backward(context, libtorch::Loss::sum(loss_of(net, mine.slice(0, first)), mine.size(0) - first));
       CHECK(loss.samples == triangle());
     });

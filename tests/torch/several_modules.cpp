@@ -9,6 +9,7 @@
 #include <lockstep/torch/data_parallel.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 #include "torch_modules.hpp"
 
 using namespace lockstep;
@@ -37,7 +38,7 @@ TEST_CASE("a loss over two modules trains both with one agreement, and counts it
   strategy.run([&](ReplicaContext& context) {
     libtorch::accumulate({&first, &second}, Loss::mean(loss(3), 2));
     const auto meetings = strategy.group().meeting().meetings();
-    const libtorch::MeanLoss mean =
+    const libtorch::ReplicatedModule::MeanLoss mean =
         libtorch::backward(context, {&first, &second}, Loss::sum(loss(6.0 * (rank() + 1)), rank()));
     CHECK(strategy.group().meeting().meetings() == meetings + 1);
     const double samples = 2 * ranks() + triangle() - ranks();
@@ -70,7 +71,7 @@ TEST_CASE("shards of a loss over two modules end in the mean over all of them") 
   Strategy strategy = runtime().make_strategy();
   auto first = libtorch::DataParallel{strategy, Plane{}}, second = libtorch::DataParallel{strategy, Plane{}};
   strategy.run([&](ReplicaContext& context) {
-    const libtorch::MeanLoss mean = libtorch::backward_shards(
+    const libtorch::ReplicatedModule::MeanLoss mean = libtorch::backward_shards(
         context, {&first, &second}, 24, [&](int shard) { return Loss::mean((first->w * second->w).sum() * shard, 1); });
     CHECK(mean.mean == 5 * 11.5);
   });
@@ -267,7 +268,7 @@ TEST_CASE("a pass that was accumulated in one of two modules counts for both") {
   auto first = libtorch::DataParallel{strategy, Plane{}}, second = libtorch::DataParallel{strategy, Plane{}};
   strategy.run([&](ReplicaContext& context) {
     first.accumulate(Loss::sum(first->w.sum() * 5, 2));
-    const libtorch::MeanLoss mean =
+    const libtorch::ReplicatedModule::MeanLoss mean =
         libtorch::backward(context, {&first, &second}, Loss::sum((first->w + second->w).sum(), 1));
     CHECK(mean.samples == 3 * ranks());
   });
@@ -290,7 +291,8 @@ TEST_CASE("a pass of several modules counts in those whose gradients were not ze
       libtorch::accumulate({&first, &second, &frozen}, loss(7));
       first.zero_grad();
       if (both) second->zero_grad();
-      const libtorch::MeanLoss mean = libtorch::backward(context, {&first, &second, &frozen}, loss(1));
+      const libtorch::ReplicatedModule::MeanLoss mean =
+          libtorch::backward(context, {&first, &second, &frozen}, loss(1));
       CHECK(mean.samples == (both ? 1 : 4) * ranks());
       CHECK(values_of(first->w.grad()) == Values{1, 1});
       CHECK(values_of(second->w.grad()) == (both ? Values{1, 1} : Values{2, 2}));

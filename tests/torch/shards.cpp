@@ -46,8 +46,8 @@ std::string train_in_shards(Strategy& strategy) {
   for (int step = 0; step < 3; ++step)
     strategy.run([&](ReplicaContext& context) {
       adamw.zero_grad();
-      const libtorch::MeanLoss loss = net.backward_shards(context, 8, [&](int shard) {
-        const Range rows = shard_range(26, 8, shard);
+      const libtorch::ReplicatedModule::MeanLoss loss = net.backward_shards(context, 8, [&](int shard) {
+        const Range rows = Range::of_shard(26, 8, shard);
         torch::manual_seed(static_cast<std::uint64_t>(100 * step + shard));
         const at::Tensor images = torch::rand({rows.size(), 1, 5, 5}), labels = torch::randint(3, {rows.size()});
         return libtorch::Loss::sum(torch::nll_loss(torch::log_softmax(net->forward(images, shard % 3 == 0), 1), labels,

@@ -238,7 +238,7 @@ std::string train_bags(Strategy& strategy, const std::shared_ptr<Bags>& module) 
     strategy.run([&](ReplicaContext& context) {
       adagrad.zero_grad();
       const auto loss = [&](int shard) {
-        const Range samples = shard_range(16, 8, shard);
+        const Range samples = Range::of_shard(16, 8, shard);
         return Loss::sum(loss_of_bags(*net, step, samples), static_cast<double>(samples.size()));
       };
       losses += std::to_string(net.backward_shards(context, 8, loss).mean) + " ";
@@ -274,11 +274,11 @@ TEST_CASE("sparse steps in shards end in the same bytes on one rank and on this 
   }
 }
 
-TEST_CASE("a ModuleOptimizer makes the steps of the dense gradient") {
+TEST_CASE("a ReplicatedModule::Optimizer makes the steps of the dense gradient") {
   const auto train = [&](bool sparse, const auto& options) {
     Strategy strategy = runtime().make_strategy();
     auto net = libtorch::DataParallel{strategy, Words{EmbeddingOptions{12, 2}.sparse(sparse)}};
-    libtorch::ModuleOptimizer optimizer = net.optimizer(options);
+    libtorch::ReplicatedModule::Optimizer optimizer = net.optimizer(options);
     for (std::int64_t step = 0; step < 3; ++step)
       strategy.run([&](ReplicaContext& context) {
         optimizer.zero_grad();

@@ -25,7 +25,7 @@ torch::nn::Sequential normalised_layers() {
 
 torch::nn::Sequential converted_layers() {
   torch::nn::Sequential layers = normalised_layers();
-  libtorch::convert_sync_batch_norm(*layers);
+  libtorch::SyncBatchNorm::convert(*layers);
   return layers;
 }
 
@@ -138,14 +138,14 @@ TEST_CASE("a second derivative of a SyncBatchNorm in training is refused, and in
 TEST_CASE("batch norms are converted in layers at any depth, and named where that can't be") {
   Nested nested;
   const at::Tensor weight = nested.layers->named_parameters()["0.weight"];
-  libtorch::convert_sync_batch_norm(nested);
+  libtorch::SyncBatchNorm::convert(nested);
   CHECK(dynamic_cast<libtorch::SyncBatchNorm::Impl*>(nested.named_modules("", false)["layers.0"].get()));
   CHECK(nested.named_parameters()["layers.0.weight"].data_ptr() == weight.data_ptr());
   // Outside a strategy's step, the mean is this rank's. One sample is its own mean; torch's batch norm refuses it.
   CHECK(nested.forward(torch::ones({1, 2})).equal(torch::ones({1, 2})));
 
   const auto refused = [](torch::nn::Module& module) {
-    return message_of<InvalidArgument>([&] { libtorch::convert_sync_batch_norm(module); });
+    return message_of<InvalidArgument>([&] { libtorch::SyncBatchNorm::convert(module); });
   };
   torch::nn::Sequential layers{torch::nn::BatchNorm1d{2}, Block{}};
   CHECK_THAT(refused(*layers),
@@ -169,7 +169,7 @@ TEST_CASE("batch norms in lists are converted with all that they are, and a shar
   } holder;
   holder.register_module("list", list);
   holder.register_module("dictionary", dictionary);
-  libtorch::convert_sync_batch_norm(holder);
+  libtorch::SyncBatchNorm::convert(holder);
   auto* const first = list[1]->as<libtorch::SyncBatchNorm>();
   REQUIRE(first);
   CHECK_FALSE(first->weight.requires_grad());
@@ -185,8 +185,8 @@ TEST_CASE("a batch norm that stands twice in layers is converted in both places"
   const torch::nn::BatchNorm1d norm{torch::nn::BatchNorm1dOptions{2}.affine(false)};
   torch::nn::Sequential layers{norm, torch::nn::ReLU{}, norm};
   torch::nn::ModuleList list{norm, norm};
-  libtorch::convert_sync_batch_norm(*layers);
-  libtorch::convert_sync_batch_norm(*list);
+  libtorch::SyncBatchNorm::convert(*layers);
+  libtorch::SyncBatchNorm::convert(*list);
   CHECK(dynamic_cast<libtorch::SyncBatchNorm::Impl*>(layers->ptr(0).get()));
   CHECK(layers->ptr(2) == layers->ptr(0));
   CHECK(dynamic_cast<libtorch::SyncBatchNorm::Impl*>(list->ptr(0).get()));

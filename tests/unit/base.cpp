@@ -27,21 +27,21 @@
 using namespace lockstep;
 
 TEST_CASE("every error stands for its exit code") {
-  CHECK(exit_code_of(ConfigError{""}) == ExitCode::user_input);
-  CHECK(exit_code_of(MismatchError{""}) == ExitCode::mismatch);
-  CHECK(exit_code_of(PeerError{1, ""}) == ExitCode::peer_failed);
-  CHECK(exit_code_of(StallError{""}) == ExitCode::stall);
-  CHECK(exit_code_of(AttestationError{""}) == ExitCode::replicas_differ);
-  CHECK(exit_code_of(CheckpointError{""}) == ExitCode::checkpoint);
-  CHECK(exit_code_of(DivergenceError{""}) == ExitCode::diverged);
-  CHECK(exit_code_of(StoppedError{""}) == ExitCode::stopped);
-  CHECK(exit_code_of(ContextError{""}) == ExitCode::failure);
-  CHECK(exit_code_of(std::runtime_error{""}) == ExitCode::failure);
+  CHECK(exit_code_of(ConfigError{""}) == Error::ExitCode::user_input);
+  CHECK(exit_code_of(MismatchError{""}) == Error::ExitCode::mismatch);
+  CHECK(exit_code_of(PeerError{1, ""}) == Error::ExitCode::peer_failed);
+  CHECK(exit_code_of(StallError{""}) == Error::ExitCode::stall);
+  CHECK(exit_code_of(DriftError{"", {}}) == Error::ExitCode::replicas_differ);
+  CHECK(exit_code_of(CheckpointError{""}) == Error::ExitCode::checkpoint);
+  CHECK(exit_code_of(DivergenceError{""}) == Error::ExitCode::diverged);
+  CHECK(exit_code_of(StoppedError{""}) == Error::ExitCode::stopped);
+  CHECK(exit_code_of(ContextError{""}) == Error::ExitCode::failure);
+  CHECK(exit_code_of(std::runtime_error{""}) == Error::ExitCode::failure);
 }
 
 TEST_CASE("a peer's bad input is the user's input, any other failure of a peer is a failed peer") {
-  CHECK(exit_code_of(PeerError{1, "", ExitCode::user_input}) == ExitCode::user_input);
-  CHECK(exit_code_of(PeerError{1, "", ExitCode::failure}) == ExitCode::peer_failed);
+  CHECK(exit_code_of(PeerError{1, "", Error::ExitCode::user_input}) == Error::ExitCode::user_input);
+  CHECK(exit_code_of(PeerError{1, "", Error::ExitCode::failure}) == Error::ExitCode::peer_failed);
   CHECK(PeerError{3, "x"}.rank() == 3);
 }
 
@@ -74,16 +74,17 @@ TEST_CASE("Philox gives the known answers of its authors' test vectors") {
 TEST_CASE("a stream depends on seed, purpose, step and index") {
   std::set<std::uint64_t> seen;
   for (const std::uint64_t seed : {0, 1})
-    for (const auto purpose : {RandomPurpose::initial_value, RandomPurpose::sample_order})
+    for (const auto purpose : {RandomStream::Purpose::initial_value, RandomStream::Purpose::sample_order})
       for (const std::uint64_t step : {0, 1})
         for (const std::uint64_t index : {0, 1}) seen.insert(RandomStream{seed, purpose, step}.bits(index));
   CHECK(seen.size() == 16);
-  CHECK(RandomStream{7, RandomPurpose::dropout, 3}.bits(5) == RandomStream{7, RandomPurpose::dropout, 3}.bits(5));
+  CHECK(RandomStream{7, RandomStream::Purpose::dropout, 3}.bits(5) ==
+        RandomStream{7, RandomStream::Purpose::dropout, 3}.bits(5));
 }
 
 TEST_CASE("the words of a stream are those of its blocks, wherever one begins to read") {
   const std::uint64_t seed = 0x123456789abcdef0, step = 77;
-  const RandomStream stream{seed, RandomPurpose::dropout, step};
+  const RandomStream stream{seed, RandomStream::Purpose::dropout, step};
   const auto word = [&](std::uint64_t index) {
     const std::uint64_t block = index / 4;
     return philox4x32({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), step, 3u << 24},
@@ -100,7 +101,7 @@ TEST_CASE("the words of a stream are those of its blocks, wherever one begins to
 }
 
 TEST_CASE("uniform numbers are in [0, 1), exact in float and centred") {
-  const RandomStream stream{1, RandomPurpose::initial_value, 0};
+  const RandomStream stream{1, RandomStream::Purpose::initial_value, 0};
   double sum = 0;
   for (std::uint64_t index = 0; index < 10'000; ++index) {
     const double x = stream.uniform(index);
@@ -112,7 +113,7 @@ TEST_CASE("uniform numbers are in [0, 1), exact in float and centred") {
 }
 
 TEST_CASE("bounded numbers stay below the bound and reach every value") {
-  const RandomStream stream{2, RandomPurpose::sample_order, 0};
+  const RandomStream stream{2, RandomStream::Purpose::sample_order, 0};
   std::set<std::uint64_t> seen;
   for (std::uint64_t index = 0; index < 200; ++index) seen.insert(stream.below(7, index));
   CHECK(seen == std::set<std::uint64_t>{0, 1, 2, 3, 4, 5, 6});

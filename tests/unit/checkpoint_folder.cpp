@@ -202,7 +202,7 @@ TEST_CASE("an old checkpoint that cannot be removed is a warning, once, and the 
   const Training newest{3};
   const auto write = [&](CheckpointWriter& writer, std::int64_t step) {
     manifest.step = step;
-    writer.write(manifest, newest.files(), host_stream());
+    writer.write(manifest, newest.files(), Stream::host());
     writer.wait();
   };
   {

@@ -116,7 +116,7 @@ int races() {
 
 void write_step(CheckpointWriter& writer, std::int64_t step) {
   const Tensor weights = Tensor::scalar(1.0);
-  writer.write({.step = step}, {{"weights.safetensors", {{"w", weights.view()}}}}, host_stream());
+  writer.write({.step = step}, {{"weights.safetensors", {{"w", weights.view()}}}}, Stream::host());
   writer.wait();
 }
 

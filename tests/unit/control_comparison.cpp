@@ -56,8 +56,8 @@ TEST_CASE(
     ++asked;
     CHECK(channel.size() == 3);
     const std::string sentence = replicas[1] + " differs";
-    return Verdict{1, ExitCode::replicas_differ, false, sentence,
-                   std::make_exception_ptr(AttestationError{sentence + ", and how"})};
+    return Verdict{1, Error::ExitCode::replicas_differ, false, sentence,
+                   std::make_exception_ptr(DriftError{sentence + ", and how", {}})};
   };
   const auto attest = [&] { meeting.agree(TagKind::attest, 0, here, "w", {5, diagnose}); };
   meeting.enter_run();
@@ -65,11 +65,11 @@ TEST_CASE(
   CHECK(asked == 0);
 
   script.meetings = {Meeting{.others = {{1, next_with(meeting, 7)}}}};
-  CHECK_THROWS_AS(attest(), AttestationError);
+  CHECK_THROWS_AS(attest(), DriftError);
   CHECK(asked == 1);
   CHECK(script.calls == Calls{"max", "max", "all_gather"});
   CHECK(meeting.failure()->rank == 1);
-  CHECK(meeting.failure()->code == ExitCode::replicas_differ);
+  CHECK(meeting.failure()->code == Error::ExitCode::replicas_differ);
   CHECK(meeting.failure()->line == "lockstep: replica 1 (worker:0) differs");
   CHECK_THROWS_WITH(agree(meeting), "replica 1 (worker:0) differs, and how");
 }

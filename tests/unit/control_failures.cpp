@@ -45,7 +45,7 @@ TEST_CASE("a rank that fails throws its own exception and is named to the others
   REQUIRE(meeting.failure());
   CHECK(meeting.failure()->exception == own);
   CHECK(meeting.failure()->rank == 0);
-  CHECK(meeting.failure()->code == ExitCode::peer_failed);
+  CHECK(meeting.failure()->code == Error::ExitCode::peer_failed);
   CHECK(meeting.failure()->line ==
         "lockstep: replica 0 (chief:0) failed: no such file; it was before the first step, computing");
 }
@@ -55,30 +55,31 @@ TEST_CASE("another rank's failure is a PeerError with its rank and words") {
   MeetingPoint meeting = meeting_on(script);
   const PeerError error = peer_error(meeting);
   CHECK(error.rank() == 2);
-  CHECK(error.cause() == ExitCode::failure);
-  CHECK(exit_code_of(error) == ExitCode::peer_failed);
+  CHECK(error.cause() == Error::ExitCode::failure);
+  CHECK(exit_code_of(error) == Error::ExitCode::peer_failed);
   CHECK(std::string{error.what()} == "replica 2 (worker:1) failed: no such file");
   CHECK(meeting.failure()->line == "lockstep: replica 2 (worker:1) failed: no such file");
-  CHECK(meeting.failure()->code == ExitCode::peer_failed);
+  CHECK(meeting.failure()->code == Error::ExitCode::peer_failed);
 }
 
 TEST_CASE("a failure with a code of its own ends the job with that") {
-  const auto code_after = [](ExitCode cause) {
+  const auto code_after = [](Error::ExitCode cause) {
     Script script{.meetings = {Meeting{.others = {{1, failing("x", cause)}}}}};
     MeetingPoint meeting = meeting_on(script);
     CHECK_THROWS_AS(agree(meeting), PeerError);
     return meeting.failure()->code;
   };
-  CHECK(code_after(ExitCode::failure) == ExitCode::peer_failed);
-  CHECK(code_after(ExitCode::checkpoint) == ExitCode::checkpoint);
-  CHECK(code_after(ExitCode::stall) == ExitCode::stall);
+  CHECK(code_after(Error::ExitCode::failure) == Error::ExitCode::peer_failed);
+  CHECK(code_after(Error::ExitCode::checkpoint) == Error::ExitCode::checkpoint);
+  CHECK(code_after(Error::ExitCode::stall) == Error::ExitCode::stall);
 }
 
 TEST_CASE("bad input is the user's to mend: no replica is blamed") {
-  for (const ExitCode code : {ExitCode::user_input, ExitCode::checkpoint}) {
+  for (const Error::ExitCode code : {Error::ExitCode::user_input, Error::ExitCode::checkpoint}) {
     Script script{.meetings = {Meeting{.others = {{1, failing("run1/step-4: is no checkpoint", code)}}}}};
     MeetingPoint meeting = meeting_on(script);
-    CHECK(exit_code_of(peer_error(meeting)) == (code == ExitCode::user_input ? code : ExitCode::peer_failed));
+    CHECK(exit_code_of(peer_error(meeting)) ==
+          (code == Error::ExitCode::user_input ? code : Error::ExitCode::peer_failed));
     CHECK(meeting.failure()->line == "lockstep: error: run1/step-4: is no checkpoint");
     CHECK(meeting.failure()->code == code);
   }
@@ -88,7 +89,7 @@ TEST_CASE("bad input is the user's to mend: no replica is blamed") {
   const auto own = std::make_exception_ptr(ConfigError{"cluster.json: key 'worker'"});
   CHECK(thrown_by_fail(here, own) == own);
   CHECK(here.failure()->line == "lockstep: error: cluster.json: key 'worker'");
-  CHECK(here.failure()->code == ExitCode::user_input);
+  CHECK(here.failure()->code == Error::ExitCode::user_input);
 }
 
 TEST_CASE("where all ranks fail alike nothing is gathered, each keeps its own exception, no replica is blamed") {
@@ -99,7 +100,7 @@ TEST_CASE("where all ranks fail alike nothing is gathered, each keeps its own ex
   CHECK(script.calls == Calls{"max"});
   CHECK(meeting.failure()->line ==
         "lockstep: error: all of us " + std::string(500, 'x') + "; this was before the first step, computing");
-  CHECK(meeting.failure()->code == ExitCode::failure);
+  CHECK(meeting.failure()->code == Error::ExitCode::failure);
 }
 
 TEST_CASE("where all ranks fail each in its way, the lowest one's words are printed and each keeps its exception",
@@ -110,7 +111,7 @@ TEST_CASE("where all ranks fail each in its way, the lowest one's words are prin
   CHECK(thrown_by_fail(meeting, own) == own);
   CHECK(meeting.failure()->rank == 0);
   CHECK(meeting.failure()->line == "lockstep: error: first");
-  CHECK(meeting.failure()->code == ExitCode::failure);
+  CHECK(meeting.failure()->code == Error::ExitCode::failure);
 }
 
 TEST_CASE("where some ranks fail, the lowest of them is blamed", "[B-41]") {
@@ -119,7 +120,7 @@ TEST_CASE("where some ranks fail, the lowest of them is blamed", "[B-41]") {
   const auto own = exception("second");
   CHECK(thrown_by_fail(meeting, own) == own);
   CHECK(meeting.failure()->line == "lockstep: replica 1 (worker:0) failed: first");
-  CHECK(meeting.failure()->code == ExitCode::peer_failed);
+  CHECK(meeting.failure()->code == Error::ExitCode::peer_failed);
 }
 
 TEST_CASE("a message longer than a tag follows from the rank that has it") {
@@ -217,12 +218,12 @@ TEST_CASE("a line about a failure names the step and what the rank did last in i
           meeting.enter_run();
         }) == "in step 2, computing");
   CHECK(line_after([&](MeetingPoint& meeting) {
-          meeting.set_step(40, RunKind::evaluation);
+          meeting.set_step(40, detail::RunKind::evaluation);
           meeting.enter_run();
         }) == "in the evaluation after step 40, computing");
   const auto run_named = [&](MeetingPoint& meeting, std::uint64_t step) {
     const MeetingPoint::NamedSteps named = meeting.keep_named_steps();
-    meeting.set_step(step, RunKind::evaluation);
+    meeting.set_step(step, detail::RunKind::evaluation);
     run(meeting);
   };
   CHECK(line_after([&](MeetingPoint& meeting) {
@@ -230,7 +231,7 @@ TEST_CASE("a line about a failure names the step and what the rank did last in i
           meeting.enter_run();
         }) == "in step 2, computing");
   CHECK(line_after([&](MeetingPoint& meeting) {
-          meeting.set_step(7, RunKind::step);
+          meeting.set_step(7, detail::RunKind::step);
           run_named(meeting, 40);
           meeting.enter_run();
         }) == "in step 7, computing");

@@ -127,7 +127,7 @@ TEST_CASE("a heartbeat that says what cannot be is none, even with the right sea
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.phase = static_cast<Phase>(6); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.last.kind = static_cast<TagKind>(tag_kinds); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.position.where = static_cast<Position::Where>(3); }));
-  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.position.kind = static_cast<RunKind>(200); }));
+  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.position.kind = static_cast<detail::RunKind>(200); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.open_line = static_cast<OpenLine>(3); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.last.site[2] = '\x1b'; }));
 }
@@ -185,7 +185,7 @@ TEST_CASE("a rank whose datagrams do not come is asked over TCP, and one line of
   // The end of its process shows as well as ever.
   ranks.heartbeats[1].reset();
   REQUIRE(eventually([&] { return watched.ends() > 0; }));
-  CHECK(watched.code() == ExitCode::peer_failed);
+  CHECK(watched.code() == Error::ExitCode::peer_failed);
   CHECK_THAT(watched.line(), Catch::Contains("replica 1 is gone: its process ended"));
 }
 

@@ -86,7 +86,7 @@ TEST_CASE("the host of a rank whose process ended says so, if the rank was heard
   CHECK_FALSE(ranks.beats(0).was_refused(1));
   WatchedRank watched{ranks, 30};
   REQUIRE(eventually([&] { return watched.ends() > 0; }));
-  CHECK(watched.code() == ExitCode::peer_failed);
+  CHECK(watched.code() == Error::ExitCode::peer_failed);
   CHECK(ranks.beats(0).was_refused(1));
   CHECK_FALSE(ranks.beats(0).was_refused(2));
   CHECK(watched.line() == "lockstep: replica 1 is gone: its process ended; it was before the first step, computing\n");
@@ -116,7 +116,7 @@ TEST_CASE("a node of which no rank beats cannot be reached, and is named by its 
   REQUIRE(ranks.hears(0, 2));
   WatchedRank watched{ranks, 0.6};
   REQUIRE(eventually([&] { return watched.ends() > 0; }));
-  CHECK(watched.code() == ExitCode::stall);
+  CHECK(watched.code() == Error::ExitCode::stall);
   CHECK(watched.reach() == Reach::chiefs_side);
   CHECK(watched.line() ==
         "lockstep: replica 1 cannot be reached: no sign of life from any rank of its host for 0.6 s; it was before "
@@ -146,7 +146,7 @@ TEST_CASE("a survivor on another node says who fell silent before it was told to
     const Watchdog watchdog{ranks.table(0),
                             {"a", "b", "c"},
                             {},
-                            [](ExitCode code, Reach) { ::_exit(static_cast<int>(code)); },
+                            [](Error::ExitCode code, Reach) { ::_exit(static_cast<int>(code)); },
                             &ranks.beats(0)};
     ::raise(SIGTERM);
     return eventually([&] {
@@ -154,7 +154,7 @@ TEST_CASE("a survivor on another node says who fell silent before it was told to
       return false;
     });
   }};
-  CHECK(survivor.wait() == static_cast<int>(ExitCode::peer_failed));
+  CHECK(survivor.wait() == static_cast<int>(Error::ExitCode::peer_failed));
   CHECK_THAT(captured.text(), Catch::StartsWith("lockstep: c is gone: no sign of life before the job was told to end"));
 }
 
@@ -163,7 +163,8 @@ TEST_CASE("where everyone was told to end, on another node too, nobody is named"
   ChildProcess survivor{[]() -> int {
     Ranks ranks{{0, 1}};
     if (!ranks.hears(0, 1)) return 97;
-    const Watchdog watchdog{ranks.table(0), {"a", "b"}, {}, [](ExitCode, Reach) { ::_exit(98); }, &ranks.beats(0)};
+    const Watchdog watchdog{
+        ranks.table(0), {"a", "b"}, {}, [](Error::ExitCode, Reach) { ::_exit(98); }, &ranks.beats(0)};
     ::raise(SIGTERM);
     ranks.table(1).set_terminated();
     return eventually([&] {
@@ -186,7 +187,8 @@ TEST_CASE(
     Ranks ranks{{0, 0, 2}};
     if (!ranks.hears(0, 2)) return 97;
     ranks.table(0).write(1, {.phase = Phase::computing, .terminated = true});
-    const Watchdog watchdog{ranks.table(0), {"a", "b", "c"}, {}, [](ExitCode, Reach) { ::_exit(98); }, &ranks.beats(0)};
+    const Watchdog watchdog{
+        ranks.table(0), {"a", "b", "c"}, {}, [](Error::ExitCode, Reach) { ::_exit(98); }, &ranks.beats(0)};
     if (::write(ready[1], "", 1) != 1) return 96;
     if (!by_parent) ::raise(SIGTERM);
     return eventually([&] {

@@ -77,7 +77,7 @@ class WatchedRank {
                   ranks.table(rank),
                   std::vector<std::string>{"replica 0", "replica 1", "replica 2", "replica 3"},
                   WatchdogOptions{.stall_timeout = std::chrono::duration<double>{stall_timeout}},
-                  [this](ExitCode code, Reach reach) {
+                  [this](Error::ExitCode code, Reach reach) {
                     code_ = code;
                     reach_ = reach;
                     ++ends_;
@@ -85,13 +85,13 @@ class WatchedRank {
                   &ranks.beats(rank)} {}
 
   int ends() const { return ends_; }
-  ExitCode code() const { return code_; }
+  Error::ExitCode code() const { return code_; }
   Reach reach() const { return reach_; }
   const std::string& line() { return stderr_.text(); }
 
  private:
   CapturedStderr stderr_;
-  std::atomic<ExitCode> code_{ExitCode::done};
+  std::atomic<Error::ExitCode> code_{Error::ExitCode::done};
   std::atomic<Reach> reach_{Reach::whole_job};
   std::atomic<int> ends_{0};
   std::optional<Watchdog> watchdog_;

@@ -315,9 +315,9 @@ TEST_CASE("each node with lower living ranks has half a second to speak first") 
 TEST_CASE("if the chief's node is out of reach, this side is cut off, and otherwise the other") {
   Scene both{{0, 1, 2}, 1}, other{{0, 1, 2}, 1};
   CHECK_THAT(next_said(both.falls_silent(0).falls_silent(2)).second, Catch::StartsWith("a cannot be reached"));
-  CHECK((both.finding.reach == Reach::cut_off && both.finding.code == ExitCode::stall));
+  CHECK((both.finding.reach == Reach::cut_off && both.finding.code == Error::ExitCode::stall));
   CHECK_THAT(next_said(other.falls_silent(2)).second, Catch::StartsWith("c cannot be reached"));
-  CHECK((other.finding.reach == Reach::chiefs_side && other.finding.code == ExitCode::stall));
+  CHECK((other.finding.reach == Reach::chiefs_side && other.finding.code == Error::ExitCode::stall));
 }
 
 namespace {
@@ -351,7 +351,7 @@ TEST_CASE("a stall that is only observed is told of once in each place, as soon 
   scene.sight(1).stall_told = false;  // it has gone on to another place
   CHECK(told_until(scene, 6000) == std::vector<Said>{{4001, "b has stopped"}});
   scene.ends(1).look();
-  CHECK(scene.finding.code == ExitCode::peer_failed);
+  CHECK(scene.finding.code == Error::ExitCode::peer_failed);
 }
 
 TEST_CASE("a host that is out of reach is asked once for all of its ranks, also if that is only observed") {

@@ -34,7 +34,7 @@ TEST_CASE("where tags differ they are gathered, once, and judged") {
   CHECK(script.calls == Calls{"max", "all_gather"});
   REQUIRE(meeting.failure());
   CHECK(meeting.failure()->rank == 2);
-  CHECK(meeting.failure()->code == ExitCode::mismatch);
+  CHECK(meeting.failure()->code == Error::ExitCode::mismatch);
   CHECK_THAT(meeting.failure()->line,
              Catch::StartsWith("lockstep: replica 2 (worker:1) is at reduction #1 (other.cpp:7); replicas 0, 1 are at "
                                "merge_call #1 (control_meeting.cpp:"));
@@ -292,5 +292,5 @@ TEST_CASE("a rank by itself agrees with itself") {
   agree(meeting);
   CHECK(thrown_by_fail(meeting, exception("x")) != nullptr);
   CHECK_THAT(meeting.failure()->line, Catch::StartsWith("lockstep: error: x; this was before the first step, "));
-  CHECK(meeting.failure()->code == ExitCode::failure);
+  CHECK(meeting.failure()->code == Error::ExitCode::failure);
 }

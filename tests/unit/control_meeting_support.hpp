@@ -32,7 +32,7 @@ inline Tag elsewhere(TagKind kind = TagKind::reduce) {
   return tag;
 }
 
-inline Tag failing(std::string_view text, ExitCode cause = ExitCode::failure) {
+inline Tag failing(std::string_view text, Error::ExitCode cause = Error::ExitCode::failure) {
   Tag tag;
   tag.kind = TagKind::error;
   tag.cause = cause;

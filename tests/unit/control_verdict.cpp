@@ -37,7 +37,7 @@ Tag with_text(Tag tag, std::string_view text) {
   return tag;
 }
 
-Tag failure_tag(std::string_view text, ExitCode cause = ExitCode::failure) {
+Tag failure_tag(std::string_view text, Error::ExitCode cause = Error::ExitCode::failure) {
   Tag tag = with_text(tag_of(TagKind::error, ""), text);
   tag.cause = cause;
   return tag;
@@ -146,7 +146,7 @@ TEST_CASE("tags with the same fields have the same digest, and every field count
       [](Tag& tag) { tag.kind = TagKind::reduce; },
       [](Tag& tag) { tag.depth = 2; },
       [](Tag& tag) { tag.strategy = 1; },
-      [](Tag& tag) { tag.cause = ExitCode::user_input; },
+      [](Tag& tag) { tag.cause = Error::ExitCode::user_input; },
       [](Tag& tag) { tag.run += std::uint64_t{1} << 40; },
       [](Tag& tag) { ++tag.sequence; },
       [](Tag& tag) { tag.set_site(Here::current()); },
@@ -164,7 +164,7 @@ TEST_CASE("tags with the same fields have the same digest, and every field count
   Tag elsewhere = plain;
   elsewhere.step = 7;
   elsewhere.count = 9;
-  elsewhere.run_kind = RunKind::evaluation;
+  elsewhere.run_kind = detail::RunKind::evaluation;
   elsewhere.where = Position::Where::after_run;
   CHECK(elsewhere.digest() == plain.digest());
   for (const std::uint64_t digest : digests) CHECK(digest % 2 == 0);
@@ -195,15 +195,15 @@ TEST_CASE("what a tag is about, in words") {
 
 TEST_CASE("a place in the training is told as its user counts") {
   using Where = Position::Where;
-  CHECK(describe(Where::before_runs, RunKind::step, 0) == "before the first step");
-  CHECK(describe(Where::in_run, RunKind::step, 5) == "in step 5");
-  CHECK(describe(Where::after_run, RunKind::step, 5) == "after step 5");
-  CHECK(describe(Where::in_run, RunKind::evaluation, 5) == "in the evaluation after step 5");
-  CHECK(describe(Where::in_run, RunKind::setup, 0) == "in the setup");
-  CHECK(describe(Where::after_run, RunKind::setup, 0) == "after the setup");
-  CHECK(describe(Where::in_run, RunKind::sample, 5) == "in the sample after step 5");
-  CHECK(describe(Where::in_run, RunKind::sample, 0) == "in the sample");
-  CHECK(describe(Where::in_run, RunKind::prediction, 0) == "in the prediction");
+  CHECK(describe(Where::before_runs, detail::RunKind::step, 0) == "before the first step");
+  CHECK(describe(Where::in_run, detail::RunKind::step, 5) == "in step 5");
+  CHECK(describe(Where::after_run, detail::RunKind::step, 5) == "after step 5");
+  CHECK(describe(Where::in_run, detail::RunKind::evaluation, 5) == "in the evaluation after step 5");
+  CHECK(describe(Where::in_run, detail::RunKind::setup, 0) == "in the setup");
+  CHECK(describe(Where::after_run, detail::RunKind::setup, 0) == "after the setup");
+  CHECK(describe(Where::in_run, detail::RunKind::sample, 5) == "in the sample after step 5");
+  CHECK(describe(Where::in_run, detail::RunKind::sample, 0) == "in the sample");
+  CHECK(describe(Where::in_run, detail::RunKind::prediction, 0) == "in the prediction");
   Tag failed = failure_tag("no such file");
   failed.where = Where::in_run;
   failed.step = 5;
@@ -225,21 +225,21 @@ TEST_CASE("ranks that disagree in a step name it") {
 }
 
 TEST_CASE("a rank that failed is to blame before any that is elsewhere, the lowest of several first") {
-  const Verdict one = judged({merge, merge, failure_tag("disk full", ExitCode::checkpoint), closing});
+  const Verdict one = judged({merge, merge, failure_tag("disk full", Error::ExitCode::checkpoint), closing});
   CHECK(one.failed);
   CHECK(one.rank == 2);
-  CHECK(one.code == ExitCode::checkpoint);
+  CHECK(one.code == Error::ExitCode::checkpoint);
   CHECK(one.sentence == "replica 2 (worker:2, host a) failed: disk full");
-  const Verdict several = judged({merge, failure_tag("b"), merge, failure_tag("a", ExitCode::user_input)});
+  const Verdict several = judged({merge, failure_tag("b"), merge, failure_tag("a", Error::ExitCode::user_input)});
   CHECK(several.rank == 1);
-  CHECK(several.code == ExitCode::failure);
+  CHECK(several.code == Error::ExitCode::failure);
 }
 
 TEST_CASE("the smaller group is to blame") {
   const Verdict verdict = judged({tag_of(TagKind::merge, "a.cpp:1"), merge, merge, merge});
   CHECK_FALSE(verdict.failed);
   CHECK(verdict.rank == 0);
-  CHECK(verdict.code == ExitCode::mismatch);
+  CHECK(verdict.code == Error::ExitCode::mismatch);
   CHECK(verdict.sentence ==
         "replica 0 (worker:0, host a) is at merge_call #5 (a.cpp:1); "
         "replicas 1, 2, 3 are at merge_call #5 (trainer.cpp:120)");

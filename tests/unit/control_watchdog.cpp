@@ -32,7 +32,8 @@ namespace {
 
 /// What a rank does that waits for signals beside its watchdog. Its status is the job's, if the watchdog ends that.
 int be_watched(PhaseTable& own) {
-  const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode code, Reach) { ::_exit(static_cast<int>(code)); }};
+  const Watchdog watchdog{
+      own, {"a", "b", "c"}, {}, [](Error::ExitCode code, Reach) { ::_exit(static_cast<int>(code)); }};
   while (true) ::pause();
 }
 
@@ -47,7 +48,7 @@ class Watched {
                   std::vector<std::string>{"replica 0 (host a)", "replica 1 (host a)", "replica 2 (host a)"},
                   WatchdogOptions{.stall_timeout = std::chrono::duration<double>{stall_timeout},
                                   .on_stall = std::move(on_stall)},
-                  [this](ExitCode code, Reach) {
+                  [this](Error::ExitCode code, Reach) {
                     code_ = code;
                     ++ends_;
                   }} {}
@@ -55,7 +56,7 @@ class Watched {
   bool ended_the_job() {
     return eventually([&] { return ends_ > 0; });
   }
-  ExitCode code() const { return code_; }
+  Error::ExitCode code() const { return code_; }
   int ends() const { return ends_; }
   const std::string& line() { return stderr_.text(); }
 
@@ -70,7 +71,7 @@ class Watched {
  private:
   Table& table_;
   CapturedStderr stderr_;
-  std::atomic<ExitCode> code_{ExitCode::done};
+  std::atomic<Error::ExitCode> code_{Error::ExitCode::done};
   std::atomic<int> ends_{0};
   std::optional<Watchdog> watchdog_;
 };
@@ -88,7 +89,7 @@ TEST_CASE("a process that ends without a word is gone") {
   Watched watched{table, 1000};
   child.signal(SIGKILL);
   CHECK(watched.ended_the_job());
-  CHECK(watched.code() == ExitCode::peer_failed);
+  CHECK(watched.code() == Error::ExitCode::peer_failed);
   CHECK(watched.line() ==
         "lockstep: replica 1 (host a) is gone: its process ended; it was before the first step, computing after "
         "merge_call #5 "
@@ -101,7 +102,7 @@ TEST_CASE("a process that ended before anyone watched it is gone") {
   REQUIRE(child.wait() == 0);
   Watched watched{table, 1000};
   CHECK(watched.ended_the_job());
-  CHECK(watched.code() == ExitCode::peer_failed);
+  CHECK(watched.code() == Error::ExitCode::peer_failed);
   CHECK_THAT(watched.line(), Catch::StartsWith("lockstep: replica 1 (host a) is gone: its process ended"));
 }
 
@@ -117,7 +118,7 @@ TEST_CASE("a process that has stopped beating has stopped") {
   CHECK(watched.ends() == 0);
   child.signal(SIGSTOP);
   CHECK(watched.ended_the_job());
-  CHECK(watched.code() == ExitCode::stall);
+  CHECK(watched.code() == Error::ExitCode::stall);
   CHECK(watched.line() ==
         "lockstep: replica 2 (host a) has stopped: no sign of life for 0.5 s; it was before the first step, waiting at "
         "merge_call #5 "
@@ -134,7 +135,7 @@ TEST_CASE("a process that beats but stays out of a meeting is late", "[B-45]") {
   Watched watched{table, 1};
   table.rows.enter_meeting(1, merge_tag());
   CHECK(watched.ended_the_job());
-  CHECK(watched.code() == ExitCode::stall);
+  CHECK(watched.code() == Error::ExitCode::stall);
   CHECK(watched.line() ==
         "lockstep: replica 2 (host a) is late: merge_call #5 (trainer.cpp:120) was waited for 1 s; it runs, and was "
         "before the first step, computing; work that only one rank does is announced by working_alone()\n");
@@ -180,7 +181,7 @@ TEST_CASE("where processes do not know each other by number, one that ended show
   child.wait_for_end();
   Watched watched{table, 0.3};
   CHECK(watched.ended_the_job());
-  CHECK(watched.code() == ExitCode::stall);
+  CHECK(watched.code() == Error::ExitCode::stall);
   CHECK_THAT(watched.line(), Catch::StartsWith("lockstep: replica 1 (host a) has stopped: no sign of life for 0.3 s"));
 }
 
@@ -202,7 +203,7 @@ TEST_CASE("the second watchdog to see it prints nothing, and ends the job as wel
   REQUIRE(table.rows.claim_report());
   Watched watched{table, 0.1};
   CHECK(watched.ended_the_job());
-  CHECK(watched.code() == ExitCode::stall);
+  CHECK(watched.code() == Error::ExitCode::stall);
   CHECK(watched.line().empty());
 }
 
@@ -263,7 +264,7 @@ TEST_CASE("Ctrl-C ends a process without mpirun by its signal, after a line of i
     ChildProcess alone{[&]() -> int {
       share_open_line(&table.open_line());
       table.open_line() = static_cast<std::uint32_t>(OpenLine::open);  // as begin_open_line in a process that is new
-      const Watchdog watchdog{table, {"a"}, {}, [](ExitCode, Reach) { ::_exit(98); }};
+      const Watchdog watchdog{table, {"a"}, {}, [](Error::ExitCode, Reach) { ::_exit(98); }};
       while (true) ::pause();
     }};
     const auto beats = table.read(0).heartbeat;
@@ -286,7 +287,7 @@ TEST_CASE("a process that saves what it has made has a moment to end by itself")
       const KeptSignals kept;
       {
         const Watchdog watchdog{
-            table, {"a"}, {.on_interrupted = [&] { asked = true; }}, [](ExitCode, Reach) { ::_exit(98); }};
+            table, {"a"}, {.on_interrupted = [&] { asked = true; }}, [](Error::ExitCode, Reach) { ::_exit(98); }};
         while (!asked || !in_time) std::this_thread::sleep_for(std::chrono::milliseconds{1});
       }
       return 75;
@@ -316,7 +317,7 @@ TEST_CASE("SIGTERM ends a process also while its watchdog ends, and after that")
   const auto status_after = [&](bool during) {
     ChildRank child{table, 1, [&](PhaseTable& own) {
                       {
-                        const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](ExitCode, Reach) { ::_exit(98); }};
+                        const Watchdog watchdog{own, {"a", "b", "c"}, {}, [](Error::ExitCode, Reach) { ::_exit(98); }};
                         if (during) ::raise(SIGTERM);
                       }
                       if (!during) ::raise(SIGTERM);
@@ -339,6 +340,6 @@ TEST_CASE("a survivor that gets SIGTERM says first who is gone") {
   dying.wait_for_end();
   survivor.signal(SIGTERM);
   survivor.signal(SIGCONT);
-  CHECK(survivor.wait() == static_cast<int>(ExitCode::peer_failed));
+  CHECK(survivor.wait() == static_cast<int>(Error::ExitCode::peer_failed));
   CHECK_THAT(captured.text(), Catch::StartsWith("lockstep: b is gone"));
 }

@@ -31,7 +31,7 @@ SparseTensor sparse_rows(std::int64_t count) {
 /// Of the split among two replicas; "" if there is none.
 std::string refusal(const detail::RowTensors& features, const detail::RowTensors& labels) {
   try {
-    detail::split_batch(features, labels, 0, 2, host_stream());
+    detail::split_batch(features, labels, 0, 2, Stream::host());
   } catch (const InvalidArgument& error) {
     return error.what();
   }

@@ -53,7 +53,7 @@ TEST_CASE("an outline keeps what a batch is made of, and nothing of its samples"
   const Batch batch{
       floats({1, 2}, {2, 1}), std::nullopt, {{-3, {ints({1}), floats({}, {0, 4})}}, {5, {}}}, {{Part::right, 2.5}},
       {{1}, {2, 3}},          "text",       {floats({1, 2, 3}, {1, 3}), ints({9}), "a file"}};
-  const auto made = detail::batch_without_samples<Batch>(detail::outline_of(batch), host_stream());
+  const auto made = detail::batch_without_samples<Batch>(detail::outline_of(batch), Stream::host());
   const auto text = [](const Tensor& tensor) { return describe(tensor.view()); };
   REQUIRE(std::get<0>(made));
   CHECK(text(*std::get<0>(made)) == "f32[0, 1]");
@@ -74,7 +74,7 @@ TEST_CASE("an outline keeps what a batch is made of, and nothing of its samples"
 
 TEST_CASE("an outline of another type is refused before it is read") {
   const auto outline = detail::outline_of(std::vector<Tensor>{ints({1})});
-  CHECK_THROWS_AS(detail::batch_without_samples<Tensor>(outline, host_stream()), MismatchError);
+  CHECK_THROWS_AS(detail::batch_without_samples<Tensor>(outline, Stream::host()), MismatchError);
 }
 
 TEST_CASE("arrays on the default strategy are batches in the size that was given", "[K-14]") {

@@ -39,15 +39,15 @@ class OneBadLoss final : public nn::Model {
 
   std::string_view name() const override { return "one bad loss"; }
   std::span<const Variable> variables() const override { return variables_; }
-  ops::BatchLoss train_shard(const SampleBatch& batch, const nn::Model::ShardPlace& place,
-                             const nn::GradientBuffer& gradients) override {
+  BatchLoss train_shard(const SampleBatch& batch, const nn::Model::ShardPlace& place,
+                        const nn::GradientBuffer& gradients) override {
     const auto gradient = gradients.of(variables_.front()).elements<double>();
     const auto samples = static_cast<double>(batch.samples);
     gradient[0] = 3 * samples;
     gradient[1] = 4 * samples;
     return {.loss_sum = place.step == bad_.step && place.first_sample == 0 ? infinity : 1, .correct = 0};
   }
-  ops::BatchLoss evaluate_shard(const SampleBatch& batch) override {
+  BatchLoss evaluate_shard(const SampleBatch& batch) override {
     const bool first = batch.labels.view().elements<std::int32_t>()[0] == 0;
     return {.loss_sum = bad_.evaluation && first ? infinity : 1, .correct = 0};
   }
@@ -61,9 +61,9 @@ class Steps final : public Observer {
  public:
   explicit Steps(bool wants_norm) : wants_norm_{wants_norm} {}
   bool wants_gradient_norm() const override { return wants_norm_; }
-  void on_step(const StepReport& report) override { reports.push_back(report); }
+  void on_step(const Step& report) override { reports.push_back(report); }
 
-  std::vector<StepReport> reports;
+  std::vector<Observer::Step> reports;
 
  private:
   bool wants_norm_;
@@ -87,7 +87,7 @@ struct Training {
   bool wants_norm = false;
   std::uint64_t seed = 1;
 
-  std::vector<StepReport> reports = {};
+  std::vector<Observer::Step> reports = {};
   int norms = 0;
 
   void operator()(Strategy& strategy) {

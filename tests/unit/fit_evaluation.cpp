@@ -59,7 +59,7 @@ TEST_CASE("an evaluation of numbers has R squared and the mean absolute error in
   Sgd still{{.learning_rate = 1e-300}};
   const Labelled samples{3, 1};
   Losses nobody;
-  const EvaluationReport report =
+  const Observer::Evaluation report =
       fit(strategy, model, still, {samples, samples}, {.global_batch = 6, .steps = 1, .shards = 4}, nobody)
           .last_evaluation;
   // Of 2 i + 4 for 3 i + 1, the errors are 3, 2, 1, 0, -1, -2; the labels' squared distances from their mean, 9 * 17.5.
@@ -77,7 +77,7 @@ TEST_CASE("an evaluation of numbers has R squared and the mean absolute error in
 
 TEST_CASE("an evaluation of a text is by the label, with bits per byte; one of images has none of these") {
   const TextSet test = text(5, 4);
-  const EvaluationReport report =
+  const Observer::Evaluation report =
       train(text(8, 4), test, {.global_batch = 8, .steps = 1, .shards = 4}).result.last_evaluation;
   double sum = 0, even = 0;
   for (const std::int32_t label : labels_of(test, 20)) {
@@ -88,7 +88,7 @@ TEST_CASE("an evaluation of a text is by the label, with bits per byte; one of i
   CHECK(report.accuracy == even / 20);
   CHECK(report.bits_per_byte.value() == sum / 20 / std::numbers::ln2);
   const FitOptions one{.global_batch = 8, .steps = 1, .shards = 1};
-  const EvaluationReport of_images = train(images(8), one, 3, column_sums).result.last_evaluation;
+  const Observer::Evaluation of_images = train(images(8), one, 3, column_sums).result.last_evaluation;
   CHECK_FALSE(of_images.bits_per_byte);
   CHECK_FALSE(of_images.regression);
 }

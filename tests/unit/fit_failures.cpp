@@ -22,7 +22,7 @@ using namespace lockstep::test;
 TEST_CASE("what goes wrong in a fit is told with its step or its evaluation, and what goes wrong after it is not") {
   struct Evaluations final : Observer {
     bool fail = false;
-    void on_evaluating(const EvaluationReport::Progress&) override {
+    void on_evaluating(const Evaluation::Progress&) override {
       if (fail) throw std::runtime_error{"in an evaluation"};
     }
   };

@@ -52,8 +52,8 @@ class ScriptedModel final : public nn::Model {
   std::string_view name() const override { return "scripted"; }
   std::span<const Variable> variables() const override { return variables_; }
 
-  ops::BatchLoss train_shard(const SampleBatch& batch, const nn::Model::ShardPlace& place,
-                             const nn::GradientBuffer& gradients) override {
+  BatchLoss train_shard(const SampleBatch& batch, const nn::Model::ShardPlace& place,
+                        const nn::GradientBuffer& gradients) override {
     const auto labels = labels_in(batch);
     const std::vector<double> gradient = gradient_(seen.size(), batch);
     std::ranges::copy(gradient, gradients.of(variables_.front()).elements<double>().begin());
@@ -70,7 +70,7 @@ class ScriptedModel final : public nn::Model {
   void absorb_statistics(const TensorView& total, std::int64_t samples) override {
     absorbed.push_back({total.to_vector<double>(), samples});
   }
-  ops::BatchLoss evaluate_shard(const SampleBatch& batch) override {
+  BatchLoss evaluate_shard(const SampleBatch& batch) override {
     const auto labels = labels_in(batch);
     evaluated.push_back(batch.samples);
     return {.loss_sum = std::accumulate(labels.begin(), labels.end(), 0.0),
@@ -95,14 +95,14 @@ class MaskedModel final : public nn::Model {
 
   std::string_view name() const override { return "masked"; }
   std::span<const Variable> variables() const override { return variables_; }
-  ops::BatchLoss train_shard(const SampleBatch& batch, const nn::Model::ShardPlace&,
-                             const nn::GradientBuffer& gradients) override {
-    const ops::BatchLoss result = evaluate_shard(batch);
+  BatchLoss train_shard(const SampleBatch& batch, const nn::Model::ShardPlace&,
+                        const nn::GradientBuffer& gradients) override {
+    const ops::Kernels::BatchLoss result = evaluate_shard(batch);
     gradients.of(variables_.front()).elements<double>()[0] = result.loss_sum;
     return result;
   }
-  ops::BatchLoss evaluate_shard(const SampleBatch& batch) override {
-    ops::BatchLoss result{.weight = 0};
+  BatchLoss evaluate_shard(const SampleBatch& batch) override {
+    ops::Kernels::BatchLoss result{.weight = 0};
     for (const std::int32_t label : labels_in(batch)) {
       if (label % 3 == 0) continue;
       result.loss_sum += 1;
@@ -121,13 +121,13 @@ class Losses final : public Observer {
   std::vector<double> losses;
   std::vector<std::int64_t> samples, evaluations_left;
   int evaluations_told = 0;
-  void on_step(const StepReport& report) override {
+  void on_step(const Step& report) override {
     losses.push_back(report.loss);
     samples.push_back(report.samples);
     evaluations_left.push_back(report.evaluations_left);
   }
-  void on_evaluating(const EvaluationReport::Progress&) override { ++evaluations_told; }
-  void on_evaluation(const EvaluationReport&) override { ++evaluations_told; }
+  void on_evaluating(const Evaluation::Progress&) override { ++evaluations_told; }
+  void on_evaluation(const Evaluation&) override { ++evaluations_told; }
 };
 
 /// `count` images of three pixels, black or white, each with a label of its own.

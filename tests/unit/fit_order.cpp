@@ -63,12 +63,12 @@ class DisturbedModel final : public nn::Model {
 
   std::string_view name() const override { return "disturbed"; }
   std::span<const Variable> variables() const override { return model_.variables(); }
-  ops::BatchLoss train_shard(const SampleBatch& shard, const nn::Model::ShardPlace& place,
-                             const nn::GradientBuffer& gradients) override {
+  BatchLoss train_shard(const SampleBatch& shard, const nn::Model::ShardPlace& place,
+                        const nn::GradientBuffer& gradients) override {
     return model_.train_shard(shard, place, gradients);
   }
-  ops::BatchLoss train_shards(const SampleBatch::Group& group, std::span<const nn::Model::ShardPlace> places,
-                              const nn::GradientBuffer& sum) override {
+  BatchLoss train_shards(const SampleBatch::Group& group, std::span<const nn::Model::ShardPlace> places,
+                         const nn::GradientBuffer& sum) override {
     SampleBatch::Group disturbed = group;
     std::vector<nn::Model::ShardPlace> disturbed_places{places.begin(), places.end()};
     switch (disturbance_) {
@@ -87,7 +87,7 @@ class DisturbedModel final : public nn::Model {
     }
     return model_.train_shards(disturbed, disturbed_places, sum);
   }
-  ops::BatchLoss evaluate_shard(const SampleBatch& shard) override { return model_.evaluate_shard(shard); }
+  BatchLoss evaluate_shard(const SampleBatch& shard) override { return model_.evaluate_shard(shard); }
 
  private:
   nn::Convnet model_;
@@ -104,22 +104,22 @@ class WeighingModel final : public nn::Model {
 
   std::string_view name() const override { return "weighing"; }
   std::span<const Variable> variables() const override { return variables_; }
-  ops::BatchLoss train_shard(const SampleBatch& shard, const nn::Model::ShardPlace& place,
-                             const nn::GradientBuffer& gradients) override {
+  BatchLoss train_shard(const SampleBatch& shard, const nn::Model::ShardPlace& place,
+                        const nn::GradientBuffer& gradients) override {
     const std::span<float> gradient = gradients.of(variables_.front()).elements<float>();
     std::ranges::fill(gradient, 0.0F);
-    ops::BatchLoss result = pass(shard, gradient);
+    ops::Kernels::BatchLoss result = pass(shard, gradient);
     result.weight = place.first_sample == 0 ? 1 : 0x1p-53;
     return result;
   }
-  ops::BatchLoss evaluate_shard(const SampleBatch& shard) override { return pass(shard, {}); }
+  BatchLoss evaluate_shard(const SampleBatch& shard) override { return pass(shard, {}); }
 
  private:
-  ops::BatchLoss pass(const SampleBatch& shard, std::span<float> gradient) const {
+  ops::Kernels::BatchLoss pass(const SampleBatch& shard, std::span<float> gradient) const {
     const auto w = variables_.front().local().elements<float>(), x = shard.inputs.view().elements<float>();
     const auto labels = shard.labels.view().elements<std::int32_t>();
     const auto features = static_cast<std::size_t>(shard.inputs.shape()[1]);
-    ops::BatchLoss result{.weight = 0};
+    ops::Kernels::BatchLoss result{.weight = 0};
     for (std::size_t row = 0; row < static_cast<std::size_t>(shard.samples); ++row) {
       const float* const own = &x[row * features];
       const float weight = 0.1F + own[3],
@@ -135,7 +135,7 @@ class WeighingModel final : public nn::Model {
 };
 
 ImageData some_images() {
-  const RandomStream random{5, RandomPurpose::simulation, 0};
+  const RandomStream random{5, RandomStream::Purpose::simulation, 0};
   ImageData data;
   for (ImageData::Set* set : {&data.train, &data.test}) {
     set->rows = set->columns = image_size;

@@ -22,7 +22,7 @@
 
 using namespace lockstep;
 using namespace lockstep::nn;
-using ops::BatchLoss;
+using BatchLoss = ops::Kernels::BatchLoss;
 
 namespace {
 

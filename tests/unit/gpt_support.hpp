@@ -41,7 +41,7 @@ inline SampleBatch text_from(std::int64_t first, std::int64_t samples, std::int6
                              const GptOptions& options = small_gpt(DType::f64)) {
   SampleBatch batch = make_text_batch(capacity, options.context);
   const auto draw = [&](const Tensor& rows, std::uint64_t ordinal) {
-    const RandomStream stream{17, RandomPurpose::initial_value, ordinal};
+    const RandomStream stream{17, RandomStream::Purpose::initial_value, ordinal};
     const auto tokens = rows.view().elements<std::int32_t>();
     for (std::int64_t i = 0; i < samples * options.context; ++i)
       tokens[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(stream.below(

@@ -73,7 +73,7 @@ class DataDirectory {
 /// What loading it is refused with; empty if it is not.
 std::string refusal(const fs::path& directory, std::int64_t classes = 10) {
   try {
-    load_image_data(directory, classes);
+    ImageData::load(directory, classes);
     return {};
   } catch (const ConfigError& error) {
     CHECK_THAT(error.what(), !Contains("\n"));
@@ -97,7 +97,7 @@ std::string refusal_of_train_images(const Bytes& bytes) {
 
 TEST_CASE("images and labels are read as they are in the files") {
   const DataDirectory directory;
-  const ImageData data = load_image_data(directory.path(), 10);
+  const ImageData data = ImageData::load(directory.path(), 10);
   CHECK(data.train.count() == 12);
   CHECK(data.test.count() == 4);
   CHECK(data.train.rows == 3);
@@ -114,7 +114,7 @@ TEST_CASE("packed files are read like plain ones, and a plain one comes first") 
   mixed.pack(train_images, images(12));
   mixed.pack(test_labels, labels(4));
   mixed.write(test_images + ".gz", "never read");
-  CHECK(load_image_data(mixed.path(), 10).digest() == load_image_data(plain.path(), 10).digest());
+  CHECK(ImageData::load(mixed.path(), 10).digest() == ImageData::load(plain.path(), 10).digest());
 }
 
 TEST_CASE("packed content is known by its first bytes, whatever its name, and may come in pieces") {
@@ -123,7 +123,7 @@ TEST_CASE("packed content is known by its first bytes, whatever its name, and ma
   renamed.write(train_images, packed(content.substr(0, 30)) + packed(content.substr(30)));
   renamed.remove(train_labels);
   renamed.write(train_labels + ".gz", labels(12));
-  CHECK(load_image_data(renamed.path(), 10).digest() == load_image_data(plain.path(), 10).digest());
+  CHECK(ImageData::load(renamed.path(), 10).digest() == ImageData::load(plain.path(), 10).digest());
 }
 
 TEST_CASE("files larger than the reading buffers come through whole") {
@@ -133,7 +133,7 @@ TEST_CASE("files larger than the reading buffers come through whole") {
   gz.pack(train_images, images(500, 64, 50));
   for (const auto* data : {&plain, &gz}) {
     data->write(test_images, images(4, 64, 50));
-    const ImageData::Set train = load_image_data(data->path(), 10).train;
+    const ImageData::Set train = ImageData::load(data->path(), 10).train;
     REQUIRE(train.pixels.size() == 1'600'000);
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < train.pixels.size(); ++i) wrong += train.pixels[i] != i % 251;

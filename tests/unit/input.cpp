@@ -9,11 +9,12 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/batch.hpp>
 #include <lockstep/input/input_context.hpp>
-#include <lockstep/input/shards.hpp>
+#include <lockstep/input/range.hpp>
 
 #include "input/batch_schedule.hpp"
 #include "input/batches.hpp"
 #include "input/sample_order.hpp"
+#include "input/shard_request.hpp"
 #include "input/shard_sizes.hpp"
 
 using namespace lockstep;
@@ -35,7 +36,7 @@ TEST_CASE("the shards of a batch are a balanced partition of it, in order") {
     for (const int shards : {1, 2, 3, 4, 5, 8, 16, 64, 1024}) {
       std::int64_t next = 0;
       for (int shard = 0; shard < shards; ++shard) {
-        const Range range = shard_range(batch, shards, shard);
+        const Range range = Range::of_shard(batch, shards, shard);
         REQUIRE(range.first == next);
         REQUIRE(range.size() >= batch / shards);
         REQUIRE(range.size() <= shard_capacity(batch, shards));
@@ -46,15 +47,15 @@ TEST_CASE("the shards of a batch are a balanced partition of it, in order") {
 }
 
 TEST_CASE("shards are cut at floor(i B / V), also where that product overflows") {
-  CHECK(shard_range(7, 8, 0) == Range{0, 0});  // empty
-  CHECK(shard_range(7, 8, 1) == Range{0, 1});
-  CHECK(shard_range(250, 8, 3) == Range{93, 125});
-  CHECK(shard_range(largest, 1024, 1023).last == largest);
-  CHECK(shard_range(largest, 2, 1) == Range{largest / 2, largest});
-  CHECK_THROWS_AS(shard_range(8, 8, 8), InvalidArgument);
-  CHECK_THROWS_AS(shard_range(8, 8, -1), InvalidArgument);
-  CHECK_THROWS_AS(shard_range(-1, 8, 0), InvalidArgument);
-  CHECK_THROWS_AS(shard_range(8, 0, 0), InvalidArgument);
+  CHECK(Range::of_shard(7, 8, 0) == Range{0, 0});  // empty
+  CHECK(Range::of_shard(7, 8, 1) == Range{0, 1});
+  CHECK(Range::of_shard(250, 8, 3) == Range{93, 125});
+  CHECK(Range::of_shard(largest, 1024, 1023).last == largest);
+  CHECK(Range::of_shard(largest, 2, 1) == Range{largest / 2, largest});
+  CHECK_THROWS_AS(Range::of_shard(8, 8, 8), InvalidArgument);
+  CHECK_THROWS_AS(Range::of_shard(8, 8, -1), InvalidArgument);
+  CHECK_THROWS_AS(Range::of_shard(-1, 8, 0), InvalidArgument);
+  CHECK_THROWS_AS(Range::of_shard(8, 0, 0), InvalidArgument);
 }
 
 TEST_CASE("the capacity of a shard is that of the largest one") {
@@ -70,7 +71,7 @@ TEST_CASE("the ranks share all shards equally, in order") {
     for (const int ranks : {1, 2, 4, 8}) {
       std::int64_t next = 0;
       for (int rank = 0; rank < ranks; ++rank) {
-        const Range mine = shards_of_rank(shards, ranks, rank);
+        const Range mine = Range::of_rank(shards, ranks, rank);
         REQUIRE(mine.first == next);
         REQUIRE(mine.size() == shards / ranks);
         REQUIRE(mine.first % mine.size() == 0);  // a whole subtree
@@ -78,10 +79,10 @@ TEST_CASE("the ranks share all shards equally, in order") {
       }
       REQUIRE(next == shards);
     }
-  CHECK(shards_of_rank(3, 3, 2) == Range{2, 3});
-  CHECK_THROWS_AS(shards_of_rank(8, 3, 0), InvalidArgument);
-  CHECK_THROWS_AS(shards_of_rank(8, 2, 2), InvalidArgument);
-  CHECK_THROWS_AS(shards_of_rank(8, 0, 0), InvalidArgument);
+  CHECK(Range::of_rank(3, 3, 2) == Range{2, 3});
+  CHECK_THROWS_AS(Range::of_rank(8, 3, 0), InvalidArgument);
+  CHECK_THROWS_AS(Range::of_rank(8, 2, 2), InvalidArgument);
+  CHECK_THROWS_AS(Range::of_rank(8, 0, 0), InvalidArgument);
 }
 
 TEST_CASE("a job that asks for nothing has 8 shards, or one a rank and a line that says so") {

@@ -32,7 +32,7 @@ ImageData::Set numbered_images() {
 std::vector<int> pixels_of(const SampleSource& source, const std::vector<std::int64_t>& samples,
                            std::int64_t capacity = 1) {
   std::vector<int> pixels;
-  SampleBatch batch = source.make_batch(capacity, host_stream());
+  SampleBatch batch = source.make_batch(capacity, Stream::host());
   for (std::size_t first = 0; first < samples.size(); first += static_cast<std::size_t>(capacity)) {
     const std::size_t count = std::min(samples.size() - first, static_cast<std::size_t>(capacity));
     source.fill(std::span{samples}.subspan(first, count), batch);
@@ -127,7 +127,7 @@ TEST_CASE("how an image is changed depends on seed, epoch and sample, and on not
 
 TEST_CASE("augmented samples have their labels and their names, and what are no images is refused") {
   const Augmented augmented{{.crop = 1}};
-  SampleBatch batch = augmented.source.make_batch(2, host_stream());
+  SampleBatch batch = augmented.source.make_batch(2, Stream::host());
   augmented.source.fill(std::vector<std::int64_t>{2 * image_count + 7}, batch);
   CHECK(batch.samples == 1);
   CHECK(batch.labels.to_vector<std::int32_t>() == std::vector<std::int32_t>{7, 0});

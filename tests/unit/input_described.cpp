@@ -43,7 +43,7 @@ struct Loaded {
 };
 
 Loaded all_of(const SampleSource& source) {
-  SampleBatch batch = source.make_batch(source.count(), host_stream());
+  SampleBatch batch = source.make_batch(source.count(), Stream::host());
   std::vector<std::int64_t> all(static_cast<std::size_t>(source.count()));
   std::iota(all.begin(), all.end(), 0);
   source.fill(all, batch);
@@ -57,7 +57,7 @@ LabelledData::Options by(const DataSchema& schema) {
 /// What is told of data under these options, without the folder's name.
 std::string told(const TemporaryDirectory& folder, const std::string& name, const LabelledData::Options& options) {
   try {
-    (void)load_labelled_data(folder.path() / name, options);
+    (void)LabelledData::load(folder.path() / name, options);
   } catch (const ConfigError& error) {
     std::string message = error.what();
     for (std::size_t at = 0; (at = message.find(folder.path().string() + "/")) != message.npos;)
@@ -77,17 +77,17 @@ std::string sorted_rows(int classes, int of_each) {
 
 TEST_CASE("data are described by a schema") {
   const TemporaryDirectory folder;
-  const LabelledData table = load_labelled_data(data_of(folder, flowers, flowers), {});
+  const LabelledData table = LabelledData::load(data_of(folder, flowers, flowers), {});
   CHECK(table.schema == DataSchema{.kind = "CSV",
                                    .sample = {2},
                                    .columns = {"length", "width"},
                                    .label_column = "label",
                                    .classes = {"aster", "lily", "rose"}});
   CHECK(table.text == "CSV: 4 rows of 2 numbers to train on and 4 to test, 3 classes (\"aster\", \"lily\", \"rose\")");
-  CHECK(all_of(*load_labelled_data(folder.path(), by(table.schema)).train) ==
+  CHECK(all_of(*LabelledData::load(folder.path(), by(table.schema)).train) ==
         Loaded{{1, 2, 3, 4, 5, 6, 7, 8}, {2, 0, 2, 1}});
   folder.write("one.csv", sorted_rows(2, 10));
-  const DataSchema one = load_labelled_data(folder.path() / "one.csv", {}).schema;
+  const DataSchema one = LabelledData::load(folder.path() / "one.csv", {}).schema;
   CHECK(one.split == Split::hash);
   CHECK(one.test_fraction == 0.1);
   CHECK(one.classes == Names{"0", "1"});
@@ -97,7 +97,7 @@ TEST_CASE("data are described by a schema") {
     of_arrays.write(fmt::format("x_{}.npy", part), npy<std::uint8_t>("|u1", "2, 1, 2", {1, 2, 3, 4}));
     of_arrays.write(fmt::format("y_{}.npy", part), npy<std::uint8_t>("|u1", "2,", {0, 1}));
   }
-  CHECK(load_labelled_data(of_arrays.path(), {.classes = 3}).schema == DataSchema{.kind = "arrays of NumPy",
+  CHECK(LabelledData::load(of_arrays.path(), {.classes = 3}).schema == DataSchema{.kind = "arrays of NumPy",
                                                                                   .sample = {1, 2},
                                                                                   .numbers = DataSchema::Numbers::bytes,
                                                                                   .classes = {"0", "1", "2"}});
@@ -110,31 +110,32 @@ TEST_CASE("data are described by a schema") {
 TEST_CASE("columns are found by name in any order, with the same numbers, labels and digest") {
   const TemporaryDirectory folder, turned;
   const LabelledData data =
-      load_labelled_data(data_of(folder, flowers, "label,width,length\nlily,1,2\n"), {.dtype = DType::f64});
+      LabelledData::load(data_of(folder, flowers, "label,width,length\nlily,1,2\n"), {.dtype = DType::f64});
   CHECK(all_of(*data.test) == Loaded{{2, 1}, {1}});
   const std::string other = "width,label, length\n2,rose,1\n4,aster,3\n6,rose,5\n8,lily,7\n";
   (void)data_of(turned, other, "label,width,length\nlily,1,2\n");
   for (const std::uint64_t memory : {1 << 20, 1}) {
     LabelledData::Options options = by(data.schema);
     options.memory_bytes = memory;
-    const LabelledData same = load_labelled_data(turned.path(), options);
+    const LabelledData same = LabelledData::load(turned.path(), options);
     CHECK(all_of(*same.train) == all_of(*data.train));
     CHECK(same.digest == data.digest);
     CHECK(same.schema == data.schema);
-    CHECK(load_labelled_data(folder.path(), options).digest == data.digest);
+    CHECK(LabelledData::load(folder.path(), options).digest == data.digest);
   }
-  CHECK(load_labelled_data(turned.path(), {}).digest != data.digest);
+  CHECK(LabelledData::load(turned.path(), {}).digest != data.digest);
 
   // The label may be there or not where it is not read.
   for (const char* const text : {"width,length\n2,1\n", "label,width,length\nnone,2,1\n"})
-    CHECK(all_of(*load_unlabelled_data(folder.write("x.csv", text), by(data.schema)).train) == Loaded{{1, 2}, {0}});
-  CHECK_THROWS_WITH(load_unlabelled_data(folder.write("x.csv", "width,long\n2,1\n"), by(data.schema)),
+    CHECK(all_of(*LabelledData::load_unlabelled(folder.write("x.csv", text), by(data.schema)).train) ==
+          Loaded{{1, 2}, {0}});
+  CHECK_THROWS_WITH(LabelledData::load_unlabelled(folder.write("x.csv", "width,long\n2,1\n"), by(data.schema)),
                     Contains("x.csv:1: has no column \"length\", and the surplus column \"long\"; expected"));
 }
 
 TEST_CASE("a table that is not the model's is refused with the names of columns, or the label") {
   const TemporaryDirectory folder;
-  const DataSchema schema = load_labelled_data(data_of(folder, flowers, flowers), {}).schema;
+  const DataSchema schema = LabelledData::load(data_of(folder, flowers, flowers), {}).schema;
   const auto refused = [&](const std::string& content) {
     folder.write("x.csv", content);
     return told(folder, "x.csv", by(schema));
@@ -168,17 +169,17 @@ TEST_CASE("labels are numbers if all are, or else names, and what is missing is 
   const auto classes = [&](const std::string& labels, std::optional<std::int64_t> count = {}) {
     std::string text = "x,label\n";
     for (std::size_t at = 0; at < labels.size(); ++at) text += fmt::format("1,{}\n", labels[at]);
-    return load_labelled_data(data_of(folder, text, text), {.classes = count}).schema.classes;
+    return LabelledData::load(data_of(folder, text, text), {.classes = count}).schema.classes;
   };
   CHECK(classes("0201") == Names{"0", "1", "2"});
   CHECK(classes("0201", 4) == Names{"0", "1", "2", "3"});
   CHECK(classes("b2ba") == Names{"2", "a", "b"});
   const std::string latin = "x,label\n1,\xe9t\xe9\n1,hiver\n", utf8 = "x,label\n1,été\n1,hiver\n";
-  CHECK(load_labelled_data(data_of(folder, latin, utf8), {}).schema.classes == Names{"hiver", "été"});
+  CHECK(LabelledData::load(data_of(folder, latin, utf8), {}).schema.classes == Names{"hiver", "été"});
 
   // Ranks that know classes by other names have other data.
   const auto digest = [&](const std::string& text) {
-    return load_labelled_data(data_of(folder, text, text), {}).digest;
+    return LabelledData::load(data_of(folder, text, text), {}).digest;
   };
   CHECK(digest("x,label\n1,a\n1,b\n") != digest("x,label\n1,a\n1,c\n"));
 
@@ -214,7 +215,7 @@ TEST_CASE("columns of one name are refused, and of names that differ only in bla
 TEST_CASE("a row of one file is for the test by its number alone, and each class has its share") {
   const TemporaryDirectory folder;
   const auto load = [&](const std::string& text, double fraction = 0.1) {
-    return load_labelled_data(folder.write("x.csv", text), {.dtype = DType::f64, .test_fraction = fraction});
+    return LabelledData::load(folder.write("x.csv", text), {.dtype = DType::f64, .test_fraction = fraction});
   };
   const LabelledData data = load(sorted_rows(8, 40));
   CHECK(data.train->count() + data.test->count() == 320);
@@ -233,14 +234,14 @@ TEST_CASE("a row of one file is for the test by its number alone, and each class
         "x.csv: holds 4 rows, of which 0 are for the test; expected 1 or more to train on and to test (--test-fraction "
         "0.1)");
   CHECK(told(folder, "x.csv", {.test_fraction = 1}) == "--test-fraction is 1; expected a number between 0 and 1");
-  CHECK_THROWS_AS(load_labelled_data(folder.path() / "x.csv", {.split = Split::files}), InvalidArgument);
+  CHECK_THROWS_AS(LabelledData::load(folder.path() / "x.csv", {.split = Split::files}), InvalidArgument);
 
   // As the last rows, if the schema says so.
   DataSchema schema = load(sorted_rows(2, 10)).schema;
   CHECK(schema.test_fraction == 0.1);
   schema.split = Split::last;
   folder.write("x.csv", sorted_rows(2, 10));
-  const LabelledData last = load_labelled_data(folder.path() / "x.csv", by(schema));
+  const LabelledData last = LabelledData::load(folder.path() / "x.csv", by(schema));
   CHECK(all_of(*last.test) == Loaded{{18, 19}, {1, 1}});
   CHECK(last.schema == schema);
 }
@@ -255,7 +256,7 @@ TEST_CASE("samples of another shape, or scaled in another way, are refused, and 
   const auto refused = [&](const std::string& content) -> std::string {
     const std::string file = folder.write("x.npy", content);
     try {
-      return describe(load_unlabelled_data(file, by(model)).sample);
+      return describe(LabelledData::load_unlabelled(file, by(model)).sample);
     } catch (const ConfigError& error) {
       return std::string{error.what()}.substr(file.size());
     }
@@ -269,7 +270,7 @@ TEST_CASE("samples of another shape, or scaled in another way, are refused, and 
   CHECK(refused(npy<float>("<f4", "1, 2, 3", std::vector<float>(6))) ==
         ": holds numbers of 32 or 64 bits, taken as they are; expected 8-bit numbers, scaled to [0, 1], on which the "
         "model was trained");
-  CHECK_THROWS_WITH(load_unlabelled_data(folder.write("x.csv", "a,b\n1,2\n"), by(model)),
+  CHECK_THROWS_WITH(LabelledData::load_unlabelled(folder.write("x.csv", "a,b\n1,2\n"), by(model)),
                     Contains("x.csv: holds rows of 2 numbers; expected images of 2 x 3"));
 
   const std::filesystem::path file = folder.write("text", std::string(100, 'x'));
@@ -284,7 +285,7 @@ TEST_CASE("samples of another shape, or scaled in another way, are refused, and 
 TEST_CASE("images with channels first are refused with the way to turn them") {
   const TemporaryDirectory folder;
   const std::string images = npy<std::uint8_t>("|u1", "1, 3, 8, 8", std::vector<std::uint8_t>(192));
-  CHECK_THROWS_WITH(load_unlabelled_data(folder.write("x.npy", images), {}),
+  CHECK_THROWS_WITH(LabelledData::load_unlabelled(folder.write("x.npy", images), {}),
                     Contains("x.npy: its shape is [1, 3, 8, 8], with channels first; expected [n, rows, columns, "
                              "channels], such as numpy.transpose(x, (0, 2, 3, 1))"));
 }
@@ -297,7 +298,7 @@ TEST_CASE("classes of CIFAR have the names that are beside them, if there is one
   folder.write("test_batch.bin", record(1));
   const auto classes = [&](const std::string& names, const LabelledData::Options& options = {}) {
     folder.write("batches.meta.txt", names);
-    return load_labelled_data(folder.path(), options).schema.classes;
+    return LabelledData::load(folder.path(), options).schema.classes;
   };
   const Names numbers{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"},
       letters{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
@@ -305,9 +306,9 @@ TEST_CASE("classes of CIFAR have the names that are beside them, if there is one
   CHECK(classes("") == numbers);
   CHECK(classes("a\nb\n") == numbers);
   CHECK(classes(names) == letters);
-  const LabelledData data = load_labelled_data(folder.path(), {});
+  const LabelledData data = LabelledData::load(folder.path(), {});
   CHECK(classes("", by(data.schema)) == letters);
-  CHECK(load_labelled_data(folder.path(), {}).digest == data.digest);
+  CHECK(LabelledData::load(folder.path(), {}).digest == data.digest);
   CHECK_THROWS_WITH(classes("b\na\nc\nd\ne\nf\ng\nh\ni\nj\n", by(data.schema)),
                     Contains("batches.meta.txt: has the classes \"b\", \"a\", "));
 }
@@ -320,13 +321,13 @@ TEST_CASE("the test set alone is read without a training set, if the classes are
         "test.csv: does not tell how many classes there are; expected their number (--classes)");
   LabelledData::Options options = alone;
   options.classes = 3;
-  const LabelledData data = load_labelled_data(folder.path(), options);
+  const LabelledData data = LabelledData::load(folder.path(), options);
   CHECK(data.text == "CSV: 4 rows of 2 numbers to test, 3 classes (\"aster\", \"lily\", \"rose\")");
   CHECK(data.train == nullptr);
   CHECK(data.test->count() == 4);
   options = alone;
   options.schema = data.schema;
-  CHECK(load_labelled_data(folder.path(), options).schema == data.schema);
+  CHECK(LabelledData::load(folder.path(), options).schema == data.schema);
 
   const TemporaryDirectory of_arrays, of_images;
   of_arrays.write("x_test.npy", npy<std::uint8_t>("|u1", "2, 1, 2", {1, 2, 3, 4}));
@@ -334,8 +335,8 @@ TEST_CASE("the test set alone is read without a training set, if the classes are
   CHECK_THAT(told(of_arrays, "", alone), Contains("does not tell how many classes"));
   options = alone;
   options.classes = 2;
-  CHECK(load_labelled_data(of_arrays.path(), options).test->count() == 2);
+  CHECK(LabelledData::load(of_arrays.path(), options).test->count() == 2);
   of_images.write("t10k-images-idx3-ubyte", big_endian(0x803) + big_endian(1) + big_endian(1) + big_endian(2) + "xy");
   of_images.write("t10k-labels-idx1-ubyte", big_endian(0x801) + big_endian(1) + "\1");
-  CHECK(load_labelled_data(of_images.path(), alone).schema.classes.size() == 10);
+  CHECK(LabelledData::load(of_images.path(), alone).schema.classes.size() == 10);
 }

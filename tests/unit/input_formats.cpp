@@ -16,7 +16,7 @@ using namespace lockstep::test;
 
 TEST_CASE("CIFAR-10 is read from five files, with the channels of each pixel side by side") {
   const Folder folder{cifar_10()};
-  const LabelledData data = load_labelled_data(folder.path(), in_f64);
+  const LabelledData data = LabelledData::load(folder.path(), in_f64);
   CHECK(data.text == "CIFAR-10: 6 images of 32 x 32 x 3 to train on and 2 to test, 10 classes");
   CHECK(data.sample == Shape{32, 32, 3});
   CHECK(data.classes == 10);
@@ -35,17 +35,17 @@ TEST_CASE("CIFAR-10 is read from five files, with the channels of each pixel sid
   const Folder packed_folder{cifar_10()};
   std::filesystem::remove(packed_folder.path() / "data_batch_2.bin");
   packed_folder.write("data_batch_2.bin.gz", packed(cifar({2})));
-  CHECK(load_labelled_data(packed_folder.path(), in_f64).digest == data.digest);
+  CHECK(LabelledData::load(packed_folder.path(), in_f64).digest == data.digest);
 }
 
 TEST_CASE("CIFAR-100 is read by its fine labels, of which there are 100") {
   const Folder folder{cifar_100()};
-  const LabelledData data = load_labelled_data(folder.path(), in_f64);
+  const LabelledData data = LabelledData::load(folder.path(), in_f64);
   CHECK(data.text == "CIFAR-100: 2 images of 32 x 32 x 3 to train on and 1 to test, 100 classes");
   CHECK(data.classes == 100);
   CHECK(samples_of(*data.train).labels == Labels{99, 5});
   CHECK(samples_of(*data.train).inputs[0] == 99 / 255.);
-  CHECK(load_labelled_data(folder.path(), {.classes = 120}).classes == 120);
+  CHECK(LabelledData::load(folder.path(), {.classes = 120}).classes == 120);
   check_streams(folder.path());
 }
 
@@ -79,13 +79,13 @@ TEST_CASE("a folder of CIFAR that is wrong is refused with the record") {
 
 TEST_CASE("arrays of NumPy are read in every type, order of bytes and version") {
   const Folder folder{arrays()};
-  const LabelledData data = load_labelled_data(folder.path(), in_f64);
+  const LabelledData data = LabelledData::load(folder.path(), in_f64);
   CHECK(data.text == "arrays of NumPy: 3 rows of 2 numbers to train on and 2 to test, 5 classes");
   CHECK(data.sample == Shape{2});
   CHECK(samples_of(*data.train) == Samples{{1, 2, 3, 4, 5, 6.5}, {0, 4, 1}});
   CHECK(samples_of(*data.test) == Samples{{-1, 0, static_cast<double>(1e30F), 7}, {4, 2}});
   check_streams(folder.path());
-  CHECK(samples_of<float>(*load_labelled_data(folder.path(), {}).train) == Samples{{1, 2, 3, 4, 5, 6.5}, {0, 4, 1}});
+  CHECK(samples_of<float>(*LabelledData::load(folder.path(), {}).train) == Samples{{1, 2, 3, 4, 5, 6.5}, {0, 4, 1}});
 
   const std::string big_endian_half("\x3f\x00\x00\x00", 4), big_endian_double("\x3f\xe0\0\0\0\0\0\0", 8);
   struct Row {
@@ -108,7 +108,7 @@ TEST_CASE("arrays of NumPy are read in every type, order of bytes and version") 
                        {"y_train.npy", row.labels},
                        {"x_test.npy", row.samples},
                        {"y_test.npy", row.labels}}};
-    const LabelledData read = load_labelled_data(each.path(), in_f64);
+    const LabelledData read = LabelledData::load(each.path(), in_f64);
     CHECK(samples_of(*read.train) == Samples{{row.number}, {2}});
     CHECK(read.classes == 3);
     check_streams(each.path());
@@ -119,7 +119,7 @@ TEST_CASE("arrays of NumPy are read in every type, order of bytes and version") 
                       labels = npy<std::uint8_t>("|u1", "2,", {0, 1});
     const Folder each{
         {{"x_train.npy", samples}, {"y_train.npy", labels}, {"x_test.npy", samples}, {"y_test.npy", labels}}};
-    return load_labelled_data(each.path(), {}).sample;
+    return LabelledData::load(each.path(), {}).sample;
   };
   CHECK(shape_of("2, 12") == Shape{12});
   CHECK(shape_of("2, 3, 4") == Shape{3, 4});
@@ -218,13 +218,13 @@ TEST_CASE("an array that is wrong is refused with its place") {
 TEST_CASE("a CSV file is read by its header, and a tenth of its rows is the test set") {
   const std::string two_rows = "a,label,\"b, c\"\r\n1,0, 2.5 \r\n-3e2,2,\"+4\"\r\n\r\n";
   const Folder folder{{{"data.csv", csv_rows(25)}, {"train.csv", two_rows}, {"test.csv", two_rows}}};
-  const LabelledData file = load_labelled_data(folder.path() / "data.csv", in_f64);
+  const LabelledData file = LabelledData::load(folder.path() / "data.csv", in_f64);
   CHECK(file.text == "CSV: 23 rows of 1 number to train on and 2 to test, 3 classes");
   CHECK(samples_of(*file.test) == Samples{{4, 12}, {1, 0}});
   CHECK(samples_of(*file.train).inputs[22] == 24);
   check_streams(folder.path() / "data.csv");
 
-  const LabelledData both = load_labelled_data(folder.path(), in_f64);
+  const LabelledData both = LabelledData::load(folder.path(), in_f64);
   CHECK(samples_of(*both.train) == Samples{{1, 2.5, -300, 4}, {0, 2}});
   CHECK(samples_of(*both.test) == samples_of(*both.train));
   CHECK(both.classes == 3);
@@ -238,9 +238,9 @@ TEST_CASE("a CSV file is read by its header, and a tenth of its rows is the test
         return lines;
       }());
   const LabelledData other =
-      load_labelled_data(folder.path() / "other.csv", {.dtype = DType::f64, .label_column = "class"});
+      LabelledData::load(folder.path() / "other.csv", {.dtype = DType::f64, .label_column = "class"});
   CHECK(samples_of(*other.test) == Samples{{0.5}, {1}});
-  CHECK(load_labelled_data(folder.write("table", packed(csv_rows(25))), in_f64).digest == file.digest);
+  CHECK(LabelledData::load(folder.write("table", packed(csv_rows(25))), in_f64).digest == file.digest);
 }
 
 TEST_CASE("a CSV file that is wrong is refused with its line") {

@@ -27,7 +27,7 @@ const LabelledData::Options from_disk{.dtype = DType::f64, .memory_bytes = 1};
 
 /// The first samples, as numbers.
 std::vector<double> first_of(const SampleSource& source, std::int64_t count) {
-  SampleBatch batch = source.make_batch(count, host_stream());
+  SampleBatch batch = source.make_batch(count, Stream::host());
   std::vector<std::int64_t> all(static_cast<std::size_t>(count));
   std::iota(all.begin(), all.end(), 0);
   source.fill(all, batch);
@@ -73,7 +73,7 @@ TEST_CASE("data are the same by their index, and only what is wanted is read") {
   for (const fs::path& path : {arrays.path(), arrays.write("table.csv", table)}) {
     INFO(path.string());
     std::uint64_t before = bytes_read_so_far();
-    const LabelledData read = load_labelled_data(path, from_disk);
+    const LabelledData read = LabelledData::load(path, from_disk);
     CHECK(bytes_read_so_far() - before > 300'000);
     const auto index = index_of_data(path);
     REQUIRE(index);

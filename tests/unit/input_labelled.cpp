@@ -21,8 +21,8 @@ using Catch::Contains;
 
 TEST_CASE("IDX files have the digest that they always had, and may be streamed") {
   const ImageFiles images{{.train = 20, .test = 10, .rows = 3, .columns = 2}};
-  const LabelledData data = load_labelled_data(images.path(), in_f64);
-  CHECK(data.digest == load_image_data(images.path(), 10).digest());
+  const LabelledData data = LabelledData::load(images.path(), in_f64);
+  CHECK(data.digest == ImageData::load(images.path(), 10).digest());
   CHECK(data.text == "IDX: 20 images of 3 x 2 to train on and 10 to test, 10 classes");
   check_streams(images.path());
 }
@@ -62,11 +62,11 @@ TEST_CASE("files are kept in memory as long as they fit, and packed ones must") 
   const LabelledData::Options options{.dtype = DType::f64, .memory_bytes = 3 * 3073};
   std::filesystem::remove(folder.path() / "data_batch_3.bin");
   folder.write("data_batch_3.bin.gz", packed(cifar({3})));
-  CHECK_THROWS_WITH(load_labelled_data(folder.path(), options),
+  CHECK_THROWS_WITH(LabelledData::load(folder.path(), options),
                     folder.path().string() +
                         "/data_batch_3.bin.gz: does not fit into the 0 bytes of memory that are left of --data-memory "
                         "when it is unpacked (gzip); expected an unpacked file, or a larger --data-memory");
-  CHECK_NOTHROW(load_labelled_data(folder.path(), {.dtype = DType::f64, .memory_bytes = 4 * 3073}));
+  CHECK_NOTHROW(LabelledData::load(folder.path(), {.dtype = DType::f64, .memory_bytes = 4 * 3073}));
   for (const std::string& each : {std::string{"train.csv"}, std::string{"x_train.npy"}}) {
     const bool csv = each.ends_with("csv");
     const Folder other{csv ? Files{{"train.csv.gz", packed(csv_rows(3))}, {"test.csv", csv_rows(3)}} : arrays()};
@@ -74,7 +74,7 @@ TEST_CASE("files are kept in memory as long as they fit, and packed ones must") 
       std::filesystem::remove(other.path() / each);
       other.write(each + ".gz", packed(arrays()[0].second));
     }
-    CHECK_THROWS_WITH(load_labelled_data(other.path(), {.memory_bytes = 20}),
+    CHECK_THROWS_WITH(LabelledData::load(other.path(), {.memory_bytes = 20}),
                       Contains(each + ".gz: does not fit into the ") && Contains("bytes of memory that are left"));
   }
 }
@@ -83,8 +83,8 @@ TEST_CASE("a file that becomes shorter while it is in use is told, and one that 
   const Folder folder{cifar_10()};
   folder.write("x.csv", csv_rows(25));
   const LabelledData::Options streams{.dtype = DType::f64, .memory_bytes = 1};
-  const LabelledData images = load_labelled_data(folder.path(), streams);
-  const LabelledData rows = load_labelled_data(folder.path() / "x.csv", streams);
+  const LabelledData images = LabelledData::load(folder.path(), streams);
+  const LabelledData rows = LabelledData::load(folder.path() / "x.csv", streams);
   const Samples before = samples_of(*images.train);
   std::filesystem::remove(folder.path() / "data_batch_1.bin");
   CHECK(samples_of(*images.train) == before);
@@ -103,7 +103,7 @@ TEST_CASE("a file that becomes shorter while it is in use is told, and one that 
 TEST_CASE("samples without labels are read from one file, for predictions") {
   const Folder folder;
   const auto inputs = [&](const std::string& name, const std::string& content) {
-    const LabelledData data = load_unlabelled_data(folder.write(name, content), in_f64);
+    const LabelledData data = LabelledData::load_unlabelled(folder.write(name, content), in_f64);
     CHECK(data.test == nullptr);
     const Samples samples = samples_of(*data.train);
     CHECK(samples.labels == Labels(samples.labels.size()));
@@ -114,7 +114,7 @@ TEST_CASE("samples without labels are read from one file, for predictions") {
   CHECK(inputs("a", npy<double>("<f8", "2, 1", {5, 7})) == std::vector<double>{5, 7});
   CHECK(inputs("a.csv", "x,y\n1,2\n") == std::vector<double>{1, 2});
   CHECK(inputs("b.csv", "x,label,y\n1,none,2\n") == std::vector<double>{1, 2});
-  CHECK_THROWS_WITH(load_unlabelled_data(folder.path() / "none", {}),
+  CHECK_THROWS_WITH(LabelledData::load_unlabelled(folder.path() / "none", {}),
                     Contains("none: does not exist; expected an IDX file"));
 }
 

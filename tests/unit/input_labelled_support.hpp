@@ -40,7 +40,7 @@ struct Samples {
 
 template <class Real = double>
 Samples samples_of(const SampleSource& source) {
-  SampleBatch batch = source.make_batch(source.count(), host_stream());
+  SampleBatch batch = source.make_batch(source.count(), Stream::host());
   std::vector<std::int64_t> all(static_cast<std::size_t>(source.count()));
   std::iota(all.begin(), all.end(), 0);
   source.fill(all, batch);
@@ -58,7 +58,7 @@ inline std::string refusal(const Folder& folder, const std::string& name = "", L
     if (streams) options.memory_bytes = 1;
     std::string& message = messages[streams];
     try {
-      load_labelled_data(name.empty() ? folder.path() : folder.path() / name, options);
+      LabelledData::load(name.empty() ? folder.path() : folder.path() / name, options);
       message = "not refused";
     } catch (const ConfigError& error) {
       message = error.what();
@@ -73,10 +73,10 @@ inline std::string refusal(const Folder& folder, const std::string& name = "", L
 
 /// What the digest of the data is, and the samples, must not depend on the memory there is.
 inline void check_streams(const std::filesystem::path& path, LabelledData::Options options = in_f64) {
-  const LabelledData in_memory = load_labelled_data(path, options);
+  const LabelledData in_memory = LabelledData::load(path, options);
   CHECK_THAT(in_memory.text, !Catch::Contains("--data-memory"));
   options.memory_bytes = 1;
-  const LabelledData streamed = load_labelled_data(path, options);
+  const LabelledData streamed = LabelledData::load(path, options);
   CHECK_THAT(streamed.text, Catch::EndsWith(", read from the files batch by batch (--data-memory)"));
   CHECK(streamed.digest == in_memory.digest);
   CHECK(samples_of(*streamed.train) == samples_of(*in_memory.train));

@@ -37,7 +37,7 @@ struct Filled {
 };
 
 Filled fill_all_of(const SampleSource& source) {
-  SampleBatch batch = source.make_batch(source.count() + 1, host_stream());
+  SampleBatch batch = source.make_batch(source.count() + 1, Stream::host());
   std::vector<std::int64_t> all(static_cast<std::size_t>(source.count()));
   std::iota(all.begin(), all.end(), 0);
   batch.labels.view().elements<double>().back() = 5;
@@ -51,8 +51,8 @@ std::string told_of(const std::string& train, const std::string& test, LabelledD
   folder.write("train.csv", train);
   folder.write("test.csv", test);
   try {
-    const LabelledData data = load_labelled_data(folder.path(), options);
-    SampleBatch batch = data.test->make_batch(1, host_stream());
+    const LabelledData data = LabelledData::load(folder.path(), options);
+    SampleBatch batch = data.test->make_batch(1, Stream::host());
     data.test->fill(std::vector<std::int64_t>{0}, batch);
   } catch (const ConfigError& error) {
     const std::string line = error.what(), path = folder.path().string() + "/";
@@ -71,7 +71,7 @@ TEST_CASE("columns and labels are scaled by mean and deviation of the training s
   for (const std::uint64_t memory : {1 << 20, 1}) {
     LabelledData::Options options = scaled_regression(DType::f64);
     options.memory_bytes = memory;
-    const LabelledData data = load_labelled_data(folder.path(), options);
+    const LabelledData data = LabelledData::load(folder.path(), options);
     CHECK(data.schema.scales == std::vector<DataSchema::Scale>{{2, root_2}, {7, 1}});
     CHECK(data.schema.label_scale == DataSchema::Scale{20, root_50});
     CHECK((data.classes == 0 && data.schema.classes.empty()));
@@ -84,14 +84,14 @@ TEST_CASE("columns and labels are scaled by mean and deviation of the training s
     digests.push_back(data.digest);
   }
   CHECK(digests.front() == digests.back());
-  const LabelledData narrow = load_labelled_data(folder.path(), scaled_regression(DType::f32));
-  CHECK(narrow.test->make_batch(1, host_stream()).labels.dtype() == DType::f32);
+  const LabelledData narrow = LabelledData::load(folder.path(), scaled_regression(DType::f32));
+  CHECK(narrow.test->make_batch(1, Stream::host()).labels.dtype() == DType::f32);
   CHECK(narrow.text ==
         "CSV: 4 rows of 2 numbers to train on and 2 to test, a regression of \"y\", scaled by the means and deviations "
         "of the training set");
   LabelledData::Options plain = scaled_regression(DType::f64);
   plain.scaling = Scaling::none;
-  const LabelledData as_they_are = load_labelled_data(folder.path(), plain);
+  const LabelledData as_they_are = LabelledData::load(folder.path(), plain);
   CHECK(fill_all_of(*as_they_are.test).labels == std::vector<double>{40, 0, 0});
   CHECK(as_they_are.test->label_unit() == 1);
   CHECK(as_they_are.digest != digests.front());
@@ -101,7 +101,7 @@ TEST_CASE("of one file, the rows for the test have no share in means and deviati
   const TemporaryDirectory folder;
   std::string rows = "x,y\n";
   for (int row = 0; row < 40; ++row) rows += std::to_string(row) + "," + std::to_string(2 * row) + "\n";
-  const LabelledData data = load_labelled_data(folder.write("x.csv", rows), scaled_regression(DType::f64));
+  const LabelledData data = LabelledData::load(folder.write("x.csv", rows), scaled_regression(DType::f64));
   double sum = 0;
   for (const double each : fill_all_of(*data.train).inputs) sum += each;
   CHECK(std::abs(sum) < 1e-13);
@@ -113,12 +113,12 @@ TEST_CASE("a schema gives its means and deviations to other data, in any order o
   const TemporaryDirectory folder;
   folder.write("train.csv", four_rows);
   folder.write("test.csv", two_rows);
-  const DataSchema schema = load_labelled_data(folder.path(), scaled_regression(DType::f64)).schema;
+  const DataSchema schema = LabelledData::load(folder.path(), scaled_regression(DType::f64)).schema;
   const LabelledData::Options by_schema{
       .dtype = DType::f64, .parts = LabelledData::Options::Parts::test, .schema = schema};
   const TemporaryDirectory other;
   other.write("test.csv", "b,a,y\n9,4,20\n");
-  const LabelledData data = load_labelled_data(other.path(), by_schema);
+  const LabelledData data = LabelledData::load(other.path(), by_schema);
   CHECK(fill_all_of(*data.test).inputs == std::vector<double>{2 / root_2, 2, 0, 0});
   CHECK(data.schema == schema);
   // The same rows, scaled in another way, are other data.
@@ -126,8 +126,8 @@ TEST_CASE("a schema gives its means and deviations to other data, in any order o
   other_labels.schema->label_scale.mean += 1;
   other_columns.schema->scales.back().mean += 1;
   for (const LabelledData::Options& options : {other_labels, other_columns})
-    CHECK(load_labelled_data(other.path(), options).digest != data.digest);
-  const LabelledData bare = load_unlabelled_data(other.write("x.csv", "b,a\n9,4\n"), by_schema);
+    CHECK(LabelledData::load(other.path(), options).digest != data.digest);
+  const LabelledData bare = LabelledData::load_unlabelled(other.write("x.csv", "b,a\n9,4\n"), by_schema);
   CHECK(fill_all_of(*bare.train).inputs == std::vector<double>{2 / root_2, 2, 0, 0});
   CHECK(fill_all_of(*bare.train).labels == std::vector<double>{0, 0});
 }
@@ -161,11 +161,11 @@ TEST_CASE("data other than CSV are neither scaled nor regressed on") {
     folder.write(std::string{"y_"} + part + ".npy", npy<std::uint8_t>("|u1", "2,", {0, 1}));
   }
   const std::string begin = folder.path().string() + ": is no CSV; expected CSV, with names of columns, for ";
-  CHECK_THROWS_WITH(load_labelled_data(folder.path(), {.scaling = Scaling::standard}), begin + "--scale standard");
-  CHECK_THROWS_WITH(load_labelled_data(folder.path(), {.task = Task::regression}), begin + "--task regression");
+  CHECK_THROWS_WITH(LabelledData::load(folder.path(), {.scaling = Scaling::standard}), begin + "--scale standard");
+  CHECK_THROWS_WITH(LabelledData::load(folder.path(), {.task = Task::regression}), begin + "--task regression");
   const DataSchema schema{
       .kind = "CSV", .sample = {1}, .columns = {"a"}, .label_column = "y", .scales = {{1, 2}}, .classes = {"0", "1"}};
-  CHECK_THROWS_WITH(load_unlabelled_data(folder.path() / "x_test.npy", {.schema = schema}),
+  CHECK_THROWS_WITH(LabelledData::load_unlabelled(folder.path() / "x_test.npy", {.schema = schema}),
                     Contains("for --scale standard, with which the model was trained"));
 }
 

@@ -40,7 +40,7 @@ BlockReader handed_over(BlockWriter written) {
 
 std::vector<double> samples_in(const std::unique_ptr<const SampleSource>& source) {
   if (!source) return {};
-  SampleBatch batch = source->make_batch(source->count(), host_stream());
+  SampleBatch batch = source->make_batch(source->count(), Stream::host());
   std::vector<std::int64_t> all(static_cast<std::size_t>(source->count()));
   std::iota(all.begin(), all.end(), 0);
   source->fill(all, batch);
@@ -64,7 +64,7 @@ void check_taken_over(const std::filesystem::path& path) {
     INFO(path.string() << " with " << memory);
     const LabelledData::Options options{.dtype = DType::f64, .memory_bytes = memory};
     check_same_data(labelled_data_of(handed_over(read_labelled_block(path, options)), DType::f64),
-                    load_labelled_data(path, options));
+                    LabelledData::load(path, options));
   }
 }
 
@@ -103,7 +103,7 @@ TEST_CASE("samples that another process has read are the same, in memory and on 
   const LabelledData::Options options{.dtype = DType::f64};
   const std::filesystem::path file = tables.path() / "one.csv";
   check_same_data(labelled_data_of(handed_over(read_unlabelled_block(file, options)), DType::f64),
-                  load_unlabelled_data(file, options));
+                  LabelledData::load_unlabelled(file, options));
 }
 
 TEST_CASE("texts, tokens and lines that another process has read are the same") {

@@ -91,14 +91,14 @@ TEST_CASE("a text is its bytes, of which the last tenth is for the test") {
 TEST_CASE("a program gets the samples of a text as sources, with their digest") {
   const TextFile file{counting(110)};
   const TextSets sets = load_text_sets(file.path(), {.context = 4});
-  const TextData data = load_text_data(file.path(), {.context = 4});
+  const TextData data = TextData::load(file.path(), {.context = 4});
   CHECK(data.digest == digest(sets));
   CHECK(data.schema == sets.schema);
   CHECK(data.train->count() == 24);
   CHECK(data.test->count() == 2);
   CHECK(data.test->labels_per_sample() == 4);
   CHECK(data.test->labels_are_bytes());
-  SampleBatch batch = data.test->make_batch(1, host_stream());
+  SampleBatch batch = data.test->make_batch(1, Stream::host());
   data.test->fill(std::vector<std::int64_t>{1}, batch);
   CHECK(batch.inputs.to_vector<std::int32_t>() == Numbers{103, 104, 105, 106});
   CHECK(batch.labels.to_vector<std::int32_t>() == Numbers{104, 105, 106, 107});

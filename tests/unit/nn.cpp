@@ -115,7 +115,7 @@ TEST_CASE("initial weights fill Glorot's range evenly, biases are zero") {
 
 TEST_CASE("an initial weight depends on the seed, its variable's ordinal and its index alone") {
   const auto weights = glorot_uniform(DType::f64, 3, 4, 9, 2).to_vector<double>();
-  const RandomStream stream{9, RandomPurpose::initial_value, 2};
+  const RandomStream stream{9, RandomStream::Purpose::initial_value, 2};
   for (std::size_t i = 0; i < weights.size(); ++i)
     CHECK(weights[i] == (2 * stream.uniform(i) - 1) * std::sqrt(6.0 / 7));
   // The same sum of sizes, so the same limit: the same numbers in another shape.
@@ -152,7 +152,7 @@ TEST_CASE("the gradients of an mlp agree with finite differences") {
   for (std::size_t i = 1; i < 6; i += 2) fill(model.variables()[i].local(), 0.05 * static_cast<double>(i));
   const SampleBatch batch = inputs_from(0, 6, 8, DType::f64);
   const GradientBuffer buffer = program.buffer();
-  const ops::BatchLoss result = model.train_shard(batch, {}, buffer);
+  const ops::Kernels::BatchLoss result = model.train_shard(batch, {}, buffer);
   CHECK(result.loss_sum == model.evaluate_shard(batch).loss_sum);
 
   // Central differences are off by about h^2 = 1e-10 times the third derivative, and by the rounding of the
@@ -191,10 +191,10 @@ TEST_CASE("rows of padding change neither the gradients nor the loss") {
     MlpRun program{dtype};
     for (std::size_t i = 1; i < 6; i += 2) fill(program.model.variables()[i].local(), 0.1);
     const GradientBuffer buffer = program.buffer();
-    const ops::BatchLoss tight = program.model.train_shard(inputs_from(0, 5, 5, dtype), {}, buffer);
+    const ops::Kernels::BatchLoss tight = program.model.train_shard(inputs_from(0, 5, 5, dtype), {}, buffer);
     const Tensor expected = Tensor::copy_of(buffer.flat());
     // The reference adds in the order of the rows, so here even the bits are the same.
-    const ops::BatchLoss padded = program.model.train_shard(inputs_from(0, 5, 16, dtype), {}, buffer);
+    const ops::Kernels::BatchLoss padded = program.model.train_shard(inputs_from(0, 5, 16, dtype), {}, buffer);
     CHECK(padded.loss_sum == tight.loss_sum);
     CHECK(padded.correct == tight.correct);
     CHECK(same_bits(buffer.flat(), expected.view()));
@@ -206,7 +206,7 @@ TEST_CASE("a shard without samples has no loss and a gradient of positive zeros"
   const GradientBuffer buffer = program.buffer();
   for (const Variable& variable : program.model.variables()) fill(buffer.of(variable), -1);
   const SampleBatch empty = inputs_from(0, 0, 16, DType::f32);
-  const ops::BatchLoss result = program.model.train_shard(empty, {}, buffer);
+  const ops::Kernels::BatchLoss result = program.model.train_shard(empty, {}, buffer);
   CHECK(result.loss_sum == 0);
   CHECK(result.correct == 0);
   CHECK(same_bits(buffer.flat(), Tensor::zeros(DType::f32, {buffer.count()}).view()));
@@ -218,7 +218,7 @@ TEST_CASE("a shard's bits do not depend on what the model did before") {
     MlpRun program{DType::f32, kernels};
     const GradientBuffer buffer = program.buffer();
     const SampleBatch shard = inputs_from(3, 16, 16, DType::f32);
-    const ops::BatchLoss first = program.model.train_shard(shard, {}, buffer);
+    const ops::Kernels::BatchLoss first = program.model.train_shard(shard, {}, buffer);
     const Tensor expected = Tensor::copy_of(buffer.flat());
 
     program.model.train_shard(inputs_from(50, 16, 16, DType::f32), {}, buffer);
@@ -226,7 +226,7 @@ TEST_CASE("a shard's bits do not depend on what the model did before") {
     program.model.evaluate_shard(inputs_from(90, 2, 8, DType::f32));    // and smaller
     for (const Variable& variable : program.model.variables())
       fill(buffer.of(variable), std::numeric_limits<double>::quiet_NaN());
-    const ops::BatchLoss again = program.model.train_shard(shard, {}, buffer);
+    const ops::Kernels::BatchLoss again = program.model.train_shard(shard, {}, buffer);
     CHECK(again.loss_sum == first.loss_sum);
     CHECK(again.correct == first.correct);
     CHECK(same_bits(buffer.flat(), expected.view()));
@@ -245,7 +245,7 @@ TEST_CASE("the gradient of a batch is the fixed-order sum of its shards', to rou
 TEST_CASE("f32 is close to f64, on every kernel") {
   MlpRun wide{DType::f64};
   const GradientBuffer exact = wide.buffer();
-  const ops::BatchLoss expected = wide.model.train_shard(inputs_from(0, 20, 32, DType::f64), {}, exact);
+  const ops::Kernels::BatchLoss expected = wide.model.train_shard(inputs_from(0, 20, 32, DType::f64), {}, exact);
   for (const SharedKernels& kernels : {reference(), automatic()}) {
     MlpRun narrow{DType::f32, kernels};
     const GradientBuffer buffer = narrow.buffer();
@@ -253,7 +253,7 @@ TEST_CASE("f32 is close to f64, on every kernel") {
     const auto rounded = weights_of(narrow);
     for (std::size_t i = 0; i < weights.size(); ++i) CHECK(rounded[i] == static_cast<float>(weights[i]));
 
-    const ops::BatchLoss result = narrow.model.train_shard(inputs_from(0, 20, 32, DType::f32), {}, buffer);
+    const ops::Kernels::BatchLoss result = narrow.model.train_shard(inputs_from(0, 20, 32, DType::f32), {}, buffer);
     CHECK(result.loss_sum == Approx(expected.loss_sum).epsilon(1e-6));
     CHECK(result.correct == expected.correct);
     // Three layers of sums of up to 20 terms below 1, each rounded to 2^-24.
@@ -300,7 +300,7 @@ TEST_CASE("a gradient buffer has a place for statistics where it is given one") 
 TEST_CASE("a gradient buffer is refused for what is not one piece of trainable memory") {
   const auto group = make_local_group();
   Strategy strategy{*group};
-  const auto make = [&](VariableOptions options, DType dtype = DType::f32) -> Variable {
+  const auto make = [&](Variable::Options options, DType dtype = DType::f32) -> Variable {
     return strategy.create_variable(options, [=] { return Tensor::zeros(dtype, {2}); });
   };
   const std::vector<Variable> all{make({.name = "a"}), make({.name = "b"}), make({.name = "c"})};

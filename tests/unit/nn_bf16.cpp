@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::int64_t side = 8, context = 9, vocabulary = 21;
 
-using MakeModel = std::function<std::unique_ptr<Model>(Strategy&, Precision, SharedKernels)>;
+using MakeModel = std::function<std::unique_ptr<Model>(Strategy&, Model::Precision, SharedKernels)>;
 
 struct ModelCase {
   std::string name;
@@ -33,7 +33,7 @@ struct ModelCase {
 };
 
 MakeModel convnet(ConvnetOptions::BatchNorm norm, double dropout) {
-  return [=](Strategy& strategy, Precision precision, SharedKernels kernels) -> std::unique_ptr<Model> {
+  return [=](Strategy& strategy, Model::Precision precision, SharedKernels kernels) -> std::unique_ptr<Model> {
     const ConvnetOptions options{.height = side,
                                  .width = side,
                                  .filters = {4, 6},
@@ -45,12 +45,12 @@ MakeModel convnet(ConvnetOptions::BatchNorm norm, double dropout) {
   };
 }
 
-std::unique_ptr<Model> mlp(Strategy& strategy, Precision precision, SharedKernels kernels) {
+std::unique_ptr<Model> mlp(Strategy& strategy, Model::Precision precision, SharedKernels kernels) {
   const MlpOptions options{.inputs = side * side, .hidden = {33, 20}, .precision = precision};
   return std::make_unique<Mlp>(strategy, options, std::move(kernels));
 }
 
-std::unique_ptr<Model> gpt(Strategy& strategy, Precision precision, SharedKernels kernels) {
+std::unique_ptr<Model> gpt(Strategy& strategy, Model::Precision precision, SharedKernels kernels) {
   const GptOptions options{
       .layers = 2, .heads = 2, .width = 16, .context = context, .vocabulary = vocabulary, .precision = precision};
   return std::make_unique<Gpt>(strategy, options, std::move(kernels));
@@ -70,7 +70,7 @@ struct Program {
   std::unique_ptr<Model> model;
   Tensor statistics;
 
-  Program(const ModelCase& of, Precision precision, const SharedKernels& kernels)
+  Program(const ModelCase& of, Model::Precision precision, const SharedKernels& kernels)
       : model{of.make(strategy, precision, kernels)}, statistics{Tensor::zeros(DType::f32, {model->statistics()})} {
     strategy.seal();
   }
@@ -91,7 +91,7 @@ SampleBatch::Group batch_of(const Model& model, const std::vector<std::int64_t>&
     SampleBatch& own = group.batches[i];
     own.samples = samples[i];
     const auto first = static_cast<std::uint64_t>(i) * 1000;
-    const RandomStream random{23, RandomPurpose::initial_value, first};
+    const RandomStream random{23, RandomStream::Purpose::initial_value, first};
     for (std::int64_t j = 0; j < own.inputs.count(); ++j) {
       const double number = random.uniform(static_cast<std::uint64_t>(j));
       const auto at = static_cast<std::size_t>(j);
@@ -118,12 +118,12 @@ TEST_CASE("a model in bf16 has nearly the loss and the gradient of one in f32, o
   for (const ModelCase& of : models())
     for (const SharedKernels& kernels : {reference(), automatic()}) {
       INFO(of.name << ", " << kernels->name());
-      Program full{of, Precision::full, kernels}, narrow{of, Precision::bf16, kernels};
+      Program full{of, Model::Precision::full, kernels}, narrow{of, Model::Precision::bf16, kernels};
       const SampleBatch::Group group = batch_of(*full.model, {7, 5}, 8);
       const std::vector<Model::ShardPlace> places{{}, {.first_sample = 7}};
       const GradientBuffer expected = full.buffer(), found = narrow.buffer();
-      const ops::BatchLoss loss = full.model->train_shards(group, places, expected);
-      const ops::BatchLoss rounded = narrow.model->train_shards(group, places, found);
+      const ops::Kernels::BatchLoss loss = full.model->train_shards(group, places, expected);
+      const ops::Kernels::BatchLoss rounded = narrow.model->train_shards(group, places, found);
       CHECK(rounded.loss_sum != loss.loss_sum);
       CHECK(std::abs(rounded.loss_sum - loss.loss_sum) < loss.loss_sum * 0x1p-8);
       CHECK(found.dtype() == DType::f32);
@@ -141,7 +141,7 @@ TEST_CASE("a model in bf16 has nearly the loss and the gradient of one in f32, o
 TEST_CASE("shards in bf16 have the same bits together, alone, and by a worker") {
   for (const ModelCase& of : models()) {
     INFO(of.name);
-    Program program{of, Precision::bf16, automatic()};
+    Program program{of, Model::Precision::bf16, automatic()};
     const SampleBatch::Group group = batch_of(*program.model, {8, 8, 3, 0}, 8);
     const std::vector<Model::ShardPlace> places{{}, {.first_sample = 8}, {.first_sample = 16}, {.first_sample = 19}};
     const GradientBuffer buffer = program.buffer();
@@ -166,7 +166,7 @@ TEST_CASE("shards in bf16 have the same bits together, alone, and by a worker") 
 TEST_CASE("a model in bf16 sees what was assigned to its variables") {
   for (const ModelCase& of : models()) {
     INFO(of.name);
-    Program program{of, Precision::bf16, automatic()}, other{of, Precision::bf16, automatic()};
+    Program program{of, Model::Precision::bf16, automatic()}, other{of, Model::Precision::bf16, automatic()};
     const SampleBatch::Group group = batch_of(*program.model, {4}, 4);
     const double before = program.model->evaluate_shard(group.batches[0]).loss_sum;
     for (std::size_t i = 0; i < program.model->variables().size(); ++i) {
@@ -182,7 +182,7 @@ TEST_CASE("a model in bf16 sees what was assigned to its variables") {
 
 TEST_CASE("batch norm in bf16 over the whole batch is that of its only shard") {
   const auto train = [](ConvnetOptions::BatchNorm kind) {
-    Program program{{"convnet", convnet(kind, 0)}, Precision::bf16, automatic()};
+    Program program{{"convnet", convnet(kind, 0)}, Model::Precision::bf16, automatic()};
     const SampleBatch::Group group = batch_of(*program.model, {6}, 8);
     const GradientBuffer buffer = program.buffer();
     const double loss = program.model->train_shard(group.batches[0], {}, buffer).loss_sum;
@@ -198,11 +198,11 @@ TEST_CASE("batch norm in bf16 over the whole batch is that of its only shard") {
 TEST_CASE("a model in bf16 with variables of f64 is refused before anything is created") {
   const std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};
-  CHECK_THROWS_WITH((Mlp{strategy, {.dtype = DType::f64, .precision = Precision::bf16}, reference()}),
+  CHECK_THROWS_WITH((Mlp{strategy, {.dtype = DType::f64, .precision = Model::Precision::bf16}, reference()}),
                     "an mlp of f64 with activations of bf16 is not supported; expected f32");
-  CHECK_THROWS_WITH((Convnet{strategy, {.dtype = DType::f64, .precision = Precision::bf16}, reference()}),
+  CHECK_THROWS_WITH((Convnet{strategy, {.dtype = DType::f64, .precision = Model::Precision::bf16}, reference()}),
                     "a convnet of f64 with activations of bf16 is not supported; expected f32");
-  CHECK_THROWS_WITH((Gpt{strategy, {.dtype = DType::f64, .precision = Precision::bf16}, reference()}),
+  CHECK_THROWS_WITH((Gpt{strategy, {.dtype = DType::f64, .precision = Model::Precision::bf16}, reference()}),
                     "a gpt of f64 with activations of bf16 is not supported; expected f32");
   CHECK(strategy.store().variables().empty());
 }

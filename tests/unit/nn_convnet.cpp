@@ -144,11 +144,11 @@ TEST_CASE("rows of padding change neither the gradients nor the statistics of a 
       ConvnetProgram program{options};
       const GradientBuffer buffer = program.buffer();
       const Model::ShardPlace place{.step = 1, .first_sample = 4};
-      const ops::BatchLoss tight = program.model.train_shard(images_from(0, 5, 5, dtype), place, buffer);
+      const ops::Kernels::BatchLoss tight = program.model.train_shard(images_from(0, 5, 5, dtype), place, buffer);
       const Tensor expected = Tensor::copy_of(buffer.flat());
       const Tensor statistics = Tensor::copy_of(buffer.statistics());
       // The reference adds in the order of the rows, so here even the bits are the same.
-      const ops::BatchLoss padded = program.model.train_shard(images_from(0, 5, 16, dtype), place, buffer);
+      const ops::Kernels::BatchLoss padded = program.model.train_shard(images_from(0, 5, 16, dtype), place, buffer);
       CHECK(padded.loss_sum == tight.loss_sum);
       CHECK(padded.correct == tight.correct);
       CHECK(same_bits(buffer.flat(), expected.view()));
@@ -163,7 +163,7 @@ TEST_CASE("a shard without samples gives a convnet positive zeros") {
     for (const Variable& variable : program.model.variables()) fill(buffer.of(variable), -1);
     fill(buffer.statistics(), -1);
     const SampleBatch empty = images_from(0, 0, 16, DType::f32);
-    const ops::BatchLoss result = program.model.train_shard(empty, {}, buffer);
+    const ops::Kernels::BatchLoss result = program.model.train_shard(empty, {}, buffer);
     CHECK(result.loss_sum == 0);
     CHECK(result.correct == 0);
     CHECK(same_bits(buffer.flat(), Tensor::zeros(DType::f32, {buffer.count()}).view()));
@@ -180,7 +180,7 @@ TEST_CASE("a shard's bits do not depend on what the convnet did before") {
       const GradientBuffer buffer = program.buffer();
       const SampleBatch shard = images_from(3, 13, 16, DType::f32);
       const Model::ShardPlace place{.step = 2, .first_sample = 3};
-      const ops::BatchLoss first = program.model.train_shard(shard, place, buffer);
+      const ops::Kernels::BatchLoss first = program.model.train_shard(shard, place, buffer);
       const Tensor expected = Tensor::copy_of(buffer.flat());
       const Tensor statistics = Tensor::copy_of(buffer.statistics());
       const double evaluated = program.model.evaluate_shard(shard).loss_sum;
@@ -191,7 +191,7 @@ TEST_CASE("a shard's bits do not depend on what the convnet did before") {
       for (const Variable& variable : program.model.variables())
         fill(buffer.of(variable), std::numeric_limits<double>::quiet_NaN());
       fill(buffer.statistics(), std::numeric_limits<double>::quiet_NaN());
-      const ops::BatchLoss again = program.model.train_shard(shard, place, buffer);
+      const ops::Kernels::BatchLoss again = program.model.train_shard(shard, place, buffer);
       CHECK(again.loss_sum == first.loss_sum);
       CHECK(again.correct == first.correct);
       CHECK(same_bits(buffer.flat(), expected.view()));
@@ -243,7 +243,7 @@ TEST_CASE("the first step's moving averages are a tenth of its statistics, each 
   const auto moving = [&] {
     std::vector<double> all;
     for (const auto& state : program.strategy.store().variables())
-      if (state->synchronization == VariableSynchronization::on_read)
+      if (state->synchronization == Variable::Synchronization::on_read)
         for (const double x :
              in_double(state->segment->values.view().slice(state->offset, element_count(state->shape))))
           all.push_back(x);
@@ -303,12 +303,12 @@ TEST_CASE("a convnet of f32 is close to one of f64, on every kernel") {
     const ConvnetOptions options = all(DType::f64)[which], in_f32 = all(DType::f32)[which];
     ConvnetProgram wide{options};
     const GradientBuffer exact = wide.buffer();
-    const ops::BatchLoss expected = wide.model.train_shard(samples_for(options, 20, 32), {}, exact);
+    const ops::Kernels::BatchLoss expected = wide.model.train_shard(samples_for(options, 20, 32), {}, exact);
     for (const SharedKernels& kernels : {reference(), automatic()}) {
       CAPTURE(which, kernels->name());
       ConvnetProgram narrow{in_f32, kernels};
       const GradientBuffer buffer = narrow.buffer();
-      const ops::BatchLoss result = narrow.model.train_shard(samples_for(in_f32, 20, 32), {}, buffer);
+      const ops::Kernels::BatchLoss result = narrow.model.train_shard(samples_for(in_f32, 20, 32), {}, buffer);
       CHECK(result.loss_sum == Approx(expected.loss_sum).epsilon(1e-6));
       CHECK(result.correct == expected.correct);
       // Five layers of sums of up to 20 * 42 terms of size 1, each rounded to 2^-24.

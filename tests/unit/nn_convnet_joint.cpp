@@ -76,9 +76,9 @@ Result train(Convnet& model, const JointBatch& batch, std::span<const GradientBu
   const auto communicator = make_local_communicator();
   const auto reductions = make_fixed_order_ops(*communicator);
   const SumList list{gradients.front().dtype(), model.joint()->joint_sums()};
-  DeclaredSums ranks{*reductions, list, host_stream()};
+  DeclaredSums ranks{*reductions, list, Stream::host()};
   Result result;
-  for (const ops::BatchLoss& each : model.joint()->train_jointly(batch, gradients, ranks)) {
+  for (const ops::Kernels::BatchLoss& each : model.joint()->train_jointly(batch, gradients, ranks)) {
     result.loss += each.loss_sum;
     result.correct += each.correct;
   }
@@ -109,7 +109,7 @@ TEST_CASE("shards of any size are normalised as if they were one batch, forward 
     CAPTURE(dropout);
     ConvnetProgram program{joint(DType::f64, dropout)};
     const GradientBuffer whole = program.buffer();
-    const ops::BatchLoss expected =
+    const ops::Kernels::BatchLoss expected =
         program.model.train_shard(images_from(0, all_samples, 16, DType::f64), {.step = 9}, whole);
     const Shards shards{program, DType::f64, 8};
     const Result result = train(program.model, shards);
@@ -146,7 +146,7 @@ TEST_CASE("an only shard that is the whole batch has the bits of train_shard") {
     SampleBatch::Group filled = group;
     filled.batches.front().samples = 6;
     const Model::ShardPlace place{.step = 2, .first_sample = 3};
-    const ops::BatchLoss expected = program.model.train_shard(filled.batches.front(), place, buffer);
+    const ops::Kernels::BatchLoss expected = program.model.train_shard(filled.batches.front(), place, buffer);
     const Tensor gradients = Tensor::copy_of(buffer.flat()), statistics = Tensor::copy_of(buffer.statistics());
     const Result result = train(program.model, {filled, {&place, 1}, 6}, {&buffer, 1});
     CHECK(result.loss == expected.loss_sum);
@@ -223,7 +223,7 @@ TEST_CASE("shards that do not fit are refused before the first sum") {
   const auto reductions = make_fixed_order_ops(*communicator);
   const SumList none;  // so that a sum would be refused in other words
   const auto refused = [&](const JointBatch& batch, std::span<const GradientBuffer> gradients, const char* message) {
-    DeclaredSums ranks{*reductions, none, host_stream()};
+    DeclaredSums ranks{*reductions, none, Stream::host()};
     const auto call = [&] { program.model.joint()->train_jointly(batch, gradients, ranks); };
     CHECK_THROWS_AS(call(), InvalidArgument);
     CHECK_THROWS_WITH(call(), Catch::Contains(message));

@@ -137,7 +137,7 @@ TEST_CASE("the gradients of a gpt agree with finite differences") {
   const SampleBatch batch = text_from(0, 3, 4);
   const GradientBuffer buffer = program.buffer();
   fill(buffer.flat(), std::numeric_limits<double>::quiet_NaN());
-  const ops::BatchLoss result = model.train_shard(batch, {}, buffer.at(buffer.flat()));
+  const ops::Kernels::BatchLoss result = model.train_shard(batch, {}, buffer.at(buffer.flat()));
   CHECK(result.loss_sum == model.evaluate_shard(batch).loss_sum);
 
   // Central differences are off by h^2 = 1e-10 times a sixth of the third derivative, which behind two blocks of layer
@@ -200,10 +200,10 @@ TEST_CASE("rows of padding change neither the gradients nor the loss of a gpt") 
     GptProgram program{dtype};
     program.shake();
     const GradientBuffer buffer = program.buffer();
-    const ops::BatchLoss tight = program.model.train_shard(text_from(0, 3, 3), {}, buffer);
+    const ops::Kernels::BatchLoss tight = program.model.train_shard(text_from(0, 3, 3), {}, buffer);
     const Tensor expected = Tensor::copy_of(buffer.flat());
     // The reference adds in the order of the rows, so here even the bits are the same.
-    const ops::BatchLoss padded = program.model.train_shard(text_from(0, 3, 9), {}, buffer);
+    const ops::Kernels::BatchLoss padded = program.model.train_shard(text_from(0, 3, 9), {}, buffer);
     CHECK(padded.loss_sum == tight.loss_sum);
     CHECK(padded.correct == tight.correct);
     CHECK(same_bits(buffer.flat(), expected.view()));
@@ -215,7 +215,7 @@ TEST_CASE("a shard without samples gives a gpt no loss and a gradient of positiv
   const GradientBuffer buffer = program.buffer();
   for (const Variable& variable : program.model.variables()) fill(buffer.of(variable), -1);
   const SampleBatch empty = text_from(0, 0, 4);
-  const ops::BatchLoss result = program.model.train_shard(empty, {}, buffer);
+  const ops::Kernels::BatchLoss result = program.model.train_shard(empty, {}, buffer);
   CHECK(result.loss_sum == 0);
   CHECK(result.correct == 0);
   CHECK(same_bits(buffer.flat(), Tensor::zeros(DType::f32, {buffer.count()}).view()));
@@ -232,7 +232,7 @@ TEST_CASE("a shard's bits do not depend on what a gpt did before, and only large
     strategy.seal();
     const GradientBuffer buffer{strategy.store(), model.variables()};
     const SampleBatch shard = text_from(3, 4, 4);
-    const ops::BatchLoss first = model.train_shard(shard, {}, buffer);
+    const ops::Kernels::BatchLoss first = model.train_shard(shard, {}, buffer);
     const Tensor expected = Tensor::copy_of(buffer.flat());
 
     const int after_first = allocations;
@@ -245,7 +245,7 @@ TEST_CASE("a shard's bits do not depend on what a gpt did before, and only large
     const int after_largest = allocations;
     for (const Variable& variable : model.variables())
       fill(buffer.of(variable), std::numeric_limits<double>::quiet_NaN());
-    const ops::BatchLoss again = model.train_shard(shard, {}, buffer);
+    const ops::Kernels::BatchLoss again = model.train_shard(shard, {}, buffer);
     CHECK(again.loss_sum == first.loss_sum);
     CHECK(again.correct == first.correct);
     CHECK(same_bits(buffer.flat(), expected.view()));
@@ -267,12 +267,12 @@ TEST_CASE("a gpt in f32 is close to one in f64, on every kernel") {
   GptProgram wide{DType::f64};
   wide.shake();
   const GradientBuffer exact = wide.buffer();
-  const ops::BatchLoss expected = wide.model.train_shard(text_from(0, 3, 4), {}, exact);
+  const ops::Kernels::BatchLoss expected = wide.model.train_shard(text_from(0, 3, 4), {}, exact);
   for (const SharedKernels& kernels : {reference(), automatic()}) {
     GptProgram narrow{DType::f32, kernels};
     narrow.shake();  // the same: multiples of 2^-23
     const GradientBuffer buffer = narrow.buffer();
-    const ops::BatchLoss result = narrow.model.train_shard(text_from(0, 3, 4), {}, buffer);
+    const ops::Kernels::BatchLoss result = narrow.model.train_shard(text_from(0, 3, 4), {}, buffer);
     // Two blocks of sums of up to 24 terms, each rounded to 2^-24, and norms that enlarge what is rounded.
     CHECK(result.loss_sum == Approx(expected.loss_sum).epsilon(1e-5));
     CHECK(result.correct == expected.correct);

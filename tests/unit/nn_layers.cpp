@@ -125,8 +125,8 @@ TEST_CASE("batch norm begins with a scale of one and with averages of a standard
   is(layer.beta(), "b/beta", 0, true);
   is(layer.moving_mean(), "b/moving_mean", 0, false);
   is(layer.moving_variance(), "b/moving_variance", 1, false);
-  CHECK(layer.moving_mean().aggregation() == VariableAggregation::mean);
-  CHECK(layer.moving_variance().aggregation() == VariableAggregation::mean);
+  CHECK(layer.moving_mean().aggregation() == Variable::Aggregation::mean);
+  CHECK(layer.moving_variance().aggregation() == Variable::Aggregation::mean);
   CHECK(layer.statistics() == 6);
 }
 

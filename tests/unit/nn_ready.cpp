@@ -84,12 +84,12 @@ class Saying final : public Model {
   }
   std::string_view name() const override { return "saying"; }
   std::span<const Variable> variables() const override { return variables_; }
-  ops::BatchLoss train_shard(const SampleBatch&, const Model::ShardPlace&, const GradientBuffer& gradients) override {
+  BatchLoss train_shard(const SampleBatch&, const Model::ShardPlace&, const GradientBuffer& gradients) override {
     for (const Variable& variable : variables_) fill(gradients.of(variable), 1);
     for (const std::size_t each : says) gradients.ready(variables_[each]);
     return {};
   }
-  ops::BatchLoss evaluate_shard(const SampleBatch&) override { return {}; }
+  BatchLoss evaluate_shard(const SampleBatch&) override { return {}; }
 
   std::vector<std::size_t> says;
 

@@ -15,7 +15,7 @@ using namespace lockstep::nn;
 
 namespace {
 
-MlpOptions regression(DType dtype, Precision precision = Precision::full) {
+MlpOptions regression(DType dtype, Model::Precision precision = Model::Precision::full) {
   return {.inputs = 3,
           .hidden = {4},
           .classes = 1,
@@ -66,7 +66,7 @@ TEST_CASE("an evaluation of numbers tells the error of each and what the labels 
   RegressionRun program{regression(DType::f32)};
   const SampleBatch batch = numbered(0, 5, 8, DType::f32);
   const std::vector<double> predicted = program.model.logits(batch);
-  const ops::BatchLoss found = program.model.evaluate_shard(batch);
+  const ops::Kernels::BatchLoss found = program.model.evaluate_shard(batch);
   double squared = 0, absolute = 0;
   for (std::size_t i = 0; i < predicted.size(); ++i) {
     const double error = predicted[i] - 0.5 * static_cast<double>(i);
@@ -86,7 +86,7 @@ TEST_CASE("a number is predicted in bf16 too") {
     WARN("skipped: these kernels take no bf16");
     return;
   }
-  RegressionRun full{regression(DType::f32), kernels}, narrow{regression(DType::f32, Precision::bf16), kernels};
+  RegressionRun full{regression(DType::f32), kernels}, narrow{regression(DType::f32, Model::Precision::bf16), kernels};
   const SampleBatch batch = numbered(0, 5, 8, DType::f32);
   const GradientBuffer exact = full.buffer(), rounded = narrow.buffer();
   const double loss = full.model.train_shard(batch, {}, exact).loss_sum;

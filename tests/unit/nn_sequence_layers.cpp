@@ -92,7 +92,7 @@ TEST_CASE("a dense layer may begin with normal weights") {
 }
 
 TEST_CASE("views of a workspace lie apart and aligned, and only a larger layout takes other memory") {
-  Workspace workspace{DType::f32, host_stream()};
+  Workspace workspace{DType::f32, Stream::host()};
   struct Views {
     TensorView a, b;
   };
@@ -181,7 +181,7 @@ TEST_CASE("the gradients of self-attention agree with finite differences") {
   CHECK(variables[0].shape() == Shape{6, 18});
   CHECK(variables[2].name() == "a/output/weight");
   const Windows windows{.count = 2, .context = 4};
-  Workspace workspace{DType::f64, host_stream()};
+  Workspace workspace{DType::f64, Stream::host()};
   const auto [activations, scratch] = workspace.arrange([&](Workspace& taken) {
     return std::pair{layer.take_activations(taken, windows), layer.take_scratch(taken, windows)};
   });
@@ -202,7 +202,7 @@ TEST_CASE("the gradients of a transformer block agree with finite differences") 
   const TransformerBlock block{program.strategy, {.name = "b", .width = 4, .heads = 2, .dtype = DType::f64}};
   const GradientBuffer gradients = program.seal(block.variables());
   const Windows windows{.count = 2, .context = 3};
-  Workspace workspace{DType::f64, host_stream()};
+  Workspace workspace{DType::f64, Stream::host()};
   const auto [activations, scratch] = workspace.arrange([&](Workspace& taken) {
     return std::pair{block.take_activations(taken, windows), block.take_scratch(taken, windows)};
   });

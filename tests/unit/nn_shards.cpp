@@ -60,7 +60,7 @@ std::vector<std::int64_t> dealt(std::int64_t total, std::int64_t shards, std::in
 }
 
 struct Trained {
-  ops::BatchLoss losses;
+  ops::Kernels::BatchLoss losses;
   Tensor gradients;
 };
 
@@ -69,7 +69,7 @@ Trained at_once(ShardRun& program, const SampleBatch::Group& group) {
   for (const Variable& variable : program.model.variables())
     fill(buffer.of(variable), std::numeric_limits<double>::quiet_NaN());
   const std::vector<Model::ShardPlace> places(group.batches.size());
-  const ops::BatchLoss losses = program.model.train_shards(group, places, buffer);
+  const ops::Kernels::BatchLoss losses = program.model.train_shards(group, places, buffer);
   return {losses, Tensor::copy_of(buffer.flat())};
 }
 
@@ -77,7 +77,7 @@ Trained at_once(ShardRun& program, const SampleBatch::Group& group) {
 Trained one_by_one(ShardRun& program, const SampleBatch::Group& group) {
   const GradientBuffer buffer = program.buffer();
   const std::vector<Model::ShardPlace> places(group.batches.size());
-  const ops::BatchLoss losses = program.model.Model::train_shards(group, places, buffer);
+  const ops::Kernels::BatchLoss losses = program.model.Model::train_shards(group, places, buffer);
   return {losses, Tensor::copy_of(buffer.flat())};
 }
 

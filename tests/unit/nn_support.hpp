@@ -55,7 +55,7 @@ inline bool same_bits(const TensorView& a, const TensorView& b) {
 
 /// Numbers in [-1, 1), the same for the same seed.
 inline void fill_noise(const TensorView& view, std::uint64_t seed) {
-  const RandomStream stream{seed, RandomPurpose::initial_value, 0};
+  const RandomStream stream{seed, RandomStream::Purpose::initial_value, 0};
   for (std::int64_t i = 0; i < view.count(); ++i) set(view, i, 2 * stream.uniform(static_cast<std::uint64_t>(i)) - 1);
 }
 
@@ -73,8 +73,8 @@ struct Sizes {
 /// Samples [first, first + samples) of an endless data set, in a batch of `capacity` rows.
 inline SampleBatch samples_from(std::int64_t first, std::int64_t samples, std::int64_t capacity, DType dtype,
                                 const Sizes& sizes) {
-  const RandomStream inputs{17, RandomPurpose::initial_value, 0};
-  const RandomStream labels{17, RandomPurpose::initial_value, 1};
+  const RandomStream inputs{17, RandomStream::Purpose::initial_value, 0};
+  const RandomStream labels{17, RandomStream::Purpose::initial_value, 1};
   SampleBatch batch = make_batch(capacity, sizes.features, dtype);
   for (std::int64_t row = 0; row < samples; ++row) {
     for (std::int64_t j = 0; j < sizes.features; ++j)
@@ -132,15 +132,15 @@ inline int check_against_differences(std::span<const Variable> variables, const 
 inline void check_shards_add_up(Model& model, const GradientBuffer& home, std::int64_t step, const SampleBatch& whole,
                                 const std::function<SampleBatch(std::int64_t first, std::int64_t samples)>& shard_of,
                                 double margin) {
-  const ops::BatchLoss at_once = model.train_shard(whole, {.step = step}, home);
+  const ops::Kernels::BatchLoss at_once = model.train_shard(whole, {.step = step}, home);
   const std::vector<double> expected = in_double(home.flat());
 
   constexpr std::int64_t of_each = 3;
   FixedOrderAccumulator accumulator{home.dtype(), home.count()};
-  ops::BatchLoss sums;
+  ops::Kernels::BatchLoss sums;
   for (std::int64_t first = 0; first < whole.samples + of_each; first += of_each) {
     const std::int64_t samples = std::clamp<std::int64_t>(whole.samples - first, 0, of_each);
-    const ops::BatchLoss part =
+    const ops::Kernels::BatchLoss part =
         model.train_shard(shard_of(first, samples), {.step = step, .first_sample = first}, home.at(accumulator.next()));
     accumulator.push();
     sums.loss_sum += part.loss_sum;

@@ -103,14 +103,14 @@ TEST_CASE("softmax cross-entropy gives the numbers of a calculation by hand") {
     const Tensor before = Tensor::copy_of(logits.view());
     const Tensor labels = i32({1, 0});
     const Tensor d = filled(DType::f64, {2, 3}, not_a_number);
-    const BatchLoss result = kernels->softmax_cross_entropy(logits.view(), labels.view(), 2, d.view());
+    const Kernels::BatchLoss result = kernels->softmax_cross_entropy(logits.view(), labels.view(), 2, d.view());
     CHECK(result.loss_sum == Approx(std::log(4) + std::log(3)).epsilon(1e-14));
     CHECK(result.correct == 1);  // row 0 prefers class 2; in row 1 the lowest of equal classes wins
     const std::vector<double> expected{1. / 8, 2. / 8 - 1, 5. / 8, 1. / 3 - 1, 1. / 3, 1. / 3};
     for (std::size_t i = 0; i < 6; ++i) CHECK(d.to_vector<double>()[i] == Approx(expected[i]).epsilon(1e-14));
     CHECK(same_bits(logits.view(), before.view()));
 
-    const BatchLoss evaluated = kernels->softmax_cross_entropy(logits.view(), labels.view(), 2);
+    const Kernels::BatchLoss evaluated = kernels->softmax_cross_entropy(logits.view(), labels.view(), 2);
     CHECK(evaluated.loss_sum == result.loss_sum);
     CHECK(evaluated.correct == result.correct);
     CHECK(same_bits(logits.view(), before.view()));
@@ -148,14 +148,14 @@ TEST_CASE("only the samples count: rows of padding have no loss and a gradient o
   const Tensor logits = f32({1, 2, static_cast<float>(not_a_number), 4}, {2, 2});
   const Tensor labels = i32({1, 99});  // padding is not even checked
   const Tensor d = filled(DType::f32, {2, 2}, not_a_number);
-  const BatchLoss one = kernels->softmax_cross_entropy(logits.view(), labels.view(), 1, d.view());
+  const Kernels::BatchLoss one = kernels->softmax_cross_entropy(logits.view(), labels.view(), 1, d.view());
   CHECK(one.loss_sum == Approx(std::log1p(std::exp(-1))).epsilon(1e-6));
   CHECK(one.correct == 1);
   CHECK(d.to_vector<float>()[0] == Approx(1 / (1 + std::exp(1))).epsilon(1e-6));
   CHECK(d.to_vector<float>()[2] == 0);
   CHECK(d.to_vector<float>()[3] == 0);
 
-  const BatchLoss none = kernels->softmax_cross_entropy(logits.view(), labels.view(), 0, d.view());
+  const Kernels::BatchLoss none = kernels->softmax_cross_entropy(logits.view(), labels.view(), 0, d.view());
   CHECK(none.loss_sum == 0);
   CHECK(none.correct == 0);
   CHECK(d.to_vector<float>() == std::vector<float>(4));

@@ -180,8 +180,8 @@ TEST_CASE("element by element and row by row in bf16") {
   check("softmax cross-entropy", [](const Kernels& kernels, const Operands& of) {
     const Tensor logits = of.activation({n, m}, 1), labels = Tensor::zeros(DType::i32, {n});
     for (std::int32_t i = 0; i < n; ++i) labels.view().elements<std::int32_t>()[static_cast<std::size_t>(i)] = i;
-    const BatchLoss alone = kernels.softmax_cross_entropy(logits.view(), labels.view(), n - 2);
-    const BatchLoss loss = kernels.softmax_cross_entropy(logits.view(), labels.view(), n - 2, logits.view());
+    const Kernels::BatchLoss alone = kernels.softmax_cross_entropy(logits.view(), labels.view(), n - 2);
+    const Kernels::BatchLoss loss = kernels.softmax_cross_entropy(logits.view(), labels.view(), n - 2, logits.view());
     CHECK(alone.loss_sum == loss.loss_sum);
     return Results{logits, Tensor::from({loss.loss_sum, static_cast<double>(loss.correct)}, {2})};
   });

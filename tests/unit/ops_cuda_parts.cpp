@@ -172,7 +172,7 @@ TEST_CASE("a launch has at least one block, never more than its limit, and enoug
 }
 
 TEMPLATE_TEST_CASE("a warp's softmax is the reference's, for any number of classes", "", float, double) {
-  const RandomStream random{5, RandomPurpose::initial_value, 0};
+  const RandomStream random{5, RandomStream::Purpose::initial_value, 0};
   std::uint64_t drawn = 0;
   for (const std::size_t classes : {1, 2, 3, 10, 31, 32, 33, 63, 64, 65, 100, 256}) {
     CAPTURE(classes);

@@ -24,7 +24,7 @@ namespace {
 
 /// Whole numbers from -4 to 4.
 Tensor integers(DType dtype, Shape shape, std::uint64_t seed) {
-  const RandomStream stream{seed, RandomPurpose::initial_value, 0};
+  const RandomStream stream{seed, RandomStream::Purpose::initial_value, 0};
   return generate(dtype, std::move(shape), [&](std::int64_t i) {
     return static_cast<double>(stream.below(9, static_cast<std::uint64_t>(i))) - 4;
   });

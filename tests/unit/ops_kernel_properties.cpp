@@ -16,7 +16,7 @@ namespace {
 constexpr DenseForm middling{.inputs = 24, .outputs = 10, .activation = Kernels::Activation::relu};
 
 DenseTrial trial(const Kernels& kernels, RowBlocks blocks, const DenseForm& form = middling) {
-  return {kernels, form, blocks, host_stream()};
+  return {kernels, form, blocks, Stream::host()};
 }
 
 /// Down to a single element a result, where one trial in a few would find the same bits by chance.

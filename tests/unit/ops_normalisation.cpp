@@ -26,7 +26,7 @@ TensorView samples_of(const Tensor& x, std::int64_t first, std::int64_t count) {
 
 /// Whole numbers from 0 to 7.
 Tensor integers(DType dtype, Shape shape) {
-  const RandomStream stream{5, RandomPurpose::initial_value, 0};
+  const RandomStream stream{5, RandomStream::Purpose::initial_value, 0};
   return generate(dtype, std::move(shape),
                   [&](std::int64_t i) { return static_cast<double>(stream.below(8, static_cast<std::uint64_t>(i))); });
 }
@@ -227,7 +227,7 @@ TEST_CASE("a moving average takes in a sum's mean") {
 }
 
 TEST_CASE("a dropout mask is a function of the stream and each element's index") {
-  const RandomStream stream{9, RandomPurpose::dropout, 4};
+  const RandomStream stream{9, RandomStream::Purpose::dropout, 4};
   for (const auto& kernels : all_kernels())
     for (const DType dtype : types)
       for (const double rate : {0.0, 0.25, 0.5, 0.9}) {
@@ -253,7 +253,7 @@ TEST_CASE("a dropout mask is a function of the stream and each element's index")
 }
 
 TEST_CASE("a dropout rate that is no probability below 1 is refused") {
-  const RandomStream stream{9, RandomPurpose::dropout, 4};
+  const RandomStream stream{9, RandomStream::Purpose::dropout, 4};
   for (const auto& kernels : all_kernels()) {
     const Tensor mask = f32({7}, {1});
     for (const double rate : {-0.1, 1.0, 1.5, not_a_number}) {

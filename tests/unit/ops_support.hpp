@@ -48,7 +48,7 @@ Tensor generate(DType dtype, Shape shape, Fn&& value) {
 
 /// Numbers in [-1, 1), the same for the same seed.
 inline Tensor noise(DType dtype, Shape shape, std::uint64_t seed) {
-  const RandomStream stream{seed, RandomPurpose::initial_value, 0};
+  const RandomStream stream{seed, RandomStream::Purpose::initial_value, 0};
   return generate(dtype, std::move(shape),
                   [&](std::int64_t i) { return 2 * stream.uniform(static_cast<std::uint64_t>(i)) - 1; });
 }

@@ -42,7 +42,7 @@ struct Program {
   Program() { strategy.seal(); }
 
   template <class... Sums>
-  void step(Optimizer& optimizer, const std::vector<Gradient>& gradients, Sums... sums) {
+  void step(Optimizer& optimizer, const std::vector<Optimizer::Gradient>& gradients, Sums... sums) {
     strategy.run([&](ReplicaContext& context) { optimizer.apply_gradients(context, gradients, sums...); });
   }
 };
@@ -77,7 +77,7 @@ TEST_CASE("plain descent subtracts the learning rate times the gradient") {
 TEST_CASE("momentum gathers speed over three steps") {
   Program program;
   Sgd optimizer{{.learning_rate = 0.5, .momentum = 0.5}};
-  const std::vector<Gradient> gradients{{of({8, 0, -8}), program.w}};
+  const std::vector<Optimizer::Gradient> gradients{{of({8, 0, -8}), program.w}};
   // Velocities 8, 12, 14.
   program.step(optimizer, gradients);
   CHECK(floats(program.w.local()) == std::vector<float>{1 - 4, 2, 3 + 4});
@@ -107,7 +107,7 @@ TEST_CASE("with samples, a step is the gradient divided by them") {
 TEST_CASE("without any samples nothing is applied, and no momentum is lost") {
   Program program;
   Sgd optimizer{{.learning_rate = 1, .momentum = 0.5}};
-  const std::vector<Gradient> gradients{{of({4, 0, 0}), program.w}};
+  const std::vector<Optimizer::Gradient> gradients{{of({4, 0, 0}), program.w}};
   program.step(optimizer, gradients, std::int64_t{4});
   program.step(optimizer, gradients, std::int64_t{0});
   CHECK(floats(program.w.local()) == std::vector<float>{0, 2, 3});
@@ -119,7 +119,7 @@ TEST_CASE("the sums of one replica come back as they are") {
   Program program;
   Sgd optimizer{{.learning_rate = 1}};
   program.strategy.run([&](ReplicaContext& context) {
-    const std::vector<Gradient> gradients{{of({2, 2, 2}), program.w}};
+    const std::vector<Optimizer::Gradient> gradients{{of({2, 2, 2}), program.w}};
     const Optimizer::StepSums sums =
         optimizer.apply_gradients(context, gradients, Optimizer::StepSums{.samples = 2, .loss = 1.5, .correct = 1});
     CHECK(sums.samples == 2);
@@ -134,7 +134,7 @@ TEST_CASE("the sums of one replica come back as they are") {
 TEST_CASE("gradients are divided by what the samples weigh, and not applied where they weigh nothing") {
   Program program;
   Sgd optimizer{{.learning_rate = 1}};
-  const std::vector<Gradient> gradients{{of({2, 2, 2}), program.w}};
+  const std::vector<Optimizer::Gradient> gradients{{of({2, 2, 2}), program.w}};
   program.step(optimizer, gradients, Optimizer::StepSums{.samples = 7, .weight = 0.5});
   CHECK(floats(program.w.local()) == std::vector<float>{-3, -2, -1});
   program.step(optimizer, gradients, Optimizer::StepSums{.samples = 7, .weight = 0.0});
@@ -159,7 +159,7 @@ TEST_CASE("variables without a gradient stay as they are, between those that hav
   for (const Variable& variable : all) copy(of({9, 9}).view(), strategy.store().gradient(variable));
   Sgd optimizer{{.learning_rate = 1, .momentum = 0.5}};
   strategy.run([&](ReplicaContext& context) {
-    const std::vector<Gradient> outer{{of({1, 2}), all[0]}, {of({3, 4}), all[2]}};
+    const std::vector<Optimizer::Gradient> outer{{of({1, 2}), all[0]}, {of({3, 4}), all[2]}};
     optimizer.apply_gradients(context, outer);
     optimizer.apply_gradients(context, {});
   });
@@ -182,11 +182,12 @@ TEST_CASE("gradients that lie in the store and gradients elsewhere make the same
   Sgd one{{.learning_rate = 0.1, .momentum = 0.9}};
   Sgd other{{.learning_rate = 0.1, .momentum = 0.9}};
   const std::vector<Variable> variables{in_place.w, in_place.b};
-  const auto gradients = gradients_in_store(in_place.strategy.store(), variables);
+  const auto gradients = Optimizer::gradients_in_store(in_place.strategy.store(), variables);
   REQUIRE(gradients.size() == 2);
   CHECK(gradients[0].value.view().data() == in_place.strategy.store().gradient(in_place.w).data());
   for (const float step : {1.f, 2.f, 3.f}) {
-    const std::vector<Gradient> separate{{of({step, 0.3f, -step}), elsewhere.w}, {of({0.7f * step}), elsewhere.b}};
+    const std::vector<Optimizer::Gradient> separate{{of({step, 0.3f, -step}), elsewhere.w},
+                                                    {of({0.7f * step}), elsewhere.b}};
     for (std::size_t i = 0; i < 2; ++i) copy(separate[i].value.view(), gradients[i].value.view());
     in_place.step(one, gradients, std::int64_t{3});
     elsewhere.step(other, separate, std::int64_t{3});
@@ -197,10 +198,10 @@ TEST_CASE("gradients that lie in the store and gradients elsewhere make the same
 }
 
 TEST_CASE("a tensor of the store's gradients outlives the strategy") {
-  std::vector<Gradient> kept;
+  std::vector<Optimizer::Gradient> kept;
   {
     Program program;
-    kept = gradients_in_store(program.strategy.store(), std::vector<Variable>{program.w});
+    kept = Optimizer::gradients_in_store(program.strategy.store(), std::vector<Variable>{program.w});
   }
   Tensor value = kept[0].value;
   kept.clear();
@@ -209,10 +210,10 @@ TEST_CASE("a tensor of the store's gradients outlives the strategy") {
 }
 
 TEST_CASE("a gradient says what it is a gradient for, whether it is dense or slices, which are no tensor") {
-  const Gradient::Value dense = of({1, 2});
+  const Optimizer::Gradient::Value dense = of({1, 2});
   CHECK(dense.shape() == Shape{2});
   CHECK(dense.slices() == nullptr);
-  const Gradient::Value slices =
+  const Optimizer::Gradient::Value slices =
       IndexedSlices{Tensor::zeros(DType::f64, {1, 2}), Tensor::zeros(DType::i64, {1}), {9, 2}};
   CHECK(slices.shape() == Shape{9, 2});
   CHECK(slices.dtype() == DType::f64);
@@ -227,7 +228,7 @@ TEST_CASE("f64 variables take f64 gradients, beside f32 ones") {
   const Variable wide = strategy.create_variable({.name = "wide"}, [] { return Tensor::scalar(1.0); });
   Sgd optimizer{{.learning_rate = 0.1}};
   strategy.run([&](ReplicaContext& context) {
-    const std::vector<Gradient> gradients{{of({1}), narrow}, {Tensor::scalar(1.0), wide}};
+    const std::vector<Optimizer::Gradient> gradients{{of({1}), narrow}, {Tensor::scalar(1.0), wide}};
     const Optimizer::StepSums sums =
         optimizer.apply_gradients(context, gradients, Optimizer::StepSums{.samples = 1, .loss = 0.25});
     CHECK(sums.loss == 0.25);
@@ -248,7 +249,7 @@ TEST_CASE("what cannot be applied is refused by the variable's name, and changes
   Sgd optimizer{{.learning_rate = 1}};
   using Catch::Contains;
   strategy.run([&](ReplicaContext& context) {
-    const auto refused = [&](std::vector<Gradient> gradients, const auto& message) {
+    const auto refused = [&](std::vector<Optimizer::Gradient> gradients, const auto& message) {
       CHECK_THROWS_WITH(optimizer.apply_gradients(context, gradients),
                         Catch::StartsWith("apply_gradients (optim.cpp:") && message);
       CHECK_THROWS_AS(optimizer.apply_gradients(context, gradients), InvalidArgument);
@@ -263,17 +264,17 @@ TEST_CASE("what cannot be applied is refused by the variable's name, and changes
     refused({{three, stranger.w}}, Contains("'w' was not created by strategy 0"));
     refused({{three, w}, {Tensor{nullptr, strategy.store().gradient(w).slice(0, 1)}, b}},
             Contains("'b' lies in the store"));
-    CHECK_THROWS_WITH(optimizer.apply_gradients(context, std::vector<Gradient>{{three, w}}, -1),
+    CHECK_THROWS_WITH(optimizer.apply_gradients(context, std::vector<Optimizer::Gradient>{{three, w}}, -1),
                       Catch::StartsWith("apply_gradients (optim.cpp:") && Contains("): -1 samples"));
-    CHECK_THROWS_AS(
-        optimizer.apply_gradients(context, std::vector<Gradient>{{three, w}}, Optimizer::StepSums{.samples = -1}),
-        InvalidArgument);
+    CHECK_THROWS_AS(optimizer.apply_gradients(context, std::vector<Optimizer::Gradient>{{three, w}},
+                                              Optimizer::StepSums{.samples = -1}),
+                    InvalidArgument);
 
     const Variable late = strategy.create_variable({.name = "late"}, [] { return of({1}); });
-    CHECK_THROWS_WITH(optimizer.apply_gradients(context, std::vector<Gradient>{{of({1}), late}}),
+    CHECK_THROWS_WITH(optimizer.apply_gradients(context, std::vector<Optimizer::Gradient>{{of({1}), late}}),
                       Catch::StartsWith("optim.cpp:") && Contains(": variable 'late' has no memory yet"));
     context.merge_call([&](Strategy&) {
-      CHECK_THROWS_WITH(optimizer.apply_gradients(context, std::vector<Gradient>{{three, w}}),
+      CHECK_THROWS_WITH(optimizer.apply_gradients(context, std::vector<Optimizer::Gradient>{{three, w}}),
                         Catch::StartsWith("apply_gradients (optim.cpp:") && Contains("): Need to be inside"));
     });
   });
@@ -309,7 +310,7 @@ TEST_CASE("learning rates and momenta outside of their range are refused") {
 TEST_CASE("a training step is two agreements, with its sums and whatever it trains") {
   Program program;
   Sgd optimizer{{.learning_rate = 0.5}};
-  const std::vector<Gradient> gradients{{of({2, 4, -6}), program.w}, {of({20}), program.b}};
+  const std::vector<Optimizer::Gradient> gradients{{of({2, 4, -6}), program.w}, {of({20}), program.b}};
   program.step(optimizer, gradients, Optimizer::StepSums{.samples = 2, .loss = 1, .correct = 1});  // seals nothing more
   const std::uint64_t before = program.group->meeting().meetings();
   program.step(optimizer, gradients, Optimizer::StepSums{.samples = 2, .loss = 1, .correct = 1});
@@ -334,7 +335,7 @@ TEST_CASE("a rank that updates what it alone holds is computing, and waits only 
     seen.clear();  // what came before it
     see();
   };
-  const std::vector<Gradient> gradients{{of({1}), w}};
+  const std::vector<Optimizer::Gradient> gradients{{of({1}), w}};
   const Optimizer::Computation compute{[&](Optimizer::AgreedStep& step) {
     step.ready(w);
     return Optimizer::StepSums{.samples = 1};

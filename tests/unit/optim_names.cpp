@@ -114,7 +114,7 @@ TEST_CASE("a name that two live optimizers ask for is refused, by both places, a
   program.step(first, program.c);
   program.step(*adam, program.c);
   program.strategy.run([&](ReplicaContext& context) {
-    const std::vector<Gradient> gradients{{Tensor::scalar(1.0), program.c}};
+    const std::vector<Optimizer::Gradient> gradients{{Tensor::scalar(1.0), program.c}};
     const auto meetings = program.group->meeting().meetings();
     CHECK_THROWS_WITH(
         second.apply_gradients(context, gradients),

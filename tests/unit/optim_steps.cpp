@@ -39,7 +39,7 @@ Tensor tensor(DType dtype, const Shape& shape, const std::vector<double>& values
 
 /// Numbers in [-1, 1), the same for the same seed.
 Tensor noise(DType dtype, const Shape& shape, std::uint64_t seed) {
-  const RandomStream stream{seed, RandomPurpose::initial_value, 0};
+  const RandomStream stream{seed, RandomStream::Purpose::initial_value, 0};
   std::vector<double> values(static_cast<std::size_t>(element_count(shape)));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = 2 * stream.uniform(i) - 1;
   return tensor(dtype, shape, values);
@@ -66,7 +66,7 @@ struct StepProgram {
 
   template <class... Sums>
   void step(Optimizer& optimizer, const std::vector<Tensor>& values, Sums... sums) {
-    std::vector<Gradient> gradients;
+    std::vector<Optimizer::Gradient> gradients;
     for (std::size_t i = 0; i < values.size(); ++i) gradients.push_back({values[i], variables[i]});
     strategy.run([&](ReplicaContext& context) { optimizer.apply_gradients(context, gradients, sums...); });
   }

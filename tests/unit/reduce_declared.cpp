@@ -48,7 +48,7 @@ TEST_CASE("declared sums are made in their order, and no others are") {
   std::vector<Seen> seen(2);
   on_threads(2, [&](ThreadCommunicator& communicator) {
     const auto reductions = make_fixed_order_ops(communicator);
-    DeclaredSums sums{*reductions, three, host_stream()};
+    DeclaredSums sums{*reductions, three, Stream::host()};
     Seen& mine = seen[static_cast<std::size_t>(communicator.rank())];
     const auto refuse = [&](const Tensor& tensor) {
       mine.refusals.push_back(refusal_of([&] { sums.all_reduce(tensor.view()); }));
@@ -89,7 +89,7 @@ TEST_CASE("a rank that stops between two sums brings zeros for the rest, whereve
     std::vector<std::vector<double>> firsts(3);
     on_threads(3, [&](ThreadCommunicator& communicator) {
       const auto reductions = make_fixed_order_ops(communicator);
-      DeclaredSums sums{*reductions, three, host_stream()};
+      DeclaredSums sums{*reductions, three, Stream::host()};
       for (std::size_t i = 0; i < 3; ++i) {
         if (communicator.rank() == 1 && i == made) break;
         const Tensor tensor =
@@ -120,7 +120,7 @@ TEST_CASE("buckets are summed in their order behind the list, once all their pie
     const auto rank = static_cast<std::size_t>(communicator.rank());
     const Tensor gradients = Tensor::from({1.0, 2.0, 3.0, 4.0}, {4});
     const std::vector<GradientBucket> buckets{{gradients.view().slice(0, 3), 2}, {gradients.view().slice(3, 1), 3}};
-    DeclaredSums declared{*reductions, one, host_stream(), buckets};
+    DeclaredSums declared{*reductions, one, Stream::host(), buckets};
     const auto is_first_unready = [&](std::optional<std::size_t> piece) { return declared.first_unready() == piece; };
     bool as_expected = is_first_unready(0);
     const int pieces = rank == 1 && fails >= 0 ? fails : 3;

@@ -27,7 +27,7 @@ std::vector<T> numbers(const std::vector<float>& values) {
 
 /// What rank 0 has after an all-reduce of `parts`, if all have the same; else nothing.
 template <class T>
-std::vector<T> reduced(const std::vector<std::vector<T>>& parts, ReductionKind kind, ReduceOp op) {
+std::vector<T> reduced(const std::vector<std::vector<T>>& parts, ReductionOptions::Kind kind, ReduceOp op) {
   std::vector<std::vector<T>> results(parts.size());
   on_threads(static_cast<int>(parts.size()), [&](ThreadCommunicator& communicator) {
     const auto ops = make_cross_device_ops(communicator, {.kind = kind}, std::vector<int>(parts.size(), 0));
@@ -41,9 +41,9 @@ std::vector<T> reduced(const std::vector<std::vector<T>>& parts, ReductionKind k
   return results.front();
 }
 
-const std::vector<ReductionKind> all_kinds{ReductionKind::automatic, ReductionKind::fixed_order,
-                                           ReductionKind::backend_order, ReductionKind::hierarchical,
-                                           ReductionKind::to_one_rank};
+const std::vector<ReductionOptions::Kind> all_kinds{
+    ReductionOptions::Kind::automatic, ReductionOptions::Kind::fixed_order, ReductionOptions::Kind::backend_order,
+    ReductionOptions::Kind::hierarchical, ReductionOptions::Kind::to_one_rank};
 
 }  // namespace
 
@@ -62,7 +62,7 @@ TEMPLATE_TEST_CASE("every kind of reduction adds up 16-bit floats with one round
   const float half_step = std::same_as<TestType, Half> ? 0x1p-11f : 0x1p-8f;
   const std::vector<std::vector<TestType>> parts{numbers<TestType>({1}), numbers<TestType>({half_step}),
                                                  numbers<TestType>({half_step})};
-  for (const ReductionKind kind : all_kinds) {
+  for (const ReductionOptions::Kind kind : all_kinds) {
     CAPTURE(name_of(kind));
     CHECK(reduced(parts, kind, ReduceOp::sum) == numbers<TestType>({1 + 2 * half_step}));
     for (const std::int64_t count : {100, 30'000}) {
@@ -75,7 +75,7 @@ TEMPLATE_TEST_CASE("every kind of reduction adds up 16-bit floats with one round
 
 TEST_CASE("a mean divides before it rounds, so it is finite where the sum is not") {
   const std::vector<std::vector<Half>> parts{numbers<Half>({60'000, 60'000}), numbers<Half>({60'000, -60'000})};
-  for (const ReductionKind kind : all_kinds) {
+  for (const ReductionOptions::Kind kind : all_kinds) {
     CAPTURE(name_of(kind));
     CHECK(reduced(parts, kind, ReduceOp::mean) == numbers<Half>({60'000, 0}));
     CHECK(std::isinf(static_cast<float>(reduced(parts, kind, ReduceOp::sum)[0])));

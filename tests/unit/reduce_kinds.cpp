@@ -192,7 +192,7 @@ TEST_CASE("several nodes over a backend that has no groups of ranks have no hier
           "[D-33]") {
   DoneCommunicator undivided{1, 4};
   const Nodes nodes{0, 0, 1, 1};
-  for (const ReductionKind kind : {ReductionKind::automatic, ReductionKind::hierarchical})
+  for (const ReductionOptions::Kind kind : {ReductionOptions::Kind::automatic, ReductionOptions::Kind::hierarchical})
     CHECK_THROWS_WITH(make_cross_device_ops(undivided, {.kind = kind}, nodes),
                       "communicators of the backend 'done' cannot be split");
 }
@@ -248,18 +248,18 @@ TEST_CASE("a function of the program's accumulates what all ranks brought, on on
 
 TEST_CASE("a function that accumulates is for reduction to one rank") {
   const ReductionOptions::Accumulate accumulate = [](std::span<const TensorView>, const TensorView&, Stream&) {};
-  CHECK_NOTHROW(require_valid({.kind = ReductionKind::to_one_rank, .accumulate = accumulate}));
+  CHECK_NOTHROW(require_valid({.kind = ReductionOptions::Kind::to_one_rank, .accumulate = accumulate}));
   CHECK_THROWS_WITH(require_valid({.accumulate = accumulate}),
                     "automatic reductions have an order of their own; a function that accumulates is for "
-                    "ReductionKind::to_one_rank");
-  CHECK_THROWS_AS(require_valid({.kind = static_cast<ReductionKind>(9)}), InvalidArgument);
+                    "ReductionOptions::Kind::to_one_rank");
+  CHECK_THROWS_AS(require_valid({.kind = static_cast<ReductionOptions::Kind>(9)}), InvalidArgument);
 }
 
 TEST_CASE("gradients are compressed to 16 bits, and between nodes") {
-  CHECK_NOTHROW(require_valid({.kind = ReductionKind::hierarchical, .gradient_compression = DType::f16}));
+  CHECK_NOTHROW(require_valid({.kind = ReductionOptions::Kind::hierarchical, .gradient_compression = DType::f16}));
   CHECK_THROWS_WITH(require_valid({.gradient_compression = DType::f64}),
                     "gradients compressed to f64: expected f16 or bf16");
-  CHECK_THROWS_WITH(require_valid({.kind = ReductionKind::fixed_order, .gradient_compression = DType::bf16}),
+  CHECK_THROWS_WITH(require_valid({.kind = ReductionOptions::Kind::fixed_order, .gradient_compression = DType::bf16}),
                     "gradients compressed between nodes, with fixed-order reductions; expected hierarchical ones");
   std::string name;
   on_threads(2, [&](ThreadCommunicator& communicator) {
@@ -270,7 +270,7 @@ TEST_CASE("gradients are compressed to 16 bits, and between nodes") {
 }
 
 TEST_CASE("the kind is picked by what all ranks know, and never one that changes bits", "[E-13][E-15]") {
-  using enum ReductionKind;
+  using enum ReductionOptions::Kind;
   CHECK(choose_reduction(host, Nodes{0}) == fixed_order);
   CHECK(choose_reduction(host, Nodes{0, 0, 0, 0}) == fixed_order);         // one node
   CHECK(choose_reduction(host, Nodes{0, 1, 2, 3}) == fixed_order);         // one rank a node
@@ -284,7 +284,7 @@ TEST_CASE("the kind is picked by what all ranks know, and never one that changes
 
 TEST_CASE("what is asked for is what is made, whatever the rule says", "[E-14]") {
   const Nodes nodes{0, 0, 1, 1};
-  const auto name_of_made = [&](ReductionKind kind) {
+  const auto name_of_made = [&](ReductionOptions::Kind kind) {
     std::string name;
     on_threads(4, [&](ThreadCommunicator& communicator) {
       const auto ops = make_cross_device_ops(communicator, {.kind = kind}, nodes);
@@ -292,23 +292,23 @@ TEST_CASE("what is asked for is what is made, whatever the rule says", "[E-14]")
     });
     return name;
   };
-  CHECK(name_of_made(ReductionKind::automatic) == "hierarchical sum");
-  CHECK(name_of_made(ReductionKind::hierarchical) == "hierarchical sum");
-  CHECK(name_of_made(ReductionKind::fixed_order) == "fixed-order sum");
-  CHECK(name_of_made(ReductionKind::backend_order) == "sum in the backend's order");
-  CHECK(name_of_made(ReductionKind::to_one_rank) == "reduction to one rank");
+  CHECK(name_of_made(ReductionOptions::Kind::automatic) == "hierarchical sum");
+  CHECK(name_of_made(ReductionOptions::Kind::hierarchical) == "hierarchical sum");
+  CHECK(name_of_made(ReductionOptions::Kind::fixed_order) == "fixed-order sum");
+  CHECK(name_of_made(ReductionOptions::Kind::backend_order) == "sum in the backend's order");
+  CHECK(name_of_made(ReductionOptions::Kind::to_one_rank) == "reduction to one rank");
 }
 
 TEST_CASE("options that ranks compare are text with all that matters") {
   CHECK(describe(ReductionOptions{}) == "automatic reductions");
   CHECK(describe({.gradient_compression = DType::bf16}) == "automatic reductions, gradients in bf16 between nodes");
-  CHECK(describe({.kind = ReductionKind::hierarchical, .packing = IntoPacks{4}}) ==
+  CHECK(describe({.kind = ReductionOptions::Kind::hierarchical, .packing = ReductionOptions::into_packs(4)}) ==
         "hierarchical reductions in 4 packs");
-  CHECK(describe({.packing = GroupSmall{.small_tensor_bytes = 10, .max_group = 3}}) ==
+  CHECK(describe({.packing = ReductionOptions::group_small(10, 3)}) ==
         "automatic reductions of tensors up to 10 bytes in groups of up to 3");
-  CHECK(describe({.kind = ReductionKind::backend_order, .packing = Unpacked{}}) ==
+  CHECK(describe({.kind = ReductionOptions::Kind::backend_order, .packing = ReductionOptions::unpacked()}) ==
         "backend-order reductions of one tensor at a time");
-  CHECK(describe({.kind = ReductionKind::to_one_rank,
+  CHECK(describe({.kind = ReductionOptions::Kind::to_one_rank,
                   .accumulate = [](std::span<const TensorView>, const TensorView&, Stream&) {}}) ==
         "to-one-rank reductions by a function of the program's");
 }
@@ -327,12 +327,13 @@ TEST_CASE("each tensor is reduced by what its size asks for", "[E-32]") {
       accumulated[rank].push_back(static_cast<std::int64_t>(result.bytes()));
       copy(parts.back(), result, stream);
     };
-    const auto ops = make_cross_device_ops(communicator,
-                                           {.kind = ReductionKind::fixed_order,
-                                            .smaller = {{.up_to_bytes = 8, .kind = ReductionKind::hierarchical},
-                                                        {20, ReductionKind::to_one_rank, Unpacked{}}},
-                                            .accumulate = largest},
-                                           nodes);
+    const auto ops =
+        make_cross_device_ops(communicator,
+                              {.kind = ReductionOptions::Kind::fixed_order,
+                               .smaller = {{.up_to_bytes = 8, .kind = ReductionOptions::Kind::hierarchical},
+                                           {20, ReductionOptions::Kind::to_one_rank, ReductionOptions::unpacked()}},
+                               .accumulate = largest},
+                              nodes);
     const auto reduce = [&](auto&& operation) {
       const std::vector<Tensor> tensors{tensor_of(large[rank]), tensor_of(small[rank]), tensor_of(tiny[rank]),
                                         tensor_of(small[rank])};
@@ -360,7 +361,7 @@ TEST_CASE("each tensor is reduced by what its size asks for", "[E-32]") {
 }
 
 TEST_CASE("reductions by size are refused unless sizes rise and each of them makes sense", "[E-32]") {
-  using enum ReductionKind;
+  using enum ReductionOptions::Kind;
   const auto refusal = [](const ReductionOptions& options) -> std::string {
     try {
       require_valid(options);
@@ -375,12 +376,13 @@ TEST_CASE("reductions by size are refused unless sizes rise and each of them mak
         "reductions of tensors up to 0 bytes, after those up to 0; expected sizes that rise");
   CHECK(refusal({.smaller = {{64, fixed_order, {}}, {64, hierarchical, {}}}}) ==
         "reductions of tensors up to 64 bytes, after those up to 64; expected sizes that rise");
-  CHECK(refusal({.smaller = {{64, static_cast<ReductionKind>(9), {}}}}) ==
-        "kind of reductions 9: expected one of ReductionKind's");
-  CHECK(refusal({.smaller = {{64, fixed_order, IntoPacks{0}}}}) == "`num_packs` must be greater than zero, not 0");
+  CHECK(refusal({.smaller = {{64, static_cast<ReductionOptions::Kind>(9), {}}}}) ==
+        "kind of reductions 9: expected one of ReductionOptions::Kind's");
+  CHECK(refusal({.smaller = {{64, fixed_order, ReductionOptions::into_packs(0)}}}) ==
+        "`num_packs` must be greater than zero, not 0");
   CHECK_FALSE(refusal({.smaller = {{1, fixed_order, {}}}, .accumulate = function}).empty());
   CHECK(describe({.kind = backend_order,
-                  .smaller = {{64, fixed_order, {}}, {4096, to_one_rank, IntoPacks{4}}},
+                  .smaller = {{64, fixed_order, {}}, {4096, to_one_rank, ReductionOptions::into_packs(4)}},
                   .accumulate = function}) ==
         "backend-order reductions, up to 64 bytes fixed-order reductions, up to 4096 bytes to-one-rank reductions in 4 "
         "packs by a function of the program's");

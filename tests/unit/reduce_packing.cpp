@@ -32,27 +32,28 @@ Plan plan(const Packing& packing, const std::vector<std::int64_t>& counts) {
 }  // namespace
 
 TEST_CASE("packs are of equal length, cut through tensors, and the last takes what is left over", "[E-22]") {
-  CHECK(plan(IntoPacks{1}, {3, 4, 4}) == Plan{{{0, 0, 3}, {1, 0, 4}, {2, 0, 4}}});
-  CHECK(plan(IntoPacks{2}, {3, 4, 4}) == Plan{{{0, 0, 3}, {1, 0, 2}}, {{1, 2, 2}, {2, 0, 4}}});
-  CHECK(plan(IntoPacks{3}, {3, 0, 8}) == Plan{{{0, 0, 3}}, {{2, 0, 3}}, {{2, 3, 5}}});
-  CHECK(plan(IntoPacks{3}, {11}) == Plan{{{0, 0, 3}}, {{0, 3, 3}}, {{0, 6, 5}}});
-  CHECK(plan(IntoPacks{5}, {1, 2}) == Plan{{{0, 0, 1}, {1, 0, 2}}});  // fewer elements than packs: all are the rest
-  CHECK(plan(IntoPacks{2}, {0, 0}).empty());
-  CHECK(plan(IntoPacks{1}, {}).empty());
+  CHECK(plan(ReductionOptions::into_packs(1), {3, 4, 4}) == Plan{{{0, 0, 3}, {1, 0, 4}, {2, 0, 4}}});
+  CHECK(plan(ReductionOptions::into_packs(2), {3, 4, 4}) == Plan{{{0, 0, 3}, {1, 0, 2}}, {{1, 2, 2}, {2, 0, 4}}});
+  CHECK(plan(ReductionOptions::into_packs(3), {3, 0, 8}) == Plan{{{0, 0, 3}}, {{2, 0, 3}}, {{2, 3, 5}}});
+  CHECK(plan(ReductionOptions::into_packs(3), {11}) == Plan{{{0, 0, 3}}, {{0, 3, 3}}, {{0, 6, 5}}});
+  // Fewer elements than packs: all are the rest.
+  CHECK(plan(ReductionOptions::into_packs(5), {1, 2}) == Plan{{{0, 0, 1}, {1, 0, 2}}});
+  CHECK(plan(ReductionOptions::into_packs(2), {0, 0}).empty());
+  CHECK(plan(ReductionOptions::into_packs(1), {}).empty());
 }
 
 TEST_CASE("neighbouring small tensors travel in groups, every other one by itself", "[E-22]") {
-  const GroupSmall pairs{.small_tensor_bytes = 4 * sizeof(float), .max_group = 2};
+  const Packing pairs = ReductionOptions::group_small(4 * sizeof(float), 2);
   CHECK(plan(pairs, {4, 1, 2}) == Plan{{{0, 0, 4}, {1, 0, 1}}, {{2, 0, 2}}});
   CHECK(plan(pairs, {1, 5, 2, 3}) == Plan{{{0, 0, 1}}, {{1, 0, 5}}, {{2, 0, 2}, {3, 0, 3}}});
   CHECK(plan(pairs, {1, 0, 2}) == Plan{{{0, 0, 1}, {2, 0, 2}}});
   CHECK(plan(pairs, {0, 0}).empty());
-  const GroupSmall many{.small_tensor_bytes = std::numeric_limits<std::int64_t>::max(), .max_group = 1000};
+  const Packing many = ReductionOptions::group_small(std::numeric_limits<std::int64_t>::max(), 1000);
   CHECK(plan(many, {1, 5, 2}) == Plan{{{0, 0, 1}, {1, 0, 5}, {2, 0, 2}}});
 }
 
 TEST_CASE("unpacked tensors travel one by one", "[E-22]") {
-  CHECK(plan(Unpacked{}, {4, 0, 1, 2}) == Plan{{{0, 0, 4}}, {{2, 0, 1}}, {{3, 0, 2}}});
+  CHECK(plan(ReductionOptions::unpacked(), {4, 0, 1, 2}) == Plan{{{0, 0, 4}}, {{2, 0, 1}}, {{3, 0, 2}}});
 }
 
 TEST_CASE("gradients make buckets of whole neighbours, a small one first, and those of a packing that was asked for") {
@@ -69,8 +70,8 @@ TEST_CASE("gradients make buckets of whole neighbours, a small one first, and th
   CHECK(buckets({}, {1, 2}) == Buckets{{0, 3, 2}});
   CHECK(buckets({}, {0, mega, 0, 3, 0}) == Buckets{{0, mega, 2}, {mega, 3, 5}});
   CHECK(buckets({}, {0, 0}).empty());
-  CHECK(buckets(IntoPacks{3}, {3, 0, 8}) == Buckets{{0, 3, 1}, {3, 3, 3}, {6, 5, 3}});
-  CHECK(buckets(Unpacked{}, {4, 0, 1, 2, 0}) == Buckets{{0, 4, 1}, {4, 1, 3}, {5, 2, 5}});
+  CHECK(buckets(ReductionOptions::into_packs(3), {3, 0, 8}) == Buckets{{0, 3, 1}, {3, 3, 3}, {6, 5, 3}});
+  CHECK(buckets(ReductionOptions::unpacked(), {4, 0, 1, 2, 0}) == Buckets{{0, 4, 1}, {4, 1, 3}, {5, 2, 5}});
 }
 
 TEST_CASE("packing that makes no sense is refused", "[E-23]") {
@@ -83,14 +84,17 @@ TEST_CASE("packing that makes no sense is refused", "[E-23]") {
     return {};
   };
   for (const int packs : {0, -1})
-    CHECK(refusal(IntoPacks{packs}) == "`num_packs` must be greater than zero, not " + std::to_string(packs));
+    CHECK(refusal(ReductionOptions::into_packs(packs)) ==
+          "`num_packs` must be greater than zero, not " + std::to_string(packs));
   const std::string both = "`small_tensor_bytes` and `max_group` should both be greater than zero, not ";
-  CHECK(refusal(GroupSmall{.small_tensor_bytes = 0, .max_group = 2}) == both + "0 and 2");
-  CHECK(refusal(GroupSmall{.small_tensor_bytes = 10, .max_group = -1}) == both + "10 and -1");
-  for (const Packing& good : {Packing{}, Packing{IntoPacks{7}}, Packing{Unpacked{}}, Packing{GroupSmall{1, 1}}})
+  CHECK(refusal(ReductionOptions::group_small(0, 2)) == both + "0 and 2");
+  CHECK(refusal(ReductionOptions::group_small(10, -1)) == both + "10 and -1");
+  for (const Packing& good :
+       {Packing{}, ReductionOptions::into_packs(7), ReductionOptions::unpacked(), ReductionOptions::group_small(1, 1)})
     CHECK(refusal(good).empty());
   const auto communicator = make_local_communicator();
-  CHECK_THROWS_AS(make_cross_device_ops(*communicator, {.packing = IntoPacks{0}}, std::vector{0}), InvalidArgument);
+  CHECK_THROWS_AS(make_cross_device_ops(*communicator, {.packing = ReductionOptions::into_packs(0)}, std::vector{0}),
+                  InvalidArgument);
 }
 
 TEST_CASE("however tensors are packed, every kind that keeps the fixed order gives the bits of the fixed tree") {
@@ -98,10 +102,11 @@ TEST_CASE("however tensors are packed, every kind that keeps the fixed order giv
   // Large enough to be cut into slices, and small; of two types, in turns; none lies next to another.
   const auto large = make_parts<float>(ranks, 30'000), small = make_parts<float>(ranks, 5);
   const auto doubles = make_parts<double>(ranks, 100);
-  const std::vector<Packing> packings{IntoPacks{1}, IntoPacks{2}, IntoPacks{7},
-                                      GroupSmall{.small_tensor_bytes = 1000, .max_group = 2}, Unpacked{}};
-  for (const ReductionKind kind :
-       {ReductionKind::fixed_order, ReductionKind::to_one_rank, ReductionKind::hierarchical}) {
+  const std::vector<Packing> packings{ReductionOptions::into_packs(1), ReductionOptions::into_packs(2),
+                                      ReductionOptions::into_packs(7), ReductionOptions::group_small(1000, 2),
+                                      ReductionOptions::unpacked()};
+  for (const ReductionOptions::Kind kind : {ReductionOptions::Kind::fixed_order, ReductionOptions::Kind::to_one_rank,
+                                            ReductionOptions::Kind::hierarchical}) {
     for (const Packing& packing : packings) {
       CAPTURE(describe({.kind = kind, .packing = packing}));
       std::vector<int> right(ranks, 0);
@@ -143,10 +148,9 @@ TEST_CASE("each message is one exchange", "[E-22]") {
     return whats;
   };
   using Calls = std::vector<std::string>;
-  CHECK(calls_with(IntoPacks{}) == Calls{"all_reduce 80120"});
-  CHECK(calls_with(IntoPacks{4}) ==
+  CHECK(calls_with(Packing{}) == Calls{"all_reduce 80120"});
+  CHECK(calls_with(ReductionOptions::into_packs(4)) ==
         Calls{"all_reduce 20028", "all_reduce 20028", "all_reduce 20028", "all_reduce 20036"});
-  CHECK(calls_with(GroupSmall{.small_tensor_bytes = 80, .max_group = 5}) ==
-        Calls{"all_reduce 80000", "all_reduce 120"});
-  CHECK(calls_with(Unpacked{}) == Calls{"all_reduce 80000", "all_reduce 40", "all_reduce 80"});
+  CHECK(calls_with(ReductionOptions::group_small(80, 5)) == Calls{"all_reduce 80000", "all_reduce 120"});
+  CHECK(calls_with(ReductionOptions::unpacked()) == Calls{"all_reduce 80000", "all_reduce 40", "all_reduce 80"});
 }

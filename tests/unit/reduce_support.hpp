@@ -18,7 +18,7 @@ using unrounded_t = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v
 /// parts[p] is what part p brings: in floating point of either sign and many magnitudes, in integers small.
 template <class T>
 std::vector<std::vector<T>> make_parts(int parts, std::int64_t count) {
-  const RandomStream random{7, RandomPurpose::initial_value, static_cast<std::uint64_t>(parts)};
+  const RandomStream random{7, RandomStream::Purpose::initial_value, static_cast<std::uint64_t>(parts)};
   std::vector<std::vector<T>> made(static_cast<std::size_t>(parts));
   std::uint64_t index = 0;
   for (std::vector<T>& part : made) {

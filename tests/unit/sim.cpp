@@ -161,7 +161,7 @@ TEST_CASE("each rank has a strategy, a context and a place of its own") {
   sim::run({.ranks = 6}, [&](Strategy& strategy, int rank) {
     strategies.insert(&strategy);
     CHECK(strategy.num_replicas_in_sync() == 6);
-    CHECK(strategy.group().rank() == rank);
+    CHECK(strategy.rank() == rank);
     CHECK_FALSE(Strategy::has_current());
     const Scope scope = strategy.scope();
     sim::yield();

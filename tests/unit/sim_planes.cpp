@@ -12,6 +12,7 @@
 #include "device/device.hpp"
 #include "reduce_support.hpp"
 #include "sim/virtual_time.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/sim_outcome.hpp"
 
 using namespace lockstep;
@@ -45,7 +46,7 @@ TEST_CASE("reductions give the bits of the fixed tree, on any number of ranks") 
         const auto in_merge = strategy.run([&](ReplicaContext& context) {
           return context.merge_call(
               [&](Strategy& merged, const PerReplica<Tensor>& value) {
-                return merged.extended().reduce_to(ReduceOp::sum, value, OneReplica{ranks - 1});
+                return merged.extended().reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{ranks - 1});
               },
               args(mine));
         });
@@ -149,7 +150,7 @@ TEST_CASE("ranks of a group that wait for one that is elsewhere are told where t
 TEST_CASE("options of nodes and reductions that make no sense are refused") {
   const auto nothing = [](Strategy&, int) {};
   CHECK_THROWS_WITH(sim::run({.ranks_per_node = 0}, nothing), "sim: 0 ranks a node: expected one or more");
-  CHECK_THROWS_AS(sim::run({.reductions = {.packing = IntoPacks{0}}}, nothing), InvalidArgument);
+  CHECK_THROWS_AS(sim::run({.reductions = {.packing = ReductionOptions::into_packs(0)}}, nothing), InvalidArgument);
 }
 
 TEST_CASE("the order of the backend's sum is the same on every rank, and not always the ranks'") {
@@ -288,7 +289,7 @@ TEST_CASE("ranks that wait for each other on different planes are told at once w
 
 TEST_CASE("a failure in a data collective ends the job, and is a PeerError on the others") {
   int own = 0, peers = 0;
-  const ReductionOptions reductions{.kind = ReductionKind::to_one_rank,
+  const ReductionOptions reductions{.kind = ReductionOptions::Kind::to_one_rank,
                                     .accumulate = [](std::span<const TensorView>, const TensorView&, Stream&) {
                                       throw InvalidArgument{"nobody can add this up"};
                                     }};

@@ -10,6 +10,7 @@
 #include "control/meeting_point.hpp"
 #include "sim/virtual_time.hpp"
 #include "sim_program.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -52,7 +53,7 @@ class Player {
       : program_{program}, played_{played}, strategy_{strategy}, rank_{rank} {}
 
   void play() {
-    variable_.emplace(strategy_.create_variable({.name = "sum", .aggregation = VariableAggregation::sum},
+    variable_.emplace(strategy_.create_variable({.name = "sum", .aggregation = Variable::Aggregation::sum},
                                                 [] { return Tensor::zeros(DType::f32, {3}); }));
     strategy_.seal();
     for (std::size_t i = 0; i < program_.steps.size(); ++i) {
@@ -198,7 +199,8 @@ class Player {
         const auto sum = context->merge_call(
             [&](Strategy& strategy, const PerReplica<Tensor>& value) {
               inside();
-              return PerReplica{strategy.extended().reduce_to(ReduceOp::sum, value, OneReplica{operation.root})};
+              return PerReplica{
+                  strategy.extended().reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{operation.root})};
             },
             args(mine()));
         if (sum) expect_exact(operation, *sum, sum_of(operation));
@@ -224,8 +226,8 @@ class Player {
         return expect_exact(operation, sums.first, sum_of(operation));
       }
       case Kind::all_reduce_async: {
-        const auto pending =
-            std::make_shared<PendingReduction<Tensor>>(context->all_reduce_async(op_of(operation), mine()));
+        const auto pending = std::make_shared<ReplicaContext::PendingReduction<Tensor>>(
+            context->all_reduce_async(op_of(operation), mine()));
         const auto wait = [this, operation, pending] {
           const Tensor sum = pending->wait();
           if (op_of(operation) == ReduceOp::sum) expect_exact(operation, sum, sum_of(operation));

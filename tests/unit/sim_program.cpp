@@ -15,7 +15,7 @@ using Kind = Operation::Kind;
 
 class Draw {
  public:
-  explicit Draw(std::uint64_t seed) : random_{seed, RandomPurpose::simulation, 1} {}
+  explicit Draw(std::uint64_t seed) : random_{seed, RandomStream::Purpose::simulation, 1} {}
 
   int below(std::size_t bound) { return static_cast<int>(random_.below(bound, next_++)); }
 

@@ -35,7 +35,7 @@ Verdict judged(const std::vector<std::uint64_t>& digests) {
 TEST_CASE("the replica outside of the majority is blamed") {
   const Verdict verdict = judged({5, 5, 6});
   CHECK(verdict.rank == 2);
-  CHECK(verdict.code == ExitCode::replicas_differ);
+  CHECK(verdict.code == Error::ExitCode::replicas_differ);
   CHECK_FALSE(verdict.failed);
   CHECK(verdict.sentence == "replica 2 (worker:2, host b) differs from the others in variable 'dense/weights'");
   CHECK(judged({6, 5, 5, 5}).rank == 0);
@@ -61,7 +61,7 @@ TEST_CASE("without a majority the sentence says who holds what") {
       "replica 0 (worker:0, host b) and replica 2 hold digest 0000000000000005 of variable 'dense/weights', replica 1 "
       "(worker:1, host b) and replica 3 digest 0000000000000006: no majority can be told");
   CHECK_THAT(judged({5, 5, 6, 7}).sentence, Catch::Contains("digest 0000000000000007: no majority can be told"));
-  CHECK(judged({5, 6}).code == ExitCode::replicas_differ);
+  CHECK(judged({5, 6}).code == Error::ExitCode::replicas_differ);
 }
 
 TEST_CASE("the first value that differs is named, and how many there are") {
@@ -81,7 +81,7 @@ TEST_CASE("the verdict's exception has all that differs, who holds what, and who
       std::rethrow_exception(verdict.exception);
     } catch (const DriftError& error) {
       CHECK(error.what() == verdict.sentence);
-      CHECK(exit_code_of(error) == ExitCode::replicas_differ);
+      CHECK(exit_code_of(error) == Error::ExitCode::replicas_differ);
       return error.drift();
     }
   };

@@ -50,7 +50,7 @@ TEST_CASE("a merge_call, and every other collective, is refused while the stream
           "[B-25]") {
   Captured f;
   const SyncOnReadVariable counter = f.strategy.create_sync_on_read(
-      {.name = "c", .aggregation = VariableAggregation::sum}, [] { return Tensor::scalar(1.f); });
+      {.name = "c", .aggregation = Variable::Aggregation::sum}, [] { return Tensor::scalar(1.f); });
   f.strategy.seal();
   const PerReplica<int> value{1};
   const std::map<std::string, std::function<void()>> collectives{
@@ -61,7 +61,8 @@ TEST_CASE("a merge_call, and every other collective, is refused while the stream
       {"create_variable", [&] { f.strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(1.f); }); }},
       {"same_on_all", [&] { (void)f.strategy.same_on_all(1); }},
       {"reduce_to", [&] { (void)f.strategy.extended().reduce_to(ReduceOp::sum, value); }},
-      {"reduce_to one", [&] { (void)f.strategy.extended().reduce_to(ReduceOp::sum, value, OneReplica{0}); }},
+      {"reduce_to one",
+       [&] { (void)f.strategy.extended().reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{0}); }},
       {"broadcast_to", [&] { (void)f.strategy.extended().broadcast_to(value); }},
       {"read", [&] { (void)counter.read(); }},
   };

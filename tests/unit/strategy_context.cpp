@@ -46,7 +46,8 @@ std::map<std::string, std::function<void()>> cross_replica_methods(Strategy& str
       {"reduce", [&strategy] { (void)strategy.reduce(ReduceOp::sum, PerReplica<int>{1}); }},
       {"reduce_to", [&extended, value] { (void)extended.reduce_to(ReduceOp::sum, value); }},
       {"reduce_to a variable", [&, value, variable] { (void)extended.reduce_to(ReduceOp::sum, value, variable); }},
-      {"reduce_to one", [&extended, value] { (void)extended.reduce_to(ReduceOp::sum, value, OneReplica{0}); }},
+      {"reduce_to one",
+       [&extended, value] { (void)extended.reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{0}); }},
       {"batch_reduce_to",
        [&extended, value, variable] {
          (void)extended.batch_reduce_to(ReduceOp::sum, Pairs{{value, variable}});
@@ -284,11 +285,11 @@ TEST_CASE("methods for cross-replica context refuse replica context, before any 
 
 TEST_CASE("`read` names itself and its caller, whatever is wrong", "[A-12][A-48]") {
   TwoStrategies f;
-  const auto made = [&](VariableAggregation aggregation) {
+  const auto made = [&](Variable::Aggregation aggregation) {
     return f.strategy.create_sync_on_read({.name = "seen", .aggregation = aggregation},
                                           [] { return Tensor::scalar(1.f); });
   };
-  const SyncOnReadVariable summed = made(VariableAggregation::sum), none = made(VariableAggregation::none);
+  const SyncOnReadVariable summed = made(Variable::Aggregation::sum), none = made(Variable::Aggregation::none);
   f.strategy.seal();
   f.strategy.run([&](ReplicaContext&) {
     CHECK_THROWS_AS(summed.read(), ContextError);

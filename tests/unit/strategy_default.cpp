@@ -205,7 +205,7 @@ TEST_CASE("the default strategy reduces a value to itself, by either operation",
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean}) {
     CHECK(Strategy::current().reduce(op, PerReplica<double>{3}) == 3);
     CHECK(extended.reduce_to(op, PerReplica<std::vector<float>>{{1, 2}}).value() == std::vector<float>{1, 2});
-    CHECK(extended.reduce_to(op, PerReplica<double>{4}, OneReplica{0}) == 4);
+    CHECK(extended.reduce_to(op, PerReplica<double>{4}, StrategyExtended::OneReplica{0}) == 4);
   }
 }
 

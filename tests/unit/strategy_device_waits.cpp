@@ -85,7 +85,7 @@ struct Rank {
       std::make_unique<test::ScriptedChannel>(script), {"replica 0", "replica 1", "replica 2"}, &table.rows};
   SteppedStream stream;
   std::shared_ptr<SteppedClock> clock = std::make_shared<SteppedClock>();
-  ExitCode code = ExitCode::done;
+  Error::ExitCode code = Error::ExitCode::done;
   detail::DevicePatience patience;
   DeviceWaits waits{meeting,
                     stream,
@@ -125,7 +125,7 @@ TEST_CASE("a GPU that does not end its own work ends the job after the limit, an
   std::vector<Phase> seen;
   rank.clock->at_pause = [&] { seen.push_back(rank.row().phase); };
   CHECK_THROWS_WITH(rank.wait(), "its work on gpu has not ended for 2 s; it was before the first step, computing");
-  CHECK(rank.code == ExitCode::stall);
+  CHECK(rank.code == Error::ExitCode::stall);
   CHECK(rank.clock->pauses == looks_in_limit + 1);
   CHECK(seen == std::vector(seen.size(), Phase::device));
   CHECK(rank.row().phase == Phase::computing);
@@ -181,7 +181,7 @@ TEST_CASE("a collective that no rank is late for, and that does not end, ends th
   CHECK_THROWS_WITH(rank.wait(),
                     Catch::StartsWith("merge_call #1 (strategy_device_waits.cpp:") &&
                         Catch::Contains(") has not ended on gpu for 2 s, and no rank is late for it; it was "));
-  CHECK(rank.code == ExitCode::stall);
+  CHECK(rank.code == Error::ExitCode::stall);
   CHECK(rank.clock->pauses == 2 * looks_in_limit + 1);  // 2 s more for the watchdogs
 }
 
@@ -217,7 +217,7 @@ TEST_CASE("work that fails is an exception of who waits, and work that one rank 
     CHECK_THROWS_WITH(rank.wait(), "the GPU is broken");
     CHECK(rank.row().phase == Phase::alone);
   }
-  CHECK(rank.code == ExitCode::done);
+  CHECK(rank.code == Error::ExitCode::done);
 }
 
 TEST_CASE("a stall that is only observed is told once for each, and the wait goes on") {
@@ -233,7 +233,7 @@ TEST_CASE("a stall that is only observed is told once for each, and the wait goe
   CHECK_THAT(told[0], Catch::StartsWith("its work on gpu has not ended for 2 s; it was "));
   CHECK_THAT(told[1], Catch::StartsWith("merge_call #1 (") && Catch::Contains(" has not ended on gpu for 2 s"));
   CHECK(told[2] == told[0]);
-  CHECK(rank.code == ExitCode::done);
+  CHECK(rank.code == Error::ExitCode::done);
 }
 
 TEST_CASE("a thread beside the program's has the same limit, and shows nothing") {

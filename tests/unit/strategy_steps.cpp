@@ -105,7 +105,8 @@ TEST_CASE("a loop takes any input that gives each rank its own, and outputs say 
 TEST_CASE("a step that there never is cannot be set") {
   const auto group = make_local_group();
   Strategy strategy{*group};
-  for (const auto& [kind, first] : {std::pair{RunKind::step, 1}, {RunKind::evaluation, 1}, {RunKind::setup, 0}}) {
+  for (const auto& [kind, first] :
+       {std::pair{Strategy::RunKind::step, 1}, {Strategy::RunKind::evaluation, 1}, {Strategy::RunKind::setup, 0}}) {
     CHECK_NOTHROW(strategy.set_step(first, kind));
     CHECK_THROWS_AS(strategy.set_step(first - 1, kind), InvalidArgument);
     CHECK_THROWS_WITH(strategy.set_step(first - 1, kind), "set_step: step " + std::to_string(first - 1) +

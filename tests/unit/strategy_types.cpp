@@ -158,9 +158,9 @@ TEST_CASE("what is reduced says so in its type, and so does how and where to", "
   STATIC_REQUIRE_FALSE(Reduces<MirroredVariable>);
   STATIC_REQUIRE_FALSE(Reduces<std::vector<PerReplica<int>>>);
   STATIC_REQUIRE(ReducesBy<ReduceOp>);
-  STATIC_REQUIRE_FALSE(ReducesBy<VariableAggregation>);
+  STATIC_REQUIRE_FALSE(ReducesBy<Variable::Aggregation>);
   STATIC_REQUIRE_FALSE(ReducesBy<int>);
-  STATIC_REQUIRE(ReducesTo<OneReplica>);
+  STATIC_REQUIRE(ReducesTo<StrategyExtended::OneReplica>);
   STATIC_REQUIRE(ReducesTo<MirroredVariable>);
   STATIC_REQUIRE_FALSE(ReducesTo<int>);
   STATIC_REQUIRE_FALSE(ReducesTo<std::string>);

@@ -20,7 +20,7 @@ struct UpdateFixture {
   Strategy strategy{*group};
   StrategyExtended& extended = strategy.extended();
   MirroredVariable mirrored = strategy.create_variable({.name = "m"}, [] { return Tensor::scalar(1.f); });
-  SyncOnReadVariable counter = strategy.create_sync_on_read({.name = "c", .aggregation = VariableAggregation::sum},
+  SyncOnReadVariable counter = strategy.create_sync_on_read({.name = "c", .aggregation = Variable::Aggregation::sum},
                                                             [] { return Tensor::scalar(10.f); });
 
   UpdateFixture() { strategy.seal(); }

@@ -136,7 +136,7 @@ TEST_CASE("refusals of reductions come before any agreement", "[A-59][E-8]") {
   StrategyExtended& extended = f.strategy.extended();
   for (const int id : {-1, 1})
     CHECK_THROWS_WITH(
-        extended.reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{id}),
+        extended.reduce_to(ReduceOp::sum, PerReplica<int>{1}, StrategyExtended::OneReplica{id}),
         Catch::StartsWith("reduce_to (strategy_values.cpp:") &&
             Catch::EndsWith("): destination: replica " + std::to_string(id) + " is not one of the 1 replicas, 0 to 0"));
   const PerReplica<Tensor> value{Tensor::scalar(1.f)};
@@ -154,5 +154,5 @@ TEST_CASE("a reduction leaves the value it was given alone, and gives one of its
   const Mirrored<Tensor> sum = f.strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{mine});
   CHECK(sum.value().view().data() != mine.view().data());
   CHECK(sum.value().to_vector<float>() == std::vector<float>{1, 2});
-  CHECK(f.strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{4}, OneReplica{0}) == 4);
+  CHECK(f.strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{4}, StrategyExtended::OneReplica{0}) == 4);
 }

@@ -36,7 +36,7 @@ struct VariableFixture {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy{*group};
 
-  MirroredVariable make(const Tensor& initial, VariableAggregation aggregation = VariableAggregation::none) {
+  MirroredVariable make(const Tensor& initial, Variable::Aggregation aggregation = Variable::Aggregation::none) {
     const MirroredVariable made =
         strategy.create_variable({.name = "w", .aggregation = aggregation}, [&] { return initial; });
     strategy.seal();
@@ -96,27 +96,27 @@ TEST_CASE("options that no mirrored variable can have are refused, before its in
           "[C-28][C-29][C-30][C-31]") {
   VariableFixture f;
   const auto before = f.group->meeting().meetings();
-  const auto create = [&](VariableOptions options) {
+  const auto create = [&](Variable::Options options) {
     options.name = "w";
     f.strategy.create_variable(options, []() -> Tensor { throw std::logic_error{"asked for the initial value"}; });
   };
-  CHECK_THROWS_AS(create({.synchronization = VariableSynchronization::none}), InvalidArgument);
-  CHECK_THROWS_WITH(create({.synchronization = VariableSynchronization::none}),
+  CHECK_THROWS_AS(create({.synchronization = Variable::Synchronization::none}), InvalidArgument);
+  CHECK_THROWS_WITH(create({.synchronization = Variable::Synchronization::none}),
                     "`none` variable synchronization is not supported: every replica has a component of each "
                     "variable. Please change the `synchronization` for variable: w");
-  CHECK_THROWS_AS(create({.synchronization = VariableSynchronization::on_read}), InvalidArgument);
-  CHECK_THROWS_WITH(create({.synchronization = VariableSynchronization::on_read}),
+  CHECK_THROWS_AS(create({.synchronization = Variable::Synchronization::on_read}), InvalidArgument);
+  CHECK_THROWS_WITH(create({.synchronization = Variable::Synchronization::on_read}),
                     Catch::StartsWith("variable 'w': `on_read` is not the synchronization of a mirrored variable"));
-  CHECK_THROWS_WITH(create({.synchronization = static_cast<VariableSynchronization>(9)}),
+  CHECK_THROWS_WITH(create({.synchronization = static_cast<Variable::Synchronization>(9)}),
                     "Invalid variable synchronization mode: 9 for variable: w");
-  CHECK_THROWS_WITH(create({.aggregation = static_cast<VariableAggregation>(9)}),
+  CHECK_THROWS_WITH(create({.aggregation = static_cast<Variable::Aggregation>(9)}),
                     "Invalid variable aggregation mode: 9 for variable: w");
   // The synchronization is looked at first.
-  CHECK_THROWS_WITH(
-      create({.synchronization = VariableSynchronization::none, .aggregation = static_cast<VariableAggregation>(9)}),
-      Catch::StartsWith("`none` variable synchronization is not supported"));
+  CHECK_THROWS_WITH(create({.synchronization = Variable::Synchronization::none,
+                            .aggregation = static_cast<Variable::Aggregation>(9)}),
+                    Catch::StartsWith("`none` variable synchronization is not supported"));
   CHECK(f.group->meeting().meetings() == before);
-  for (const auto synchronization : {VariableSynchronization::automatic, VariableSynchronization::on_write})
+  for (const auto synchronization : {Variable::Synchronization::automatic, Variable::Synchronization::on_write})
     CHECK_NOTHROW(f.strategy.create_variable({.synchronization = synchronization}, [] { return Tensor{}; }));
   CHECK(f.strategy.store().variables().size() == 2);
 }
@@ -124,20 +124,20 @@ TEST_CASE("options that no mirrored variable can have are refused, before its in
 TEST_CASE("options that no sync-on-read variable can have are refused in the same words", "[C-28][C-29][C-30]") {
   VariableFixture f;
   const auto before = f.group->meeting().meetings();
-  const auto create = [&](VariableOptions options) {
+  const auto create = [&](Variable::Options options) {
     options.name = "w";
     f.strategy.create_sync_on_read(options, []() -> Tensor { throw std::logic_error{"asked for the initial value"}; });
   };
-  CHECK_THROWS_WITH(create({.synchronization = VariableSynchronization::none}),
+  CHECK_THROWS_WITH(create({.synchronization = Variable::Synchronization::none}),
                     "`none` variable synchronization is not supported: every replica has a component of each "
                     "variable. Please change the `synchronization` for variable: w");
   CHECK_THROWS_WITH(
-      create({.synchronization = VariableSynchronization::on_write}),
+      create({.synchronization = Variable::Synchronization::on_write}),
       Catch::StartsWith("variable 'w': `on_write` is not the synchronization of a sync-on-read variable"));
-  CHECK_THROWS_WITH(create({.synchronization = static_cast<VariableSynchronization>(9),
-                            .aggregation = static_cast<VariableAggregation>(9)}),
+  CHECK_THROWS_WITH(create({.synchronization = static_cast<Variable::Synchronization>(9),
+                            .aggregation = static_cast<Variable::Aggregation>(9)}),
                     "Invalid variable synchronization mode: 9 for variable: w");
-  CHECK_THROWS_WITH(create({.aggregation = static_cast<VariableAggregation>(9)}),
+  CHECK_THROWS_WITH(create({.aggregation = static_cast<Variable::Aggregation>(9)}),
                     "Invalid variable aggregation mode: 9 for variable: w");
   CHECK(f.group->meeting().meetings() == before);
 }
@@ -146,7 +146,7 @@ TEST_CASE("a strategy lists each variable once, in the order of creation, and le
           "[C-17][C-18]") {
   VariableFixture f;
   // Not const: a method that took them by reference could write to them.
-  VariableOptions trained{.name = "a"}, counted{.name = "c", .trainable = true};
+  Variable::Options trained{.name = "a"}, counted{.name = "c", .trainable = true};
   f.strategy.create_variable(trained, [] { return Tensor::scalar(1.f); });
   f.strategy.create_variable({.name = "b", .trainable = false}, [] { return Tensor::scalar(1.f); });
   f.strategy.create_sync_on_read(counted, [] { return Tensor::scalar(1.f); });
@@ -155,10 +155,10 @@ TEST_CASE("a strategy lists each variable once, in the order of creation, and le
   for (const auto& variable : f.strategy.store().variables()) listed.emplace_back(variable->name, variable->trainable);
   CHECK(listed == std::vector<std::pair<std::string, bool>>{{"a", true}, {"b", false}, {"c", false}});
   CHECK(trained.name == "a");
-  CHECK(trained.synchronization == VariableSynchronization::automatic);
+  CHECK(trained.synchronization == Variable::Synchronization::automatic);
   CHECK(counted.name == "c");
   CHECK(counted.trainable);
-  CHECK(counted.synchronization == VariableSynchronization::automatic);
+  CHECK(counted.synchronization == Variable::Synchronization::automatic);
 }
 
 TEST_CASE("an initial value that throws makes no variable, and is announced") {
@@ -199,8 +199,9 @@ TEST_CASE("what ranks compare of a new variable: name, type, shape, options", "[
     strategy.create_variable({.name = "dense/w"}, [] { return Tensor::zeros(DType::f32, {2, 3}); });
   }) == "variable 'dense/w' f32[2, 3] (trainable, on_write, aggregation none)");
   CHECK(d.text_of([](Strategy& strategy) {
-    strategy.create_variable({.name = "n", .trainable = false, .aggregation = VariableAggregation::only_first_replica},
-                             [] { return Tensor::scalar(std::int64_t{1}); });
+    strategy.create_variable(
+        {.name = "n", .trainable = false, .aggregation = Variable::Aggregation::only_first_replica},
+        [] { return Tensor::scalar(std::int64_t{1}); });
   }) == "variable 'n' i64[] (not trainable, on_write, aggregation only_first_replica)");
   CHECK(d.strategy.store().variables().empty());
 }
@@ -216,14 +217,14 @@ TEST_CASE("what ranks compare of a reduction: method, operation, types and shape
   CHECK(tag.kept_text() == "reduce: mean of f32[], f64[2] in f32 f64 tensor");
   CHECK(tag.site_text() == "strategy_variables.cpp:" + std::to_string(here.line()));
   CHECK(d.text_of([](Strategy& strategy) {
-    (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, OneReplica{0});
+    (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, StrategyExtended::OneReplica{0});
   }) == "reduce_to replica 0: sum of i32[]");
   const auto broadcast = [](Strategy& strategy) { (void)strategy.extended().broadcast_to(PerReplica<int>{1}); };
   CHECK(d.tag_of(broadcast).kind == TagKind::broadcast);
   CHECK(d.text_of(broadcast) == "i32[]");
   CHECK(d.tag_of([](Strategy& strategy) { (void)strategy.broadcast_object(1); }).kind == TagKind::broadcast);
   const SyncOnReadVariable first = d.strategy.create_sync_on_read(
-      {.name = "first", .aggregation = VariableAggregation::only_first_replica}, [] { return Tensor::scalar(1.f); });
+      {.name = "first", .aggregation = Variable::Aggregation::only_first_replica}, [] { return Tensor::scalar(1.f); });
   d.strategy.seal();
   CHECK(d.text_of([&](Strategy&) { (void)first.read(); }) ==
         "read variable 'first' (only_first_replica): f32[]");  // no sum
@@ -276,7 +277,7 @@ TEST_CASE("same_on_all compares values: equal ones have one text, others another
   CHECK(text(0.) != text(-0.));
   CHECK(text(std::numeric_limits<double>::quiet_NaN()) == text(std::numeric_limits<double>::quiet_NaN()));
   CHECK(text(true) != text(false));
-  CHECK(text(VariableAggregation::sum) != text(VariableAggregation::mean));
+  CHECK(text(Variable::Aggregation::sum) != text(Variable::Aggregation::mean));
   CHECK(text(std::numeric_limits<std::uint64_t>::max()) != text(std::numeric_limits<std::uint64_t>::max() - 1));
   CHECK(text(std::string{"adam"}) == "'adam'");
   CHECK(text(std::string(200, 'x') + "a") != text(std::string(200, 'x') + "b"));
@@ -371,8 +372,8 @@ TEMPLATE_TEST_CASE("variables of 16-bit floats are assigned like others", "", Ha
   w.assign_add(of(5));
   w.assign_sub(of(1));
   CHECK(value_of(w) == 14);
-  const SyncOnReadVariable total =
-      f.strategy.create_sync_on_read({.name = "total", .aggregation = VariableAggregation::sum}, [&] { return of(1); });
+  const SyncOnReadVariable total = f.strategy.create_sync_on_read(
+      {.name = "total", .aggregation = Variable::Aggregation::sum}, [&] { return of(1); });
   f.strategy.seal();
   total.assign(of(2.5f));
   CHECK(value_of(total) == 2.5f);
@@ -393,10 +394,11 @@ TEST_CASE("an assignment of another shape or type is refused with both") {
 
 TEST_CASE("an assignment in replica context needs an aggregation, and goes by it", "[C-20]") {
   VariableFixture f;
-  const auto make = [&](VariableAggregation aggregation) { return f.make(Tensor::scalar(100.f), aggregation); };
-  const MirroredVariable none = make(VariableAggregation::none), sum = make(VariableAggregation::sum),
-                         mean = make(VariableAggregation::mean), first = make(VariableAggregation::only_first_replica);
-  const MirroredVariable count = f.make(Tensor::scalar(1), VariableAggregation::mean);
+  const auto make = [&](Variable::Aggregation aggregation) { return f.make(Tensor::scalar(100.f), aggregation); };
+  const MirroredVariable none = make(Variable::Aggregation::none), sum = make(Variable::Aggregation::sum),
+                         mean = make(Variable::Aggregation::mean),
+                         first = make(Variable::Aggregation::only_first_replica);
+  const MirroredVariable count = f.make(Tensor::scalar(1), Variable::Aggregation::mean);
   f.strategy.run([&](ReplicaContext&) {
     const auto before = f.group->meeting().meetings();
     CHECK_THROWS_AS(none.assign(Tensor::scalar(1.f)), InvalidArgument);
@@ -422,7 +424,7 @@ TEST_CASE("an assignment in replica context needs an aggregation, and goes by it
 TEST_CASE("a variable of one strategy is not assigned in another's context", "[C-50]") {
   VariableFixture f;
   Strategy other{*f.group};
-  const MirroredVariable w = f.make(Tensor::scalar(1.f), VariableAggregation::sum);
+  const MirroredVariable w = f.make(Tensor::scalar(1.f), Variable::Aggregation::sum);
   const std::string mixing = "Mixing different Strategy objects: variable 'w' was not created by strategy 1";
   CHECK_FALSE(other.extended().variable_created_in_scope(w));
   const Scope scope = other.scope();
@@ -435,14 +437,14 @@ TEST_CASE("a variable of one strategy is not assigned in another's context", "[C
 }
 
 TEST_CASE("options have the names that messages use") {
-  CHECK(name_of(VariableSynchronization::automatic) == "automatic");
-  CHECK(name_of(VariableSynchronization::none) == "none");
-  CHECK(name_of(VariableSynchronization::on_write) == "on_write");
-  CHECK(name_of(VariableSynchronization::on_read) == "on_read");
-  CHECK(name_of(VariableAggregation::none) == "none");
-  CHECK(name_of(VariableAggregation::sum) == "sum");
-  CHECK(name_of(VariableAggregation::mean) == "mean");
-  CHECK(name_of(VariableAggregation::only_first_replica) == "only_first_replica");
+  CHECK(name_of(Variable::Synchronization::automatic) == "automatic");
+  CHECK(name_of(Variable::Synchronization::none) == "none");
+  CHECK(name_of(Variable::Synchronization::on_write) == "on_write");
+  CHECK(name_of(Variable::Synchronization::on_read) == "on_read");
+  CHECK(name_of(Variable::Aggregation::none) == "none");
+  CHECK(name_of(Variable::Aggregation::sum) == "sum");
+  CHECK(name_of(Variable::Aggregation::mean) == "mean");
+  CHECK(name_of(Variable::Aggregation::only_first_replica) == "only_first_replica");
 }
 
 TEST_CASE("a data collective that fails ends the job: nobody can be told") {

@@ -128,7 +128,7 @@ TEST_CASE("the one element of a tensor is its item, whatever the shape, and othe
 }
 
 TEST_CASE("memory for copies is plain memory where no copy is needed") {
-  const Tensor pinned = Tensor::pinned(DType::i32, {3}, host_stream());
+  const Tensor pinned = Tensor::pinned(DType::i32, {3}, Stream::host());
   CHECK(pinned.device() == DeviceKind::cpu);
   CHECK(pinned.to_vector<std::int32_t>() == std::vector<std::int32_t>{0, 0, 0});
 }

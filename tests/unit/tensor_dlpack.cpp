@@ -7,7 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/tensor/dlpack.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 #include "tensor/dlpack_abi.hpp"
 
@@ -32,7 +32,7 @@ struct Foreign {
 
   std::string refusal() {
     try {
-      (void)from_dlpack(&managed);
+      (void)Tensor::from_dlpack(&managed);
     } catch (const InvalidArgument& error) {
       return error.what();
     }
@@ -54,7 +54,7 @@ struct Versioned : Foreign<DLManagedTensorVersioned> {
 template <class F>
 void check_shared_until_the_last() {
   F foreign;
-  std::optional<Tensor> taken = from_dlpack(&foreign.managed);
+  std::optional<Tensor> taken = Tensor::from_dlpack(&foreign.managed);
   CHECK(taken->shape() == Shape{2, 3});
   CHECK(taken->dtype() == DType::f32);
   CHECK(taken->device() == DeviceKind::cpu);
@@ -76,7 +76,7 @@ TEST_CASE("a tensor of another library shares its memory, and gives it back with
   check_shared_until_the_last<Versioned>();
   Old lent;  // by a library that frees it itself
   lent.managed.deleter = nullptr;
-  CHECK(from_dlpack(&lent.managed).to_vector<float>() == lent.values);
+  CHECK(Tensor::from_dlpack(&lent.managed).to_vector<float>() == lent.values);
 }
 
 TEST_CASE("strides of dense rows, offsets, scalars and tensors without elements are taken") {
@@ -87,32 +87,32 @@ TEST_CASE("strides of dense rows, offsets, scalars and tensors without elements 
   strided.managed.tensor.shape = strided.shape.data();
   strided.managed.tensor.strides = strided.strides.data();
   strided.managed.tensor.byte_offset = 2 * sizeof(float);
-  CHECK(from_dlpack(&strided.managed).to_vector<float>() == std::vector<float>{3, 4, 5});
+  CHECK(Tensor::from_dlpack(&strided.managed).to_vector<float>() == std::vector<float>{3, 4, 5});
 
   Old scalar;
   scalar.managed.tensor.rank = 0;
   scalar.managed.tensor.shape = nullptr;
   scalar.managed.tensor.device.type = dlpack::cuda_host;
-  CHECK(from_dlpack(&scalar.managed).shape() == Shape{});
+  CHECK(Tensor::from_dlpack(&scalar.managed).shape() == Shape{});
 
   Old empty;
   empty.shape = {0, 3};
   empty.managed.tensor.data = nullptr;
-  CHECK(from_dlpack(&empty.managed).shape() == Shape{0, 3});
+  CHECK(Tensor::from_dlpack(&empty.managed).shape() == Shape{0, 3});
   CHECK(empty.deleted == 1);
 }
 
 TEST_CASE("each element type goes to another library and comes back") {
   for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i32, DType::i64, DType::u8}) {
     const Tensor tensor = Tensor::zeros(dtype, {4, 0, 5});
-    CHECK(from_dlpack(to_dlpack(tensor)).dtype() == dtype);
-    CHECK(from_dlpack(to_dlpack<DLManagedTensorVersioned>(tensor)).shape() == Shape{4, 0, 5});
+    CHECK(Tensor::from_dlpack(tensor.to_dlpack()).dtype() == dtype);
+    CHECK(Tensor::from_dlpack(tensor.to_dlpack<DLManagedTensorVersioned>()).shape() == Shape{4, 0, 5});
   }
 }
 
 TEST_CASE("a tensor for another library keeps its memory, and says where each element is") {
   std::unique_ptr<DLManagedTensorVersioned, void (*)(DLManagedTensorVersioned*)> managed{
-      to_dlpack<DLManagedTensorVersioned>(Tensor::from({1.0, 2.0, 3.0, 4.0, 5.0, 6.0}, {3, 1, 2})),
+      Tensor::from({1.0, 2.0, 3.0, 4.0, 5.0, 6.0}, {3, 1, 2}).to_dlpack<DLManagedTensorVersioned>(),
       [](auto* each) { each->deleter(each); }};
   CHECK(managed->major == 1);
   CHECK(managed->flags == 0);
@@ -124,7 +124,7 @@ TEST_CASE("a tensor for another library keeps its memory, and says where each el
   CHECK(static_cast<const double*>(tensor.data)[5] == 6);
 
   const Tensor shared = Tensor::from({7.F}, {1});
-  DLManagedTensor* const old = to_dlpack(shared);
+  DLManagedTensor* const old = shared.to_dlpack();
   *static_cast<float*>(old->tensor.data) = 8;
   old->deleter(old);
   CHECK(shared.to_vector<float>() == std::vector<float>{8});
@@ -156,8 +156,9 @@ TEST_CASE("what a Tensor cannot be is refused in a line, and stays the caller's"
   CHECK(refusal([](Old& f) { f.managed.tensor.shape = nullptr; }) ==
         "DLPack: a tensor of 2 dimensions without a shape");
   CHECK_THAT(refusal([](Old& f) { f.shape.front() = -2; }), Catch::Contains("-2"));
-  CHECK_THROWS_WITH(from_dlpack(static_cast<DLManagedTensor*>(nullptr)), "DLPack: no tensor (a null pointer)");
-  CHECK_THROWS_WITH(from_dlpack(static_cast<DLManagedTensorVersioned*>(nullptr)), "DLPack: no tensor (a null pointer)");
+  CHECK_THROWS_WITH(Tensor::from_dlpack(static_cast<DLManagedTensor*>(nullptr)), "DLPack: no tensor (a null pointer)");
+  CHECK_THROWS_WITH(Tensor::from_dlpack(static_cast<DLManagedTensorVersioned*>(nullptr)),
+                    "DLPack: no tensor (a null pointer)");
 
   Versioned newer, constant;
   newer.managed.major = 2;

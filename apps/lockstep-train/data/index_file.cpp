@@ -15,6 +15,7 @@
 
 #include "base/digest.hpp"
 #include "base/host_name.hpp"
+#include "base/log_settings.hpp"
 #include "checkpoint/file.hpp"
 #include "input/data_index.hpp"
 #include "input/shared_data.hpp"

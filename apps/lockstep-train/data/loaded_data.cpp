@@ -66,7 +66,7 @@ LabelledData load_labelled_data_once(const fs::path& path, const LabelledData::O
 LabelledData load_unlabelled_data_once(const fs::path& file, const LabelledData::Options& options) {
   const auto read = [&] { return read_unlabelled_block(file, options); };
   const std::optional<BlockReader> block = read_once_a_node(key_of("unlabelled", file, options), read);
-  return block ? labelled_data_of(*block, options.dtype) : load_unlabelled_data(file, options);
+  return block ? labelled_data_of(*block, options.dtype) : LabelledData::load_unlabelled(file, options);
 }
 
 DigestedText load_text_data_once(const fs::path& path, const TextData::Options& options) {

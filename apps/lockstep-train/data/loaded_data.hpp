@@ -13,9 +13,9 @@
 
 namespace lockstep {
 
-/// COLL in a run, LOCAL without ranks. As load_labelled_data and load_unlabelled_data. Of data that stay on disk, an
-/// index is kept in `index_folder`: the next process reads nothing of them before it needs it, and checks it then. An
-/// empty folder keeps none.
+/// COLL in a run, LOCAL without ranks. As LabelledData::load and LabelledData::load_unlabelled. Of data that stay on
+/// disk, an index is kept in `index_folder`: the next process reads nothing of them before it needs it, and checks it
+/// then. An empty folder keeps none.
 LabelledData load_labelled_data_once(const std::filesystem::path& path, const LabelledData::Options& options,
                                      const std::filesystem::path& index_folder);
 LabelledData load_unlabelled_data_once(const std::filesystem::path& file, const LabelledData::Options& options);

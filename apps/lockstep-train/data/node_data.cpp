@@ -16,8 +16,10 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "base/digest.hpp"
+#include "base/log_settings.hpp"
 #include "control/meeting_point.hpp"
 #include "device/shared_memory.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {

@@ -23,7 +23,7 @@ constexpr std::int64_t most_samples = 64 * samples_read_at_once;
 /// The largest absolute value of each column.
 std::vector<double> largest_values(const SampleSource& samples, std::size_t columns) {
   std::vector<double> largest(columns);
-  SampleBatch batch = samples.make_batch(samples_read_at_once, host_stream());
+  SampleBatch batch = samples.make_batch(samples_read_at_once, Stream::host());
   const std::int64_t count = std::min(samples.count(), most_samples);
   for (std::int64_t first = 0; first < count; first += samples_read_at_once) {
     std::vector<std::int64_t> numbers(static_cast<std::size_t>(std::min(samples_read_at_once, count - first)));

@@ -9,6 +9,7 @@
 
 #include "apps/lockstep-train/options/option_table.hpp"
 #include "apps/options/option_parser.hpp"
+#include "base/log_settings.hpp"
 
 namespace lockstep {
 namespace {
@@ -86,7 +87,7 @@ void require_types(const CommandLine& line, const TrainingOptions& complete) {
     if (complete.dtype != DType::f32)
       throw ConfigError{fmt::format("{}: expected --dtype f32, not {}", option, name_of(*complete.dtype))};
   };
-  if (complete.precision == nn::Precision::bf16) expect_f32("--precision bf16");
+  if (complete.precision == nn::Model::Precision::bf16) expect_f32("--precision bf16");
   if (line.runtime.reductions.gradient_compression) expect_f32("--compress-gradients");
 }
 
@@ -162,10 +163,10 @@ void require_options_of(ModelKind model, const GivenOptions& given) {
 }
 
 void settle_runtime(RuntimeOptions& runtime, const TrainingOptions& complete) {
-  if (runtime.reductions.gradient_compression) runtime.reductions.kind = ReductionKind::hierarchical;
+  if (runtime.reductions.gradient_compression) runtime.reductions.kind = ReductionOptions::Kind::hierarchical;
   if (!has_gpu_kernels(*complete.model))
     runtime.needs_cpu = fmt::format("--model {} has no GPU kernels", names_of({*complete.model}));
-  else if (complete.precision == nn::Precision::bf16)
+  else if (complete.precision == nn::Model::Precision::bf16)
     runtime.needs_cpu = "--precision bf16 has no GPU kernels";
 }
 

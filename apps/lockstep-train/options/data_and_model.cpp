@@ -141,8 +141,9 @@ OptionGroup data_and_model_options() {
            .value_name = "full|bf16",
            .help = "full: everything is of --dtype (default); bf16: activations and products are of bf16, and the "
                    "weights stay f32",
-           .set = set(&TrainingOptions::precision,
-                      one_of<nn::Precision>({{"full", nn::Precision::full}, {"bf16", nn::Precision::bf16}}))},
+           .set =
+               set(&TrainingOptions::precision, one_of<nn::Model::Precision>({{"full", nn::Model::Precision::full},
+                                                                              {"bf16", nn::Model::Precision::bf16}}))},
       }};
 }
 

@@ -5,6 +5,7 @@
 #include "apps/lockstep-train/options/option_table.hpp"
 #include "cluster/device_binding.hpp"
 #include "cluster/device_list.hpp"
+#include "input/shard_request.hpp"
 #include "ops/kernel_choice.hpp"
 
 namespace lockstep {
@@ -24,7 +25,8 @@ std::string parse_devices(const std::string& option, const std::string& text) {
 /// Whoever asks for a number wants results that do not depend on the number of ranks.
 void set_shards(CommandLine& line, const std::string&, const std::string& text) {
   line.training.shards = ShardRequest::parse(text);
-  if (line.training.shards.kind == ShardRequest::Kind::count) line.runtime.reductions.kind = ReductionKind::fixed_order;
+  if (line.training.shards.kind == ShardRequest::Kind::count)
+    line.runtime.reductions.kind = ReductionOptions::Kind::fixed_order;
 }
 
 void set_compression(CommandLine& line, const std::string& option, const std::string& text) {

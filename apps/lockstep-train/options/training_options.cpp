@@ -32,7 +32,7 @@ TrainingOptions with_defaults(TrainingOptions options) {
   };
   fill(options.model, ModelKind::mlp);
   fill(options.dtype, DType::f32);
-  fill(options.precision, nn::Precision::full);
+  fill(options.precision, nn::Model::Precision::full);
   fill(options.label_column, "label");
   fill(options.test_fraction, 0.1);
   fill(options.task, DataSchema::Task::classes);

@@ -11,10 +11,11 @@
 #include <lockstep/fit/fit.hpp>
 #include <lockstep/input/augmentation.hpp>
 #include <lockstep/input/schema.hpp>
-#include <lockstep/input/shards.hpp>
 #include <lockstep/nn/models.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
+
+#include "input/shard_request.hpp"
 
 namespace lockstep {
 
@@ -50,12 +51,12 @@ enum class ShowProgress : std::uint8_t { yes, no };
 
 /// A member that is empty was not given, and has the default that its comment names.
 struct TrainingOptions {
-  std::filesystem::path data;  ///< images or rows as load_labelled_data takes them, or a text file or a folder of them
+  std::filesystem::path data;  ///< images or rows as LabelledData::load takes them, or a text file or a folder of them
 
   // The model.
   std::optional<ModelKind> model = {};                   ///< mlp
   std::optional<DType> dtype = {};                       ///< of the variables: f32
-  std::optional<nn::Precision> precision = {};           ///< full
+  std::optional<nn::Model::Precision> precision = {};    ///< full
   std::optional<std::int64_t> classes = {};              ///< not for text; as LabelledData::Options has it
   std::optional<std::string> label_column = {};          ///< not for text, as LabelledData::Options has it: "label"
   std::optional<double> test_fraction = {};              ///< of a single CSV file, as LabelledData::Options has it: 0.1
@@ -112,8 +113,8 @@ struct TrainingOptions {
   bool keep_best_checkpoint = false;  ///< also saves after an evaluation with the lowest loss so far, and keeps that
   bool checkpoints_optional = false;  ///< a checkpoint that cannot be written is a warning
   Resume resume = {};
-  /// For `Trainer::predict`: a file as load_unlabelled_data takes it, or a text with a sample in each line, instead of
-  /// `data`. If neither the weights nor `classes` say how many classes the model has, it has 10.
+  /// For `Trainer::predict`: a file as LabelledData::load_unlabelled takes it, or a text with a sample in each line,
+  /// instead of `data`. If neither the weights nor `classes` say how many classes the model has, it has 10.
   std::filesystem::path predict;
   /// For `Trainer::predict`: how many classes to name for each sample, at most those of the model, or how many of the
   /// bytes that may come after a line. If empty, only the likeliest class.

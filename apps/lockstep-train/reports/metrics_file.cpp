@@ -150,7 +150,7 @@ void MetricsFile::write(const std::string& line) {
     fail_to_write(path_, std::strerror(errno));
 }
 
-void MetricsFile::on_step(const StepReport& report) {
+void MetricsFile::on_step(const Observer::Step& report) {
   Json line{{"kind", "train"},           {"step", report.step}, {"epoch", report.epoch},
             {"samples", report.samples}, {"loss", report.loss}, {"learning_rate", report.learning_rate}};
   if (report.gradient_norm) line["gradient_norm"] = *report.gradient_norm;
@@ -159,7 +159,7 @@ void MetricsFile::on_step(const StepReport& report) {
   write(line.dump());
 }
 
-void MetricsFile::on_evaluation(const EvaluationReport& report) {
+void MetricsFile::on_evaluation(const Observer::Evaluation& report) {
   Json line{{"kind", "eval"}, {"step", report.step}, {"epoch", report.epoch}, {"loss", report.loss}};
   if (report.bits_per_byte) line["bits_per_byte"] = *report.bits_per_byte;
   if (report.regression) {

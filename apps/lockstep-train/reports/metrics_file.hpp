@@ -29,8 +29,8 @@ class MetricsFile final : public Observer {
   explicit MetricsFile(std::filesystem::path path, std::int64_t steps = 0);
 
   bool wants_gradient_norm() const override { return true; }
-  void on_step(const StepReport& report) override;
-  void on_evaluation(const EvaluationReport& report) override;
+  void on_step(const Step& report) override;
+  void on_evaluation(const Evaluation& report) override;
 
   /// The findings are complete when the call returns. If they cannot be written, logs an error.
   void on_drift(std::int64_t step, const DriftError& found) override;

@@ -69,7 +69,7 @@ void Progress::draw(const std::string& line) {
   std::fflush(stream_);
 }
 
-void Progress::on_step(const StepReport& report) {
+void Progress::on_step(const Observer::Step& report) {
   left_->on_step(report);
   const bool shown = due() || report.step == 1 || report.step == report.steps;
   if (shown) draw(step_line(report, left_->seconds(), width()));
@@ -84,14 +84,14 @@ void Progress::end_step_line() {
   on_step_line_ = false;
 }
 
-void Progress::on_evaluating(const EvaluationReport::Progress& progress) {
+void Progress::on_evaluating(const Observer::Evaluation::Progress& progress) {
   left_->on_evaluating(progress);
   if (!due()) return;
   end_step_line();
   draw(evaluating_line(progress, left_->seconds(), width()));
 }
 
-void Progress::on_evaluation(const EvaluationReport& report) {
+void Progress::on_evaluation(const Observer::Evaluation& report) {
   left_->on_evaluation(report);
   end_step_line();
   draw(evaluation_line(report, width()));

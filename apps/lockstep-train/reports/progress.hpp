@@ -32,9 +32,9 @@ class Progress final : public Observer {
   Progress(std::FILE* stream, ProgressStyle style);
   ~Progress() override;
 
-  void on_step(const StepReport& report) override;
-  void on_evaluating(const EvaluationReport::Progress& progress) override;
-  void on_evaluation(const EvaluationReport& report) override;
+  void on_step(const Step& report) override;
+  void on_evaluating(const Evaluation::Progress& progress) override;
+  void on_evaluation(const Evaluation& report) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -49,8 +49,8 @@ class Progress final : public Observer {
   ProgressStyle style_;
   std::unique_ptr<TimeLeft> left_;
   Clock::time_point last_{};
-  bool on_step_line_ = false;            ///< whether a step's line may still be redrawn
-  std::optional<StepReport> not_shown_;  ///< the last step, unless it was drawn
+  bool on_step_line_ = false;                ///< whether a step's line may still be redrawn
+  std::optional<Observer::Step> not_shown_;  ///< the last step, unless it was drawn
 };
 
 }  // namespace lockstep

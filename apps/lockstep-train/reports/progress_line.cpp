@@ -14,7 +14,7 @@ constexpr double memory_seconds = 10;
 /// Of a training step, whose backward pass takes about twice as long as its forward pass.
 constexpr double forward_part = 1. / 3;
 
-std::string quality_text(const EvaluationReport& report) {
+std::string quality_text(const Observer::Evaluation& report) {
   if (!report.regression) return fmt::format("accuracy {:.2f}%", report.accuracy * 100);
   return fmt::format("R2 {:.4f}, mean error {:.4g}", report.regression->r_squared,
                      report.regression->mean_absolute_error);
@@ -22,7 +22,7 @@ std::string quality_text(const EvaluationReport& report) {
 
 }  // namespace
 
-void TimeLeft::on_step(const StepReport& report) {
+void TimeLeft::on_step(const Observer::Step& report) {
   const double duration = report.seconds - training_seconds_;
   training_seconds_ = report.seconds;
   // The second step replaces the first.
@@ -34,14 +34,14 @@ void TimeLeft::on_step(const StepReport& report) {
   evaluated_ = 0;
 }
 
-void TimeLeft::on_evaluating(const EvaluationReport::Progress& progress) {
+void TimeLeft::on_evaluating(const Observer::Evaluation::Progress& progress) {
   evaluated_ = static_cast<double>(progress.done);
   evaluated_seconds_ = progress.seconds / evaluated_;
   // No step has told of this evaluation where nothing is trained.
   samples_to_evaluate_ = std::max(samples_to_evaluate_, static_cast<double>(progress.samples));
 }
 
-void TimeLeft::on_evaluation(const EvaluationReport& report) {
+void TimeLeft::on_evaluation(const Observer::Evaluation& report) {
   evaluated_seconds_ = report.seconds / static_cast<double>(report.samples);
   samples_to_evaluate_ -= static_cast<double>(report.samples);
   evaluated_ = 0;
@@ -86,7 +86,7 @@ std::string loss_text(double loss) {
 
 }  // namespace
 
-std::string step_line(const StepReport& report, std::optional<double> seconds_left, std::size_t width) {
+std::string step_line(const Observer::Step& report, std::optional<double> seconds_left, std::size_t width) {
   return fitted({{fmt::format("step {}/{}", report.step, report.steps), 0},
                  {fmt::format("epoch {}/{}", report.epoch, report.epochs), 3},
                  {loss_text(report.loss), 1},
@@ -95,7 +95,7 @@ std::string step_line(const StepReport& report, std::optional<double> seconds_le
                 width);
 }
 
-std::string evaluating_line(const EvaluationReport::Progress& progress, std::optional<double> seconds_left,
+std::string evaluating_line(const Observer::Evaluation::Progress& progress, std::optional<double> seconds_left,
                             std::size_t width) {
   return fitted({{"test", 0},
                  {progress.step > 0 ? fmt::format("step {}", progress.step) : "", 3},
@@ -105,7 +105,7 @@ std::string evaluating_line(const EvaluationReport::Progress& progress, std::opt
                 width);
 }
 
-std::string evaluation_line(const EvaluationReport& report, std::size_t width) {
+std::string evaluation_line(const Observer::Evaluation& report, std::size_t width) {
   return fitted({{"test", 0},
                  {report.step > 0 ? fmt::format("step {}", report.step) : "", 3},
                  {report.epoch > 0 ? fmt::format("epoch {}", report.epoch) : "", 4},

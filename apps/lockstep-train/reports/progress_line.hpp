@@ -13,9 +13,9 @@ namespace lockstep {
 /// Estimates how long a run still takes from its recent steps and its last evaluation.
 class TimeLeft {
  public:
-  void on_step(const StepReport& report);
-  void on_evaluating(const EvaluationReport::Progress& progress);
-  void on_evaluation(const EvaluationReport& report);
+  void on_step(const Observer::Step& report);
+  void on_evaluating(const Observer::Evaluation::Progress& progress);
+  void on_evaluation(const Observer::Evaluation& report);
 
   /// Nothing as long as only one step is known: the first one of a run also allocates and compiles.
   std::optional<double> seconds() const;
@@ -43,9 +43,9 @@ struct LinePiece {
 /// The pieces with two blanks between them, in at most `width` characters. If even one piece is too long, it is cut.
 std::string fitted(std::initializer_list<LinePiece> pieces, std::size_t width);
 
-std::string step_line(const StepReport& report, std::optional<double> seconds_left, std::size_t width);
-std::string evaluating_line(const EvaluationReport::Progress& progress, std::optional<double> seconds_left,
+std::string step_line(const Observer::Step& report, std::optional<double> seconds_left, std::size_t width);
+std::string evaluating_line(const Observer::Evaluation::Progress& progress, std::optional<double> seconds_left,
                             std::size_t width);
-std::string evaluation_line(const EvaluationReport& report, std::size_t width);
+std::string evaluation_line(const Observer::Evaluation& report, std::size_t width);
 
 }  // namespace lockstep

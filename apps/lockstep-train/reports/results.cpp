@@ -15,7 +15,7 @@ void add_class(nlohmann::ordered_json& json, const Prediction::Class& found) {
   json["probability"] = found.probability;
 }
 
-void add_evaluation(nlohmann::ordered_json& json, const EvaluationReport& found) {
+void add_evaluation(nlohmann::ordered_json& json, const Observer::Evaluation& found) {
   json["eval_loss"] = found.loss;
   if (found.bits_per_byte) json["bits_per_byte"] = *found.bits_per_byte;
   if (found.regression) {
@@ -46,7 +46,7 @@ std::string to_json(const TrainingResult& result) {
 }
 
 std::string to_json(const EvaluationResult& result) {
-  const EvaluationReport& found = result.evaluation;
+  const Observer::Evaluation& found = result.evaluation;
   nlohmann::ordered_json json{{"ranks", result.ranks},
                               {"shards", result.shards},
                               {"device", result.device},

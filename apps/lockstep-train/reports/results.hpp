@@ -32,7 +32,7 @@ struct EvaluationResult {
   std::string model;
   std::filesystem::path weights;  ///< their file or checkpoint
   std::int64_t steps;             ///< after which they were saved; 0 if unknown
-  EvaluationReport evaluation;
+  Observer::Evaluation evaluation;
   std::uint64_t weights_digest;
   std::string sample;  ///< as TrainingResult has it
 };

@@ -17,12 +17,12 @@ const std::string fit_state_name = "fit";
 CheckpointObserver::CheckpointObserver(Observer& reports, CheckpointManager& checkpoints, Options options)
     : reports_{reports}, checkpoints_{checkpoints}, options_{options} {}
 
-void CheckpointObserver::on_evaluation(const EvaluationReport& report) {
+void CheckpointObserver::on_evaluation(const Observer::Evaluation& report) {
   if (options_.keep_best) loss_ = report.loss;
   reports_.on_evaluation(report);
 }
 
-void CheckpointObserver::on_step_end(const FitState& state) {
+void CheckpointObserver::on_step_end(const Observer::State& state) {
   const std::optional<double> loss = std::exchange(loss_, std::nullopt);
   const bool is_best = loss && checkpoints_.is_best(*loss);
   if (checkpoints_.is_due(state.steps) || state.steps == options_.steps || is_best)
@@ -31,19 +31,19 @@ void CheckpointObserver::on_step_end(const FitState& state) {
     checkpoints_.report_failure();
 }
 
-void CheckpointObserver::on_stop(const FitState& state) {
+void CheckpointObserver::on_stop(const Observer::State& state) {
   if (saved_ != state.steps) save(state, {});
 }
 
-void CheckpointObserver::save(const FitState& state, std::optional<double> loss) {
+void CheckpointObserver::save(const Observer::State& state, std::optional<double> loss) {
   checkpoints_.save(state.steps, {{fit_state_name, state.to_text()}}, loss);
   saved_ = state.steps;
 }
 
-FitState fit_state_of(const CheckpointManager::Resumed& resumed) {
+Observer::State fit_state_of(const CheckpointManager::Resumed& resumed) {
   const auto state = resumed.state.find(fit_state_name);
   if (state == resumed.state.end()) return {.steps = resumed.step};
-  FitState fit = FitState::parse(state->second);
+  Observer::State fit = Observer::State::parse(state->second);
   if (fit.steps != resumed.step)
     throw Error{fmt::format("is of step {}, and its state of step {}", resumed.step, fit.steps)};
   return fit;

@@ -22,15 +22,15 @@ class CheckpointObserver final : public Observer {
   CheckpointObserver(Observer& reports, CheckpointManager& checkpoints, Options options);
 
   bool wants_gradient_norm() const override { return reports_.wants_gradient_norm(); }
-  void on_step(const StepReport& report) override { reports_.on_step(report); }
-  void on_evaluating(const EvaluationReport::Progress& progress) override { reports_.on_evaluating(progress); }
-  void on_evaluation(const EvaluationReport& report) override;
+  void on_step(const Step& report) override { reports_.on_step(report); }
+  void on_evaluating(const Evaluation::Progress& progress) override { reports_.on_evaluating(progress); }
+  void on_evaluation(const Evaluation& report) override;
   void on_drift(std::int64_t step, const DriftError& found) override { reports_.on_drift(step, found); }
-  void on_step_end(const FitState& state) override;
-  void on_stop(const FitState& state) override;
+  void on_step_end(const State& state) override;
+  void on_stop(const State& state) override;
 
  private:
-  void save(const FitState& state, std::optional<double> loss);
+  void save(const Observer::State& state, std::optional<double> loss);
 
   Observer& reports_;
   CheckpointManager& checkpoints_;
@@ -40,6 +40,6 @@ class CheckpointObserver final : public Observer {
 };
 
 /// Where a training that goes on continues. Error if its state is not that of its step.
-FitState fit_state_of(const CheckpointManager::Resumed& resumed);
+Observer::State fit_state_of(const CheckpointManager::Resumed& resumed);
 
 }  // namespace lockstep

@@ -25,7 +25,8 @@ using Names = std::array<std::pair<std::string_view, Value>, count>;
 constexpr Names<ModelKind, 3> model_kinds{
     {{"mlp", ModelKind::mlp}, {"convnet", ModelKind::convnet}, {"gpt", ModelKind::gpt}}};
 constexpr Names<DType, 2> weight_types{{{"f32", DType::f32}, {"f64", DType::f64}}};
-constexpr Names<nn::Precision, 2> precisions{{{"full", nn::Precision::full}, {"bf16", nn::Precision::bf16}}};
+constexpr Names<nn::Model::Precision, 2> precisions{
+    {{"full", nn::Model::Precision::full}, {"bf16", nn::Model::Precision::bf16}}};
 constexpr Names<nn::MlpOptions::Loss, 2> losses{
     {{"cross_entropy", nn::MlpOptions::Loss::cross_entropy}, {"squared_error", nn::MlpOptions::Loss::squared_error}}};
 constexpr Names<nn::ConvnetOptions::BatchNorm, 3> batch_norms{

@@ -18,7 +18,7 @@ namespace lockstep {
 struct ModelDescription {
   ModelKind kind = ModelKind::mlp;
   DType dtype = DType::f32;
-  nn::Precision precision = nn::Precision::full;
+  nn::Model::Precision precision = nn::Model::Precision::full;
   // mlp and convnet
   Shape sample = {};                      ///< what a sample is: [numbers], [height, width] or [height, width, channels]
   std::int64_t outputs = 0;               ///< classes, or 1 of a squared error

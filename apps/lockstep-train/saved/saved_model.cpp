@@ -36,8 +36,8 @@ std::string written(const char* option, ModelKind kind) {
 std::string written(const char* option, DType dtype) {
   return fmt::format("{} {}", option, name_of(dtype));
 }
-std::string written(const char* option, nn::Precision precision) {
-  return fmt::format("{} {}", option, precision == nn::Precision::bf16 ? "bf16" : "full");
+std::string written(const char* option, nn::Model::Precision precision) {
+  return fmt::format("{} {}", option, precision == nn::Model::Precision::bf16 ? "bf16" : "full");
 }
 std::string written(const char* option, DataSchema::Task task) {
   return fmt::format("{} {}", option, task == DataSchema::Task::regression ? "regression" : "classes");
@@ -199,7 +199,7 @@ std::optional<SavedModel> find_saved_model(Strategy& strategy, const TrainingOpt
   SavedModel saved = saved_in(*metadata, from);
   if (begins_anew) return initial(std::move(saved), options);
   if (saved.data) return saved;
-  if (strategy.group().rank() == 0)
+  if (strategy.rank() == 0)
     log::warning(
         fmt::format("{} does not say what its model and data are: the options and the order of columns are "
                     "taken as they are given",

@@ -6,9 +6,9 @@
 #include <system_error>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/shards.hpp>
 
 #include "checkpoint/program_state.hpp"
+#include "input/shard_request.hpp"
 #include "input/shard_sizes.hpp"
 
 namespace lockstep {

@@ -74,7 +74,7 @@ TrainingFacts training_facts(const TrainingOptions& options, const FitOptions& f
                              {"data", fmt::format("of digest {}", to_hex(data_digest))}});
   if (const std::string augmentation = describe(options.augmentation); !augmentation.empty())
     facts.emplace_back("augmentation", augmentation);
-  if (options.precision == nn::Precision::bf16) facts.emplace_back("mixed precision", "bf16");
+  if (options.precision == nn::Model::Precision::bf16) facts.emplace_back("mixed precision", "bf16");
   if (!fit.frozen.empty()) facts.emplace_back("frozen variables", fmt::format("{}", fmt::join(fit.frozen, " ")));
   return facts;
 }

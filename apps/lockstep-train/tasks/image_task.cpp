@@ -11,7 +11,6 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/augmentation.hpp>
 #include <lockstep/input/labelled_data.hpp>
-#include <lockstep/input/shards.hpp>
 #include <lockstep/nn/models.hpp>
 
 #include "apps/lockstep-train/data/loaded_data.hpp"

@@ -7,6 +7,7 @@
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
 #include "base/element_type.hpp"
 #include "device/device.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 
@@ -26,7 +27,7 @@ void require_memory(const TrainingOptions& options, const ModelSize& size, const
   const auto wide = static_cast<double>(size_of(*options.dtype));
   const auto narrow = static_cast<double>(size_of(DType::bf16));
   // Under bf16, products read a copy of the weights.
-  const double needed = options.precision == nn::Precision::bf16
+  const double needed = options.precision == nn::Model::Precision::bf16
                             ? (copies * wide + narrow) * size.weights + narrow * size.activations
                             : wide * (copies * size.weights + size.activations);
   if (needed > room.bytes)

@@ -8,6 +8,7 @@
 #include <lockstep/base/log.hpp>
 
 #include "control/meeting_point.hpp"
+#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 
@@ -22,9 +23,9 @@ std::unique_ptr<TrainingTask> load_task(TrainingOptions& options, const DataRequ
 
 std::string write_sample(Strategy& strategy, TrainingTask& task, std::int64_t step, double loss) {
   const MeetingPoint::NamedSteps named = strategy.group().meeting().keep_named_steps();
-  strategy.set_step(step, RunKind::sample);
+  strategy.set_step(step, Strategy::RunKind::sample);
   std::string text;
-  if (strategy.group().rank() != 0) {
+  if (strategy.rank() != 0) {
     strategy.run([](ReplicaContext&) {});
     return text;
   }

@@ -9,7 +9,6 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/labelled_data.hpp>
-#include <lockstep/input/shards.hpp>
 #include <lockstep/input/text.hpp>
 #include <lockstep/nn/generate.hpp>
 

@@ -1,29 +1,33 @@
 // The error taxonomy: one type per kind of failure, one exit code per type.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace lockstep {
-
-/// The exit code of a program that uses this library. Codes from 2 on tell who must act: the user, or the
-/// operator of the cluster.
-enum class ExitCode : int {
-  done = 0,
-  failure = 1,
-  user_input = 2,
-  mismatch = 3,
-  peer_failed = 4,
-  stall = 5,
-  replicas_differ = 6,
-  checkpoint = 7,
-  diverged = 8,
-  stopped = 75,  ///< as schedulers know it (EX_TEMPFAIL): start the job again to continue
-};
 
 /// Base class of every exception that the library throws on purpose.
 class Error : public std::runtime_error {
  public:
+  /// The exit code of a program that uses this library. Codes from 2 on tell who must act: the user, or the operator
+  /// of the cluster.
+  enum class ExitCode : int {
+    done = 0,
+    failure = 1,
+    user_input = 2,
+    mismatch = 3,
+    peer_failed = 4,
+    stall = 5,
+    replicas_differ = 6,
+    checkpoint = 7,
+    diverged = 8,
+    stopped = 75,  ///< as schedulers know it (EX_TEMPFAIL): start the job again to continue
+  };
+
   using std::runtime_error::runtime_error;
 };
 
@@ -75,10 +79,29 @@ class CheckpointError : public Error {
   using Error::Error;
 };
 
-/// Replicas that should be equal are not.
-class AttestationError : public Error {
+/// Replicas that should be equal are not. Thrown on every rank, the same on each, with all that the ranks know.
+class DriftError : public Error {
  public:
-  using Error::Error;
+  /// A value that every replica holds but that is not the same on all of them.
+  struct Value {
+    std::string name;                    ///< "variable 'w'", "optimizer state 'w@momentum'"
+    std::vector<std::uint64_t> digests;  ///< of each replica's bytes, in replica order
+  };
+
+  /// All that the ranks know of the difference.
+  struct Drift {
+    std::vector<Value> values;  ///< in the order of comparison; at least one
+    /// The replicas outside the majority on the first of `values`, ascending; empty if there is no majority.
+    std::vector<int> blamed;
+  };
+
+  DriftError(const std::string& what, Drift drift)
+      : Error{what}, drift_{std::make_shared<const Drift>(std::move(drift))} {}
+
+  const Drift& drift() const { return *drift_; }
+
+ private:
+  std::shared_ptr<const Drift> drift_;  ///< shared: copying an exception must not throw
 };
 
 /// The loss of a training is no finite number. Thrown on every rank with the same message.

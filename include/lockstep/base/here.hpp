@@ -9,7 +9,9 @@ namespace lockstep {
 /// A place in the program, for messages. A function whose messages may blame its caller takes one as its last argument.
 using Here = std::source_location;
 
-/// What an outermost run is to the user.
+namespace detail {
+
+/// What an outermost run is to the user: Strategy::RunKind.
 enum class RunKind : std::uint8_t {
   step,
   evaluation,  ///< of the model as it is after a step
@@ -18,4 +20,5 @@ enum class RunKind : std::uint8_t {
   prediction,  ///< without training
 };
 
+}  // namespace detail
 }  // namespace lockstep

@@ -6,13 +6,7 @@
 
 namespace lockstep::log {
 
-enum class Level { trace, debug, info, warning, error, off };
-
-/// Suppresses lines below `level`. The default is `info`.
-void set_level(Level level);
-
 /// Each prints one line at the level of its name. LOCAL, from any thread.
-void debug(std::string_view line);
 void info(std::string_view line);
 void warning(std::string_view line);
 void error(std::string_view line);

@@ -8,24 +8,24 @@
 
 namespace lockstep {
 
-/// What a random number is for. Streams of different purposes never overlap.
-enum class RandomPurpose : std::uint8_t {
-  initial_value = 1,
-  sample_order = 2,
-  dropout = 3,
-  simulation = 4,
-  generated_text = 5,
-  fault = 6,
-  kernel_trial = 7,
-  augmentation = 8,
-  program = 9  ///< whatever a program of yours draws
-};
-
 /// The random numbers of one (seed, purpose, step), as a pure function of a global index. The same on every rank.
 class RandomStream {
  public:
+  /// What a random number is for. Streams of different purposes never overlap.
+  enum class Purpose : std::uint8_t {
+    initial_value = 1,
+    sample_order = 2,
+    dropout = 3,
+    simulation = 4,
+    generated_text = 5,
+    fault = 6,
+    kernel_trial = 7,
+    augmentation = 8,
+    program = 9  ///< whatever a program of yours draws
+  };
+
   /// `step` numbers the streams of one purpose: by epoch, by step, or by a variable's ordinal. It must be below 2^56.
-  RandomStream(std::uint64_t seed, RandomPurpose purpose, std::uint64_t step);
+  RandomStream(std::uint64_t seed, Purpose purpose, std::uint64_t step);
 
   /// 64 uniform random bits for `index`.
   std::uint64_t bits(std::uint64_t index) const;

@@ -15,18 +15,22 @@ class Event;
 /// when its call returns. For a GPU's work, only `synchronize` blocks the host.
 class Stream {
  public:
+  /// A stream of the CPU. It has no state, so the whole process shares one.
+  static Stream& host();
+
   virtual ~Stream() = default;
 
   /// The kind of this stream's device.
   virtual DeviceKind kind() const = 0;
 
-  /// Uninitialised memory of the device, for work enqueued on this stream from here on. The release is ordered as well:
-  /// work enqueued here before the buffer's destruction may still use it. The buffer may outlive the stream, but not
-  /// the device. Zero bytes are a valid size. DeviceError if there is not enough memory.
+  /// For library code: uninitialised memory of the device, for work enqueued on this stream from here on. The release
+  /// is ordered as well: work enqueued here before the buffer's destruction may still use it. The buffer may outlive
+  /// the stream, but not the device. Zero bytes are a valid size. DeviceError if there is not enough memory.
   virtual Buffer allocate(std::size_t bytes) = 0;
 
-  /// Zeroed, pinned host memory. This stream copies to and from it without a second copy and without involving the
-  /// host. It must not be released before those copies are done. DeviceError if there is not enough memory.
+  /// For library code: zeroed, pinned host memory (Tensor::pinned). This stream copies to and from it without a second
+  /// copy and without involving the host. It must not be released before those copies are done. DeviceError if there is
+  /// not enough memory.
   virtual Buffer allocate_pinned(std::size_t bytes) = 0;
 
   /// Enqueues a copy. Each range is memory of the device or of the host, and must live until the copy is done; a host
@@ -36,10 +40,10 @@ class Stream {
   /// Enqueues zeroing of device memory.
   virtual void fill_zero(void* to, std::size_t bytes) = 0;
 
-  /// An event after everything enqueued so far.
+  /// For library code: an event after everything enqueued so far.
   virtual std::unique_ptr<Event> record() = 0;
 
-  /// Work enqueued from here on starts after `event`, which may be destroyed once this returns.
+  /// For library code: work enqueued from here on starts after `event`, which may be destroyed once this returns.
   virtual void wait(const Event& event) = 0;
 
   /// Blocks the host until everything enqueued so far is done. DeviceError if any of it failed.
@@ -51,8 +55,5 @@ class Stream {
   /// Whether work enqueued here is being recorded (into a CUDA graph) instead of executed. False on the host.
   virtual bool is_capturing() const = 0;
 };
-
-/// A stream of the CPU. It has no state, so the whole process shares one.
-Stream& host_stream();
 
 }  // namespace lockstep

@@ -15,11 +15,11 @@
 
 namespace lockstep {
 
-/// What a model function is called for.
-enum class Mode : std::uint8_t { train, evaluate, predict };
-
 /// What a model function returns for its piece of the batch. After the call: what all replicas returned together.
 struct EstimatorSpec {
+  /// What a model function is called for.
+  enum class Mode : std::uint8_t { train, evaluate, predict };
+
   /// A metric computed from sums over all samples, such as an accuracy from the numbers of hits and of samples.
   struct EvalMetric {
     /// Tower::accumulator, or other sync-on-read variables that are summed. Reading them leaves them as they are.

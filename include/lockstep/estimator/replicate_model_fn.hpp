@@ -2,7 +2,8 @@
 // replica becomes one that does so on all of them, each with its piece of the batch.
 //
 //   auto model = replicate_model_fn<Tensor, Tensor>(strategy, classifier);
-//   const EstimatorSpec step = model(images, labels, Mode::train);  // on every rank, with the whole batch
+//   const EstimatorSpec step = model(images, labels, EstimatorSpec::Mode::train);  // on every rank, with the whole
+//   batch
 #pragma once
 
 #include <concepts>
@@ -72,7 +73,7 @@ class ReplicatedTowers {
     std::optional<RowTensors> labels;
     std::string features_in, labels_in;  ///< how they are nested
   };
-  EstimatorSpec call(Mode mode, const Batch& batch, const std::function<EstimatorSpec(Tower&)>& model_fn,
+  EstimatorSpec call(EstimatorSpec::Mode mode, const Batch& batch, const std::function<EstimatorSpec(Tower&)>& model_fn,
                      const Here& here);
   void reset_metrics();
   std::vector<MirroredVariable> variables() const;
@@ -116,8 +117,8 @@ class ReplicatedModel {
   /// batch, in their optimizer calls, in their metrics, in which of them have a loss, or in the kind, types or extents
   /// of what they predict and export. ContextError in replica context. After an error, the ranks are in step again in
   /// the next call.
-  EstimatorSpec operator()(const F& features, const std::optional<L>& labels, Mode mode, const P& params = {},
-                           Here here = Here::current()) {
+  EstimatorSpec operator()(const F& features, const std::optional<L>& labels, EstimatorSpec::Mode mode,
+                           const P& params = {}, Here here = Here::current()) {
     F own_features = features;
     std::optional<L> own_labels = labels;
     P own_params = params;

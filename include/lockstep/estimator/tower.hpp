@@ -24,14 +24,14 @@ class Tower {
   /// This replica's gradient of `variable`, dense or some rows; or none, if its piece of the batch does not depend on
   /// the variable.
   struct Gradient {
-    std::optional<lockstep::Gradient::Value> value;
+    std::optional<Optimizer::Gradient::Value> value;
     Variable variable;
   };
 
   Tower(const Tower&) = delete;
   Tower& operator=(const Tower&) = delete;
 
-  Mode mode() const;
+  EstimatorSpec::Mode mode() const;
   ReplicaContext& context() const;
 
   /// COLL, blocking, if the model has no variable for this name yet: makes one as Strategy::create_variable does, and
@@ -39,7 +39,7 @@ class Tower {
   /// and the options. Another ReplicatedModel of the strategy has variables of its own: a second "c" is called "c_1".
   ///
   /// InvalidArgument, on this rank alone, if the options have no name, or if the name is an accumulator's.
-  MirroredVariable variable(VariableOptions options, const std::function<Tensor()>& initial,
+  MirroredVariable variable(Variable::Options options, const std::function<Tensor()>& initial,
                             Here here = Here::current());
 
   /// The same for a sum that belongs to a metric: zeros of this shape, separate on each replica. In the model

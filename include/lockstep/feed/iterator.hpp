@@ -12,6 +12,7 @@
 #include <lockstep/feed/batch_outline.hpp>
 #include <lockstep/feed/draw_ahead.hpp>
 #include <lockstep/input/input_context.hpp>
+#include <lockstep/strategy/distributed_input.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep {
@@ -25,6 +26,11 @@ struct InputOptions {
     by_element,  ///< each rank reads all elements, and gets its own
     automatic    ///< by file where there are files, else by element
   };
+
+  /// When the input ends if ranks have different amounts of it: with the last rank's (`when_all_end`; a rank without
+  /// input takes part with an empty batch while any other has input), or on all ranks before the first step that some
+  /// rank has no input for (`when_first_ends`). The ranks compare it.
+  using EndOfInput = detail::EndOfInput;
 
   /// How ranks share input work.
   enum class ReplicationMode : std::uint8_t {
@@ -104,7 +110,7 @@ class DistributedIterator {
 
   /// How batches are drawn: as in InputOptions.
   struct DrawOptions {
-    EndOfInput end = EndOfInput::when_all_end;
+    InputOptions::EndOfInput end = InputOptions::EndOfInput::when_all_end;
     int prefetch_batches = 0;
   };
 

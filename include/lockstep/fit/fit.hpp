@@ -52,7 +52,7 @@ struct FitOptions {
   /// changes them, and they have no share in the gradient's norm. Moving averages still change.
   std::vector<std::string> frozen = {};
   /// Where to continue (Observer::on_step_end). The variables and the optimizer's state must be those of that step.
-  FitState start = {};
+  Observer::State start = {};
 };
 
 struct FitResult {
@@ -61,15 +61,16 @@ struct FitResult {
   double seconds = 0;  ///< training time since the start, excluding evaluations
   double samples_per_second = 0;
   double train_loss = 0;  ///< mean per label, by weight, over the last epoch's worth of steps
-  EvaluationReport last_evaluation{};
+  Observer::Evaluation last_evaluation{};
   bool stopped = false;  ///< early, as a rank asked (Strategy::request_stop)
 };
 
 /// COLL, blocking. Trains `model` on `data`.
 ///
 /// Every mean, of gradients and of losses, is a sum over labels divided by what these labels weigh: 1 each, unless the
-/// model says otherwise (ops::BatchLoss::weight). Weights are summed over all shards and ranks, in the tree that sums
-/// the losses, before the gradient is divided. A step whose labels weigh 0 changes nothing and reports a loss of 0.
+/// model says otherwise (ops::Kernels::BatchLoss::weight). Weights are summed over all shards and ranks, in the tree
+/// that sums the losses, before the gradient is divided. A step whose labels weigh 0 changes nothing and reports a loss
+/// of 0.
 ///
 /// A step is one Strategy::run. The ranks agree on it first. Then each computes the gradients of its shards of the
 /// global batch and adds them up in the fixed order, and the ranks' sums are added up in the same tree

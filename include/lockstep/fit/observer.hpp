@@ -7,69 +7,10 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
-#include <lockstep/strategy/drift.hpp>
 
 namespace lockstep {
-
-/// After a step. Everything except times is the same on every rank, and on the numbers of ranks that `fit` names.
-struct StepReport {
-  std::int64_t step;     ///< steps done
-  std::int64_t steps;    ///< steps in the whole run
-  std::int64_t epoch;    ///< epoch of the step, from 1
-  std::int64_t epochs;   ///< epochs that the whole run touches
-  std::int64_t samples;  ///< samples seen so far
-  double loss;           ///< mean per label, by weight, of the step's global batch, before its update
-  double learning_rate;
-  /// Optimizer::gradient_norm, if this rank's observer wants it.
-  std::optional<double> gradient_norm;
-  std::int64_t evaluations_left;    ///< evaluations to come, one after this step included
-  std::int64_t evaluation_samples;  ///< samples of each
-  double seconds;                   ///< training time so far, excluding evaluations
-  double samples_per_second;
-};
-
-/// After an evaluation on the test set, or on its first samples (FitOptions::evaluation_samples).
-struct EvaluationReport {
-  /// How well numbers were predicted.
-  struct Regression {
-    /// 1 - (sum of squared errors) / (sum of squared distances of the labels from their mean): 1 if every prediction is
-    /// exact, 0 if predicting the mean would be as good. NaN if all labels are equal, or differ too little to show in
-    /// the rounded sum of their squares.
-    double r_squared = 0;
-    double mean_absolute_error = 0;  ///< in the unit of the labels in the data
-  };
-
-  /// During an evaluation.
-  struct Progress {
-    std::int64_t step;     ///< as below
-    std::int64_t epoch;    ///< the same
-    std::int64_t done;     ///< samples so far
-    std::int64_t samples;  ///< samples of the evaluation
-    double seconds;        ///< since its start
-  };
-
-  std::int64_t step;   ///< 0 if the weights come from elsewhere
-  std::int64_t epoch;  ///< 0 outside of a training
-  std::int64_t samples;
-  double loss;                           ///< mean per label, by weight
-  std::optional<double> bits_per_byte;   ///< the loss in bits (text only)
-  double accuracy;                       ///< correctly predicted labels, divided by the weight of all labels
-  std::optional<Regression> regression;  ///< of a model that predicts numbers, instead of an accuracy
-  double seconds;                        ///< duration of the evaluation
-};
-
-/// Progress of a training run. Together with the variables and the optimizer's state, it is all that `fit` needs to
-/// continue as if it had never stopped.
-struct FitState {
-  std::int64_t steps = 0;  ///< made
-  /// The losses of the last steps, added up over all labels: as many as an epoch has, the latest at the end.
-  std::deque<ops::BatchLoss::Weighed> recent;
-
-  /// Converts to text and back without changing a number. `parse` throws Error for any other text.
-  std::string to_text() const;
-  static FitState parse(std::string_view text);
-};
 
 /// Called on every rank, between steps, in the context in which `fit` was called, unless stated otherwise. So an
 /// observer may call collectives, such as save_checkpoint, if it does so on every rank. What it does on the chief
@@ -78,20 +19,80 @@ struct FitState {
 /// other methods propagate out of `fit`.
 class Observer {
  public:
+  /// After a step. Everything except times is the same on every rank, and on the numbers of ranks that `fit` names.
+  struct Step {
+    std::int64_t step;     ///< steps done
+    std::int64_t steps;    ///< steps in the whole run
+    std::int64_t epoch;    ///< epoch of the step, from 1
+    std::int64_t epochs;   ///< epochs that the whole run touches
+    std::int64_t samples;  ///< samples seen so far
+    double loss;           ///< mean per label, by weight, of the step's global batch, before its update
+    double learning_rate;
+    /// Optimizer::gradient_norm, if this rank's observer wants it.
+    std::optional<double> gradient_norm;
+    std::int64_t evaluations_left;    ///< evaluations to come, one after this step included
+    std::int64_t evaluation_samples;  ///< samples of each
+    double seconds;                   ///< training time so far, excluding evaluations
+    double samples_per_second;
+  };
+
+  /// After an evaluation on the test set, or on its first samples (FitOptions::evaluation_samples).
+  struct Evaluation {
+    /// How well numbers were predicted.
+    struct Regression {
+      /// 1 - (sum of squared errors) / (sum of squared distances of the labels from their mean): 1 if every prediction
+      /// is exact, 0 if predicting the mean would be as good. NaN if all labels are equal, or differ too little to show
+      /// in the rounded sum of their squares.
+      double r_squared = 0;
+      double mean_absolute_error = 0;  ///< in the unit of the labels in the data
+    };
+
+    /// During an evaluation.
+    struct Progress {
+      std::int64_t step;     ///< as below
+      std::int64_t epoch;    ///< the same
+      std::int64_t done;     ///< samples so far
+      std::int64_t samples;  ///< samples of the evaluation
+      double seconds;        ///< since its start
+    };
+
+    std::int64_t step;   ///< 0 if the weights come from elsewhere
+    std::int64_t epoch;  ///< 0 outside of a training
+    std::int64_t samples;
+    double loss;                           ///< mean per label, by weight
+    std::optional<double> bits_per_byte;   ///< the loss in bits (text only)
+    double accuracy;                       ///< correctly predicted labels, divided by the weight of all labels
+    std::optional<Regression> regression;  ///< of a model that predicts numbers, instead of an accuracy
+    double seconds;                        ///< duration of the evaluation
+  };
+
+  /// Progress of a training run. Together with the variables and the optimizer's state, it is all that `fit` needs to
+  /// continue as if it had never stopped.
+  struct State {
+    std::int64_t steps = 0;  ///< made
+    /// The losses of the last steps, added up over all labels: as many as an epoch has, the latest at the end.
+    std::deque<ops::Kernels::BatchLoss::Weighed> recent;
+
+    /// Converts to text and back without changing a number. `parse` throws Error for any other text.
+    std::string to_text() const;
+    static State parse(std::string_view text);
+  };
+
   virtual ~Observer() = default;
+
   /// Whether `on_step` uses the norm of the gradient, which may cost a pass over all gradients.
   virtual bool wants_gradient_norm() const { return false; }
-  virtual void on_step(const StepReport& /*report*/) {}
+  virtual void on_step(const Step& /*report*/) {}
   /// After each batch of an evaluation, inside replica code: must not communicate.
-  virtual void on_evaluating(const EvaluationReport::Progress& /*progress*/) {}
-  virtual void on_evaluation(const EvaluationReport& /*report*/) {}
+  virtual void on_evaluating(const Evaluation::Progress& /*progress*/) {}
+  virtual void on_evaluation(const Evaluation& /*report*/) {}
 
   /// At the end of a step, after its evaluation, if there is one.
-  virtual void on_step_end(const FitState& /*state*/) {}
+  virtual void on_step_end(const State& /*state*/) {}
 
   /// After `on_step_end` of the last step that is made, if that is not the last of the run because a rank asked for an
   /// early end.
-  virtual void on_stop(const FitState& /*state*/) {}
+  virtual void on_stop(const State& /*state*/) {}
 
   /// The replicas were found to differ at the end of `step` (from 1); the run ends.
   virtual void on_drift(std::int64_t /*step*/, const DriftError& /*found*/) {}

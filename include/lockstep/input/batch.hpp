@@ -23,7 +23,7 @@ struct SampleBatch {
 
   /// The number of labels of the samples present, if each element of `labels` is one. A model adds up this many losses
   /// for the batch; for a mean, divide their sum and its gradient by it. A model whose labels have weights, or several
-  /// elements each, says what they weigh (ops::BatchLoss).
+  /// elements each, says what they weigh (ops::Kernels::BatchLoss).
   std::int64_t counted_labels() const;
 };
 

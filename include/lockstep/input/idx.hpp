@@ -23,17 +23,17 @@ struct ImageData {
     std::int64_t features() const { return rows * columns * channels; }
   };
 
+  /// Reads `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`
+  /// from `directory`. If one is missing, reads the same name with `.gz`. Recognises packed (gzip) content by its first
+  /// bytes, not by its name. Any fault, down to a label outside [0, classes), is a one-line ConfigError that names the
+  /// file and what was expected. Memory grows with what a file holds, not with what its header claims.
+  static ImageData load(const std::filesystem::path& directory, std::int64_t classes);
+
   Set train;
   Set test;
 
   /// A digest of sizes, pixels and labels. It is equal on two ranks that loaded the same data, packed or not.
   std::uint64_t digest() const;
 };
-
-/// Reads `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`
-/// from `directory`. If one is missing, reads the same name with `.gz`. Recognises packed (gzip) content by its first
-/// bytes, not by its name. Any fault, down to a label outside [0, classes), is a one-line ConfigError that names the
-/// file and what was expected. Memory grows with what a file holds, not with what its header claims.
-ImageData load_image_data(const std::filesystem::path& directory, std::int64_t classes);
 
 }  // namespace lockstep

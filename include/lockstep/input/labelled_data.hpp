@@ -15,7 +15,7 @@
 namespace lockstep {
 
 struct LabelledData {
-  /// How load_labelled_data reads files.
+  /// How `load` reads files.
   struct Options {
     /// Under `test`, the files of the training set may be missing. Arrays and `test.csv` do not show the number of
     /// classes, so `classes` or `schema` must give it.
@@ -48,6 +48,30 @@ struct LabelledData {
     std::optional<DataSchema> schema = {};
   };
 
+  /// Reads the training and test set at `path`, and recognises what it is:
+  ///
+  /// - a folder of IDX files: `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
+  ///   `t10k-labels-idx1-ubyte`;
+  /// - CIFAR-10 in its binary version: `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`;
+  /// - CIFAR-100 in its binary version, by its fine labels: `train.bin` and `test.bin`;
+  /// - arrays of NumPy in C order: `x_train.npy`, `y_train.npy`, `x_test.npy` and `y_test.npy`. Samples are of type u1,
+  ///   f4 or f8 and of shape [n, numbers], [n, rows, columns] or [n, rows, columns, channels]; labels are integers;
+  /// - CSV with a header: `train.csv` and `test.csv`, or one file, where a hash of a row's number decides whether it is
+  ///   in the test set. The column `label_column` holds the class, all others hold numbers. Columns of `test.csv` are
+  ///   found by name. If all labels of the training set, or of the only file, are whole numbers from 0, they are the
+  ///   classes. Otherwise, the classes are the different labels in the order of their bytes.
+  ///
+  /// Every file may be packed (gzip). 8-bit numbers are scaled to [0, 1], others are taken as they are and must be
+  /// finite. All of it is read and checked before this returns: any fault is a one-line ConfigError with the file and
+  /// the place. A file that stays on disk must not change while the result lives; where it has become shorter,
+  /// SampleSource::fill throws a ConfigError.
+  static LabelledData load(const std::filesystem::path& path, const Options& options);
+
+  /// Reads the samples of one file without labels, for predictions: an IDX file, an .npy array, or CSV with a header,
+  /// in which a column of labels is passed over. Every label in its batches is 0. Without `classes` and `schema`, there
+  /// are 10 classes. ConfigError as above, and for columns to scale without a schema.
+  static LabelledData load_unlabelled(const std::filesystem::path& file, const Options& options);
+
   std::string text;  ///< "CIFAR-10: 50000 images of 32 x 32 x 3 to train on and 10000 to test, 10 classes"
   /// The shape of a sample, which a batch holds as one row: [rows, columns] or [rows, columns, channels] of images, and
   /// otherwise [numbers].
@@ -60,29 +84,5 @@ struct LabelledData {
 
   bool has_images() const { return sample.size() > 1; }
 };
-
-/// Reads the training and test set at `path`, and recognises what it is:
-///
-/// - a folder of IDX files: `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
-///   `t10k-labels-idx1-ubyte`;
-/// - CIFAR-10 in its binary version: `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`;
-/// - CIFAR-100 in its binary version, by its fine labels: `train.bin` and `test.bin`;
-/// - arrays of NumPy in C order: `x_train.npy`, `y_train.npy`, `x_test.npy` and `y_test.npy`. Samples are of type u1,
-///   f4 or f8 and of shape [n, numbers], [n, rows, columns] or [n, rows, columns, channels]; labels are integers;
-/// - CSV with a header: `train.csv` and `test.csv`, or one file, where a hash of a row's number decides whether it is
-///   in the test set. The column `label_column` holds the class, all others hold numbers. Columns of `test.csv` are
-///   found by name. If all labels of the training set, or of the only file, are whole numbers from 0, they are the
-///   classes. Otherwise, the classes are the different labels in the order of their bytes.
-///
-/// Every file may be packed (gzip). 8-bit numbers are scaled to [0, 1], others are taken as they are and must be
-/// finite. All of it is read and checked before this returns: any fault is a one-line ConfigError with the file and the
-/// place. A file that stays on disk must not change while the result lives; where it has become shorter,
-/// SampleSource::fill throws a ConfigError.
-LabelledData load_labelled_data(const std::filesystem::path& path, const LabelledData::Options& options);
-
-/// Reads the samples of one file without labels, for predictions: an IDX file, an .npy array, or CSV with a header, in
-/// which a column of labels is passed over. Every label in its batches is 0. Without `classes` and `schema`, there are
-/// 10 classes. ConfigError as above, and for columns to scale without a schema.
-LabelledData load_unlabelled_data(const std::filesystem::path& file, const LabelledData::Options& options);
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ namespace lockstep {
 /// its label at each position is the token after it. So every token but the first is a label exactly once, except for a
 /// remainder that fills no window.
 struct TextData {
-  /// How load_text_data reads files.
+  /// How `load` reads files.
   struct Options {
     std::int64_t context = 128;
     /// For files of tokens: every token is below this number, which is at most 65536. If empty, the tokens are the
@@ -28,6 +28,22 @@ struct TextData {
     std::optional<DataSchema> schema = {};
   };
 
+  /// Reads a file, or the files of a folder in the order of their names as if they were one. Files whose names begin
+  /// with a dot are passed over. If some names have the word "val", "valid", "validation" or "test" in them (as in
+  /// "shakespeare_val_000.bin"), those files are `test` and the others `train`. Otherwise, the last tenth of all
+  /// tokens, rounded down, is `test`, and the rest is `train`.
+  ///
+  /// Without a vocabulary, files hold any bytes, plain or packed (gzip); packed content is recognised by its first
+  /// bytes, not by its name. With one, they hold 16-bit tokens as llm.c writes them: a header of 256 little-endian
+  /// 32-bit integers, 20240520, 1 and the number of tokens, then the tokens. Such files stay on disk, whatever their
+  /// size. All tokens are read once, for the digest.
+  ///
+  /// A one-line ConfigError, which names the file, if it is missing, cannot be read or unpacked, is of the other kind,
+  /// has a token outside of the vocabulary, if a part is too short for a sample, or if the data do not match the
+  /// schema. What stays on disk must not change while the result lives; if it has become shorter, or has other tokens
+  /// outside of the vocabulary, reading its tokens throws a ConfigError. InvalidArgument unless `context` is positive.
+  static TextData load(const std::filesystem::path& path, const Options& options);
+
   std::unique_ptr<const SampleSource> train;
   std::unique_ptr<const SampleSource> test;
   /// A digest of the tokens and how they are cut. It is equal on ranks that loaded the same data, however it is packed
@@ -35,21 +51,5 @@ struct TextData {
   std::uint64_t digest = 0;
   DataSchema schema = {};
 };
-
-/// Reads a file, or the files of a folder in the order of their names as if they were one. Files whose names begin with
-/// a dot are passed over. If some names have the word "val", "valid", "validation" or "test" in them (as in
-/// "shakespeare_val_000.bin"), those files are `test` and the others `train`. Otherwise, the last tenth of all tokens,
-/// rounded down, is `test`, and the rest is `train`.
-///
-/// Without a vocabulary, files hold any bytes, plain or packed (gzip); packed content is recognised by its first bytes,
-/// not by its name. With one, they hold 16-bit tokens as llm.c writes them: a header of 256 little-endian 32-bit
-/// integers, 20240520, 1 and the number of tokens, then the tokens. Such files stay on disk, whatever their size. All
-/// tokens are read once, for the digest.
-///
-/// A one-line ConfigError, which names the file, if it is missing, cannot be read or unpacked, is of the other kind,
-/// has a token outside of the vocabulary, if a part is too short for a sample, or if the data do not match the schema.
-/// What stays on disk must not change while the result lives; if it has become shorter, or has other tokens outside of
-/// the vocabulary, reading its tokens throws a ConfigError. InvalidArgument unless `context` is positive.
-TextData load_text_data(const std::filesystem::path& path, const TextData::Options& options);
 
 }  // namespace lockstep

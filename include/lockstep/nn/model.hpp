@@ -35,6 +35,16 @@ class Model {
     std::int64_t first_sample = 0;  ///< where the shard begins in the step's global batch
   };
 
+  /// What a pass over a shard, or over several, returns.
+  using BatchLoss = ops::Kernels::BatchLoss;
+
+  /// The numbers that a model computes with. `full`: everything is of the type of the variables. `bf16`: activations,
+  /// their gradients and the weights that products read are bf16, while the variables themselves, their gradients,
+  /// biases, norms, statistics, losses and all sums stay f32 (Micikevicius et al.: "Mixed precision training", 2018;
+  /// bf16 has f32's range and so needs no scaling of the loss). The weights of products are read from a copy that
+  /// follows the variables (Variable::for_reading).
+  enum class Precision : std::uint8_t { full, bf16 };
+
   /// The two passes of training, in order. The loss belongs to the forward pass.
   enum class Pass : std::uint8_t { forward, backward };
 
@@ -55,15 +65,14 @@ class Model {
   /// weight 1, as with masks of padding, the result says what they weigh together, which is 0 or more. A shard without
   /// samples gives +0.0 everywhere. InvalidArgument for a batch or buffer of other sizes or dtype than the model's, and
   /// for a label outside the classes.
-  virtual ops::BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place,
-                                     const GradientBuffer& gradients) = 0;
+  virtual BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients) = 0;
 
   /// Forward and backward pass of shards that are adjacent in the global batch. Adds up what train_shard yields for
   /// each in the tree of FixedOrderAccumulator: gradients and statistics into `sum`, a buffer as for train_shard, and
   /// losses into the result. The bits are those of that sum, however a model computes it. `places` are those of the
   /// shards; InvalidArgument for another number of them, or none.
-  virtual ops::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
-                                      const GradientBuffer& sum);
+  virtual BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                                 const GradientBuffer& sum);
 
   /// For models of this library: this model as a JointModel, if it computes the shards of a step together; otherwise
   /// null. train_shard of a joint model treats its shard as the whole batch.
@@ -76,7 +85,7 @@ class Model {
 
   /// Forward pass only, as in use after training. The same result as train_shard's if the model has neither statistics
   /// nor dropout.
-  virtual ops::BatchLoss evaluate_shard(const SampleBatch& shard) = 0;
+  virtual BatchLoss evaluate_shard(const SampleBatch& shard) = 0;
 
   /// The model's outputs for each sample present, as [samples, outputs] row by row: logits of classes, or predicted
   /// numbers. Blocking. InvalidArgument as for train_shard. A model without such outputs keeps this default, which

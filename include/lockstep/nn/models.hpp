@@ -13,13 +13,6 @@
 
 namespace lockstep::nn {
 
-/// The numbers that a model computes with. `full`: everything is of the type of the variables. `bf16`: activations,
-/// their gradients and the weights that products read are bf16, while the variables themselves, their gradients,
-/// biases, norms, statistics, losses and all sums stay f32 (Micikevicius et al.: "Mixed precision training", 2018; bf16
-/// has f32's range and so needs no scaling of the loss). The weights of products are read from a copy that follows the
-/// variables (Variable::for_reading).
-enum class Precision : std::uint8_t { full, bf16 };
-
 struct MlpOptions {
   /// How the last layer's outputs are compared with the labels.
   enum class Loss : std::uint8_t {
@@ -33,7 +26,7 @@ struct MlpOptions {
   std::int64_t classes = 10;  ///< outputs of the last layer
   DType dtype = DType::f32;   ///< of the variables: f32 or f64
   std::uint64_t seed = 1;     ///< seeds the initial weights
-  Precision precision = Precision::full;
+  Model::Precision precision = Model::Precision::full;
   Loss loss = Loss::cross_entropy;
 };
 
@@ -66,7 +59,7 @@ struct ConvnetOptions {
   double dropout = 0;                      ///< dropout rate after the pooling and after the first dense layer
   DType dtype = DType::f32;                ///< of the variables: f32 or f64
   std::uint64_t seed = 1;                  ///< seeds the initial weights and dropout
-  Precision precision = Precision::full;
+  Model::Precision precision = Model::Precision::full;
 };
 
 /// COLL. Makes two 3 x 3 convolutions, "conv_0" and "conv_1", each followed by ReLU, and the second by max-pooling too;
@@ -91,7 +84,7 @@ struct GptOptions {
   std::int64_t vocabulary = 256;
   DType dtype = DType::f32;  ///< of the variables: f32 or f64
   std::uint64_t seed = 1;    ///< seeds the initial weights
-  Precision precision = Precision::full;
+  Model::Precision precision = Model::Precision::full;
 };
 
 /// COLL. Makes a decoder-only transformer in the manner of GPT-2 (Radford et al.: "Language models are unsupervised
@@ -99,7 +92,7 @@ struct GptOptions {
 /// final layer norm, and output weights shared with the token embedding. Initial weights are those of GPT-2: normal
 /// with a standard deviation of 0.02, and of 0.02 / sqrt(2 * layers) where a product is added to a block's input.
 ///
-/// Takes batches of text (load_text_data). Losses are sums over tokens, in nats; for the mean, divide a shard's sum by
+/// Takes batches of text (TextData::load). Losses are sums over tokens, in nats; for the mean, divide a shard's sum by
 /// SampleBatch::counted_labels. `correct` counts tokens. `generate` draws text from it.
 ///
 /// Creates its variables: the embedding's, "block_0/…", "block_1/…", …, "final_norm/…". Before that, InvalidArgument

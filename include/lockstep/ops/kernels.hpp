@@ -29,28 +29,6 @@ class ImageKernels;
 class SequenceKernels;
 class UpdateKernels;
 
-/// A batch's loss as sums, not means, because batches are cut into shards of unequal size.
-struct BatchLoss {
-  /// Sums over the labels of a model that predicts a number for each.
-  struct Residuals {
-    double absolute = 0;  ///< of the distances between predictions and labels
-    double labels = 0;    ///< of the labels
-    double squares = 0;   ///< of their squares
-  };
-
-  /// A sum of losses, and the weight of the labels that they belong to.
-  struct Weighed {
-    double loss = 0;
-    double weight = 0;
-  };
-
-  double loss_sum = 0;       ///< each label's loss times its weight
-  std::int64_t correct = 0;  ///< labels that were predicted, for a classifier
-  /// The sum of the labels' weights, which a mean divides by. If empty, each label weighs 1, as for every kernel.
-  std::optional<double> weight = {};
-  std::optional<Residuals> residuals = {};  ///< of an evaluation of a model that predicts numbers
-};
-
 /// All views have one dtype, f32 or f64 (labels: i32), are row-major, and lie in memory of the kernels' device. A GPU's
 /// kernels are enqueued on the stream that they were made for. They do not block the host, except those that return a
 /// value and the first `linear` of a shape. InvalidArgument for other views, and for shapes that do not fit, before
@@ -85,6 +63,28 @@ class Kernels {
 
   /// Whether a product takes an operand as it lies, or transposed.
   enum class Transpose : std::uint8_t { no, yes };
+
+  /// A batch's loss as sums, not means, because batches are cut into shards of unequal size.
+  struct BatchLoss {
+    /// Sums over the labels of a model that predicts a number for each.
+    struct Residuals {
+      double absolute = 0;  ///< of the distances between predictions and labels
+      double labels = 0;    ///< of the labels
+      double squares = 0;   ///< of their squares
+    };
+
+    /// A sum of losses, and the weight of the labels that they belong to.
+    struct Weighed {
+      double loss = 0;
+      double weight = 0;
+    };
+
+    double loss_sum = 0;       ///< each label's loss times its weight
+    std::int64_t correct = 0;  ///< labels that were predicted, for a classifier
+    /// The sum of the labels' weights, which a mean divides by. If empty, each label weighs 1, as for every kernel.
+    std::optional<double> weight = {};
+    std::optional<Residuals> residuals = {};  ///< of an evaluation of a model that predicts numbers
+  };
 
   /// Operands of a product: a [k, m] and b [k, n].
   struct Factors {
@@ -176,6 +176,6 @@ class Kernels {
 /// cuda; on the host's it is oneDNN if built in, else the reference. ConfigError for a choice that the build or the
 /// stream's device does not have, InvalidArgument for less than one thread.
 std::unique_ptr<Kernels> make_kernels(Kernels::Choice choice, Kernels::Threads threads = {},
-                                      Stream& stream = host_stream());
+                                      Stream& stream = Stream::host());
 
 }  // namespace lockstep::ops

@@ -38,48 +38,6 @@ struct Call;
 struct RowSums;
 }  // namespace detail
 
-/// This rank's gradient of `variable`, of the same shape and type: `{tensor, w}`, or `{slices, w}`.
-struct Gradient {
-  /// A dense tensor, or only the rows that are not zero.
-  class Value {
-   public:
-    Value(Tensor dense) : value_{std::move(dense)} {}
-    Value(IndexedSlices slices) : value_{std::move(slices)} {}
-
-    /// Null if the gradient is dense.
-    const IndexedSlices* slices() const { return std::get_if<IndexedSlices>(&value_); }
-
-    DType dtype() const { return slices() ? slices()->values.dtype() : dense().dtype(); }
-    /// Of the whole gradient.
-    const Shape& shape() const { return slices() ? slices()->dense_shape : dense().shape(); }
-
-    // Of a dense gradient. InvalidArgument for slices.
-    const Tensor& dense() const;
-    operator const Tensor&() const { return dense(); }
-    std::int64_t count() const { return dense().count(); }
-    TensorView view() const { return dense().view(); }
-
-   private:
-    std::variant<Tensor, IndexedSlices> value_;
-  };
-
-  Value value;
-  Variable variable;
-};
-
-/// LOCAL. The gradient of each variable in the store. apply_gradients need not copy what is written there. ContextError
-/// before the variables are sealed, InvalidArgument for a variable that is not trainable.
-std::vector<Gradient> gradients_in_store(const VariableStore& store, const detail::VariableList& variables,
-                                         Here here = Here::current());
-
-namespace detail {
-
-/// What apply_gradients takes: a vector, a span, or `{{gradient, w}, …}`.
-template <class T>
-concept GradientList = std::convertible_to<const T&, std::span<const Gradient>>;
-
-}  // namespace detail
-
 /// Applies gradients to the mirrored variables they belong to.
 ///
 ///   Sgd sgd{{.learning_rate = 0.1, .momentum = 0.9}};
@@ -129,6 +87,40 @@ concept GradientList = std::convertible_to<const T&, std::span<const Gradient>>;
 /// names both. An optimizer without slots, such as plain Sgd, may update variables that another one updates.
 class Optimizer {
  public:
+  /// This rank's gradient of `variable`, of the same shape and type: `{tensor, w}`, or `{slices, w}`.
+  struct Gradient {
+    /// A dense tensor, or only the rows that are not zero.
+    class Value {
+     public:
+      Value(Tensor dense) : value_{std::move(dense)} {}
+      Value(IndexedSlices slices) : value_{std::move(slices)} {}
+
+      /// Null if the gradient is dense.
+      const IndexedSlices* slices() const { return std::get_if<IndexedSlices>(&value_); }
+
+      DType dtype() const { return slices() ? slices()->values.dtype() : dense().dtype(); }
+      /// Of the whole gradient.
+      const Shape& shape() const { return slices() ? slices()->dense_shape : dense().shape(); }
+
+      // Of a dense gradient. InvalidArgument for slices.
+      const Tensor& dense() const;
+      operator const Tensor&() const { return dense(); }
+      std::int64_t count() const { return dense().count(); }
+      TensorView view() const { return dense().view(); }
+
+     private:
+      std::variant<Tensor, IndexedSlices> value_;
+    };
+
+    Value value;
+    Variable variable;
+  };
+
+  /// LOCAL. The gradient of each variable in the store. apply_gradients need not copy what is written there.
+  /// ContextError before the variables are sealed, InvalidArgument for a variable that is not trainable.
+  static std::vector<Gradient> gradients_in_store(const VariableStore& store, const detail::VariableList& variables,
+                                                  Here here = Here::current());
+
   /// The numbers that a training step adds up over the replicas besides its gradients.
   struct StepSums {
     std::int64_t samples = 0;
@@ -197,7 +189,7 @@ class Optimizer {
   double gradient_norm();
 
   /// Applies the sum of the replicas' gradients. The caller scales the loss.
-  template <detail::GradientList List = std::initializer_list<Gradient>>
+  template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
   void apply_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {
     apply(context, {.gradients = gradients}, here);
   }
@@ -205,7 +197,7 @@ class Optimizer {
   /// Applies the sum of the replicas' gradients, which are sums over their samples, divided by the sum of their
   /// `samples`. Replicas with fewer samples, or none, thus count for what they brought. If the sum is 0, nothing is
   /// applied.
-  template <detail::GradientList List = std::initializer_list<Gradient>>
+  template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
   void apply_gradients(ReplicaContext& context, const List& gradients, std::int64_t samples,
                        Here here = Here::current()) {
     StepSums sums{.samples = samples};
@@ -215,7 +207,7 @@ class Optimizer {
   /// The same with `own`, whose gradients are divided by the sum of the replicas' weights; if that is 0, nothing is
   /// applied. The other numbers ride along, so a step with its loss costs no further agreement. Returns the sums over
   /// the replicas, the same on every rank; loss and weight are added up as the gradients are.
-  template <detail::GradientList List = std::initializer_list<Gradient>>
+  template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
   StepSums apply_gradients(ReplicaContext& context, const List& gradients, const StepSums& own,
                            Here here = Here::current()) {
     return apply_gradients(context, gradients, own, TensorView{}, here);
@@ -223,7 +215,7 @@ class Optimizer {
 
   /// The same with numbers of the program's own: `statistics`, on the device of the variables and as many on every
   /// rank, becomes its sum over the replicas, added up as the gradients are. This costs no further agreement either.
-  template <detail::GradientList List = std::initializer_list<Gradient>>
+  template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
   StepSums apply_gradients(ReplicaContext& context, const List& gradients, const StepSums& own,
                            const TensorView& statistics, Here here = Here::current()) {
     StepSums sums = own;
@@ -237,7 +229,7 @@ class Optimizer {
   /// throws on a rank, makes fewer sums or leaves a gradient out, that rank still takes part in everything that was
   /// declared, so nobody waits for it; then it throws. The others get sums of no samples, and a PeerError at their next
   /// agreement. No rank changes a variable, a slot or a counter.
-  template <detail::GradientList List = std::initializer_list<Gradient>>
+  template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
   StepSums apply_gradients(ReplicaContext& context, const List& gradients, const Computation& computation,
                            const TensorView& statistics = {}, Here here = Here::current()) {
     StepSums sums;
@@ -248,7 +240,7 @@ class Optimizer {
 
   /// Applies gradients that are the same on every rank already, as they are: mean gradients that a program has reduced
   /// before. Agrees on the step, and sends no gradients.
-  template <detail::GradientList List = std::initializer_list<Gradient>>
+  template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
   void apply_reduced_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {
     apply(context, {.gradients = gradients, .reduction = Reduction::done}, here);
   }

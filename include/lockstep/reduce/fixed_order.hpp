@@ -16,11 +16,11 @@ class FixedOrderAccumulator {
   /// For tensors of `count` elements of `dtype`, in memory of the stream's device. `stream` must outlive this object.
   /// Work enqueued there writes and reads the parts and the sum. InvalidArgument for f16 and bf16, whose partial sums
   /// would need more bits: accumulate in f32.
-  FixedOrderAccumulator(DType dtype, std::int64_t count, Stream& stream = host_stream());
+  FixedOrderAccumulator(DType dtype, std::int64_t count, Stream& stream = Stream::host());
 
   /// The same for tensors like `home`. The first part is written to `home` and the sum grows there, so `finish(home)`
   /// copies nothing. Its memory must outlive this object.
-  explicit FixedOrderAccumulator(const TensorView& home, Stream& stream = host_stream());
+  explicit FixedOrderAccumulator(const TensorView& home, Stream& stream = Stream::host());
 
   /// Where to write the next part: a view of one dimension, whose old content is unspecified.
   TensorView next();

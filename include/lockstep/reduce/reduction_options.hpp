@@ -19,39 +19,47 @@ enum class ReduceOp : std::uint8_t { sum, mean };
 /// "sum" or "mean".
 std::string_view name_of(ReduceOp op);
 
-/// How values are combined over the ranks.
-enum class ReductionKind : std::uint8_t {
-  automatic,      ///< the fixed order's bits on the host, the backend's order on GPUs
-  fixed_order,    ///< one tree over the ranks: the bits do not depend on how many ranks share the work
-  backend_order,  ///< the communicator's best way; the bits may depend on the number of ranks
-  hierarchical,   ///< within each node, then between nodes. On GPUs NCCL's own, as backend_order
-  to_one_rank,    ///< everything to one rank, which combines it, and back
-};
+namespace detail {
 
-/// "automatic", "fixed-order", "backend-order", "hierarchical", "to-one-rank".
-std::string_view name_of(ReductionKind kind);
-
-/// All tensors of a type are concatenated and cut into messages of equal length; the last takes the remainder.
+// How tensors become messages: ReductionOptions::into_packs, group_small and unpacked.
 struct IntoPacks {
   int num_packs = 1;
 };
-
-/// Neighbouring tensors of a type, each of at most `small_tensor_bytes`, share a message, at most `max_group` in each.
-/// Every other tensor is a message of its own.
 struct GroupSmall {
   std::int64_t small_tensor_bytes;
   int max_group;
 };
-
-/// Every tensor is a message of its own.
 struct Unpacked {};
+
+}  // namespace detail
 
 /// How a strategy reduces. Must be the same on every rank. Making a strategy throws InvalidArgument for an unknown
 /// kind, packing sizes below 1, sizes of `smaller` that are below 1 or do not rise, `accumulate` without to_one_rank,
 /// and a compression to another type or without hierarchical reductions.
 struct ReductionOptions {
-  /// How tensors become messages. Sums in the fixed order have the same bits with each.
-  using Packing = std::variant<IntoPacks, GroupSmall, Unpacked>;
+  /// How values are combined over the ranks.
+  enum class Kind : std::uint8_t {
+    automatic,      ///< the fixed order's bits on the host, the backend's order on GPUs
+    fixed_order,    ///< one tree over the ranks: the bits do not depend on how many ranks share the work
+    backend_order,  ///< the communicator's best way; the bits may depend on the number of ranks
+    hierarchical,   ///< within each node, then between nodes. On GPUs NCCL's own, as backend_order
+    to_one_rank,    ///< everything to one rank, which combines it, and back
+  };
+
+  /// How tensors become messages. Sums in the fixed order have the same bits with each. The default is into_packs(1).
+  using Packing = std::variant<detail::IntoPacks, detail::GroupSmall, detail::Unpacked>;
+
+  /// All tensors of a type are concatenated and cut into messages of equal length; the last takes the remainder.
+  static Packing into_packs(int num_packs) { return detail::IntoPacks{num_packs}; }
+
+  /// Neighbouring tensors of a type, each of at most `small_tensor_bytes`, share a message, at most `max_group` in
+  /// each. Every other tensor is a message of its own.
+  static Packing group_small(std::int64_t small_tensor_bytes, int max_group) {
+    return detail::GroupSmall{small_tensor_bytes, max_group};
+  }
+
+  /// Every tensor is a message of its own.
+  static Packing unpacked() { return detail::Unpacked{}; }
 
   /// Combines the ranks' parts, which come in rank order, into `result`. It must work element by element, since large
   /// tensors come in pieces. All views are flat, of one count and type, and in memory of the stream's device; `result`
@@ -67,11 +75,11 @@ struct ReductionOptions {
   /// How tensors up to a size are reduced.
   struct ForSmall {
     std::int64_t up_to_bytes = 0;
-    ReductionKind kind = ReductionKind::automatic;
+    Kind kind = Kind::automatic;
     Packing packing = {};
   };
 
-  ReductionKind kind = ReductionKind::automatic;
+  Kind kind = Kind::automatic;
   Packing packing = {};
   /// Overrides `kind` and `packing` for small tensors. Sorted by size: each tensor is reduced by the first entry whose
   /// limit it does not exceed. The gradients that an optimizer sends as one message count as one tensor. IndexedSlices,
@@ -87,5 +95,8 @@ struct ReductionOptions {
   /// If empty, collectives are called directly.
   AroundCollective around = {};
 };
+
+/// "automatic", "fixed-order", "backend-order", "hierarchical", "to-one-rank".
+std::string_view name_of(ReductionOptions::Kind kind);
 
 }  // namespace lockstep

@@ -62,7 +62,7 @@ struct RuntimeOptions {
 /// Constructor and destructor are COLL over the job, and block. If the constructor throws on one rank, it throws on
 /// every rank: ConfigError for wrong user input, PeerError if only another rank failed. It removes MPI's own arguments
 /// from `argc` and `argv`. If another MPI's launcher started the processes, so that each would be a job of one rank,
-/// the constructor ends them all with one line and ExitCode::user_input.
+/// the constructor ends them all with one line and Error::ExitCode::user_input.
 ///
 /// While it lives, an uncaught exception ends the whole job with one line on stderr and the exit code of its type. A
 /// rank that dies, stops or stays away is found by the other ranks, also from other nodes.
@@ -113,8 +113,8 @@ class Runtime {
 ///
 ///   int main(int argc, char** argv) { return run_program(argc, argv, {.device = "cpu"}, train); }
 ///
-/// Every failure becomes one line on stderr for the job and the exit code for it (ExitCode). If all ranks know of a
-/// failure, they end in order; a rank that fails on its own ends the job, and so does one of several that calls
+/// Every failure becomes one line on stderr for the job and the exit code for it (Error::ExitCode). If all ranks know
+/// of a failure, they end in order; a rank that fails on its own ends the job, and so does one of several that calls
 /// std::exit. SIGINT (unless the program handles it) and SIGTERM end the process after a line that names the step.
 /// Returns the exit code after MPI has ended. A process that stops after that would block mpirun for ever, and no rank
 /// is left to name it: it is continued (SIGCONT) 2 s after the stall timeout.

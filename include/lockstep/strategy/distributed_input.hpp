@@ -12,13 +12,13 @@
 
 namespace lockstep {
 
-/// When the input ends if ranks have different amounts of it. The ranks compare it.
+namespace detail {
+
+/// When the input ends if ranks have different amounts of it (InputOptions::EndOfInput). The ranks compare it.
 enum class EndOfInput : std::uint8_t {
   when_all_end,    ///< a rank without input takes part with an empty batch while any other has input
   when_first_ends  ///< the input ends on all ranks before the first step that some rank has no input for
 };
-
-namespace detail {
 
 /// Where a step, or a loop of steps, takes its inputs from, such as a DistributedIterator. `next(here)` is COLL: every
 /// rank gets its component of the next input, or, at the end, every rank gets nothing.

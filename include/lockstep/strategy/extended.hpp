@@ -74,11 +74,6 @@ concept ReduciblePairs = std::ranges::input_range<const T> && is_reducible_pair<
 
 }  // namespace detail
 
-/// A destination: the only replica that gets the result.
-struct OneReplica {
-  int id;
-};
-
 /// Unless its comment says otherwise, a method requires this strategy's cross-replica context or the default one:
 /// elsewhere it throws ContextError, and for another strategy's variable InvalidArgument, before any communication.
 ///
@@ -103,6 +98,11 @@ class StrategyExtended {
    private:
     friend class StrategyExtended;
     explicit Colocation(const Variable& beside);
+  };
+
+  /// A destination: the only replica that gets the result.
+  struct OneReplica {
+    int id;
   };
 
   /// Reduces every leaf of `value` over the replicas; every rank gets the result. The type of `value` decides how:

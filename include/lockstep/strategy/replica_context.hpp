@@ -38,35 +38,35 @@ concept MergeFunctionFor = std::invocable<Fn, Strategy&, merged_t<T>...>;
 
 class StartedReduction;
 
-/// The reduced leaves of `started`, which becomes null. As PendingReduction::wait.
+/// The reduced leaves of `started`, which becomes null. As ReplicaContext::PendingReduction::wait.
 std::vector<Leaf> wait_for(std::shared_ptr<StartedReduction>& started, const Here& here);
 
 }  // namespace detail
-
-/// What ReplicaContext::all_reduce_async returns. Wait for it in the run that started it, in any order.
-template <detail::Reducible Nest>
-class [[nodiscard("nothing can wait for this reduction: keep what all_reduce_async returns")]] PendingReduction {
- public:
-  /// Blocks as `all_reduce` does, unless the sum has been made already, and returns what `all_reduce` would have
-  /// returned. Costs no agreement, so ranks may wait at different places. Call it once. Throws what the sum threw, even
-  /// if another call has thrown it before. ContextError if called again, outside of the run that started it, in a merge
-  /// function, or while the stream is being captured into a CUDA graph.
-  Nest wait(Here here = Here::current()) { return detail::with_leaves(like_, detail::wait_for(started_, here)); }
-
- private:
-  friend class ReplicaContext;
-  PendingReduction(Nest like, std::shared_ptr<detail::StartedReduction> started)
-      : like_{std::move(like)}, started_{std::move(started)} {}
-
-  Nest like_;
-  std::shared_ptr<detail::StartedReduction> started_;  ///< null after wait
-};
 
 /// Exists inside Strategy::run and is current except while a merge function runs. Outside every scope, the default
 /// strategy's is current. The methods throw ContextError when this context is not current: in a merge function, and in
 /// a run inside a merge function. Only num_replicas_in_sync and strategy need no context.
 class ReplicaContext {
  public:
+  /// What all_reduce_async returns. Wait for it in the run that started it, in any order.
+  template <detail::Reducible Nest>
+  class [[nodiscard("nothing can wait for this reduction: keep what all_reduce_async returns")]] PendingReduction {
+   public:
+    /// Blocks as `all_reduce` does, unless the sum has been made already, and returns what `all_reduce` would have
+    /// returned. Costs no agreement, so ranks may wait at different places. Call it once. Throws what the sum threw,
+    /// even if another call has thrown it before. ContextError if called again, outside of the run that started it, in
+    /// a merge function, or while the stream is being captured into a CUDA graph.
+    Nest wait(Here here = Here::current()) { return detail::with_leaves(like_, detail::wait_for(started_, here)); }
+
+   private:
+    friend class ReplicaContext;
+    PendingReduction(Nest like, std::shared_ptr<detail::StartedReduction> started)
+        : like_{std::move(like)}, started_{std::move(started)} {}
+
+    Nest like_;
+    std::shared_ptr<detail::StartedReduction> started_;  ///< null after wait
+  };
+
   ReplicaContext(const ReplicaContext&) = delete;  // it belongs to one run and ends with it
   ReplicaContext& operator=(const ReplicaContext&) = delete;
   ~ReplicaContext();

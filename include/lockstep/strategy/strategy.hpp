@@ -14,17 +14,20 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/strategy/drift.hpp>
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/here.hpp>
+#include <lockstep/device/stream.hpp>
+#include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/strategy/extended.hpp>
 #include <lockstep/strategy/host_values.hpp>
 #include <lockstep/strategy/replica_context.hpp>
-#include <lockstep/strategy/replica_group.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
 namespace lockstep {
 
 class CrossDeviceOps;
+class ReplicaGroup;
 
 namespace detail {
 struct Comparison;
@@ -40,6 +43,9 @@ concept ReplicaFunctionFor = std::invocable<Fn, ReplicaContext&, local_t<T>...>;
 /// order of collectives. Every rank must make its strategies in the same order. Not thread-safe.
 class Strategy {
  public:
+  /// What an outermost run is to the user: `step`, `evaluation`, `setup`, `sample` or `prediction` (here.hpp).
+  using RunKind = detail::RunKind;
+
   /// LOCAL. The strategy whose scope, run or merge function this is. Outside all of them it is the default strategy,
   /// which has one replica and no communication.
   static Strategy& current();
@@ -62,8 +68,8 @@ class Strategy {
   /// no other replica.
   static bool should_record_summaries();
 
-  /// COLL, but not agreed (see `make_strategy`). Uses the ranks of `group`, which must outlive it. InvalidArgument for
-  /// invalid options (ReductionOptions).
+  /// COLL, but not agreed (see `make_sibling`). For library code: uses the ranks of `group`, which must outlive it.
+  /// InvalidArgument for invalid options (ReductionOptions).
   explicit Strategy(ReplicaGroup& group, const ReductionOptions& reductions = {});
   Strategy(const Strategy&) = delete;  // move it: a copy would have an order of collectives of its own
   /// Open scopes, runs and replica contexts follow the strategy to its new address. The reference that a merge function
@@ -76,9 +82,19 @@ class Strategy {
   /// another strategy. The default strategy does not count as another; its own scope may not begin under any other.
   [[nodiscard("the scope ends when this value goes: give it a name")]] Scope scope(Here here = Here::current());
 
+  /// COLL, agreed, blocking. Makes another strategy, with a store of its own, on the same ranks. It must not outlive
+  /// the runtime. MismatchError if the ranks' options differ; InvalidArgument, before any agreement, for invalid ones
+  /// (ReductionOptions). The functions among the options are not compared.
+  Strategy make_sibling(const ReductionOptions& reductions = {}, Here here = Here::current());
+
   /// LOCAL, in any context. The references stay valid when the strategy is moved.
   StrategyExtended& extended();
   VariableStore& store();
+
+  /// LOCAL, in any context. This rank: 0 on the chief.
+  int rank() const;
+
+  /// For library code: the ranks, and how they meet.
   ReplicaGroup& group();
 
   /// For library code: the data plane with this strategy's options. Use it only for what an agreement covers. Never
@@ -98,13 +114,13 @@ class Strategy {
   /// memory. MismatchError if the ranks ask for different names, or differ in shape, type or options. If `initial`
   /// throws on one rank, the exception is rethrown there and the others throw PeerError. InvalidArgument, before any
   /// communication, for options that no mirrored variable can have. ContextError in another strategy's context.
-  MirroredVariable create_variable(VariableOptions options, const std::function<Tensor()>& initial,
+  MirroredVariable create_variable(Variable::Options options, const std::function<Tensor()>& initial,
                                    Here here = Here::current());
 
   /// COLL, agreed, blocking. Like create_variable, but replica 0's initial value only starts each replica's component,
   /// which from then on is that replica's own. Never trainable, whatever the options say. InvalidArgument for the
   /// synchronizations `on_write` and `none`.
-  SyncOnReadVariable create_sync_on_read(VariableOptions options, const std::function<Tensor()>& initial,
+  SyncOnReadVariable create_sync_on_read(Variable::Options options, const std::function<Tensor()>& initial,
                                          Here here = Here::current());
 
   /// COLL, blocking, in cross-replica or default context. Allocates the variables created since the last call and sets
@@ -282,15 +298,10 @@ class Strategy {
     std::span<const std::byte> left{bytes};
     return detail::MirroredAccess::make(detail::take_object<T>(left));
   }
-  std::shared_ptr<detail::VariableState> create(VariableOptions options, VariableSynchronization synchronization,
+  std::shared_ptr<detail::VariableState> create(Variable::Options options, Variable::Synchronization synchronization,
                                                 const std::function<Tensor()>& initial, const Here& here);
 
   std::unique_ptr<Core> core_;
 };
-
-/// COLL, agreed, blocking. Makes a strategy, with a store of its own, on the ranks of `group`, which must outlive it.
-/// MismatchError if the ranks' options differ; InvalidArgument, before any agreement, for invalid ones
-/// (ReductionOptions). The functions among the options are not compared.
-Strategy make_strategy(ReplicaGroup& group, const ReductionOptions& reductions = {}, Here here = Here::current());
 
 }  // namespace lockstep

@@ -17,23 +17,6 @@
 
 namespace lockstep {
 
-/// When the replicas' components become one value: on write, or on read. `automatic` is the kind that the creating
-/// method makes; `none` is refused.
-enum class VariableSynchronization : std::uint8_t { automatic, none, on_write, on_read };
-enum class VariableAggregation : std::uint8_t { none, sum, mean, only_first_replica };
-
-std::string_view name_of(VariableSynchronization synchronization);
-std::string_view name_of(VariableAggregation aggregation);
-
-struct VariableOptions {
-  std::string name = {};  ///< need not be unique, see Variable::name. If empty, "Variable"
-  bool trainable = true;
-  VariableSynchronization synchronization = VariableSynchronization::automatic;
-  /// How the replicas' values become one: for a mirrored variable those assigned in replica context, for a sync-on-read
-  /// variable its components when it is read.
-  VariableAggregation aggregation = VariableAggregation::none;
-};
-
 namespace detail {
 struct VariableState;
 }
@@ -42,6 +25,22 @@ struct VariableState;
 /// handle does.
 class Variable {
  public:
+  /// When the replicas' components become one value: on write, or on read. `automatic` is the kind that the creating
+  /// method makes; `none` is refused.
+  enum class Synchronization : std::uint8_t { automatic, none, on_write, on_read };
+
+  /// How the replicas' values become one: for a mirrored variable those assigned in replica context, for a sync-on-read
+  /// variable its components when it is read.
+  enum class Aggregation : std::uint8_t { none, sum, mean, only_first_replica };
+
+  /// Options of Strategy::create_variable and create_sync_on_read.
+  struct Options {
+    std::string name = {};  ///< need not be unique, see Variable::name. If empty, "Variable"
+    bool trainable = true;
+    Synchronization synchronization = Synchronization::automatic;
+    Aggregation aggregation = Aggregation::none;
+  };
+
   /// Unique in its strategy, and the same on every rank. The name asked for at creation or, if an earlier variable has
   /// it, that name with the first of "_1", "_2", … that makes a free one: "w", "w_1".
   std::string_view name() const;
@@ -69,7 +68,7 @@ class Variable {
   /// ContextError as `local`, InvalidArgument for another type.
   TensorView for_reading(DType dtype, Here here = Here::current()) const;
 
-  VariableAggregation aggregation() const;
+  Aggregation aggregation() const;
 
   /// LOCAL. The only replica that updates the variable and keeps its optimizer state, under
   /// ReplicateOptions::Placement::chief or round_robin. Empty if every replica does.
@@ -102,15 +101,20 @@ class Variable {
   std::shared_ptr<detail::VariableState> state_;
 };
 
+std::string_view name_of(Variable::Synchronization synchronization);
+std::string_view name_of(Variable::Aggregation aggregation);
+
 /// One value on all ranks. Every rank sets it alike, so reading it is LOCAL.
 class MirroredVariable : public Variable {
  public:
+  /// For library code.
   explicit MirroredVariable(std::shared_ptr<detail::VariableState> state) : Variable{std::move(state)} {}
 };
 
 /// Each replica's own value, combined when it is read: a counter, a metric, a moving average. Never trainable.
 class SyncOnReadVariable : public Variable {
  public:
+  /// For library code.
   explicit SyncOnReadVariable(std::shared_ptr<detail::VariableState> state) : Variable{std::move(state)} {}
 
   /// COLL, agreed, blocking, in cross-replica context or outside every scope. Combines the components by the variable's

@@ -58,7 +58,7 @@ struct StoreSegment {
   Stream* stream;
   DType dtype;
   bool trainable;
-  VariableSynchronization synchronization;
+  Variable::Synchronization synchronization;
   std::int64_t count;
   Tensor values;
   Tensor gradients;                     ///< empty if not trainable
@@ -72,8 +72,8 @@ struct VariableState {
   Shape shape;
   DType dtype;
   bool trainable;
-  VariableSynchronization synchronization;  ///< on_write or on_read
-  VariableAggregation aggregation;
+  Variable::Synchronization synchronization;  ///< on_write or on_read
+  Variable::Aggregation aggregation;
   std::optional<int> holder = {};            ///< the only rank that updates it and has its slots; empty: every rank
   bool saved = true;                         ///< whether checkpoints and files of weights hold it
   const VariableStore* owner;                ///< the store of the strategy that made it; only compared, never followed
@@ -125,7 +125,7 @@ class VariableStore {
   };
 
   /// Variables live in the memory of the stream's device. That device and `stream` must outlive every variable.
-  explicit VariableStore(Stream& stream = host_stream()) : stream_{&stream} {}
+  explicit VariableStore(Stream& stream = Stream::host()) : stream_{&stream} {}
 
   Stream& stream() const { return *stream_; }
 

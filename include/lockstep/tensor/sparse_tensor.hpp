@@ -19,7 +19,7 @@ struct SparseTensor {
   /// divide the rows, the first pieces have one row more; pieces may be empty. Elements keep their
   /// order, and row 0 is the first of the piece. InvalidArgument for a tensor that is not valid, and unless 0 <= number
   /// < pieces.
-  SparseTensor piece(int number, int pieces, Stream& stream = host_stream()) const;
+  SparseTensor piece(int number, int pieces, Stream& stream = Stream::host()) const;
 };
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // Tensors: dense, row-major arrays of one element type on one device.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -13,6 +14,9 @@
 #include <lockstep/base/here.hpp>
 #include <lockstep/base/shape.hpp>
 #include <lockstep/device/stream.hpp>
+
+struct DLManagedTensor;
+struct DLManagedTensorVersioned;
 
 namespace lockstep {
 
@@ -60,7 +64,7 @@ class TensorView {
   }
 
   /// Enqueues zeroing of all elements. InvalidArgument unless the view is in memory of the stream's device.
-  void fill_zero(Stream& stream = host_stream()) const;
+  void fill_zero(Stream& stream = Stream::host()) const;
 
   /// Elements [first, first + count) as a one-dimensional view. InvalidArgument if they are not all in this one.
   TensorView slice(std::int64_t first, std::int64_t count) const;
@@ -87,13 +91,14 @@ std::string describe(const TensorView& view);
 
 /// Enqueues a copy of the elements. InvalidArgument unless both views have the same shape and type and each is in
 /// memory of the stream's device or of the host. For lifetimes, see Stream::copy.
-void copy(const TensorView& from, const TensorView& to, Stream& stream = host_stream());
+void copy(const TensorView& from, const TensorView& to, Stream& stream = Stream::host());
 
 /// A tensor that shares ownership of its memory: copies refer to the same elements.
 class Tensor {
  public:
   /// An empty f32 tensor of shape [0].
   Tensor() = default;
+  /// For library code: a tensor in memory that `buffer` owns.
   Tensor(std::shared_ptr<const Buffer> buffer, TensorView view);
 
   /// On the host, copied from `values`. InvalidArgument unless `shape` has as many elements.
@@ -114,16 +119,16 @@ class Tensor {
     return from(std::span<const T>{&value, 1}, {});
   }
   /// Zeros in memory of the stream's device, for work enqueued there from here on.
-  static Tensor zeros(DType dtype, Shape shape, Stream& stream = host_stream());
+  static Tensor zeros(DType dtype, Shape shape, Stream& stream = Stream::host());
 
   /// As `zeros`, but uninitialised: for tensors that are written before they are read.
-  static Tensor uninitialised(DType dtype, Shape shape, Stream& stream = host_stream());
+  static Tensor uninitialised(DType dtype, Shape shape, Stream& stream = Stream::host());
 
   /// Zeros on the host, in memory that `stream` copies to and from best (Stream::allocate_pinned).
   static Tensor pinned(DType dtype, Shape shape, Stream& stream);
 
   /// A copy of `view` in memory of the stream's device, for work enqueued there from here on. As `copy`.
-  static Tensor copy_of(const TensorView& view, Stream& stream = host_stream());
+  static Tensor copy_of(const TensorView& view, Stream& stream = Stream::host());
 
   /// A copy of `view` in host memory. Blocks until all work of the view's device is done.
   static Tensor on_host(const TensorView& view);
@@ -132,6 +137,31 @@ class Tensor {
   /// InvalidArgument if there are none, if their shapes or types differ, or if one is in the memory of a GPU (copy it
   /// first, by Tensor::on_host).
   static Tensor stack(std::span<const Tensor> rows);
+
+  // Tensors to and from other libraries without a copy, by DLPack (https://dmlc.github.io/dlpack): LibTorch, NumPy,
+  // CuPy, JAX and others exchange such tensors. DLPack's own header has the structures; its versions 0.2 to 1.x fit.
+  //
+  // GPU tensors must be on the GPU that this process has bound. Streams do not travel with a tensor here: before you
+  // hand one over, or hand it back, wait for the work that writes it.
+
+  /// LOCAL. A tensor with the memory of `managed`, which it takes over: the last of the tensor and its copies calls the
+  /// deleter, on whichever thread that is. Memory of the host, also if it is pinned, or of this process's GPU.
+  ///
+  /// InvalidArgument for a null pointer, a type that is no DType, a vector type, memory of any other kind or GPU,
+  /// strides of anything but dense rows, and elements that are not aligned to their size. DeviceError for memory of a
+  /// GPU if this process has none. After an error the caller still owns `managed`.
+  static Tensor from_dlpack(DLManagedTensor* managed);
+
+  /// The same. InvalidArgument also for memory that is read-only, since a Tensor may be written, and for a version of
+  /// DLPack other than 1.
+  static Tensor from_dlpack(DLManagedTensorVersioned* managed);
+
+  /// LOCAL. This tensor for another library, with its strides. It shares the memory with this one, which may go first;
+  /// the caller owns it, and calls its deleter once, on any thread. `tensor.to_dlpack<DLManagedTensorVersioned>()`
+  /// makes one of version 1.0 of DLPack.
+  template <class Managed = DLManagedTensor>
+    requires std::same_as<Managed, DLManagedTensor> || std::same_as<Managed, DLManagedTensorVersioned>
+  Managed* to_dlpack() const;
 
   /// As TensorView::to_vector and TensorView::item.
   template <detail::Element T>
@@ -159,5 +189,10 @@ class Tensor {
   std::shared_ptr<const Buffer> buffer_;
   TensorView view_;
 };
+
+template <>
+DLManagedTensor* Tensor::to_dlpack() const;
+template <>
+DLManagedTensorVersioned* Tensor::to_dlpack() const;
 
 }  // namespace lockstep

@@ -168,7 +168,7 @@ class [[nodiscard("nothing can wait for this reduction: keep what all_reduce_asy
  private:
   ReplicaContext* context_;
   T like_;
-  PendingReduction<SharedList> pending_;
+  ReplicaContext::PendingReduction<SharedList> pending_;
 };
 
 }  // namespace detail

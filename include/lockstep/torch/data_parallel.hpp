@@ -48,39 +48,6 @@ concept TorchModule = std::derived_from<typename ModuleType<T>::type, ::torch::n
 
 namespace libtorch {
 
-/// The loss of a batch that all ranks share.
-struct MeanLoss {
-  double mean = 0;     ///< over the samples of all ranks; 0 if there are none
-  double samples = 0;  ///< of all ranks: the sum of Loss::samples
-};
-
-/// An optimizer of this library for the parameters of a module (ReplicatedModule::optimizer), which updates all of them
-/// in one pass. Its state lives in the strategy's store, so checkpoints hold it, attestation compares it, and
-/// `Strategy::rebroadcast` restores it. Must not outlive the module's strategy.
-class ModuleOptimizer {
- public:
-  ModuleOptimizer(ModuleOptimizer&&) noexcept;
-  ~ModuleOptimizer();
-
-  /// COLL, blocking, one agreement; sends nothing. Call it in replica context after `backward`. Updates the parameters
-  /// that have a gradient. The others stay as they are, with their state. A sparse gradient leads to the step of the
-  /// same gradient as a dense one: AdamW and a momentum move, and weight decay shrinks, also the rows that it does not
-  /// name; Sgd without these visits the named rows alone. Errors as Optimizer::apply_gradients.
-  void step(ReplicaContext& context, Here here = Here::current());
-
-  /// As ReplicatedModule::zero_grad.
-  void zero_grad();
-
-  /// Its learning rate, its steps, the norm of its last gradient.
-  Optimizer& rules();
-
- private:
-  friend class ReplicatedModule;
-  struct Impl;
-  explicit ModuleOptimizer(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
-};
-
 /// DataParallel without the module's own type.
 ///
 /// Parameters are variables of the strategy, named as in Module::named_parameters, as they are in Python:
@@ -103,7 +70,7 @@ class ModuleOptimizer {
 /// each rank, only the rows travel that its samples have touched. Those of one index are added up in the order of
 /// ranks, by `backward_shards` in its tree over the shards. `.grad` is a new, coalesced tensor with the rows of all
 /// ranks. So SGD and Adagrad of torch update these rows alone, and its Adam refuses the gradient, as ever; for AdamW,
-/// see ModuleOptimizer. All ranks have the same sparse ones; otherwise they throw MismatchError. Tied weights, which
+/// see Optimizer. All ranks have the same sparse ones; otherwise they throw MismatchError. Tied weights, which
 /// more than one module has registered, have a dense gradient. If a table is tied in another way, so that a rank finds
 /// a dense gradient in a step, the table's gradient is dense on all ranks from that step on. Other sparse gradients
 /// become dense, such as one of `torch::embedding` of a parameter of the module's own.
@@ -136,6 +103,14 @@ class ModuleOptimizer {
 /// Not thread-safe. Must not outlive the strategy; the module may, as a plain one.
 class ReplicatedModule {
  public:
+  /// The loss of a batch that all ranks share.
+  struct MeanLoss {
+    double mean = 0;     ///< over the samples of all ranks; 0 if there are none
+    double samples = 0;  ///< of all ranks: the sum of Loss::samples
+  };
+
+  class Optimizer;
+
   struct Options {
     /// Goes before the names of parameters and buffers: with "critic", `fc.weight` is the variable "critic.fc.weight".
     std::string name = {};
@@ -170,7 +145,7 @@ class ReplicatedModule {
   MeanLoss backward(ReplicaContext& context, const Loss& loss, Here here = Here::current());
 
   /// COLL, blocking, one agreement, in replica context. A step whose bits do not depend on the number of ranks. The
-  /// batch is cut into `shards`; each rank computes equally many, side by side (shards_of_rank). `compute(shard)`
+  /// batch is cut into `shards`; each rank computes equally many, side by side (Range::of_rank). `compute(shard)`
   /// makes the forward pass of one and returns its loss; the backward pass follows. Gradients, losses and buffers are
   /// added up in one binary tree over all shards.
   ///
@@ -219,9 +194,9 @@ class ReplicatedModule {
   double clip_norm(double largest);
 
   /// LOCAL; call it on every rank. AdamW or Sgd for this module's parameters, with its state and its name. Errors as
-  /// Optimizer::prepare: a second one with the same slots takes the end of the first.
-  ModuleOptimizer optimizer(const AdamW::Options& options, Here here = Here::current());
-  ModuleOptimizer optimizer(const Sgd::Options& options, Here here = Here::current());
+  /// lockstep::Optimizer::prepare: a second one with the same slots takes the end of the first.
+  Optimizer optimizer(const AdamW::Options& options, Here here = Here::current());
+  Optimizer optimizer(const Sgd::Options& options, Here here = Here::current());
 
   /// Where the module is: the CPU, or the rank's GPU.
   at::Device device() const;
@@ -239,11 +214,37 @@ class ReplicatedModule {
   explicit ReplicatedModule(std::shared_ptr<Impl> impl) : impl_{std::move(impl)} {}
 
  private:
-  friend class ModuleOptimizer;
   template <class Rules>
-  ModuleOptimizer make_optimizer(const typename Rules::Options& options, const Here& here);
+  Optimizer make_optimizer(const typename Rules::Options& options, const Here& here);
 
   std::shared_ptr<Impl> impl_;  ///< optimizers refer to it
+};
+
+/// An optimizer of this library for the parameters of a module (ReplicatedModule::optimizer), which updates all of them
+/// in one pass. Its state lives in the strategy's store, so checkpoints hold it, attestation compares it, and
+/// `Strategy::rebroadcast` restores it. Must not outlive the module's strategy.
+class ReplicatedModule::Optimizer {
+ public:
+  Optimizer(Optimizer&&) noexcept;
+  ~Optimizer();
+
+  /// COLL, blocking, one agreement; sends nothing. Call it in replica context after `backward`. Updates the parameters
+  /// that have a gradient. The others stay as they are, with their state. A sparse gradient leads to the step of the
+  /// same gradient as a dense one: AdamW and a momentum move, and weight decay shrinks, also the rows that it does not
+  /// name; Sgd without these visits the named rows alone. Errors as lockstep::Optimizer::apply_gradients.
+  void step(ReplicaContext& context, Here here = Here::current());
+
+  /// As ReplicatedModule::zero_grad.
+  void zero_grad();
+
+  /// Its learning rate, its steps, the norm of its last gradient.
+  lockstep::Optimizer& rules();
+
+ private:
+  friend class ReplicatedModule;
+  struct Impl;
+  explicit Optimizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 /// One loss over several modules of a strategy, such as an encoder and a decoder: as the methods of ReplicatedModule,
@@ -251,10 +252,11 @@ class ReplicatedModule {
 /// modules in the same order; InvalidArgument for none, for one that is named twice, and for one of another strategy.
 ///
 ///     backward(context, {&encoder, &decoder}, Loss::mean(loss, images.size(0)));
-MeanLoss backward(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, const Loss& loss,
-                  Here here = Here::current());
-MeanLoss backward_shards(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules, int shards,
-                         const std::function<Loss(int shard)>& compute, Here here = Here::current());
+ReplicatedModule::MeanLoss backward(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules,
+                                    const Loss& loss, Here here = Here::current());
+ReplicatedModule::MeanLoss backward_shards(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules,
+                                           int shards, const std::function<Loss(int shard)>& compute,
+                                           Here here = Here::current());
 void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss, Here here = Here::current());
 
 /// A module of type M, replicated. `net->` is the module itself:

@@ -13,8 +13,8 @@
 namespace lockstep::libtorch {
 
 /// This rank's part of each global batch. What a step trains on depends on the seed, the epoch and the step alone, and
-/// not on the number of ranks: the batches are sample_order cut in turn, and rank r has shard_range(batch, ranks, r) of
-/// each. So a resumed run continues with the samples that it had not seen, also on another number of ranks.
+/// not on the number of ranks: the batches are sample_order cut in turn, and rank r has Range::of_shard(batch, ranks,
+/// r) of each. So a resumed run continues with the samples that it had not seen, also on another number of ranks.
 ///
 ///     auto loader = torch::data::make_data_loader(
 ///         std::move(dataset), lockstep::libtorch::Sampler{strategy, count, {.seed = 1}},

@@ -45,14 +45,15 @@ class SyncBatchNorm : public ::torch::nn::ModuleHolder<detail::SyncBatchNormImpl
  public:
   using ::torch::nn::ModuleHolder<detail::SyncBatchNormImpl>::ModuleHolder;
   using Impl = detail::SyncBatchNormImpl;
-};
 
-/// LOCAL. Replaces every BatchNorm1d, 2d and 3d in `module` by a SyncBatchNorm, which takes over its parameters and
-/// buffers, what is frozen, and its mode, but no hooks. They must be layers of a Sequential, or entries of a ModuleList
-/// or ModuleDict, at any depth. The program casts such entries itself: `as<lockstep::libtorch::SyncBatchNorm>()` from
-/// then on. A module of another kind calls its parts by their types, so it has to be written with a SyncBatchNorm.
-/// InvalidArgument, which names those that can't be replaced, before anything changes; so are classes that derive from
-/// a batch norm. Call it before DataParallel, and before an optimizer takes the parameters.
-void convert_sync_batch_norm(::torch::nn::Module& module);
+  /// LOCAL. Replaces every BatchNorm1d, 2d and 3d in `module` by a SyncBatchNorm, which takes over its parameters and
+  /// buffers, what is frozen, and its mode, but no hooks. They must be layers of a Sequential, or entries of a
+  /// ModuleList or ModuleDict, at any depth. The program casts such entries itself:
+  /// `as<lockstep::libtorch::SyncBatchNorm>()` from then on. A module of another kind calls its parts by their types,
+  /// so it has to be written with a SyncBatchNorm. InvalidArgument, which names those that can't be replaced, before
+  /// anything changes; so are classes that derive from a batch norm. Call it before DataParallel, and before an
+  /// optimizer takes the parameters.
+  static void convert(::torch::nn::Module& module);
+};
 
 }  // namespace lockstep::libtorch

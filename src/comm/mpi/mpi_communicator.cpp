@@ -70,8 +70,8 @@ class MpiCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string_view backend() const override { return "mpi"; }
-  Stream& stream() override { return host_stream(); }
-  Buffer allocate(std::size_t bytes) override { return host_stream().allocate(bytes); }
+  Stream& stream() override { return Stream::host(); }
+  Buffer allocate(std::size_t bytes) override { return Stream::host().allocate(bytes); }
   NodeMemory* node_memory() override { return node_memory_.get(); }
 
   Work broadcast(const TensorView& tensor, int root) override {

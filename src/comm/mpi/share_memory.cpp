@@ -5,6 +5,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
+#include "base/log_settings.hpp"
+
 namespace lockstep {
 
 std::optional<SharedMemory> share_memory(const MpiComm& node, std::size_t bytes, SharedMemory (*create)(std::size_t)) {

@@ -15,6 +15,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
+#include "base/log_settings.hpp"
 #include "comm/communicator.hpp"
 #include "device/device.hpp"
 

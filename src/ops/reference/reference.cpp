@@ -60,7 +60,7 @@ void ReferenceKernels::matmul(const TensorView& a, Kernels::Transpose transpose_
 
 void ReferenceKernels::sum_of_products(std::span<const Kernels::Factors> factors, const TensorView& c) const {
   check_sum_of_products(DeviceKind::cpu, factors, c);
-  sum_of_whole_products(*this, factors, c, host_stream());
+  sum_of_whole_products(*this, factors, c, Stream::host());
 }
 
 void ReferenceKernels::linear(const TensorView& x, const TensorView& weight, const TensorView& bias,
@@ -127,14 +127,14 @@ void ReferenceKernels::relu_gradient(const TensorView& y, const TensorView& dy, 
   });
 }
 
-BatchLoss ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                  std::int64_t samples, const TensorView& d_logits) const {
+Kernels::BatchLoss ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                           std::int64_t samples, const TensorView& d_logits) const {
   check_cross_entropy(DeviceKind::cpu, logits, labels, samples, d_logits);
   check_labels(logits, labels, samples);
   return with_stored_type(logits.dtype(), [&]<class T>() {
     const std::int64_t classes = logits.shape()[1];
     const std::int32_t* const label = data<std::int32_t>(labels);
-    BatchLoss total;
+    Kernels::BatchLoss total;
     Computed<T> of_logits, of_gradient;
     for (std::int64_t row = 0; row < samples; ++row) {
       auto* const d_row = of_gradient.write(data<T>(d_logits) + row * classes, classes);
@@ -150,15 +150,15 @@ BatchLoss ReferenceKernels::softmax_cross_entropy(const TensorView& logits, cons
   });
 }
 
-BatchLoss ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                  std::int64_t samples) const {
+Kernels::BatchLoss ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                           std::int64_t samples) const {
   check_cross_entropy(DeviceKind::cpu, logits, labels, samples);
   check_labels(logits, labels, samples);
   return with_stored_type(logits.dtype(), [&]<class T>() {
     const std::int64_t classes = logits.shape()[1];
     const std::int32_t* const label = data<std::int32_t>(labels);
     std::vector<computed_t<T>> exps(static_cast<std::size_t>(classes));
-    BatchLoss total;
+    Kernels::BatchLoss total;
     Computed<T> of_logits;
     for (std::int64_t row = 0; row < samples; ++row) {
       const auto entropy = loops::row_entropy(of_logits.read(data<T>(logits) + row * classes, classes), classes,

@@ -1,12 +1,9 @@
-// Shards: the fixed slices of every global batch that determine the numbers of a run. The number of shards is part of
-// the experiment; the number of ranks that share them is not.
+// The value of --shards: how many shards (Range::of_shard) a job has.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
-
-#include <lockstep/input/range.hpp>
 
 namespace lockstep {
 
@@ -35,14 +32,5 @@ struct ShardRequest {
   /// 1024) that the ranks divide, or the number of ranks itself; otherwise ConfigError, listing the numbers that fit.
   Choice resolve(int ranks) const;
 };
-
-/// The samples of shard `shard`, as positions in a batch of `batch_size`. The shards lie side by side in order, and
-/// their sizes differ by at most one. If the batch is smaller than the number of shards, some shards are empty.
-Range shard_range(std::int64_t batch_size, int shards, int shard);
-
-/// The shards that `rank` computes: as many as every other rank, side by side in the order of ranks. If both numbers
-/// are powers of two, they are the leaves of one whole subtree of the sum over all shards. InvalidArgument unless
-/// `ranks` divides `shards`.
-Range shards_of_rank(int shards, int ranks, int rank);
 
 }  // namespace lockstep

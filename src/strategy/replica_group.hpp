@@ -86,7 +86,7 @@ class ReplicaGroup {
   Communicator& host_plane() { return *data_; }
 
   /// The stream for this rank's work: that of its GPU, else the host's.
-  Stream& stream() { return compute_ ? *compute_ : host_stream(); }
+  Stream& stream() { return compute_ ? *compute_ : Stream::host(); }
 
   /// LOCAL. Calls `body`, in which this rank does what the others wait for. If it fails, that ends the job: the others
   /// cannot be told.
