@@ -29,9 +29,10 @@ namespace lockstep {
 namespace {
 
 /// InvalidArgument for another strategy's variables in the context that is current outside of every run.
-void require_in_run(const detail::Call& call, const ReplicaContext& context, std::span<const Gradient> gradients) {
+void require_in_run(const detail::Call& call, const ReplicaContext& context,
+                    std::span<const Optimizer::Gradient> gradients) {
   if (!detail::is_default(context)) return;
-  for (const Gradient& each : gradients)
+  for (const Optimizer::Gradient& each : gradients)
     if (!context.strategy().extended().variable_created_in_scope(each.variable))
       throw InvalidArgument{fmt::format(
           "{}the context is the default strategy's, as ReplicaContext::current() is outside of every run, and variable "

@@ -102,7 +102,9 @@ TEST_CASE("what was mapped is reduced to one replica, or to where a variable liv
   CHECK_THROWS_AS(extended.reduce_to(ReduceOp::sum, mapped, StrategyExtended::OneReplica{ranks()}), InvalidArgument);
   CHECK_THROWS_AS(runtime().strategy().extended().reduce_to(ReduceOp::sum, mapped, w), InvalidArgument);
   if (ranks() == 1) return;
-  const auto odd = [&] { (void)extended.reduce_to(ReduceOp::sum, mapped, StrategyExtended::OneReplica{odd_one() ? 1 : 0}); };
+  const auto odd = [&] {
+    (void)extended.reduce_to(ReduceOp::sum, mapped, StrategyExtended::OneReplica{odd_one() ? 1 : 0});
+  };
   CHECK_THAT(mismatch_of(odd), Catch::Contains("at reduce_to #") && Catch::Contains("with replica 0: sum") &&
                                    Catch::Contains("with replica 1: sum"));
   expect_in_step();

@@ -169,7 +169,7 @@ TEST_CASE("an optimizer and its strategy die in any order, and the names of a st
 TEST_CASE("a step outside of every run is told whose context it has, and where it belongs") {
   NamesProgram program;
   Sgd optimizer = plain();
-  const std::vector<Gradient> gradients{{Tensor::scalar(1.0), program.c}};
+  const std::vector<Optimizer::Gradient> gradients{{Tensor::scalar(1.0), program.c}};
   CHECK_THROWS_AS(optimizer.apply_gradients(*ReplicaContext::current(), gradients), InvalidArgument);
   CHECK_THROWS_WITH(
       optimizer.apply_gradients(*ReplicaContext::current(), gradients),
