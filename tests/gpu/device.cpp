@@ -30,7 +30,7 @@ std::vector<std::byte> read(const Buffer& buffer) {
 
 /// Work that takes a GPU long enough to notice who does not wait for it: ones added `times` times.
 Tensor slow_count(Stream& stream, const ops::Kernels& kernels, int times) {
-  constexpr std::int64_t count = 1 << 22;
+  const std::int64_t count = most_blocks() * 1024;
   const Tensor ones = Tensor::copy_of(ops::filled(DType::f32, {count}, 1).view(), stream);
   Tensor sum = Tensor::zeros(DType::f32, {count}, stream);
   for (int i = 0; i < times; ++i) kernels.add(sum.view(), ones.view());
@@ -171,7 +171,7 @@ TEST_CASE("a stream that waits for an event finds what was enqueued before it, a
 TEST_CASE("memory that is given back may be used by what was enqueued before, and is had again after", "[large]") {
   const auto stream = gpu().device.make_stream();
   const auto kernels = ops::make_kernels(ops::Kernels::Choice::cuda, {}, *stream);
-  constexpr std::int64_t count = 1 << 22;
+  const std::int64_t count = most_blocks() * 1024;
   const Tensor sum = Tensor::zeros(DType::f32, {count}, *stream);
   const Tensor one = Tensor::copy_of(ops::filled(DType::f32, {1}, 1).view(), *stream);
   for (int i = 0; i < 10; ++i) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -29,6 +30,13 @@ struct Gpu {
 /// What the test program's main made. Tests that launch thousands of kernels, or large ones, have the tag [large]:
 /// under compute-sanitizer, where each takes many times as long, the others run without them.
 Gpu& gpu();
+
+/// Of a grid, in each dimension: as ops/cuda/geometry.hpp says, or as a simulated GPU is told, which reaches the
+/// strides of a grid with less work.
+inline std::int64_t most_blocks() {
+  const char* const simulated = std::getenv("CUSIM_MOST_BLOCKS");
+  return simulated ? std::atoll(simulated) : 4096;
+}
 
 /// Two roundings of the type.
 inline double epsilon(DType dtype) {

@@ -17,7 +17,7 @@ const std::vector<int> part_counts{1, 2, 3, 4, 5, 6, 7, 8, 9, 17};
 /// More elements than a grid takes in one stride are more than every combination needs to be tried with.
 std::vector<std::int64_t> counts_for(int parts) {
   std::vector<std::int64_t> counts{0, 1, 255, 256, 257, 1025};
-  if (parts == 3) counts.push_back(4096 * 256 + 5);
+  if (parts == 3) counts.push_back(most_blocks() * 256 + 5);
   return counts;
 }
 

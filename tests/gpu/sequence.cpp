@@ -24,9 +24,11 @@ const std::vector<Extents> extents{{1, 1}, {2, 31}, {7, 32}, {8, 33}, {9, 64}, {
 /// Indices into `entries` rows, with repetitions and rows that none has.
 Tensor indices_into(std::int64_t entries, std::int64_t count) {
   const RandomStream random{3, RandomStream::Purpose::initial_value, 2};
-  return ops::generate(DType::i32, {count}, [&](std::int64_t i) {
-    return static_cast<double>(random.below(static_cast<std::uint64_t>(entries), static_cast<std::uint64_t>(i)));
-  });
+  std::vector<std::int32_t> indices;
+  for (std::int64_t i = 0; i < count; ++i)
+    indices.push_back(
+        static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(entries), static_cast<std::uint64_t>(i))));
+  return Tensor::from(indices, {count});
 }
 
 struct AttentionSizes {

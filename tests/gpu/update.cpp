@@ -14,7 +14,7 @@ namespace {
 constexpr double exactly = 0;
 
 /// None, one, the sides of a warp and of a block, and more than a grid takes in one stride.
-const std::vector<std::int64_t> counts{0, 1, 31, 32, 33, 255, 256, 257, 1000, 4096 * 256 + 77};
+const std::vector<std::int64_t> counts{0, 1, 31, 32, 33, 255, 256, 257, 1000, most_blocks() * 256 + 77};
 
 const UpdateStep with_everything{
     .learning_rate = 0.1, .divisor = 250, .factor = 0.7, .weight_decay = 0.01, .number = 3};
@@ -58,7 +58,7 @@ TEST_CASE("a flat update of views inside of one memory touches nothing beside th
 TEST_CASE("the sum of squares on a GPU has the bits of the host's, over parts of both types, and reads alone") {
   // Fewer than a block has, whole blocks, and more of them than a grid.
   for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, std::int64_t{255}, std::int64_t{4096},
-                                   std::int64_t{3 * 4096 + 5}, std::int64_t{4096} * 4096 + 1}) {
+                                   std::int64_t{3 * 4096 + 5}, most_blocks() * 4096 + 1}) {
     CAPTURE(count);
     const Operands operands{noise(DType::f32, {count}, 1), noise(DType::f64, {300}, 2), noise(DType::f64, {0}, 3)};
     std::vector<double> sums;
