@@ -68,7 +68,7 @@ Case<CausalAttention> attention_case(const Kernels& kernels) {
 
 Case<CausalAttentionGradient> attention_gradient_case(const Kernels& kernels) {
   const std::vector<Tensor> memory{sevens({6, 12}), sevens({2, 2, 3, 3}), sevens({6, 4}), sevens({6, 12}),
-                                   sevens({3, 3})};
+                                   sevens({2, 3, 3})};
   return {{memory[0].view(), memory[1].view(), memory[2].view(), memory[3].view(), memory[4].view()},
           memory,
           [&](const CausalAttentionGradient& operands) { kernels.sequence().causal_attention_gradient(operands); }};
@@ -206,11 +206,11 @@ TEST_CASE("operands of attention that do not fit are refused by name, and nothin
     CHECK(backward.with(&Gradient::d_qkv, sevens({6, 4}).view()) ==
           gradient + "d_qkv is f32[6, 4], expected f32[6, 12]");
     CHECK(backward.with(&Gradient::scratch, sevens({6, 6}).view()) ==
-          gradient + "scratch is f32[6, 6], expected f32[3, 3]");
+          gradient + "scratch is f32[6, 6], expected f32[2, 3, 3]");
     CHECK(backward.with(&Gradient::d_qkv, backward.good.qkv) ==
           gradient + "f32[6, 12] and f32[6, 12] overlap in memory");
-    CHECK(backward.with(&Gradient::scratch, backward.good.probabilities.slice(0, 9).reshaped({3, 3})) ==
-          gradient + "f32[3, 3] and f32[2, 2, 3, 3] overlap in memory");
+    CHECK(backward.with(&Gradient::scratch, backward.good.probabilities.slice(0, 18).reshaped({2, 3, 3})) ==
+          gradient + "f32[2, 3, 3] and f32[2, 2, 3, 3] overlap in memory");
     CHECK(backward.untouched());
   }
 }

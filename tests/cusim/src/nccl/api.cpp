@@ -98,6 +98,18 @@ bool hangs_in_call() {
   return set ? std::string_view{set} == "call" : draw("nccl hang in call", 3) == 0;
 }
 
+/// The order of a sum: of this seed's, and the same for every call of its kind and size, as with the algorithm that
+/// NCCL picks by these.
+std::uint64_t order_of(const Header& header) {
+  std::uint64_t order = settings().seed;
+  for (const std::uint64_t part : {static_cast<std::uint64_t>(header.kind), static_cast<std::uint64_t>(header.type),
+                                   static_cast<std::uint64_t>(header.op), static_cast<std::uint64_t>(header.count)}) {
+    order = (order ^ part) * 0x9e3779b97f4a7c15;
+    order ^= order >> 29;
+  }
+  return order;
+}
+
 ncclResult_t submit(ncclComm_t handle, Call call) {
   const char* const name = call.name();
   call.fault = begin(name);
@@ -121,7 +133,7 @@ ncclResult_t submit(ncclComm_t handle, Call call) {
   check_buffer(range_written(call, place), *use.comm(), name);
   if (header.kind != Kind::send && header.count == 0) return ncclSuccess;
   if (call.fault.kind == FaultKind::hang && !in_group() && hangs_in_call()) return use->stay_in_call(name);
-  if (reduces && use->rank() == 0) call.header.seed = draw("nccl order", UINT64_MAX);
+  if (reduces) call.header.seed = order_of(header);
   return with_words(add(use.comm(), call), *use.comm());
 }
 
