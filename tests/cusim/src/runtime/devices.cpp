@@ -38,7 +38,7 @@ constexpr struct {
 
 cudaDeviceProp properties(int device) {
   cudaDeviceProp all{};
-  std::snprintf(all.name, sizeof all.name, "cusim GPU %d", device);
+  std::snprintf(all.name, sizeof all.name, "cusim GPU");
   std::memcpy(all.uuid.bytes, "cusim", 5);
   all.uuid.bytes[15] = static_cast<char>(device);
   all.totalGlobalMem = settings().memory_bytes;
