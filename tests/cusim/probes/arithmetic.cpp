@@ -28,7 +28,8 @@ template <class T>
 std::vector<T> random_numbers(unsigned seed, std::size_t count = 1000) {
   using Limits = std::numeric_limits<T>;
   std::mt19937_64 random{seed};
-  std::vector<T> all{0, -T{0}, 1, -1, Limits::min(), Limits::denorm_min(), Limits::min() / 3, Limits::max(), Limits::infinity()};
+  std::vector<T> all{
+      0, -T{0}, 1, -1, Limits::min(), Limits::denorm_min(), Limits::min() / 3, Limits::max(), Limits::infinity()};
   while (all.size() < count / 2)
     if (const T value = std::bit_cast<T>(static_cast<Bits<T>>(random())); std::isfinite(value)) all.push_back(value);
   while (all.size() < count) all.push_back(static_cast<T>(random()) / static_cast<T>(random() | 1));
@@ -74,7 +75,8 @@ void expect_within(const std::string& what, Function function, const std::vector
 template <class T>
 std::vector<T> spread(T from, T to, std::size_t count = 2000) {
   std::vector<T> all;
-  for (std::size_t i = 0; i <= count; ++i) all.push_back(from + (to - from) * static_cast<T>(i) / static_cast<T>(count));
+  for (std::size_t i = 0; i <= count; ++i)
+    all.push_back(from + (to - from) * static_cast<T>(i) / static_cast<T>(count));
   return all;
 }
 
@@ -125,8 +127,8 @@ void compare_roots() {
 
 }  // namespace
 
-// CUDA C++ Programming Guide, Floating-point standard: additions and multiplications are IEEE 754's, to nearest even, and
-// with nvcc's -fmad=false they are not contracted; -ftz=false keeps denormals.
+// CUDA C++ Programming Guide, Floating-point standard: additions and multiplications are IEEE 754's, to nearest even,
+// and with nvcc's -fmad=false they are not contracted; -ftz=false keeps denormals.
 PROBE(multiply_and_add_round_twice_f32) {
   compare_multiply_add<float>();
 }
@@ -172,11 +174,12 @@ PROBE(hyperbolic_tangent_is_as_exact_as_documented) {
   expect_within<double>("tanh", Function::hyperbolic_tangent, spread(-20.0, 20.0), 2, exact);
 }
 
-// CUDA C++ Programming Guide, Standard functions, and C's: exp of minus infinity is 0, overflow is infinity, log of 0 is
-// minus infinity.
+// CUDA C++ Programming Guide, Standard functions, and C's: exp of minus infinity is 0, overflow is infinity, log of 0
+// is minus infinity.
 PROBE(functions_have_the_usual_limits) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
-  expect_all<float>("expf", evaluated<float>(Function::exponential, {-infinity, 0, 1000, infinity}), {0, 1, infinity, infinity});
+  expect_all<float>("expf", evaluated<float>(Function::exponential, {-infinity, 0, 1000, infinity}),
+                    {0, 1, infinity, infinity});
   expect_all<float>("logf", evaluated<float>(Function::logarithm, {0, 1, infinity}), {-infinity, 0, infinity});
   expect_all<float>("tanhf", evaluated<float>(Function::hyperbolic_tangent, {-infinity, 0, infinity}), {-1, 0, 1});
 }
@@ -222,8 +225,8 @@ PROBE(bf16_widens_exactly) {
   expect_bits("bits in f32", out.values(), expected);
 }
 
-// C++ and CUDA Math API, Type casting: conversions to int truncate towards zero; conversions to float and from double to
-// float round to nearest even.
+// C++ and CUDA Math API, Type casting: conversions to int truncate towards zero; conversions to float and from double
+// to float round to nearest even.
 PROBE(conversions_round_as_the_host) {
   const Stream stream;
   const std::vector<float> floats{0, 0.99f, -0.99f, 1.5f, -1.5f, 2.5f, 16777217.0f, -2e9f, 1e-40f};
@@ -261,7 +264,8 @@ PROBE(integers_behave_as_on_the_host) {
   const std::vector<int> b{2, 2, -2, -2, 10, 10, 3, 99999};
   std::vector<int> expected;
   for (std::size_t i = 0; i < a.size(); ++i)
-    for (const int value : {a[i] / b[i], a[i] % b[i], a[i] >> 3, static_cast<int>(static_cast<unsigned>(a[i]) + 0x7fffffffu)})
+    for (const int value :
+         {a[i] / b[i], a[i] % b[i], a[i] >> 3, static_cast<int>(static_cast<unsigned>(a[i]) + 0x7fffffffu)})
       expected.push_back(value);
   const Stream stream;
   const Array<int> gpu_a{a};

@@ -294,7 +294,8 @@ PROBE(epilogues_add_and_clamp) {
              expected_with([](float x, std::size_t row) { return std::max(x + bias_of_rows[row], 0.0f); }));
 }
 
-// cuBLAS, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES and the like: addresses need have no more alignment than was given.
+// cuBLAS, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES and the like: addresses need have no more alignment than was
+// given.
 PROBE(alignment_of_the_preference_suffices) {
   const Shape of{.alignment = 4};
   const auto a = whole_numbers<float>(of.a_size() + 1);

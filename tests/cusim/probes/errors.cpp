@@ -142,8 +142,8 @@ PROBE_IN(ends_cusim, illegal_address_is_sticky) {
   expect_sticky(cudaErrorIllegalAddress);
 }
 
-// CUDA C++ Programming Guide, Device memory accesses: an access of 4 bytes needs an address that is a multiple of 4; CUDA
-// Runtime API, cudaErrorMisalignedAddress: sticky too.
+// CUDA C++ Programming Guide, Device memory accesses: an access of 4 bytes needs an address that is a multiple of 4;
+// CUDA Runtime API, cudaErrorMisalignedAddress: sticky too.
 PROBE_IN(ends_cusim, misaligned_access_is_sticky) {
   const Stream stream;
   const Array<char> at(100);
@@ -178,8 +178,8 @@ PROBE(launch_of_65536_blocks_in_y_or_z_is_refused) {
   expect("the launch is", launch_empty(dim3(1, 1, 65536), dim3(1), stream), cudaErrorInvalidConfiguration);
 }
 
-// CUDA C++ Programming Guide, Error checking: a launch that is refused for its configuration leaves an error that is not
-// sticky: the next launch runs.
+// CUDA C++ Programming Guide, Error checking: a launch that is refused for its configuration leaves an error that is
+// not sticky: the next launch runs.
 PROBE(refused_launch_is_not_sticky) {
   const Stream stream;
   const Array<int> at{{0}};

@@ -118,8 +118,8 @@ PROBE(wait_keeps_back_later_work_alone) {
   wait(before);
 }
 
-// CUDA Runtime API, cudaEventDestroy: an event may be destroyed before it is complete; the call does not block, and waits
-// for it stay.
+// CUDA Runtime API, cudaEventDestroy: an event may be destroyed before it is complete; the call does not block, and
+// waits for it stay.
 PROBE(destroyed_event_is_waited_for) {
   const Stream held;
   const Stream waiting;

@@ -1,8 +1,7 @@
-#include "kernels.hpp"
-
 #include <cuda_bf16.h>
 
 #include "device/cuda/kernel_launch.hpp"
+#include "kernels.hpp"
 
 namespace lockstep::probes {
 namespace {

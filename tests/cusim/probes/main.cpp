@@ -1,10 +1,10 @@
 // gpu-probes: tries what NVIDIA's documentation says of CUDA's runtime, cuBLASLt and NCCL. This process never calls
-// CUDA: it starts itself again for that, so that a probe that fails, hangs or ends its process takes no other with it.
+// CUDA: it forks others for that, so that a probe that fails, hangs or ends its process takes no other with it.
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <optional>
 
 #include <poll.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int skipped_code = 77;
 constexpr int found_code = 86;
-constexpr int most_seconds = 60;  ///< for one probe
+constexpr int most_seconds = 30;  ///< for one probe
 
 int usage(std::FILE* to, int code) {
   std::fputs(
@@ -47,6 +47,11 @@ std::string result_of(const Probe& probe) {
 
 /// Runs these probes, up to the first that differs, and writes a line for each.
 int run_here(int to, const std::vector<Probe>& probes) {
+  // Kernels that are loaded at their first launch may wait for the whole GPU, and streams that share a connection for
+  // each other.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+  if (probes.front().where == Where::with_partner) start_partner();
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return skipped_code;
   for (const Probe& probe : probes) {
@@ -64,22 +69,14 @@ int run_here(int to, const std::vector<Probe>& probes) {
 
 class Child {
  public:
-  explicit Child(const std::vector<std::string>& names) {
+  explicit Child(const std::vector<Probe>& probes) {
     int ends[2];
     if (pipe(ends) != 0) std::abort();
     std::fflush(nullptr);
     process_ = fork();
     if (process_ == 0) {
       close(ends[0]);
-      // Kernels that are loaded at their first launch may wait for the whole GPU.
-      setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-      std::vector<std::string> words{"gpu-probes", "--here", std::to_string(ends[1])};
-      words.insert(words.end(), names.begin(), names.end());
-      std::vector<char*> arguments;
-      for (std::string& word : words) arguments.push_back(word.data());
-      arguments.push_back(nullptr);
-      execv("/proc/self/exe", arguments.data());
-      _exit(127);
+      std::exit(run_here(ends[1], probes));
     }
     close(ends[1]);
     from_ = ends[0];
@@ -136,9 +133,7 @@ int run_all(const std::vector<Probe>& probes) {
   std::size_t at = 0;
   while (at < probes.size()) {
     const std::size_t end = together_from(probes, at);
-    std::vector<std::string> names;
-    for (std::size_t i = at; i < end; ++i) names.push_back(probes[i].name);
-    Child child{names};
+    Child child{{probes.begin() + static_cast<std::ptrdiff_t>(at), probes.begin() + static_cast<std::ptrdiff_t>(end)}};
     bool goes_on = true;
     while (at < end && goes_on) {
       std::string line;
@@ -152,7 +147,6 @@ int run_all(const std::vector<Probe>& probes) {
           return skipped_code;
         }
         const Probe& probe = probes[at];
-        if (code == 0 && !names.empty() && probe.name != names.front()) break;  // after one that differs
         line = probe.where == Where::ends_cusim && code == found_code
                    ? "holds " + probe.name
                    : "DIFFERS " + probe.name + ": expected an answer, got " + words;
@@ -179,8 +173,6 @@ std::vector<Probe> chosen(const std::vector<std::string>& names) {
 
 int main(int count, char** arguments) {
   const std::vector<std::string> words(arguments + 1, arguments + count);
-  if (words.size() >= 2 && words[0] == "--partner") return run_partner(words[1]);
-  if (words.size() >= 3 && words[0] == "--here") return run_here(std::atoi(words[1].c_str()), chosen({words.begin() + 2, words.end()}));
   std::vector<std::string> only;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--help" || words[i] == "-h") return usage(stdout, 0);

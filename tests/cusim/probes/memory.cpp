@@ -120,7 +120,8 @@ PROBE(source_in_pageable_memory_may_be_overwritten) {
   expect_all("the copy", at.values(), std::vector<int>(1000, 1));
 }
 
-// CUDA Runtime API, API synchronization behavior: a copy from GPU memory to pageable memory returns only once it is done.
+// CUDA Runtime API, API synchronization behavior: a copy from GPU memory to pageable memory returns only once it is
+// done.
 PROBE(copy_to_pageable_memory_is_done_at_return) {
   const Stream stream;
   const Array<int> at(1000);
@@ -186,8 +187,8 @@ PROBE(memcpy_refuses_unknown_directions) {
          cudaErrorInvalidMemcpyDirection);
 }
 
-// CUDA Runtime API, cudaMallocAsync and cudaFreeAsync: memory may be used in the stream's order after the allocation and
-// before the free; what reuses it comes after the free.
+// CUDA Runtime API, cudaMallocAsync and cudaFreeAsync: memory may be used in the stream's order after the allocation
+// and before the free; what reuses it comes after the free.
 PROBE(malloc_async_reuses_in_order) {
   const Stream stream;
   const Array<int> results{std::vector<int>(20, 0)};
@@ -284,6 +285,30 @@ PROBE(pool_has_high_watermarks) {
          attribute(pool, cudaMemPoolAttrReservedMemHigh) >= attribute(pool, cudaMemPoolAttrUsedMemHigh));
 }
 
+// CUDA Runtime API, cudaMemPoolAttr: the high watermarks can be reset to 0 and to nothing else.
+PROBE(pool_watermarks_can_be_reset) {
+  const Stream stream;
+  const cudaMemPool_t pool = default_pool();
+  OK(cudaFreeAsync(allocate_async<char>(1 << 24, stream), stream));
+  wait(stream);
+  std::uint64_t value = 1;
+  expect("a watermark of 1 is refused",
+         cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &value) != cudaSuccess);
+  value = 0;
+  OK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &value));
+  expect("the most used is below 2^24", attribute(pool, cudaMemPoolAttrUsedMemHigh) < 1 << 24);
+}
+
+// CUDA Runtime API, cudaMemPoolAttr: what allows memory to be reused across streams is on at first.
+PROBE(pool_reuses_at_first) {
+  for (const auto which : {cudaMemPoolReuseFollowEventDependencies, cudaMemPoolReuseAllowOpportunistic,
+                           cudaMemPoolReuseAllowInternalDependencies}) {
+    int value = -1;
+    OK(cudaMemPoolGetAttribute(default_pool(), which, &value));
+    expect("the attribute is", value, 1);
+  }
+}
+
 // CUDA Runtime API, cudaMemPoolAttr: ReleaseThreshold is 0 at first, and can be set.
 PROBE(pool_has_a_release_threshold) {
   const cudaMemPool_t pool = default_pool();
@@ -326,7 +351,8 @@ PROBE(pointer_attributes_of_pinned_memory) {
   expect("there is a device's pointer", attributes.devicePointer != nullptr);
 }
 
-// CUDA Runtime API, cudaPointerGetAttributes: memory that CUDA does not know is cudaMemoryTypeUnregistered, and no error.
+// CUDA Runtime API, cudaPointerGetAttributes: memory that CUDA does not know is cudaMemoryTypeUnregistered, and no
+// error.
 PROBE(pointer_attributes_of_pageable_memory) {
   const std::vector<int> memory(100);
   cudaPointerAttributes attributes{};

@@ -1,6 +1,6 @@
 // NCCL with one rank on one GPU, and with two where there are two GPUs.
+#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
 #include <nccl.h>
 #include <sys/wait.h>
@@ -60,22 +60,11 @@ class Communicator {
 };
 #define SETTLE(comm, ...) (comm).settle(#__VA_ARGS__, (__VA_ARGS__))
 
-std::string in_hex(const ncclUniqueId& id) {
-  std::string text;
-  for (const char each : id.internal) {
-    const auto byte = static_cast<unsigned char>(each);
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
-  return text;
-}
-
-ncclUniqueId from_hex(const std::string& text) {
-  ncclUniqueId id{};
-  for (std::size_t i = 0; i < sizeof id.internal && 2 * i + 1 < text.size(); ++i)
-    id.internal[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
-  return id;
-}
+/// The second process, which waits for an id at the pipe.
+struct Partner {
+  pid_t process = -1;
+  int to = -1;
+} partner;
 
 /// What each of two ranks does.
 void use_two_ranks(int rank, const ncclUniqueId& id) {
@@ -101,14 +90,26 @@ void use_two_ranks(int rank, const ncclUniqueId& id) {
 
 }  // namespace
 
-int lockstep::probes::run_partner(const std::string& id) {
-  alarm(50);
+/// Reads the id of the communicator; without one, there is nothing to do.
+void lockstep::probes::start_partner() {
+  int ends[2];
+  if (pipe(ends) != 0) std::abort();
+  partner = {fork(), ends[1]};
+  if (partner.process != 0) {
+    close(ends[0]);
+    return;
+  }
+  close(ends[1]);
+  ncclUniqueId id;
+  if (read(ends[0], &id, sizeof id) != sizeof id) _exit(0);
+  setenv("CUSIM_RANK", "1", 1);
+  alarm(25);
   try {
-    use_two_ranks(1, from_hex(id));
-    return 0;
+    use_two_ranks(1, id);
+    std::exit(0);
   } catch (const Differs& differs) {
     std::fprintf(stderr, "gpu-probes: rank 1: expected %s, got %s\n", differs.expected.c_str(), differs.got.c_str());
-    return 1;
+    _exit(1);
   }
 }
 
@@ -134,8 +135,8 @@ PROBE(nccl_has_a_version) {
   expect("the version is of the major one that this was built for", version / 10000 == NCCL_MAJOR);
 }
 
-// NCCL User Guide, In-place operations: the buffer may be sent and received at once; ncclAllReduce: each rank gets the sum,
-// which for one rank is its own data.
+// NCCL User Guide, In-place operations: the buffer may be sent and received at once; ncclAllReduce: each rank gets the
+// sum, which for one rank is its own data.
 PROBE(all_reduce_in_place_and_out_of_place) {
   const Stream stream;
   const Array<float> from{{1, 2.5f, -3}};
@@ -257,8 +258,8 @@ PROBE(collectives_can_be_captured) {
   expect("the graph's sum is", to.values()[0], 7);
 }
 
-// NCCL User Guide, ncclConfig_t, blocking = 0: calls may return ncclInProgress; ncclCommGetAsyncError then tells when they
-// are done.
+// NCCL User Guide, ncclConfig_t, blocking = 0: calls may return ncclInProgress; ncclCommGetAsyncError then tells when
+// they are done.
 PROBE(non_blocking_communicator_gets_ready) {
   const Stream stream;
   const Array<int> data{{6}};
@@ -297,8 +298,8 @@ PROBE(abort_frees) {
   }
 }
 
-// NCCL User Guide, ncclCommInitRank: the rank must be from 0 to the number of ranks - 1; ncclInvalidArgument: an argument
-// is invalid.
+// NCCL User Guide, ncclCommInitRank: the rank must be from 0 to the number of ranks - 1; ncclInvalidArgument: an
+// argument is invalid.
 PROBE(rank_outside_of_the_ranks_is_refused) {
   ncclComm_t comm = nullptr;
   expect("rank 1 of 1 is", int{ncclCommInitRank(&comm, 1, unique_id(), 1)}, int{ncclInvalidArgument});
@@ -310,24 +311,19 @@ PROBE(root_outside_of_the_ranks_is_refused) {
   const Stream stream;
   const Array<int> data{{6}};
   Communicator comm;
-  expect("a broadcast from rank 1 of 1 is",
-         int{ncclBroadcast(data.data(), data.data(), 1, ncclInt32, 1, comm, stream)}, int{ncclInvalidArgument});
+  expect("a broadcast from rank 1 of 1 is", int{ncclBroadcast(data.data(), data.data(), 1, ncclInt32, 1, comm, stream)},
+         int{ncclInvalidArgument});
 }
 
 // NCCL User Guide, ncclAllReduce, ncclBroadcast, Point-to-point communication: between two ranks on two GPUs.
-PROBE_IN(alone, two_ranks_exchange) {
+PROBE_IN(with_partner, two_ranks_exchange) {
   int devices = 0;
   OK(cudaGetDeviceCount(&devices));
   if (devices < 2) throw NotTried{"there is one GPU only"};
   const ncclUniqueId id = unique_id();
-  const pid_t partner = fork();
-  if (partner == 0) {
-    setenv("CUSIM_RANK", "1", 1);
-    execl("/proc/self/exe", "gpu-probes", "--partner", in_hex(id).c_str(), static_cast<char*>(nullptr));
-    _exit(127);
-  }
+  expect("the partner reads the id", write(partner.to, &id, sizeof id) == sizeof id);
   use_two_ranks(0, id);
   int status = -1;
-  (void)within_limit([&] { return waitpid(partner, &status, WNOHANG) != 0; });
+  (void)within_limit([&] { return waitpid(partner.process, &status, WNOHANG) != 0; });
   expect("rank 1 ends with", status, 0);
 }

@@ -1,5 +1,5 @@
-// What a probe is, and what probes share. A probe tests one statement of NVIDIA's documentation, which the comment before
-// it gives in our words, on whatever CUDA the program is built for: silicon's or cusim's.
+// What a probe is, and what probes share. A probe tests one statement of NVIDIA's documentation, which the comment
+// before it gives in our words, on whatever CUDA the program is built for: silicon's or cusim's.
 #pragma once
 
 #include <atomic>
@@ -30,9 +30,9 @@ struct NotTried {
 };
 
 enum class Where {
-  together,    ///< in a process with others
-  alone,       ///< in a process of its own, because it leaves an error that nothing clears
-  ends_cusim,  ///< likewise, and cusim ends the process (code 86) where silicon reports an error
+  together,      ///< in a process with others
+  ends_cusim,    ///< in one of its own, as it leaves an error that nothing clears; cusim may end the process (code 86)
+  with_partner,  ///< in one of its own, and start_partner() has forked another before the first call of CUDA
 };
 
 struct Probe {
@@ -48,14 +48,14 @@ struct Registered {
   Registered(std::string_view name, Where where, void (*run)());
 };
 
-#define PROBE_IN(where, name)                                                             \
-  static void name();                                                                     \
+#define PROBE_IN(where, name)                                                               \
+  static void name();                                                                       \
   static const ::lockstep::probes::Registered name##_registered{#name, Where::where, name}; \
   static void name()
 #define PROBE(name) PROBE_IN(together, name)
 
-/// What the second process of a probe of two ranks does.
-int run_partner(const std::string& id);
+/// Forks the second process of a probe of two ranks.
+void start_partner();
 
 // --- What is expected ---
 
@@ -80,7 +80,8 @@ inline void expect(const std::string& what, bool holds) {
 template <class Value>
 void expect_all(const std::string& what, const std::vector<Value>& got, const std::vector<Value>& expected) {
   expect(what + ", size", got.size(), expected.size());
-  for (std::size_t i = 0; i < got.size(); ++i) expect(what + ", element " + std::to_string(i) + ",", got[i], expected[i]);
+  for (std::size_t i = 0; i < got.size(); ++i)
+    expect(what + ", element " + std::to_string(i) + ",", got[i], expected[i]);
 }
 
 #define OK(...) ::lockstep::probes::expect(#__VA_ARGS__, (__VA_ARGS__), cudaSuccess)

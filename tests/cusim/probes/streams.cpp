@@ -109,8 +109,8 @@ PROBE(blocking_stream_waits_for_default_stream) {
   wait(blocking);
 }
 
-// CUDA Runtime API, cudaStreamCreateWithFlags: a stream with cudaStreamNonBlocking does not synchronize with the default
-// stream; and so the other way round.
+// CUDA Runtime API, cudaStreamCreateWithFlags: a stream with cudaStreamNonBlocking does not synchronize with the
+// default stream; and so the other way round.
 PROBE(non_blocking_stream_does_not_wait_for_default_stream) {
   const Stream stream;
   const Array<int> at{{0}};
@@ -175,8 +175,8 @@ PROBE(stream_has_its_flags) {
   expect("flags are", flags, unsigned{cudaStreamDefault});
 }
 
-// CUDA Runtime API, cudaStreamCreateWithPriority: lower numbers are greater priorities, and numbers outside of the range
-// are clamped to it.
+// CUDA Runtime API, cudaStreamCreateWithPriority: lower numbers are greater priorities, and numbers outside of the
+// range are clamped to it.
 PROBE(stream_priority_is_clamped) {
   int least = 0;
   int greatest = 0;
@@ -191,7 +191,8 @@ PROBE(stream_priority_is_clamped) {
   expect("the priority is", priority, greatest);
 }
 
-// CUDA Runtime API, cudaLaunchHostFunc: the function is called after the stream's work so far, and keeps back later work.
+// CUDA Runtime API, cudaLaunchHostFunc: the function is called after the stream's work so far, and keeps back later
+// work.
 PROBE(host_function_comes_in_order) {
   struct Seen {
     int* pinned;

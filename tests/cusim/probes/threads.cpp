@@ -30,8 +30,8 @@ std::vector<int> numbers(int count) {
 
 }  // namespace
 
-// CUDA C++ Programming Guide, Built-in variables and Thread hierarchy: blockIdx, threadIdx, blockDim and gridDim in three
-// dimensions; each thread of each block runs once.
+// CUDA C++ Programming Guide, Built-in variables and Thread hierarchy: blockIdx, threadIdx, blockDim and gridDim in
+// three dimensions; each thread of each block runs once.
 PROBE(each_thread_has_its_place) {
   const Stream stream;
   const dim3 blocks{2, 3, 2};
@@ -56,7 +56,8 @@ PROBE(grid_stride_loop_reaches_each_element_once) {
   }
 }
 
-// CUDA C++ Programming Guide, __syncthreads: accesses to shared memory before it are visible to all threads of the block.
+// CUDA C++ Programming Guide, __syncthreads: accesses to shared memory before it are visible to all threads of the
+// block.
 PROBE(syncthreads_orders_shared_memory) {
   const Stream stream;
   const Array<int> from{numbers(512)};
@@ -79,12 +80,13 @@ PROBE(syncwarp_orders_shared_memory) {
   expect_all("values after five rounds", to.values(), expected);
 }
 
-// CUDA C++ Programming Guide, Warp shuffle functions: __shfl_sync reads the value of the given lane, modulo the width, in
-// the lane's own section.
+// CUDA C++ Programming Guide, Warp shuffle functions: __shfl_sync reads the value of the given lane, modulo the width,
+// in the lane's own section.
 PROBE(shuffle_reads_the_given_lane) {
   expect_all("lane 5", exchanged(Exchange::index, 5), from_lanes([](int) { return 5; }));
   expect_all("lane 37 of 32", exchanged(Exchange::index, 37), from_lanes([](int) { return 5; }));
-  expect_all("lane 3 of each 8", exchanged(Exchange::index, 3, 8), from_lanes([](int lane) { return lane / 8 * 8 + 3; }));
+  expect_all("lane 3 of each 8", exchanged(Exchange::index, 3, 8),
+             from_lanes([](int lane) { return lane / 8 * 8 + 3; }));
   expect_all("lane 11 of each 8", exchanged(Exchange::index, 11, 8),
              from_lanes([](int lane) { return lane / 8 * 8 + 3; }));
 }
@@ -100,7 +102,8 @@ PROBE(shuffle_up_keeps_the_lowest) {
 // CUDA C++ Programming Guide, Warp shuffle functions: __shfl_down_sync reads a higher lane; lanes without one in their
 // section keep their own value.
 PROBE(shuffle_down_keeps_the_highest) {
-  expect_all("down by 3", exchanged(Exchange::down, 3), from_lanes([](int lane) { return lane > 28 ? lane : lane + 3; }));
+  expect_all("down by 3", exchanged(Exchange::down, 3),
+             from_lanes([](int lane) { return lane > 28 ? lane : lane + 3; }));
   expect_all("down by 3 of each 8", exchanged(Exchange::down, 3, 8),
              from_lanes([](int lane) { return lane % 8 > 4 ? lane : lane + 3; }));
 }
@@ -115,7 +118,8 @@ PROBE(shuffle_xor_reads_across) {
              from_lanes([](int lane) { return (lane & 8) != 0 ? lane ^ 8 : lane; }));
 }
 
-// CUDA C++ Programming Guide, Warp shuffle functions: with exclusive or, all lanes get the sum (Reduction across a warp).
+// CUDA C++ Programming Guide, Warp shuffle functions: with exclusive or, all lanes get the sum (Reduction across a
+// warp).
 PROBE(shuffles_sum_over_a_warp) {
   const Stream stream;
   const Array<int> to{std::vector<int>(32, -1)};
