@@ -51,6 +51,9 @@ class Product {
     make_layout(d_, of.m, of.n);
     ok(cublasLtMatmulPreferenceCreate(&preference_));
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, of.workspace);
+    // As lockstep: sums in place come in any order.
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           std::uint32_t{CUBLASLT_REDUCTION_SCHEME_MASK} & ~std::uint32_t{CUBLASLT_REDUCTION_SCHEME_INPLACE});
     for (const auto each : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                             CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
       prefer(each, of.alignment);
@@ -241,7 +244,7 @@ PROBE(beta_zero_does_not_read_c) {
   }
 }
 
-// cuBLAS, Results reproducibility: on GPUs of one kind, the same call has the same bits in each run.
+// cuBLAS, Results reproducibility: on GPUs of one kind, with one stream, the same call has the same bits in each run.
 PROBE(same_algorithm_repeats_its_bits) {
   const Shape of{.m = 37, .n = 29, .k = 300};
   const Product<float> product{of};
