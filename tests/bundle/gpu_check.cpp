@@ -97,9 +97,9 @@ void check_snapshots(const fs::path& folder) {
     running.push_back(now);
     ++rows;
   }
-  REQUIRE(running.size() == 18);
-  CHECK(running[0] == "GPU unit tests, ranks: 1");
-  CHECK(running[17] == "merge_call, ranks: 4");
+  REQUIRE(running.size() == 19);
+  CHECK(running[0] == "probes of CUDA, ranks: 1");
+  CHECK(running[18] == "merge_call, ranks: 4");
 }
 
 }  // namespace
@@ -112,12 +112,13 @@ TEST_CASE("where every program does its part, every check passes, in one table a
   CHECK(outcome.exit_code == 0);
   CHECK(outcome.err == "");
   const Json table = bundle.table();
-  CHECK(results(table) == Lines{"GPU unit tests 1 passed", "strategy suite 1 passed", "strategy suite 2 passed",
-                                "strategy suite 4 passed", "MLP accuracy 1 passed", "same weights 1 passed",
-                                "same weights 2 passed", "same weights 4 passed", "losses, CPU and GPU, f64 1 passed",
-                                "losses, CPU and GPU, f32 1 passed", "memcheck 1 passed", "step time 1 passed",
-                                "all-reduce 1 passed", "all-reduce 2 passed", "all-reduce 4 passed",
-                                "merge_call 1 passed", "merge_call 2 passed", "merge_call 4 passed"});
+  CHECK(results(table) == Lines{"probes of CUDA 1 passed", "GPU unit tests 1 passed", "strategy suite 1 passed",
+                                "strategy suite 2 passed", "strategy suite 4 passed", "MLP accuracy 1 passed",
+                                "same weights 1 passed", "same weights 2 passed", "same weights 4 passed",
+                                "losses, CPU and GPU, f64 1 passed", "losses, CPU and GPU, f32 1 passed",
+                                "memcheck 1 passed", "step time 1 passed", "all-reduce 1 passed", "all-reduce 2 passed",
+                                "all-reduce 4 passed", "merge_call 1 passed", "merge_call 2 passed",
+                                "merge_call 4 passed"});
   check_snapshots(snapshots.path());
   CHECK(table["running"] == "");
   CHECK(table["version"] == "1.2.3");
@@ -135,16 +136,18 @@ TEST_CASE("where every program does its part, every check passes, in one table a
           }) == static_cast<long>(lines.size()));
   }
   const auto value = [&](std::size_t row) { return table["checks"][row]["value"]; };
-  CHECK(value(0) == 30);
-  CHECK(value(4) == 0.851);
-  CHECK(value(5) == "00112233445566ff");
-  CHECK(value(8).get<double>() == Approx(1e-15).epsilon(0.1));
-  CHECK(value(9).get<double>() == Approx(1e-6).epsilon(0.1));
-  CHECK(value(10) == 0);
-  CHECK(table["checks"][10]["unit"] == "errors in 30 test cases");
-  CHECK(value(11) == 2.0);  // milliseconds
-  CHECK(value(12) == "2 of 2 sums exact");
-  CHECK(value(15) == 3.25);
+  CHECK(value(0) == 2);
+  CHECK(table["checks"][0]["unit"] == "statements hold");
+  CHECK(value(1) == 30);
+  CHECK(value(5) == 0.851);
+  CHECK(value(6) == "00112233445566ff");
+  CHECK(value(9).get<double>() == Approx(1e-15).epsilon(0.1));
+  CHECK(value(10).get<double>() == Approx(1e-6).epsilon(0.1));
+  CHECK(value(11) == 0);
+  CHECK(table["checks"][11]["unit"] == "errors in 30 test cases");
+  CHECK(value(12) == 2.0);  // milliseconds
+  CHECK(value(13) == "2 of 2 sums exact");
+  CHECK(value(16) == 3.25);
 }
 
 TEST_CASE("every check can fail, says why, and keeps none of the others from running") {
@@ -152,7 +155,7 @@ TEST_CASE("every check can fail, says why, and keeps none of the others from run
   Outcome outcome = bundle.check({}, {{"FAKE", " gone hang unlearned other-bits single diverges overrun wrong-sum "}});
   INFO(outcome.out << outcome.err);
   CHECK(outcome.exit_code == 1);
-  CHECK(results(bundle.table()).size() == 18);
+  CHECK(results(bundle.table()).size() == 19);
   const Lines failed = failures(bundle.table());
   REQUIRE(failed.size() == 10);
   CHECK(failed[0].starts_with("strategy suite 2: no end within "));
@@ -165,6 +168,12 @@ TEST_CASE("every check can fail, says why, and keeps none of the others from run
   CHECK(failed[6] == "memcheck 1: 3");
   CHECK(failed[7] == "all-reduce 1: 1 of 2 sums exact");
   CHECK(failed[9] == "all-reduce 4: 1 of 2 sums exact");
+
+  outcome = bundle.check({"--only", "probes"}, {{"FAKE", " undocumented "}});
+  CHECK(outcome.exit_code == 1);
+  CHECK(failures(bundle.table()) == Lines{"probes of CUDA 1: 1"});
+  CHECK(bundle.table()["checks"][0]["unit"] == "do not hold: stream-runs-in-order");
+  CHECK(outcome.out.find("    | DIFFERS stream-runs-in-order: expected 1, got 2\n") != std::string::npos);
 
   outcome = bundle.check({}, {{"FAKE", " tf32 "}});
   CHECK(outcome.exit_code == 1);
@@ -181,7 +190,7 @@ TEST_CASE("checks that the time does not suffice for are not run, and say so") {
   const Bundle bundle;
   Outcome outcome = bundle.check({"--seconds", "0"});
   CHECK(outcome.exit_code == 2);
-  CHECK(outcome.out.find("no check failed, but 18 of 18 were not run: the 0 s were up") != std::string::npos);
+  CHECK(outcome.out.find("no check failed, but 19 of 19 were not run: the 0 s were up") != std::string::npos);
   const Json table = bundle.table();
   for (const Json& row : table["checks"]) {
     CHECK(row["result"] == "not run");
@@ -202,9 +211,8 @@ TEST_CASE("only the checks that are asked for run") {
   CHECK(results(bundle.table()) == Lines{"same weights 1 passed", "same weights 2 passed", "same weights 4 passed"});
   const Outcome outcome = bundle.check({"--only", "wheels"});
   CHECK(outcome.exit_code == 1);
-  CHECK(outcome.err.find(
-            "--only 'wheels': no check has that in its name; there are GPU unit tests; strategy suite; MLP") !=
-        std::string::npos);
+  CHECK(outcome.err.find("--only 'wheels': no check has that in its name; there are probes of CUDA; GPU unit tests; "
+                         "strategy suite; MLP") != std::string::npos);
 }
 
 TEST_CASE("a check that fails shows the end of its log, and one archive has all logs, long ones shortened") {
@@ -267,8 +275,9 @@ TEST_CASE("a training run that fell back to the CPU passes no check of the GPU")
 TEST_CASE("programs that find no device where there is a GPU are no success") {
   const Bundle bundle;
   const Outcome outcome = bundle.check({}, {{"FAKE", " no-device "}});
-  CHECK(failures(bundle.table()) ==
-        Lines{"GPU unit tests 1: gpu-tests: no GPU here", "memcheck 1: gpu-tests: no GPU here"});
+  CHECK(failures(bundle.table()) == Lines{"probes of CUDA 1: gpu-probes: no GPU here",
+                                          "GPU unit tests 1: gpu-tests: no GPU here",
+                                          "memcheck 1: gpu-tests: no GPU here"});
   CHECK(outcome.exit_code == 1);
 }
 
@@ -280,7 +289,7 @@ TEST_CASE("without compute-sanitizer the memory check is skipped, and that is no
   if (run_command({"bash", "-c", "compgen -G '/usr/local/cuda*/*/compute-sanitizer'"}).exit_code == 0)
     return skip("this machine has compute-sanitizer");
   CHECK(bundle.check({}, environment).exit_code == 0);
-  CHECK(results(bundle.table())[10] == "memcheck 1 skipped");
+  CHECK(results(bundle.table())[11] == "memcheck 1 skipped");
 }
 
 TEST_CASE("without a GPU it says so in one line, with its version and what else is missing, and exits with 77") {

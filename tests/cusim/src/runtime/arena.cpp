@@ -195,6 +195,12 @@ Room room_of(int device) {
   return room;
 }
 
+void reset_most(int device) {
+  const std::lock_guard lock{store().mutex};
+  Room& room = store().rooms[device];
+  room.most = room.used;
+}
+
 std::string memory::describe(const void* address) {
   const Found at = find_allocation(address);
   if (!at.is_any) return fmt::format("{}, in no allocation", address);

@@ -49,6 +49,9 @@ struct Room {
 };
 Room room_of(int device);
 
+/// Begins to look for the most anew.
+void reset_most(int device);
+
 // --- Pinned memory ---
 
 void* allocate_pinned(std::size_t bytes);

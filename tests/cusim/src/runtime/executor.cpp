@@ -19,6 +19,9 @@ thread_local const Piece* current = nullptr;
 
 enum class Ran { nothing, blocked, done };
 
+/// The pieces that a thread runs.
+enum class Kind { any, gpu, host };
+
 /// The streams whose first piece has said in this round that it cannot go on.
 using Round = std::vector<cudaStream_t>;
 
@@ -73,12 +76,13 @@ cudaStream_t draw_from(const std::vector<cudaStream_t>& ready) {
                            [](cudaStream_t a, cudaStream_t b) { return a->haste < b->haste; });
 }
 
-Ran run_one(Lock& lock, Round& round) {
+Ran run_one(Lock& lock, Round& round, Kind kind = Kind::any) {
   World& all = world();
   std::vector<cudaStream_t> ready;
   for (cudaStream_t stream : all.active) {
     if (!is_ready(stream) || std::find(round.begin(), round.end(), stream) != round.end()) continue;
-    if (all.is_busy && !stream->queue.front()->is_host) continue;
+    const bool is_host = stream->queue.front()->is_host;
+    if ((all.is_busy && !is_host) || kind == (is_host ? Kind::gpu : Kind::host)) continue;
     ready.push_back(stream);
   }
   if (ready.empty()) return Ran::nothing;
@@ -127,7 +131,8 @@ void run_late() {
   }
 }
 
-void run_at_random() {
+/// A function of the host that waits keeps back its own stream alone, so that another thread runs the GPU's work.
+void run_at_random(Kind kind) {
   World& all = world();
   Lock lock{all.mutex};
   Round round;
@@ -136,7 +141,7 @@ void run_at_random() {
     lock.unlock();
     std::this_thread::sleep_for(std::chrono::microseconds{draw("pauses", 200)});
     lock.lock();
-    if (!all.has_ended && run_one(lock, round) == Ran::nothing) round.clear();
+    if (!all.has_ended && run_one(lock, round, kind) == Ran::nothing) round.clear();
   }
 }
 
@@ -151,7 +156,11 @@ void stop_background() {
 void start_background() {
   if (settings().order == Order::late && settings().patience_ms < 0) return;
   std::atexit(stop_background);
-  std::thread{settings().order == Order::thread ? run_at_random : run_late}.detach();
+  if (settings().order != Order::thread) {
+    std::thread{run_late}.detach();
+    return;
+  }
+  for (const Kind kind : {Kind::gpu, Kind::host}) std::thread{run_at_random, kind}.detach();
 }
 
 /// Where a thread of its own runs the work, the host only waits; but not in the process's last destructors.

@@ -1,4 +1,7 @@
 // The API's functions that allocate and free.
+#include <array>
+#include <cstdint>
+
 #include "runtime/arena.hpp"
 #include "runtime/call.hpp"
 #include "runtime/world.hpp"
@@ -7,16 +10,72 @@ using namespace cusim;
 
 namespace {
 
-/// What cudaMemPool_t points at: each device's default pool.
+/// What can be set of a pool. It changes nothing here: a freed byte is free at once, and reused in the stream's order.
+struct PoolSettings {
+  std::uint64_t release_threshold = 0;
+  int reuses[3] = {1, 1, 1};  ///< by the attributes from cudaMemPoolReuseFollowEventDependencies on
+};
+
+std::array<PoolSettings, 64> pools;
+
+/// Each device's default pool.
 cudaMemPool_t pool_of(int device) {
-  static int pools[64];
-  return reinterpret_cast<cudaMemPool_t>(&pools[device]);
+  return reinterpret_cast<cudaMemPool_t>(&pools[static_cast<std::size_t>(device)]);
+}
+
+int device_of(cudaMemPool_t pool) {
+  return static_cast<int>(reinterpret_cast<PoolSettings*>(pool) - pools.data());
 }
 
 bool is_pool(cudaMemPool_t pool) {
   for (int device = 0; device < settings().devices; ++device)
     if (pool_of(device) == pool) return true;
   return false;
+}
+
+/// Null if the attribute is none of them.
+int* reuse_of(cudaMemPool_t pool, cudaMemPoolAttr attribute) {
+  if (attribute < cudaMemPoolReuseFollowEventDependencies || attribute > cudaMemPoolReuseAllowInternalDependencies)
+    return nullptr;
+  return &reinterpret_cast<PoolSettings*>(pool)->reuses[attribute - cudaMemPoolReuseFollowEventDependencies];
+}
+
+cudaError_t set_attribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, const void* value) {
+  if (!is_pool(pool) || !value) return cudaErrorInvalidValue;
+  const Lock lock{world().mutex};
+  if (int* const reuse = reuse_of(pool, attribute)) {
+    *reuse = *static_cast<const int*>(value);
+    return cudaSuccess;
+  }
+  const std::uint64_t number = *static_cast<const std::uint64_t*>(value);
+  if (attribute == cudaMemPoolAttrReleaseThreshold) {
+    reinterpret_cast<PoolSettings*>(pool)->release_threshold = number;
+    return cudaSuccess;
+  }
+  const bool is_most = attribute == cudaMemPoolAttrUsedMemHigh || attribute == cudaMemPoolAttrReservedMemHigh;
+  if (!is_most || number != 0) return cudaErrorInvalidValue;
+  reset_most(device_of(pool));
+  return cudaSuccess;
+}
+
+cudaError_t get_attribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  if (!is_pool(pool) || !value) return cudaErrorInvalidValue;
+  const Lock lock{world().mutex};
+  if (const int* const reuse = reuse_of(pool, attribute)) {
+    *static_cast<int*>(value) = *reuse;
+    return cudaSuccess;
+  }
+  const Room room = room_of(device_of(pool));
+  auto& number = *static_cast<std::uint64_t*>(value);
+  if (attribute == cudaMemPoolAttrReleaseThreshold)
+    number = reinterpret_cast<PoolSettings*>(pool)->release_threshold;
+  else if (attribute == cudaMemPoolAttrUsedMemCurrent || attribute == cudaMemPoolAttrReservedMemCurrent)
+    number = room.used;
+  else if (attribute == cudaMemPoolAttrUsedMemHigh || attribute == cudaMemPoolAttrReservedMemHigh)
+    number = room.most;
+  else
+    return cudaErrorInvalidValue;
+  return cudaSuccess;
 }
 
 /// Waits for all streams' work. Locked.
@@ -209,25 +268,12 @@ cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
   });
 }
 
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr, void* value) {
-  return call("cudaMemPoolSetAttribute", [&] { return is_pool(pool) && value ? cudaSuccess : cudaErrorInvalidValue; });
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return call("cudaMemPoolSetAttribute", [&] { return set_attribute(pool, attribute, value); });
 }
 
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
-  return call("cudaMemPoolGetAttribute", [&] {
-    if (!is_pool(pool) || !value) return cudaErrorInvalidValue;
-    const int device = static_cast<int>(reinterpret_cast<int*>(pool) - reinterpret_cast<int*>(pool_of(0)));
-    const Room room = room_of(device);
-    std::uint64_t number = 0;
-    if (attribute == cudaMemPoolAttrUsedMemCurrent || attribute == cudaMemPoolAttrReservedMemCurrent)
-      number = room.used;
-    else if (attribute == cudaMemPoolAttrUsedMemHigh || attribute == cudaMemPoolAttrReservedMemHigh)
-      number = room.most;
-    else
-      return cudaErrorNotSupported;
-    *static_cast<std::uint64_t*>(value) = number;
-    return cudaSuccess;
-  });
+  return call("cudaMemPoolGetAttribute", [&] { return get_attribute(pool, attribute, value); });
 }
 
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, std::size_t) {
