@@ -173,26 +173,3 @@ TEST_CASE("threads may share a GPU's kernels") {
   CHECK(together == alone);
   CHECK(alone[0] != alone[1]);
 }
-
-TEST_CASE("threads may share the kernels of a GPU") {
-  std::vector<int> wrong(3);
-  std::vector<std::thread> threads;
-  for (int thread = 0; thread < 3; ++thread)
-    threads.emplace_back([thread, &wrong] {
-      const std::int64_t count = 1 + thread;
-      const Tensor ones = Tensor::copy_of(ops::filled(DType::f32, {count, 40}, 1).view(), gpu().stream);
-      const Tensor bias = Tensor::copy_of(ops::filled(DType::f32, {count}, thread).view(), gpu().stream);
-      for (std::int64_t i = 1; i <= 40; ++i) {
-        const TensorView part = ones.view().reshaped({40 * count}).slice(0, i * count).reshaped({count, i});
-        const Tensor y = Tensor::zeros(DType::f32, {count, count}, gpu().stream);
-        gpu().kernels.linear(part, part.reshaped({i, count}), bias.view(), Kernels::Activation::none, y.view());
-        // i + thread, count * count times
-        const auto each = static_cast<double>(i + thread);
-        const TensorView parts[] = {y.view()};
-        const double squares = gpu().kernels.update().sum_of_squares(parts);
-        wrong[static_cast<std::size_t>(thread)] += squares != each * each * static_cast<double>(count * count);
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  CHECK(wrong == std::vector<int>(3));
-}
