@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <thread>
 
 #include <lockstep/base/error.hpp>
 
@@ -119,6 +120,23 @@ TEST_CASE("bytes go to a GPU, across it and back", "[large]") {
     CHECK(read(there) == bytes);
   }
   CHECK(gpu().stream.allocate_pinned(0).bytes() == 0);
+}
+
+TEST_CASE("a thread whose current GPU is another uses that of its stream") {
+  if (cuda_device_count() < 2) return;
+  const auto device = make_cuda_device(1);
+  const auto stream = device->make_stream();
+  const auto kernels = ops::make_kernels(ops::Kernels::Choice::cuda, {}, *stream);
+  bool right = false;
+  // New threads begin with GPU 0.
+  std::thread{[&] {
+    const Tensor ones = Tensor::copy_of(ops::filled(DType::f32, {300}, 1).view(), *stream);
+    const Tensor sum = Tensor::zeros(DType::f32, {300}, *stream);
+    kernels->add(sum.view(), ones.view());
+    right = all_are(sum, 1);
+  }}.join();
+  CHECK(right);
+  make_cuda_device(0);  // which the other tests have
 }
 
 TEST_CASE("zeros fill the range that was asked for") {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@
 #include <lockstep/base/dtype.hpp>
 
 #include "ops/cuda/launch.hpp"
+#include "ops/cuda/sequence_launch.hpp"
+#include "ops/gelu.hpp"
 #include "ops/square_blocks.hpp"
 #include "ops/update_rules.hpp"
 #include "reduce/cuda/launch.hpp"
@@ -67,6 +70,22 @@ class OnDevice {
 template <class T>
 void require_same(const std::vector<T>& got, const std::vector<T>& expected, const std::string& what) {
   require(std::memcmp(got.data(), expected.data(), expected.size() * sizeof(T)) == 0, what + ": wrong values");
+}
+
+/// Where the order of a sum, or a function's last bit, is the device's own.
+template <class T>
+void require_close(const std::vector<T>& got, const std::vector<T>& expected, const std::string& what) {
+  constexpr T some = 64 * std::numeric_limits<T>::epsilon();
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    require(std::abs(got[i] - expected[i]) <= some * (1 + std::abs(expected[i])), what + ": wrong values");
+}
+
+/// Where sums of many large terms cancel.
+template <class T>
+void require_loosely(const std::vector<T>& got, const std::vector<T>& expected, const std::string& what) {
+  constexpr T some = std::is_same_v<T, float> ? T(2e-3) : T(1e-10);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    require(std::abs(got[i] - expected[i]) <= some * (1 + std::abs(expected[i])), what + ": wrong values");
 }
 
 /// Sizes and values of one seed.
@@ -240,6 +259,135 @@ void try_softmax(Trial& trial) {
 }
 
 template <class T>
+void try_gelu(Trial& trial) {
+  const std::int64_t count = trial.size();
+  const auto x = trial.numbers<T>(count), dy = trial.numbers<T>(count);
+  OnDevice<T> dx{x}, ddy{dy}, y{x.size()};
+  require(ops::cuda::launch_gelu<T>(dx.data(), y.data(), count, nullptr));
+  require(ops::cuda::launch_gelu_gradient<T>(dx.data(), ddy.data(), ddy.data(), count, nullptr));
+  std::vector<T> expected = x, gradient = dy;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    expected[i] = gelu_of(x[i]);
+    gradient[i] *= gelu_derivative(x[i]);
+  }
+  require_close(y.content(), expected, "gelu");
+  require_close(ddy.content(), gradient, "gelu_gradient");
+}
+
+/// Rows of a table, repeated or unused; sometimes with an index that is none.
+template <class T>
+void try_indexed_rows(Trial& trial) {
+  const std::int64_t entries = 1 + trial.below(40),
+                     width = trial.below(3) ? 1 + trial.below(130) : 255 + trial.below(3);
+  const std::int64_t count = trial.below(4) ? 1 + trial.below(130) : 500 + trial.below(700);
+  const auto table = trial.numbers<T>(entries * width), rows = trial.numbers<T>(count * width);
+  std::vector<std::int32_t> indices(static_cast<std::size_t>(count));
+  for (auto& index : indices) index = static_cast<std::int32_t>(trial.below(entries));
+  const std::int64_t bad = trial.below(3) ? count : trial.below(count);
+  const auto wrong = static_cast<std::int32_t>(trial.below(2) ? entries : -1);
+  for (std::int64_t at : {bad, bad + trial.below(300)})
+    if (at < count) indices[static_cast<std::size_t>(at)] = wrong;
+  OnDevice<std::int32_t> dindices{indices};
+  OnDevice<T> dtable{table}, drows{rows}, looked_up{rows};
+  OnDevice<ops::cuda::BadIndex> answer{1};
+  const ops::cuda::IndexedRows which{.indices = dindices.data(), .count = count, .entries = entries, .width = width};
+  require(ops::cuda::launch_check_indices(which, answer.data(), nullptr));
+  require(answer.content()[0].position == bad, "check_indices: wrong position");
+  require(answer.content()[0].index == (bad < count ? wrong : 0), "check_indices: wrong index");
+  require(ops::cuda::launch_gather_rows<T>(which, answer.data(), dtable.data(), looked_up.data(), nullptr));
+  require(ops::cuda::launch_scatter_add_rows<T>(which, answer.data(), drows.data(), dtable.data(), nullptr));
+  std::vector<T> gathered = rows, sums = table;
+  if (bad == count)
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const std::size_t row = i / static_cast<std::size_t>(width), column = i % static_cast<std::size_t>(width);
+      const std::size_t place = static_cast<std::size_t>(indices[row]) * static_cast<std::size_t>(width) + column;
+      gathered[i] = table[place];
+      sums[place] += rows[i];
+    }
+  require_same(looked_up.content(), gathered, "gather_rows");
+  require_same(dtable.content(), sums, "scatter_add_rows");
+}
+
+template <class T>
+void try_layer_norm(Trial& trial) {
+  const std::int64_t rows = trial.below(trial.below(4) ? 20 : 131), width = 1 + trial.below(trial.below(4) ? 70 : 130);
+  const auto x = trial.numbers<T>(rows * width), dy = trial.numbers<T>(rows * width);
+  const auto gain = trial.numbers<T>(width), bias = trial.numbers<T>(width);
+  const T epsilon = T(0.5) + static_cast<T>(trial.below(3));
+  OnDevice<T> dx{x}, ddy{dy}, dgain{gain}, dbias{bias}, y{x.size()}, moments{2 * static_cast<std::size_t>(rows)},
+      gain_sums{gain.size()}, bias_sums{gain.size()};
+  const ops::cuda::NormRows<T> of{.x = dx.data(), .gain = dgain.data(), .rows = rows, .width = width};
+  require(ops::cuda::launch_layer_norm<T>(of, dbias.data(), epsilon, y.data(), moments.data(), nullptr));
+  require(ops::cuda::launch_layer_norm_sums<T>(of, moments.data(), ddy.data(), gain_sums.data(), bias_sums.data(),
+                                               nullptr));
+  // In the place of dy, or beside it.
+  const bool in_place = trial.below(2) != 0;
+  OnDevice<T> apart{x.size()};
+  T* const d = in_place ? ddy.data() : apart.data();
+  require(ops::cuda::launch_layer_norm_gradient<T>(of, moments.data(), ddy.data(), d, nullptr));
+
+  std::vector<T> expected = x, expected_moments(2 * static_cast<std::size_t>(rows)), gradient = x, d_gain(gain.size()),
+                 d_bias(gain.size());
+  const std::vector<T> found = moments.content();
+  const auto columns = static_cast<std::size_t>(width);
+  for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
+    const T* const in = x.data() + row * columns;
+    double mean = 0, variance = 0, mean_g = 0, mean_gn = 0;
+    for (std::size_t j = 0; j < columns; ++j) mean += static_cast<double>(in[j]) / static_cast<double>(width);
+    for (std::size_t j = 0; j < columns; ++j) variance += std::pow(in[j] - mean, 2) / static_cast<double>(width);
+    const double inverse = 1 / std::sqrt(variance + static_cast<double>(epsilon));
+    expected_moments[2 * row] = static_cast<T>(mean);
+    expected_moments[2 * row + 1] = static_cast<T>(inverse);
+    for (std::size_t j = 0; j < columns; ++j) {
+      const std::size_t i = row * columns + j;
+      const double g = static_cast<double>(dy[i]) * gain[j], n = (in[j] - mean) * inverse;
+      mean_g += g / static_cast<double>(width);
+      mean_gn += g * n / static_cast<double>(width);
+      expected[i] = static_cast<T>(n * gain[j] + bias[j]);
+      d_gain[j] += dy[i] * ((in[j] - found[2 * row]) * found[2 * row + 1]);
+      d_bias[j] += dy[i];
+    }
+    for (std::size_t j = 0; j < columns; ++j) {
+      const std::size_t i = row * columns + j;
+      const double g = static_cast<double>(dy[i]) * gain[j], n = (in[j] - mean) * inverse;
+      gradient[i] = static_cast<T>(inverse * (g - mean_g - n * mean_gn));
+    }
+  }
+  require_loosely(y.content(), expected, "layer_norm");
+  require_loosely(found, expected_moments, "moments");
+  require_same(gain_sums.content(), d_gain, "layer_norm gain");
+  require_same(bias_sums.content(), d_bias, "layer_norm bias");
+  require_loosely(in_place ? ddy.content() : apart.content(), gradient, "layer_norm_gradient");
+}
+
+template <class T>
+void try_attention(Trial& trial) {
+  const std::int64_t context = 1 + trial.below(trial.below(8) ? 40 : 130), matrices = 1 + trial.below(2);
+  const auto scores = trial.numbers<T>(matrices * context * context),
+             d = trial.numbers<T>(matrices * context * context);
+  OnDevice<T> p{scores}, own{d};
+  require(ops::cuda::launch_causal_softmax<T>(p.data(), matrices, context, nullptr));
+  const std::vector<T> found = p.content();
+  require(ops::cuda::launch_causal_softmax_gradient<T>(p.data(), own.data(), matrices, context, nullptr));
+  std::vector<T> expected(scores.size()), gradient(scores.size());
+  for (std::int64_t row = 0; row < matrices * context; ++row) {
+    const auto first = static_cast<std::size_t>(row * context);
+    const std::size_t end = first + static_cast<std::size_t>(row % context) + 1;
+    T largest = scores[first];
+    for (std::size_t i = first; i < end; ++i) largest = std::max(largest, scores[i]);
+    double sum = 0, mean = 0;
+    for (std::size_t i = first; i < end; ++i) sum += std::exp(static_cast<double>(scores[i] - largest));
+    for (std::size_t i = first; i < end; ++i) {
+      expected[i] = static_cast<T>(std::exp(static_cast<double>(scores[i] - largest)) / sum);
+      mean += static_cast<double>(found[i]) * d[i];
+    }
+    for (std::size_t i = first; i < end; ++i) gradient[i] = static_cast<T>(found[i] * (d[i] - mean));
+  }
+  require_close(found, expected, "causal_softmax");
+  require_loosely(own.content(), gradient, "causal_softmax_gradient");
+}
+
+template <class T>
 void try_reductions(Trial& trial) {
   using Sum = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
   const std::int64_t count = trial.size();
@@ -283,6 +431,14 @@ void try_all(unsigned seed) {
     try_squares<double>(trial);
     try_softmax<float>(trial);
     try_softmax<double>(trial);
+    try_gelu<float>(trial);
+    try_gelu<double>(trial);
+    try_indexed_rows<float>(trial);
+    try_indexed_rows<double>(trial);
+    try_layer_norm<float>(trial);
+    try_layer_norm<double>(trial);
+    try_attention<float>(trial);
+    try_attention<double>(trial);
     try_reductions<float>(trial);
     try_reductions<double>(trial);
     try_reductions<Half>(trial);
