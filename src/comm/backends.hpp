@@ -2,9 +2,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <string>
+
+#include <lockstep/base/error.hpp>
 
 #include "comm/communicator.hpp"
 #include "device/device.hpp"
@@ -24,17 +28,43 @@ struct NcclOptions {
   /// How long a collective may take until it is enqueued. The first between two ranks waits for both.
   std::chrono::duration<double> enqueue_timeout{600};
   /// Called at most once, on a thread of the communicator's own, with a CommError, when NCCL reports that a started
-  /// collective failed and no method has thrown that failure. It may call `abort` and end the process. It must neither
+  /// collective failed and no method has thrown that failure; or with a StallError if a call of the start has not
+  /// returned a second after its time. It may call `abort` and end the process. It must neither
   /// throw nor destroy the communicator. If empty, nothing watches, and the failure surfaces in the next call.
   std::function<void(std::exception_ptr)> on_failure;
+};
+
+/// NCCL did not start. Thrown on every rank with the same message.
+class NcclStartError : public CommError {
+ public:
+  enum class How : std::uint8_t { failed, late };
+
+  /// `words` are those of `rank`, which is to blame; -1 if every rank waited in vain.
+  NcclStartError(int rank, How how, const std::string& words)
+      : CommError{(rank < 0 ? "NCCL did not start on any rank: "
+                            : "NCCL did not start because of rank " + std::to_string(rank) + ": ") +
+                  words},
+        rank_{rank},
+        how_{how},
+        words_{words} {}
+
+  int rank() const { return rank_; }
+  bool is_late() const { return how_ == How::late; }
+  const std::string& words() const { return words_; }
+
+ private:
+  int rank_;
+  How how_;
+  std::string words_;
 };
 
 /// The ranks of `host`, over NCCL on memory of the GPU `device`. `compute` is one of its streams. The collectives run
 /// on another one, so the compute stream continues until a Work is waited for.
 ///
 /// COLL over `host`, which carries what must be exchanged to start and is not used afterwards. Blocks until a first
-/// collective has completed. Ends within the timeout, or a few seconds after it. CommError on every rank if one failed,
-/// naming the lowest that did; a rank that only waited for another in vain is named only if none failed otherwise.
+/// collective has completed. Ends within the timeout, or a few seconds after it. NcclStartError on every rank if one
+/// failed, naming the lowest that did; a rank that only waited for another in vain is named only if none failed
+/// otherwise, and none is named if all did.
 /// DeviceError without a GPU backend (device/gpu_backend.hpp).
 ///
 /// A method of the communicator returns when its collective is enqueued, not when it is done. The first collective

@@ -112,7 +112,8 @@ DeviceRequest Runtime::Impl::settle(DeviceRequest requested, std::span<const Vis
 void Runtime::Impl::add_device_plane(const NodePlace& place) {
   if (shares_gpu(place) && group->rank() == 0)
     log::warning("ranks of this node share a GPU and take turns there: for tests, not for speed");
-  auto compute = device->make_stream();
+  std::unique_ptr<Stream> compute;
+  together("making a stream", [&] { compute = device->make_stream(); });
   detail::DevicePatience patience{.stall_timeout = options.stall_timeout};
   if (options.on_stall == RuntimeOptions::OnStall::observe) patience.on_stall = warn_of_stall;
   if (group->size() == 1) {
@@ -128,11 +129,20 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
       options.stall_timeout + std::chrono::seconds{options.on_stall == RuntimeOptions::OnStall::observe ? 1000000 : 2};
   // The other ranks are inside the collective and cannot be told.
   nccl.on_failure = [this](const std::exception_ptr& failure) {
-    end.alone(message_of(failure), exit_code_of(failure));
+    // What this rank sees of a failure that all ranks know of needs no line.
+    if (!end.has_failed()) end.alone(message_of(failure), exit_code_of(failure));
   };
   together("starting NCCL", [&] {
-    auto data = make_nccl_communicator(group->host_plane(), *device, *compute, std::move(nccl));
-    group->add_device_plane(std::move(compute), std::move(data), std::move(patience));
+    try {
+      auto data = make_nccl_communicator(group->host_plane(), *device, *compute, std::move(nccl));
+      group->add_device_plane(std::move(compute), std::move(data), std::move(patience));
+    } catch (const NcclStartError& error) {
+      // Every rank is here. Those that are not to blame learn it with all others, at the agreement that follows.
+      if (error.rank() >= 0 && error.rank() != group->rank()) return;
+      const std::string text = error.rank() < 0 ? error.what() : "NCCL did not start: " + error.words();
+      if (error.is_late()) throw StallError{text};
+      throw CommError{text};
+    }
   });
 }
 

@@ -2,16 +2,14 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
-#include <functional>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/deadline.hpp"
 #include "base/exit_code.hpp"
 #include "base/open_line.hpp"
 #include "comm/mpi/mpi_handle.hpp"
@@ -33,32 +31,6 @@ constexpr std::chrono::seconds until_others_come{1};
 
 // The reporting rank waits up to 3 s for mpirun, and up to 5 s for the answer to MPI_Abort.
 constexpr std::chrono::seconds until_being_ended{10};
-
-/// Calls `late` after `time`, unless it is destroyed first.
-class Deadline {
- public:
-  Deadline(std::chrono::seconds time, std::function<void()> late) {
-    thread_ = std::thread{[this, time, late = std::move(late)] {
-      std::unique_lock lock{mutex_};
-      if (!changed_.wait_for(lock, time, [&] { return met_; })) late();
-    }};
-  }
-  Deadline(const Deadline&) = delete;
-  ~Deadline() {
-    {
-      const std::lock_guard lock{mutex_};
-      met_ = true;
-    }
-    changed_.notify_one();
-    thread_.join();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool met_ = false;
-  std::thread thread_;
-};
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // How a job ends: one line on stderr, one exit code, no process left.
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <string>
 #include <thread>
@@ -34,7 +35,7 @@ class JobEnd {
   /// no failure or ignored it, are told wherever they are.
   void leave() noexcept;
 
-  /// Whether this rank has known of a failure.
+  /// Whether this rank has known of a failure. From any thread.
   bool has_failed() const { return said_; }
 
   /// Ends the job because of something that only this rank knows. Does not return.
@@ -61,7 +62,7 @@ class JobEnd {
   MeetingPoint& meeting_;
   std::string name_;
   PhaseTable* phases_ = nullptr;
-  bool said_ = false;  ///< the failure: by replica 0, to which other ranks leave it
+  std::atomic<bool> said_ = false;  ///< the failure: by replica 0, to which other ranks leave it
   pid_t process_ = ::getpid();
   std::thread::id thread_ = std::this_thread::get_id();  ///< the only one that meets other ranks
   std::terminate_handler previous_;

@@ -90,6 +90,7 @@ MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> pa
 }
 
 MpiSession::~MpiSession() {
+  ended_own_ = true;
   if (owned_) finalize();
   // While others still watch, they name a rank that stops.
   if (rank_from_launcher()) be_continued_after(patience_ + for_end_elsewhere);
@@ -116,6 +117,8 @@ void MpiSession::ending(std::optional<PhaseTable> phases, const std::vector<int>
                                 .known = ranks_on_node_};
   if (phases_) options.table = &*phases_;
   // Without a table nobody waits for the others after MPI has ended here.
+  // A GPU's driver may not return from a call that gives something back.
+  options.is_late = [this] { return !ended_own_; };
   options.may_be_gone = [this] { return !phases_ || have_all_finished(); };
   watch_.emplace(std::move(options));
 }

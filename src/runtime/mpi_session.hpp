@@ -1,6 +1,7 @@
 // MPI, from its start to its end.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <set>
@@ -42,7 +43,8 @@ class MpiSession {
   RuntimeOptions::OnStall on_stall_;
   std::optional<PhaseTable> phases_;
   std::set<int> ranks_on_node_;
-  std::optional<SiblingWatch> watch_;  ///< uses the members above
+  std::atomic<bool> ended_own_ = false;  ///< all that this rank does before the end of MPI
+  std::optional<SiblingWatch> watch_;    ///< uses the members above
   bool owned_ = false;
 };
 

@@ -72,6 +72,7 @@ void SiblingWatch::watch() {
     note_stopped();
     next_look = waited_ + (impatient ? between_looks : until_impatient());
     if (!impatient) continue;
+    if (options_.on_stall == RuntimeOptions::OnStall::end && options_.is_late()) end_as_late();
     const auto trouble = look();
     const bool ends = options_.on_stall == RuntimeOptions::OnStall::end;
     if (trouble && trouble == before) {
@@ -199,6 +200,15 @@ void SiblingWatch::observe(const std::string& sentence) {
 void SiblingWatch::end_for(const Trouble& trouble) const {
   const bool mine = report(sentence_about(trouble));
   // Whichever rank ends first ends the job.
+  signals_.let_through();
+  sleep(mine ? until_claim_is_seen : Seconds{3});
+  std::_Exit(static_cast<int>(Error::ExitCode::stall));
+}
+
+/// For the one that the others wait for: its own thread is stuck, and they cannot tell.
+void SiblingWatch::end_as_late() const {
+  const bool mine = report(
+      fmt::format("replica {} is late: {}", *rank_from_launcher(), waited_for(options_.patience, options_.doing)));
   signals_.let_through();
   sleep(mine ? until_claim_is_seen : Seconds{3});
   std::_Exit(static_cast<int>(Error::ExitCode::stall));

@@ -23,8 +23,8 @@ namespace lockstep {
 /// come. After `patience` the system's list of processes says which rank that mpirun started on this node has been
 /// stopped for as long, or is missing. If the list shows nothing, the watch waits longer, for a rank of another node.
 /// If mpirun tells this process to end, the same list says which rank's end was the cause, if it was only one's, or
-/// that it was none. With RuntimeOptions::OnStall::observe only a missing rank ends the job. Without mpirun there is
-/// nothing to watch.
+/// that it was none. A process that is late itself says so after `patience`, and ends. With
+/// RuntimeOptions::OnStall::observe only a missing rank ends the job. Without mpirun there is nothing to watch.
 class SiblingWatch {
  public:
   struct Options {
@@ -36,6 +36,8 @@ class SiblingWatch {
     PhaseTable* table = nullptr;  ///< where else the report is claimed
     /// Whether the other ranks may be gone by now.
     std::function<bool()> may_be_gone = [] { return false; };
+    /// Whether this process is still busy with something of its own, so that the others wait for it.
+    std::function<bool()> is_late = [] { return false; };
   };
 
   explicit SiblingWatch(Options options);
@@ -67,6 +69,7 @@ class SiblingWatch {
   std::string sentence_about_other_nodes() const;
   void observe(const std::string& sentence);
   [[noreturn]] void end_for(const Trouble& trouble) const;
+  [[noreturn]] void end_as_late() const;
   [[noreturn]] void end_when_told() const;
   [[noreturn]] void end_without_evidence() const;
 

@@ -185,6 +185,7 @@ class FakeNccl final : public NcclApi {
     *comm = reinterpret_cast<ncclComm_t>(this);
     seen_id = id;
     size_ = size;
+    if (in_init) in_init();
     return answer("comm_init " + std::to_string(rank) + " of " + std::to_string(size), "comm_init");
   }
   ncclResult_t comm_get_async_error(ncclComm_t, ncclResult_t* state) override {
@@ -195,7 +196,11 @@ class FakeNccl final : public NcclApi {
     return ncclSuccess;
   }
   ncclResult_t comm_finalize(ncclComm_t) override { return answer("comm_finalize"); }
-  ncclResult_t comm_destroy(ncclComm_t) override { return answer("comm_destroy"); }
+  ncclResult_t comm_destroy(ncclComm_t) override {
+    const ncclResult_t result = answer("comm_destroy");
+    if (in_destroy) in_destroy();
+    return result;
+  }
   ncclResult_t comm_abort(ncclComm_t) override {
     const ncclResult_t result = answer("comm_abort");
     if (in_abort) in_abort();
@@ -230,6 +235,9 @@ class FakeNccl final : public NcclApi {
         line("reduce", count, type, stream) + " to " + std::to_string(root) + sum_only(op) + in_place(from, to),
         "reduce");
   }
+  void check_device(const char*) override {
+    if (!failed_work.empty()) throw DeviceError{failed_work};
+  }
   std::string error_text(ncclResult_t result) override { return "text " + std::to_string(result); }
 
   void script(const std::string& call, std::deque<ncclResult_t> results) {
@@ -243,6 +251,9 @@ class FakeNccl final : public NcclApi {
 
   ncclUniqueId seen_id{};
   int sum_is_off_by = 0;
+  std::string failed_work;  ///< what check_device throws
+  std::function<void()> in_init;
+  std::function<void()> in_destroy;
   std::function<void()> in_abort;
   std::function<void()> in_all_reduce;
   const std::byte* origin = nullptr;  ///< places of sends and receives are written as bytes from here

@@ -13,6 +13,7 @@
 
 #include "comm/backends.hpp"
 #include "comm/communicator.hpp"
+#include "support/done_communicator.hpp"
 #include "support/fake_nccl.hpp"
 #include "support/thread_communicator.hpp"
 
@@ -71,12 +72,11 @@ TEST_CASE("a start is an id, a communicator, an all-reduce whose end is polled, 
   job.world(1).nccl->states({ncclInProgress, ncclInProgress, ncclSuccess});
   job.start();
   CHECK(job.all_failed_with(""));
-  const Lines ending{"nccl copies 4", "look",          "all_reduce 1 of type 2 on nccl",
-                     "record nccl@1", "look",
+  const Lines ending{"nccl copies 4", "record nccl@1", "look",     "all_reduce 1 of type 2 on nccl",
+                     "record nccl@2", "look",
                      "look",  // the event was not done twice
-                     "nccl copies 4", "record nccl@2", "look",
-                     "look",          "comm_finalize", "comm_destroy",
-                     "nccl goes"};
+                     "nccl copies 4", "record nccl@3", "look",     "look",
+                     "comm_finalize", "comm_destroy",  "nccl goes"};
   Lines first{"get_unique_id", "comm_init 0 of 3"};
   Lines second{"comm_init 1 of 3", "look", "look", "look"};
   Lines third{"comm_init 2 of 3"};
@@ -141,6 +141,45 @@ TEST_CASE("an init that fails while in progress is known by its asynchronous sta
       "NCCL did not start because of rank 1: ncclCommInitRankConfig failed on gpu:7 of rank 1: text 6"));
 }
 
+TEST_CASE("where every rank waited in vain none is named") {
+  Job job{2};
+  for (const auto& world : job.worlds) {
+    world->nccl->script("comm_init", {ncclInProgress});
+    world->nccl->states({ncclInProgress});
+  }
+  job.start(Seconds{0.5});
+  CHECK(
+      job.all_failed_with("NCCL did not start on any rank: ncclCommInitRankConfig is still in progress on gpu:7 of "
+                          "rank 0 after 0.5 s"));
+}
+
+TEST_CASE("a rank that sees another go is not to blame for the start if that one says what happened") {
+  Job job{2};
+  job.world(0).nccl->script("comm_init", {ncclRemoteError});
+  job.world(1).nccl->script("comm_init", {ncclSystemError});
+  job.start();
+  CHECK(job.all_failed_with(
+      "NCCL did not start because of rank 1: ncclCommInitRankConfig failed on gpu:7 of rank 1: text 2"));
+}
+
+TEST_CASE("a call of the start that does not return is told a second after its time") {
+  FakeWorld world;
+  std::promise<std::string> told;
+  const auto on_failure = [&](const std::exception_ptr& failure) {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const StallError& error) {
+      told.set_value(error.what());
+    }
+  };
+  const std::shared_future<std::string> text = told.get_future().share();
+  world.nccl->in_init = [&] { text.wait(); };
+  lockstep::test::DoneCommunicator host{0, 1};
+  (void)make_nccl_communicator(host, world.device, world.compute,
+                               {.init_timeout = Seconds{0.01}, .on_failure = on_failure}, world.tools());
+  CHECK(text.get() == "NCCL did not start: ncclCommInitRankConfig has not returned on gpu:7 of rank 0 for 1.01 s");
+}
+
 TEST_CASE("where no rank failed the lowest that waited in vain is named") {
   Job job{3};
   for (const int rank : {1, 2}) {
@@ -161,7 +200,7 @@ TEST_CASE("a warm-up that does not end is an error within the time of the whole 
   job.world(1).device.looks_until_done = -1;
   job.start(Seconds{2});
   CHECK(job.all_failed_with(
-      "NCCL did not start because of rank 1: the first all-reduce was not done on rank 1 after 2 s"));
+      "NCCL did not start because of rank 1: the copy before the first all-reduce was not done on rank 1 after 2 s"));
   CHECK(job.world(1).clock->pauses == 20);
   CHECK(job.counts("comm_abort") == Counts{1, 1});
 }

@@ -51,10 +51,10 @@ TEST_CASE("a collective comes after the compute stream's work, and its wait is t
   const Tensor tensor = floats(3);
   Work work = communicator->all_reduce(tensor.view());
   CHECK_THAT(world.journal.lines(), Equals(Lines{"record compute@1", "nccl waits for compute@1", "look",
-                                                 of_type("all_reduce", 3, ncclFloat32), "record nccl@3"}));
+                                                 of_type("all_reduce", 3, ncclFloat32), "record nccl@4"}));
   world.journal.clear();
   work.wait();
-  CHECK_THAT(world.journal.lines(), Equals(Lines{"look", "compute waits for nccl@3"}));
+  CHECK_THAT(world.journal.lines(), Equals(Lines{"look", "compute waits for nccl@4"}));
 }
 
 TEST_CASE("the end of a collective is recorded only once NCCL has enqueued it") {
@@ -67,7 +67,7 @@ TEST_CASE("the end of a collective is recorded only once NCCL has enqueued it") 
   (void)communicator->all_reduce(tensor.view());
   CHECK_THAT(world.journal.lines(),
              Equals(Lines{"record compute@1", "nccl waits for compute@1", "look", of_type("all_reduce", 3, ncclFloat32),
-                          "look", "look", "look", "record nccl@3"}));
+                          "look", "look", "look", "record nccl@4"}));
   CHECK(world.clock->pauses - pauses == 3);
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("all_gather sends its own slice to each and receives each one's, as lo
                           of_type("send", 8, u8) + " to 0 at 16",
                           // Rank 2 has nothing to send.
                           of_type("recv", 12, u8) + " from 3 at 24", of_type("recv", 16, u8) + " from 0 at 0",
-                          "group_end", "record nccl@3", "look", "compute waits for nccl@3"}));
+                          "group_end", "record nccl@4", "look", "compute waits for nccl@4"}));
 }
 
 TEST_CASE("a rank without a slice only receives in all_gather") {
@@ -172,7 +172,7 @@ TEST_CASE("all_to_all sends each rank its slice, receives its own from each, and
              Equals(Lines{"record compute@1", "nccl waits for compute@1", "nccl copies 8", "look", "group_start",
                           of_type("send", 4, u8) + " to 2 at 20", of_type("send", 12, u8) + " to 0 at 0",
                           of_type("recv", 8, u8) + " from 2 at 40", of_type("recv", 8, u8) + " from 0 at 24",
-                          "group_end", "record nccl@3", "look", "compute waits for nccl@3"}));
+                          "group_end", "record nccl@4", "look", "compute waits for nccl@4"}));
   CHECK(both.to_vector<float>() == std::vector<float>{1, 2, 3, 4, 5, 6, 0, 0, 4, 5, 0, 0});
 }
 
@@ -210,7 +210,7 @@ TEST_CASE("a group in progress is waited for like a call") {
   const std::vector<std::int64_t> bounds{0, 1, 2};
   (void)communicator->all_gather(whole.view(), bounds);
   const Lines lines = world.journal.lines();
-  CHECK_THAT(Lines(lines.end() - 4, lines.end()), Equals(Lines{"group_end", "look", "look", "record nccl@3"}));
+  CHECK_THAT(Lines(lines.end() - 4, lines.end()), Equals(Lines{"group_end", "look", "look", "record nccl@4"}));
 }
 
 TEST_CASE("a call that fails is an error with its name, NCCL's text, the device and the rank") {

@@ -55,13 +55,73 @@ TEST_CASE("a failure under way is told to on_failure, once, with device, rank an
   world.nccl->states({ncclInProgress});
   world.ticker->beat();
   CHECK(failures.texts.empty());
-  world.nccl->states({ncclRemoteError});
+  world.nccl->states({ncclSystemError});
   world.ticker->last_beat();
   failures.called.get_future().wait();
   const Tensor tensor = Tensor::zeros(DType::f32, {1});
   CHECK_THROWS_AS((void)communicator->all_reduce(tensor.view()), CommError);
   communicator.reset();
-  CHECK(failures.texts == std::vector<std::string>{"a collective under way failed on gpu:7 of rank 1: text 6"});
+  CHECK(failures.texts == std::vector<std::string>{"a collective under way failed on gpu:7 of rank 1: text 2"});
+}
+
+TEST_CASE("a failure of another rank is told a second later, and not at all if this rank ends meanwhile") {
+  FakeWorld world;
+  Failures failures;
+  auto communicator = world.communicator(1, 2, failures.collector());
+  world.nccl->states({ncclRemoteError});
+  for (int beat = 0; beat < 10; ++beat) world.ticker->beat();
+  CHECK(failures.texts.empty());
+  SECTION("told") {
+    world.ticker->last_beat();
+    failures.called.get_future().wait();
+    communicator.reset();
+    CHECK(failures.texts == std::vector<std::string>{"a collective under way failed on gpu:7 of rank 1: text 6"});
+  }
+  SECTION("given up") {
+    communicator->abort();
+    world.ticker->last_beat();
+    communicator.reset();
+    CHECK(failures.texts.empty());
+  }
+  SECTION("at its end") {
+    communicator.reset();
+    CHECK(failures.texts.empty());
+  }
+}
+
+TEST_CASE("a call that sees another rank's failure gives that rank a second to say so") {
+  FakeWorld world;
+  auto communicator = world.communicator(1, 2);
+  const int before = world.clock->pauses;
+  world.nccl->states({ncclRemoteError});
+  const Tensor tensor = Tensor::zeros(DType::f32, {1});
+  CHECK_THROWS_AS((void)communicator->all_reduce(tensor.view()), CommError);
+  CHECK(world.clock->pauses - before == 10);
+}
+
+TEST_CASE("what work on the GPU has done wrong is not blamed on NCCL's call that found it") {
+  FakeWorld world;
+  auto communicator = world.communicator(0, 2);
+  world.nccl->script("all_reduce", {ncclUnhandledCudaError});
+  world.nccl->failed_work = "work enqueued earlier failed";
+  const Tensor tensor = Tensor::zeros(DType::f32, {1});
+  CHECK_THROWS_AS((void)communicator->all_reduce(tensor.view()), DeviceError);
+}
+
+TEST_CASE("an end that is stuck in NCCL's call holds nobody up") {
+  FakeWorld world;
+  world.limits.abort = Seconds{0.01};
+  std::promise<void> end_of_test;
+  const auto end = end_of_test.get_future().share();
+  std::atomic<bool> left{false};
+  world.nccl->in_destroy = [end, &left] {
+    end.wait();
+    left = true;
+  };
+  world.communicator(0, 2).reset();
+  CHECK_FALSE(left);
+  end_of_test.set_value();
+  while (!left) std::this_thread::yield();
 }
 
 TEST_CASE("a failure that a call has thrown is not told again") {

@@ -15,7 +15,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
+#include "base/deadline.hpp"
 #include "base/log_settings.hpp"
+#include "comm/backends.hpp"
 #include "comm/communicator.hpp"
 #include "device/device.hpp"
 
@@ -24,7 +26,8 @@ namespace {
 
 /// How one rank came through a stage. Sent as bytes.
 struct Report {
-  enum class Outcome : std::uint8_t { done, late, failed };
+  /// From the one that is least to blame: `late` waited for others, `stalled` for its own GPU.
+  enum class Outcome : std::uint8_t { done, late, stalled, failed_by_other, failed };
 
   Outcome outcome = Outcome::done;
   std::array<char, 511> text = {};
@@ -41,6 +44,10 @@ Report report_of(const std::function<void()>& stage) {
     return {};
   } catch (const NcclTimeout& error) {
     return {Report::Outcome::late, error.what()};
+  } catch (const StallError& error) {
+    return {Report::Outcome::stalled, error.what()};
+  } catch (const NcclRemoteError& error) {
+    return {Report::Outcome::failed_by_other, error.what()};
   } catch (const std::exception& error) {
     return {Report::Outcome::failed, error.what()};
   } catch (...) {
@@ -48,8 +55,8 @@ Report report_of(const std::function<void()>& stage) {
   }
 }
 
-/// COLL. The sentence that ends the start on all ranks, if one failed.
-std::optional<std::string> verdict(Communicator& host, const Report& mine) {
+/// COLL. What ends the start on all ranks, if one failed.
+std::optional<NcclStartError> verdict(Communicator& host, const Report& mine) {
   constexpr auto length = static_cast<std::int64_t>(sizeof(Report));
   std::vector<Report> reports(static_cast<std::size_t>(host.size()));
   std::vector<std::int64_t> bounds;
@@ -57,29 +64,31 @@ std::optional<std::string> verdict(Communicator& host, const Report& mine) {
   reports[static_cast<std::size_t>(host.rank())] = mine;
   host.all_gather({reinterpret_cast<std::byte*>(reports.data()), {bounds.back()}, DType::u8}, bounds).wait();
 
-  // A rank whose peer fails waits in vain. The one that failed is to blame.
-  for (const auto blamed : {Report::Outcome::failed, Report::Outcome::late}) {
-    const auto found =
-        std::find_if(reports.begin(), reports.end(), [&](const Report& report) { return report.outcome == blamed; });
-    if (found != reports.end())
-      return fmt::format("NCCL did not start because of rank {}: {}", found - reports.begin(), found->text.data());
+  // A rank whose peer fails waits in vain, or sees that it is gone. The one that failed is to blame.
+  using enum Report::Outcome;
+  for (const auto blamed : {failed, failed_by_other, stalled, late}) {
+    const auto is_blamed = [&](const Report& report) { return report.outcome == blamed; };
+    const auto found = std::find_if(reports.begin(), reports.end(), is_blamed);
+    if (found == reports.end()) continue;
+    const bool nobody = blamed == late && std::all_of(reports.begin(), reports.end(), is_blamed);
+    const bool in_vain = blamed == late || blamed == stalled;
+    return NcclStartError{nobody ? -1 : static_cast<int>(found - reports.begin()),
+                          in_vain ? NcclStartError::How::late : NcclStartError::How::failed, found->text.data()};
   }
   return std::nullopt;
 }
 
-/// COLL. CommError on all ranks unless every rank is through.
-void require_all(Communicator& host, const Report& mine) {
-  if (const auto failure = verdict(host, mine)) throw CommError{*failure};
-}
-
-/// Blocks the host until the GPU has come to `event` of the warm-up. CommError if that fails, NcclTimeout if it takes
-/// too long. A wait of its own: no rank watches another yet, and every rank reports how it went.
-void wait_in_warm_up(NcclHandle& handle, int rank, Patience& patience, const Event& event) {
+/// Blocks the host until the GPU has come to `event` of the warm-up. CommError if that fails; if it takes too long,
+/// NcclTimeout, or StallError if the GPU has not even come to `ahead`, where it waits for nobody yet. A wait of its
+/// own: no rank watches another yet, and every rank reports how it went.
+void wait_in_warm_up(NcclHandle& handle, int rank, Patience& patience, const Event& ahead, const Event& event) {
   while (!event.done()) {
     handle.check("the end of the warm-up");
-    if (patience.is_over())
-      throw NcclTimeout{
-          fmt::format("the first all-reduce was not done on rank {} after {:g} s", rank, patience.limit().count())};
+    if (patience.is_over()) {
+      const std::string late = fmt::format("was not done on rank {} after {:g} s", rank, patience.limit().count());
+      if (!ahead.done()) throw StallError{"the copy before the first all-reduce " + late};
+      throw NcclTimeout{"the first all-reduce " + late};
+    }
     patience.pause();
   }
 }
@@ -90,6 +99,7 @@ void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank,
   const std::int32_t mine = rank + 1;
   const std::int32_t expected = size * (size + 1) / 2;
   stream.copy(memory.data(), &mine, sizeof mine);
+  const auto ahead = stream.record();
   handle.call(
       "the warm-up",
       [&](NcclApi& api, ncclComm_t comm) {
@@ -97,11 +107,11 @@ void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank,
                         api.all_reduce(memory.data(), memory.data(), 1, ncclInt32, ncclSum, comm, stream)};
       },
       patience);
-  wait_in_warm_up(handle, rank, patience, *stream.record());
+  wait_in_warm_up(handle, rank, patience, *ahead, *stream.record());
   // Only now, because the host would wait for all that comes before the copy.
   std::int32_t sum = 0;
   stream.copy(&sum, memory.data(), sizeof sum);
-  wait_in_warm_up(handle, rank, patience, *stream.record());
+  wait_in_warm_up(handle, rank, patience, *ahead, *stream.record());
   if (sum != expected)
     throw CommError{
         fmt::format("the first all-reduce gave {} on rank {}, where {} ranks add up to {}", sum, rank, size, expected)};
@@ -109,11 +119,24 @@ void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank,
 
 }  // namespace
 
-StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tools, Seconds timeout) {
+StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tools, Seconds timeout,
+                       const std::function<void(std::exception_ptr)>& on_stuck) {
   StartedNccl started;
   ncclUniqueId id{};
   Buffer memory;
-  const Report ready = report_of([&] {
+  const auto watched = [&](const char* what, const std::function<void()>& stage) {
+    constexpr Seconds for_the_stage{1};
+    std::optional<Deadline> deadline;
+    if (on_stuck)
+      deadline.emplace(timeout + for_the_stage, [&on_stuck, limit = timeout + for_the_stage,
+                                                 sentence = fmt::format("{} has not returned on {} of rank {}", what,
+                                                                        device.name(), host.rank())] {
+        on_stuck(std::make_exception_ptr(
+            StallError{fmt::format("NCCL did not start: {} for {:g} s", sentence, limit.count())}));
+      });
+    return report_of(stage);
+  };
+  const Report ready = watched("a call before ncclCommInitRankConfig", [&] {
     started.stream = device.make_stream();
     memory = started.stream->allocate(sizeof(std::int32_t));
     started.handle = std::make_unique<NcclHandle>(tools, host.rank(), device.name());
@@ -122,17 +145,18 @@ StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tool
   });
   // Even if rank 0 has no id: the others wait for it, and learn why from its report.
   host.broadcast({reinterpret_cast<std::byte*>(id.internal), {NCCL_UNIQUE_ID_BYTES}, DType::u8}, 0).wait();
-  require_all(host, ready);
+  if (const auto failure = verdict(host, ready)) throw *failure;
 
   Patience patience{*tools.clock, timeout};
-  const std::function<void()> stages[] = {
-      [&] { started.handle->start(host.size(), id, patience); },
-      [&] { warm_up(*started.handle, memory, *started.stream, host.rank(), host.size(), patience); },
+  const std::pair<const char*, std::function<void()>> stages[] = {
+      {"ncclCommInitRankConfig", [&] { started.handle->start(host.size(), id, patience); }},
+      {"a call of the first all-reduce",
+       [&] { warm_up(*started.handle, memory, *started.stream, host.rank(), host.size(), patience); }},
   };
-  for (const auto& stage : stages) {
-    if (const auto failure = verdict(host, report_of(stage))) {
+  for (const auto& [what, stage] : stages) {
+    if (const auto failure = verdict(host, watched(what, stage))) {
       started.handle->abort();
-      throw CommError{*failure};
+      throw *failure;
     }
   }
   if (host.rank() == 0) log::debug(fmt::format("NCCL {} runs among {} ranks", tools.api->version(), host.size()));

@@ -16,11 +16,19 @@ FailureWatch::~FailureWatch() {
 // noexcept: nobody could catch an exception that leaves `on_failure`, so it ends the process at once.
 void FailureWatch::watch() noexcept {
   while (ticker_->wait()) {
-    if (const auto failure = handle_.failure()) {
-      on_failure_(std::make_exception_ptr(CommError{*failure}));
-      return;
-    }
+    const auto failure = handle_.failure();
+    if (!failure) continue;
+    if (failure->is_remote && !others_leave_it_to_us()) return;
+    return on_failure_(std::make_exception_ptr(CommError{failure->text}));
   }
+}
+
+/// Lets the rank to blame, and those that watch it, have the first word. False if this rank has stopped, or has given
+/// up its communicator, meanwhile.
+bool FailureWatch::others_leave_it_to_us() {
+  for (int beat = 0; beat < beats_for_others; ++beat)
+    if (!ticker_->wait() || handle_.is_given_up()) return false;
+  return true;
 }
 
 }  // namespace lockstep

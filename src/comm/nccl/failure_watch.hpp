@@ -12,9 +12,11 @@ namespace lockstep {
 
 /// Looks at a communicator at each beat, in every phase of the step: a look takes less than a microsecond, less than
 /// tracking whether a collective is outstanding. Calls `on_failure` with a CommError at the first failure that nobody
-/// else has seen, then ends.
+/// else has seen, then ends. If another rank is the cause, it does so `beats_for_others` beats later.
 class FailureWatch {
  public:
+  static constexpr int beats_for_others = 10;
+
   /// `on_failure` is called on the watch's thread. It must neither throw nor destroy the watch.
   FailureWatch(NcclHandle& handle, std::shared_ptr<Ticker> ticker, std::function<void(std::exception_ptr)> on_failure);
   FailureWatch(const FailureWatch&) = delete;
@@ -25,6 +27,7 @@ class FailureWatch {
 
  private:
   void watch() noexcept;
+  bool others_leave_it_to_us();
 
   NcclHandle& handle_;
   std::shared_ptr<Ticker> ticker_;

@@ -45,6 +45,9 @@ class NcclApi {
   virtual ncclResult_t reduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                               int root, ncclComm_t comm, Stream& stream) = 0;
 
+  /// DeviceError if work that was enqueued on the GPU earlier has failed. `call` is the call that found it.
+  virtual void check_device(const char* call) { (void)call; }
+
   /// NCCL's text for `result`, and its last complaint, in one line.
   virtual std::string error_text(ncclResult_t result) = 0;
 };

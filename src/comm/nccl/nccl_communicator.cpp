@@ -1,5 +1,6 @@
 #include "comm/nccl/nccl_communicator.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -218,7 +219,7 @@ class NcclCommunicator final : public Communicator {
 
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute,
                                                      NcclOptions options, const NcclTools& tools) {
-  StartedNccl started = start_nccl(host, device, tools, options.init_timeout);
+  StartedNccl started = start_nccl(host, device, tools, options.init_timeout, options.on_failure);
   return std::make_unique<NcclCommunicator>(host.rank(), host.size(), compute, std::move(started), std::move(options),
                                             tools.ticker);
 }
@@ -227,6 +228,9 @@ std::unique_ptr<Communicator> make_real_nccl_communicator(Communicator& host, De
                                                           NcclOptions options) {
   NcclTools tools = real_nccl_tools();
   tools.limits.enqueue = options.enqueue_timeout;
+  // Both come before others lose their patience with this rank.
+  tools.limits.finalize = std::min<Seconds>(tools.limits.finalize, options.init_timeout / 2);
+  tools.limits.abort = std::min<Seconds>(tools.limits.abort, options.init_timeout / 2);
   return make_nccl_communicator(host, device, compute, std::move(options), tools);
 }
 

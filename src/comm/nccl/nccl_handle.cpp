@@ -30,9 +30,12 @@ bool is_failure(ncclResult_t result) {
 }
 
 void check_nccl(NcclApi& api, NcclCall call, const std::string& device, int rank) {
-  if (is_failure(call.result))
-    throw CommError{
-        fmt::format("{} failed on {} of rank {}: {}", call.name, device, rank, api.error_text(call.result))};
+  if (!is_failure(call.result)) return;
+  if (call.result == ncclUnhandledCudaError) api.check_device(call.name);
+  const std::string text =
+      fmt::format("{} failed on {} of rank {}: {}", call.name, device, rank, api.error_text(call.result));
+  if (call.result == ncclRemoteError) throw NcclRemoteError{text};
+  throw CommError{text};
 }
 
 NcclHandle::NcclHandle(NcclTools tools, int rank, std::string device)
@@ -42,6 +45,8 @@ NcclHandle::~NcclHandle() {
   if (!comm_ || state_->given_up) return;
   try {
     finish();
+  } catch (const NcclRemoteError&) {
+    abort();  // that rank has its own words
   } catch (const std::exception& error) {
     log_warning(error.what());
     abort();
@@ -49,16 +54,20 @@ NcclHandle::~NcclHandle() {
 }
 
 void NcclHandle::finish() {
-  ncclResult_t result = ncclSuccess;
-  {
-    const std::lock_guard lock{state_->mutex};
-    result = tools_.api->comm_finalize(comm_);
-  }
   Patience patience{*tools_.clock, tools_.limits.finalize};
-  require_success(settle({"ncclCommFinalize", result}, patience));
+  const auto begun =
+      call_for(tools_.limits.finalize, "ncclCommFinalize", [api = tools_.api, state = state_, comm = comm_] {
+        const std::lock_guard lock{state->mutex};
+        return api->comm_finalize(comm);
+      });
+  if (!begun) return abort();
+  check_nccl(*tools_.api, settle({"ncclCommFinalize", *begun}, patience), device_, rank_);
   // If another thread has aborted since then, that freed it.
   if (state_->given_up.exchange(true)) return;
-  require_success({"ncclCommDestroy", tools_.api->comm_destroy(std::exchange(comm_, nullptr))});
+  const auto ended =
+      call_for(tools_.limits.abort, "ncclCommDestroy",
+               [api = tools_.api, comm = std::exchange(comm_, nullptr)] { return api->comm_destroy(comm); });
+  if (ended) check_nccl(*tools_.api, {"ncclCommDestroy", *ended}, device_, rank_);
 }
 
 void NcclHandle::start(int size, const ncclUniqueId& id, Patience& patience) {
@@ -86,11 +95,15 @@ void NcclHandle::check(const char* purpose) {
   const ncclResult_t state = look(purpose);
   if (!is_failure(state)) return;
   failure_known_ = true;
-  throw CommError{fmt::format("a collective failed before {} on {} of rank {}: {}", purpose, device_, rank_,
-                              tools_.api->error_text(state))};
+  const std::string text = fmt::format("a collective failed before {} on {} of rank {}: {}", purpose, device_, rank_,
+                                       tools_.api->error_text(state));
+  if (state == ncclUnhandledCudaError) tools_.api->check_device(purpose);
+  if (state != ncclRemoteError) throw CommError{text};
+  await_word_of_others(state);
+  throw NcclRemoteError{text};
 }
 
-std::optional<std::string> NcclHandle::failure() noexcept {
+std::optional<NcclHandle::Failure> NcclHandle::failure() noexcept {
   try {
     const std::unique_lock lock{state_->mutex, std::try_to_lock};
     if (!lock || state_->given_up) return std::nullopt;
@@ -98,8 +111,9 @@ std::optional<std::string> NcclHandle::failure() noexcept {
     const ncclResult_t asked = tools_.api->comm_get_async_error(comm_, &state);
     if (is_failure(asked)) state = asked;
     if (!is_failure(state) || failure_known_.exchange(true)) return std::nullopt;
-    return fmt::format("a collective under way failed on {} of rank {}: {}", device_, rank_,
-                       tools_.api->error_text(state));
+    return Failure{fmt::format("a collective under way failed on {} of rank {}: {}", device_, rank_,
+                               tools_.api->error_text(state)),
+                   state == ncclRemoteError};
   } catch (const std::exception& error) {
     log_warning(error.what());
     return std::nullopt;
@@ -116,21 +130,33 @@ void NcclHandle::abort() noexcept {
 }
 
 void NcclHandle::run_abort() {
+  (void)call_for(tools_.limits.abort, "ncclCommAbort",
+                 [api = tools_.api, state = state_, comm = comm_, limit = tools_.limits.abort] {
+                   // A thread inside NCCL gets time to leave, and a later one sees that the communicator is given up.
+                   // ncclCommAbort is for a thread that stays inside.
+                   if (state->mutex.try_lock_for(limit / 2)) state->mutex.unlock();
+                   return api->comm_abort(comm);
+                 });
+}
+
+/// Makes a call that may hang on a thread of its own. Empty, with a warning, if it does not return within the limit.
+std::optional<ncclResult_t> NcclHandle::call_for(Seconds limit, const char* name, std::function<ncclResult_t()> call) {
   std::promise<ncclResult_t> promise;
   std::future<ncclResult_t> result = promise.get_future();
-  std::thread thread{[api = tools_.api, state = state_, comm = comm_, limit = tools_.limits.abort,
-                      promise = std::move(promise)]() mutable {
-    // A thread inside NCCL gets time to leave, and a later one sees that the communicator is given up. ncclCommAbort is
-    // for a thread that stays inside.
-    if (state->mutex.try_lock_for(limit / 2)) state->mutex.unlock();
-    promise.set_value(api->comm_abort(comm));
-  }};
-  if (result.wait_for(tools_.limits.abort) == std::future_status::ready) {
+  std::thread thread{[call = std::move(call), promise = std::move(promise)]() mutable { promise.set_value(call()); }};
+  if (result.wait_for(limit) == std::future_status::ready) {
     thread.join();
-  } else {
-    thread.detach();
-    log_warning(fmt::format("ncclCommAbort on {} of rank {} is stuck; going on without it", device_, rank_));
+    return result.get();
   }
+  thread.detach();
+  log_warning(fmt::format("{} on {} of rank {} is stuck; going on without it", name, device_, rank_));
+  return std::nullopt;
+}
+
+void NcclHandle::await_word_of_others(ncclResult_t result) {
+  if (result != ncclRemoteError) return;
+  Patience patience{*tools_.clock, tools_.limits.word_of_others};
+  while (!patience.is_over() && !state_->given_up) patience.pause();
 }
 
 void NcclHandle::require_usable(const char* purpose) const {
@@ -159,6 +185,7 @@ NcclCall NcclHandle::settle(NcclCall call, Patience& patience) {
 
 void NcclHandle::require_success(NcclCall call) {
   if (is_failure(call.result)) failure_known_ = true;
+  await_word_of_others(call.result);
   check_nccl(*tools_.api, call, device_, rank_);
 }
 

@@ -23,8 +23,12 @@ struct NcclLimits {
   Seconds enqueue{600};
   /// Until the other ranks have finalized as well.
   Seconds finalize{10};
-  /// Until ncclCommAbort returns. It has been seen to hang, and must not delay the end of the job.
+  /// Until ncclCommAbort or ncclCommDestroy returns. An abort has been seen to hang, and must not delay the end of the
+  /// job.
   Seconds abort{5};
+  /// How long a rank that failed, or those that watch it, have to say so and to end the job before a rank that only
+  /// sees the consequences.
+  Seconds word_of_others{1};
 };
 
 /// What a communicator needs from its surroundings.
@@ -44,6 +48,12 @@ class NcclTimeout : public CommError {
   using CommError::CommError;
 };
 
+/// Another rank failed or ended, as NCCL reports it: that rank knows more.
+class NcclRemoteError : public CommError {
+ public:
+  using CommError::CommError;
+};
+
 /// An NCCL call and its result.
 struct NcclCall {
   const char* name;
@@ -53,7 +63,8 @@ struct NcclCall {
 /// False for ncclSuccess and ncclInProgress.
 bool is_failure(ncclResult_t result);
 
-/// CommError with the call, the device, the rank and NCCL's text, if `call` failed.
+/// CommError with the call, the device, the rank and NCCL's text, if `call` failed; NcclRemoteError if another rank
+/// did. DeviceError if the call only found that earlier work on the GPU had failed.
 void check_nccl(NcclApi& api, NcclCall call, const std::string& device, int rank);
 
 /// An NCCL communicator. One thread uses it; others may call `abort` and `failure` meanwhile.
@@ -83,12 +94,20 @@ class NcclHandle {
   void call(const char* purpose, const Body& body);
   void call(const char* purpose, const Body& body, Patience& patience);
 
-  /// CommError if a collective enqueued earlier is known to have failed.
+  /// CommError if a collective enqueued earlier is known to have failed. If that is because of another rank, that rank
+  /// gets time to say so first.
   void check(const char* purpose);
+
+  struct Failure {
+    std::string text;
+    bool is_remote = false;  ///< another rank's, as far as NCCL knows
+  };
 
   /// The failure of a collective enqueued earlier, the first time that anyone learns of it; a failure that `call` or
   /// `check` has thrown is not new. Does not block: learns nothing while another thread is inside NCCL.
-  std::optional<std::string> failure() noexcept;
+  std::optional<Failure> failure() noexcept;
+
+  bool is_given_up() const { return state_->given_up; }
 
   /// Runs ncclCommAbort on a thread of its own, and waits for it no longer than its limit. A second call does nothing.
   void abort() noexcept;
@@ -104,8 +123,10 @@ class NcclHandle {
   ncclResult_t look(const char* purpose);
   NcclCall settle(NcclCall call, Patience& patience);
   void require_success(NcclCall call);
+  void await_word_of_others(ncclResult_t result);
   void finish();
   void run_abort();
+  std::optional<ncclResult_t> call_for(Seconds limit, const char* name, std::function<ncclResult_t()> call);
 
   NcclTools tools_;
   int rank_;

@@ -56,6 +56,8 @@ class RealNcclApi final : public NcclApi {
     return ncclReduce(from, to, count, type, op, root, comm, native(stream));
   }
 
+  void check_device(const char* call) override { detail::check_cuda(detail::late_failure(), call); }
+
   std::string error_text(ncclResult_t result) override {
     std::string text = ncclGetErrorString(result);
     // NCCL keeps one last complaint for all communicators and ignores the argument.

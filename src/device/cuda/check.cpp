@@ -53,8 +53,10 @@ cudaError_t late_failure() {
 
 std::string device_and_rank() {
   std::string where;
-  int device = 0;
-  if (cudaGetDevice(&device) == cudaSuccess) where += fmt::format(" on cuda:{}", device);
+  int device = -1;
+  // After a late failure CUDA returns that instead.
+  if (cudaGetDevice(&device) != cudaSuccess) device = bound_device();
+  if (device >= 0) where += fmt::format(" on cuda:{}", device);
   if (log::rank() >= 0) where += fmt::format(" of rank {}", log::rank());
   return where;
 }

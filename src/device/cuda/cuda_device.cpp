@@ -59,9 +59,12 @@ class CudaEvent final : public Event {
  public:
   explicit CudaEvent(const StreamHandle& stream) {
     check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-    if (const cudaError_t result = cudaEventRecord(event_, stream.get()); result != cudaSuccess) {
+    try {
+      check_cuda(cudaEventRecord(event_, stream.get()), "cudaEventRecord");
+    } catch (...) {
+      // Says nothing if it finds the same late failure.
       warn_cuda(cudaEventDestroy(event_), "cudaEventDestroy");
-      check_cuda(result, "cudaEventRecord");
+      throw;
     }
   }
   CudaEvent(const CudaEvent&) = delete;
@@ -89,7 +92,7 @@ class CudaStream final : public Stream {
     const cudaError_t result = cudaMallocAsync(&data, bytes, handle_->get());
     if (result == cudaErrorMemoryAllocation) {
       (void)cudaGetLastError();
-      throw DeviceError{fmt::format("the GPU has no {} bytes of memory left", bytes)};
+      throw DeviceError{fmt::format("no {} bytes of memory are left{}", bytes, detail::device_and_rank())};
     }
     check_cuda(result, "cudaMallocAsync");
     return {data, bytes, DeviceKind::cuda,
@@ -100,7 +103,12 @@ class CudaStream final : public Stream {
     if (bytes == 0) return {nullptr, 0, DeviceKind::cpu, nullptr};
     handle_->bind();
     void* data = nullptr;
-    check_cuda(cudaMallocHost(&data, bytes), "cudaMallocHost");
+    const cudaError_t result = cudaMallocHost(&data, bytes);
+    if (result == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();
+      throw DeviceError{fmt::format("the host has no {} bytes of pinned memory left", bytes)};
+    }
+    check_cuda(result, "cudaMallocHost");
     std::memset(data, 0, bytes);
     return {data, bytes, DeviceKind::cpu, [](void* held) { warn_cuda(cudaFreeHost(held), "cudaFreeHost"); }};
   }
@@ -152,7 +160,6 @@ class CudaStream final : public Stream {
   std::shared_ptr<const StreamHandle> handle_;
 };
 
-/// The GPU of this process, for all its threads; negative before one is bound.
 std::atomic<int> bound_index = -1;
 
 class CudaDevice final : public Device {
@@ -183,6 +190,10 @@ cudaStream_t detail::native(Stream& stream) {
   const auto* const own = dynamic_cast<const CudaStream*>(&stream);
   if (!own) throw InvalidArgument{"a stream of the cpu has no handle of CUDA's"};
   return own->native();
+}
+
+int detail::bound_device() {
+  return bound_index;
 }
 
 int detail::cuda::device_index() {

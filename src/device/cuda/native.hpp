@@ -27,6 +27,9 @@ cudaError_t late_failure();
 /// " on cuda:1 of rank 2": the calling thread's GPU and the rank of the process, as far as they are known.
 std::string device_and_rank();
 
+/// The GPU of this process, for all its threads; negative before one is bound.
+int bound_device();
+
 /// The stream's handle. Makes its GPU the calling thread's current device. InvalidArgument unless it is a GPU's stream.
 cudaStream_t native(Stream& stream);
 

@@ -224,7 +224,12 @@ cudaError_t Comm::enqueue_on_streams(const std::shared_ptr<Launch>& launch) {
 bool Comm::run(const std::shared_ptr<Launch>& launch) {
   const GpuAccess access;
   const std::lock_guard lock{mutex_};
-  if (phase_ == Phase::ended || (launch->done && !launch->is_captured)) return true;
+  if (launch->done && !launch->is_captured) return true;
+  if (phase_ == Phase::ended) {
+    launch->piece.give_up(place_);
+    launch->done = true;
+    return true;
+  }
   if (!launch->started) {
     if (launch->since == Clock::time_point{}) launch->since = Clock::now();
     if (!may_start(*launch)) return false;

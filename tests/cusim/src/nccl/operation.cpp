@@ -208,6 +208,12 @@ void Piece::finish(const Place& place) {
   parts_.clear();
 }
 
+void Piece::give_up(const Place& place) const {
+  for (const Call& call : calls_)
+    if (const Range written = range_written(call, place); written.bytes)
+      writes(written.begin, written.bytes, call.name());
+}
+
 void Piece::finish_one(const Call& call, Part& part, const Place& place) {
   const Header& header = call.header;
   const std::size_t bytes = bytes_of_count(call);

@@ -74,6 +74,9 @@ class Piece {
   /// What is done once everything is here: sums and copies. Only then are the results in their place.
   void finish(const Place& place);
 
+  /// After an abort: what it was to write has bytes of no meaning. Work behind it reads them, for nobody.
+  void give_up(const Place& place) const;
+
   const std::vector<Call>& calls() const { return calls_; }
   std::string text() const;
   /// The first call's fault of this kind; null if none has one.

@@ -1,0 +1,39 @@
+// Something that happens unless it is forestalled.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace lockstep {
+
+/// Calls `late` after `time`, on a thread of its own, unless it is destroyed first.
+class Deadline {
+ public:
+  Deadline(std::chrono::duration<double> time, std::function<void()> late) {
+    thread_ = std::thread{[this, time, late = std::move(late)] {
+      std::unique_lock lock{mutex_};
+      if (!changed_.wait_for(lock, time, [&] { return met_; })) late();
+    }};
+  }
+  Deadline(const Deadline&) = delete;
+  Deadline& operator=(const Deadline&) = delete;
+  ~Deadline() {
+    {
+      const std::lock_guard lock{mutex_};
+      met_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool met_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lockstep

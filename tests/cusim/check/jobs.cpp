@@ -1,0 +1,208 @@
+// Training on GPUs made of CPUs, as jobs: what each fault of a GPU ends in, that the bits do not depend on the number
+// of ranks, and how much a step asks of the GPU.
+#include <cmath>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "support/training_job.hpp"
+
+using namespace lockstep::test;
+using Catch::Contains;
+using Catch::StartsWith;
+
+namespace {
+
+const Arguments small{"--device", "cuda", "--hidden", "4", "--global-batch", "8",
+                      "--shards", "2",    "--steps",  "3", "--eval-samples", "8"};
+
+/// What a job of two ranks must end in if a GPU, or NCCL on it, fails or hangs.
+struct Ending {
+  std::string fault;  ///< of rank 1, without that
+  int exit_code;
+  std::string begin;  ///< of the only line
+  std::string says;
+};
+
+Outcome run_with(const std::string& fault) {
+  return run_refused(2, Arguments{"--data", small_data()} + small + Arguments{"--stall-timeout", "2"},
+                     {.environment = {{"CUSIM_DEVICES", "2"}, {"CUSIM_FAULTS", "rank=1 " + fault}}});
+}
+
+void check(const Ending& ending) {
+  const Outcome outcome = run_with(ending.fault);
+  INFO(ending.fault << "\n" << outcome.err);
+  CHECK(outcome.exit_code == ending.exit_code);
+  const auto lines = lines_starting_with(outcome.err, "lockstep:");
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines.front(), StartsWith(ending.begin) && Contains(ending.says));
+  CHECK(lines_starting_with(outcome.err, "cusim:").empty());
+  CHECK_THAT(outcome.err, !Contains("warning:"));
+  CHECK(processes_left(outcome.marker).empty());
+}
+
+const std::string rank_1 = "lockstep: replica 1 (worker:1, host ";
+const std::string late_work = ") failed: work enqueued earlier on cuda:1 of rank 1 failed: an illegal memory access";
+
+std::map<std::string, double> counts_of(const Outcome& outcome, const std::filesystem::path& file, int rank) {
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  std::istringstream lines{read_file(file)};
+  for (std::string line; std::getline(lines, line);)
+    if (const Json counts = Json::parse(line); counts["rank"] == rank)
+      return counts.get<std::map<std::string, double>>();
+  FAIL("no counts of rank " << rank);
+  return {};
+}
+
+/// How often the last rank did what in one more step.
+std::map<std::string, double> in_a_step(int ranks, const std::string& shards) {
+  const TemporaryDirectory folder;
+  std::map<std::string, double> counts[2];
+  for (const int more : {0, 1}) {
+    const std::filesystem::path file = folder.path() / std::to_string(more);
+    const Outcome outcome =
+        run_job(ranks,
+                {"--data", small_data(), "--device", "cuda", "--hidden", "8", "--global-batch", "16", "--shards",
+                 shards, "--steps", more ? "6" : "3", "--eval-samples", "8"},
+                {.environment = {{"CUSIM_DEVICES", std::to_string(ranks)}, {"CUSIM_COUNTS", file}}});
+    counts[more] = counts_of(outcome, file, ranks - 1);
+  }
+  for (auto& [name, number] : counts[1]) number = (number - counts[0][name]) / 3;
+  return counts[1];
+}
+
+Trained on_gpus(int ranks, const Arguments& arguments) {
+  return train(ranks, arguments + Arguments{"--device", "cuda", "--eval-samples", "8"},
+               {.environment = {{"CUSIM_DEVICES", std::to_string(ranks)}}});
+}
+
+void check_on_1_2_and_4(const Arguments& arguments) {
+  const Trained alone = on_gpus(1, arguments);
+  for (const int ranks : {2, 4}) {
+    const Trained trained = on_gpus(ranks, arguments);
+    CHECK(trained.digest() == alone.digest());
+    CHECK(trained.result["train_loss"] == alone.result["train_loss"]);
+  }
+  const Trained cpu = train(1, arguments + Arguments{"--device", "cpu", "--kernels", "reference"});
+  // The largest sums here have 784 terms, and rounding in another order changes one by less than 784 half units in the
+  // last place of f32, 2^-24 each: 5e-5 of it. A few steps hardly amplify that.
+  const double expected = cpu.result["train_loss"];
+  CHECK(std::abs(alone.result["train_loss"].get<double>() - expected) <= 5e-5 * expected);
+}
+
+}  // namespace
+
+TEST_CASE("a launch that fails is told with its GPU") {
+  check({"call=cudaLaunchKernelExC nth=20 kind=error", 4, rank_1, "failed on cuda:1 of rank 1: unknown error"});
+}
+
+TEST_CASE("work that fails is not blamed on the call that finds it") {
+  check({"call=cudaLaunchKernelExC nth=20 kind=late", 4, rank_1, late_work});
+}
+
+TEST_CASE("work that fails is told once, though several calls find it") {
+  check({"call=cudaEventCreateWithFlags nth=12 kind=late", 4, rank_1, late_work});
+}
+
+TEST_CASE("work that fails in the setup is told once, though NCCL sees a rank go") {
+  check({"call=cudaStreamIsCapturing kind=late", 4, rank_1, late_work});
+}
+
+TEST_CASE("want of GPU memory is told with the bytes asked for") {
+  check({"call=cudaMallocAsync nth=100 kind=memory", 4, rank_1, " bytes of memory are left on cuda:1 of rank 1"});
+}
+
+TEST_CASE("want of pinned memory is told with the bytes asked for") {
+  check({"call=cudaMallocHost kind=memory", 4, rank_1, ") failed: the host has no 64 bytes of pinned memory left"});
+}
+
+TEST_CASE("a collective that fails in its call is its rank's") {
+  check({"call=ncclRecv nth=2 kind=error", 4, rank_1, ") failed: ncclRecv failed on cuda:1 of rank 1: "});
+}
+
+TEST_CASE("a collective that fails later is its rank's") {
+  check({"call=ncclSend nth=2 kind=late", 4, rank_1, " on cuda:1 of rank 1: unhandled system error"});
+}
+
+TEST_CASE("a start of NCCL that fails on a rank is that rank's") {
+  check({"call=ncclCommInitRankConfig kind=error", 4, rank_1,
+         ") failed: NCCL did not start: ncclCommInitRankConfig failed on cuda:1 of rank 1"});
+}
+
+TEST_CASE("a start of NCCL that ends on no rank is nobody's") {
+  check(
+      {"call=ncclCommInitRankConfig kind=hang", 5, "lockstep: error: NCCL did not start on any rank: ", " after 2 s"});
+}
+
+TEST_CASE("a GPU that hangs in the start of NCCL is its rank's") {
+  check({"call=cudaMemcpyAsync kind=hang", 5, rank_1, "the copy before the first all-reduce was not done on rank 1"});
+}
+
+TEST_CASE("a call that hangs in the start of NCCL is its rank's") {
+  check({"call=cudaStreamCreateWithFlags nth=2 kind=hang", 5, rank_1,
+         "NCCL did not start: a call before ncclCommInitRankConfig has not returned on cuda:1 of rank 1"});
+}
+
+TEST_CASE("work that hangs is its rank's") {
+  // Who waits for it may say that it is late before it has given up itself.
+  check({"call=cudaLaunchKernelExC nth=20 kind=hang", 5, rank_1, " 2 s"});
+}
+
+TEST_CASE("a call that hangs in the middle is its rank's") {
+  check({"call=cublasLtMatmulDescCreate kind=hang", 5, rank_1, ") is late: "});
+}
+
+TEST_CASE("a collective that hangs in the middle ends the job") {
+  check({"call=ncclGroupEnd nth=2 kind=hang", 5, "lockstep: replica ", " 2 s"});
+}
+
+TEST_CASE("a call that hangs at the end is its rank's") {
+  check({"call=cudaStreamDestroy kind=hang", 5, "lockstep: replica 1 is late: ", "while the job was ending"});
+}
+
+TEST_CASE("an end of NCCL that hangs costs a warning, not the result") {
+  const Outcome outcome = run_with("call=ncclCommDestroy kind=hang");
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.err, "lockstep:").empty());
+  CHECK_THAT(outcome.err, Contains("[rank 1] warning: ncclCommDestroy on cuda:1 of rank 1 is stuck"));
+  CHECK(processes_left(outcome.marker).empty());
+}
+
+TEST_CASE("a GPU that is slow ends no job") {
+  const Outcome outcome =
+      run_job(2, Arguments{"--data", small_data()} + small + Arguments{"--stall-timeout", "3"},
+              {.environment = {{"CUSIM_DEVICES", "2"}, {"CUSIM_ORDER", "thread"}, {"CUSIM_SEED", "7"}}});
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+}
+
+TEST_CASE("an mlp has the same bits on 1, 2 and 4 GPUs, and a CPU's loss", "[training]") {
+  check_on_1_2_and_4({"--hidden", "20", "--global-batch", "50", "--shards", "4", "--steps", "4"});
+}
+
+TEST_CASE("a language model has the same bits on 1, 2 and 4 GPUs, and a CPU's loss", "[training]") {
+  const TemporaryDirectory folder;
+  check_on_1_2_and_4({"--model", "gpt", "--data", folder.write("text", small_text(4000)), "--layers", "2", "--embed",
+                      "16", "--heads", "2", "--context", "16", "--global-batch", "8", "--shards", "4", "--steps", "3"});
+}
+
+TEST_CASE("a step makes the host wait for each loss and for the sums, and asks for no more than it does today",
+          "[training]") {
+  const auto one = in_a_step(1, "1");
+  CHECK(one.at("host waits") == 2);
+  CHECK(one.at("launches") <= 13);
+  CHECK(one.at("copies") <= 3);
+  CHECK(one.at("allocations") <= 2);
+  const auto eight = in_a_step(1, "8");
+  CHECK(eight.at("host waits") == 9);
+  CHECK(eight.at("allocations") <= 40);
+  const auto two = in_a_step(2, "2");
+  CHECK(two.at("host waits") <= 5);
+  CHECK(two.at("launches") <= 14);
+  CHECK(two.at("allocations") <= 2);
+}
