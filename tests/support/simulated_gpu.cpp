@@ -20,7 +20,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -38,12 +37,9 @@
 #include "device/devices.hpp"
 #include "device/gpu_backend.hpp"
 #include "device/host_wait.hpp"
-#include "ops/checks.hpp"
-#include "ops/image_kernels.hpp"
-#include "ops/sequence_kernels.hpp"
-#include "ops/update_kernels.hpp"
 #include "reduce/arithmetic.hpp"
 #include "support/simulated_gpu_fate.hpp"
+#include "support/simulated_kernels.hpp"
 
 namespace lockstep {
 namespace {
@@ -307,147 +303,6 @@ SimulatedStream& simulated(Stream& stream) {
   return dynamic_cast<SimulatedStream&>(stream);
 }
 
-class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, private ops::SequenceKernels {
- public:
-  explicit SimulatedKernels(Stream& stream) : stream_{simulated(stream)} {}
-
-  const ops::UpdateKernels& update() const override { return *this; }
-  const ops::ImageKernels* image() const override { return nullptr; }
-  const ops::SequenceKernels& sequence() const override { return *this; }
-
-  std::string_view name() const override { return "simulated"; }
-  std::string fingerprint() const override { return "simulated"; }
-
-  bool takes_bf16() const override { return false; }
-  void convert(const TensorView& x, const TensorView& y) const override { ops::check_convert(DeviceKind::cuda, x, y); }
-
-  void matmul(const TensorView& a, ops::Kernels::Transpose transpose_a, const TensorView& b,
-              ops::Kernels::Transpose transpose_b, const TensorView& c) const override {
-    enqueue([=, a = for_host(a), b = for_host(b), c = for_host(c)](const Kernels& host) {
-      host.matmul(a, transpose_a, b, transpose_b, c);
-    });
-  }
-  void sum_of_products(std::span<const ops::Kernels::Factors> factors, const TensorView& c) const override {
-    std::vector<ops::Kernels::Factors> on_host;
-    for (const ops::Kernels::Factors& each : factors) on_host.push_back({for_host(each.a), for_host(each.b)});
-    enqueue([on_host, c = for_host(c)](const Kernels& host) { host.sum_of_products(on_host, c); });
-  }
-  void linear(const TensorView& x, const TensorView& weight, const TensorView& bias,
-              ops::Kernels::Activation activation, const TensorView& y) const override {
-    enqueue([=, x = for_host(x), weight = for_host(weight), bias = for_host(bias),
-             y = for_host(y)](const Kernels& host) { host.linear(x, weight, bias, activation, y); });
-  }
-  void add_bias(const TensorView& rows, const TensorView& bias) const override {
-    enqueue([rows = for_host(rows), bias = for_host(bias)](const Kernels& host) { host.add_bias(rows, bias); });
-  }
-  void sum_rows(const TensorView& rows, const TensorView& out) const override {
-    enqueue([rows = for_host(rows), out = for_host(out)](const Kernels& host) { host.sum_rows(rows, out); });
-  }
-  void relu(const TensorView& x, const TensorView& y) const override {
-    enqueue([x = for_host(x), y = for_host(y)](const Kernels& host) { host.relu(x, y); });
-  }
-  void relu_gradient(const TensorView& y, const TensorView& dy, const TensorView& dx) const override {
-    enqueue([y = for_host(y), dy = for_host(dy), dx = for_host(dx)](const Kernels& host) {
-      host.relu_gradient(y, dy, dx);
-    });
-  }
-  ops::Kernels::BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                std::int64_t samples, const TensorView& d_logits) const override {
-    ops::Kernels::BatchLoss result;
-    enqueue([&, logits = for_host(logits), labels = for_host(labels), d_logits = for_host(d_logits)](
-                const Kernels& host) { result = host.softmax_cross_entropy(logits, labels, samples, d_logits); });
-    stream_.synchronize();
-    return result;
-  }
-  ops::Kernels::BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                std::int64_t samples) const override {
-    ops::Kernels::BatchLoss result;
-    enqueue([&, logits = for_host(logits), labels = for_host(labels)](const Kernels& host) {
-      result = host.softmax_cross_entropy(logits, labels, samples);
-    });
-    stream_.synchronize();
-    return result;
-  }
-  void add(const TensorView& sum, const TensorView& x) const override {
-    enqueue([sum = for_host(sum), x = for_host(x)](const Kernels& host) { host.add(sum, x); });
-  }
-  void sgd(const TensorView& values, const TensorView& gradient, const ops::UpdateStep& step) const override {
-    enqueue([=, values = for_host(values), gradient = for_host(gradient)](const Kernels& host) {
-      host.update().sgd(values, gradient, step);
-    });
-  }
-  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
-                const ops::UpdateStep& step, double momentum) const override {
-    enqueue([=, values = for_host(values), gradient = for_host(gradient), velocity = for_host(velocity)](
-                const Kernels& host) { host.update().momentum(values, gradient, velocity, step, momentum); });
-  }
-  void adamw(const TensorView& values, const TensorView& gradient, const TensorView& first, const TensorView& second,
-             const ops::UpdateStep& step, const ops::AdamWMoments& moments) const override {
-    enqueue([=, values = for_host(values), gradient = for_host(gradient), first = for_host(first),
-             second = for_host(second)](const Kernels& host) {
-      host.update().adamw(values, gradient, first, second, step, moments);
-    });
-  }
-  double sum_of_squares(std::span<const TensorView> parts) const override {
-    double sum = 0;
-    std::vector<TensorView> on_host;
-    for (const TensorView& part : parts) on_host.push_back(for_host(part));
-    enqueue([&sum, on_host](const Kernels& host) { sum = host.update().sum_of_squares(on_host); });
-    stream_.synchronize();
-    return sum;
-  }
-
-  void gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const override {
-    enqueue([table = for_host(table), indices = for_host(indices), rows = for_host(rows)](const Kernels& host) {
-      host.sequence().gather_rows(table, indices, rows);
-    });
-    stream_.synchronize();
-  }
-  void scatter_add_rows(const TensorView& rows, const TensorView& indices, const TensorView& table) const override {
-    enqueue([rows = for_host(rows), indices = for_host(indices), table = for_host(table)](const Kernels& host) {
-      host.sequence().scatter_add_rows(rows, indices, table);
-    });
-    stream_.synchronize();
-  }
-  void layer_norm(const ops::LayerNorm& of) const override {
-    enqueue(
-        [on_host = ops::LayerNorm{for_host(of.x), for_host(of.gain), for_host(of.bias), of.epsilon, for_host(of.y),
-                                  for_host(of.moments)}](const Kernels& host) { host.sequence().layer_norm(on_host); });
-  }
-  void layer_norm_gradient(const ops::LayerNormGradient& of) const override {
-    enqueue([on_host = ops::LayerNormGradient{for_host(of.x), for_host(of.gain), for_host(of.moments), for_host(of.dy),
-                                              for_host(of.dx), for_host(of.d_gain), for_host(of.d_bias)}](
-                const Kernels& host) { host.sequence().layer_norm_gradient(on_host); });
-  }
-  void gelu(const TensorView& x, const TensorView& y) const override {
-    enqueue([x = for_host(x), y = for_host(y)](const Kernels& host) { host.sequence().gelu(x, y); });
-  }
-  void gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const override {
-    enqueue([x = for_host(x), dy = for_host(dy), dx = for_host(dx)](const Kernels& host) {
-      host.sequence().gelu_gradient(x, dy, dx);
-    });
-  }
-  void causal_attention(const ops::CausalAttention& of) const override {
-    enqueue([on_host = ops::CausalAttention{for_host(of.qkv), for_host(of.probabilities), for_host(of.y)}](
-                const Kernels& host) { host.sequence().causal_attention(on_host); });
-  }
-  void causal_attention_gradient(const ops::CausalAttentionGradient& of) const override {
-    enqueue([on_host = ops::CausalAttentionGradient{for_host(of.qkv), for_host(of.probabilities), for_host(of.dy),
-                                                    for_host(of.d_qkv), for_host(of.scratch)}](const Kernels& host) {
-      host.sequence().causal_attention_gradient(on_host);
-    });
-  }
-
- private:
-  template <class Work>
-  void enqueue(Work work) const {
-    stream_.push([host = host_, work = std::move(work)] { work(*host); });
-  }
-
-  SimulatedStream& stream_;
-  std::shared_ptr<const Kernels> host_ = ops::make_kernels(ops::Kernels::Choice::reference);
-};
-
 int bound_index = 0;
 
 std::vector<std::string> device_uuids() {
@@ -493,7 +348,7 @@ void read_all(void* to, const void* from, std::size_t bytes) {
 }
 
 std::unique_ptr<ops::Kernels> make_kernels(Stream& stream) {
-  return std::make_unique<SimulatedKernels>(stream);
+  return test::make_simulated_kernels(stream, [&own = simulated(stream)](auto work) { own.push(std::move(work)); });
 }
 
 void enqueue_tree_sum(const detail::Pieces& pieces, int divisor, const TensorView& sum, Stream& stream) {
