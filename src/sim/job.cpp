@@ -286,12 +286,12 @@ void Job::notice(const Blow& blow) {
   switch (blow.fault.kind) {
     case Options::Fault::Kind::die:
       text = fmt::format("{} is gone: its process ended; it {}", name(rank), blow.was);
-      return end({std::make_exception_ptr(PeerError{rank, text}), {}, -1, text});
+      return end({.exception = std::make_exception_ptr(PeerError{rank, text}), .text = text});
     case Options::Fault::Kind::stop:
       text = fmt::format("{} has stopped: no sign of life for {}; it {}", name(rank), seconds(options_.stall_timeout),
                          blow.was);
       if (const std::string others = who_is_where(); !others.empty()) text += "; " + others;
-      return end({std::make_exception_ptr(StallError{text}), {}, -1, text});
+      return end({.exception = std::make_exception_ptr(StallError{text}), .text = text});
   }
 }
 
@@ -308,7 +308,7 @@ void Job::before(Time next) {
       const double timeout = std::chrono::duration<double>{options_.stall_timeout}.count();
       const std::string text =
           late_sentence(name(late), here.sum() ? *here.sum() : here.last(), timeout, snapshot(late));
-      return end({std::make_exception_ptr(StallError{text}), {}, -1, text});
+      return end({.exception = std::make_exception_ptr(StallError{text}), .text = text});
     }
   }
 }
@@ -320,7 +320,7 @@ void Job::stuck() {
     return notice(first);
   }
   const std::string text = who_is_where();
-  end({std::make_exception_ptr(StallError{text}), {}, -1, text});
+  end({.exception = std::make_exception_ptr(StallError{text}), .text = text});
 }
 
 Plane& Job::split(const Plane& from, std::uint64_t number, const std::vector<int>& members) {

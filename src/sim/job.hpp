@@ -78,10 +78,10 @@ class Job final : private Scheduler::Overseer {
   };
 
   struct End {
-    std::exception_ptr exception;
-    std::exception_ptr for_others;  ///< set if only `culprit` throws `exception`
+    std::exception_ptr exception = nullptr;
+    std::exception_ptr for_others = nullptr;  ///< set if only `culprit` throws `exception`
     int culprit = -1;
-    std::string text;
+    std::string text = {};
   };
 
   Rank& of(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }

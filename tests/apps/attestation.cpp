@@ -34,8 +34,7 @@ std::string flipped(const Outcome& outcome, int rank) {
 }
 
 Outcome run_with(const Flip& flip, const Arguments& arguments) {
-  const Environment environment{{"LOCKSTEP_FAULT", fmt::format("flip:{}:{}", flip.rank, flip.step)},
-                                {"OMPI_MCA_odls_base_sigkill_timeout", "0"}};
+  const Environment environment{{"LOCKSTEP_FAULT", fmt::format("flip:{}:{}", flip.rank, flip.step)}, kills_at_once};
   return run_job(flip.ranks, Arguments{"--data", small_data()} + arguments, {.environment = environment});
 }
 

@@ -24,7 +24,7 @@ Outcome run_bench(int ranks, const Arguments& arguments, Environment environment
 
 /// A job that is to be refused: mpirun kills what is left at once, the ranks must not need its usual second.
 Outcome refuse(int ranks, const Arguments& arguments) {
-  return run_bench(ranks, arguments, {{"OMPI_MCA_odls_base_sigkill_timeout", "0"}});
+  return run_bench(ranks, arguments, {kills_at_once});
 }
 
 std::vector<std::string> words_of(const std::string& line) {

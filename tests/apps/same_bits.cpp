@@ -29,10 +29,6 @@ TEST_CASE("1 and 4 ranks end in the same bytes when steps run on over epochs wit
   check_same_on({1, 4}, {"--steps", "16", "--global-batch", "999", "--hidden", "40", "--eval-every", "5"});
 }
 
-TEST_CASE("a chosen number of shards fixes the bytes as well") {
-  check_same_on({1, 4}, {"--steps", "10", "--hidden", "40", "--shards", "4"});
-}
-
 TEST_CASE("the reference kernels end in the same bytes on 1 and 4 ranks too, in f64") {
   check_same_on(
       {1, 4}, {"--steps", "10", "--hidden", "30", "--global-batch", "50", "--kernels", "reference", "--dtype", "f64"});

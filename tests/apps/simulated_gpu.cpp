@@ -156,8 +156,11 @@ TEST_CASE("a bit that is flipped in a GPU's memory is found there") {
   CHECK_THAT(lines.front(), Catch::EndsWith(") differs from the others in variable 'dense_1/weight'"));
 }
 
-TEST_CASE(
-    "a GPU that fails or hangs is that rank's failure, in whichever of its operations, and the job ends with it") {
+namespace {
+
+/// Trains with faults `kind` at operations of rank 1's GPU, from the first to one before the last: the job ends with
+/// `exit_code`, and one line names the rank.
+void check_faults(const std::string& kind, int faults, int exit_code, const std::string& says) {
   const OnSimulatedGpu gpu;
   const TemporaryDirectory folder;
   const auto train_with = [&](const std::string& fault) {
@@ -173,22 +176,33 @@ TEST_CASE(
   const std::string count = "simulated GPU: ";
   const int operations = std::stoi(whole.err.substr(whole.err.find(count) + count.size()));
   REQUIRE(operations > 100);
+  for (int i = 0; i < faults; ++i) {
+    const std::string fault = kind + ":1:" + std::to_string(1 + i * (operations - 20) / faults);
+    const Outcome outcome = train_with(fault);
+    INFO(fault << " of " << operations << ": " << outcome.err);
+    CHECK(outcome.exit_code == exit_code);
+    const auto lines = lines_starting_with(outcome.err, "lockstep:");
+    REQUIRE(lines.size() == 1);
+    CHECK_THAT(lines.front(), Catch::StartsWith("lockstep: replica 1 (") && Catch::Contains(says));
+  }
+}
 
+int device_faults(int usual, int share) {
   const char* const more = std::getenv("LOCKSTEP_DEVICE_FAULTS");
-  const auto check_faults = [&](const std::string& kind, int faults, int exit_code, const std::string& says) {
-    for (int i = 0; i < faults; ++i) {
-      const std::string fault = kind + ":1:" + std::to_string(1 + i * (operations - 20) / faults);
-      const Outcome outcome = train_with(fault);
-      INFO(fault << " of " << operations << ": " << outcome.err);
-      CHECK(outcome.exit_code == exit_code);
-      const auto lines = lines_starting_with(outcome.err, "lockstep:");
-      REQUIRE(lines.size() == 1);
-      CHECK_THAT(lines.front(), Catch::StartsWith("lockstep: replica 1 (") && Catch::Contains(says));
-    }
-  };
-  check_faults("fail", more ? std::stoi(more) : 6, 4, ") failed: work enqueued earlier on the simulated GPU failed");
+  return more ? std::stoi(more) / share : usual;
+}
+
+}  // namespace
+
+TEST_CASE("a GPU that fails is that rank's failure, in whichever of its operations, and the job ends with it",
+          "[long]") {
+  check_faults("fail", device_faults(6, 1), 4, ") failed: work enqueued earlier on the simulated GPU failed");
+}
+
+TEST_CASE("a GPU that hangs is that rank's failure, in whichever of its operations, and the job ends with it",
+          "[long]") {
   // Who waits for it may say that it is late before it has given up itself.
-  check_faults("hang", more ? std::stoi(more) / 4 : 2, 5, " 2 s");
+  check_faults("hang", device_faults(2, 4), 5, " 2 s");
 }
 
 TEST_CASE("where one rank finds no GPU, auto is the CPU for all of them, and they are warned once", "[D-30][E-15]") {

@@ -55,41 +55,25 @@ void check_fault(int ranks, const std::string& kind, int code, std::chrono::dura
 
 }  // namespace
 
-TEST_CASE("of two ranks, one that throws ends the job with 4") {
-  check_fault(2, "throw", 4, 5s, "failed: LOCKSTEP_FAULT: thrown in step");
-}
-TEST_CASE("of four ranks, one that throws ends the job with 4") {
-  check_fault(4, "throw", 4, 5s, "failed: LOCKSTEP_FAULT: thrown in step");
+TEMPLATE_TEST_CASE_SIG("a rank that throws ends the job with 4", "", ((int ranks), ranks), 2, 4) {
+  check_fault(ranks, "throw", 4, 5s, "failed: LOCKSTEP_FAULT: thrown in step");
 }
 
-TEST_CASE("of two ranks, one that exits ends the job with mpirun's own code") {
+TEMPLATE_TEST_CASE_SIG("a rank that exits ends the job with mpirun's own code", "", ((int ranks), ranks), 2, 4) {
   // Open MPI gives 1 to a process that left without finalizing, before its peers can say more.
-  check_fault(2, "exit", 1, 5s, "is gone: its process ended");
-}
-TEST_CASE("of four ranks, one that exits ends the job with mpirun's own code") {
-  // Open MPI gives 1 to a process that left without finalizing, before its peers can say more.
-  check_fault(4, "exit", 1, 5s, "is gone: its process ended");
+  check_fault(ranks, "exit", 1, 5s, "is gone: its process ended");
 }
 
-TEST_CASE("of two ranks, one that is killed ends the job with mpirun's own code") {
-  check_fault(2, "kill", 137, 5s, "is gone: its process ended");
-}
-TEST_CASE("of four ranks, one that is killed ends the job with mpirun's own code") {
-  check_fault(4, "kill", 137, 5s, "is gone: its process ended");
+TEMPLATE_TEST_CASE_SIG("a rank that is killed ends the job with mpirun's own code", "", ((int ranks), ranks), 2, 4) {
+  check_fault(ranks, "kill", 137, 5s, "is gone: its process ended");
 }
 
-TEST_CASE("of two ranks, one that stops ends the job with 5") {
-  check_fault(2, "stop", 5, 2s + 5s, "has stopped: no sign of life for 2 s");
-}
-TEST_CASE("of four ranks, one that stops ends the job with 5") {
-  check_fault(4, "stop", 5, 2s + 5s, "has stopped: no sign of life for 2 s");
+TEMPLATE_TEST_CASE_SIG("a rank that stops ends the job with 5", "", ((int ranks), ranks), 2, 4) {
+  check_fault(ranks, "stop", 5, 2s + 5s, "has stopped: no sign of life for 2 s");
 }
 
-TEST_CASE("of two ranks, one that skips a merge_call ends the job with 3") {
-  check_fault(2, "skip-merge", 3, 5s, "");
-}
-TEST_CASE("of four ranks, one that skips a merge_call ends the job with 3") {
-  check_fault(4, "skip-merge", 3, 5s, "");
+TEMPLATE_TEST_CASE_SIG("a rank that skips a merge_call ends the job with 3", "", ((int ranks), ranks), 2, 4) {
+  check_fault(ranks, "skip-merge", 3, 5s, "");
 }
 
 TEST_CASE("a fault in a job of one rank is that job's own error") {

@@ -31,9 +31,8 @@ std::string newest(const fs::path& checkpoints) {
 void kill_one(int ranks, int victim, bool others_at_once, const Arguments& arguments, const fs::path& checkpoints) {
   const SharedMemory memory;
   const std::string before = newest(checkpoints);
-  const auto launch = [ranks, others_at_once](const Arguments& all, CommandOptions options) {
-    if (others_at_once) options.environment.insert({"OMPI_MCA_odls_base_sigkill_timeout", "0"});
-    return run_job(ranks, all, options);
+  const auto launch = [ranks, others_at_once](const Arguments& all, const CommandOptions& options) {
+    return others_at_once ? run_refused(ranks, all, options) : run_job(ranks, all, options);
   };
   RunningJob job{launch, {}, memory, arguments};
   while (newest(checkpoints) == before) {
@@ -68,7 +67,7 @@ void check_killed(int share, int steps_to_a_kill, const Arguments& arguments) {
   for (int kill = 0; kill < kills; ++kill) {
     const int ranks = rank_counts[kill % 3], victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
     CAPTURE(kill, ranks, victim);
-    kill_one(ranks, victim, kill / 3 % 2 == 0, going_on + Arguments{"--checkpoint-every", "2"}, checkpoints);
+    kill_one(ranks, victim, kill != 3, going_on + Arguments{"--checkpoint-every", "2"}, checkpoints);
   }
   INFO("killed " << kills << " times, the last time after " << newest(checkpoints));
   CHECK(train(4, going_on).digest() == whole.digest());

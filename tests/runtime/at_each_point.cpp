@@ -20,9 +20,12 @@ constexpr int ranks = 3;
 constexpr std::chrono::seconds limit{1 + 5 + 3};
 
 Outcome fail_at(const std::string& point, const std::string& fault, int culprit, int of_ranks = ranks) {
+  Environment environment = mpi_environment();
+  // A rank that throws, or finds another stopped, aborts the job after its line. Who lost a rank needs the second.
+  if (fault == "throw" || fault == "stop") environment.insert(kills_at_once);
   const Outcome outcome = run_command(
       {"mpirun", "-n", std::to_string(of_ranks), std::getenv("LOCKSTEP_POINTS"), point, fault, std::to_string(culprit)},
-      {.environment = mpi_environment(), .timeout = std::chrono::seconds{60}});
+      {.environment = environment, .timeout = std::chrono::seconds{60}});
   INFO("stderr: " << outcome.err);
   CHECK_FALSE(outcome.timed_out);
   CHECK(outcome.seconds < on_this_machine(limit));

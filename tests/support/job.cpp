@@ -198,6 +198,8 @@ Outcome run_job(int ranks, const std::vector<std::string>& arguments, const Comm
   return run_command(command, with_mpi);
 }
 
+const Environment::value_type kills_at_once{"OMPI_MCA_odls_base_sigkill_timeout", "0"};
+
 const Environment& mpi_environment() {
   static const Environment environment{
       // Tests run as root in containers.

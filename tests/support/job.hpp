@@ -46,6 +46,10 @@ Outcome run_job(int ranks, const std::vector<std::string>& arguments, const Comm
 /// tests/meson.build.
 const Environment& mpi_environment();
 
+/// For the environment of a job: mpirun kills at once the ranks that are left, not a second after it has told them to
+/// end. For ranks that have nothing more to say.
+extern const Environment::value_type kills_at_once;
+
 /// What may take `promised` on a machine that does nothing else: as many times longer as there are processes now, or
 /// were in the last minute, that want one of its cores.
 std::chrono::duration<double> on_this_machine(std::chrono::duration<double> promised);

@@ -105,13 +105,6 @@ void check_same_on(const std::vector<int>& rank_counts, const Arguments& argumen
   }
 }
 
-namespace {
-
-/// For the environment of a job: mpirun does not wait before it kills.
-const Environment::value_type kills_at_once{"OMPI_MCA_odls_base_sigkill_timeout", "0"};
-
-}  // namespace
-
 Outcome run_refused(int ranks, const Arguments& arguments, CommandOptions options) {
   options.environment.insert(kills_at_once);
   return run_job(ranks, arguments, options);
