@@ -1,4 +1,4 @@
-// Something that happens unless it is forestalled.
+// A call that is made after a time, unless it is cancelled first.
 #pragma once
 
 #include <chrono>

@@ -27,10 +27,10 @@ struct NcclOptions {
   std::chrono::duration<double> init_timeout{60};
   /// How long a collective may take until it is enqueued. The first between two ranks waits for both.
   std::chrono::duration<double> enqueue_timeout{600};
-  /// Called at most once, on a thread of the communicator's own, with a CommError, when NCCL reports that a started
-  /// collective failed and no method has thrown that failure; or with a StallError if a call of the start has not
-  /// returned a second after its time. It may call `abort` and end the process. It must neither
-  /// throw nor destroy the communicator. If empty, nothing watches, and the failure surfaces in the next call.
+  /// Called at most once unless it returns, on a thread of the communicator's own, with a CommError, when NCCL reports
+  /// that a started collective failed and no method has thrown that failure; or with a StallError if a call of the
+  /// start has not returned a second after its time. It may call `abort` and end the process. It must neither throw nor
+  /// destroy the communicator. If empty, nothing watches, and the failure surfaces in the next call.
   std::function<void(std::exception_ptr)> on_failure;
 };
 
@@ -63,8 +63,8 @@ class NcclStartError : public CommError {
 ///
 /// COLL over `host`, which carries what must be exchanged to start and is not used afterwards. Blocks until a first
 /// collective has completed. Ends within the timeout, or a few seconds after it. NcclStartError on every rank if one
-/// failed, naming the lowest that did; a rank that only waited for another in vain is named only if none failed
-/// otherwise, and none is named if all did.
+/// failed, naming the lowest that did; a rank that only waited in vain is named only if no rank failed otherwise,
+/// and no rank is named if all waited in vain.
 /// DeviceError without a GPU backend (device/gpu_backend.hpp).
 ///
 /// A method of the communicator returns when its collective is enqueued, not when it is done. The first collective

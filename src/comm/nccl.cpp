@@ -1,4 +1,4 @@
-// NCCL, as the GPU backend has it that this process finds.
+// Passes calls for NCCL on to the GPU backend, if this process finds one.
 #include <utility>
 
 #include "comm/backends.hpp"

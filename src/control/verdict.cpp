@@ -53,8 +53,8 @@ bool has_operands(const Tag& tag) {
   return tag.kind == TagKind::merge || tag.kind == TagKind::reduce;
 }
 
-/// The method that the program called, if the tag's text begins with it: one that is a merge_call or a reduction
-/// inside.
+/// The name at the beginning of the tag's text, if it is that of a method that is a merge_call or a reduction inside.
+/// "read" stands for read_var and read_vars too.
 std::string_view method_of(const Tag& tag) {
   static constexpr std::string_view methods[] = {"all_reduce", "all_reduce_async", "gradient of all_reduce",
                                                  "all_gather", "broadcast",        "reduce",

@@ -1,4 +1,4 @@
-// GPUs, as the backend has them that this process finds.
+// Passes calls about GPUs on to the GPU backend, if this process finds one.
 #include "device/cuda.hpp"
 
 #include <lockstep/base/error.hpp>

@@ -1,4 +1,4 @@
-// What other layers ask about GPUs, beside what devices.hpp has.
+// What other layers ask about GPUs, besides what devices.hpp has.
 #pragma once
 
 #include <string>

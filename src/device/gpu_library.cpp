@@ -12,8 +12,8 @@ namespace {
 
 constexpr const char* file = "liblockstep-cuda.so." LOCKSTEP_VERSION;
 
-/// Of what dlerror says, which begins with the name of a library: only one that was not found has no folder. The rest
-/// may be in the language of the user.
+/// `said` is dlerror's text. It begins with the name of a library, which lacks a folder only if the library was not
+/// found. The text after it may be translated, so it is not parsed.
 std::string why_not_opened(std::string_view said) {
   const std::string_view name = said.substr(0, said.find(": "));
   if (name == file) return "this build has no GPU backend";

@@ -16,11 +16,11 @@
 
 namespace lockstep {
 
-/// As load_labelled_data. `with_block` sees the block that others could make the same data of.
+/// As LabelledData::load. `with_block` sees the block that others could make the same data of.
 LabelledData load_labelled_data(const std::filesystem::path& path, const LabelledData::Options& options,
                                 const std::function<void(const BlockWriter&)>& with_block);
 
-/// As load_labelled_data and LabelledData::load_unlabelled.
+/// As LabelledData::load and LabelledData::load_unlabelled.
 BlockWriter read_labelled_block(const std::filesystem::path& path, const LabelledData::Options& options);
 BlockWriter read_unlabelled_block(const std::filesystem::path& file, const LabelledData::Options& options);
 

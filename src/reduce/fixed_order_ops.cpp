@@ -108,8 +108,6 @@ class FixedOrderOps final : public detail::FlatOps {
       const TensorView& whole = tensors[tensor];
       return TensorView{pieces.data() + piece * rank + offsets[tensor], whole.shape(), whole.dtype(), whole.device()};
     };
-    // What lies between the tensors is sent with them.
-    pieces.slice(piece * communicator().rank(), piece).fill_zero(stream());
     for (std::size_t i = 0; i < tensors.size(); ++i) copy(tensors[i], part_of(i, communicator().rank()), stream());
     if (!collect(pieces, bounds)) return;
     for (std::size_t i = 0; i < tensors.size(); ++i) {

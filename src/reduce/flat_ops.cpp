@@ -9,7 +9,11 @@ namespace lockstep::detail {
 
 TensorView Scratch::take(Communicator& communicator, DType dtype, std::int64_t count) {
   const auto bytes = static_cast<std::size_t>(count) * size_of(dtype);
-  if (buffer_.bytes() < bytes) buffer_ = communicator.allocate(bytes);
+  if (buffer_.bytes() < bytes) {
+    buffer_ = communicator.allocate(bytes);
+    // What lies between tensors is sent with them, and nobody else writes it.
+    communicator.stream().fill_zero(buffer_.data(), buffer_.bytes());
+  }
   return {buffer_.data(), {count}, dtype, communicator.stream().kind()};
 }
 

@@ -27,7 +27,7 @@ constexpr std::int64_t padded(std::size_t bytes) {
 /// Memory that grows to the largest size asked for and stays: a training step allocates nothing.
 class Scratch {
  public:
-  /// Uninitialised; valid until the next call.
+  /// Of unspecified content; valid until the next call.
   TensorView take(Communicator& communicator, DType dtype, std::int64_t count);
 
  private:

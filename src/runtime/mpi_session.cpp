@@ -116,9 +116,9 @@ void MpiSession::ending(std::optional<PhaseTable> phases, const std::vector<int>
                                 .on_stall = on_stall_,
                                 .known = ranks_on_node_};
   if (phases_) options.table = &*phases_;
-  // Without a table nobody waits for the others after MPI has ended here.
   // A GPU's driver may not return from a call that gives something back.
   options.is_late = [this] { return !ended_own_; };
+  // Without a table nobody waits for the others after MPI has ended here.
   options.may_be_gone = [this] { return !phases_ || have_all_finished(); };
   watch_.emplace(std::move(options));
 }

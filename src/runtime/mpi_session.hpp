@@ -43,7 +43,7 @@ class MpiSession {
   RuntimeOptions::OnStall on_stall_;
   std::optional<PhaseTable> phases_;
   std::set<int> ranks_on_node_;
-  std::atomic<bool> ended_own_ = false;  ///< all that this rank does before the end of MPI
+  std::atomic<bool> ended_own_ = false;  ///< whether this rank has done everything that comes before the end of MPI
   std::optional<SiblingWatch> watch_;    ///< uses the members above
   bool owned_ = false;
 };

@@ -72,14 +72,17 @@ void SiblingWatch::watch() {
     note_stopped();
     next_look = waited_ + (impatient ? between_looks : until_impatient());
     if (!impatient) continue;
-    if (options_.on_stall == RuntimeOptions::OnStall::end && options_.is_late()) end_as_late();
-    const auto trouble = look();
     const bool ends = options_.on_stall == RuntimeOptions::OnStall::end;
+    // The others wait for this process and cannot tell that its own thread is stuck.
+    if (ends && options_.is_late())
+      end_for(
+          fmt::format("replica {} is late: {}", *rank_from_launcher(), waited_for(options_.patience, options_.doing)));
+    const auto trouble = look();
     if (trouble && trouble == before) {
       if (!ends && trouble->how == How::stopped) {
         observe(sentence_about(*trouble));
       } else {
-        end_for(*trouble);
+        end_for(sentence_about(*trouble));
       }
     }
     before = trouble;
@@ -197,18 +200,9 @@ void SiblingWatch::observe(const std::string& sentence) {
   if (lowest != all.processes.end() && lowest->rank == rank_from_launcher()) warn_of_stall(sentence);
 }
 
-void SiblingWatch::end_for(const Trouble& trouble) const {
-  const bool mine = report(sentence_about(trouble));
+void SiblingWatch::end_for(const std::string& sentence) const {
+  const bool mine = report(sentence);
   // Whichever rank ends first ends the job.
-  signals_.let_through();
-  sleep(mine ? until_claim_is_seen : Seconds{3});
-  std::_Exit(static_cast<int>(Error::ExitCode::stall));
-}
-
-/// For the one that the others wait for: its own thread is stuck, and they cannot tell.
-void SiblingWatch::end_as_late() const {
-  const bool mine = report(
-      fmt::format("replica {} is late: {}", *rank_from_launcher(), waited_for(options_.patience, options_.doing)));
   signals_.let_through();
   sleep(mine ? until_claim_is_seen : Seconds{3});
   std::_Exit(static_cast<int>(Error::ExitCode::stall));

@@ -68,8 +68,7 @@ class SiblingWatch {
   std::string sentence_about(const Trouble& trouble) const;
   std::string sentence_about_other_nodes() const;
   void observe(const std::string& sentence);
-  [[noreturn]] void end_for(const Trouble& trouble) const;
-  [[noreturn]] void end_as_late() const;
+  [[noreturn]] void end_for(const std::string& sentence) const;
   [[noreturn]] void end_when_told() const;
   [[noreturn]] void end_without_evidence() const;
 

@@ -1,7 +1,5 @@
 // The start of a job: from MPI to ranks that know each other and have the same options.
-#include <algorithm>
 #include <cstdlib>
-#include <exception>
 #include <optional>
 #include <utility>
 

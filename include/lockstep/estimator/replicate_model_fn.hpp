@@ -2,8 +2,8 @@
 // replica becomes one that does so on all of them, each with its piece of the batch.
 //
 //   auto model = replicate_model_fn<Tensor, Tensor>(strategy, classifier);
-//   const EstimatorSpec step = model(images, labels, EstimatorSpec::Mode::train);  // on every rank, with the whole
-//   batch
+//   // On every rank, with the whole batch:
+//   const EstimatorSpec step = model(images, labels, EstimatorSpec::Mode::train);
 #pragma once
 
 #include <concepts>

@@ -97,7 +97,7 @@ struct GptOptions {
 ///
 /// Creates its variables: the embedding's, "block_0/…", "block_1/…", …, "final_norm/…". Before that, InvalidArgument
 /// for sizes below 1, heads that do not divide the width, a dtype other than f32 and f64, and f64 under bf16;
-/// ConfigError for kernels without those for sequences, or without bf16 if the model is to compute in it. `strategy`
+/// ConfigError for kernels without bf16 if the model is to compute in it. `strategy`
 /// and `kernels` as for make_mlp.
 std::unique_ptr<Model> make_gpt(Strategy& strategy, const GptOptions& options,
                                 std::shared_ptr<const ops::Kernels> kernels, Here here = Here::current());

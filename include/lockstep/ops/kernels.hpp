@@ -31,10 +31,11 @@ class UpdateKernels;
 
 /// All views have one dtype, f32 or f64 (labels: i32), are row-major, and lie in memory of the kernels' device. A GPU's
 /// kernels are enqueued on the stream that they were made for. They do not block the host, except those that return a
-/// value and the first `linear` of a shape. InvalidArgument for other views, and for shapes that do not fit, before
-/// anything is written; the message names the operation and both operands. "Overwritten" means that the old content is
-/// not read. The memory of a written operand must not overlap that of another operand unless a comment allows it; that,
-/// too, is an InvalidArgument. Extents of zero are valid.
+/// value, SequenceKernels::gather_rows, which learns of bad indices, and the first `linear` of a shape. InvalidArgument
+/// for other views, and for shapes that do not fit, before anything is written; the message names the operation and
+/// both operands. "Overwritten" means that the old content is not read. The memory of a written operand must not
+/// overlap that of another operand unless a comment allows it; that, too, is an InvalidArgument. Extents of zero are
+/// valid.
 ///
 /// NaN and infinity are never hidden: they flow through every kernel to the loss.
 ///

@@ -20,9 +20,11 @@ struct StartedNccl {
 /// COLL over `host`, which carries all agreements. Blocks no longer than `timeout`, plus the time that the limits of
 /// `tools` grant an abort. Rank 0 makes the unique id and all get it. No rank enters NCCL before all are ready to. Each
 /// stage of the start ends when all ranks are through. NcclStartError on every rank if one failed, with the words of
-/// the lowest that did; a rank that only waited in vain is blamed only if none failed otherwise, and if not all did.
+/// the lowest that did; a rank that only waited in vain is blamed only if no rank failed otherwise
+/// and some rank did not wait in vain.
 /// `on_stuck`, if there is one, is called with a StallError on another thread if a stage does not end a second after
-/// `timeout`: a call does not return. It must not return either.
+/// `timeout`, because a call does not return. If it returns itself, the start continues, and a later stage may call it
+/// again.
 StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tools, Seconds timeout,
                        const std::function<void(std::exception_ptr)>& on_stuck = nullptr);
 

@@ -19,6 +19,13 @@ void log_warning(std::string_view line) noexcept {
   }
 }
 
+/// A failure of the GPU is told as one, and one that another rank has caused as that.
+[[noreturn]] void fail(NcclApi& api, NcclCall call, const std::string& text) {
+  if (call.result == ncclUnhandledCudaError) api.check_device(call.name);
+  if (call.result == ncclRemoteError) throw NcclRemoteError{text};
+  throw CommError{text};
+}
+
 }  // namespace
 
 NcclTools real_nccl_tools() {
@@ -30,12 +37,9 @@ bool is_failure(ncclResult_t result) {
 }
 
 void check_nccl(NcclApi& api, NcclCall call, const std::string& device, int rank) {
-  if (!is_failure(call.result)) return;
-  if (call.result == ncclUnhandledCudaError) api.check_device(call.name);
-  const std::string text =
-      fmt::format("{} failed on {} of rank {}: {}", call.name, device, rank, api.error_text(call.result));
-  if (call.result == ncclRemoteError) throw NcclRemoteError{text};
-  throw CommError{text};
+  if (is_failure(call.result))
+    fail(api, call,
+         fmt::format("{} failed on {} of rank {}: {}", call.name, device, rank, api.error_text(call.result)));
 }
 
 NcclHandle::NcclHandle(NcclTools tools, int rank, std::string device)
@@ -97,10 +101,8 @@ void NcclHandle::check(const char* purpose) {
   failure_known_ = true;
   const std::string text = fmt::format("a collective failed before {} on {} of rank {}: {}", purpose, device_, rank_,
                                        tools_.api->error_text(state));
-  if (state == ncclUnhandledCudaError) tools_.api->check_device(purpose);
-  if (state != ncclRemoteError) throw CommError{text};
   await_word_of_others(state);
-  throw NcclRemoteError{text};
+  fail(*tools_.api, {purpose, state}, text);
 }
 
 std::optional<NcclHandle::Failure> NcclHandle::failure() noexcept {

@@ -26,8 +26,8 @@ struct NcclLimits {
   /// Until ncclCommAbort or ncclCommDestroy returns. An abort has been seen to hang, and must not delay the end of the
   /// job.
   Seconds abort{5};
-  /// How long a rank that failed, or those that watch it, have to say so and to end the job before a rank that only
-  /// sees the consequences.
+  /// How long a rank that only sees the consequences of a failure waits, so that the rank that failed, or one that
+  /// watches it, can report it and end the job first.
   Seconds word_of_others{1};
 };
 

@@ -1,5 +1,4 @@
-// What the device layer does for the GPU backend: the functions of devices.hpp, device.hpp and cuda.hpp that have
-// "cuda" in their names there, and their contracts.
+// What devices.hpp, device.hpp and cuda.hpp do on GPUs. The contracts are there; names lack "cuda" here.
 #pragma once
 
 #include <cstddef>

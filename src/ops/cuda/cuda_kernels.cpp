@@ -1,12 +1,9 @@
-// Operands without elements are handled before anything is launched, because neither CUDA nor cuBLASLt accepts
-// them.
+// Operands without elements are handled before anything is launched, because neither CUDA nor cuBLASLt accepts them.
 #include "ops/cuda/cuda_kernels.hpp"
 
 #include <cstdlib>
 
 #include <fmt/format.h>
-
-#include <lockstep/base/error.hpp>
 
 #include "device/cuda/native.hpp"
 #include "device/device.hpp"
@@ -16,6 +13,7 @@
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/products.hpp"
 #include "ops/cuda/sequence_kernels.hpp"
+#include "ops/cuda/typed.hpp"
 #include "ops/product_tree.hpp"
 #include "ops/square_blocks.hpp"
 #include "ops/update_kernels.hpp"
@@ -25,15 +23,10 @@
 namespace lockstep::ops {
 namespace {
 
+using cuda::data;
+using cuda::here;
 using detail::check_cuda;
 using detail::native;
-
-constexpr DeviceKind here = DeviceKind::cuda;
-
-template <class T>
-T* data(const TensorView& view) {
-  return reinterpret_cast<T*>(view.data());
-}
 
 /// "13.0", from CUDA's 13000.
 std::string version(int number) {

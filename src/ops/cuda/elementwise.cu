@@ -1,7 +1,6 @@
 // Element-wise kernels: one thread per element, in strides of the grid. Compiled without fused operations, so that
-// every element has the same bits as in the host's loops, but for GELU, whose tanh is
-// each side's own. Indices have 64 bits, since 32-bit counts would end at 2^31
-// elements.
+// every element has the same bits as in the host's loops, except GELU's, because host and GPU compute tanh differently.
+// Indices have 64 bits, since 32-bit counts would end at 2^31 elements.
 #include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/elements.hpp"
 #include "ops/cuda/geometry.hpp"

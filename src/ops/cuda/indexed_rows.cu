@@ -1,6 +1,7 @@
-// Lookups in a table of rows, and their gradient. Nothing is written for an index that is no row: the check leaves its
-// verdict in GPU memory, where the kernels after it read it.
+// Lookups in a table of rows, and their gradient. A lookup writes nothing if an index is no row: the check leaves its
+// verdict in GPU memory, where the lookup reads it.
 #include "device/cuda/kernel_launch.hpp"
+#include "ops/cuda/first_outside.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/sequence_launch.hpp"
 #include "ops/cuda/warp.hpp"
@@ -10,24 +11,10 @@ namespace {
 
 using lockstep::detail::launch;
 
-constexpr int check_threads = 1024;
-
 /// One block.
 __global__ void check_indices_kernel(IndexedRows rows, BadIndex* bad) {
-  __shared__ std::int64_t first_bad[check_threads];
-  const int thread = static_cast<int>(threadIdx.x);
-  std::int64_t mine = rows.count;
-  for (std::int64_t i = thread; i < rows.count && mine == rows.count; i += check_threads)
-    if (rows.indices[i] < 0 || rows.indices[i] >= rows.entries) mine = i;
-  first_bad[thread] = mine;
-  __syncthreads();
-  for (int width = check_threads / 2; width > 0; width /= 2) {
-    if (thread < width && first_bad[thread + width] < first_bad[thread]) first_bad[thread] = first_bad[thread + width];
-    __syncthreads();
-  }
-  if (thread != 0) return;
-  const std::int64_t position = first_bad[0];
-  *bad = {.position = position, .index = position < rows.count ? rows.indices[position] : 0};
+  const std::int64_t position = first_outside(rows.indices, rows.count, rows.entries);
+  if (threadIdx.x == 0) *bad = {.position = position, .index = position < rows.count ? rows.indices[position] : 0};
 }
 
 // A block is a tile of rows and columns, so that no thread divides an index to find its column.
@@ -55,9 +42,8 @@ constexpr int scatter_warps = scatter_threads / lanes;
 /// threads. Its threads add what was found to a column each, so no two write to one element, and the order is that of
 /// the indices.
 template <class T>
-__global__ void scatter_add_rows_kernel(IndexedRows which, const BadIndex* bad, const T* rows, T* table) {
+__global__ void scatter_add_rows_kernel(IndexedRows which, const T* rows, T* table) {
   __shared__ unsigned found[scatter_warps];
-  if (bad->position < which.count) return;
   const int thread = static_cast<int>(threadIdx.x);
   for (std::int64_t entry = blockIdx.x; entry < which.entries; entry += gridDim.x) {
     T* const sum = table + entry * which.width;
@@ -92,15 +78,13 @@ cudaError_t launch_gather_rows(const IndexedRows& which, const BadIndex* bad, co
 }
 
 template <class T>
-cudaError_t launch_scatter_add_rows(const IndexedRows& which, const BadIndex* bad, const T* rows, T* table,
-                                    cudaStream_t stream) {
-  return launch(scatter_add_rows_kernel<T>, blocks_for(which.entries, 1), scatter_threads, stream, which, bad, rows,
-                table);
+cudaError_t launch_scatter_add_rows(const IndexedRows& which, const T* rows, T* table, cudaStream_t stream) {
+  return launch(scatter_add_rows_kernel<T>, blocks_for(which.entries, 1), scatter_threads, stream, which, rows, table);
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                                                \
   template cudaError_t launch_gather_rows<T>(const IndexedRows&, const BadIndex*, const T*, T*, cudaStream_t); \
-  template cudaError_t launch_scatter_add_rows<T>(const IndexedRows&, const BadIndex*, const T*, T*, cudaStream_t);
+  template cudaError_t launch_scatter_add_rows<T>(const IndexedRows&, const T*, T*, cudaStream_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)
 #undef LOCKSTEP_INSTANTIATE

@@ -14,7 +14,6 @@
 
 #include "device/device.hpp"
 #include "ops/checks.hpp"
-#include "ops/cuda/aligned.hpp"
 #include "ops/cuda/column_major.hpp"
 #include "ops/cuda/cublas.hpp"
 
@@ -64,8 +63,8 @@ class Products {
   /// does not say whether its ReLU lets NaN through, so the algorithm is tried out, and rejected if it hides a NaN.
   bool multiply(const ProductCall& call, Epilogue epilogue) const;
 
-  /// The algorithm depends on the call but for the places of its operands. Each product of a batch has the same bits
-  /// wherever in it that is. Extents must be positive. DeviceError if the library has no algorithm.
+  /// The algorithm depends on everything in the call except the operands' addresses. A product has the same bits at any
+  /// position in the batch. Extents must be positive. DeviceError if the library has no algorithm.
   void multiply(const BatchCall& call) const;
 
  private:

@@ -2,12 +2,11 @@
 
 #include <cmath>
 
-#include <lockstep/base/error.hpp>
-
 #include "device/cuda/native.hpp"
 #include "ops/checks.hpp"
 #include "ops/cuda/aligned.hpp"
 #include "ops/cuda/sequence_launch.hpp"
+#include "ops/cuda/typed.hpp"
 #include "ops/sequence_checks.hpp"
 #include "ops/with_type.hpp"
 
@@ -17,13 +16,7 @@ namespace {
 using lockstep::detail::check_cuda;
 using lockstep::detail::native;
 
-constexpr DeviceKind here = DeviceKind::cuda;
 constexpr auto no = Kernels::Transpose::no, yes = Kernels::Transpose::yes;
-
-template <class T>
-T* data(const TensorView& view) {
-  return reinterpret_cast<T*>(view.data());
-}
 
 IndexedRows indexed(const TensorView& table, const TensorView& indices) {
   return {.indices = data<const std::int32_t>(indices),
@@ -37,8 +30,9 @@ NormRows<T> norm_rows(const TensorView& x, const TensorView& gain) {
   return {.x = data<const T>(x), .gain = data<const T>(gain), .rows = x.shape()[0], .width = x.shape()[1]};
 }
 
-/// Where the heads of a window lie, which are computed together, one product of a batch for each. Windows are not: the
-/// algorithm of a batch, and so the bits, must not depend on how many windows a shard has.
+/// Where the operands of a window lie. Its heads are computed together, as one batch of products. Windows are computed
+/// one after the other, because the algorithm of a batch, and so the bits, must not depend on how many windows a shard
+/// has.
 template <class T>
 class Window {
  public:
@@ -127,29 +121,18 @@ void CudaSequenceKernels::gather_rows(const TensorView& table, const TensorView&
       check_cuda(launch_gather_rows(which, bad, data<const T>(table), data<T>(rows), native(stream_)),
                  "the launch of gather_rows");
     });
-  require_good("gather_rows", answer, table, which.count);
+  const auto first = answers_.fetch<BadIndex>(answer);
+  if (first.position < which.count) throw index_outside("gather_rows", first.index, first.position, table);
 }
 
 void CudaSequenceKernels::scatter_add_rows(const TensorView& rows, const TensorView& indices,
                                            const TensorView& table) const {
   check_indexed_rows(here, "scatter_add_rows", table, indices, rows, table);
-  if (indices.count() == 0) return;
-  const IndexedRows which = indexed(table, indices);
-  const Buffer answer = stream_.allocate(sizeof(BadIndex));
-  auto* const bad = reinterpret_cast<BadIndex*>(answer.data());
-  check_cuda(launch_check_indices(which, bad, native(stream_)), "the launch of scatter_add_rows");
-  if (rows.count() > 0 && table.count() > 0)
-    with_type(table.dtype(), [&]<class T>() {
-      check_cuda(launch_scatter_add_rows(which, bad, data<const T>(rows), data<T>(table), native(stream_)),
-                 "the launch of scatter_add_rows");
-    });
-  require_good("scatter_add_rows", answer, table, which.count);
-}
-
-void CudaSequenceKernels::require_good(std::string_view operation, const Buffer& answer, const TensorView& table,
-                                       std::int64_t count) const {
-  const auto bad = answers_.fetch<BadIndex>(answer);
-  if (bad.position < count) throw index_outside(operation, bad.index, bad.position, table);
+  if (rows.count() == 0 || table.count() == 0) return;
+  with_type(table.dtype(), [&]<class T>() {
+    check_cuda(launch_scatter_add_rows(indexed(table, indices), data<const T>(rows), data<T>(table), native(stream_)),
+               "the launch of scatter_add_rows");
+  });
 }
 
 void CudaSequenceKernels::layer_norm(const LayerNorm& operands) const {

@@ -1,9 +1,6 @@
 // The kernels for sequences on GPU memory, in f32 and f64.
 #pragma once
 
-#include <cstdint>
-#include <string_view>
-
 #include "device/device.hpp"
 #include "ops/cuda/answers.hpp"
 #include "ops/cuda/products.hpp"
@@ -11,7 +8,7 @@
 
 namespace lockstep::ops::cuda {
 
-/// Enqueues on `stream`. All three must outlive it. Lookups block the host, which learns of a bad index.
+/// Enqueues on `stream`. All three must outlive it. gather_rows blocks the host, which learns of a bad index.
 class CudaSequenceKernels final : public SequenceKernels {
  public:
   CudaSequenceKernels(Stream& stream, const Products& products, const Answers& answers)
@@ -27,10 +24,6 @@ class CudaSequenceKernels final : public SequenceKernels {
   void causal_attention_gradient(const CausalAttentionGradient& operands) const override;
 
  private:
-  /// Waits for the answer of launch_check_indices.
-  void require_good(std::string_view operation, const Buffer& answer, const TensorView& table,
-                    std::int64_t count) const;
-
   Stream& stream_;
   const Products& products_;
   const Answers& answers_;

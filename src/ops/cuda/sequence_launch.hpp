@@ -20,17 +20,17 @@ struct IndexedRows {
   std::int64_t width;    ///< of a row
 };
 
-/// `bad` is GPU memory. The other two do nothing if it holds a bad index.
+/// `bad` is GPU memory.
 cudaError_t launch_check_indices(const IndexedRows& rows, BadIndex* bad, cudaStream_t stream);
 
+/// Does nothing if `bad` holds a bad index.
 template <class T>
 cudaError_t launch_gather_rows(const IndexedRows& which, const BadIndex* bad, const T* table, T* rows,
                                cudaStream_t stream);
 
-/// Adds to each row of the table in the order of the indices, so the bits are the host's.
+/// Adds to each row of the table in the order of the indices, so the bits are the host's. Adds nothing for a bad index.
 template <class T>
-cudaError_t launch_scatter_add_rows(const IndexedRows& which, const BadIndex* bad, const T* rows, T* table,
-                                    cudaStream_t stream);
+cudaError_t launch_scatter_add_rows(const IndexedRows& which, const T* rows, T* table, cudaStream_t stream);
 
 template <class T>
 struct NormRows {

@@ -2,6 +2,7 @@
 // in order. The first leaves its verdict in GPU memory, where the other two read it. So nothing is written for a bad
 // label, and the host learns of it with the answer.
 #include "device/cuda/kernel_launch.hpp"
+#include "ops/cuda/first_outside.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/softmax_lanes.hpp"
@@ -12,25 +13,12 @@ namespace {
 
 using lockstep::detail::launch;
 
-constexpr int label_threads = 1024;
-
 /// One block.
 __global__ void check_labels_kernel(const std::int32_t* labels, std::int64_t samples, std::int64_t classes,
                                     SoftmaxAnswer* answer) {
-  __shared__ std::int64_t first_bad[label_threads];
-  std::int64_t mine = samples;
-  for (std::int64_t row = threadIdx.x; row < samples; row += label_threads)
-    if (row < mine && (labels[row] < 0 || labels[row] >= classes)) mine = row;
-  first_bad[threadIdx.x] = mine;
-  __syncthreads();
-  for (int width = label_threads / 2; width > 0; width /= 2) {
-    const int thread = static_cast<int>(threadIdx.x);
-    if (thread < width && first_bad[thread + width] < first_bad[thread]) first_bad[thread] = first_bad[thread + width];
-    __syncthreads();
-  }
-  if (threadIdx.x != 0) return;
-  const std::int64_t bad_row = first_bad[0];
-  *answer = {.loss_sum = 0, .correct = 0, .bad_row = bad_row, .bad_label = bad_row < samples ? labels[bad_row] : 0};
+  const std::int64_t bad_row = first_outside(labels, samples, classes);
+  if (threadIdx.x == 0)
+    *answer = {.loss_sum = 0, .correct = 0, .bad_row = bad_row, .bad_label = bad_row < samples ? labels[bad_row] : 0};
 }
 
 template <class T>
@@ -106,7 +94,7 @@ template <class T>
 cudaError_t launch_softmax(const SoftmaxBatch<T>& batch, SoftmaxRow* row_shares, SoftmaxAnswer* answer,
                            cudaStream_t stream) {
   if (const cudaError_t result =
-          launch(check_labels_kernel, 1, label_threads, stream, batch.labels, batch.samples, batch.classes, answer);
+          launch(check_labels_kernel, 1, check_threads, stream, batch.labels, batch.samples, batch.classes, answer);
       result != cudaSuccess)
     return result;
   const std::int64_t row_count = batch.d_logits ? batch.rows : batch.samples;
