@@ -93,7 +93,7 @@ __global__ void neighbours(int* values, int barrier) {
   if (barrier) __syncthreads();
   values[mine] = next;
 }
-/// Blocks write parts of `part` ints. Right if that is as many as a block has threads.
+/// Each block writes a part of `part` ints. Correct only if `part` is the number of threads in a block.
 __global__ void parts_of_blocks(int* to, int part) {
   to[static_cast<int>(blockIdx.x) * part + static_cast<int>(threadIdx.x)] = 1;
 }
@@ -197,293 +197,132 @@ __global__ void barriers_in_loop(int extra) {
 __global__ void empty() {}
 
 using M = CaseMemory;
-#define CASE [](const M& m) -> cudaError_t
 
-const KernelCase all_cases[] = {{"copy", CASE{return launch(32, threads, copy_to, m.full, m.out, 0);
-}  // namespace
-, nullptr
-}  // namespace cusim::test
-, {"write one after the end", CASE{return launch(32, threads, copy_to, m.full, m.out, 1);
-}
-, "writes 4 bytes"
-}
-, {"write one before the begin", CASE{return launch(32, threads, copy_to, m.full, m.out, -1);
-}
-, "writes 4 bytes"
-}
-, {"read one after the end", CASE{return launch(32, threads, copy_from, m.full, m.out, 1);
-}
-, "reads 4 bytes"
-}
-, {"read one before the begin", CASE{return launch(32, threads, copy_from, m.full, m.out, -1);
-}
-, "reads 4 bytes"
-}
-, {"read freed memory", CASE{return launch(32, threads, copy_from, m.freed, m.out, 0);
-}
-, "reads 4 bytes"
-}
-, {"write freed memory", CASE{return launch(32, threads, copy_to, m.full, m.freed, 0);
-}
-, "writes 4 bytes"
-}
-, {"read what nobody wrote", CASE{return launch(32, threads, copy_from, m.empty, m.out, 0);
-}
-, "nobody has written"
-}
-, {"write what nobody wrote", CASE{return launch(32, threads, copy_to, m.full, m.empty, 0);
-}
-, nullptr
-}
-, {"aligned longs", CASE{return launch(1, 64, copy_longs, reinterpret_cast<char*>(m.full), m.out);
-}
-, nullptr
-}
-, {"misaligned longs", CASE{return launch(1, 64, copy_longs, reinterpret_cast<char*>(m.full) + 4, m.out);
-}
-, "not a multiple of 8"
-}
-, {"bytes", CASE{return launch(3, threads, copy_bytes, reinterpret_cast<char*>(m.full), reinterpret_cast<char*>(m.out),
-                               4 * count);
-}
-, nullptr
-}
-, {"a byte too many", CASE{return launch(3, threads, copy_bytes, reinterpret_cast<char*>(m.full),
-                                         reinterpret_cast<char*>(m.out), 4 * count + 1);
-}
-, "bytes"
-}
-, {"memcpy", CASE{return launch(1, 32, copy_at_once, m.full, m.out, count);
-}
-, nullptr
-}
-, {"memcpy of an int too many", CASE{return launch(1, 32, copy_at_once, m.full, m.out, count + 1);
-}
-, "reads 16388 bytes"
-}
-, {"a pointer of the host", CASE{return launch(32, threads, copy_from, m.host, m.out, 0);
-}
-, "the host's memory"
-}
-, {"write by a pointer of the host", CASE{return launch(32, threads, copy_to, m.full, m.host, 0);
-}
-, "the host's memory"
-}
-, {"pinned memory", CASE{return launch(32, threads, copy_from, m.pinned, m.out, 0);
-}
-, nullptr
-}
-, {"after pinned memory", CASE{return launch(32, threads, copy_from, m.pinned, m.out, 1);
-}
-, "reads 4 bytes"
-}
-, {"a null pointer", CASE{return launch(1, threads, copy_from, static_cast<int*>(nullptr), m.out, 0);
-}
-, "null pointer"
-}
-, {"constants", CASE{return launch(1, threads, read_constants, m.out);
-}
-, nullptr
-}
-, {"write a constant", CASE{return launch(1, threads, write_to, constants);
-}
-, "which is constant"
-}
-, {"write a variable of the host", CASE{return launch(1, threads, write_global);
-}
-, "the host's memory"
-}
-,
+const KernelCase all_cases[] = {
+    {"copy", [](const M& m) { return launch(32, threads, copy_to, m.full, m.out, 0); }, nullptr},
+    {"write one after the end", [](const M& m) { return launch(32, threads, copy_to, m.full, m.out, 1); },
+     "writes 4 bytes"},
+    {"write one before the begin", [](const M& m) { return launch(32, threads, copy_to, m.full, m.out, -1); },
+     "writes 4 bytes"},
+    {"read one after the end", [](const M& m) { return launch(32, threads, copy_from, m.full, m.out, 1); },
+     "reads 4 bytes"},
+    {"read one before the begin", [](const M& m) { return launch(32, threads, copy_from, m.full, m.out, -1); },
+     "reads 4 bytes"},
+    {"read freed memory", [](const M& m) { return launch(32, threads, copy_from, m.freed, m.out, 0); },
+     "reads 4 bytes"},
+    {"write freed memory", [](const M& m) { return launch(32, threads, copy_to, m.full, m.freed, 0); },
+     "writes 4 bytes"},
+    {"read what nobody wrote", [](const M& m) { return launch(32, threads, copy_from, m.empty, m.out, 0); },
+     "nobody has written"},
+    {"write what nobody wrote", [](const M& m) { return launch(32, threads, copy_to, m.full, m.empty, 0); }, nullptr},
+    {"aligned longs", [](const M& m) { return launch(1, 64, copy_longs, reinterpret_cast<char*>(m.full), m.out); },
+     nullptr},
+    {"misaligned longs",
+     [](const M& m) { return launch(1, 64, copy_longs, reinterpret_cast<char*>(m.full) + 4, m.out); },
+     "not a multiple of 8"},
+    {"bytes",
+     [](const M& m) {
+       return launch(3, threads, copy_bytes, reinterpret_cast<char*>(m.full), reinterpret_cast<char*>(m.out),
+                     4 * count);
+     },
+     nullptr},
+    {"a byte too many",
+     [](const M& m) {
+       return launch(3, threads, copy_bytes, reinterpret_cast<char*>(m.full), reinterpret_cast<char*>(m.out),
+                     4 * count + 1);
+     },
+     "reads 1 bytes"},
+    {"memcpy", [](const M& m) { return launch(1, 32, copy_at_once, m.full, m.out, count); }, nullptr},
+    {"memcpy of an int too many", [](const M& m) { return launch(1, 32, copy_at_once, m.full, m.out, count + 1); },
+     "reads 16388 bytes"},
+    {"a pointer of the host", [](const M& m) { return launch(32, threads, copy_from, m.host, m.out, 0); },
+     "the host's memory"},
+    {"write by a pointer of the host", [](const M& m) { return launch(32, threads, copy_to, m.full, m.host, 0); },
+     "the host's memory"},
+    {"pinned memory", [](const M& m) { return launch(32, threads, copy_from, m.pinned, m.out, 0); }, nullptr},
+    {"after pinned memory", [](const M& m) { return launch(32, threads, copy_from, m.pinned, m.out, 1); },
+     "reads 4 bytes"},
+    {"a null pointer", [](const M& m) { return launch(1, threads, copy_from, static_cast<int*>(nullptr), m.out, 0); },
+     "null pointer"},
+    {"constants", [](const M& m) { return launch(1, threads, read_constants, m.out); }, nullptr},
+    {"write a constant", [](const M& m) { return launch(1, threads, write_to, constants); }, "which is constant"},
+    {"write a variable of the host", [](const M& m) { return launch(1, threads, write_global); }, "the host's memory"},
 
-    {"shared", CASE{return launch(4, threads, shared_reverse, m.full, m.out, 1, threads, 0);
-}
-, nullptr
-}
-, {"shared without barrier", CASE{return launch(4, threads, shared_reverse, m.full, m.out, 0, threads, 0);
-}
-, "shared array"
-}
-, {"shared, one not written", CASE{return launch(4, threads, shared_reverse, m.full, m.out, 1, threads - 1, 0);
-}
-, "no thread of the block has written"
-}
-, {"shared, one after the end", CASE{return launch(4, threads, shared_reverse, m.full, m.out, 1, threads, 1);
-}
-, "byte 512 of the 512"
-}
-, {"shared, one before the begin", CASE{return launch(4, threads, shared_reverse, m.full, m.out, 1, threads, -1);
-}
-, "byte -4 of the 512"
-}
-, {"tree in shared memory", CASE{return launch(1, threads, shared_sums, m.full, m.out, 8, 1);
-}
-, nullptr
-}
-, {"tree without its last barrier", CASE{return launch(1, threads, shared_sums, m.full, m.out, 8, 0);
-}
-, "no barrier lies between"
-}
-,
+    {"shared", [](const M& m) { return launch(4, threads, shared_reverse, m.full, m.out, 1, threads, 0); }, nullptr},
+    {"shared without barrier",
+     [](const M& m) { return launch(4, threads, shared_reverse, m.full, m.out, 0, threads, 0); }, "shared array"},
+    {"shared, one not written",
+     [](const M& m) { return launch(4, threads, shared_reverse, m.full, m.out, 1, threads - 1, 0); },
+     "no thread of the block has written"},
+    {"shared, one after the end",
+     [](const M& m) { return launch(4, threads, shared_reverse, m.full, m.out, 1, threads, 1); },
+     "byte 512 of the 512"},
+    {"shared, one before the begin",
+     [](const M& m) { return launch(4, threads, shared_reverse, m.full, m.out, 1, threads, -1); },
+     "byte -4 of the 512"},
+    {"tree in shared memory", [](const M& m) { return launch(1, threads, shared_sums, m.full, m.out, 8, 1); }, nullptr},
+    {"tree without its last barrier", [](const M& m) { return launch(1, threads, shared_sums, m.full, m.out, 8, 0); },
+     "no barrier lies between"},
 
-    {"neighbours", CASE{return launch(1, threads, neighbours, m.out, 1);
-}
-, nullptr
-}
-, {"neighbours without barrier", CASE{return launch(1, threads, neighbours, m.out, 0);
-}
-, "no barrier lies between"
-}
-, {"parts of blocks", CASE{return launch(16, threads, parts_of_blocks, m.out, threads);
-}
-, nullptr
-}
-, {"parts of blocks that overlap", CASE{return launch(16, threads, parts_of_blocks, m.out, threads - 1);
-}
-, "nothing orders blocks"
-}
-, {"all read one", CASE{return launch(4, threads, first_to_all, m.out, -1);
-}
-, nullptr
-}
-, {"all read one that the last writes", CASE{return launch(1, threads, first_to_all, m.out, threads - 1);
-}
-, "no barrier lies between"
-}
-, {"all read one that a block writes", CASE{return launch(4, threads, first_to_all, m.out, 300);
-}
-, "which"
-}
-, {"bytes of a word", CASE{return launch(1, threads, bytes_of_one_word, reinterpret_cast<char*>(m.out), 1);
-}
-, nullptr
-}
-, {"two write a byte", CASE{return launch(1, threads, bytes_of_one_word, reinterpret_cast<char*>(m.out), 2);
-}
-, "wrote"
-}
-, {"atomic counter", CASE{return launch(4, threads, count_up, m.out, 1);
-}
-, nullptr
-}
-, {"counter", CASE{return launch(4, threads, count_up, m.out, 0);
-}
-, "which"
-}
-, {"read of an atomic counter", CASE{return launch(4, threads, count_and_look, m.out, m.out + 1);
-}
-, "updat"
-}
-, {"float atomics", CASE{return launch(1, threads, count_floats, reinterpret_cast<float*>(m.out));
-}
-, "adds a float atomically"
-}
-,
+    {"neighbours", [](const M& m) { return launch(1, threads, neighbours, m.out, 1); }, nullptr},
+    {"neighbours without barrier", [](const M& m) { return launch(1, threads, neighbours, m.out, 0); },
+     "no barrier lies between"},
+    {"parts of blocks", [](const M& m) { return launch(16, threads, parts_of_blocks, m.out, threads); }, nullptr},
+    {"parts of blocks that overlap",
+     [](const M& m) { return launch(16, threads, parts_of_blocks, m.out, threads - 1); }, "nothing orders blocks"},
+    {"all read one", [](const M& m) { return launch(4, threads, first_to_all, m.out, -1); }, nullptr},
+    {"all read one that the last writes",
+     [](const M& m) { return launch(1, threads, first_to_all, m.out, threads - 1); }, "no barrier lies between"},
+    {"all read one that a block writes", [](const M& m) { return launch(4, threads, first_to_all, m.out, 300); },
+     "nothing orders"},
+    {"bytes of a word",
+     [](const M& m) { return launch(1, threads, bytes_of_one_word, reinterpret_cast<char*>(m.out), 1); }, nullptr},
+    {"two write a byte",
+     [](const M& m) { return launch(1, threads, bytes_of_one_word, reinterpret_cast<char*>(m.out), 2); }, "wrote"},
+    {"atomic counter", [](const M& m) { return launch(4, threads, count_up, m.out, 1); }, nullptr},
+    {"counter", [](const M& m) { return launch(4, threads, count_up, m.out, 0); }, "which"},
+    {"read of an atomic counter", [](const M& m) { return launch(4, threads, count_and_look, m.out, m.out + 1); },
+     "updat"},
+    {"float atomics", [](const M& m) { return launch(1, threads, count_floats, reinterpret_cast<float*>(m.out)); },
+     "adds a float atomically"},
 
-    {"warp overwrites", CASE{return launch(1, 32, warp_overwrites, m.out, 1);
-}
-, nullptr
-}
-, {"warp overwrites without barrier", CASE{return launch(1, 32, warp_overwrites, m.out, 0);
-}
-, "no barrier lies between"
-}
-, {"warps overwrite with a warp's barrier", CASE{return launch(1, 64, warp_overwrites, m.out, 1);
-}
-, "no barrier lies between"
-}
-, {"half a warp", CASE{return launch(1, 32, half_warp_overwrites, m.out, 0xffffu);
-}
-, nullptr
-}
-, {"lane outside of its mask", CASE{return launch(1, 32, half_warp_overwrites, m.out, 0x7fffu);
-}
-, "lacks its own lane 15"
-}
-, {"two masks", CASE{return launch(1, 32, two_masks, m.out);
-}
-, nullptr
-}
-, {"shuffle", CASE{return launch(1, 32, shuffle_up, m.out, all_lanes, 32);
-}
-, nullptr
-}
-, {"shuffle of some", CASE{return launch(1, 32, shuffle_up, m.out, 0xffu, 8);
-}
-, nullptr
-}
-, {"shuffle from a lane that has ended", CASE{return launch(1, 32, shuffle_up, m.out, all_lanes, 31);
-}
-, "has ended"
-}
-, {"shuffle in a block of 31", CASE{return launch(1, 31, shuffle_up, m.out, all_lanes, 32);
-}
-, "does not exist"
-}
-, {"shuffle with too small a mask", CASE{return launch(1, 32, shuffle_up, m.out, 0xffffu, 32);
-}
-, "lacks its own lane"
-}
-, {"shuffle from a lane of the mask", CASE{return launch(1, 32, shuffle_from, m.out, 0xffu, 7);
-}
-, nullptr
-}
-, {"shuffle from a lane outside of the mask", CASE{return launch(1, 32, shuffle_from, m.out, 0xffu, 8);
-}
-, "not in the mask"
-}
-, {"memory after a shuffle", CASE{return launch(1, 32, shuffle_orders_nothing, m.out);
-}
-, "no barrier lies between"
-}
-, {"votes", CASE{return launch(1, 32, vote_or_shuffle, m.out, 32);
-}
-, nullptr
-}
-, {"votes and shuffles", CASE{return launch(1, 32, vote_or_shuffle, m.out, 5);
-}
-, "of its mask is in"
-}
-, {"crosswise", CASE{return launch(1, 3, wait_crosswise);
-}
-, "waits for ever in __syncwarp"
-}
-, {"sum of lanes", CASE{return launch(1, 32, sum_of_lanes, m.out);
-}
-, nullptr
-}
-,
+    {"warp overwrites", [](const M& m) { return launch(1, 32, warp_overwrites, m.out, 1); }, nullptr},
+    {"warp overwrites without barrier", [](const M& m) { return launch(1, 32, warp_overwrites, m.out, 0); },
+     "no barrier lies between"},
+    {"warps overwrite with a warp's barrier", [](const M& m) { return launch(1, 64, warp_overwrites, m.out, 1); },
+     "no barrier lies between"},
+    {"half a warp", [](const M& m) { return launch(1, 32, half_warp_overwrites, m.out, 0xffffu); }, nullptr},
+    {"lane outside of its mask", [](const M& m) { return launch(1, 32, half_warp_overwrites, m.out, 0x7fffu); },
+     "lacks its own lane 15"},
+    {"two masks", [](const M& m) { return launch(1, 32, two_masks, m.out); }, nullptr},
+    {"shuffle", [](const M& m) { return launch(1, 32, shuffle_up, m.out, all_lanes, 32); }, nullptr},
+    {"shuffle of some", [](const M& m) { return launch(1, 32, shuffle_up, m.out, 0xffu, 8); }, nullptr},
+    {"shuffle from a lane that has ended", [](const M& m) { return launch(1, 32, shuffle_up, m.out, all_lanes, 31); },
+     "has ended"},
+    {"shuffle in a block of 31", [](const M& m) { return launch(1, 31, shuffle_up, m.out, all_lanes, 32); },
+     "does not exist"},
+    {"shuffle with too small a mask", [](const M& m) { return launch(1, 32, shuffle_up, m.out, 0xffffu, 32); },
+     "lacks its own lane"},
+    {"shuffle from a lane of the mask", [](const M& m) { return launch(1, 32, shuffle_from, m.out, 0xffu, 7); },
+     nullptr},
+    {"shuffle from a lane outside of the mask", [](const M& m) { return launch(1, 32, shuffle_from, m.out, 0xffu, 8); },
+     "not in the mask"},
+    {"memory after a shuffle", [](const M& m) { return launch(1, 32, shuffle_orders_nothing, m.out); },
+     "no barrier lies between"},
+    {"votes", [](const M& m) { return launch(1, 32, vote_or_shuffle, m.out, 32); }, nullptr},
+    {"votes and shuffles", [](const M& m) { return launch(1, 32, vote_or_shuffle, m.out, 5); }, "of its mask is in"},
+    {"crosswise", [](const M& m) { return launch(1, 3, wait_crosswise); }, "waits for ever in __syncwarp"},
+    {"sum of lanes", [](const M& m) { return launch(1, 32, sum_of_lanes, m.out); }, nullptr},
 
-    {"barrier", CASE{return launch(3, threads, barrier_for, threads, 0);
-}
-, nullptr
-}
-, {"barrier for some", CASE{return launch(3, threads, barrier_for, threads - 1, 1);
-}
-, "__syncthreads"
-}
-, {"barrier of a block or of a warp", CASE{return launch(3, threads, barrier_for, threads - 32, 0);
-}
-, "__syncthreads"
-}
-, {"two barriers", CASE{return launch(1, threads, two_barriers, threads);
-}
-, nullptr
-}
-, {"two barriers for some each", CASE{return launch(1, threads, two_barriers, 1);
-}
-, "wait"
-}
-, {"barriers in a loop", CASE{return launch(1, threads, barriers_in_loop, 0);
-}
-, nullptr
-}
-, {"one more barrier", CASE{return launch(1, threads, barriers_in_loop, 1);
-}
-, "__syncthreads"
-}
-,
-}
-;
+    {"barrier", [](const M& m) { return launch(3, threads, barrier_for, threads, 0); }, nullptr},
+    {"barrier for some", [](const M& m) { return launch(3, threads, barrier_for, threads - 1, 1); }, "__syncthreads"},
+    {"barrier of a block or of a warp", [](const M& m) { return launch(3, threads, barrier_for, threads - 32, 0); },
+     "__syncthreads"},
+    {"two barriers", [](const M& m) { return launch(1, threads, two_barriers, threads); }, nullptr},
+    {"two barriers for some each", [](const M& m) { return launch(1, threads, two_barriers, 1); }, "wait"},
+    {"barriers in a loop", [](const M& m) { return launch(1, threads, barriers_in_loop, 0); }, nullptr},
+    {"one more barrier", [](const M& m) { return launch(1, threads, barriers_in_loop, 1); }, "__syncthreads"},
+};
 
 }  // namespace
 
