@@ -43,6 +43,16 @@ bool all_are(const Tensor& values, float expected) {
   return std::all_of(all.begin(), all.end(), [&](float value) { return value == expected; });
 }
 
+/// Another stream copies `sum` to the host, and finds `expected` in its first and last elements.
+void check_copied_by(Stream& other, const Tensor& sum, float expected) {
+  const Buffer pinned = gpu().stream.allocate_pinned(sum.view().bytes());
+  other.copy(pinned.data(), sum.view().data(), pinned.bytes());
+  other.synchronize();
+  const TensorView values{pinned.data(), sum.shape(), DType::f32};
+  CHECK(values.elements<float>().front() == expected);
+  CHECK(values.elements<float>().back() == expected);
+}
+
 }  // namespace
 
 TEST_CASE("a stream says whether it is being captured into a graph", "[B-25]") {
@@ -159,13 +169,8 @@ TEST_CASE("an event is done when the work before it is", "[large]") {
   const auto after = stream->record();
   after->synchronize();
   CHECK(after->done());
-  const Buffer pinned = gpu().stream.allocate_pinned(sum.view().bytes());
   const auto other = gpu().device.make_stream();  // not ordered with the first, nor need it be any more
-  other->copy(pinned.data(), sum.view().data(), pinned.bytes());
-  other->synchronize();
-  const TensorView values{pinned.data(), sum.shape(), DType::f32};
-  CHECK(values.elements<float>().front() == 100);
-  CHECK(values.elements<float>().back() == 100);
+  check_copied_by(*other, sum, 100);
 }
 
 TEST_CASE("a stream that waits for an event finds what was enqueued before it, and the host goes on", "[large]") {
@@ -174,12 +179,7 @@ TEST_CASE("a stream that waits for an event finds what was enqueued before it, a
   const auto kernels = ops::make_kernels(ops::Kernels::Choice::cuda, {}, *first);
   const Tensor sum = slow_count(*first, *kernels, 1000);
   second->wait(*first->record());  // the event may go at once
-  const Buffer pinned = gpu().stream.allocate_pinned(sum.view().bytes());
-  second->copy(pinned.data(), sum.view().data(), pinned.bytes());
-  second->synchronize();
-  const TensorView values{pinned.data(), sum.shape(), DType::f32};
-  CHECK(values.elements<float>().front() == 1000);
-  CHECK(values.elements<float>().back() == 1000);
+  check_copied_by(*second, sum, 1000);
 
   // The host's work is done already: there is nothing to wait for.
   second->wait(*Stream::host().record());

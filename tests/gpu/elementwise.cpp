@@ -9,11 +9,6 @@ using ops::not_a_number;
 
 namespace {
 
-constexpr double exactly = 0;
-
-/// None, one, the sides of a warp and of a block, and more than a grid takes in one stride.
-const std::vector<std::int64_t> counts{0, 1, 31, 32, 33, 255, 256, 257, 1000, most_blocks() * 256 + 77};
-
 /// One row and many, few columns and more than a block has, none of either; more rows than a grid takes in one stride.
 const std::vector<Shape> row_shapes{{0, 3},
                                     {1, 1},
@@ -46,7 +41,7 @@ Tensor awkward(DType dtype, std::int64_t count, std::uint64_t seed) {
 
 TEST_CASE("relu on a GPU has the bits of the host's, NaN and zeros too, in place too") {
   for (const DType dtype : float_types)
-    for (const std::int64_t count : counts) {
+    for (const std::int64_t count : element_counts()) {
       CAPTURE(name_of(dtype), count);
       check_like_reference({awkward(dtype, count, 1), noise(dtype, {count}, 2)}, exactly,
                            [](const Kernels& kernels, const Views& v) { kernels.relu(v[0], v[1]); });
@@ -57,7 +52,7 @@ TEST_CASE("relu on a GPU has the bits of the host's, NaN and zeros too, in place
 
 TEST_CASE("relu's gradient on a GPU has the bits of the host's, in place of either operand too") {
   for (const DType dtype : float_types)
-    for (const std::int64_t count : counts) {
+    for (const std::int64_t count : element_counts()) {
       CAPTURE(name_of(dtype), count);
       const Operands operands{awkward(dtype, count, 1), awkward(dtype, count, 2), noise(dtype, {count}, 3)};
       for (const std::size_t to : {2, 1, 0})
@@ -91,7 +86,7 @@ TEST_CASE("the rows summed on a GPU have the bits of the host's: first row first
 
 TEST_CASE("a sum on a GPU has the bits of the host's") {
   for (const DType dtype : float_types)
-    for (const std::int64_t count : counts) {
+    for (const std::int64_t count : element_counts()) {
       CAPTURE(name_of(dtype), count);
       check_like_reference({noise(dtype, {count}, 1), noise(dtype, {count}, 2)}, exactly,
                            [](const Kernels& kernels, const Views& v) { kernels.add(v[0], v[1]); });

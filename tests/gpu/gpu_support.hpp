@@ -43,6 +43,11 @@ inline double epsilon(DType dtype) {
   return dtype == DType::f32 ? std::numeric_limits<float>::epsilon() : std::numeric_limits<double>::epsilon();
 }
 
+/// None, one, the sides of a warp and of a block, and more than a grid takes in one stride.
+inline std::vector<std::int64_t> element_counts() {
+  return {0, 1, 31, 32, 33, 255, 256, 257, 1000, most_blocks() * 256 + 77};
+}
+
 inline constexpr DType float_types[] = {DType::f32, DType::f64};
 
 /// An operand on the GPU, `skip` elements behind an aligned address, between guards that no kernel may touch.
@@ -120,10 +125,12 @@ inline double largest_difference(const Tensor& a, const Tensor& b) {
   return largest;
 }
 
-/// `tolerance` 0: to the bit.
+/// The tolerance of results that agree to the bit.
+inline constexpr double exactly = 0;
+
 inline void check_close(const Tensor& expected, const Tensor& got, double tolerance) {
   REQUIRE(expected.shape() == got.shape());
-  if (tolerance == 0) {
+  if (tolerance == exactly) {
     CHECK(ops::same_bits(expected.view(), got.view()));
   } else {
     CHECK(largest_difference(expected, got) <= tolerance);
@@ -139,7 +146,7 @@ void check_like_reference(const Operands& operands, double tolerance, Call&& cal
     const Operands got = after_cuda(operands, call, skip);
     for (std::size_t i = 0; i < operands.size(); ++i) {
       CAPTURE(skip, i, describe(operands[i].view()));
-      check_close(expected[i], got[i], operands[i].dtype() == DType::i32 ? 0 : tolerance);
+      check_close(expected[i], got[i], operands[i].dtype() == DType::i32 ? exactly : tolerance);
     }
   }
 }

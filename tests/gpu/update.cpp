@@ -11,11 +11,6 @@ using ops::UpdateStep;
 
 namespace {
 
-constexpr double exactly = 0;
-
-/// None, one, the sides of a warp and of a block, and more than a grid takes in one stride.
-const std::vector<std::int64_t> counts{0, 1, 31, 32, 33, 255, 256, 257, 1000, most_blocks() * 256 + 77};
-
 const UpdateStep with_everything{
     .learning_rate = 0.1, .divisor = 250, .factor = 0.7, .weight_decay = 0.01, .number = 3};
 
@@ -27,7 +22,7 @@ double squares(const Kernels& kernels, const Views& parts) {
 
 TEST_CASE("optimizers' steps on a GPU have the bits of the host's: no operation is fused with the next") {
   for (const DType dtype : float_types)
-    for (const std::int64_t count : counts) {
+    for (const std::int64_t count : element_counts()) {
       CAPTURE(name_of(dtype), count);
       const Operands operands{noise(dtype, {count}, 1), noise(dtype, {count}, 2), noise(dtype, {count}, 3)};
       check_like_reference({operands[0], operands[1]}, exactly, [](const Kernels& kernels, const Views& v) {

@@ -28,7 +28,8 @@ struct Ending {
 };
 
 Outcome run_with(const std::string& fault) {
-  // Only what hangs is waited for, and a rank whose start of NCCL has failed. On a busy machine these GPUs are slow.
+  // Jobs that hang, or whose NCCL fails to start, wait for this timeout. All others must stay below it, even on a busy
+  // machine.
   const bool hangs = fault.find("kind=hang") != fault.npos || fault.find("ncclCommInitRankConfig") != fault.npos;
   return run_refused(2, Arguments{"--data", small_data()} + small + Arguments{"--stall-timeout", hangs ? "3" : "60"},
                      {.environment = {{"CUSIM_DEVICES", "2"}, {"CUSIM_FAULTS", "rank=1 " + fault}}});
@@ -175,7 +176,7 @@ TEST_CASE("an end of NCCL that hangs costs a warning, not the result") {
   CHECK(processes_left(outcome.marker).empty());
 }
 
-TEST_CASE("a GPU that is slow ends no job") {
+TEST_CASE("a GPU that works at random moments ends no job") {
   const Outcome outcome =
       run_job(2, Arguments{"--data", small_data()} + small + Arguments{"--stall-timeout", "10"},
               {.environment = {{"CUSIM_DEVICES", "2"}, {"CUSIM_ORDER", "thread"}, {"CUSIM_SEED", "7"}}});
@@ -193,7 +194,7 @@ TEST_CASE("a language model has the same bits on 1, 2 and 4 GPUs, and a CPU's lo
                       "16", "--heads", "2", "--context", "16", "--global-batch", "8", "--shards", "4", "--steps", "3"});
 }
 
-TEST_CASE("a step makes the host wait for each loss and for the sums, and asks for no more than it does today",
+TEST_CASE("a step waits for each loss and for the sums, and stays within its launches, copies and allocations",
           "[training]") {
   const auto one = in_a_step(1, "1");
   CHECK(one.at("host waits") == 2);

@@ -280,7 +280,7 @@ const KernelCase all_cases[] = {
     {"two write a byte",
      [](const M& m) { return launch(1, threads, bytes_of_one_word, reinterpret_cast<char*>(m.out), 2); }, "wrote"},
     {"atomic counter", [](const M& m) { return launch(4, threads, count_up, m.out, 1); }, nullptr},
-    {"counter", [](const M& m) { return launch(4, threads, count_up, m.out, 0); }, "which"},
+    {"counter", [](const M& m) { return launch(4, threads, count_up, m.out, 0); }, "wrote"},
     {"read of an atomic counter", [](const M& m) { return launch(4, threads, count_and_look, m.out, m.out + 1); },
      "updat"},
     {"float atomics", [](const M& m) { return launch(1, threads, count_floats, reinterpret_cast<float*>(m.out)); },
@@ -319,7 +319,7 @@ const KernelCase all_cases[] = {
     {"barrier of a block or of a warp", [](const M& m) { return launch(3, threads, barrier_for, threads - 32, 0); },
      "__syncthreads"},
     {"two barriers", [](const M& m) { return launch(1, threads, two_barriers, threads); }, nullptr},
-    {"two barriers for some each", [](const M& m) { return launch(1, threads, two_barriers, 1); }, "wait"},
+    {"two barriers for some each", [](const M& m) { return launch(1, threads, two_barriers, 1); }, "wait in another one"},
     {"barriers in a loop", [](const M& m) { return launch(1, threads, barriers_in_loop, 0); }, nullptr},
     {"one more barrier", [](const M& m) { return launch(1, threads, barriers_in_loop, 1); }, "__syncthreads"},
 };

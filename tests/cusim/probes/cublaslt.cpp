@@ -200,6 +200,24 @@ std::vector<float> expected_with(const Epilogue& epilogue) {
 
 const std::vector<float> bias_of_rows{1, -20, 3, 400};
 
+/// A product that sums eight ones, and has been computed once.
+struct SumOfEight {
+  SumOfEight() {
+    run(1.0f, 0.0f);
+    wait(stream);
+  }
+  void run(const float& alpha, const float& beta) const {
+    product.run(a.data(), b.data(), d.data(), d.data(), algorithm, alpha, beta, stream);
+  }
+
+  Stream stream;
+  Product<float> product{{.m = 1, .n = 1, .k = 8}};
+  Array<float> a{std::vector<float>(8, 1)};
+  Array<float> b{std::vector<float>(8, 1)};
+  Array<float> d{std::vector<float>(1, 0)};
+  cublasLtMatmulAlgo_t algorithm = product.algorithms().front().algo;
+};
+
 }  // namespace
 
 // cuBLAS, cublasLtMatmul: D = alpha * (A * B) + beta * C, with matrices in column-major order.
@@ -339,50 +357,29 @@ PROBE(heuristic_refuses_to_give_none) {
 // cuBLAS, Scalar parameters: those of the host are read in the call, and may be changed afterwards. cublasLtMatmul: the
 // product comes in the stream's order.
 PROBE(product_comes_in_order_with_its_scalars) {
-  const Shape of{.m = 1, .n = 1, .k = 8};
-  const Product<float> product{of};
-  const Array<float> a{std::vector<float>(8, 1)};
-  const Array<float> b{std::vector<float>(8, 1)};
-  const Array<float> d{std::vector<float>(1, 0)};
-  const auto algorithm = product.algorithms().front().algo;
-  const Stream stream;
-  product.run(a.data(), b.data(), d.data(), d.data(), algorithm, 1.0f, 0.0f, stream);
-  wait(stream);
-  Gate gate{stream};
+  const SumOfEight sum;
+  Gate gate{sum.stream};
   float alpha = 2;
   float beta = 0;
-  OK(launch_fill(a.data(), 8, 3.0f, stream));
-  product.run(a.data(), b.data(), d.data(), d.data(), algorithm, alpha, beta, stream);
-  OK(launch_fill(a.data(), 8, 5.0f, stream));
+  OK(launch_fill(sum.a.data(), 8, 3.0f, sum.stream));
+  sum.run(alpha, beta);
+  OK(launch_fill(sum.a.data(), 8, 5.0f, sum.stream));
   alpha = beta = 100;
-  expect("the stream answers", cudaStreamQuery(stream), cudaErrorNotReady);
+  expect_waits("the stream answers", sum.stream);
   gate.open();
-  wait(stream);
-  expect("the product is", d.values()[0], 48.0f + 0 * alpha * beta);
+  wait(sum.stream);
+  expect("the product is", sum.d.values()[0], 48.0f);
 }
 
 // cuBLAS, CUDA Graphs support: products can be captured.
 PROBE(products_can_be_captured) {
-  const Shape of{.m = 1, .n = 1, .k = 8};
-  const Product<float> product{of};
-  const Array<float> a{std::vector<float>(8, 1)};
-  const Array<float> b{std::vector<float>(8, 1)};
-  const Array<float> d{std::vector<float>(1, 0)};
-  const auto algorithm = product.algorithms().front().algo;
-  const Stream stream;
-  product.run(a.data(), b.data(), d.data(), d.data(), algorithm, 1.0f, 0.0f, stream);
-  wait(stream);
-  OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t launchable = nullptr;
-  product.run(a.data(), b.data(), d.data(), d.data(), algorithm, 1.0f, 1.0f, stream);
-  OK(cudaStreamEndCapture(stream, &graph));
-  OK(cudaGraphInstantiateWithFlags(&launchable, graph, 0));
-  for (int i = 0; i < 2; ++i) OK(cudaGraphLaunch(launchable, stream));
-  wait(stream);
-  OK(cudaGraphExecDestroy(launchable));
-  OK(cudaGraphDestroy(graph));
-  expect("three products sum to", d.values()[0], 24.0f);
+  const SumOfEight sum;
+  Capture capture{sum.stream};
+  sum.run(1.0f, 1.0f);
+  const Graph graph{capture.end()};
+  for (int i = 0; i < 2; ++i) graph.launch(sum.stream);
+  wait(sum.stream);
+  expect("three products sum to", sum.d.values()[0], 24.0f);
 }
 
 // cuBLAS, cublasLtMatmul: matrices of bf16 are multiplied with sums in f32.

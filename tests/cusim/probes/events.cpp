@@ -28,7 +28,7 @@ PROBE(event_query_tells_whether_its_work_is_done) {
   const Event event;
   Gate gate{stream};
   OK(cudaEventRecord(event, stream));
-  expect("the event answers", cudaEventQuery(event), cudaErrorNotReady);
+  expect_waits("the event answers", event);
   gate.open();
   wait(event);
   OK(cudaEventQuery(event));
@@ -43,7 +43,7 @@ PROBE(event_does_not_wait_for_later_work) {
   OK(cudaEventRecord(event, stream));
   Gate gate{stream};
   wait(event);
-  expect("the stream answers", cudaStreamQuery(stream), cudaErrorNotReady);
+  expect_waits("the stream answers", stream);
 }
 
 // CUDA Runtime API, cudaEventRecord: a further call on the event overwrites what it captured before.
@@ -55,7 +55,7 @@ PROBE(event_record_replaces_the_last) {
   wait(event);
   Gate gate{held};
   OK(cudaEventRecord(event, held));
-  expect("the event answers", cudaEventQuery(event), cudaErrorNotReady);
+  expect_waits("the event answers", event);
 }
 
 // CUDA Runtime API, cudaStreamWaitEvent: the stream waits for the event's most recent record at the time of the call; a
@@ -70,7 +70,7 @@ PROBE(wait_uses_the_record_of_its_time) {
   OK(cudaStreamWaitEvent(waiting, event));
   OK(cudaEventRecord(event, done));
   wait(event);
-  expect("the waiting stream answers", cudaStreamQuery(waiting), cudaErrorNotReady);
+  expect_waits("the waiting stream answers", waiting);
   gate.open();
   wait(waiting);
 }
@@ -84,7 +84,7 @@ PROBE(wait_is_not_prolonged_by_a_later_record) {
   Gate gate{held};
   OK(cudaEventRecord(event, held));
   wait(waiting);
-  expect("the event answers", cudaEventQuery(event), cudaErrorNotReady);
+  expect_waits("the event answers", event);
 }
 
 // CUDA Runtime API, cudaStreamWaitEvent: all later work of the stream waits for the event's work.
@@ -99,7 +99,7 @@ PROBE(wait_orders_streams) {
   OK(cudaEventRecord(event, first));
   OK(cudaStreamWaitEvent(second, event));
   OK(launch_copy(from.data(), to.data(), second));
-  expect("the waiting stream answers", cudaStreamQuery(second), cudaErrorNotReady);
+  expect_waits("the waiting stream answers", second);
   gate.open();
   wait(second);
   expect("the kernel after the wait reads", to.values()[0], 9);
@@ -128,7 +128,7 @@ PROBE(destroyed_event_is_waited_for) {
   OK(cudaEventRecord(event, held));
   OK(cudaStreamWaitEvent(waiting, event));
   OK(cudaEventDestroy(event.release()));
-  expect("the waiting stream answers", cudaStreamQuery(waiting), cudaErrorNotReady);
+  expect_waits("the waiting stream answers", waiting);
   gate.open();
   wait(waiting);
 }
@@ -139,7 +139,7 @@ PROBE(event_of_the_default_stream_waits_for_blocking_streams) {
   const Event event;
   Gate gate{blocking};
   OK(cudaEventRecord(event, nullptr));
-  expect("the event answers", cudaEventQuery(event), cudaErrorNotReady);
+  expect_waits("the event answers", event);
   gate.open();
   wait(event);
 }

@@ -7,7 +7,7 @@
 
 namespace lockstep::probes {
 
-/// Of no threads' concern.
+/// A kernel that does nothing.
 cudaError_t launch_empty(dim3 blocks, dim3 threads, cudaStream_t stream);
 
 /// to[i] = value.
@@ -34,8 +34,10 @@ enum class Exchange { index, up, down, exclusive_or };
 /// to[lane] = what a lane of a full warp gets if each gives 100 + lane.
 cudaError_t launch_shuffle(int* to, Exchange exchange, int operand, int width, cudaStream_t stream);
 
-/// to[lane] = the ballot of the lanes in the mask, who each vote for an odd lane; 0 of the others. Then any and all.
+/// to[lane] = the ballot of the lanes in the mask, where each odd lane votes yes; lanes outside the mask get 0.
 cudaError_t launch_ballot(unsigned* to, unsigned mask, cudaStream_t stream);
+
+/// to[lane] = 2 if any lane is number `any_of`, plus 1 if all are below `all_of`.
 cudaError_t launch_votes(int* to, int any_of, int all_of, cudaStream_t stream);
 
 /// Blocks of 128 threads reverse their part in shared memory.

@@ -232,7 +232,7 @@ PROBE(malloc_async_does_not_wait) {
   OK(launch_fill(memory, 1, 4, stream));
   OK(launch_copy(memory, result.data(), stream));
   OK(cudaFreeAsync(memory, stream));
-  expect("the stream answers", cudaStreamQuery(stream), cudaErrorNotReady);
+  expect_waits("the stream answers", stream);
   gate.open();
   wait(stream);
   expect("the memory held", result.values()[0], 4);

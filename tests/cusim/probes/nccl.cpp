@@ -227,7 +227,7 @@ PROBE(collectives_come_in_order) {
     NCCL(ncclAllReduce(from.data(), to.data(), 1, ncclInt32, ncclSum, comm, stream));
     OK(launch_fill(from.data(), 1, 3, stream));
     OK(launch_append(to.data(), 1, stream));
-    expect("the stream answers", cudaStreamQuery(stream), cudaErrorNotReady);
+    expect_waits("the stream answers", stream);
     gate.open();
     wait(stream);
   }
@@ -243,17 +243,14 @@ PROBE(collectives_can_be_captured) {
   Communicator comm;
   NCCL(ncclAllReduce(from.data(), to.data(), 1, ncclInt32, ncclSum, comm, stream));
   wait(stream);
-  OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t launchable = nullptr;
+  Capture capture{stream};
   NCCL(ncclAllReduce(from.data(), to.data(), 1, ncclInt32, ncclSum, comm, stream));
-  OK(cudaStreamEndCapture(stream, &graph));
-  OK(cudaGraphInstantiateWithFlags(&launchable, graph, 0));
-  OK(launch_fill(from.data(), 1, 7, stream));
-  OK(cudaGraphLaunch(launchable, stream));
-  wait(stream);
-  OK(cudaGraphExecDestroy(launchable));
-  OK(cudaGraphDestroy(graph));
+  {
+    const Graph graph{capture.end()};
+    OK(launch_fill(from.data(), 1, 7, stream));
+    graph.launch(stream);
+    wait(stream);
+  }
   comm.finish();
   expect("the graph's sum is", to.values()[0], 7);
 }

@@ -181,6 +181,69 @@ class Pinned {
   T* data_ = nullptr;
 };
 
+// --- Captures ---
+
+/// A graph that can be launched.
+class Graph {
+ public:
+  explicit Graph(cudaGraph_t graph) : graph_{graph} { OK(cudaGraphInstantiateWithFlags(&launchable_, graph, 0)); }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph() {
+    (void)cudaGraphExecDestroy(launchable_);
+    (void)cudaGraphDestroy(graph_);
+  }
+  void launch(cudaStream_t stream) const { OK(cudaGraphLaunch(launchable_, stream)); }
+  std::size_t nodes() const {
+    std::size_t count = 0;
+    OK(cudaGraphGetNodes(graph_, nullptr, &count));
+    return count;
+  }
+
+ private:
+  cudaGraph_t graph_;
+  cudaGraphExec_t launchable_ = nullptr;
+};
+
+/// What ends the capture, so that a probe that differs leaves none.
+class Capture {
+ public:
+  explicit Capture(cudaStream_t stream, cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal)
+      : stream_{stream} {
+    OK(cudaStreamBeginCapture(stream, mode));
+  }
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+  ~Capture() {
+    if (has_ended_) return;
+    cudaGraph_t graph = nullptr;
+    if (cudaStreamEndCapture(stream_, &graph) == cudaSuccess && graph) (void)cudaGraphDestroy(graph);
+    (void)cudaGetLastError();
+  }
+
+  cudaError_t end(cudaGraph_t* graph) {
+    has_ended_ = true;
+    return cudaStreamEndCapture(stream_, graph);
+  }
+  cudaGraph_t end() {
+    cudaGraph_t graph = nullptr;
+    OK(end(&graph));
+    return graph;
+  }
+  void expect_end(cudaError_t expected) {
+    cudaGraph_t graph = nullptr;
+    const cudaError_t got = end(&graph);
+    expect("cudaStreamEndCapture is", got, expected);
+    expect("the graph is null", graph == nullptr);
+  }
+
+ private:
+  cudaStream_t stream_;
+  bool has_ended_ = false;
+};
+
+// --- Holding work back ---
+
 /// A host function that keeps a stream from going on until it is opened, at the latest after the limit. Made last in a
 /// probe, so that it is opened before other things end. What needs memory, or a kernel for the first time, comes before
 /// it, as that may wait for the whole GPU.
@@ -199,5 +262,13 @@ class Gate {
   struct State;
   State* state_;
 };
+
+/// That work is left before the end of the stream or event.
+inline void expect_waits(const std::string& what, cudaStream_t stream) {
+  expect(what, cudaStreamQuery(stream), cudaErrorNotReady);
+}
+inline void expect_waits(const std::string& what, cudaEvent_t event) {
+  expect(what, cudaEventQuery(event), cudaErrorNotReady);
+}
 
 }  // namespace lockstep::probes
