@@ -2,6 +2,7 @@
 // process.
 #pragma once
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -16,6 +17,8 @@
 namespace cusim::test {
 
 using Environment = std::map<std::string, std::string>;
+
+constexpr int found_code = 86;  ///< of a process that cusim ends
 
 /// Ends the process with code 1 if something that was expected is not so.
 inline void expect(bool is_so, const char* what, int line) {
@@ -45,10 +48,16 @@ inline Outcome outcome_of(const std::function<void()>& program, const Environmen
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
     close(ends[0]);
+    for (const int signal : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE}) std::signal(signal, SIG_DFL);  // Catch2's would report
     setenv("CUSIM_PATIENCE_MS", "-1", 1);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
     alarm(20);
-    program();
+    try {
+      program();
+    } catch (...) {
+      std::fputs("an exception left the program\n", stderr);
+      _exit(1);
+    }
     _exit(0);
   }
   close(ends[1]);
@@ -83,7 +92,7 @@ inline void is_found(const std::string& part, const std::function<void()>& progr
                      const Environment& environment = {}) {
   const Outcome outcome = outcome_of(program, environment);
   INFO(outcome.said);
-  CHECK(outcome.code == 86);
+  CHECK(outcome.code == found_code);
   CHECK(outcome.said.find(part) != std::string::npos);
 }
 

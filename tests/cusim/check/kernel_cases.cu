@@ -319,7 +319,8 @@ const KernelCase all_cases[] = {
     {"barrier of a block or of a warp", [](const M& m) { return launch(3, threads, barrier_for, threads - 32, 0); },
      "__syncthreads"},
     {"two barriers", [](const M& m) { return launch(1, threads, two_barriers, threads); }, nullptr},
-    {"two barriers for some each", [](const M& m) { return launch(1, threads, two_barriers, 1); }, "wait in another one"},
+    {"two barriers for some each", [](const M& m) { return launch(1, threads, two_barriers, 1); },
+     "wait in another one"},
     {"barriers in a loop", [](const M& m) { return launch(1, threads, barriers_in_loop, 0); }, nullptr},
     {"one more barrier", [](const M& m) { return launch(1, threads, barriers_in_loop, 1); }, "__syncthreads"},
 };

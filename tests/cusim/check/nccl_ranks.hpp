@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,11 +19,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "child.hpp"
+
 namespace cusim::check {
 
-using Environment = std::map<std::string, std::string>;
+using test::Environment;
+using test::found_code;
 
-constexpr int found_code = 86;
 constexpr int killed_code = 1000;   ///< by a signal
 constexpr int timeout_code = 2000;  ///< by the limit of the test
 
