@@ -31,6 +31,11 @@ struct Gpu {
 /// under compute-sanitizer, where each takes many times as long, the others run without them.
 Gpu& gpu();
 
+/// Whether the GPU is made of a CPU, which takes its time.
+inline bool is_simulated() {
+  return std::getenv("CUSIM_MOST_BLOCKS") != nullptr;
+}
+
 /// Of a grid, in each dimension: as ops/cuda/geometry.hpp says, or as a simulated GPU is told, which reaches the
 /// strides of a grid with less work.
 inline std::int64_t most_blocks() {
