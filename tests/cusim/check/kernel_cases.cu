@@ -334,6 +334,14 @@ cudaError_t launch_empty(dim3 grid, dim3 block) {
   return cudaLaunchKernelEx(&shape, empty);
 }
 
+cudaError_t launch_copy(const int* from, int* to, cudaStream_t stream) {
+  cudaLaunchConfig_t shape{};
+  shape.gridDim = dim3{count / threads};
+  shape.blockDim = dim3{threads};
+  shape.stream = stream;
+  return cudaLaunchKernelEx(&shape, copy_to, from, to, 0);
+}
+
 std::span<const KernelCase> kernel_cases() {
   return all_cases;
 }

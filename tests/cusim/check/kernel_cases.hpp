@@ -31,4 +31,7 @@ std::span<const KernelCase> kernel_cases();
 /// A kernel that does nothing.
 cudaError_t launch_empty(dim3 grid, dim3 block);
 
+/// Enqueues a kernel that copies CaseMemory::count ints.
+cudaError_t launch_copy(const int* from, int* to, cudaStream_t stream);
+
 }  // namespace cusim::test

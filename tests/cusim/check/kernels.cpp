@@ -83,6 +83,47 @@ TEST_CASE("a right kernel passes, whatever the seed") {
   }
 }
 
+namespace {
+
+/// Kernels in two streams read memory.full. Returns the second.
+cudaStream_t read_in_two_streams(const CaseMemory& memory) {
+  cudaStream_t first = nullptr;
+  cudaStream_t second = nullptr;
+  for (cudaStream_t* const stream : {&first, &second})
+    require(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
+  require(launch_copy(memory.full, memory.out, first));
+  require(launch_copy(memory.full, memory.empty, second));
+  return second;
+}
+
+}  // namespace
+
+TEST_CASE("a write comes after the reads by the kernels of all streams") {
+  constexpr const char* message = "without being ordered after";
+  const KernelCase cases[] = {
+      {"a kernel writes",
+       [](const CaseMemory& memory) {
+         cudaStream_t const second = read_in_two_streams(memory);
+         return launch_copy(memory.pinned, memory.full, second);
+       },
+       message},
+      {"a memset writes",
+       [](const CaseMemory& memory) {
+         cudaStream_t const second = read_in_two_streams(memory);
+         return cudaMemsetAsync(memory.full, 0, CaseMemory::count * sizeof(int), second);
+       },
+       message},
+  };
+  for (const KernelCase& tried : cases) {
+    for (unsigned seed = 1; seed <= 12; ++seed) {
+      const Outcome result = outcome(tried, seed);
+      INFO(tried.name << ", seed " << seed << ": " << result.said);
+      CHECK(result.status == 86);
+      CHECK_THAT(result.said, Catch::Contains(tried.message));
+    }
+  }
+}
+
 // The last one: the forks before must come from a process that has not called CUDA.
 TEST_CASE("a launch that no GPU takes is refused") {
   const dim3 one{1};

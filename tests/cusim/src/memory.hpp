@@ -93,12 +93,4 @@ void note_read(const void* address, std::size_t bytes, std::uint32_t piece, std:
 /// The same for a write, against writers and readers.
 void note_write(const void* address, std::size_t bytes, std::uint32_t piece, std::string_view who);
 
-/// The quick question before note_read and note_write, for a kernel's single accesses: whether the cell of `address` is
-/// the piece's own already, so that there is nothing to note.
-inline bool is_noted(const void* address, std::uint32_t piece, bool write) {
-  const std::size_t cell = index_of(address) / 2;
-  return arena.writers[cell] == piece ||
-         (!write && (arena.readers[cell] == piece || arena.other_readers[cell] == piece));
-}
-
 }  // namespace cusim::memory

@@ -107,19 +107,23 @@ bool comes_before(std::uint32_t other) {
   return true;
 }
 
-/// What memory::note_read and note_write do, quickly.
+/// What memory::note_read and note_write do, quickly where all earlier accesses come before.
 void note_piece(const void* address, std::size_t bytes, bool writes, const GridRun& run) {
   const std::size_t first = (memory::index_of(address) + 1) / 2;
   const std::size_t end = (memory::index_of(address) + bytes) / 2;
   for (std::size_t cell = first; cell < end; ++cell) {
     std::uint32_t& writer = memory::arena.writers[cell];
     std::uint32_t& reader = memory::arena.readers[cell];
-    if (writer == piece || (!writes && reader == piece)) continue;
-    if (!comes_before(writer) || (writes && !comes_before(reader))) {
+    std::uint32_t& other_reader = memory::arena.other_readers[cell];
+    if (writer == piece || (!writes && (reader == piece || other_reader == piece))) continue;
+    if (!comes_before(writer) || !comes_before(reader) || (writes && !comes_before(other_reader))) {
       (writes ? memory::note_write : memory::note_read)(address, bytes, piece, run.launch().name);
       return;
     }
-    if (writes) writer = piece;
+    if (writes) {
+      writer = piece;
+      if (other_reader != 0) other_reader = 0;
+    }
     reader = writes ? 0 : piece;
   }
 }
