@@ -119,7 +119,6 @@ typedef enum {
   CUBLASLT_MATMUL_DESC_EPILOGUE = 7,
   CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,
   CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE = 10,
-  CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET = 15,
   CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26,
 } cublasLtMatmulDescAttributes_t;
 
@@ -153,8 +152,6 @@ typedef enum {
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES = 6,
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES = 7,
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES = 8,
-  CUBLASLT_MATMUL_PREF_MAX_WAVES_COUNT = 9,
-  CUBLASLT_MATMUL_PREF_IMPL_MASK = 12,
 } cublasLtMatmulPreferenceAttributes_t;
 
 // --- Functions ---
@@ -167,7 +164,6 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t lightHandle);
 const char* cublasLtGetStatusName(cublasStatus_t status);
 const char* cublasLtGetStatusString(cublasStatus_t status);
 size_t cublasLtGetVersion(void);
-size_t cublasLtGetCudartVersion(void);
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t computeDesc, const void* alpha,
                               const void* A, cublasLtMatrixLayout_t Adesc, const void* B, cublasLtMatrixLayout_t Bdesc,

@@ -25,7 +25,7 @@ CUSIM_EXPORT cudaError_t launch(const cudaLaunchConfig_t& config, const void* ke
                                 std::size_t bytes);
 
 /// The calling block's object for a `__shared__` declaration, of which `declaration` is the identity.
-CUSIM_EXPORT void* shared_of_block(const void* declaration, std::size_t bytes, std::size_t alignment);
+CUSIM_EXPORT void* shared_of_block(const void* declaration, std::size_t bytes);
 
 CUSIM_EXPORT void barrier(Place place);
 CUSIM_EXPORT void warp_barrier(unsigned mask, Place place);
@@ -56,7 +56,7 @@ template <class Element, std::size_t count>
 class Shared {
  public:
   using Array = Element[count];
-  Array& of_block() const { return *static_cast<Array*>(device::shared_of_block(this, sizeof(Array), alignof(Array))); }
+  Array& of_block() const { return *static_cast<Array*>(device::shared_of_block(this, sizeof(Array))); }
 
  private:
   char identity_ = 0;

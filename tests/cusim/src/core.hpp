@@ -1,6 +1,6 @@
-// What the three simulated libraries share. cusim's libcudart defines it and exports it; its libcublasLt and libnccl,
-// and the kernels that its nvcc compiles, use it. A program under test sees none of this: it calls CUDA's, cuBLASLt's
-// and NCCL's own functions.
+// What the three simulated libraries share. cusim's libcudart defines it and exports it; its libcublasLt and libnccl
+// use it. Kernels use include/cusim_device.hpp instead. A program under test sees none of this: it calls CUDA's,
+// cuBLASLt's and NCCL's own functions.
 #pragma once
 
 #include <cstddef>
@@ -21,18 +21,31 @@ enum class Order {
   thread,  ///< a thread of its own runs pieces at random moments
 };
 
+/// Where a fault hangs an operation of NCCL.
+enum class Hang {
+  drawn,   ///< at one of the other places
+  call,    ///< in the call, unless that is in a group
+  start,   ///< before the first byte is sent
+  middle,  ///< when half of the bytes are sent
+};
+
 struct Settings {
   std::uint64_t seed = 1;     ///< CUSIM_SEED: what is drawn is drawn from it and from CUSIM_RANK or the MPI rank
   Order order = Order::late;  ///< CUSIM_ORDER
   std::uint64_t memory_bytes = std::uint64_t{4} << 30;  ///< CUSIM_MEMORY: of each GPU
   int devices = 1;                                      ///< CUSIM_DEVICES: GPUs in this machine; 0 is a machine without
-  int patience_ms = 50;       ///< CUSIM_PATIENCE_MS: in `late`, work runs by itself after this long without a call of
-                              ///< the host, as it does on silicon; negative: never
-  bool check_kernels = true;  ///< CUSIM_CHECKS=none leaves out what kernels are checked for
-  bool guard_memory = true;   ///< CUSIM_GUARD=off lets the host read and write GPU memory unnoticed
-  unsigned most_blocks = 0;   ///< CUSIM_MOST_BLOCKS: no grid has more blocks in a dimension; 0 is no limit
-  std::string faults;         ///< CUSIM_FAULTS: see faults.hpp
-  std::string counts_file;    ///< CUSIM_COUNTS: where the counts are appended at the end of the process
+  int patience_ms = 50;         ///< CUSIM_PATIENCE_MS: in `late`, work runs by itself after this long without a call of
+                                ///< the host, as it does on silicon; negative: never
+  bool check_kernels = true;    ///< CUSIM_CHECKS=none leaves out what kernels are checked for
+  bool guard_memory = true;     ///< CUSIM_GUARD=off lets the host read and write GPU memory unnoticed
+  unsigned most_blocks = 0;     ///< CUSIM_MOST_BLOCKS: no grid has more blocks in a dimension; 0 is no limit
+  bool sums_by_rank = false;    ///< CUSIM_NCCL_ORDER=ring: NCCL sums in the order of ranks, else in a drawn one
+  Hang hang = Hang::drawn;      ///< CUSIM_NCCL_HANG
+  double nccl_patience_s = -1;  ///< CUSIM_NCCL_PATIENCE_S: an operation of NCCL that takes longer ends the process;
+                                ///< negative: none
+  bool share_gpus = false;      ///< CUSIM_SHARED_GPU=allow: ranks of a communicator may have the same GPU
+  std::string faults;           ///< CUSIM_FAULTS: see faults.hpp
+  std::string counts_file;      ///< CUSIM_COUNTS: where the counts are appended at the end of the process
 };
 const Settings& settings();
 
@@ -43,11 +56,18 @@ int rank();
 /// that a check that draws more does not change the order of streams. Safe to call from any thread.
 std::uint64_t draw(std::string_view purpose, std::uint64_t bound);
 
+/// A number that looks random, always the same for the same numbers. As splitmix64's step.
+std::uint64_t mix(std::uint64_t value);
+std::uint64_t mix(std::uint64_t first, std::uint64_t second);
+
 // --- Ends ---
 
 /// For a program that did what CUDA forbids, or whose result silicon would leave to chance: prints one line,
 /// "cusim: rank R: WHAT", to standard error and ends the process with code 86, at once.
 [[noreturn]] void found(const std::string& what);
+
+/// For a call that a fault makes hang: never returns.
+[[noreturn]] void hang();
 
 /// For what silicon reports as a late failure: from now on every call returns `error`.
 void fail_late(cudaError_t error);
@@ -62,9 +82,9 @@ cudaError_t late_failure();
 /// host's memory it must have copied, unless the call's contract says that the host keeps it.
 using Work = std::function<bool()>;
 
-/// Enqueues `work` on a stream of the calling thread's device; `what` is its name in messages and counts. In a capture
-/// it becomes a node, and runs once in each launch of the graph. Returns cudaErrorInvalidResourceHandle for no stream,
-/// a late failure, or what a capture forbids.
+/// Enqueues `work` on a stream of the calling thread's device; `what` names it in messages. In a capture it becomes a
+/// node, and runs once in each launch of the graph. Returns cudaErrorInvalidResourceHandle for no stream, a late
+/// failure, or what a capture forbids.
 cudaError_t enqueue(cudaStream_t stream, std::string what, Work work);
 
 /// Whether the stream is being captured. NCCL and cuBLASLt may be.
@@ -111,10 +131,10 @@ class [[nodiscard]] GpuAccess {
 
 enum class FaultKind { none, error, late, hang, memory };
 
-/// What CUSIM_FAULTS has for this call of the function `call` on this rank; every function of the three libraries asks
-/// once, first. `error`: the call itself fails. `late`: the call succeeds, and its work fails (CUDA: fail_late; NCCL:
-/// the communicator's asynchronous error). `hang`: the call blocks, or its work never becomes done. `memory`: it fails
-/// for want of memory.
+/// What CUSIM_FAULTS has for this call of the function `call` on this rank; functions of the three libraries ask once,
+/// first, except those that only tell versions, errors or their texts. `error`: the call itself fails. `late`: the call
+/// succeeds, and its work fails (CUDA: fail_late; NCCL: the communicator's asynchronous error). `hang`: the call
+/// blocks, or its work never becomes done. `memory`: it fails for want of memory.
 FaultKind fault_at(std::string_view call);
 
 /// The number that the last fault of this thread carries as code=NUMBER; 0 without one.

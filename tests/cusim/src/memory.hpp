@@ -32,6 +32,7 @@ struct Arena {
 };
 extern Arena arena;
 
+/// False before the first allocation, when the arena has no bytes.
 inline bool holds(const void* address) {
   return static_cast<std::size_t>(static_cast<const std::byte*>(address) - arena.begin) < arena.bytes;
 }
@@ -50,6 +51,11 @@ inline bool may_touch(const void* address, std::size_t bytes) {
   }
   for (; bytes > 0; --bytes, ++state) all &= 0x0101010101010100u | *state;
   return all == 0x0101010101010101u;
+}
+
+/// The same where only the first byte is known to be in the arena.
+inline bool may_touch_all(const void* address, std::size_t bytes) {
+  return holds(static_cast<const std::byte*>(address) + bytes - 1) && may_touch(address, bytes);
 }
 
 /// Whether all of the bytes have been written (and may be touched).

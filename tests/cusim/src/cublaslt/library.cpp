@@ -27,10 +27,6 @@ std::size_t cublasLtGetVersion() {
   return CUBLAS_VERSION;
 }
 
-std::size_t cublasLtGetCudartVersion() {
-  return 13000;
-}
-
 const char* cublasLtGetStatusName(cublasStatus_t status) {
   switch (status) {
     case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include <cuda_bf16.h>
 #include <library_types.h>
 
 namespace cusim::cublaslt {
@@ -17,15 +18,6 @@ inline float round_off(float value, unsigned bits) {
   const auto word = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t half = (std::uint32_t{1} << (bits - 1)) - 1 + ((word >> bits) & 1);
   return std::bit_cast<float>((word + half) & ~((std::uint32_t{1} << bits) - 1));
-}
-
-inline float from_bf16(std::uint16_t stored) {
-  return std::bit_cast<float>(std::uint32_t{stored} << 16);
-}
-
-inline std::uint16_t to_bf16(float value) {
-  if (std::isnan(value)) return 0x7fff;
-  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(round_off(value, 16)) >> 16);
 }
 
 template <class Number>
@@ -44,7 +36,7 @@ template <class T>
 T load(cudaDataType type, const std::byte* from) {
   if (type == CUDA_R_32F) return static_cast<T>(load_as<float>(from));
   if (type == CUDA_R_64F) return static_cast<T>(load_as<double>(from));
-  if (type == CUDA_R_16BF) return static_cast<T>(from_bf16(load_as<std::uint16_t>(from)));
+  if (type == CUDA_R_16BF) return static_cast<T>(__bfloat162float(load_as<__nv_bfloat16>(from)));
   return static_cast<T>(static_cast<float>(load_as<_Float16>(from)));
 }
 
@@ -55,7 +47,7 @@ void store(cudaDataType type, std::byte* to, T value) {
   else if (type == CUDA_R_64F)
     store_as(to, static_cast<double>(value));
   else if (type == CUDA_R_16BF)
-    store_as(to, to_bf16(static_cast<float>(value)));
+    store_as(to, __float2bfloat16_rn(static_cast<float>(value)));
   else
     store_as(to, static_cast<_Float16>(static_cast<float>(value)));
 }

@@ -1,8 +1,6 @@
 #include "cublaslt/objects.hpp"
 
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 namespace cusim::cublaslt {
 namespace {
@@ -52,7 +50,7 @@ cublasStatus_t begin_call(const char* call, FaultKind* fault) {
     case FaultKind::memory: return CUBLAS_STATUS_ALLOC_FAILED;
     case FaultKind::hang: break;
   }
-  while (!fault) std::this_thread::sleep_for(std::chrono::hours{1});
+  if (!fault) hang();
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -90,7 +88,6 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle, cubla
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return store(description.bias, from, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE: return store(description.bias_batch_stride, from, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return store(description.bias_type, from, bytes);
-    case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET: return store(description.processors, from, bytes);
   }
   not_simulated(call, attribute);
 }
@@ -156,8 +153,6 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return store(preference.alignment_b, from, bytes);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: return store(preference.alignment_c, from, bytes);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return store(preference.alignment_d, from, bytes);
-    case CUBLASLT_MATMUL_PREF_MAX_WAVES_COUNT: return store(preference.most_waves, from, bytes);
-    case CUBLASLT_MATMUL_PREF_IMPL_MASK: return store(preference.implementations, from, bytes);
   }
   not_simulated(call, attribute);
 }

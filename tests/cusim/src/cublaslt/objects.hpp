@@ -30,7 +30,6 @@ struct Description {
   const void* bias = nullptr;
   std::int64_t bias_batch_stride = 0;
   std::int32_t bias_type = -1;  ///< -1: the type of D
-  std::int32_t processors = 0;
 };
 
 struct Layout {
@@ -51,8 +50,6 @@ struct Preference {
   std::uint32_t alignment_b = 256;
   std::uint32_t alignment_c = 256;
   std::uint32_t alignment_d = 256;
-  float most_waves = 0;
-  std::uint64_t implementations = ~std::uint64_t{0};
 };
 
 /// Owns the objects behind the handles of one type. Handles are their addresses; one that was removed is not given to a

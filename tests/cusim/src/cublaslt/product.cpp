@@ -127,13 +127,6 @@ cublasStatus_t read_product(const Description& description, const Layout& a, con
   return read_epilogue(description, product);
 }
 
-std::uint64_t mix(std::uint64_t first, std::uint64_t second) {
-  std::uint64_t mixed = first * 0x9e3779b97f4a7c15 + second + 0x632be59bd9b4e019;
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
-  return mixed ^ (mixed >> 31);
-}
-
 std::uint64_t key_of(const Product& product) {
   std::uint64_t key = 0;
   const auto add = [&key](std::initializer_list<std::uint64_t> numbers) {

@@ -51,9 +51,6 @@ bool in_f64(const Product& product);
 cublasStatus_t read_product(const Description& description, const Layout& a, const Layout& b, const Layout& c,
                             const Layout& d, Product& product);
 
-/// Mixes numbers to one that looks random, always the same for the same numbers.
-std::uint64_t mix(std::uint64_t first, std::uint64_t second);
-
 /// A number that differs for operations that differ in more than their addresses.
 std::uint64_t key_of(const Product& product);
 

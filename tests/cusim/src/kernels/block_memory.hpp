@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/shadow.hpp"
+#include "runtime/gpu.hpp"
 
 namespace cusim {
 
@@ -16,7 +17,7 @@ class BlockMemory {
   static constexpr std::size_t slot_bytes = 1 << 20;
   static constexpr std::size_t bytes = slots * slot_bytes;
   /// What a block may declare.
-  static constexpr std::size_t most_declared = 48 << 10;
+  static constexpr std::size_t most_declared = gpu.shared_of_block;
 
   BlockMemory();
   BlockMemory(const BlockMemory&) = delete;

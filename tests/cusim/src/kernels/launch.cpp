@@ -12,24 +12,22 @@
 #include "kernels/grid_run.hpp"
 #include "kernels/program.hpp"
 #include "runtime/call.hpp"
+#include "runtime/gpu.hpp"
 
 namespace cusim::device {
 namespace {
 
-/// What every GPU since compute capability 3.0 takes.
-constexpr unsigned most_threads = 1024;
-constexpr unsigned most_threads_in_z = 64;
-constexpr unsigned most_blocks_in_x = 0x7fffffff;
-constexpr unsigned most_blocks_in_y_or_z = 65535;
-constexpr std::size_t most_parameter_bytes = 32764;
+bool fits(const dim3& extents, const int (&largest)[3]) {
+  const unsigned all[] = {extents.x, extents.y, extents.z};
+  for (int i = 0; i < 3; ++i)
+    if (all[i] == 0 || all[i] > static_cast<unsigned>(largest[i])) return false;
+  return true;
+}
 
 cudaError_t checked(const cudaLaunchConfig_t& config) {
-  const dim3& grid = config.gridDim;
   const dim3& block = config.blockDim;
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || block.x == 0 || block.y == 0 || block.z == 0 ||
-      grid.x > most_blocks_in_x || grid.y > most_blocks_in_y_or_z || grid.z > most_blocks_in_y_or_z ||
-      block.x > most_threads || block.y > most_threads || block.z > most_threads_in_z ||
-      block.x * block.y * block.z > most_threads)
+  if (!fits(config.gridDim, gpu.largest_grid) || !fits(block, gpu.largest_block) ||
+      block.x * block.y * block.z > static_cast<unsigned>(gpu.threads_of_block))
     return cudaErrorInvalidConfiguration;
   if (config.dynamicSmemBytes > BlockMemory::most_declared) return cudaErrorInvalidValue;
   return cudaSuccess;
@@ -56,7 +54,7 @@ cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, const void* kernel,
                            std::size_t bytes) {
   if (const cudaError_t result = checked(config); result != cudaSuccess) return result;
   if (config.numAttrs > 0) found("a launch has attributes, which are not simulated");
-  if (bytes > most_parameter_bytes) return cudaErrorInvalidValue;
+  if (bytes > std::size_t{gpu.parameters_of_kernel}) return cudaErrorInvalidValue;
   auto launch = std::make_shared<Launch>(Launch{.name = program::function_name(kernel),
                                                 .kernel = kernel,
                                                 .call = call,
@@ -82,7 +80,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, Call ca
                  [&] { return enqueue_launch(config, kernel, call, parameters, bytes); });
 }
 
-void* shared_of_block(const void* declaration, std::size_t bytes, std::size_t) {
+void* shared_of_block(const void* declaration, std::size_t bytes) {
   return running("__shared__").shared_object(declaration, bytes);
 }
 

@@ -1,7 +1,5 @@
 // NCCL's functions: their arguments are checked here, and faults that make a call itself fail.
-#include <cstdlib>
-#include <string_view>
-#include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nccl.h>
@@ -11,15 +9,9 @@
 #include "sums.hpp"
 #include "use.hpp"
 
-#define CUSIM_EXPORT extern "C" __attribute__((visibility("default")))
-
 using namespace cusim;
 
 namespace {
-
-[[noreturn]] void hang() {
-  for (;;) std::this_thread::sleep_for(std::chrono::hours{1});
-}
 
 ncclResult_t fail_with(const Injected& fault, const char* call) {
   return complain(fault.result, fmt::format("an injected fault of {}", call));
@@ -71,11 +63,6 @@ ncclResult_t init(ncclComm_t* handle, int size, const ncclUniqueId& id, int rank
   return with_words(result, *comm);
 }
 
-bool is_buffer_of(const Memory& memory, const std::byte* begin, std::size_t bytes) {
-  return begin >= memory.begin && bytes <= memory.bytes &&
-         static_cast<std::size_t>(begin - memory.begin) <= memory.bytes - bytes;
-}
-
 /// Ends the process unless NCCL may use the buffer.
 void check_buffer(Range range, const Comm& comm, const char* call) {
   if (range.bytes == 0) return;
@@ -83,7 +70,7 @@ void check_buffer(Range range, const Comm& comm, const char* call) {
   if (memory.kind == MemoryKind::unknown)
     found(fmt::format("{}: foreign memory: {} is neither on a GPU nor pinned, or was freed", call,
                       static_cast<const void*>(range.begin)));
-  if (!is_buffer_of(memory, range.begin, range.bytes))
+  if (range.bytes > memory.bytes - static_cast<std::size_t>(range.begin - memory.begin))
     found(fmt::format(
         "{}: foreign memory: {} bytes from {} on, in an allocation of {} bytes that begins {} bytes before", call,
         range.bytes, static_cast<const void*>(range.begin), memory.bytes, range.begin - memory.begin));
@@ -92,10 +79,10 @@ void check_buffer(Range range, const Comm& comm, const char* call) {
                       comm.device()));
 }
 
-/// Hangs a call here rather than its work: CUSIM_NCCL_HANG=call, or as drawn.
+/// Whether a fault hangs a call here rather than its work.
 bool hangs_in_call() {
-  const char* const set = std::getenv("CUSIM_NCCL_HANG");
-  return set ? std::string_view{set} == "call" : draw("nccl hang in call", 3) == 0;
+  const Hang hang = settings().hang;
+  return hang == Hang::drawn ? draw("nccl hang in call", 3) == 0 : hang == Hang::call;
 }
 
 /// The order of a sum: of this seed's, and the same for every call of its kind and size, as with the algorithm that
@@ -103,10 +90,8 @@ bool hangs_in_call() {
 std::uint64_t order_of(const Header& header) {
   std::uint64_t order = settings().seed;
   for (const std::uint64_t part : {static_cast<std::uint64_t>(header.kind), static_cast<std::uint64_t>(header.type),
-                                   static_cast<std::uint64_t>(header.op), static_cast<std::uint64_t>(header.count)}) {
-    order = (order ^ part) * 0x9e3779b97f4a7c15;
-    order ^= order >> 29;
-  }
+                                   static_cast<std::uint64_t>(header.op), static_cast<std::uint64_t>(header.count)})
+    order = mix(order, part);
   return order;
 }
 
@@ -159,7 +144,7 @@ ncclResult_t tell(ncclComm_t handle, int* to, const char* call, Value value) {
 
 }  // namespace
 
-CUSIM_EXPORT ncclResult_t ncclGetVersion(int* version) {
+ncclResult_t ncclGetVersion(int* version) {
   const Injected fault = begin("ncclGetVersion");
   if (fails_at_once(fault)) return fail_with(fault, "ncclGetVersion");
   if (!version) return invalid("ncclGetVersion", "an argument is null");
@@ -167,7 +152,7 @@ CUSIM_EXPORT ncclResult_t ncclGetVersion(int* version) {
   return ncclSuccess;
 }
 
-CUSIM_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   const Injected fault = begin("ncclGetUniqueId");
   if (fault.kind == FaultKind::hang) hang();
   if (fault.kind != FaultKind::none) return fail_with(fault, "ncclGetUniqueId");
@@ -176,7 +161,7 @@ CUSIM_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 
-CUSIM_EXPORT const char* ncclGetErrorString(ncclResult_t result) {
+const char* ncclGetErrorString(ncclResult_t result) {
   switch (result) {
     case ncclSuccess: return "no error";
     case ncclUnhandledCudaError: return "unhandled cuda error";
@@ -191,8 +176,7 @@ CUSIM_EXPORT const char* ncclGetErrorString(ncclResult_t result) {
   return "unknown result code";
 }
 
-CUSIM_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
-                                                 ncclConfig_t* config) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
   constexpr const char* call = "ncclCommInitRankConfig";
   const ncclConfig_t made = NCCL_CONFIG_INITIALIZER;
   bool blocking = true;
@@ -206,11 +190,11 @@ CUSIM_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncc
   return init(comm, size, id, rank, blocking, call);
 }
 
-CUSIM_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
   return init(comm, size, id, rank, true, "ncclCommInitRank");
 }
 
-CUSIM_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   constexpr const char* call = "ncclCommGetAsyncError";
   const Injected fault = begin(call);
   if (fault.kind == FaultKind::hang) hang();
@@ -221,7 +205,7 @@ CUSIM_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* s
   return ncclSuccess;
 }
 
-CUSIM_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   constexpr const char* call = "ncclCommFinalize";
   const Injected fault = begin(call);
   if (fails_at_once(fault)) return fail_with(fault, call);
@@ -230,7 +214,7 @@ CUSIM_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return with_words(use->finalize(fault), *use.comm());
 }
 
-CUSIM_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   constexpr const char* call = "ncclCommDestroy";
   const Injected fault = begin(call);
   if (fault.kind == FaultKind::hang) hang();
@@ -242,7 +226,7 @@ CUSIM_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return with_words(result, *use.comm());
 }
 
-CUSIM_EXPORT ncclResult_t ncclCommAbort(ncclComm_t handle) {
+ncclResult_t ncclCommAbort(ncclComm_t handle) {
   constexpr const char* call = "ncclCommAbort";
   const Injected fault = begin(call);
   if (fault.kind == FaultKind::hang) hang();
@@ -253,61 +237,60 @@ CUSIM_EXPORT ncclResult_t ncclCommAbort(ncclComm_t handle) {
   return fault.kind == FaultKind::none ? ncclSuccess : fail_with(fault, call);
 }
 
-CUSIM_EXPORT ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
+ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
   return tell(comm, count, "ncclCommCount", [](const Comm& of) { return of.size(); });
 }
-CUSIM_EXPORT ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
   return tell(comm, device, "ncclCommCuDevice", [](const Comm& of) { return of.device(); });
 }
-CUSIM_EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
   return tell(comm, rank, "ncclCommUserRank", [](const Comm& of) { return of.rank(); });
 }
 
-CUSIM_EXPORT ncclResult_t ncclGroupStart() {
+ncclResult_t ncclGroupStart() {
   const Injected fault = begin("ncclGroupStart");
   return fails_at_once(fault) ? fail_with(fault, "ncclGroupStart") : start_group();
 }
 
-CUSIM_EXPORT ncclResult_t ncclGroupEnd() {
+ncclResult_t ncclGroupEnd() {
   const Injected fault = begin("ncclGroupEnd");
   if (fault.kind == FaultKind::hang) hang();
   if (fails_at_once(fault)) failed_in_group(fail_with(fault, "ncclGroupEnd"));
   return end_group();
 }
 
-CUSIM_EXPORT ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                                   cudaStream_t stream) {
+ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
   return submit(comm, make_call(Kind::send, from, nullptr, count, type, ncclSum, peer, stream));
 }
 
-CUSIM_EXPORT ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                                   cudaStream_t stream) {
+ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
   Call call = make_call(Kind::send, nullptr, to, count, type, ncclSum, peer, stream);
   call.receives = true;
   return submit(comm, call);
 }
 
-CUSIM_EXPORT ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
-                                        ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
   return submit(comm, make_call(Kind::broadcast, from, to, count, type, ncclSum, root, stream));
 }
 
-CUSIM_EXPORT ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                                        ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
   return submit(comm, make_call(Kind::all_reduce, from, to, count, type, op, 0, stream));
 }
 
-CUSIM_EXPORT ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                                     int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
   return submit(comm, make_call(Kind::reduce, from, to, count, type, op, root, stream));
 }
 
-CUSIM_EXPORT ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
-                                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
   return submit(comm, make_call(Kind::reduce_scatter, from, to, count, type, op, 0, stream));
 }
 
-CUSIM_EXPORT ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm,
-                                        cudaStream_t stream) {
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
   return submit(comm, make_call(Kind::all_gather, from, to, count, type, ncclSum, 0, stream));
 }

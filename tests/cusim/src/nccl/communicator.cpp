@@ -1,7 +1,6 @@
 #include "communicator.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <thread>
 #include <utility>
 
@@ -93,12 +92,16 @@ ncclResult_t Comm::look() {
   return state();
 }
 
+ncclResult_t Comm::wait() {
+  ncclResult_t result = look();
+  for (; result == ncclInProgress; result = look()) std::this_thread::sleep_for(pause);
+  return result;
+}
+
 ncclResult_t Comm::settle() {
-  for (;;) {
-    const ncclResult_t now = blocking_ ? look() : (std::lock_guard{mutex_}, state());
-    if (!blocking_ || now != ncclInProgress) return now;
-    std::this_thread::sleep_for(pause);
-  }
+  if (blocking_) return wait();
+  const std::lock_guard lock{mutex_};
+  return state();
 }
 
 void Comm::advance(std::unique_lock<std::mutex>& lock, Asker asker) {
@@ -266,12 +269,12 @@ bool Comm::may_start(const Launch& launch) const {
 }
 
 void Comm::complain_if_late(const Launch& launch) const {
-  static const char* const set = std::getenv("CUSIM_NCCL_PATIENCE_S");
-  if (!set || Clock::now() - launch.since < std::chrono::duration<double>{std::atof(set)}) return;
+  const double patience = settings().nccl_patience_s;
+  if (patience < 0 || Clock::now() - launch.since < std::chrono::duration<double>{patience}) return;
   std::string waits;
   for (const auto& connection : place_.connections)
     if (connection && !connection->is_idle()) waits += (waits.empty() ? "" : "; ") + connection->text();
-  found(fmt::format("NCCL's rank {} is stuck after {} s in {}: {}", place_.rank, set, launch.piece.text(), waits));
+  found(fmt::format("NCCL's rank {} is stuck after {} s in {}: {}", place_.rank, patience, launch.piece.text(), waits));
 }
 
 ncclResult_t Comm::finalize(const Injected& fault) {
@@ -309,8 +312,7 @@ ncclResult_t Comm::destroy() {
       in_progress_ = "ncclCommDestroy";
     }
   }
-  ncclResult_t result = look();
-  for (; result == ncclInProgress; result = look()) std::this_thread::sleep_for(pause);
+  const ncclResult_t result = wait();
   abort();
   return result;
 }

@@ -98,6 +98,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   bool may_start(const Launch& launch) const;
   void complain_if_late(const Launch& launch) const;
   ncclResult_t state() const;
+  ncclResult_t wait();
 
   std::mutex mutex_;
   std::condition_variable changed_;

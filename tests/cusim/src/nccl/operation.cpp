@@ -1,9 +1,7 @@
 #include "operation.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <string_view>
 
 #include <fmt/format.h>
 
@@ -41,18 +39,10 @@ bool is_in_place(const Call& call, const Place& place) {
   return call.from == call.to;
 }
 
-bool orders_by_rank() {
-  static const bool by_rank = [] {
-    const char* const set = std::getenv("CUSIM_NCCL_ORDER");
-    return set && std::string_view{set} == "ring";
-  }();
-  return by_rank;
-}
-
 /// Where a fault makes an operation hang.
 bool hangs_in_middle() {
-  const char* const set = std::getenv("CUSIM_NCCL_HANG");
-  return set ? std::string_view{set} == "middle" : draw("nccl hang", 2) == 0;
+  const Hang hang = settings().hang;
+  return hang == Hang::drawn ? draw("nccl hang", 2) == 0 : hang == Hang::middle;
 }
 
 }  // namespace
@@ -230,7 +220,7 @@ void Piece::finish_one(const Call& call, Part& part, const Place& place) {
     from[static_cast<std::size_t>(place.rank)] = mine;
     writes(call.to, bytes, call.name());
     reduce(static_cast<ncclRedOp_t>(header.op), static_cast<ncclDataType_t>(header.type),
-           {orders_by_rank(), part.outstanding.seed}, from, call.to, header.count);
+           {settings().sums_by_rank, part.outstanding.seed}, from, call.to, header.count);
   };
   switch (header.kind) {
     case Kind::all_reduce: return sum(call.from);

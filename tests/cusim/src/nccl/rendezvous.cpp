@@ -55,11 +55,6 @@ std::string host_name() {
   return name;
 }
 
-bool may_share() {
-  const char* const set = std::getenv("CUSIM_SHARED_GPU");
-  return set && std::string_view{set} == "allow";
-}
-
 bool first_use(const std::string& id, int rank) {
   static std::mutex mutex;
   static auto& used = *new std::set<std::pair<std::string, int>>;
@@ -144,7 +139,6 @@ bool Rendezvous::hear(Stranger& stranger) {
   const auto rank = static_cast<std::size_t>(stranger.hello.rank);
   hellos_[rank] = stranger.hello;
   sockets_[rank] = std::move(stranger.socket);
-  stranger.socket = Socket{};
   known_[rank] = true;
   return true;
 }
@@ -169,7 +163,7 @@ ncclResult_t Rendezvous::advance() {
 }
 
 ncclResult_t Rendezvous::verdict() {
-  for (int b = 0; b < mine_.size && !may_share(); ++b)
+  for (int b = 0; b < mine_.size && !settings().share_gpus; ++b)
     for (int a = 0; a < b; ++a) {
       const Hello& one = hellos_[static_cast<std::size_t>(a)];
       const Hello& other = hellos_[static_cast<std::size_t>(b)];

@@ -1,11 +1,14 @@
 #include "sums.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
 #include <utility>
+
+#include <cuda_bf16.h>
+
+#include "../core.hpp"
 
 namespace cusim {
 namespace {
@@ -23,16 +26,11 @@ struct Half {
 };
 
 struct BFloat16 {
-  std::uint16_t bits;
+  __nv_bfloat16 bits;
 
   BFloat16() = default;
-  /// To the nearest, ties to even.
-  explicit BFloat16(float value) {
-    const auto wide = std::bit_cast<std::uint32_t>(value);
-    bits = std::isnan(value) ? static_cast<std::uint16_t>(wide >> 16 | 0x40)
-                             : static_cast<std::uint16_t>((wide + 0x7fff + (wide >> 16 & 1)) >> 16);
-  }
-  explicit operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+  explicit BFloat16(float value) : bits{__float2bfloat16_rn(value)} {}
+  explicit operator float() const { return __bfloat162float(bits); }
 };
 
 template <class T>
@@ -67,16 +65,12 @@ T divided(T value, std::size_t ranks) {
 /// A sequence of numbers that depends on nothing but its seed.
 class Sequence {
  public:
-  explicit Sequence(std::uint64_t seed) : state_{seed} {}
-  std::size_t below(std::size_t bound) {
-    std::uint64_t x = state_ += 0x9e3779b97f4a7c15;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-    x = (x ^ x >> 27) * 0x94d049bb133111eb;
-    return static_cast<std::size_t>((x ^ x >> 31) % bound);
-  }
+  explicit Sequence(std::uint64_t seed) : seed_{seed} {}
+  std::size_t below(std::size_t bound) { return static_cast<std::size_t>(mix(seed_, drawn_++) % bound); }
 
  private:
-  std::uint64_t state_;
+  std::uint64_t seed_;
+  std::uint64_t drawn_ = 0;
 };
 
 /// Which partial results are combined, one pair after another: the first of a pair takes the result, the second is

@@ -80,6 +80,6 @@ ncclResult_t complain(ncclResult_t result, const std::string& problem) {
 
 }  // namespace cusim
 
-__attribute__((visibility("default"))) const char* ncclGetLastError(ncclComm_t) {
+const char* ncclGetLastError(ncclComm_t) {
   return cusim::registry().last_problem.data();
 }

@@ -24,6 +24,10 @@ bool must_wait() {
   return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOBUFS;
 }
 
+void note_done(Outstanding* outstanding) {
+  if (outstanding) --outstanding->parts;
+}
+
 }  // namespace
 
 Socket::Socket(Socket&& other) noexcept : fd_{std::exchange(other.fd_, -1)} {}
@@ -91,7 +95,7 @@ bool Connection::pump_out() {
     if (message.stop_at < message.bytes) return true;
     int unread = 0;
     if (message.waits && ::ioctl(socket_.fd(), SIOCOUTQ, &unread) == 0 && unread > 0) return true;
-    done(message.outstanding);
+    note_done(message.outstanding);
     out_.pop_front();
     sent_ = 0;
   }
@@ -133,15 +137,11 @@ bool Connection::pump_in() {
       budget -= static_cast<std::size_t>(got);
       continue;
     }
-    done(message.outstanding);
+    note_done(message.outstanding);
     in_.pop_front();
     received_ = 0;
   }
   return true;
-}
-
-void Connection::done(Outstanding* outstanding) const {
-  if (outstanding) --outstanding->parts;
 }
 
 bool Connection::has_hung_up() const {

@@ -102,7 +102,6 @@ class Connection {
   bool pump_out();
   bool pump_in();
   bool receive_header();
-  void done(Outstanding* outstanding) const;
 
   Socket socket_;
   int peer_;

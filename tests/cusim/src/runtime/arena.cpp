@@ -149,10 +149,10 @@ std::byte* allocate(std::size_t bytes, int device, From from, memory::State stat
   return begin;
 }
 
-Found find_allocation(const void* address) {
+std::optional<Allocation> find_allocation(const void* address) {
   const std::lock_guard lock{store().mutex};
   const Allocation* const at = find_in(address);
-  return at ? Found{true, *at} : Found{};
+  return at ? std::optional{*at} : std::nullopt;
 }
 
 Allocation free_for_host(void* begin, std::string_view who) {
@@ -165,19 +165,19 @@ Allocation free_for_host(void* begin, std::string_view who) {
 }
 
 void begin_for_gpu(std::byte* begin) {
-  const Found at = find_allocation(begin);
-  if (!at.is_any || at.allocation.is_freed) return;  // cudaFree, which waits for nothing, came first
-  set_states(begin, at.allocation.bytes, memory::unwritten);
-  set_pieces(begin, at.allocation.bytes, memory::current_piece());
-  poison(begin, at.allocation.bytes);
+  const std::optional<Allocation> at = find_allocation(begin);
+  if (!at || at->is_freed) return;  // cudaFree, which waits for nothing, came first
+  set_states(begin, at->bytes, memory::unwritten);
+  set_pieces(begin, at->bytes, memory::current_piece());
+  poison(begin, at->bytes);
 }
 
 void free_for_gpu(std::byte* begin, std::string_view who) {
-  const Found at = find_allocation(begin);
-  memory::note_write(begin, at.allocation.bytes, memory::current_piece(), who);
-  poison(begin, at.allocation.bytes);
-  set_states(begin, at.allocation.bytes, memory::freed);
-  if (at.allocation.from == From::graph) return;  // the graph's next launch allocates it again
+  const Allocation at = find_allocation(begin).value();
+  memory::note_write(begin, at.bytes, memory::current_piece(), who);
+  poison(begin, at.bytes);
+  set_states(begin, at.bytes, memory::freed);
+  if (at.from == From::graph) return;  // the graph's next launch allocates it again
   Store& all = store();
   const std::lock_guard lock{all.mutex};
   Allocation& own = all.all.at(begin);
@@ -202,9 +202,9 @@ void reset_most(int device) {
 }
 
 std::string memory::describe(const void* address) {
-  const Found at = find_allocation(address);
-  if (!at.is_any) return fmt::format("{}, in no allocation", address);
-  const Allocation& own = at.allocation;
+  const std::optional<Allocation> at = find_allocation(address);
+  if (!at) return fmt::format("{}, in no allocation", address);
+  const Allocation& own = *at;
   return fmt::format("byte {} of the {} bytes that {} number {} has returned{}",
                      static_cast<const std::byte*>(address) - own.begin, own.bytes, function_of(own.from), own.number,
                      own.is_freed        ? ", freed since"

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core.hpp"
@@ -22,15 +23,11 @@ struct Allocation {
   bool is_freed = false;       ///< for the GPU
 };
 
-/// Finds a place whose bytes are in `state`; null if the device has not this much memory.
+/// Allocates memory and sets its bytes to `state`. Null if the device has too little left.
 std::byte* allocate(std::size_t bytes, int device, From from, memory::State state);
 
 /// The allocation that an address lies in, freed or not.
-struct Found {
-  bool is_any = false;
-  Allocation allocation;
-};
-Found find_allocation(const void* address);
+std::optional<Allocation> find_allocation(const void* address);
 
 /// Ends an allocation for later calls of the host. Ends the process if there is none that begins there, or it has been
 /// freed before.
@@ -49,7 +46,7 @@ struct Room {
 };
 Room room_of(int device);
 
-/// Begins to look for the most anew.
+/// Restarts the record of the most memory used.
 void reset_most(int device);
 
 // --- Pinned memory ---

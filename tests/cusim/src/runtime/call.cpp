@@ -1,8 +1,6 @@
 #include "runtime/call.hpp"
 
 #include <atomic>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "runtime/faults.hpp"
@@ -15,10 +13,6 @@ thread_local cudaError_t last = cudaSuccess;
 
 cudaError_t usual(int code, cudaError_t otherwise) {
   return code != 0 ? static_cast<cudaError_t>(code) : otherwise;
-}
-
-[[noreturn]] void hang() {
-  for (;;) std::this_thread::sleep_for(std::chrono::seconds{1});
 }
 
 }  // namespace

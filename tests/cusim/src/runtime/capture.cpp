@@ -50,57 +50,52 @@ void end_for_streams(const std::shared_ptr<Capture>& capture) {
 
 cudaError_t begin(cudaStream_t handle, cudaStreamCaptureMode mode) {
   if (!is_mode(mode)) return cudaErrorInvalidValue;
-  const Lock lock{world().mutex};
-  cudaStream_t const stream = stream_of(handle);
-  if (!stream) return cudaErrorInvalidResourceHandle;
-  if (stream->is_legacy) return cudaErrorStreamCaptureUnsupported;
-  if (stream->capture) return cudaErrorIllegalState;
-  auto capture = std::make_shared<Capture>();
-  capture->number = ++world().handles;
-  capture->mode = mode;
-  capture->thread = std::this_thread::get_id();
-  capture->origin = stream;
-  stream->capture = capture;
-  stream->frontier.clear();
-  world().captures.push_back(capture);
-  return cudaSuccess;
+  return with_stream(handle, [&](Lock&, cudaStream_t stream) {
+    if (stream->is_legacy) return cudaErrorStreamCaptureUnsupported;
+    if (stream->capture) return cudaErrorIllegalState;
+    auto capture = std::make_shared<Capture>();
+    capture->mode = mode;
+    capture->thread = std::this_thread::get_id();
+    capture->origin = stream;
+    stream->capture = capture;
+    stream->frontier.clear();
+    world().captures.push_back(capture);
+    return cudaSuccess;
+  });
 }
 
 cudaError_t end(cudaStream_t handle, cudaGraph_t* graph) {
   if (!graph) return cudaErrorInvalidValue;
   *graph = nullptr;
-  const Lock lock{world().mutex};
-  cudaStream_t const stream = stream_of(handle);
-  if (!stream) return cudaErrorInvalidResourceHandle;
-  const std::shared_ptr<Capture> capture = stream->capture;
-  if (!capture) return cudaErrorIllegalState;
-  if (capture->origin != stream) {
-    capture->is_valid = false;
-    return cudaErrorStreamCaptureUnmatched;
-  }
-  if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != std::this_thread::get_id()) {
-    capture->is_valid = false;
-    return cudaErrorStreamCaptureWrongThread;
-  }
-  const bool joined = is_joined(*capture);
-  end_for_streams(capture);
-  if (!capture->is_valid) return cudaErrorStreamCaptureInvalidated;
-  if (!joined) return cudaErrorStreamCaptureUnjoined;
-  *graph = make_graph(capture->nodes, stream);
-  return cudaSuccess;
+  return with_stream(handle, [&](Lock&, cudaStream_t stream) {
+    const std::shared_ptr<Capture> capture = stream->capture;
+    if (!capture) return cudaErrorIllegalState;
+    if (capture->origin != stream) {
+      capture->is_valid = false;
+      return cudaErrorStreamCaptureUnmatched;
+    }
+    if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != std::this_thread::get_id()) {
+      capture->is_valid = false;
+      return cudaErrorStreamCaptureWrongThread;
+    }
+    const bool joined = is_joined(*capture);
+    end_for_streams(capture);
+    if (!capture->is_valid) return cudaErrorStreamCaptureInvalidated;
+    if (!joined) return cudaErrorStreamCaptureUnjoined;
+    *graph = make_graph(capture->nodes, stream);
+    return cudaSuccess;
+  });
 }
 
-cudaError_t status_of(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* number) {
+cudaError_t status_of(cudaStream_t handle, cudaStreamCaptureStatus* status) {
   if (!status) return cudaErrorInvalidValue;
-  const Lock lock{world().mutex};
-  cudaStream_t const stream = stream_of(handle);
-  if (!stream) return cudaErrorInvalidResourceHandle;
-  if (const cudaError_t refused = refuse_legacy(stream); refused != cudaSuccess) return refused;
-  *status = !stream->capture            ? cudaStreamCaptureStatusNone
-            : stream->capture->is_valid ? cudaStreamCaptureStatusActive
-                                        : cudaStreamCaptureStatusInvalidated;
-  if (number) *number = stream->capture ? stream->capture->number : 0;
-  return cudaSuccess;
+  return with_stream(handle, [&](Lock&, cudaStream_t stream) {
+    if (const cudaError_t refused = refuse_legacy(stream); refused != cudaSuccess) return refused;
+    *status = !stream->capture            ? cudaStreamCaptureStatusNone
+              : stream->capture->is_valid ? cudaStreamCaptureStatusActive
+                                          : cudaStreamCaptureStatusInvalidated;
+    return cudaSuccess;
+  });
 }
 
 }  // namespace
@@ -145,16 +140,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  return call("cudaStreamIsCapturing", [&] { return status_of(stream, status, nullptr); });
-}
-
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* number,
-                                     cudaGraph_t* graph, const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges,
-                                     std::size_t* node_count) {
-  return call("cudaStreamGetCaptureInfo", [&] {
-    if (graph || nodes || edges || node_count) return cudaErrorNotSupported;
-    return status_of(stream, status, number);
-  });
+  return call("cudaStreamIsCapturing", [&] { return status_of(stream, status); });
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {

@@ -25,10 +25,6 @@ std::string_view what_is(std::uint8_t state) {
   }
 }
 
-bool may_touch_all(const void* at, std::size_t bytes) {
-  return memory::holds(static_cast<const std::byte*>(at) + bytes - 1) && memory::may_touch(at, bytes);
-}
-
 }  // namespace
 
 void memory::refuse(const void* address, std::size_t bytes, std::string_view access, std::string_view who) {
@@ -46,15 +42,16 @@ void memory::refuse(const void* address, std::size_t bytes, std::string_view acc
 
 void reads(const void* from, std::size_t bytes, std::string_view who) {
   if (bytes == 0) return;
-  if (!memory::arena.begin || !memory::holds(from)) return check_pinned(from, bytes, "reads", who);
-  if (!may_touch_all(from, bytes) || !memory::is_written(from, bytes)) memory::refuse(from, bytes, "reads", who);
+  if (!memory::holds(from)) return check_pinned(from, bytes, "reads", who);
+  if (!memory::may_touch_all(from, bytes) || !memory::is_written(from, bytes))
+    memory::refuse(from, bytes, "reads", who);
   memory::note_read(from, bytes, memory::current_piece(), who);
 }
 
 void writes(const void* to, std::size_t bytes, std::string_view who) {
   if (bytes == 0) return;
-  if (!memory::arena.begin || !memory::holds(to)) return check_pinned(to, bytes, "writes", who);
-  if (!may_touch_all(to, bytes)) memory::refuse(to, bytes, "writes", who);
+  if (!memory::holds(to)) return check_pinned(to, bytes, "writes", who);
+  if (!memory::may_touch_all(to, bytes)) memory::refuse(to, bytes, "writes", who);
   memory::note_write(to, bytes, memory::current_piece(), who);
   memory::mark_written(to, bytes);
 }

@@ -41,8 +41,7 @@ bool fits(cudaMemcpyKind kind, const Copy& copy) {
 /// Bytes that nothing has written may be copied within the GPU, and stay unwritten.
 void copy_on_device(const Copy& copy) {
   constexpr const char* who = "a copy";
-  const bool is_whole = memory::holds(copy.from + copy.bytes - 1) && memory::may_touch(copy.from, copy.bytes);
-  if (!is_whole) memory::refuse(copy.from, copy.bytes, "reads", who);
+  if (!memory::may_touch_all(copy.from, copy.bytes)) memory::refuse(copy.from, copy.bytes, "reads", who);
   memory::note_read(copy.from, copy.bytes, memory::current_piece(), who);
   const std::uint8_t* const states = memory::arena.states + memory::index_of(copy.from);
   const std::vector<std::uint8_t> kept(states, states + copy.bytes);
@@ -66,7 +65,7 @@ bool run(const Copy& copy) {
 /// Device memory that was freed in the host's order, or that belongs to no allocation, is no host memory either.
 void check_ends(const Copy& copy) {
   for (const void* address : {static_cast<const void*>(copy.to), static_cast<const void*>(copy.from)})
-    if (memory::arena.begin && memory::holds(address) && memory_at(address).kind == MemoryKind::unknown)
+    if (memory::holds(address) && memory_at(address).kind == MemoryKind::unknown)
       found(fmt::format("a copy is asked for of {}", memory::describe(address)));
 }
 
@@ -105,32 +104,30 @@ cudaError_t start(void* to, const void* from, std::size_t bytes, cudaMemcpyKind 
   check_ends(what);
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
   if (!fits(kind, what)) return cudaErrorInvalidValue;
-  Lock lock{world().mutex};
-  cudaStream_t const stream = stream_of(handle);
-  if (!stream) return cudaErrorInvalidResourceHandle;
-  if (!is_async)
-    if (const cudaError_t refused = refuse_unsafe(); refused != cudaSuccess) return refused;
-  if (const cudaError_t refused = refuse_legacy(stream); refused != cudaSuccess) return refused;
-  return copy(lock, stream, what, is_async);
+  return with_stream(handle, [&](Lock& lock, cudaStream_t stream) {
+    if (!is_async)
+      if (const cudaError_t refused = refuse_unsafe(); refused != cudaSuccess) return refused;
+    if (const cudaError_t refused = refuse_legacy(stream); refused != cudaSuccess) return refused;
+    return copy(lock, stream, what, is_async);
+  });
 }
 
 cudaError_t start_set(void* to, int value, std::size_t bytes, cudaStream_t handle, bool is_async) {
   if (bytes == 0) return cudaSuccess;
   const MemoryKind kind = memory_at(to).kind;
-  if (memory::arena.begin && memory::holds(to) && kind == MemoryKind::unknown)
+  if (memory::holds(to) && kind == MemoryKind::unknown)
     found(fmt::format("a memset is asked for of {}", memory::describe(to)));
   if (kind == MemoryKind::unknown) return cudaErrorInvalidValue;
-  Lock lock{world().mutex};
-  cudaStream_t const stream = stream_of(handle);
-  if (!stream) return cudaErrorInvalidResourceHandle;
-  const cudaError_t result = submit(lock, stream, "a memset", [=] {
-    const GpuAccess access;
-    writes(to, bytes, "a memset");
-    std::memset(to, value, bytes);
-    return true;
+  return with_stream(handle, [&](Lock& lock, cudaStream_t stream) {
+    const cudaError_t result = submit(lock, stream, "a memset", [to, value, bytes] {
+      const GpuAccess access;
+      writes(to, bytes, "a memset");
+      std::memset(to, value, bytes);
+      return true;
+    });
+    if (result != cudaSuccess || is_async || kind == MemoryKind::device) return result;
+    return wait_for(lock, ends_of(stream));
   });
-  if (result != cudaSuccess || is_async || kind == MemoryKind::device) return result;
-  return wait_for(lock, ends_of(stream));
 }
 
 }  // namespace

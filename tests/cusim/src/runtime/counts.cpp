@@ -28,10 +28,9 @@ Counts& counts() {
 
 /// What several functions do.
 constexpr std::pair<std::string_view, std::string_view> groups[] = {
-    {"cudaLaunchKernel", "launches"},   {"cudaLaunchKernelExC", "launches"}, {"cublasLtMatmul", "launches"},
-    {"cudaMemcpy", "copies"},           {"cudaMemcpyAsync", "copies"},       {"cudaMalloc", "allocations"},
-    {"cudaMallocAsync", "allocations"}, {"cudaMallocHost", "allocations"},   {"cudaMallocFromPoolAsync", "allocations"},
-    {"cudaHostAlloc", "allocations"},
+    {"cudaLaunchKernelExC", "launches"}, {"cublasLtMatmul", "launches"},   {"cudaMemcpy", "copies"},
+    {"cudaMemcpyAsync", "copies"},       {"cudaMalloc", "allocations"},    {"cudaMallocAsync", "allocations"},
+    {"cudaMallocHost", "allocations"},   {"cudaHostAlloc", "allocations"},
 };
 
 void add(Counts& all, std::string_view name) {

@@ -4,6 +4,7 @@
 
 #include "runtime/arena.hpp"
 #include "runtime/call.hpp"
+#include "runtime/gpu.hpp"
 
 using namespace cusim;
 
@@ -16,25 +17,6 @@ thread_local int own_device = 0;
 bool is_device(int device) {
   return device >= 0 && device < settings().devices;
 }
-
-/// A GPU of compute capability 9.0 with few multiprocessors, so that grids that fill it stay small.
-constexpr struct {
-  int major = 9;
-  int minor = 0;
-  int multiprocessors = 4;
-  int warp = 32;
-  int threads_of_block = 1024;
-  int threads_of_multiprocessor = 2048;
-  int blocks_of_multiprocessor = 32;
-  int shared_of_block = 48 << 10;
-  int shared_of_block_optin = 227 << 10;
-  int shared_of_multiprocessor = 228 << 10;
-  int registers = 65536;
-  int largest_grid[3] = {2147483647, 65535, 65535};
-  int largest_block[3] = {1024, 1024, 64};
-  int cache = 1 << 20;
-  int constant = 64 << 10;
-} gpu;
 
 cudaDeviceProp properties(int device) {
   cudaDeviceProp all{};
@@ -188,17 +170,4 @@ cudaError_t cudaDeviceGetAttribute(int* out, cudaDeviceAttr asked, int device) {
     if (!is_device(device)) return cudaErrorInvalidDevice;
     return attribute(out, asked, device);
   });
-}
-
-cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-  return call("cudaDeviceCanAccessPeer", [&] {
-    if (!can) return cudaErrorInvalidValue;
-    if (!is_device(device) || !is_device(peer)) return cudaErrorInvalidDevice;
-    *can = device != peer;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaDeviceReset() {
-  return call("cudaDeviceReset", [] { return cudaErrorNotSupported; });
 }

@@ -42,8 +42,7 @@ cudaError_t create(cudaEvent_t* made, unsigned flags) {
   return cudaSuccess;
 }
 
-cudaError_t record(cudaEvent_t handle, cudaStream_t stream_handle, unsigned flags) {
-  if (flags != cudaEventRecordDefault) return cudaErrorNotSupported;
+cudaError_t record(cudaEvent_t handle, cudaStream_t stream_handle) {
   return with_event(handle, [&](Lock& lock, cudaEvent_t event) {
     cudaStream_t const stream = stream_of(stream_handle);
     if (!stream || stream->device != event->device) return cudaErrorInvalidResourceHandle;
@@ -149,10 +148,6 @@ cudaEvent_t cusim::event_of(cudaEvent_t handle) {
   return handle;
 }
 
-cudaError_t cudaEventCreate(cudaEvent_t* made) {
-  return call("cudaEventCreate", [&] { return create(made, cudaEventDefault); });
-}
-
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned flags) {
   return call("cudaEventCreateWithFlags", [&] { return create(made, flags); });
 }
@@ -170,11 +165,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t handle) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return call_on("cudaEventRecord", stream, [&] { return record(event, stream, cudaEventRecordDefault); });
-}
-
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
-  return call_on("cudaEventRecordWithFlags", stream, [&] { return record(event, stream, flags); });
+  return call_on("cudaEventRecord", stream, [&] { return record(event, stream); });
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {

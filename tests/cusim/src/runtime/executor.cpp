@@ -232,12 +232,10 @@ void run_eagerly(Lock& lock) {
 }
 
 void note_call() {
-  static thread_local pid_t seen = 0;
   static pid_t started = 0;
   World& all = world();
   const std::lock_guard lock{all.mutex};
   all.last_call_ms = now_ms();
-  if (seen == 0) seen = getpid();
   if (started == getpid()) return;
   started = getpid();
   start_background();

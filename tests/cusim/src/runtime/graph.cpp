@@ -120,13 +120,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   return call_on("cudaGraphLaunch", stream, [&] { return launch(graph, stream); });
 }
 
-cudaError_t cudaGraphUpload(cudaGraphExec_t graph, cudaStream_t) {
-  return call("cudaGraphUpload", [&] {
-    const Lock lock{world().mutex};
-    return graphs().launchable.contains(graph) ? cudaSuccess : cudaErrorInvalidValue;
-  });
-}
-
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
   return call("cudaGraphGetNodes", [&] {
     const Lock lock{world().mutex};

@@ -78,18 +78,10 @@ cudaError_t get_attribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* v
   return cudaSuccess;
 }
 
-/// Waits for all streams' work. Locked.
-cudaError_t wait_for_all(Lock& lock, int device) {
-  std::vector<PiecePointer> ends;
-  for (cudaStream_t stream : world().streams)
-    if (stream->last && stream->device == device) ends.push_back(stream->last);
-  return wait_for(lock, ends);
-}
-
 /// Memory whose free is enqueued comes back if one waits.
 std::byte* allocate_patiently(Lock& lock, std::size_t bytes, int device, From from, memory::State state) {
   if (std::byte* const at = allocate(bytes, device, from, state)) return at;
-  if (from == From::graph || wait_for_all(lock, device) != cudaSuccess) return nullptr;
+  if (from == From::graph || wait_for_device(lock, device) != cudaSuccess) return nullptr;
   return allocate(bytes, device, from, state);
 }
 
@@ -107,42 +99,39 @@ cudaError_t free_now(void* begin) {
   if (!begin) return cudaSuccess;
   Lock lock{world().mutex};
   if (const cudaError_t refused = refuse_unsafe(); refused != cudaSuccess) return refused;
-  if (!find_allocation(begin).is_any) return cudaErrorInvalidValue;
+  if (!find_allocation(begin)) return cudaErrorInvalidValue;
   const Allocation at = free_for_host(begin, "cudaFree");
   // Only memory of cudaMalloc is waited for.
   if (at.from == From::malloc)
-    if (const cudaError_t failed = wait_for_all(lock, at.device); failed != cudaSuccess) return failed;
+    if (const cudaError_t failed = wait_for_device(lock, at.device); failed != cudaSuccess) return failed;
   free_for_gpu(at.begin, "cudaFree");
   return cudaSuccess;
 }
 
 cudaError_t allocate_async(void** made, std::size_t bytes, cudaStream_t handle) {
   if (!made) return cudaErrorInvalidValue;
-  Lock lock{world().mutex};
-  cudaStream_t const stream = stream_of(handle);
-  if (!stream) return cudaErrorInvalidResourceHandle;
-  *made = nullptr;
-  if (bytes == 0) return cudaSuccess;
-  const From from = stream->capture ? From::graph : From::malloc_async;
-  std::byte* const begin = allocate_patiently(lock, bytes, stream->device, from, memory::pending);
-  if (!begin) return cudaErrorMemoryAllocation;
-  *made = begin;
-  return submit(lock, stream, "cudaMallocAsync", [begin] {
-    begin_for_gpu(begin);
-    return true;
+  return with_stream(handle, [&](Lock& lock, cudaStream_t stream) {
+    *made = nullptr;
+    if (bytes == 0) return cudaSuccess;
+    const From from = stream->capture ? From::graph : From::malloc_async;
+    std::byte* const begin = allocate_patiently(lock, bytes, stream->device, from, memory::pending);
+    if (!begin) return cudaErrorMemoryAllocation;
+    *made = begin;
+    return submit(lock, stream, "cudaMallocAsync", [begin] {
+      begin_for_gpu(begin);
+      return true;
+    });
   });
 }
 
 cudaError_t free_async(void* begin, cudaStream_t handle) {
-  Lock lock{world().mutex};
-  cudaStream_t const stream = stream_of(handle);
-  if (!stream) return cudaErrorInvalidResourceHandle;
-  if (!begin) return cudaErrorInvalidValue;
-  if (!find_allocation(begin).is_any) return cudaErrorInvalidValue;
-  const Allocation at = free_for_host(begin, "cudaFreeAsync");
-  return submit(lock, stream, "cudaFreeAsync", [at] {
-    free_for_gpu(at.begin, "cudaFreeAsync");
-    return true;
+  return with_stream(handle, [&](Lock& lock, cudaStream_t stream) {
+    if (!begin || !find_allocation(begin)) return cudaErrorInvalidValue;
+    const Allocation at = free_for_host(begin, "cudaFreeAsync");
+    return submit(lock, stream, "cudaFreeAsync", [at] {
+      free_for_gpu(at.begin, "cudaFreeAsync");
+      return true;
+    });
   });
 }
 
@@ -168,11 +157,6 @@ cudaError_t cudaFree(void* begin) {
 
 cudaError_t cudaMallocAsync(void** made, std::size_t bytes, cudaStream_t stream) {
   return call_on("cudaMallocAsync", stream, [&] { return allocate_async(made, bytes, stream); });
-}
-
-cudaError_t cudaMallocFromPoolAsync(void** made, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
-  return call_on("cudaMallocFromPoolAsync", stream,
-                 [&] { return is_pool(pool) ? allocate_async(made, bytes, stream) : cudaErrorInvalidValue; });
 }
 
 cudaError_t cudaFreeAsync(void* begin, cudaStream_t stream) {

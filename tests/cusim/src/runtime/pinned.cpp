@@ -105,10 +105,10 @@ void check_pinned(const void* address, std::size_t bytes, std::string_view verb,
 }
 
 Memory memory_at(const void* address) {
-  if (memory::arena.begin && memory::holds(address)) {
-    const Found at = find_allocation(address);
-    if (!at.is_any || at.allocation.is_host_freed) return {};
-    return {MemoryKind::device, at.allocation.device, at.allocation.begin, at.allocation.bytes};
+  if (memory::holds(address)) {
+    const std::optional<Allocation> at = find_allocation(address);
+    if (!at || at->is_host_freed) return {};
+    return {MemoryKind::device, at->device, at->begin, at->bytes};
   }
   const std::lock_guard lock{pinned().mutex};
   const At at = find(address);

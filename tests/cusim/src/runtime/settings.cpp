@@ -1,9 +1,13 @@
 // What the environment sets, random draws, and the end of a program that did what is forbidden.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <limits>
+#include <initializer_list>
 #include <map>
 #include <mutex>
+#include <thread>
+#include <type_traits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -18,53 +22,54 @@ const char* text_of(const char* name) {
   return text && *text ? text : nullptr;
 }
 
-/// Ends the process if the text is no whole number.
-long long number_of(const char* name, long long otherwise) {
+/// The variable's number, else `otherwise`. Ends the process at a text that is none; only a `double` may have a
+/// fraction.
+template <class Number>
+Number number_of(const char* name, Number otherwise) {
   const char* const text = text_of(name);
   if (!text) return otherwise;
   char* end = nullptr;
-  const long long number = std::strtoll(text, &end, 10);
+  Number number{};
+  if constexpr (std::is_floating_point_v<Number>)
+    number = std::strtod(text, &end);
+  else
+    number = static_cast<Number>(std::strtoll(text, &end, 10));
   if (*end) found(fmt::format("{}={} is no number", name, text));
   return number;
 }
 
-/// Whether the variable has the value `word`; ends the process at any other value.
-bool is_word(const char* name, std::string_view word) {
+/// What the variable's word means, else `otherwise`. Ends the process at another word.
+template <class Value>
+Value word_of(const char* name, Value otherwise, std::initializer_list<std::pair<std::string_view, Value>> words) {
   const char* const text = text_of(name);
-  if (!text) return false;
-  if (text != word) found(fmt::format("{}={}: only '{}' is known", name, text, word));
-  return true;
-}
-
-Order order_of_environment() {
-  const std::string_view text = text_of("CUSIM_ORDER") ? text_of("CUSIM_ORDER") : "late";
-  if (text == "late") return Order::late;
-  if (text == "eager") return Order::eager;
-  if (text == "thread") return Order::thread;
-  found(fmt::format("CUSIM_ORDER={}: late, eager and thread are known", text));
+  if (!text) return otherwise;
+  std::string known;
+  for (const auto& [word, value] : words) {
+    if (word == text) return value;
+    known += fmt::format("{}'{}'", known.empty() ? "" : ", ", word);
+  }
+  found(fmt::format("{}={}: known: {}", name, text, known));
 }
 
 Settings read_settings() {
   Settings read;
-  read.seed = static_cast<std::uint64_t>(number_of("CUSIM_SEED", 1));
-  read.order = order_of_environment();
-  read.memory_bytes = static_cast<std::uint64_t>(number_of("CUSIM_MEMORY", 4LL << 30));
-  read.devices = static_cast<int>(number_of("CUSIM_DEVICES", 1));
-  read.patience_ms = static_cast<int>(number_of("CUSIM_PATIENCE_MS", 50));
-  read.check_kernels = !is_word("CUSIM_CHECKS", "none");
-  read.guard_memory = !is_word("CUSIM_GUARD", "off");
-  read.most_blocks = static_cast<unsigned>(number_of("CUSIM_MOST_BLOCKS", 0));
+  read.seed = number_of("CUSIM_SEED", read.seed);
+  read.order =
+      word_of("CUSIM_ORDER", read.order, {{"late", Order::late}, {"eager", Order::eager}, {"thread", Order::thread}});
+  read.memory_bytes = number_of("CUSIM_MEMORY", read.memory_bytes);
+  read.devices = number_of("CUSIM_DEVICES", read.devices);
+  read.patience_ms = number_of("CUSIM_PATIENCE_MS", read.patience_ms);
+  read.check_kernels = word_of("CUSIM_CHECKS", read.check_kernels, {{"none", false}});
+  read.guard_memory = word_of("CUSIM_GUARD", read.guard_memory, {{"off", false}});
+  read.most_blocks = number_of("CUSIM_MOST_BLOCKS", read.most_blocks);
+  read.sums_by_rank = word_of("CUSIM_NCCL_ORDER", read.sums_by_rank, {{"ring", true}});
+  read.hang =
+      word_of("CUSIM_NCCL_HANG", read.hang, {{"call", Hang::call}, {"start", Hang::start}, {"middle", Hang::middle}});
+  read.nccl_patience_s = number_of("CUSIM_NCCL_PATIENCE_S", read.nccl_patience_s);
+  read.share_gpus = word_of("CUSIM_SHARED_GPU", read.share_gpus, {{"allow", true}});
   if (const char* const faults = text_of("CUSIM_FAULTS")) read.faults = faults;
   if (const char* const file = text_of("CUSIM_COUNTS")) read.counts_file = file;
   return read;
-}
-
-/// One step of splitmix64.
-std::uint64_t mix(std::uint64_t value) {
-  value += 0x9e3779b97f4a7c15u;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
-  return value ^ (value >> 31);
 }
 
 /// The stream of draws of one purpose.
@@ -83,10 +88,21 @@ const Settings& settings() {
 int rank() {
   static const int own = [] {
     for (const char* const name : {"CUSIM_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"})
-      if (text_of(name)) return static_cast<int>(number_of(name, 0));
+      if (text_of(name)) return number_of(name, 0);
     return 0;
   }();
   return own;
+}
+
+std::uint64_t mix(std::uint64_t value) {
+  value += 0x9e3779b97f4a7c15u;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+  return value ^ (value >> 31);
+}
+
+std::uint64_t mix(std::uint64_t first, std::uint64_t second) {
+  return mix(first * 0x9e3779b97f4a7c15u + second + 0xc4f46be25a6a6404u);
 }
 
 std::uint64_t draw(std::string_view purpose, std::uint64_t bound) {
@@ -106,6 +122,10 @@ void found(const std::string& what) {
   // One write, so that lines of several processes stay whole.
   if (write(STDERR_FILENO, line.data(), line.size()) < 0) std::abort();
   _exit(86);
+}
+
+void hang() {
+  for (;;) std::this_thread::sleep_for(std::chrono::hours{1});
 }
 
 }  // namespace cusim

@@ -18,12 +18,11 @@ cudaError_t create(cudaStream_t* made, unsigned flags, int priority) {
   return cudaSuccess;
 }
 
-/// Calls `body` with the lock and the stream of the handle.
-template <class Body>
-cudaError_t with_stream(cudaStream_t handle, const Body& body) {
-  Lock lock{world().mutex};
-  cudaStream_t const stream = stream_of(handle);
-  return stream ? body(lock, stream) : cudaErrorInvalidResourceHandle;
+/// What a call that waits for the stream, or asks it, may not do now.
+cudaError_t refuse_wait(cudaStream_t stream) {
+  if (const cudaError_t refused = refuse_in_capture(stream); refused != cudaSuccess) return refused;
+  if (const cudaError_t refused = refuse_unsafe(); refused != cudaSuccess) return refused;
+  return refuse_legacy(stream);
 }
 
 cudaError_t destroy(cudaStream_t handle) {
@@ -38,18 +37,14 @@ cudaError_t destroy(cudaStream_t handle) {
 
 cudaError_t synchronize(cudaStream_t handle) {
   return with_stream(handle, [](Lock& lock, cudaStream_t stream) {
-    if (const cudaError_t refused = refuse_in_capture(stream); refused != cudaSuccess) return refused;
-    if (const cudaError_t refused = refuse_unsafe(); refused != cudaSuccess) return refused;
-    if (const cudaError_t refused = refuse_legacy(stream); refused != cudaSuccess) return refused;
+    if (const cudaError_t refused = refuse_wait(stream); refused != cudaSuccess) return refused;
     return wait_for(lock, ends_of(stream));
   });
 }
 
 cudaError_t query(cudaStream_t handle) {
   return with_stream(handle, [](Lock& lock, cudaStream_t stream) {
-    if (const cudaError_t refused = refuse_in_capture(stream); refused != cudaSuccess) return refused;
-    if (const cudaError_t refused = refuse_unsafe(); refused != cudaSuccess) return refused;
-    if (const cudaError_t refused = refuse_legacy(stream); refused != cudaSuccess) return refused;
+    if (const cudaError_t refused = refuse_wait(stream); refused != cudaSuccess) return refused;
     const std::vector<PiecePointer> ends = ends_of(stream);
     if (!are_done(ends)) run_some(lock);
     if (late_failure() != cudaSuccess) return late_failure();
@@ -103,24 +98,6 @@ cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priority) {
   });
 }
 
-cudaError_t cudaStreamGetDevice(cudaStream_t handle, int* device) {
-  return call("cudaStreamGetDevice", [&] {
-    return with_stream(handle, [&](Lock&, cudaStream_t stream) {
-      *device = stream->device;
-      return cudaSuccess;
-    });
-  });
-}
-
-cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long* number) {
-  return call("cudaStreamGetId", [&] {
-    return with_stream(handle, [&](Lock&, cudaStream_t stream) {
-      *number = stream->number;
-      return cudaSuccess;
-    });
-  });
-}
-
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return call("cudaDeviceGetStreamPriorityRange", [&] {
     if (least) *least = least_priority;
@@ -142,23 +119,6 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void*
   });
 }
 
-cudaError_t cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t function, void* data, unsigned flags) {
-  return call_on("cudaStreamAddCallback", handle, [&] {
-    if (!function || flags != 0) return cudaErrorInvalidValue;
-    return with_stream(handle, [&](Lock& lock, cudaStream_t stream) {
-      if (stream->capture) {
-        stream->capture->is_valid = false;
-        return cudaErrorStreamCaptureUnsupported;
-      }
-      const auto work = [=] {
-        function(handle, cudaSuccess, data);
-        return true;
-      };
-      return submit(lock, stream, "a callback", work, true);
-    });
-  });
-}
-
 cudaError_t cudaDeviceSynchronize() {
   return call("cudaDeviceSynchronize", [] {
     World& all = world();
@@ -167,9 +127,6 @@ cudaError_t cudaDeviceSynchronize() {
       for (const auto& capture : all.captures) capture->is_valid = false;
       return cudaErrorStreamCaptureUnsupported;
     }
-    std::vector<PiecePointer> ends;
-    for (cudaStream_t stream : all.streams)
-      if (stream->last && stream->device == current_device()) ends.push_back(stream->last);
-    return wait_for(lock, ends);
+    return wait_for_device(lock, current_device());
   });
 }

@@ -127,6 +127,13 @@ std::vector<PiecePointer> ends_of(cudaStream_t stream) {
   return ends;
 }
 
+cudaError_t wait_for_device(Lock& lock, int device) {
+  std::vector<PiecePointer> ends;
+  for (cudaStream_t stream : world().streams)
+    if (stream->last && stream->device == device) ends.push_back(stream->last);
+  return wait_for(lock, ends);
+}
+
 cudaError_t submit(Lock& lock, cudaStream_t stream, std::string what, Work work, bool is_host) {
   if (const cudaError_t refused = refuse_legacy(stream); refused != cudaSuccess) return refused;
   if (stream->capture) {
@@ -145,10 +152,8 @@ cudaError_t enqueue(cudaStream_t handle, std::string what, Work work) {
   if (is_in_host_function()) return cudaErrorNotPermitted;
   if (late_failure() != cudaSuccess) return late_failure();
   note_call();
-  Lock lock{world().mutex};
-  cudaStream_t const stream = stream_of(handle);
-  if (!stream) return cudaErrorInvalidResourceHandle;
-  return submit(lock, stream, std::move(what), std::move(work));
+  return with_stream(
+      handle, [&](Lock& lock, cudaStream_t stream) { return submit(lock, stream, std::move(what), std::move(work)); });
 }
 
 bool is_capturing(cudaStream_t handle) {

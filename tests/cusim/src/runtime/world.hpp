@@ -43,7 +43,6 @@ struct Node {
 };
 
 struct Capture {
-  unsigned long long number = 0;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::thread::id thread;
   cudaStream_t origin = nullptr;
@@ -135,10 +134,21 @@ std::vector<PiecePointer> ends_of(cudaStream_t stream);
 /// append(), or a node if the stream is being captured. Locked.
 cudaError_t submit(Lock& lock, cudaStream_t stream, std::string what, Work work, bool is_host = false);
 
+/// Calls `body` with the lock and the stream of the handle.
+template <class Body>
+cudaError_t with_stream(cudaStream_t handle, const Body& body) {
+  Lock lock{world().mutex};
+  cudaStream_t const stream = stream_of(handle);
+  return stream ? body(lock, stream) : cudaErrorInvalidResourceHandle;
+}
+
 // --- The executor ---
 
 /// Runs pieces of randomly drawn streams until all of these are done. Returns a late failure.
 cudaError_t wait_for(Lock& lock, const std::vector<PiecePointer>& pieces);
+
+/// wait_for() what all streams of a device have.
+cudaError_t wait_for_device(Lock& lock, int device);
 
 /// Runs a few pieces, as a query does.
 void run_some(Lock& lock);
