@@ -9,9 +9,10 @@ namespace lockstep::ops::cuda {
 
 constexpr int check_threads = 1024;  ///< of the block
 
-/// The first position whose value is outside [0, end), or `count`, for thread 0. All threads of the block call it.
-inline __device__ std::int64_t first_outside(const std::int32_t* values, std::int64_t count, std::int64_t end) {
-  __shared__ std::int64_t first_bad[check_threads];
+/// The first position whose value is outside [0, end), or `count`, for thread 0. All threads of the block call it, with
+/// check_threads numbers that they share.
+inline __device__ std::int64_t first_outside(const std::int32_t* values, std::int64_t count, std::int64_t end,
+                                             std::int64_t* first_bad) {
   const int thread = static_cast<int>(threadIdx.x);
   std::int64_t mine = count;
   for (std::int64_t i = thread; i < count && mine == count; i += check_threads)

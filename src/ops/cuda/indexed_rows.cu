@@ -13,7 +13,8 @@ using lockstep::detail::launch;
 
 /// One block.
 __global__ void check_indices_kernel(IndexedRows rows, BadIndex* bad) {
-  const std::int64_t position = first_outside(rows.indices, rows.count, rows.entries);
+  __shared__ std::int64_t first_bad[check_threads];
+  const std::int64_t position = first_outside(rows.indices, rows.count, rows.entries, first_bad);
   if (threadIdx.x == 0) *bad = {.position = position, .index = position < rows.count ? rows.indices[position] : 0};
 }
 

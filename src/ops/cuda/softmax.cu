@@ -16,7 +16,8 @@ using lockstep::detail::launch;
 /// One block.
 __global__ void check_labels_kernel(const std::int32_t* labels, std::int64_t samples, std::int64_t classes,
                                     SoftmaxAnswer* answer) {
-  const std::int64_t bad_row = first_outside(labels, samples, classes);
+  __shared__ std::int64_t first_bad[check_threads];
+  const std::int64_t bad_row = first_outside(labels, samples, classes, first_bad);
   if (threadIdx.x == 0)
     *answer = {.loss_sum = 0, .correct = 0, .bad_row = bad_row, .bad_label = bad_row < samples ? labels[bad_row] : 0};
 }

@@ -294,15 +294,15 @@ void try_indexed_rows(Trial& trial) {
   require(answer.content()[0].position == bad, "check_indices: wrong position");
   require(answer.content()[0].index == (bad < count ? wrong : 0), "check_indices: wrong index");
   require(ops::cuda::launch_gather_rows<T>(which, answer.data(), dtable.data(), looked_up.data(), nullptr));
-  require(ops::cuda::launch_scatter_add_rows<T>(which, answer.data(), drows.data(), dtable.data(), nullptr));
+  require(ops::cuda::launch_scatter_add_rows<T>(which, drows.data(), dtable.data(), nullptr));
   std::vector<T> gathered = rows, sums = table;
-  if (bad == count)
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      const std::size_t row = i / static_cast<std::size_t>(width), column = i % static_cast<std::size_t>(width);
-      const std::size_t place = static_cast<std::size_t>(indices[row]) * static_cast<std::size_t>(width) + column;
-      gathered[i] = table[place];
-      sums[place] += rows[i];
-    }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::size_t row = i / static_cast<std::size_t>(width), column = i % static_cast<std::size_t>(width);
+    if (indices[row] < 0 || indices[row] >= entries) continue;
+    const std::size_t place = static_cast<std::size_t>(indices[row]) * static_cast<std::size_t>(width) + column;
+    if (bad == count) gathered[i] = table[place];
+    sums[place] += rows[i];
+  }
   require_same(looked_up.content(), gathered, "gather_rows");
   require_same(dtable.content(), sums, "scatter_add_rows");
 }
