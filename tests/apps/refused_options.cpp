@@ -165,7 +165,8 @@ TEST_CASE("weights of a model refuse the options of others as its name does") {
       {"--classes", "3"},   {"--label-column", "x"},   {"--test-fraction", "0.5"}, {"--task", "classes"},
       {"--scale", "none"},  {"--augment", "flip"},     {"--hidden", "5"},          {"--batch-norm", ""},
       {"--dropout", "0.5"}, {"--sync-batch-norm", ""}, {"--layers", "2"},          {"--heads", "2"},
-      {"--embed", "8"},     {"--context", "8"},        {"--vocabulary", "9"},      {"--sample", "4"}};
+      {"--embed", "8"},     {"--context", "8"},        {"--vocabulary", "9"},      {"--sample", "4"},
+      {"--preset", "gpt2"}};
   int of_models = 0;
   for (const OptionGroup& group : option_table())
     for (const OptionRow& row : group.rows) {

@@ -62,6 +62,17 @@ TEST_CASE("a gpt learns tokens beyond the bytes, with the same bits on any numbe
   for (const int number : numbers) CHECK((number >= 0 && number < 600));
 }
 
+TEST_CASE("the preset of GPT-2 sets the sizes that are not given") {
+  const auto sizes = [](const Arguments& given) {
+    const TrainingOptions all = parse(Arguments{"--data", "x", "--model", "gpt"} + given).training;
+    return std::vector{*all.layers, *all.heads, *all.embed, *all.context, *all.vocabulary};
+  };
+  CHECK(sizes({"--preset", "gpt2"}) == std::vector<std::int64_t>{12, 12, 768, 1024, 50257});
+  CHECK(sizes({"--heads", "4", "--preset", "gpt2", "--vocabulary", "9", "--layers", "2"}) ==
+        std::vector<std::int64_t>{2, 4, 768, 1024, 9});
+  CHECK_THROWS_WITH(sizes({"--preset", "gpt3"}), Catch::StartsWith("--preset gpt3: expected gpt2"));
+}
+
 TEST_CASE("files of tokens and texts are told apart") {
   const QuietLog quiet;
   const TemporaryDirectory folder;

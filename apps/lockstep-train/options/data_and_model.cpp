@@ -27,6 +27,18 @@ void normalise_shards(CommandLine& line, const std::string&, const std::string&)
   if (!line.training.batch_norm) line.training.batch_norm = nn::ConvnetOptions::BatchNorm::per_shard;
 }
 
+/// The sizes of the smallest GPT-2 (Radford et al.: "Language models are unsupervised multitask learners", 2019).
+/// Options of single sizes count, before it or after it.
+void take_preset(CommandLine& line, const std::string& option, const std::string& text) {
+  TrainingOptions& sizes = line.training;
+  sizes.preset = parse_choice<GptPreset>(option, text, {{"gpt2", GptPreset::gpt2}});
+  sizes.layers = sizes.layers.value_or(12);
+  sizes.heads = sizes.heads.value_or(12);
+  sizes.embed = sizes.embed.value_or(768);
+  sizes.context = sizes.context.value_or(1024);
+  sizes.vocabulary = sizes.vocabulary.value_or(50257);
+}
+
 }  // namespace
 
 OptionGroup data_and_model_options() {
@@ -107,6 +119,12 @@ OptionGroup data_and_model_options() {
            .help = "Dropout rate before each dense layer, for convnet only (default 0)",
            .set = set(&TrainingOptions::dropout, parse_fraction),
            .models = {ModelKind::convnet}},
+          {.name = "--preset",
+           .value_name = "gpt2",
+           .help = "The sizes of the smallest GPT-2: --layers 12 --heads 12 --embed 768 --context 1024 --vocabulary "
+                   "50257, each unless it is given; for gpt only",
+           .set = take_preset,
+           .models = {ModelKind::gpt}},
           {.name = "--layers",
            .value_name = "N",
            .help = "Transformer blocks; for gpt only (default 4)",

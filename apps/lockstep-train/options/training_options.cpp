@@ -75,6 +75,7 @@ void require_options_of(ModelKind model, const TrainingOptions& options) {
     return;
   }
   require_options_of_task(options);
+  refuse("--preset", options.preset.has_value(), "gpt");
   refuse("--layers", options.layers.has_value(), "gpt");
   refuse("--heads", options.heads.has_value(), "gpt");
   refuse("--embed", options.embed.has_value(), "gpt");

@@ -49,6 +49,8 @@ struct InitialWeights {
 /// Whether the chief prints progress on stderr.
 enum class ShowProgress : std::uint8_t { yes, no };
 
+enum class GptPreset : std::uint8_t { gpt2 };
+
 /// A member that is empty was not given, and has the default that its comment names.
 struct TrainingOptions {
   std::filesystem::path data;  ///< images or rows as LabelledData::load takes them, or a text file or a folder of them
@@ -65,6 +67,7 @@ struct TrainingOptions {
   std::optional<std::vector<std::int64_t>> hidden = {};  ///< mlp only: {512, 512}
   std::optional<nn::ConvnetOptions::BatchNorm> batch_norm = {};  ///< convnet only: none
   std::optional<double> dropout = {};                            ///< convnet only: 0
+  std::optional<GptPreset> preset = {};                          ///< gpt only: where the sizes below are from, if any
   std::optional<std::int64_t> layers = {};                       ///< gpt only, like those below: 4
   std::optional<std::int64_t> heads = {};                        ///< a divisor of `embed`: 4
   std::optional<std::int64_t> embed = {};                        ///< 128
