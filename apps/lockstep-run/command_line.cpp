@@ -15,6 +15,7 @@
 #include "apps/options/option_parser.hpp"
 #include "apps/options/option_values.hpp"
 #include "base/file_type.hpp"
+#include "control/network.hpp"
 
 namespace lockstep::run {
 namespace {
@@ -37,6 +38,20 @@ std::vector<std::string> words_of(const std::string& option, const std::string& 
   return found;
 }
 
+/// The ranks and hosts of a job are those of its spec.
+void take_spec(const ClusterSpec& spec, std::optional<int> ranks, CommandLine& line) {
+  if (!LOCKSTEP_IS_OPEN_MPI)
+    throw ConfigError{"--cluster-spec: expected a lockstep with Open MPI, whose mpirun is told the host of each rank"};
+  if (!line.hosts.empty())
+    throw ConfigError{
+        "--cluster-spec was given with --host or --hostfile: expected one of them, as each names the hosts"};
+  line.placement = Placement{spec};
+  line.hosts = line.placement->hosts();
+  if (ranks && *ranks != line.placement->ranks())
+    throw ConfigError{fmt::format("-n {}: {} makes {} ranks; expected that number, or no -n", *ranks, spec.source(),
+                                  line.placement->ranks())};
+}
+
 }  // namespace
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
@@ -48,7 +63,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "lockstep-run",
       "Runs a training under mpirun, and starts it again from its newest checkpoint when a rank or a host fails.\n\n"
       "  lockstep-run -n 4 -- lockstep-train --data DIR --checkpoint-dir run1\n"
-      "  lockstep-run --hostfile hosts --min-ranks 2 -- lockstep-train --data DIR --checkpoint-dir run1\n\n"
+      "  lockstep-run --hostfile hosts --min-ranks 2 -- lockstep-train --data DIR --checkpoint-dir run1\n"
+      "  lockstep-run --cluster-spec cluster.json -- lockstep-train --data DIR --checkpoint-dir run1\n\n"
       "SIGINT, SIGTERM, SIGHUP and SIGUSR1 let the training save a checkpoint and end with exit code 75; a second "
       "SIGINT, SIGTERM or SIGHUP ends it at once.\n"
       "Exit codes: that of the job, 130, 143 or 129 when a second signal ended it, 2 wrong options, or a host that "
@@ -76,6 +92,23 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string& option, const std::string& text) {
                   in_file = parse_hostfile(read_hostfile(option, text), text);
                 });
+  std::string spec;
+  parser.option("--cluster-spec", "FILE",
+                "Run each task of a cluster spec on the host that its address names; the job takes the tasks from "
+                "TF_CONFIG. Ranks and hosts follow from it",
+                [&](const std::string& option, const std::string& text) { spec = parse_file_name(option, text); });
+  parser.option(
+      "--network", "CIDR", "The network between the hosts, such as 10.77.0.0/24 (default: MPI chooses)",
+      [&](const std::string& option, const std::string& text) {
+        if (!parse_network(text))
+          throw ConfigError{fmt::format("{} {}: expected a network such as 10.77.0.0/24", option, shown(text))};
+        line.network = text;
+      });
+  parser.flag("--probe",
+              "First ask each host for the program in one version, the data, room in /dev/shm and GPUs; end with exit "
+              "code 2 and a line for each host that lacks something",
+              [&] { line.probe = true; });
+  parser.flag("--dry-run", "Print what would be started, as lines for a shell, and end", [&] { line.dry_run = true; });
   parser.option("--mpirun", "COMMAND",
                 "What starts a job: a program and its options, separated by blanks (default " LOCKSTEP_MPIRUN ")",
                 [&](const std::string& option, const std::string& text) { line.mpirun = words_of(option, text); });
@@ -92,8 +125,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       throw ConfigError{"--host and --hostfile were both given: expected at most one of the two"};
     line.hosts = std::move(in_file);
   }
+  if (!spec.empty()) take_spec(ClusterSpec::from_file(spec), ranks, line);
   if (!ranks && line.hosts.empty())
-    throw ConfigError{"-n is missing: expected the number of ranks, or hosts with their slots (--host, --hostfile)"};
+    throw ConfigError{
+        "-n is missing: expected the number of ranks, or hosts with their slots (--host, --hostfile, "
+        "--cluster-spec)"};
+  if (line.probe && line.hosts.empty())
+    throw ConfigError{"--probe: expected hosts to ask (--host, --hostfile or --cluster-spec)"};
   line.ranks = ranks.value_or(slots_of(line.hosts));
   return line;
 }

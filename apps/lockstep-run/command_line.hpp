@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/lockstep-run/hosts.hpp"
+#include "apps/lockstep-run/placement.hpp"
 
 namespace lockstep::run {
 
@@ -16,7 +17,11 @@ struct CommandLine {
   std::optional<int> min_ranks;
   int max_restarts = 100;
   std::optional<std::chrono::seconds> start_timeout;  ///< 0: none
-  std::vector<Host> hosts;
+  std::vector<Host> hosts;                            ///< with a cluster spec, those that it names
+  std::optional<Placement> placement;                 ///< of the cluster spec, if there is one
+  std::string network;               ///< of MPI and mpirun between the hosts, as "10.0.0.0/24"; empty: they choose
+  bool probe = false;                ///< ask the hosts whether they have what the job needs, before the first start
+  bool dry_run = false;              ///< print what would be started
   std::vector<std::string> mpirun;   ///< with its options
   std::vector<std::string> command;  ///< what follows --
 };

@@ -1,12 +1,17 @@
 #include "apps/lockstep-run/host_inquiry.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
+#include <iterator>
 #include <thread>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +21,6 @@
 #include "apps/lockstep-run/process_tree.hpp"
 #include "apps/lockstep-run/say.hpp"
 #include "apps/lockstep-run/supervision.hpp"
-#include "base/descriptor.hpp"
 
 namespace lockstep::run {
 namespace {
@@ -29,11 +33,20 @@ constexpr int most_tries = 2;
 // mpirun needs a moment to remove its folder of temporary files.
 constexpr auto until_mpirun_is_killed = 2s;
 
+/// Of a file in memory.
+std::string text_in(const Descriptor& file) {
+  std::string text;
+  std::array<char, 4096> part;
+  for (ssize_t count; (count = ::pread(file.get(), part.data(), part.size(), static_cast<off_t>(text.size()))) > 0;)
+    text.append(part.data(), static_cast<std::size_t>(count));
+  return text;
+}
+
 }  // namespace
 
 HostInquiry::HostInquiry(std::vector<std::string> mpirun, std::vector<std::string> hosts,
-                         std::chrono::milliseconds patience)
-    : mpirun_{std::move(mpirun)}, hosts_{std::move(hosts)}, patience_{patience} {}
+                         std::chrono::milliseconds patience, Program program)
+    : mpirun_{std::move(mpirun)}, hosts_{std::move(hosts)}, patience_{patience}, program_{std::move(program)} {}
 
 HostInquiry::~HostInquiry() {
   end(questions_);
@@ -45,19 +58,22 @@ bool HostInquiry::poll() {
   const auto late = std::ranges::stable_partition(
       questions_, [now = Clock::now()](const Question& each) { return now <= each.until; });
   for (const Question& question : late) silent_.push_back(question.host);
-  const std::vector<Question> over{late.begin(), late.end()};
+  end(std::span{late.begin(), late.end()});
   questions_.erase(late.begin(), late.end());
-  end(over);
   return questions_.empty() && asked_ == hosts_.size();
 }
 
 void HostInquiry::ask(const std::string& host) {
   std::vector<std::string> command = mpirun_;
-  command.insert(command.end(), {"-n", "1", "--host", host, "true"});
+  command.insert(command.end(), {"-n", "1", "--host", host});
+  std::ranges::copy(program_(host), std::back_inserter(command));
   // What mpirun says of a host that fails, it says of the job as well.
   const Descriptor nowhere{::open("/dev/null", O_WRONLY | O_CLOEXEC)};
   try {
-    questions_.push_back({host, start_child(command, {}, {nowhere.get(), nowhere.get()}), Clock::now() + patience_});
+    Descriptor out{::memfd_create("answer", MFD_CLOEXEC)};
+    if (out.get() < 0) throw Error{fmt::format("memfd_create: {}", std::strerror(errno))};
+    const pid_t process = start_child(command, {}, {out.get(), nowhere.get()});
+    questions_.push_back({host, process, Clock::now() + patience_, std::move(out)});
   } catch (const Error& error) {
     // This host lacks processes or files. The job goes on without.
     say(fmt::format("host {} is not asked whether it answers: {}", host, error.what()));
@@ -69,7 +85,10 @@ bool HostInquiry::take_answer(const Question& question) {
   if (::waitpid(question.process, &status, WNOHANG) != question.process) return false;
   const int code = code_of(status);
   if (code >= first_of_mpirun) refused_.insert(question.host);
-  if (code < first_of_mpirun && code != failed_somehow) return true;
+  if (code < first_of_mpirun && code != failed_somehow) {
+    answers_[question.host] = text_in(question.stdout_);
+    return true;
+  }
   // Of several mpiruns that start at the same time, one may trip over the temporary files of another, and fail with
   // either code. A host that only gives 1 shows a mistake in the options, and the job makes it too.
   if (std::ranges::count(hosts_, question.host) < most_tries)
@@ -79,7 +98,7 @@ bool HostInquiry::take_answer(const Question& question) {
   return true;
 }
 
-void HostInquiry::end(const std::vector<Question>& questions) {
+void HostInquiry::end(std::span<const Question> questions) {
   // mpirun leaves the shell that it has started for the host, and which waits for ever.
   std::vector<pid_t> below;
   for (const Question& question : questions) {

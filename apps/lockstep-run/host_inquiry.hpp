@@ -3,11 +3,16 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
+#include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <sys/types.h>
+
+#include "base/descriptor.hpp"
 
 namespace lockstep::run {
 
@@ -15,9 +20,14 @@ namespace lockstep::run {
 /// most 32 hosts are asked at the same time, each for 10 s, and once more if mpirun fails.
 class HostInquiry {
  public:
+  /// What is run on a host: a program and its arguments.
+  using Program = std::function<std::vector<std::string>(const std::string& host)>;
+
   /// `mpirun` is a command with its options.
-  HostInquiry(std::vector<std::string> mpirun, std::vector<std::string> hosts,
-              std::chrono::milliseconds patience = std::chrono::seconds{10});
+  HostInquiry(
+      std::vector<std::string> mpirun, std::vector<std::string> hosts,
+      std::chrono::milliseconds patience = std::chrono::seconds{10},
+      Program program = [](const std::string&) { return std::vector<std::string>{"true"}; });
   HostInquiry(const HostInquiry&) = delete;
   /// Ends what is under way.
   ~HostInquiry();
@@ -30,6 +40,8 @@ class HostInquiry {
   const std::vector<std::string>& silent() const { return silent_; }
   /// Those where no program could be started.
   const std::vector<std::string>& unreachable() const { return unreachable_; }
+  /// What the program on this host wrote to stdout; empty for one that gave no answer.
+  const std::string& answer(const std::string& host) { return answers_[host]; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -37,21 +49,24 @@ class HostInquiry {
     std::string host;
     pid_t process;
     Clock::time_point until;
+    Descriptor stdout_;
   };
 
   void ask(const std::string& host);
   bool take_answer(const Question& question);
   /// Together, as each may take a while.
-  static void end(const std::vector<Question>& questions);
+  static void end(std::span<const Question> questions);
 
   std::vector<std::string> mpirun_;
   std::vector<std::string> hosts_;  ///< those that are asked again stand there again
   std::chrono::milliseconds patience_;
+  Program program_;
   std::size_t asked_ = 0;
   std::vector<Question> questions_;  ///< without an answer yet
   std::vector<std::string> silent_;
   std::vector<std::string> unreachable_;
   std::set<std::string> refused_;  ///< by mpirun, at least once
+  std::map<std::string, std::string> answers_;
 };
 
 }  // namespace lockstep::run

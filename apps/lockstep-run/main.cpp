@@ -17,6 +17,8 @@
 
 #include "apps/lockstep-run/command_line.hpp"
 #include "apps/lockstep-run/host_inquiry.hpp"
+#include "apps/lockstep-run/launch.hpp"
+#include "apps/lockstep-run/probe.hpp"
 #include "apps/lockstep-run/running_job.hpp"
 #include "apps/lockstep-run/say.hpp"
 #include "apps/lockstep-run/signals.hpp"
@@ -57,7 +59,25 @@ class Run {
                       .max_restarts = line.max_restarts,
                       .hosts = line.hosts,
                       .this_host = host_name(),
-                      .fits = [this](int ranks) { return fits(ranks); }}} {}
+                      .fits = [this](int ranks) { return fits(ranks); }}} {
+    if (line.placement && command_.fixes_ranks())
+      throw ConfigError{"--cluster-spec was given to lockstep-run and to the command: expected it before -- only"};
+  }
+
+  /// Whether all hosts have what the job needs. Says what one lacks.
+  bool hosts_are_ready() const {
+    const std::vector<std::string> lines = probe({.mpirun = line_.mpirun,
+                                                  .hosts = line_.hosts,
+                                                  .program = command_.words().front(),
+                                                  .has_version = command_.is_training(),
+                                                  .paths = command_.needed_paths(),
+                                                  .needs_gpus = command_.needs_gpus()});
+    for (const std::string& each : lines) say("error: " + each);
+    return lines.empty();
+  }
+
+  /// What the first start would be, for a shell.
+  std::string script() const { return Launch{line_, supervision_.first(), command_.words()}.script(); }
 
   /// The exit code.
   int until_the_end() {
@@ -87,18 +107,10 @@ class Run {
 
  private:
   bool fits(int ranks) const {
+    if (line_.placement && ranks % line_.placement->ranks_of_task() != 0) return false;
     // It names a cluster, as --cluster-spec does.
-    if (ranks != line_.ranks && std::getenv("TF_CONFIG")) return false;
+    if (!line_.placement && ranks != line_.ranks && std::getenv("TF_CONFIG")) return false;
     return command_.fits(ranks, line_.ranks, checkpoints_.seen());
-  }
-
-  std::vector<std::string> command_of(const Start& start, const std::vector<std::string>& words) const {
-    std::vector<std::string> all = line_.mpirun;
-    all.insert(all.end(), {"-n", std::to_string(start.ranks)});
-    if (!start.hosts.empty()) all.insert(all.end(), {"--host", to_host_list(start.hosts)});
-    if (gives_no_variables(line_.mpirun, start.hosts)) all.insert(all.end(), {"-x", supervised_variable});
-    all.insert(all.end(), words.begin(), words.end());
-    return all;
   }
 
   StartWatch watch_of(const Start& start) const {
@@ -112,7 +124,8 @@ class Run {
     const std::string newest_before = checkpoints_.newest();
     MemoryKills memory_kills;
     memory_kills.watch(::getpid());
-    RunningJob job{command_of(start, words), without};
+    Launch launch{line_, start, words};
+    RunningJob job{launch.command(), without};
     StartWatch watch = watch_of(start);
     kill_at_.reset();
     is_not_begun_ = false;
@@ -249,7 +262,13 @@ int main(int argc, char** argv) {
     }
     adopt_orphans();
     ::setenv(supervised_variable, "1", 1);
-    return Run{line}.until_the_end();
+    Run run{line};
+    if (line.dry_run) {
+      lockstep::write_output(run.script());
+      return 0;
+    }
+    if (line.probe && !run.hosts_are_ready()) return static_cast<int>(lockstep::Error::ExitCode::user_input);
+    return run.until_the_end();
   } catch (const std::exception& error) {
     say(fmt::format("error: {}", error.what()));
     return static_cast<int>(lockstep::exit_code_of(error));

@@ -44,8 +44,18 @@ SupervisedCommand::Training SupervisedCommand::read(const std::vector<std::strin
   return {.checkpoints = line.training.checkpoints,
           .names_cluster = !line.runtime.cluster_spec.empty(),
           .names_start = line.training.resume.from == Resume::From::path,
+          .needs_gpus = line.runtime.device == "cuda",
+          .reads = {line.training.data, line.training.initial_weights.file, line.training.resume.path},
           .shards = shards,
           .stall_timeout = line.runtime.stall_timeout};
+}
+
+std::vector<std::filesystem::path> SupervisedCommand::needed_paths() const {
+  if (!training_) return {};
+  std::vector<std::filesystem::path> paths = training_->reads;
+  paths.push_back(std::filesystem::absolute(training_->checkpoints).parent_path());
+  std::erase(paths, "");
+  return paths;
 }
 
 std::chrono::duration<double> SupervisedCommand::stall_timeout() const {

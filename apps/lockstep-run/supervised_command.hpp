@@ -32,6 +32,11 @@ class SupervisedCommand {
   /// Whether the command names a cluster, which has one number of ranks.
   bool fixes_ranks() const { return training_ && training_->names_cluster; }
 
+  /// What the command reads, and the folder in which it makes its checkpoints. Empty for other programs.
+  std::vector<std::filesystem::path> needed_paths() const;
+  /// Whether it asks for a GPU for each rank.
+  bool needs_gpus() const { return training_ && training_->needs_gpus; }
+
   /// After which the job of a rank that does not come ends by itself. For other programs the default.
   std::chrono::duration<double> stall_timeout() const;
 
@@ -50,6 +55,8 @@ class SupervisedCommand {
     std::filesystem::path checkpoints;
     bool names_cluster;
     bool names_start;  ///< a checkpoint to begin from
+    bool needs_gpus;
+    std::vector<std::filesystem::path> reads;
     ShardRequest shards;
     std::chrono::duration<double> stall_timeout;
   };

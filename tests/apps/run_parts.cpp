@@ -22,7 +22,6 @@
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
 
 #include "apps/lockstep-run/child.hpp"
-#include "apps/lockstep-run/command_line.hpp"
 #include "apps/lockstep-run/host_inquiry.hpp"
 #include "apps/lockstep-run/hosts.hpp"
 #include "apps/lockstep-run/job_report.hpp"
@@ -36,6 +35,7 @@
 #include "base/descriptor.hpp"
 #include "base/host_name.hpp"
 #include "base/supervised_job.hpp"
+#include "run_words.hpp"
 #include "support/job.hpp"
 #include "support/refused_options.hpp"
 
@@ -43,8 +43,6 @@ using namespace lockstep;
 using namespace lockstep::run;
 
 namespace {
-
-using Texts = std::vector<std::string>;
 
 /// A file as Open MPI makes them for a job's shared memory.
 class Segment {
@@ -70,12 +68,6 @@ JobReport read(std::string_view text) {
   JobReader reader;
   reader.take(text);
   return reader.report();
-}
-
-CommandLine parse(const Texts& words) {
-  std::vector<const char*> argv{"lockstep-run"};
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  return run::parse_command_line(static_cast<int>(argv.size()), argv.data());
 }
 
 }  // namespace

@@ -1,0 +1,85 @@
+#include "apps/lockstep-run/launch.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/mman.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "base/host_name.hpp"
+#include "base/supervised_job.hpp"
+
+namespace lockstep::run {
+namespace {
+
+/// Without them mpirun needs many minutes to notice that a host is gone.
+constexpr std::pair<const char*, const char*> keepalive[] = {
+    {"oob_tcp_keepalive_time", "3"}, {"oob_tcp_keepalive_intvl", "1"}, {"oob_tcp_keepalive_probes", "3"}};
+
+void set_parameter(std::vector<std::string>& words, const std::string& name, const std::string& value) {
+  // Who names one in --mpirun, or in the environment, knows better.
+  if (std::ranges::find(words, name) != words.end() || std::getenv(("OMPI_MCA_" + name).c_str())) return;
+  words.insert(words.end(), {"--mca", name, value});
+}
+
+/// A file in memory, which processes that this one starts can open by its path.
+Descriptor file_with(std::string_view text) {
+  Descriptor file{::memfd_create("hosts", 0)};
+  if (file.get() < 0 || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    throw Error{fmt::format("the file of hosts: {}", std::strerror(errno))};
+  return file;
+}
+
+}  // namespace
+
+Launch::Launch(const CommandLine& line, const Start& start, std::vector<std::string> words)
+    : line_{line}, start_{start}, words_{std::move(words)} {
+  if (line.placement) placement_ = line.placement->on(start.hosts, start.ranks);
+}
+
+std::vector<std::string> Launch::command() {
+  if (!placement_) return command_with("", {supervised_variable});
+  hostfile_ = file_with(placement_->host_lines());
+  ::setenv("TF_CONFIG", placement_->tf_config().c_str(), 1);
+  return command_with(fmt::format("/proc/self/fd/{}", hostfile_.get()), {"TF_CONFIG", supervised_variable});
+}
+
+std::string Launch::script() const {
+  const auto quoted = [](const std::vector<std::string>& words) {
+    std::vector<std::string> all;
+    std::ranges::transform(words, std::back_inserter(all), quoted_for_shell);
+    return fmt::format("{}", fmt::join(all, " "));
+  };
+  if (!placement_) return quoted(command_with("", {})) + "\n";
+  std::string script = fmt::format("export TF_CONFIG={}\n", quoted_for_shell(placement_->tf_config()));
+  script += fmt::format("cat > hosts.lockstep << 'HOSTS'\n{}HOSTS\n", placement_->host_lines());
+  return script + quoted(command_with("hosts.lockstep", {"TF_CONFIG"})) + "\n";
+}
+
+std::vector<std::string> Launch::command_with(const std::string& hostfile,
+                                              const std::vector<std::string>& variables) const {
+  std::vector<std::string> all = line_.mpirun;
+  if (!line_.network.empty())
+    for (const char* who : {"btl_tcp_if_include", "oob_tcp_if_include"}) set_parameter(all, who, line_.network);
+  if (placement_ && !elsewhere(start_.hosts, host_name()).empty())
+    for (const auto& [name, value] : keepalive) set_parameter(all, name, value);
+  all.insert(all.end(), {"-n", std::to_string(start_.ranks)});
+  if (placement_)
+    all.insert(all.end(), {"--hostfile", hostfile, "--map-by", "seq"});
+  else if (!start_.hosts.empty())
+    all.insert(all.end(), {"--host", to_host_list(start_.hosts)});
+  if (gives_no_variables(line_.mpirun, start_.hosts))
+    for (const std::string& variable : variables) all.insert(all.end(), {"-x", variable});
+  all.insert(all.end(), words_.begin(), words_.end());
+  return all;
+}
+
+}  // namespace lockstep::run

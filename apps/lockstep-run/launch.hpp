@@ -1,0 +1,39 @@
+// The command that starts a job: mpirun, where the ranks run, and the program.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/lockstep-run/command_line.hpp"
+#include "apps/lockstep-run/placement.hpp"
+#include "apps/lockstep-run/supervision.hpp"
+#include "base/descriptor.hpp"
+
+namespace lockstep::run {
+
+/// A start of the program `words` on `ranks` ranks. With a cluster spec, mpirun takes the host of each rank from a
+/// file, and the job takes its tasks from TF_CONFIG.
+class Launch {
+ public:
+  Launch(const CommandLine& line, const Start& start, std::vector<std::string> words);
+
+  /// Ready to be started by this process: sets TF_CONFIG in its environment, for a job with a cluster spec. The file of
+  /// hosts is in memory, and there as long as this object.
+  std::vector<std::string> command();
+
+  /// The same as lines for a shell.
+  std::string script() const;
+
+ private:
+  /// With those of this process's variables that the job gets, where mpirun gives it none.
+  std::vector<std::string> command_with(const std::string& hostfile, const std::vector<std::string>& variables) const;
+
+  const CommandLine& line_;
+  Start start_;
+  std::vector<std::string> words_;
+  std::optional<Placement> placement_;
+  Descriptor hostfile_;
+};
+
+}  // namespace lockstep::run

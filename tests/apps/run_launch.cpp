@@ -1,0 +1,133 @@
+// Where lockstep-run starts the ranks of a cluster spec, and what it asks of hosts before.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "apps/lockstep-run/launch.hpp"
+#include "apps/lockstep-run/placement.hpp"
+#include "apps/lockstep-run/probe.hpp"
+#include "apps/lockstep-run/process_tree.hpp"
+#include "apps/lockstep-run/running_job.hpp"
+#include "cluster/tf_config.hpp"
+#include "run_words.hpp"
+#include "support/job.hpp"
+#include "support/refused_options.hpp"
+
+using namespace lockstep;
+using namespace lockstep::run;
+
+namespace {
+
+/// A host with the chief and a worker, another between them, and one more.
+constexpr const char* spread = R"({"cluster": {"chief": ["b:1"], "worker": {"0": "a:1", "1": "b:2", "2": "[fd00::7]:1"},
+  "evaluator": ["a:9"]}, "replicas_per_task": 2})";
+
+}  // namespace
+
+TEST_CASE("each rank of a spec has the host of its task, also on the hosts that are left") {
+  const Placement all{ClusterSpec::parse(spread)};
+  CHECK(all.ranks() == 8);
+  CHECK(all.hosts() == std::vector<Host>{{"b", 4}, {"a", 2}, {"fd00::7", 2}});
+  CHECK(all.host_lines() == "b\nb\na\na\nb\nb\nfd00::7\nfd00::7\n");
+  CHECK(parse_tf_config(all.tf_config()).cluster.canonical() == ClusterSpec::parse(spread).canonical());
+
+  const Placement without_chief = all.on(std::vector<Host>{{"a", 2}, {"fd00::7", 2}}, 4);
+  CHECK(without_chief.host_lines() == "a\na\nfd00::7\nfd00::7\n");
+  const ClusterSpec left = parse_tf_config(without_chief.tf_config()).cluster;
+  CHECK_FALSE(left.has_chief());
+  CHECK(left.address({"worker", 0}) == "a:1");
+  CHECK(left.address({"worker", 1}) == "[fd00::7]:1");
+  CHECK(left.world_size() == 4);
+  // Fewer ranks than the hosts have slots are the first.
+  CHECK(all.on(all.hosts(), 4).host_lines() == "b\nb\na\na\n");
+  CHECK_THROWS_WITH(Placement{ClusterSpec::parse(R"({"cluster": {"worker": ["-x:1"]}})")}, Catch::Contains("worker"));
+}
+
+TEST_CASE("a job is started with the hosts of its ranks in a file, and its tasks in TF_CONFIG") {
+  if (!gives_no_variables({"mpirun"}, {})) return;  // the launcher of another MPI
+  const test::TemporaryDirectory folder;
+  const std::string spec = folder.write("spec.json", spread);
+  const CommandLine line = parse({"--cluster-spec", spec, "--network", "10.77.0.0/24", "--mpirun",
+                                  "mpirun --mca oob_tcp_keepalive_time 9", "--", "train it", "$HOME"});
+  CHECK(line.ranks == 8);
+  Launch launch{line, {.ranks = 4, .hosts = {{"b", 4}}}, {"train it", "$HOME"}};
+  const Texts command = launch.command();
+  const auto has = [&](const Texts& words) { return !std::ranges::search(command, words).empty(); };
+  CHECK(has({"-n", "4", "--hostfile"}));
+  CHECK(has({"--map-by", "seq", "-x", "TF_CONFIG"}));
+  CHECK(has({"--mca", "btl_tcp_if_include", "10.77.0.0/24"}));
+  CHECK(has({"--mca", "oob_tcp_keepalive_probes", "3"}));
+  // The user's own value.
+  CHECK(std::ranges::count(command, "oob_tcp_keepalive_time") == 1);
+  CHECK(test::read_file(*(std::ranges::find(command, "--hostfile") + 1)) == "b\nb\nb\nb\n");
+  CHECK(parse_tf_config(std::getenv("TF_CONFIG")).cluster.has_chief());
+  CHECK(::unsetenv("TF_CONFIG") == 0);
+
+  // The words of the script are those of the command, with a file that it makes itself.
+  const std::string script = launch.script();
+  folder.write("mpirun", "#!/bin/sh\nfor word; do echo \"$word\"; done > words\ncat hosts.lockstep >> words\n");
+  std::filesystem::permissions(folder.path() / "mpirun", std::filesystem::perms::owner_all);
+  const test::Outcome outcome =
+      test::run_command({"sh", "-c", fmt::format("cd {} && PATH=.:$PATH && {}", folder.path().string(), script)});
+  REQUIRE(outcome.exit_code == 0);
+  CHECK_THAT(
+      test::read_file(folder.path() / "words"),
+      Catch::EndsWith("--hostfile\nhosts.lockstep\n--map-by\nseq\n-x\nTF_CONFIG\ntrain it\n$HOME\nb\nb\nb\nb\n"));
+
+  test::check_all_refused(
+      {{{"--cluster-spec", spec, "-n", "3", "--", "x"}, {"-n 3: " + spec + " makes 8 ranks"}},
+       {{"--cluster-spec", spec, "--host", "a:8", "--", "x"}, {"--cluster-spec was given with --host"}},
+       {{"--cluster-spec", "/none", "--", "x"}, {"/none: there is no such file"}},
+       {{"-n", "1", "--network", "eth", "--", "x"}, {"--network eth: expected a network"}},
+       {{"-n", "1", "--probe", "--", "x"}, {"--probe: expected hosts to ask"}}},
+      parse);
+}
+
+TEST_CASE("a host is told apart that has another version, no data, no room or no GPU, or does not answer") {
+  adopt_orphans();
+  const test::TemporaryDirectory folder;
+  const auto program = [&](const std::string& host, const std::string& says) {
+    std::filesystem::create_directories(folder.path() / host);
+    folder.write(host + "/train", fmt::format("#!/bin/sh\n{}\n", says));
+    std::filesystem::permissions(folder.path() / host / "train", std::filesystem::perms::owner_all);
+  };
+  for (const char* host : {"old", "new", "newer"}) program(host, fmt::format("echo train {}", host[0] == 'o' ? 1 : 2));
+  program("broken", "echo no libmpi >&2; exit 127");
+  // As mpirun -n 1 --host HOST PROGRAM…, where each host has its own programs.
+  const Texts mpirun{"sh", "-c",
+                     fmt::format("case $3 in gone) exit 255;; esac; shift; shift; PATH={}/$1:/usr/bin:/bin; "
+                                 "export PATH; shift; exec \"$@\"",
+                                 folder.path().string())};
+  const auto lines = [&](const std::vector<Host>& hosts, const ProbeOptions& more) {
+    ProbeOptions options = more;
+    options.mpirun = mpirun;
+    options.hosts = hosts;
+    options.program = "train";
+    return probe(options);
+  };
+  CHECK(lines({{"new", 2}, {"newer", 2}}, {}).empty());
+  const Texts some = lines({{"old", 1}, {"new", 1}, {"newer", 1}, {"broken", 1}, {"gone", 1}, {"none", 1}}, {});
+  REQUIRE(some.size() == 4);
+  CHECK(some[0] == "host old: has train 1, and the others have train 2");
+  CHECK(some[1] == "host broken: train does not run there: no libmpi");
+  CHECK(some[2] == "host gone: cannot be reached");
+  CHECK_THAT(some[3], Catch::StartsWith("host none: train does not run there: ") && Catch::EndsWith("not found"));
+  const std::string here = folder.path();
+  CHECK(lines({{"new", 1}}, {.paths = {here, here + "/data of mine"}}) ==
+        Texts{"host new: " + here + "/data of mine is not there"});
+  const Texts greedy = lines({{"new", 3}}, {.needs_gpus = true, .shared_bytes_of_rank = std::int64_t{1} << 50});
+  REQUIRE(greedy.size() == 1);
+  CHECK_THAT(greedy.front(),
+             Catch::StartsWith("host new: /dev/shm has ") && Catch::EndsWith("; GPUs: nvidia-smi finds 0; expected 3"));
+  // A program of somebody else need not know --version.
+  program("new", "exit 1");
+  CHECK(lines({{"new", 1}}, {.has_version = false}).empty());
+}
