@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <set>
@@ -335,6 +336,32 @@ TEST_CASE("a host that says nothing when a job begins is left out, if fewer rank
   CHECK(processes_left(outcome.marker) == std::vector<std::string>{});
   CHECK(memory.left() == std::set<std::string>{});
   CHECK(hosts.sessions_left().empty());
+}
+
+TEST_CASE("a job is started from its cluster spec alone, and goes on without the host of its chief", "[long]") {
+  const Hosts hosts{3};
+  const TemporaryDirectory folder;
+  const SharedMemory memory;
+  // The chief is not on the host that starts the job, nor are the tasks of its host side by side.
+  const std::filesystem::path spec = folder.write(
+      "spec.json", fmt::format(R"({{"cluster": {{"chief": ["{1}:1"], "worker": ["{0}:1", "{1}:2", "{2}:1"]}}}})",
+                               hosts.names()[0], hosts.names()[1], hosts.names()[2]));
+  const auto run = [&](const std::string& name, const Environment& more, const Arguments& supervision) {
+    Environment environment = more;
+    environment.insert(memory.variable());
+    Outcome outcome = supervise_by_spec(hosts, spec, short_run() + Arguments{"--checkpoint-dir", folder.path() / name},
+                                        {.environment = environment}, supervision);
+    INFO("stderr: " << outcome.err);
+    CHECK(outcome.exit_code == 0);
+    CHECK(processes_left(outcome.marker) == std::vector<std::string>{});
+    return Json::parse(last_line(outcome.out));  // mpirun complains there too
+  };
+  const Json all = run("all", {}, {"--probe"});
+  CHECK(all["ranks"] == 4);
+  const Json some = run("some", {{"LOCKSTEP_TEST_MISSING_HOST", hosts.names()[1]}}, {"--min-ranks", "1"});
+  CHECK(some["ranks"] == 2);
+  CHECK(some["weights_digest"] == all["weights_digest"]);
+  CHECK(memory.left() == std::set<std::string>{});
 }
 
 TEST_CASE("a host that is not there at the first start is wrong input, and leaves nothing of the others") {

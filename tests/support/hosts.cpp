@@ -102,16 +102,21 @@ std::vector<std::string> keepalive() {
 
 namespace {
 
-/// Runs what starts a job, with its arguments and a program, on the first host. The ranks are spread over all.
-Outcome launch_on(const Hosts& hosts, int ranks_each, const std::string& launcher,
-                  const std::vector<std::string>& launcher_arguments, const std::vector<std::string>& program,
-                  const CommandOptions& options) {
-  const std::string shell = from_environment("LOCKSTEP_HOST_SHELL");
+/// Options that spread the ranks over all hosts.
+std::vector<std::string> spread(const Hosts& hosts, int ranks_each) {
   std::vector<std::string> slots;
   for (const std::string& name : hosts.names()) slots.push_back(fmt::format("{}:{}", name, ranks_each));
   const int ranks = ranks_each * static_cast<int>(hosts.names().size());
+  return {"--host", fmt::format("{}", fmt::join(slots, ",")), "-n", std::to_string(ranks)};
+}
+
+/// Runs what starts a job, with its arguments and a program, on the first host.
+Outcome launch_on(const Hosts& hosts, const std::string& launcher, const std::vector<std::string>& where,
+                  const std::vector<std::string>& launcher_arguments, const std::vector<std::string>& program,
+                  const CommandOptions& options) {
+  const std::string shell = from_environment("LOCKSTEP_HOST_SHELL");
   std::vector<std::string> command{shell, "--exec", hosts.names().front(), launcher};
-  command.insert(command.end(), {"--host", fmt::format("{}", fmt::join(slots, ",")), "-n", std::to_string(ranks)});
+  command.insert(command.end(), where.begin(), where.end());
   command.insert(command.end(), launcher_arguments.begin(), launcher_arguments.end());
   command.insert(command.end(), program.begin(), program.end());
   CommandOptions with_mpi = options;
@@ -132,17 +137,32 @@ Outcome launch_on(const Hosts& hosts, int ranks_each, const std::string& launche
 
 Outcome run_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& program,
                const CommandOptions& options, const std::vector<std::string>& mpirun_arguments) {
-  return launch_on(hosts, ranks_each, "mpirun", mpirun_arguments, program, options);
+  return launch_on(hosts, "mpirun", spread(hosts, ranks_each), mpirun_arguments, program, options);
 }
 
-Outcome supervise_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& arguments,
-                     const CommandOptions& options, const std::vector<std::string>& supervision) {
+namespace {
+
+Outcome supervise(const Hosts& hosts, const std::vector<std::string>& where, const std::vector<std::string>& arguments,
+                  const CommandOptions& options, const std::vector<std::string>& supervision) {
   std::vector<std::string> program{from_environment("LOCKSTEP_TRAIN")};
   program.insert(program.end(), arguments.begin(), arguments.end());
   std::vector<std::string> more{"--mpirun", fmt::format("mpirun {}", fmt::join(keepalive(), " "))};
   more.insert(more.end(), supervision.begin(), supervision.end());
   more.push_back("--");
-  return launch_on(hosts, ranks_each, from_environment("LOCKSTEP_RUN"), more, program, options);
+  return launch_on(hosts, from_environment("LOCKSTEP_RUN"), where, more, program, options);
+}
+
+}  // namespace
+
+Outcome supervise_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& arguments,
+                     const CommandOptions& options, const std::vector<std::string>& supervision) {
+  return supervise(hosts, spread(hosts, ranks_each), arguments, options, supervision);
+}
+
+Outcome supervise_by_spec(const Hosts& hosts, const std::filesystem::path& spec,
+                          const std::vector<std::string>& arguments, const CommandOptions& options,
+                          const std::vector<std::string>& supervision) {
+  return supervise(hosts, {"--cluster-spec", spec}, arguments, options, supervision);
 }
 
 Outcome run_job_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& arguments,

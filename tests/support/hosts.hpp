@@ -1,6 +1,7 @@
 // Several hosts on one machine: network namespaces with host names of their own, on one network. Needs root.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,6 +52,11 @@ Outcome run_on(const Hosts& hosts, int ranks_each, const std::vector<std::string
 /// host answers that LOCKSTEP_TEST_MUTE_HOST or LOCKSTEP_TEST_MISSING_HOST names.
 Outcome supervise_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& arguments,
                      const CommandOptions& options = {}, const std::vector<std::string>& supervision = {});
+
+/// The same, where a cluster spec says which ranks run on which host.
+Outcome supervise_by_spec(const Hosts& hosts, const std::filesystem::path& spec,
+                          const std::vector<std::string>& arguments, const CommandOptions& options = {},
+                          const std::vector<std::string>& supervision = {});
 
 /// The same with lockstep-train, as run_job() does.
 Outcome run_job_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& arguments,
