@@ -89,8 +89,7 @@ namespace {
 cudaStream_t read_in_two_streams(const CaseMemory& memory) {
   cudaStream_t first = nullptr;
   cudaStream_t second = nullptr;
-  for (cudaStream_t* const stream : {&first, &second})
-    MUST(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
+  for (cudaStream_t* const stream : {&first, &second}) MUST(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
   MUST(launch_copy(memory.full, memory.out, first));
   MUST(launch_copy(memory.full, memory.empty, second));
   return second;
