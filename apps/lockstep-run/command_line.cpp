@@ -1,10 +1,9 @@
 #include "apps/lockstep-run/command_line.hpp"
 
 #include <algorithm>
-#include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <sstream>
 
@@ -12,24 +11,13 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "apps/lockstep-run/allocation.hpp"
 #include "apps/options/option_parser.hpp"
 #include "apps/options/option_values.hpp"
-#include "base/file_type.hpp"
 #include "control/network.hpp"
 
 namespace lockstep::run {
 namespace {
-
-std::string read_hostfile(const std::string& option, const std::string& name) {
-  std::ifstream file;
-  std::string wrong = why_not_regular(parse_file_name(option, name));
-  if (wrong.empty()) {
-    file.open(name);
-    if (!file) wrong = fmt::format("cannot be read: {}", std::strerror(errno));
-  }
-  if (!wrong.empty()) throw ConfigError{fmt::format("{} {}: {}", option, name, wrong)};
-  return {std::istreambuf_iterator<char>{file}, {}};
-}
 
 std::vector<std::string> words_of(const std::string& option, const std::string& text) {
   std::istringstream words{text};
@@ -52,9 +40,22 @@ void take_spec(const ClusterSpec& spec, std::optional<int> ranks, CommandLine& l
                                   line.placement->ranks())};
 }
 
+/// What is asked for has to fit the allocation, and is all of it where nothing is.
+void take_allocation(const Allocation& allocation, std::optional<int> ranks, CommandLine& line) {
+  const std::string has =
+      fmt::format("{} has {} on {}", allocation.source,
+                  slots_of(allocation.hosts) == 1 ? "1 slot" : fmt::format("{} slots", slots_of(allocation.hosts)),
+                  to_host_list(allocation.hosts));
+  if (!line.hosts.empty()) return require_in_allocation(line.hosts, allocation);
+  if (ranks && *ranks > slots_of(allocation.hosts))
+    throw ConfigError{fmt::format("-n {}: {}; expected at most as many ranks, or --ignore-scheduler", *ranks, has)};
+  line.hosts = allocation.hosts;
+  line.allocation = has;
+}
+
 }  // namespace
 
-CommandLine parse_command_line(int argc, const char* const* argv) {
+CommandLine parse_command_line(int argc, const char* const* argv, const ReadVariable& variable) {
   constexpr int most_ranks = 1 << 20;
   CommandLine line;
   line.mpirun = {LOCKSTEP_MPIRUN};
@@ -108,6 +109,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
               "First ask each host for the program in one version, the data, room in /dev/shm and GPUs; end with exit "
               "code 2 and a line for each host that lacks something",
               [&] { line.probe = true; });
+  bool ignore_scheduler = false;
+  parser.flag("--ignore-scheduler",
+              "Start the job as if this were no job of Slurm, PBS or the MPI operator (default: ranks and hosts are "
+              "theirs, if nothing else is given)",
+              [&] { ignore_scheduler = true; });
   parser.flag("--dry-run", "Print what would be started, as lines for a shell, and end", [&] { line.dry_run = true; });
   parser.option("--mpirun", "COMMAND",
                 "What starts a job: a program and its options, separated by blanks (default " LOCKSTEP_MPIRUN ")",
@@ -126,6 +132,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     line.hosts = std::move(in_file);
   }
   if (!spec.empty()) take_spec(ClusterSpec::from_file(spec), ranks, line);
+  if (const auto allocation = ignore_scheduler ? std::nullopt : read_allocation(variable))
+    take_allocation(*allocation, ranks, line);
   if (!ranks && line.hosts.empty())
     throw ConfigError{
         "-n is missing: expected the number of ranks, or hosts with their slots (--host, --hostfile, "

@@ -8,6 +8,7 @@
 
 #include "apps/lockstep-run/hosts.hpp"
 #include "apps/lockstep-run/placement.hpp"
+#include "cluster/launch.hpp"
 
 namespace lockstep::run {
 
@@ -18,6 +19,7 @@ struct CommandLine {
   int max_restarts = 100;
   std::optional<std::chrono::seconds> start_timeout;  ///< 0: none
   std::vector<Host> hosts;                            ///< with a cluster spec, those that it names
+  std::string allocation;                             ///< what the scheduler gave, if these are its hosts
   std::optional<Placement> placement;                 ///< of the cluster spec, if there is one
   std::string network;               ///< of MPI and mpirun between the hosts, as "10.0.0.0/24"; empty: they choose
   bool probe = false;                ///< ask the hosts whether they have what the job needs, before the first start
@@ -26,8 +28,8 @@ struct CommandLine {
   std::vector<std::string> command;  ///< what follows --
 };
 
-/// ConfigError in one line that says what is wrong.
-CommandLine parse_command_line(int argc, const char* const* argv);
+/// ConfigError in one line that says what is wrong. `variable` reads the environment, for what a scheduler left there.
+CommandLine parse_command_line(int argc, const char* const* argv, const ReadVariable& variable);
 
 /// Whether ranks on other hosts get no variables but those that -x names. `mpirun` is a command with its options.
 bool gives_no_variables(const std::vector<std::string>& mpirun, const std::vector<Host>& hosts);

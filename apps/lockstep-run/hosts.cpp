@@ -1,6 +1,10 @@
 #include "apps/lockstep-run/hosts.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <numeric>
 #include <sstream>
 
@@ -9,6 +13,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/options/option_values.hpp"
+#include "base/file_type.hpp"
 
 namespace lockstep::run {
 namespace {
@@ -63,6 +68,17 @@ std::vector<Host> parse_host_list(const std::string& option, std::string_view te
   return hosts;
 }
 
+std::string read_hostfile(const std::string& option, const std::string& name) {
+  std::ifstream file;
+  std::string wrong = why_not_regular(parse_file_name(option, name));
+  if (wrong.empty()) {
+    file.open(name);
+    if (!file) wrong = fmt::format("cannot be read: {}", std::strerror(errno));
+  }
+  if (!wrong.empty()) throw ConfigError{fmt::format("{} {}: {}", option, name, wrong)};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
 std::vector<Host> parse_hostfile(std::string_view text, const std::string& file) {
   std::vector<Host> hosts;
   std::istringstream lines{std::string{text}};
@@ -75,6 +91,11 @@ std::vector<Host> parse_hostfile(std::string_view text, const std::string& file)
     const std::string where = fmt::format("{}:{}:", file, number);
     require_no_option(where, name);
     std::optional<int> slots;
+    // An IPv6 address has more than one colon.
+    if (const std::size_t colon = name.find(':'); colon != std::string::npos && colon == name.rfind(':')) {
+      slots = parse_slots(where, name.substr(colon + 1));
+      name.resize(colon);
+    }
     while (words >> word) {
       if (word.starts_with("slots="))
         slots = parse_slots(where, word.substr(word.find('=') + 1));

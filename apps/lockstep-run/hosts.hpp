@@ -18,9 +18,12 @@ struct Host {
 /// "a:2,b:2"; one slot where no number is given. ConfigError, naming `option`, for anything else.
 std::vector<Host> parse_host_list(const std::string& option, std::string_view text);
 
-/// Lines "a slots=2"; what follows # is a comment. ConfigError, naming `file` and the line, for anything else: mpirun
-/// would take a host without slots for one with as many as it has cores, which cannot be known here.
+/// Lines "a slots=2" or "a:2"; what follows # is a comment. ConfigError, naming `file` and the line, for anything else:
+/// mpirun would take a host without slots for one with as many as it has cores, which cannot be known here.
 std::vector<Host> parse_hostfile(std::string_view text, const std::string& file);
+
+/// The text of the file `name`. ConfigError, which begins with `option`, if it cannot be read or is no regular file.
+std::string read_hostfile(const std::string& option, const std::string& name);
 
 /// The names of those that are not this machine.
 std::vector<std::string> elsewhere(std::span<const Host> hosts, std::string_view this_host);

@@ -17,7 +17,7 @@
 
 #include "apps/lockstep-run/command_line.hpp"
 #include "apps/lockstep-run/host_inquiry.hpp"
-#include "apps/lockstep-run/launch.hpp"
+#include "apps/lockstep-run/job_command.hpp"
 #include "apps/lockstep-run/probe.hpp"
 #include "apps/lockstep-run/running_job.hpp"
 #include "apps/lockstep-run/say.hpp"
@@ -77,7 +77,7 @@ class Run {
   }
 
   /// What the first start would be, for a shell.
-  std::string script() const { return Launch{line_, supervision_.first(), command_.words()}.script(); }
+  std::string script() const { return JobCommand{line_, supervision_.first(), command_.words()}.script(); }
 
   /// The exit code.
   int until_the_end() {
@@ -124,8 +124,8 @@ class Run {
     const std::string newest_before = checkpoints_.newest();
     MemoryKills memory_kills;
     memory_kills.watch(::getpid());
-    Launch launch{line_, start, words};
-    RunningJob job{launch.command(), without};
+    JobCommand command{line_, start, words};
+    RunningJob job{command.words(), without};
     StartWatch watch = watch_of(start);
     kill_at_.reset();
     is_not_begun_ = false;
@@ -255,7 +255,8 @@ class Run {
 int main(int argc, char** argv) {
   keep_closed_streams_closed();
   try {
-    const lockstep::run::CommandLine line = lockstep::run::parse_command_line(argc, argv);
+    const lockstep::run::CommandLine line = lockstep::run::parse_command_line(
+        argc, argv, [](const char* name) { return static_cast<const char*>(std::getenv(name)); });
     if (line.answer) {
       lockstep::write_output(*line.answer);
       return 0;
@@ -263,6 +264,7 @@ int main(int argc, char** argv) {
     adopt_orphans();
     ::setenv(supervised_variable, "1", 1);
     Run run{line};
+    if (!line.allocation.empty()) say(line.allocation);
     if (line.dry_run) {
       lockstep::write_output(run.script());
       return 0;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,8 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "apps/lockstep-run/launch.hpp"
+#include "apps/lockstep-run/allocation.hpp"
+#include "apps/lockstep-run/job_command.hpp"
 #include "apps/lockstep-run/placement.hpp"
 #include "apps/lockstep-run/probe.hpp"
 #include "apps/lockstep-run/process_tree.hpp"
@@ -58,8 +60,8 @@ TEST_CASE("a job is started with the hosts of its ranks in a file, and its tasks
   const CommandLine line = parse({"--cluster-spec", spec, "--network", "10.77.0.0/24", "--mpirun",
                                   "mpirun --mca oob_tcp_keepalive_time 9", "--", "train it", "$HOME"});
   CHECK(line.ranks == 8);
-  Launch launch{line, {.ranks = 4, .hosts = {{"b", 4}}}, {"train it", "$HOME"}};
-  const Texts command = launch.command();
+  JobCommand start{line, {.ranks = 4, .hosts = {{"b", 4}}}, {"train it", "$HOME"}};
+  const Texts command = start.words();
   const auto has = [&](const Texts& words) { return !std::ranges::search(command, words).empty(); };
   CHECK(has({"-n", "4", "--hostfile"}));
   CHECK(has({"--map-by", "seq", "-x", "TF_CONFIG"}));
@@ -72,7 +74,7 @@ TEST_CASE("a job is started with the hosts of its ranks in a file, and its tasks
   CHECK(::unsetenv("TF_CONFIG") == 0);
 
   // The words of the script are those of the command, with a file that it makes itself.
-  const std::string script = launch.script();
+  const std::string script = start.script();
   folder.write("mpirun", "#!/bin/sh\nfor word; do echo \"$word\"; done > words\ncat hosts.lockstep >> words\n");
   std::filesystem::permissions(folder.path() / "mpirun", std::filesystem::perms::owner_all);
   const test::Outcome outcome =
@@ -88,7 +90,68 @@ TEST_CASE("a job is started with the hosts of its ranks in a file, and its tasks
        {{"--cluster-spec", "/none", "--", "x"}, {"/none: there is no such file"}},
        {{"-n", "1", "--network", "eth", "--", "x"}, {"--network eth: expected a network"}},
        {{"-n", "1", "--probe", "--", "x"}, {"--probe: expected hosts to ask"}}},
-      parse);
+      [](const Texts& words) { (void)parse(words); });
+}
+
+TEST_CASE("what a scheduler gave the job is its size and its hosts, and what is asked for has to fit") {
+  CHECK(expand_hosts("a[1-3,07],rack[0-1]n[9-10],b", "L") ==
+        Texts{"a1", "a2", "a3", "a07", "rack0n9", "rack0n10", "rack1n9", "rack1n10", "b"});
+  CHECK(expand_hosts("n[008-010]", "L") == Texts{"n008", "n009", "n010"});
+  CHECK(expand_counts("2(x3),5", "C") == std::vector{2, 2, 2, 5});
+  for (const char* wrong : {"", "a[", "a]", "a[1-]", "a[3-1]", "a[x]", "a,,b", "a[0-99999999]"})
+    CHECK_THROWS_WITH(expand_hosts(wrong, "L"), Catch::StartsWith("L ") && Catch::Contains(": expected hosts such as"));
+  for (const char* wrong : {"", "2(x", "2(x)", "0", "2(x0)", "-1", "2(x99999999)"})
+    CHECK_THROWS_WITH(expand_counts(wrong, "C"), Catch::Contains(": expected numbers such as"));
+
+  const test::TemporaryDirectory folder;
+  using Variables = std::map<std::string, std::string>;
+  const auto read = [&](const Variables& variables, const Texts& words) {
+    return parse(words, [&](const char* name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+  };
+  const Variables slurm{
+      {"SLURM_JOB_ID", "12"}, {"SLURM_JOB_NODELIST", "n[1-2],big"}, {"SLURM_TASKS_PER_NODE", "2(x2),4"}};
+  const Variables pbs{{"PBS_NODEFILE", folder.write("nodes", "a\nb\na\n")}};
+  const Variables operated{{"OMPI_MCA_orte_default_hostfile",
+                            folder.write("hostfile", "x-worker-0.x.ns.svc slots=2\nx-worker-1.x.ns.svc:3\n")}};
+  CommandLine line = read(slurm, {"--", "x"});
+  CHECK(line.ranks == 8);
+  CHECK(line.hosts == std::vector<Host>{{"n1", 2}, {"n2", 2}, {"big", 4}});
+  CHECK(line.allocation == "Slurm job 12 has 8 slots on n1:2,n2:2,big:4");
+  // MPI's launcher knows them itself, but not which of them are left.
+  const auto names_hosts = [&](const Start& start) {
+    const Texts command = JobCommand{line, start, {"x"}}.words();
+    return std::ranges::find(command, "--host") != command.end();
+  };
+  CHECK_FALSE(names_hosts({.ranks = 8, .hosts = line.hosts}));
+  CHECK(names_hosts({.ranks = 4, .hosts = {{"big", 4}}}));
+  CHECK(read(pbs, {"--", "x"}).hosts == std::vector<Host>{{"a", 2}, {"b", 1}});
+  CHECK(read(operated, {"-n", "4", "--", "x"}).ranks == 4);
+  CHECK(read(operated, {"--", "x"}).ranks == 5);
+  CHECK(read(slurm, {"--ignore-scheduler", "-n", "9", "--", "x"}).allocation == "");
+  // Options count before the allocation, within it.
+  line = read(slurm, {"--host", "n2.cluster:1,big:4", "--", "x"});
+  CHECK(line.ranks == 5);
+  CHECK(line.allocation == "");
+  const auto refusal = [&](Variables variables, const Variables& other, const Texts& words) -> std::string {
+    for (const auto& [name, value] : other) variables[name] = value;
+    try {
+      (void)read(variables, words);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refusal(slurm, {}, {"-n", "9", "--", "x"}) ==
+        "-n 9: Slurm job 12 has 8 slots on n1:2,n2:2,big:4; expected at most as many ranks, or --ignore-scheduler");
+  CHECK(refusal(slurm, {}, {"--host", "n1:3", "--", "x"}) ==
+        "host n1 is to take 3 ranks, and has 2 in Slurm job 12; expected at most as many, or --ignore-scheduler");
+  CHECK_THAT(refusal(slurm, {}, {"--host", "c:1", "--", "x"}), Catch::StartsWith("host c is not in Slurm job 12"));
+  CHECK_THAT(refusal(slurm, {{"SLURM_TASKS_PER_NODE", "2"}}, {"--", "x"}),
+             Catch::StartsWith("SLURM_TASKS_PER_NODE 2: expected a number for each of the 3 nodes"));
+  CHECK_THAT(refusal(pbs, {{"PBS_NODEFILE", "/none"}}, {"--", "x"}), Catch::StartsWith("PBS_NODEFILE /none: "));
 }
 
 TEST_CASE("a host is told apart that has another version, no data, no room or no GPU, or does not answer") {

@@ -1,4 +1,4 @@
-#include "apps/lockstep-run/launch.hpp"
+#include "apps/lockstep-run/job_command.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -40,32 +40,32 @@ Descriptor file_with(std::string_view text) {
 
 }  // namespace
 
-Launch::Launch(const CommandLine& line, const Start& start, std::vector<std::string> words)
-    : line_{line}, start_{start}, words_{std::move(words)} {
+JobCommand::JobCommand(const CommandLine& line, const Start& start, std::vector<std::string> program)
+    : line_{line}, start_{start}, program_{std::move(program)} {
   if (line.placement) placement_ = line.placement->on(start.hosts, start.ranks);
 }
 
-std::vector<std::string> Launch::command() {
-  if (!placement_) return command_with("", {supervised_variable});
+std::vector<std::string> JobCommand::words() {
+  if (!placement_) return words_with("", {supervised_variable});
   hostfile_ = file_with(placement_->host_lines());
   ::setenv("TF_CONFIG", placement_->tf_config().c_str(), 1);
-  return command_with(fmt::format("/proc/self/fd/{}", hostfile_.get()), {"TF_CONFIG", supervised_variable});
+  return words_with(fmt::format("/proc/self/fd/{}", hostfile_.get()), {"TF_CONFIG", supervised_variable});
 }
 
-std::string Launch::script() const {
+std::string JobCommand::script() const {
   const auto quoted = [](const std::vector<std::string>& words) {
     std::vector<std::string> all;
     std::ranges::transform(words, std::back_inserter(all), quoted_for_shell);
     return fmt::format("{}", fmt::join(all, " "));
   };
-  if (!placement_) return quoted(command_with("", {})) + "\n";
+  if (!placement_) return quoted(words_with("", {})) + "\n";
   std::string script = fmt::format("export TF_CONFIG={}\n", quoted_for_shell(placement_->tf_config()));
   script += fmt::format("cat > hosts.lockstep << 'HOSTS'\n{}HOSTS\n", placement_->host_lines());
-  return script + quoted(command_with("hosts.lockstep", {"TF_CONFIG"})) + "\n";
+  return script + quoted(words_with("hosts.lockstep", {"TF_CONFIG"})) + "\n";
 }
 
-std::vector<std::string> Launch::command_with(const std::string& hostfile,
-                                              const std::vector<std::string>& variables) const {
+std::vector<std::string> JobCommand::words_with(const std::string& hostfile,
+                                                const std::vector<std::string>& variables) const {
   std::vector<std::string> all = line_.mpirun;
   if (!line_.network.empty())
     for (const char* who : {"btl_tcp_if_include", "oob_tcp_if_include"}) set_parameter(all, who, line_.network);
@@ -74,11 +74,11 @@ std::vector<std::string> Launch::command_with(const std::string& hostfile,
   all.insert(all.end(), {"-n", std::to_string(start_.ranks)});
   if (placement_)
     all.insert(all.end(), {"--hostfile", hostfile, "--map-by", "seq"});
-  else if (!start_.hosts.empty())
+  else if (!start_.hosts.empty() && (line_.allocation.empty() || start_.hosts != line_.hosts))
     all.insert(all.end(), {"--host", to_host_list(start_.hosts)});
   if (gives_no_variables(line_.mpirun, start_.hosts))
     for (const std::string& variable : variables) all.insert(all.end(), {"-x", variable});
-  all.insert(all.end(), words_.begin(), words_.end());
+  all.insert(all.end(), program_.begin(), program_.end());
   return all;
 }
 

@@ -12,26 +12,26 @@
 
 namespace lockstep::run {
 
-/// A start of the program `words` on `ranks` ranks. With a cluster spec, mpirun takes the host of each rank from a
+/// A start of a program and its arguments. With a cluster spec, mpirun takes the host of each rank from a
 /// file, and the job takes its tasks from TF_CONFIG.
-class Launch {
+class JobCommand {
  public:
-  Launch(const CommandLine& line, const Start& start, std::vector<std::string> words);
+  JobCommand(const CommandLine& line, const Start& start, std::vector<std::string> program);
 
-  /// Ready to be started by this process: sets TF_CONFIG in its environment, for a job with a cluster spec. The file of
-  /// hosts is in memory, and there as long as this object.
-  std::vector<std::string> command();
+  /// Mpirun and all that it is given, ready to be started by this process: sets TF_CONFIG in its environment, for a job
+  /// with a cluster spec. The file of hosts is in memory, and there as long as this object.
+  std::vector<std::string> words();
 
   /// The same as lines for a shell.
   std::string script() const;
 
  private:
   /// With those of this process's variables that the job gets, where mpirun gives it none.
-  std::vector<std::string> command_with(const std::string& hostfile, const std::vector<std::string>& variables) const;
+  std::vector<std::string> words_with(const std::string& hostfile, const std::vector<std::string>& variables) const;
 
   const CommandLine& line_;
   Start start_;
-  std::vector<std::string> words_;
+  std::vector<std::string> program_;
   std::optional<Placement> placement_;
   Descriptor hostfile_;
 };
