@@ -4,19 +4,35 @@
 # version_of WORD: what the bundle's VERSION says after it; nothing where it says nothing.
 version_of() { sed -n "s/^$1 //p" "$here/VERSION"; }
 
+# Where a Python with packages may be installed, beside those on PATH.
+prefixes() {
+  compgen -G "${VIRTUAL_ENV:-/nowhere}"
+  compgen -G "${CONDA_PREFIX:-/nowhere}"
+  compgen -G "${HOME:-/nowhere}/.local"
+  compgen -G "${HOME:-/nowhere}/.venv"
+  compgen -G "${HOME:-/nowhere}/*"
+  compgen -G "${HOME:-/nowhere}/*/.venv"
+  compgen -G '/opt/*'
+  compgen -G '/opt/*/.venv'
+  printf '%s\n' /usr/local /usr
+}
+
+# The Pythons of this machine, each once.
+pythons() {
+  local prefix
+  {
+    type -P python3 python
+    prefixes | while read -r prefix; do compgen -G "$prefix/bin/python3"; done
+  } | awk '!seen[$0]++'
+}
+
 # The folders where Python keeps packages: those of the Pythons on PATH, and where others usually lie.
 python_folders() {
-  local python
+  local python prefix
   for python in python3 python; do
     command -v $python > /dev/null && timeout 20 $python -c 'import sys; print("\n".join(filter(None, sys.path)))' < /dev/null
   done 2> /dev/null
-  compgen -G "${VIRTUAL_ENV:-/nowhere}/lib/python3*/site-packages"
-  compgen -G "${CONDA_PREFIX:-/nowhere}/lib/python3*/site-packages"
-  compgen -G "${HOME:-/nowhere}/.local/lib/python3*/site-packages"
-  compgen -G "${HOME:-/nowhere}/*/lib/python3*/site-packages"
-  compgen -G '/usr/local/lib/python3*/*-packages'
-  compgen -G '/usr/lib/python3*/*-packages'
-  compgen -G '/opt/*/lib/python3*/site-packages'
+  prefixes | while read -r prefix; do compgen -G "$prefix/lib/python3*/*-packages"; done
 }
 
 # Beside the loader's own places, best first: the toolkit's folders, and those of PyTorch's wheels.
@@ -32,43 +48,140 @@ cuda_folders() {
   done < <(python_folders)
 }
 
+# place_of NAME FOLDER...: the file that the loader takes, or else of the first of these folders that has it. The
+# loader's cache also lists files that are gone.
+place_of() {
+  local name=$1 path folder own
+  IFS=: read -r -a own <<< "${LD_LIBRARY_PATH-}"
+  for folder in "${own[@]}"; do
+    [ -n "$folder" ] && [ -e "$folder/$name" ] && echo "$folder/$name" && return
+  done
+  while read -r path; do
+    [ -e "$path" ] && echo "$path" && return
+  done < <(awk -v name="$name" '$1 == name && /x86-64/ { print $NF }' <<< "$cache")
+  for folder in "${@:2}"; do
+    [ -e "$folder/$name" ] && echo "$folder/$name" && return
+  done
+  return 1
+}
+
 # find_cuda: for every library that the bundle leaves to the target, where it is (`found`), or that it is nowhere
-# (`lacking`); `cuda_path` are the folders that the loader has to be told of.
+# (`lacking`); `cuda_path` are the folders that the loader has to be told of. VERSION separates by | what can take each
+# other's place, best first. The driver's own library is lockstep's to miss: it says more about it.
 declare -A found=()
+found_names=()
 lacking=()
 cuda_path=
 find_cuda() {
-  local name path folder cache folders own
+  local wanted name names path folders cache
   cache=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null)
-  IFS=: read -r -a own <<< "${LD_LIBRARY_PATH-}"
   mapfile -t folders < <(cuda_folders)
-  for name in $(version_of gpu_libraries); do
-    for folder in "${own[@]}"; do
-      [ -n "$folder" ] && [ -e "$folder/$name" ] && found[$name]=$folder/$name && continue 2
+  for wanted in $(version_of gpu_libraries); do
+    IFS='|' read -r -a names <<< "$wanted"
+    for name in "${names[@]}"; do
+      path=$(place_of "$name" "${folders[@]}") && found_at "$name" "$path" && continue 2
     done
-    path=$(awk -v name="$name" '$1 == name && /x86-64/ { print $NF; exit }' <<< "$cache")
-    [ -n "$path" ] && found[$name]=$path && continue
-    for folder in "${folders[@]}"; do
-      [ -e "$folder/$name" ] || continue
-      found[$name]=$folder/$name
-      [[ ":$cuda_path:" == *":$folder:"* ]] || cuda_path=$cuda_path:$folder
-      continue 2
-    done
-    lacking+=("$name")
+    lacking+=("${wanted//|/ or }")
   done
+  # Where containers and WSL put it without telling the loader.
+  path=$(place_of libcuda.so.1 /usr/local/nvidia/lib64 /usr/local/nvidia/lib /usr/lib/wsl/lib) && found_at libcuda.so.1 "$path"
   cuda_path=${cuda_path#:}
+}
+
+# found_at NAME PATH
+found_at() {
+  local folder=${2%/*}
+  found[$1]=$2
+  found_names+=("$1")
+  # Others than the loader's own places only, which hold more than CUDA.
+  [[ ":${LD_LIBRARY_PATH-}:$cuda_path:" == *":$folder:"* || $cache == *" => $2"* ]] || cuda_path=$cuda_path:$folder
 }
 
 # What is missing, where it was looked for, and which other version is there instead.
 what_is_lacking() {
-  local name other others=
+  local name other others= all
   for name in "${lacking[@]}"; do
     while read -r other; do
       others+="; there is $other"
-    done < <(cuda_folders | while read -r folder; do compgen -G "$folder/${name%.so*}.so.*"; done | head -n 2)
+    done < <(cuda_folders | while read -r folder; do compgen -G "$folder/${name%%.so*}.so.*"; done | awk '!seen[$0]++' | head -n 2)
   done
-  echo "lacks ${lacking[*]}: not in LD_LIBRARY_PATH, the loader's cache, /usr/local/cuda*, /opt/cuda, nor in nvidia/*/lib" \
+  printf -v all ', %s' "${lacking[@]}"
+  echo "lacks ${all#, }: not in LD_LIBRARY_PATH, the loader's cache, /usr/local/cuda*, /opt/cuda, nor in nvidia/*/lib" \
     "and torch/lib of $(python_folders | sort -u | wc -l) folders of Python packages$others"
+}
+
+# ---- Why there is no GPU ---------------------------------------------------------------------------------------------
+
+# Where /dev, /proc and /sys are. Tests have others.
+machine_root=${GPU_CHECK_ROOT-}
+
+# ask_driver: what nvidia-smi and the kernel know, if anything: `gpus` (a line each), `gpu`, `driver`, `smi_says`.
+ask_driver() {
+  local asked=
+  gpus= smi_says=
+  if command -v nvidia-smi > /dev/null; then
+    smi_says=$(timeout 20 nvidia-smi -L 2>&1)
+    gpus=$(grep '^GPU' <<< "$smi_says")
+    asked=$(timeout 20 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2> /dev/null | head -n 1)
+    [[ $asked == *,* ]] || asked=
+  fi
+  gpu=${asked%,*} driver=${asked##*, }
+  [ -n "$gpu" ] || gpu=$(sed -n 's/^Model:[ \t]*//p' "$machine_root"/proc/driver/nvidia/gpus/*/information 2> /dev/null | head -n 1)
+  [ -n "$driver" ] || driver=$(sed -n 's/.*Kernel Module[^0-9]*\([0-9.]*\).*/\1/p' "$machine_root/proc/driver/nvidia/version" 2> /dev/null)
+}
+
+# The display controllers of NVIDIA on the PCI bus, each with the driver that has it, if any.
+cards_on_bus() {
+  local card driver
+  for card in "$machine_root"/sys/bus/pci/devices/*; do
+    [ "$(cat "$card/vendor" 2> /dev/null)" = 0x10de ] && [[ $(cat "$card/class" 2> /dev/null) == 0x03* ]] || continue
+    driver=$(readlink "$card/driver")
+    echo "${card##*/}${driver:+ (its driver is ${driver##*/})}"
+  done
+}
+
+# why_no_gpu: in a clause; nothing where there may be a GPU. After ask_driver.
+why_no_gpu() {
+  local shown=${CUDA_VISIBLE_DEVICES-all} device said cards need
+  case $shown in
+    '' | -1* | none | void | NoDevFiles) echo "CUDA_VISIBLE_DEVICES is '$shown', which shows none"; return ;;
+  esac
+  device=$(compgen -G "$machine_root/dev/nvidia[0-9]*" | head -n 1)
+  if [ -n "$gpus" ]; then
+    driver_too_old
+  elif [ -n "$device" ]; then
+    # The driver's tools may be missing in a container: then the device alone tells.
+    said=$({ : 3<> "$device"; } 2>&1) || echo "$device cannot be opened: ${said##*: }$(smi_sentence)"
+  else
+    cards=$(cards_on_bus | paste -sd ' ')
+    if [ -e "$machine_root/proc/driver/nvidia/version" ]; then
+      echo "the NVIDIA driver${driver:+ $driver} is loaded, but there is no /dev/nvidia0: a container has to be started with GPUs$(
+        [ -z "${NVIDIA_VISIBLE_DEVICES+set}" ] || echo " (NVIDIA_VISIBLE_DEVICES is '$NVIDIA_VISIBLE_DEVICES')"
+      )$(smi_sentence)"
+    elif [ -n "$cards" ]; then
+      echo "there is an NVIDIA device on the PCI bus, $cards, but no NVIDIA driver is loaded$(smi_sentence)"
+    elif [ -d "$machine_root/sys/bus/pci/devices" ]; then
+      echo "there is no NVIDIA device on the PCI bus$(smi_sentence)"
+    else
+      echo "there is no NVIDIA driver and no PCI bus to find a device on$(smi_sentence)"
+    fi
+  fi
+}
+
+# nvidia-smi's own words, where it failed.
+smi_sentence() { [ -z "$smi_says" ] || echo "; nvidia-smi says: $(grep . <<< "$smi_says" | head -n 1)"; }
+
+# The driver says which CUDA it can run; a newer one by a compatibility package too, whatever its own version.
+driver_too_old() {
+  local built=$(version_of cuda) needed can
+  case ${built%%.*} in
+    13) needed=580 ;;
+    12) needed=525 ;;
+    *) return ;;
+  esac
+  can=$(timeout 20 nvidia-smi 2> /dev/null | sed -n 's/.*CUDA [A-Za-z ]*Version: *\([0-9]*\).*/\1/p' | head -n 1)
+  [ "${can:-0}" -lt "${built%%.*}" ] && [[ ${driver%%.*} =~ ^[0-9]+$ ]] && [ "${driver%%.*}" -lt $needed ] || return
+  echo "the NVIDIA driver $driver is too old for CUDA $built, which needs $needed or later"
 }
 
 # Open MPI takes its bearings from the environment, and so do the programs.

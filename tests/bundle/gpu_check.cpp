@@ -30,6 +30,7 @@ class Bundle {
     fs::copy(from_meson("LOCKSTEP_FAKES") / "bin", path() / "bin");
     fs::create_directory(path() / "data");
     folder_.write("data/images", "");
+    folder_.write("LICENSE", "A licence\n");
     folder_.write("VERSION", "lockstep 1.2.3\ncommit abcdef0\nglibc 2.5\ncuda 13.0\ngpu_archs sm_90\ngpu_libraries " +
                                  gpu_libraries + "\n");
   }
@@ -50,6 +51,7 @@ class Bundle {
     // No libraries of the one who runs the tests.
     own.emplace("HOME", path());
     own.emplace("LD_LIBRARY_PATH", "");
+    own.emplace("CUDA_VISIBLE_DEVICES", "0");
     return own;
   }
 
@@ -76,12 +78,53 @@ std::vector<std::string> failures(const Json& table) {
   return rows;
 }
 
-/// A machine that runs these tests may have a GPU: what happens without one cannot be seen there.
-bool has_gpu() {
-  return fs::exists("/dev/nvidia0");
-}
-
 using Lines = std::vector<std::string>;
+
+/// "name ranks" of all checks, in their order.
+const Lines all_rows{"probes of CUDA 1",
+                     "GPU unit tests 1",
+                     "same weights, mlp 1",
+                     "same weights, mlp 2",
+                     "same weights, mlp 4",
+                     "same weights, gpt 1",
+                     "same weights, gpt 2",
+                     "same weights, gpt 4",
+                     "losses, mlp f64 1",
+                     "losses, mlp f32 1",
+                     "losses, gpt f64 1",
+                     "losses, gpt f32 1",
+                     "MLP accuracy 1",
+                     "step time, mlp 1",
+                     "step time, gpt 1",
+                     "PyTorch eager, mlp 1",
+                     "PyTorch eager, gpt 1",
+                     "PyTorch graph, mlp 1",
+                     "PyTorch graph, gpt 1",
+                     "PyTorch compiled, mlp 1",
+                     "PyTorch compiled, gpt 1",
+                     "strategy suite 1",
+                     "strategy suite 2",
+                     "strategy suite 4",
+                     "losses, mlp bf16 1",
+                     "losses, gpt bf16 1",
+                     "fault: rank killed 2",
+                     "fault: rank stopped 2",
+                     "fault: no memory 1",
+                     "fault: model too large 1",
+                     "memcheck 1",
+                     "all-reduce 1",
+                     "all-reduce 2",
+                     "all-reduce 4",
+                     "merge_call 1",
+                     "merge_call 2",
+                     "merge_call 4"};
+
+/// The row of a check, by its name and ranks as above.
+Json row_of(const Json& table, const std::string& row) {
+  for (const Json& each : table["checks"])
+    if (each["name"].get<std::string>() + " " + std::to_string(each["ranks"].get<int>()) == row) return each;
+  throw std::runtime_error{"no check '" + row + "'"};
+}
 
 /// gpu-check.json, as whoever looked at the start of each check found it.
 void check_snapshots(const fs::path& folder) {
@@ -97,9 +140,9 @@ void check_snapshots(const fs::path& folder) {
     running.push_back(now);
     ++rows;
   }
-  REQUIRE(running.size() == 19);
-  CHECK(running[0] == "probes of CUDA, ranks: 1");
-  CHECK(running[18] == "merge_call, ranks: 4");
+  REQUIRE(running.size() == all_rows.size());
+  CHECK(running.front() == "probes of CUDA, ranks: 1");
+  CHECK(running.back() == "merge_call, ranks: 4");
 }
 
 }  // namespace
@@ -112,13 +155,9 @@ TEST_CASE("where every program does its part, every check passes, in one table a
   CHECK(outcome.exit_code == 0);
   CHECK(outcome.err == "");
   const Json table = bundle.table();
-  CHECK(results(table) == Lines{"probes of CUDA 1 passed", "GPU unit tests 1 passed", "strategy suite 1 passed",
-                                "strategy suite 2 passed", "strategy suite 4 passed", "MLP accuracy 1 passed",
-                                "same weights 1 passed", "same weights 2 passed", "same weights 4 passed",
-                                "losses, CPU and GPU, f64 1 passed", "losses, CPU and GPU, f32 1 passed",
-                                "memcheck 1 passed", "step time 1 passed", "all-reduce 1 passed", "all-reduce 2 passed",
-                                "all-reduce 4 passed", "merge_call 1 passed", "merge_call 2 passed",
-                                "merge_call 4 passed"});
+  Lines expected = all_rows;
+  for (std::string& row : expected) row += " passed";
+  CHECK(results(table) == expected);
   check_snapshots(snapshots.path());
   CHECK(table["running"] == "");
   CHECK(table["version"] == "1.2.3");
@@ -135,39 +174,55 @@ TEST_CASE("where every program does its part, every check passes, in one table a
             return line.find(" passed ") != std::string::npos;
           }) == static_cast<long>(lines.size()));
   }
-  const auto value = [&](std::size_t row) { return table["checks"][row]["value"]; };
-  CHECK(value(0) == 2);
-  CHECK(table["checks"][0]["unit"] == "statements hold");
-  CHECK(value(1) == 30);
-  CHECK(value(5) == 0.851);
-  CHECK(value(6) == "00112233445566ff");
-  CHECK(value(9).get<double>() == Approx(1e-15).epsilon(0.1));
-  CHECK(value(10).get<double>() == Approx(1e-6).epsilon(0.1));
-  CHECK(value(11) == 0);
-  CHECK(table["checks"][11]["unit"] == "errors in 30 test cases");
-  CHECK(value(12) == 2.0);  // milliseconds
-  CHECK(value(13) == "2 of 2 sums exact");
-  CHECK(value(16) == 3.25);
+  const auto value = [&](const char* row) { return row_of(table, row)["value"]; };
+  const auto unit = [&](const char* row) { return row_of(table, row)["unit"]; };
+  CHECK(value("probes of CUDA 1") == 2);
+  CHECK(unit("probes of CUDA 1") == "statements hold");
+  CHECK(value("GPU unit tests 1") == 30);
+  CHECK(value("same weights, mlp 4") == "00112233445566ff");
+  CHECK(value("same weights, gpt 4") == "a0b1c2d3e4f50617");
+  CHECK(value("losses, gpt f64 1").get<double>() == Approx(1e-15).epsilon(0.2));
+  CHECK(value("losses, mlp f32 1").get<double>() == Approx(1e-7).epsilon(0.2));
+  CHECK(value("losses, mlp bf16 1").get<double>() == Approx(1e-4).epsilon(0.2));
+  CHECK(value("MLP accuracy 1") == 0.851);
+  CHECK(value("step time, gpt 1") == 2.0);  // milliseconds
+  CHECK(value("PyTorch graph, gpt 1") == 2.5);
+  CHECK(unit("PyTorch graph, gpt 1") == "ms a step, 1.25 of lockstep's");
+  CHECK(value("fault: rank killed 2").get<std::string>().starts_with("replica 1 (worker:1, host \"b\") is gone: "));
+  CHECK(value("fault: rank stopped 2").get<std::string>().starts_with("replica 1 (worker:1, host \"b\") has stopped"));
+  CHECK(value("fault: model too large 1").get<std::string>().ends_with("; expected smaller layers"));
+  CHECK(value("memcheck 1") == 0);
+  CHECK(unit("memcheck 1") == "errors in 30 test cases");
+  CHECK(value("all-reduce 1") == "2 of 2 sums exact");
+  CHECK(value("merge_call 1") == 3.25);
 }
 
 TEST_CASE("every check can fail, says why, and keeps none of the others from running") {
   const Bundle bundle;
-  Outcome outcome = bundle.check({}, {{"FAKE", " gone hang unlearned other-bits single diverges overrun wrong-sum "}});
+  Outcome outcome = bundle.check(
+      {}, {{"FAKE", " gone hang unlearned other-bits single diverges coarse overrun wrong-sum immortal "}});
   INFO(outcome.out << outcome.err);
   CHECK(outcome.exit_code == 1);
-  CHECK(results(bundle.table()).size() == 19);
-  const Lines failed = failures(bundle.table());
-  REQUIRE(failed.size() == 10);
-  CHECK(failed[0].starts_with("strategy suite 2: no end within "));
+  CHECK(results(bundle.table()).size() == all_rows.size());
+  Lines failed = failures(bundle.table());
+  REQUIRE(failed.size() == 19);
+  CHECK(failed[0] == "same weights, mlp 2: 'ffeeddccbbaa9900', expected '00112233445566ff' as on 1 rank");
+  CHECK(failed[1] == "same weights, gpt 2: 'ffeeddccbbaa9900', expected 'a0b1c2d3e4f50617' as on 1 rank");
+  CHECK(failed[2] == "losses, mlp f64 1: 1.00e-09 relative, expected at most 2e-12");
+  CHECK(failed[3] == "losses, mlp f32 1: 2.00e-02 relative, expected at most 1e-3");
+  CHECK(failed[4].starts_with("losses, gpt f64 1: 1.00e-09 relative, expected at most "));
+  CHECK(failed[5].starts_with("losses, gpt f32 1: 2.00e-02 relative, expected at most "));
+  CHECK(failed[6] == "MLP accuracy 1: 0.8299 of the test images, expected 0.83");
+  CHECK(failed[7].starts_with("strategy suite 2: no end within "));
   // The program's own words, not mpirun's.
-  CHECK(failed[1] == R"(strategy suite 4: exit code 4: replica 3 (worker:3, host "b") is gone)");
-  CHECK(failed[2] == "MLP accuracy 1: 0.8299 of the test images, expected 0.83");
-  CHECK(failed[3] == "same weights 2: 'ffeeddccbbaa9900', expected '00112233445566ff' as on 1 rank");
-  CHECK(failed[4] == "losses, CPU and GPU, f64 1: 1.00e-09 relative, expected at most 2e-12");
-  CHECK(failed[5] == "losses, CPU and GPU, f32 1: 2.00e-02 relative, expected at most 1e-3");
-  CHECK(failed[6] == "memcheck 1: 3");
-  CHECK(failed[7] == "all-reduce 1: 1 of 2 sums exact");
-  CHECK(failed[9] == "all-reduce 4: 1 of 2 sums exact");
+  CHECK(failed[8] == R"(strategy suite 4: exit code 4: replica 3 (worker:3, host "b") is gone)");
+  CHECK(failed[9].starts_with("losses, mlp bf16 1: 5.00e-02 relative, expected at most "));
+  CHECK(failed[10].starts_with("losses, gpt bf16 1: 5.00e-02 relative, expected at most "));
+  CHECK(failed[11] == "fault: rank killed 2: it ended as if nothing had failed");
+  CHECK(failed[14] == "fault: model too large 1: it ended as if nothing had failed");
+  CHECK(failed[15] == "memcheck 1: 3");
+  CHECK(failed[16] == "all-reduce 1: 1 of 2 sums exact");
+  CHECK(failed[18] == "all-reduce 4: 1 of 2 sums exact");
 
   outcome = bundle.check({"--only", "probes"}, {{"FAKE", " undocumented "}});
   CHECK(outcome.exit_code == 1);
@@ -175,22 +230,100 @@ TEST_CASE("every check can fail, says why, and keeps none of the others from run
   CHECK(bundle.table()["checks"][0]["unit"] == "do not hold: stream-runs-in-order");
   CHECK(outcome.out.find("    | DIFFERS stream-runs-in-order: expected 1, got 2\n") != std::string::npos);
 
-  outcome = bundle.check({}, {{"FAKE", " tf32 "}});
+  outcome = bundle.check({"--only", "losses"}, {{"FAKE", " tf32 bf16-fails "}});
   CHECK(outcome.exit_code == 1);
   CHECK(failures(bundle.table()) ==
-        Lines{"losses, CPU and GPU, f32 1: 1.00e-05 relative in the first step, expected at most 1e-6"});
+        Lines{"losses, mlp f32 1: 1.00e-05 relative in the first step, expected at most 1e-6",
+              "losses, gpt f32 1: 1.00e-05 relative, expected at most 5e-7",
+              R"(losses, mlp bf16 1: exit code 4: replica 0 (worker:0, host "b") failed: a launch of bf16)",
+              R"(losses, gpt bf16 1: exit code 4: replica 0 (worker:0, host "b") failed: a launch of bf16)"});
 
-  CHECK(bundle.check({}, {{"FAKE", " short "}}).exit_code == 1);
-  CHECK(failures(bundle.table()) == Lines{"losses, CPU and GPU, f64 1: 49 steps to compare, expected 50",
-                                          "losses, CPU and GPU, f32 1: 49 steps to compare, expected 50",
-                                          "step time 1: no times in the metrics"});
+  CHECK(bundle.check({"--only", "losses, mlp f", "--only", "step time"}, {{"FAKE", " short "}}).exit_code == 1);
+  CHECK(failures(bundle.table()) == Lines{"losses, mlp f64 1: 49 steps to compare, expected 50",
+                                          "losses, mlp f32 1: 49 steps to compare, expected 50",
+                                          "step time, mlp 1: no times in the metrics",
+                                          "step time, gpt 1: no times in the metrics"});
+}
+
+TEST_CASE("a fault must end in its code and in one sentence that names the rank or the size") {
+  const Bundle bundle;
+  CHECK(bundle.check({"--only", "fault"}, {{"FAKE", " misnamed talkative crammed "}}).exit_code == 1);
+  CHECK(
+      failures(bundle.table()) ==
+      Lines{
+          R"(fault: rank stopped 2: replica 0 (worker:0, host "b") has stopped: no sign of life for 10 s; it was in step 5)",
+          R"(fault: no memory 1: 2 sentences, expected one: lockstep: replica 0 (worker:0, host "b") failed: twice;lockstep: replica 0 (worker:0, host "b") failed: no 360000000000 bytes of memory are left on cuda:0 of rank 0)",
+          R"(fault: model too large 1: exit code 4, expected 2: replica 0 (worker:0, host "b") failed: no 8 bytes of memory are left on cuda:0 of rank 0)"});
+  CHECK(bundle.check({"--only", "rank stopped"}, {{"FAKE", " other-code "}}).exit_code == 1);
+  CHECK(failures(bundle.table()).at(0).starts_with("fault: rank stopped 2: exit code 4, expected 5: replica 1 "));
+}
+
+TEST_CASE("losses in bf16 are skipped, in the program's words, where it refuses bf16 on a GPU") {
+  const Bundle bundle;
+  CHECK(bundle.check({"--only", "bf16"}, {{"FAKE", " no-bf16 "}}).exit_code == 0);
+  CHECK(results(bundle.table()) == Lines{"losses, mlp bf16 1 skipped", "losses, gpt bf16 1 skipped"});
+  CHECK(bundle.table()["checks"][1]["value"] == "an gpt cannot be computed in bf16");
+}
+
+TEST_CASE("what PyTorch cannot do here is skipped, and said") {
+  const Bundle bundle;
+  CHECK(bundle
+            .check({"--only", "PyTorch", "--only", "step time, gpt"},
+                   {{"FAKE", " uncompiled torch-fails torch-learns-nothing "}})
+            .exit_code == 0);
+  CHECK(results(bundle.table()) == Lines{"step time, gpt 1 passed", "PyTorch eager, mlp 1 skipped",
+                                         "PyTorch eager, gpt 1 skipped", "PyTorch graph, mlp 1 skipped",
+                                         "PyTorch graph, gpt 1 skipped", "PyTorch compiled, mlp 1 skipped",
+                                         "PyTorch compiled, gpt 1 skipped"});
+  CHECK(bundle.table()["checks"][1]["value"] == "PyTorch's loss went from '2.25' to '2.5'");
+  CHECK(bundle.table()["checks"][3]["value"] == "exit code 1: RuntimeError: CUDA error: no kernel image");
+  CHECK(bundle.table()["checks"][5]["value"] == "PyTorch 1.0 has no torch.compile");
+  // Without lockstep's time there is no ratio.
+  CHECK(bundle.check({"--only", "PyTorch eager"}).exit_code == 0);
+  CHECK(bundle.table()["checks"][0]["unit"] == "ms a step");
+}
+
+TEST_CASE("without a PyTorch that sees a GPU, its times are skipped") {
+  const Bundle bundle;
+  CHECK(bundle.check({"--only", "PyTorch graph"}, {{"FAKE", " no-torch "}}).exit_code == 0);
+  CHECK(results(bundle.table()) == Lines{"PyTorch graph, mlp 1 skipped", "PyTorch graph, gpt 1 skipped"});
+  CHECK(bundle.table()["checks"][0]["value"] == "no Python with PyTorch for CUDA");
+}
+
+TEST_CASE("gpu-peer.py measures PyTorch, and says what it lacks") {
+  const Environment one_thread{{"OMP_NUM_THREADS", "1"}};
+  if (run_command({"/usr/bin/python3", "-c", "import numpy, torch"}).exit_code != 0)
+    return skip("/usr/bin/python3 has no PyTorch");
+  const std::string program = from_meson("LOCKSTEP_SCRIPTS") / "gpu-peer.py";
+  const Lines tiny{"--device", "cpu", "--batch", "2", "--blocks", "1", "1"};
+  const auto run = [&](Lines command) {
+    command.insert(command.begin(), {"/usr/bin/python3", program});
+    command.insert(command.end(), tiny.begin(), tiny.end());
+    return run_command(command, {.environment = one_thread});
+  };
+  Outcome outcome = run({"graph", "mlp", "gpt"});
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.exit_code == 0);
+  const auto lines = lines_starting_with(outcome.out, "{");
+  REQUIRE(lines.size() == 2);
+  for (const std::string& line : lines) {
+    const Json result = Json::parse(line);
+    CHECK(result["framework"] == "PyTorch");
+    CHECK(result["mode"] == "graph");
+    CHECK(result["median_ms"] > 0);
+    // As gpu-check reads them.
+    CHECK(line.find("\"median_ms\":") != line.npos);
+  }
+  CHECK(Json::parse(lines[0])["parameters"] == 669706);
+  CHECK(Json::parse(lines[0])["last_loss"] < Json::parse(lines[0])["first_loss"]);
+  CHECK(Json::parse(lines[1])["model"] == "gpt");
 }
 
 TEST_CASE("checks that the time does not suffice for are not run, and say so") {
   const Bundle bundle;
   Outcome outcome = bundle.check({"--seconds", "0"});
   CHECK(outcome.exit_code == 2);
-  CHECK(outcome.out.find("no check failed, but 19 of 19 were not run: the 0 s were up") != std::string::npos);
+  CHECK(outcome.out.find("no check failed, but 37 of 37 were not run: the 0 s were up") != std::string::npos);
   const Json table = bundle.table();
   for (const Json& row : table["checks"]) {
     CHECK(row["result"] == "not run");
@@ -207,12 +340,13 @@ TEST_CASE("checks that the time does not suffice for are not run, and say so") {
 
 TEST_CASE("only the checks that are asked for run") {
   const Bundle bundle;
-  CHECK(bundle.check({"--only", "weights"}).exit_code == 0);
-  CHECK(results(bundle.table()) == Lines{"same weights 1 passed", "same weights 2 passed", "same weights 4 passed"});
+  CHECK(bundle.check({"--only", "weights, mlp", "--only", "probes"}).exit_code == 0);
+  CHECK(results(bundle.table()) == Lines{"probes of CUDA 1 passed", "same weights, mlp 1 passed",
+                                         "same weights, mlp 2 passed", "same weights, mlp 4 passed"});
   const Outcome outcome = bundle.check({"--only", "wheels"});
   CHECK(outcome.exit_code == 1);
   CHECK(outcome.err.find("--only 'wheels': no check has that in its name; there are probes of CUDA; GPU unit tests; "
-                         "strategy suite; MLP") != std::string::npos);
+                         "same weights, mlp; same weights, gpt; losses") != std::string::npos);
 }
 
 TEST_CASE("a check that fails shows the end of its log, and one archive has all logs, long ones shortened") {
@@ -268,7 +402,7 @@ TEST_CASE("a training run that fell back to the CPU passes no check of the GPU")
   const Bundle bundle;
   CHECK(bundle.check({}, {{"FAKE", " on-cpu "}}).exit_code == 1);
   const Lines failed = failures(bundle.table());
-  CHECK(failed.size() == 7);
+  CHECK(failed.size() == 15);
   for (const std::string& row : failed) CHECK(row.ends_with(": it ran on 'cpu', expected cuda"));
 }
 
@@ -288,23 +422,88 @@ TEST_CASE("without compute-sanitizer the memory check is skipped, and that is no
   const Environment environment{{"PATH", (bundle.path() / "tools").string() + ":/usr/bin:/bin"}};
   if (run_command({"bash", "-c", "compgen -G '/usr/local/cuda*/*/compute-sanitizer'"}).exit_code == 0)
     return skip("this machine has compute-sanitizer");
-  CHECK(bundle.check({}, environment).exit_code == 0);
-  CHECK(results(bundle.table())[11] == "memcheck 1 skipped");
+  CHECK(bundle.check({"--only", "memcheck"}, environment).exit_code == 0);
+  CHECK(results(bundle.table()) == Lines{"memcheck 1 skipped"});
 }
 
-TEST_CASE("without a GPU it says so in one line, with its version and what else is missing, and exits with 77") {
-  if (has_gpu()) return skip("this machine has a GPU");
-  const Environment environment{{"PATH", "/usr/bin:/bin"}};
-  Outcome outcome = Bundle{}.check({}, environment);
-  CHECK(outcome.exit_code == 77);
-  CHECK(outcome.out ==
-        "gpu-check: lockstep 1.2.3 (abcdef0), CUDA 13.0 for sm_90: no GPU: nvidia-smi names none, and "
-        "there is no /dev/nvidia0\n");
-  outcome = Bundle{"libneither.so.13 libnor.so.2"}.check({}, environment);
-  CHECK(outcome.exit_code == 77);
-  CHECK(std::ranges::count(outcome.out, '\n') == 1);
-  CHECK(outcome.out.find("no GPU") != std::string::npos);
-  CHECK(outcome.out.find("lacks libneither.so.13 libnor.so.2: not in ") != std::string::npos);
+TEST_CASE("without a GPU it says why in one line, with its version and what else is missing, and exits with 77") {
+  const TemporaryDirectory root;
+  const Environment nothing{{"PATH", "/usr/bin:/bin"}, {"GPU_CHECK_ROOT", root.path()}};
+  const auto says = [&](const Environment& environment) {
+    const Outcome outcome = Bundle{}.check({}, environment);
+    INFO(outcome.out << outcome.err);
+    CHECK(outcome.exit_code == 77);
+    const std::string begin = "gpu-check: lockstep 1.2.3 (abcdef0), CUDA 13.0 for sm_90: no GPU: ";
+    REQUIRE(outcome.out.starts_with(begin));
+    CHECK(std::ranges::count(outcome.out, '\n') == 1);
+    return outcome.out.substr(begin.size(), outcome.out.size() - begin.size() - 1);
+  };
+  const auto with = [](Environment environment, const Environment& more) {
+    for (const auto& [name, value] : more) environment[name] = value;
+    return environment;
+  };
+  if (run_command({"bash", "-c", "PATH=/usr/bin:/bin type nvidia-smi"}).exit_code == 0)
+    return skip("this machine has nvidia-smi");
+
+  CHECK(says(nothing) == "there is no NVIDIA driver and no PCI bus to find a device on");
+  const fs::path devices = root.path() / "sys/bus/pci/devices";
+  const auto device = [&](const std::string& address, const std::string& vendor, const std::string& type) {
+    fs::create_directories(devices / address);
+    root.write(devices / address / "vendor", vendor + "\n");
+    root.write(devices / address / "class", type + "\n");
+  };
+  device("0000:00:02.0", "0x8086", "0x030000");
+  device("0000:00:03.0", "0x10de", "0x040300");  // the sound of one that is not there
+  CHECK(says(nothing) == "there is no NVIDIA device on the PCI bus");
+  device("0000:01:00.0", "0x10de", "0x030200");
+  const std::string on_bus = "there is an NVIDIA device on the PCI bus, 0000:01:00.0, but no NVIDIA driver is loaded";
+  CHECK(says(nothing) == on_bus);
+  fs::create_symlink("../../../bus/pci/drivers/nouveau", devices / "0000:01:00.0/driver");
+  CHECK(says(nothing).find("0000:01:00.0 (its driver is nouveau), but no") != std::string::npos);
+  fs::remove(devices / "0000:01:00.0/driver");
+  // nvidia-smi's own words are told.
+  const std::string failure = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.";
+  const std::string with_tools = (from_meson("LOCKSTEP_FAKES") / "tools").string() + ":/usr/bin:/bin";
+  CHECK(says(with(nothing, {{"PATH", with_tools}, {"FAKE_SMI", "\n" + failure + " Make sure\nof it"}})) ==
+        on_bus + "; nvidia-smi says: " + failure + " Make sure");
+
+  fs::create_directories(root.path() / "proc/driver/nvidia");
+  root.write("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27\n");
+  const std::string no_device =
+      "the NVIDIA driver 580.65.06 is loaded, but there is no /dev/nvidia0: a container has "
+      "to be started with GPUs";
+  CHECK(says(nothing) == no_device);
+  CHECK(says(with(nothing, {{"NVIDIA_VISIBLE_DEVICES", "void"}})) == no_device + " (NVIDIA_VISIBLE_DEVICES is 'void')");
+  // What is no file cannot be opened, not even by root.
+  fs::create_directories(root.path() / "dev/nvidia0");
+  CHECK(says(nothing) == (root.path() / "dev/nvidia0").string() + " cannot be opened: Is a directory");
+
+  const Environment gpu{{"PATH", with_tools}, {"GPU_CHECK_ROOT", root.path()}};
+  CHECK(says(with(gpu, {{"CUDA_VISIBLE_DEVICES", ""}})) == "CUDA_VISIBLE_DEVICES is '', which shows none");
+  CHECK(says(with(gpu, {{"CUDA_VISIBLE_DEVICES", "-1"}})) == "CUDA_VISIBLE_DEVICES is '-1', which shows none");
+  CHECK(says(with(gpu, {{"FAKE_DRIVER", "575.57.08 12.9"}})) ==
+        "the NVIDIA driver 575.57.08 is too old for CUDA 13.0, which needs 580 or later");
+
+  const Outcome lacking = Bundle{"libneither.so.13 libnor.so.2|libnor.so.1"}.check({}, nothing);
+  CHECK(lacking.exit_code == 77);
+  CHECK(std::ranges::count(lacking.out, '\n') == 1);
+  CHECK(lacking.out.find("; also lacks libneither.so.13, libnor.so.2 or libnor.so.1: not in ") != std::string::npos);
+}
+
+TEST_CASE("where there may be a GPU, it is tried") {
+  const TemporaryDirectory root;
+  const Bundle bundle;
+  // A compatibility package lets an old driver run a new CUDA.
+  Outcome outcome =
+      bundle.check({"--only", "probes"}, {{"FAKE_DRIVER", "535.1 13.0"}, {"GPU_CHECK_ROOT", root.path()}});
+  CHECK(outcome.exit_code == 0);
+  // A device is enough, without the driver's tools or with tools that fail.
+  fs::create_directories(root.path() / "dev");
+  root.write("dev/nvidia0", "");
+  outcome =
+      bundle.check({"--only", "probes"}, {{"FAKE_SMI", "Failed to initialize NVML"}, {"GPU_CHECK_ROOT", root.path()}});
+  CHECK(outcome.exit_code == 0);
+  CHECK(bundle.table()["facts"]["nvidia-smi"] == "Failed to initialize NVML");
 }
 
 TEST_CASE("a GPU without the libraries is one line that names them, and the version that is there instead") {
@@ -336,6 +535,41 @@ TEST_CASE("libraries are found in LD_LIBRARY_PATH, in the loader's cache and in 
   // The bundle's own before the target's.
   CHECK(outcome.out == (bundle.path() / "lib").string() + ":" + (bundle.path() / wheel).string() + ":" + own + "\n");
   CHECK(outcome.err == "");
+}
+
+TEST_CASE("a library that only the loader's cache still knows is looked for elsewhere") {
+  const Bundle bundle{"libwheel.so.13"};
+  const fs::path wheel = ".local/lib/python3.99/site-packages/nvidia/cu13/lib", old = "old";
+  fs::create_directories(bundle.path() / wheel);
+  for (const fs::path& folder : {old, fs::path{"tools"}}) fs::create_directories(bundle.path() / folder);
+  bundle.write(wheel / "libwheel.so.13", "");
+  const std::string cached = bundle.path() / old / "libwheel.so.13";
+  bundle.write("tools/ldconfig",
+               "#!/bin/sh\necho '1 libs found in cache'\n"
+               "echo '\tlibwheel.so.13 (libc6,x86-64) => " +
+                   cached + "'\n");
+  fs::permissions(bundle.path() / "tools/ldconfig", fs::perms::owner_all);
+  const Environment environment{{"PATH", (bundle.path() / "tools").string() + ":" +
+                                             (from_meson("LOCKSTEP_FAKES") / "tools").string() + ":/usr/bin:/bin"}};
+  CHECK(bundle.check({"--only", "probes"}, environment).exit_code == 0);
+  CHECK(bundle.table()["facts"]["libwheel.so.13"].get<std::string>().ends_with(
+      (bundle.path() / wheel / "libwheel.so.13").string()));
+  bundle.write(old / "libwheel.so.13", "");
+  CHECK(bundle.check({"--only", "probes"}, environment).exit_code == 0);
+  CHECK(bundle.table()["facts"]["libwheel.so.13"].get<std::string>().ends_with(cached));
+}
+
+TEST_CASE("of libraries that can take each other's place, the first that there is counts") {
+  const Bundle bundle{"libpair.so.13|libpair.so.12"};
+  const fs::path packages = ".local/lib/python3.99/site-packages/nvidia";
+  for (const char* name : {"12", "13"}) {
+    const fs::path file = packages / ("cu" + std::string{name}) / "lib" / ("libpair.so." + std::string{name});
+    fs::create_directories((bundle.path() / file).parent_path());
+    bundle.write(file, "");
+    CHECK(bundle.check({"--only", "probes"}).exit_code == 0);
+    CHECK(bundle.table()["facts"].contains("libpair.so." + std::string{name}));
+    CHECK(bundle.table()["facts"].contains("libpair.so.12") == (std::string{name} == "12"));
+  }
 }
 
 TEST_CASE("a program is started where the libraries are missing, and is told so") {

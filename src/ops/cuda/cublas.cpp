@@ -1,6 +1,7 @@
 #include "ops/cuda/cublas.hpp"
 
 #include <string>
+#include <utility>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -12,20 +13,40 @@
 namespace lockstep::ops::cuda {
 namespace {
 
-[[noreturn]] void fail_to_load(const std::string& what) {
-  const char* const why = ::dlerror();
-  throw DeviceError{
-      fmt::format("cannot load {}, which multiplies on a GPU: {}", what, why ? why : "it has no address")};
+[[noreturn]] void fail_to_load(const std::string& what, const std::string& why) {
+  throw DeviceError{fmt::format("cannot load {}, which multiplies on a GPU: {}", what, why)};
+}
+
+std::string why_not() {
+  const char* const said = ::dlerror();
+  return said ? said : "it has no address";
+}
+
+struct Library {
+  std::string file;
+  void* handle;
+};
+
+/// That of the CUDA this is built with, or where it is missing that of the other: the functions below, their structures
+/// and the values passed to them are the same in both, and both work in the context that the process has for a GPU.
+Library open_library() {
+  constexpr int other = CUBLAS_VER_MAJOR == 13 ? 12 : 13;
+  std::string files, why;
+  for (const int major : {CUBLAS_VER_MAJOR, other}) {
+    std::string file = fmt::format("libcublasLt.so.{}", major);
+    if (void* const handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return {std::move(file), handle};
+    files += (files.empty() ? "" : " or ") + file;
+    if (why.empty()) why = why_not();
+  }
+  fail_to_load(files, why);
 }
 
 CublasLt load() {
-  const std::string file = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
-  void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) fail_to_load(file);
+  const Library library = open_library();
   CublasLt functions = {};
   const auto find = [&]<class Function>(const char* name, Function& function) {
-    function = reinterpret_cast<Function>(::dlsym(library, name));
-    if (!function) fail_to_load(fmt::format("{} of {}", name, file));
+    function = reinterpret_cast<Function>(::dlsym(library.handle, name));
+    if (!function) fail_to_load(fmt::format("{} of {}", name, library.file), why_not());
   };
   find("cublasLtCreate", functions.create);
   find("cublasLtDestroy", functions.destroy);
