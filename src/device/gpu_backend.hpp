@@ -44,6 +44,9 @@ struct GpuBackend {
                                                           NcclOptions options);
   void (*allow_shared_gpu)();
 
+  // tensor/convert.hpp, on GPU memory
+  void (*convert)(const TensorView& from, const TensorView& to, Stream& stream);
+
   // reduce/arithmetic.hpp, on GPU memory
   void (*tree_sum)(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream);
   void (*add)(const TensorView& sum, const TensorView& x, Stream& stream);

@@ -22,6 +22,7 @@ extern "C" const lockstep::detail::GpuBackend* lockstep_gpu_backend() {
       .memory_bytes = cuda::memory_bytes,
       .make_nccl_communicator = make_real_nccl_communicator,
       .allow_shared_gpu = set_shared_gpu_environment,
+      .convert = ops::cuda::convert,
       .tree_sum = cuda::tree_sum,
       .add = cuda::add,
       .divide = cuda::divide,

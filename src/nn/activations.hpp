@@ -16,17 +16,11 @@ inline DType activation_type(DType dtype, Model::Precision precision) {
   return precision == Model::Precision::bf16 ? DType::bf16 : dtype;
 }
 
-/// For a model, "a gpt": InvalidArgument for variables that are not f32 under bf16, ConfigError for kernels that do not
-/// take it.
-inline void require_precision(std::string_view model, DType dtype, Model::Precision precision,
-                              const ops::Kernels& kernels) {
-  if (precision == Model::Precision::full) return;
-  if (dtype != DType::f32)
+/// For a model, "a gpt": InvalidArgument for variables that are not f32 under bf16.
+inline void require_precision(std::string_view model, DType dtype, Model::Precision precision) {
+  if (precision == Model::Precision::bf16 && dtype != DType::f32)
     throw InvalidArgument{
         fmt::format("{} of {} with activations of bf16 is not supported; expected f32", model, name_of(dtype))};
-  if (!kernels.takes_bf16())
-    throw ConfigError{fmt::format("{} cannot be computed in bf16 with the {} kernels: expected those of the CPU", model,
-                                  kernels.name())};
 }
 
 /// A weight as products with `activations` read it.

@@ -58,7 +58,7 @@ const ConvnetOptions& checked(const ConvnetOptions& options, const ops::Kernels&
         fmt::format("a convnet cannot be computed with the {} kernels, which have no convolutions: "
                     "expected those of the CPU",
                     kernels.name())};
-  require_precision("a convnet", options.dtype, options.precision, kernels);
+  require_precision("a convnet", options.dtype, options.precision);
   return options;
 }
 

@@ -21,7 +21,7 @@ namespace {
 constexpr double stddev = 0.02;
 
 /// Checks all sizes before the first layer creates a variable.
-const GptOptions& checked(const GptOptions& options, const ops::Kernels& kernels) {
+const GptOptions& checked(const GptOptions& options) {
   const auto& [layers, heads, width, context, vocabulary, dtype, seed, precision] = options;
   if (dtype != DType::f32 && dtype != DType::f64)
     throw InvalidArgument{fmt::format("a gpt of {} is not supported; expected f32 or f64", name_of(dtype))};
@@ -32,7 +32,7 @@ const GptOptions& checked(const GptOptions& options, const ops::Kernels& kernels
                     layers, heads, width, context, vocabulary)};
   for (const Shape& largest : {Shape{vocabulary, width}, Shape{context, width}, Shape{4, width, width}})
     (void)element_count(largest);  // no overflow
-  require_precision("a gpt", dtype, precision, kernels);
+  require_precision("a gpt", dtype, precision);
   return options;
 }
 
@@ -55,7 +55,7 @@ std::vector<TransformerBlock> make_blocks(Strategy& strategy, const GptOptions& 
 }  // namespace
 
 Gpt::Gpt(Strategy& strategy, const GptOptions& options, std::shared_ptr<const ops::Kernels> kernels, Here here)
-    : options_{checked(options, *kernels)},
+    : options_{checked(options)},
       kernels_{std::move(kernels)},
       stream_{strategy.stream()},
       embedding_{strategy,

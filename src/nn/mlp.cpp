@@ -28,6 +28,7 @@ const MlpOptions& checked(const MlpOptions& options) {
     throw InvalidArgument{
         fmt::format("an mlp of {} inputs, hidden layers of [{}] and {} classes; expected 1 or more of each",
                     options.inputs, fmt::join(options.hidden, ", "), options.classes)};
+  require_precision("an mlp", options.dtype, options.precision);
   if (options.loss == MlpOptions::Loss::squared_error && options.classes != 1)
     throw InvalidArgument{fmt::format("an mlp of {} outputs for a squared error; expected 1", options.classes)};
   std::int64_t inputs = options.inputs;
@@ -67,9 +68,7 @@ Mlp::Mlp(const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels,
     : options_{checked(options)},
       kernels_{std::move(kernels)},
       stream_{stream},
-      shards_{new Shards{LayerPlans{kernels_, forms_of(options_), stream_}}} {
-  require_precision("an mlp", options_.dtype, options_.precision, *kernels_);
-}
+      shards_{new Shards{LayerPlans{kernels_, forms_of(options_), stream_}}} {}
 
 Mlp::Mlp(Strategy& strategy, const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels, Here here)
     : Mlp{options, std::move(kernels), strategy.stream()} {

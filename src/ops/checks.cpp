@@ -32,7 +32,6 @@ void require_float(DeviceKind device, std::string_view operation, const TensorVi
 }
 
 void require_activations(DeviceKind device, std::string_view operation, const TensorView& view) {
-  if (device != DeviceKind::cpu) return require_float(device, operation, view);
   if (view.dtype() != DType::f32 && view.dtype() != DType::f64 && view.dtype() != DType::bf16)
     throw InvalidArgument{fmt::format("{}: expected f32, f64 or bf16, not {}", operation, describe(view))};
   require_place(device, operation, view);

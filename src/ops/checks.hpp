@@ -22,7 +22,7 @@ void require_place(DeviceKind device, std::string_view operation, const TensorVi
 /// f32 or f64, on `device`.
 void require_float(DeviceKind device, std::string_view operation, const TensorView& view);
 
-/// A type of activations, on `device`: f32, f64, or bf16 on the host.
+/// A type of activations, on `device`: f32, f64 or bf16.
 void require_activations(DeviceKind device, std::string_view operation, const TensorView& view);
 
 /// Both of one such type.

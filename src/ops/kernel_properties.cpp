@@ -6,7 +6,10 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "ops/checks.hpp"
+#include "ops/computed.hpp"
 #include "ops/product_tree.hpp"
+#include "ops/with_type.hpp"
 
 namespace lockstep::ops {
 namespace {
@@ -46,7 +49,7 @@ std::vector<Kernels::Factors> factors_of(std::span<const TensorView> operands) {
 
 /// In [-1, 1), with as many significant bits as the type has, so that sums of products are rounded.
 double number_of(DType dtype, std::uint32_t high, std::uint32_t low) {
-  const double fine = dtype == DType::f32 ? 0 : low >> 3;
+  const double fine = dtype == DType::f64 ? low >> 3 : 0;
   return (high >> 8) * 0x1p-23 + fine * 0x1p-52 - 1;
 }
 
@@ -57,7 +60,7 @@ Tensor numbers(const RandomStream& stream, Shape shape) {
   stream.words(0, words);
   const std::span<T> elements = made.view().elements<T>();
   for (std::size_t i = 0; i < elements.size(); ++i)
-    elements[i] = static_cast<T>(number_of(made.dtype(), words[2 * i], words[2 * i + 1]));
+    elements[i] = static_cast<T>(static_cast<computed_t<T>>(number_of(made.dtype(), words[2 * i], words[2 * i + 1])));
   return made;
 }
 
@@ -70,7 +73,7 @@ bool DenseTrial::forward_rows_keep_their_bits() {
   return rows_keep_their_bits(
       {.name = "linear",
        .columns = form_.inputs,
-       .shared = {{form_.inputs, form_.outputs}, {form_.outputs}},
+       .shared = {{{form_.inputs, form_.outputs}, form_.dtype}, {{form_.outputs}, sum_type(form_.dtype)}},
        .result_columns = form_.outputs,
        .call = [this](Views v, const TensorView& y) { kernels_.linear(v[0], v[1], v[2], form_.activation, y); }});
 }
@@ -78,7 +81,7 @@ bool DenseTrial::forward_rows_keep_their_bits() {
 bool DenseTrial::input_gradient_rows_keep_their_bits() {
   return rows_keep_their_bits({.name = "matmul",
                                .columns = form_.outputs,
-                               .shared = {{form_.inputs, form_.outputs}},
+                               .shared = {{{form_.inputs, form_.outputs}, form_.dtype}},
                                .result_columns = form_.inputs,
                                .call = [this](Views v, const TensorView& dx) {
                                  kernels_.matmul(v[0], Kernels::Transpose::no, v[1], Kernels::Transpose::yes, dx);
@@ -91,9 +94,9 @@ bool DenseTrial::weight_gradients_add_up() {
     sum_of_whole_products(kernels_, factors_of(v), c, stream_);
   };
   for (std::int64_t round = rounds_for(form_.inputs * form_.outputs); round-- > 0;) {
-    const Tensor x = random({blocks_.all_rows(), form_.inputs});
-    const Tensor dy = random({blocks_.all_rows(), form_.outputs});
-    const Tensor before = random({form_.inputs, form_.outputs});
+    const Tensor x = random({{blocks_.all_rows(), form_.inputs}, form_.dtype});
+    const Tensor dy = random({{blocks_.all_rows(), form_.outputs}, form_.dtype});
+    const Tensor before = random({{form_.inputs, form_.outputs}, sum_type(form_.dtype)});
     std::vector<TensorView> operands;
     for (std::int64_t block = 0; block < blocks_.blocks; ++block) {
       operands.push_back(block_of(x.view(), blocks_, block));
@@ -108,12 +111,12 @@ bool DenseTrial::weight_gradients_add_up() {
 
 bool DenseTrial::rows_keep_their_bits(const RowCall& rows) {
   for (std::int64_t round = rounds_for(blocks_.all_rows() * rows.result_columns); round-- > 0;) {
-    const Tensor x = random({blocks_.all_rows(), rows.columns});
+    const Tensor x = random({{blocks_.all_rows(), rows.columns}, form_.dtype});
     std::vector<Tensor> shared;
-    for (const Shape& shape : rows.shared) shared.push_back(random(shape));
+    for (const Form& form : rows.shared) shared.push_back(random(form));
     std::vector<TensorView> operands{x.view()};
     for (const Tensor& each : shared) operands.push_back(each.view());
-    const Tensor before = random({blocks_.all_rows(), rows.result_columns});
+    const Tensor before = random({{blocks_.all_rows(), rows.result_columns}, form_.dtype});
 
     const Tensor whole = result_of(rows.name, rows.call, operands, before.view());
     if (blocks_.blocks == 1) continue;
@@ -143,10 +146,10 @@ Tensor DenseTrial::result_of(std::string_view name, const Call& call, Views oper
   return result;
 }
 
-Tensor DenseTrial::random(Shape shape) {
+Tensor DenseTrial::random(const Form& form) {
   const RandomStream numbers_of_tensor{0, RandomStream::Purpose::kernel_trial, drawn_++};
-  const Tensor made = form_.dtype == DType::f32 ? numbers<float>(numbers_of_tensor, std::move(shape))
-                                                : numbers<double>(numbers_of_tensor, std::move(shape));
+  const Tensor made =
+      with_stored_type(form.dtype, [&]<class T>() { return numbers<T>(numbers_of_tensor, form.shape); });
   return Tensor::copy_of(made.view(), stream_);
 }
 

@@ -59,11 +59,16 @@ class DenseTrial {
   using Views = std::span<const TensorView>;
   using Call = std::function<void(Views operands, const TensorView& result)>;
 
+  struct Form {
+    Shape shape;
+    DType dtype;
+  };
+
   /// A call. Its first operand, and its result, are cut by rows.
   struct RowCall {
     std::string_view name;
     std::int64_t columns;
-    std::vector<Shape> shared;  ///< shapes of the other operands
+    std::vector<Form> shared;  ///< the other operands
     std::int64_t result_columns;
     Call call;
   };
@@ -73,7 +78,7 @@ class DenseTrial {
   /// Runs `call` on a copy of `before`. DeviceError unless a second run gives the same bits.
   Tensor result_of(std::string_view name, const Call& call, Views operands, const TensorView& before);
 
-  Tensor random(Shape shape);
+  Tensor random(const Form& form);
 
   const Kernels& kernels_;
   DenseForm form_;

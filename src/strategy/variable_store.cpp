@@ -52,22 +52,20 @@ void bring_values_home_of(const detail::StoreGuests& guests) {
 
 }  // namespace
 
-TensorView detail::WorkingCopy::of(const TensorView& values) {
+TensorView detail::WorkingCopy::of(const TensorView& values, Stream& stream) {
   if (fresh_) return copy_.view();
   const std::lock_guard lock{mutex_};
   if (fresh_) return copy_.view();
-  if (values.dtype() != DType::f32 || values.device() != DeviceKind::cpu)
-    throw InvalidArgument{
-        fmt::format("{} in the memory of a {} device cannot be read as bf16; expected f32 on the host",
-                    describe(values), name_of(values.device()))};
-  if (copy_.count() != values.count()) copy_ = Tensor::uninitialised(DType::bf16, values.shape());
-  convert(values, copy_.view());
+  if (values.dtype() != DType::f32)
+    throw InvalidArgument{fmt::format("{} cannot be read as bf16; expected f32", describe(values))};
+  if (copy_.count() != values.count()) copy_ = Tensor::uninitialised(DType::bf16, values.shape(), stream);
+  convert(values, copy_.view(), stream);
   fresh_ = true;
   return copy_.view();
 }
 
-void detail::WorkingCopy::refresh(const TensorView& values, std::int64_t first) {
-  if (fresh_) convert(values, copy_.view().slice(first, values.count()));
+void detail::WorkingCopy::refresh(const TensorView& values, std::int64_t first, Stream& stream) {
+  if (fresh_) convert(values, copy_.view().slice(first, values.count()), stream);
 }
 
 TensorView VariableStore::FlatRange::slot(std::string_view name) const {
@@ -337,7 +335,8 @@ TensorView Variable::for_reading(DType dtype, Here here) const {
     throw InvalidArgument{fmt::format("{}variable {} is {}; it cannot be read as {}", prefix_of(here), label(),
                                       name_of(state_->dtype), name_of(dtype))};
   const TensorView values = state_->segment->values.view();
-  const TensorView flat = dtype == state_->dtype ? values : state_->segment->working_copy->of(values);
+  const TensorView flat =
+      dtype == state_->dtype ? values : state_->segment->working_copy->of(values, *state_->segment->stream);
   return flat.slice(state_->offset, element_count(state_->shape)).reshaped(state_->shape);
 }
 

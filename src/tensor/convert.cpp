@@ -7,6 +7,8 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/wide_loop.hpp"
+#include "device/device.hpp"
+#include "device/gpu_backend.hpp"
 
 namespace lockstep::detail {
 
@@ -37,6 +39,10 @@ void convert(const TensorView& from, const TensorView& to) {
   if (is(DType::f16, DType::f32)) return each(Half{}, float{});
   throw InvalidArgument{
       fmt::format("{} cannot be converted to {}: expected f32 and a type of 16 bits", describe(from), describe(to))};
+}
+
+void convert(const TensorView& from, const TensorView& to, Stream& stream) {
+  stream.kind() == DeviceKind::cuda ? gpu_backend().convert(from, to, stream) : convert(from, to);
 }
 
 }  // namespace lockstep::detail

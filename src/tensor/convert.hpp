@@ -1,4 +1,4 @@
-// From one floating-point type to another, in memory of the host.
+// From one floating-point type to another.
 #pragma once
 
 #include <cstdint>
@@ -17,5 +17,8 @@ void round(const float* from, BFloat16* to, std::int64_t count);
 /// LOCAL. Each element of `from` as the type of `to`, rounded as above: f32 to f16 or bf16, or back. InvalidArgument
 /// for other types, another number of elements, and memory of a GPU.
 void convert(const TensorView& from, const TensorView& to);
+
+/// The same in memory of the stream's device. On a GPU it is enqueued, for f32 and bf16 alone.
+void convert(const TensorView& from, const TensorView& to, Stream& stream);
 
 }  // namespace lockstep::detail

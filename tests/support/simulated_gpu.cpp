@@ -40,6 +40,7 @@
 #include "reduce/arithmetic.hpp"
 #include "support/simulated_gpu_fate.hpp"
 #include "support/simulated_kernels.hpp"
+#include "tensor/convert.hpp"
 
 namespace lockstep {
 namespace {
@@ -351,6 +352,10 @@ std::unique_ptr<ops::Kernels> make_kernels(Stream& stream) {
   return test::make_simulated_kernels(stream, [&own = simulated(stream)](auto work) { own.push(std::move(work)); });
 }
 
+void enqueue_convert(const TensorView& from, const TensorView& to, Stream& stream) {
+  simulated(stream).push([from = for_host(from), to = for_host(to)] { detail::convert(from, to); });
+}
+
 void enqueue_tree_sum(const detail::Pieces& pieces, int divisor, const TensorView& sum, Stream& stream) {
   const detail::Pieces of_host{for_host(pieces.first), pieces.stride, pieces.count};
   simulated(stream).push(
@@ -377,6 +382,7 @@ constexpr detail::GpuBackend backend{
     .memory_bytes = bytes_of_device,
     .make_nccl_communicator = test::make_simulated_nccl,
     .allow_shared_gpu = test::allow_shared_simulated_gpu,
+    .convert = enqueue_convert,
     .tree_sum = enqueue_tree_sum,
     .add = enqueue_add,
     .divide = enqueue_divide,

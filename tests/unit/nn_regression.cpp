@@ -82,10 +82,6 @@ TEST_CASE("an evaluation of numbers tells the error of each and what the labels 
 
 TEST_CASE("a number is predicted in bf16 too") {
   const SharedKernels kernels = automatic();
-  if (!kernels->takes_bf16()) {
-    WARN("skipped: these kernels take no bf16");
-    return;
-  }
   RegressionRun full{regression(DType::f32), kernels}, narrow{regression(DType::f32, Model::Precision::bf16), kernels};
   const SampleBatch batch = numbered(0, 5, 8, DType::f32);
   const GradientBuffer exact = full.buffer(), rounded = narrow.buffer();

@@ -39,7 +39,9 @@ template <class Fn>
 Tensor generate(DType dtype, Shape shape, Fn&& value) {
   const Tensor made = Tensor::zeros(dtype, std::move(shape));
   for (std::int64_t i = 0; i < made.count(); ++i)
-    if (dtype == DType::f32)
+    if (dtype == DType::bf16)
+      made.view().elements<BFloat16>()[static_cast<std::size_t>(i)] = BFloat16{static_cast<float>(value(i))};
+    else if (dtype == DType::f32)
       made.view().elements<float>()[static_cast<std::size_t>(i)] = static_cast<float>(value(i));
     else
       made.view().elements<double>()[static_cast<std::size_t>(i)] = value(i);
@@ -59,6 +61,10 @@ inline Tensor filled(DType dtype, Shape shape, double value) {
 
 inline std::vector<double> in_double(const Tensor& t) {
   if (t.dtype() == DType::f64) return t.to_vector<double>();
+  if (t.dtype() == DType::bf16) {
+    const auto values = t.to_vector<BFloat16>();
+    return {values.begin(), values.end()};
+  }
   const auto values = t.to_vector<float>();
   return {values.begin(), values.end()};
 }

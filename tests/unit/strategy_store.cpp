@@ -381,7 +381,7 @@ TEST_CASE("a guest is asked around each use of values and optimizer state, as lo
   CHECK_NOTHROW(f.strategy.attest());
 }
 
-TEST_CASE("only f32 on the host is read in bf16") {
+TEST_CASE("only f32 is read in bf16") {
   StoreFixture f;
   const MirroredVariable wide = f.make("wide", 1, true, DType::f64), v = f.make("v", 1);
   f.strategy.seal();

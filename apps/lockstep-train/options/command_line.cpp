@@ -166,8 +166,6 @@ void settle_runtime(RuntimeOptions& runtime, const TrainingOptions& complete) {
   if (runtime.reductions.gradient_compression) runtime.reductions.kind = ReductionOptions::Kind::hierarchical;
   if (!has_gpu_kernels(*complete.model))
     runtime.needs_cpu = fmt::format("--model {} has no GPU kernels", names_of({*complete.model}));
-  else if (complete.precision == nn::Model::Precision::bf16)
-    runtime.needs_cpu = "--precision bf16 has no GPU kernels";
 }
 
 }  // namespace

@@ -35,9 +35,8 @@ struct MlpOptions {
 /// the outputs of the last layer: logits, or predicted numbers.
 ///
 /// Creates its variables, layer by layer, weight before bias. Before that, InvalidArgument for sizes below 1, a squared
-/// error of more than one output, a dtype other than f32 and f64, or f64 under bf16; ConfigError for kernels that do
-/// not take bf16 if the model is to compute in it. `strategy` must outlive the model; `kernels` are those of its
-/// device.
+/// error of more than one output, a dtype other than f32 and f64, or f64 under bf16. `strategy` must outlive the
+/// model; `kernels` are those of its device.
 ///
 /// Layers are computed for all shards of a rank at once where that gives the same bits as shard by shard. This is
 /// tested, blocking the host, whenever the number or capacity of the shards is new. DeviceError if the test finds that
@@ -71,8 +70,7 @@ struct ConvnetOptions {
 ///
 /// Creates its variables, layer by layer. Before that, InvalidArgument for images smaller than 6 x 6, other sizes below
 /// 1, a dropout rate outside [0, 1), a dtype other than f32 and f64, and f64 under bf16; ConfigError for kernels
-/// without those for images, or without bf16 if the model is to compute in it. `strategy` and `kernels` as for
-/// make_mlp.
+/// without those for images. `strategy` and `kernels` as for make_mlp.
 std::unique_ptr<Model> make_convnet(Strategy& strategy, const ConvnetOptions& options,
                                     std::shared_ptr<const ops::Kernels> kernels, Here here = Here::current());
 
@@ -96,9 +94,8 @@ struct GptOptions {
 /// SampleBatch::counted_labels. `correct` counts tokens. `generate` draws text from it.
 ///
 /// Creates its variables: the embedding's, "block_0/…", "block_1/…", …, "final_norm/…". Before that, InvalidArgument
-/// for sizes below 1, heads that do not divide the width, a dtype other than f32 and f64, and f64 under bf16;
-/// ConfigError for kernels without bf16 if the model is to compute in it. `strategy`
-/// and `kernels` as for make_mlp.
+/// for sizes below 1, heads that do not divide the width, a dtype other than f32 and f64, and f64 under bf16.
+/// `strategy` and `kernels` as for make_mlp.
 std::unique_ptr<Model> make_gpt(Strategy& strategy, const GptOptions& options,
                                 std::shared_ptr<const ops::Kernels> kernels, Here here = Here::current());
 

@@ -3,7 +3,8 @@
 // Three implementations share one interface. `reference` is plain loops in f32 and f64 on the host. It is the oracle,
 // and what a build without oneDNN trains with. `oneDNN` computes matrix products, convolutions and GELU with the
 // library, in f32 and, where the processor has instructions for it, in bf16; the rest with the same loops. `cuda` works
-// on GPU memory: products by cuBLASLt in full f32 and f64, the rest by its own kernels. It has none for images.
+// on GPU memory: products by cuBLASLt, those of f32 and f64 in full precision, the rest by its own kernels. It has none
+// for images.
 //
 // The bits. Every kernel is a function of its operands' values and shapes alone. The rank, the time and the operands'
 // place in memory do not matter. This holds for one build on one instruction set with one thread (the default), and for
@@ -41,7 +42,7 @@ class UpdateKernels;
 ///
 /// Kernels have no state that a caller could see, so threads may call them on disjoint operands at the same time.
 ///
-/// Mixed precision, on the host (takes_bf16). The operands that make up activations, their gradients and the weights of
+/// Mixed precision. The operands that make up activations, their gradients and the weights of
 /// products may be bf16. Then biases, gains, statistics, masks, and the sums that are gradients of weights and biases
 /// are f32 (labels: i32), and so may the results of `matmul` and `linear` be. The result is what the same kernel makes
 /// of the operands as f32, rounded once to nearest even, except that a library may add up the terms of a product in
@@ -116,10 +117,7 @@ class Kernels {
   /// library.
   virtual std::string fingerprint() const = 0;
 
-  /// LOCAL. Whether operands may be bf16, as above.
-  virtual bool takes_bf16() const = 0;
-
-  /// y = x: f32 rounded to bf16, to nearest even, or bf16 as f32, which is exact. Same shape. InvalidArgument on a GPU.
+  /// y = x: f32 rounded to bf16, to nearest even, or bf16 as f32, which is exact. Same shape.
   virtual void convert(const TensorView& x, const TensorView& y) const = 0;
 
   /// c = op(a) · op(b), all of two dimensions; op transposes if asked. c is overwritten. The reference adds the terms

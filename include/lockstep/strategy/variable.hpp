@@ -60,12 +60,12 @@ class Variable {
   /// LibTorch does in `torch::load`, they are copied back first. ContextError before the variable is initialized.
   TensorView local(Here here = Here::current()) const;
 
-  /// LOCAL. The same elements, not to be written, as elements of `dtype`: the variable's own type or, for f32 on the
-  /// host, bf16. Those are a copy, rounded to nearest even, which the variables that were sealed together share. This
-  /// call rounds it again if the values may have been written since: by an assignment, a restored checkpoint, a
-  /// broadcast, or through a view from `local`. Optimizers keep the copy current themselves. Call `local` again before
-  /// writing through a view that you kept; it marks the copy stale. Several threads may call this at the same time.
-  /// ContextError as `local`, InvalidArgument for another type.
+  /// LOCAL. The same elements, not to be written, as elements of `dtype`: the variable's own type or, for f32, bf16.
+  /// Those are a copy, rounded to nearest even, which the variables that were sealed together share; on a GPU it is
+  /// rounded by work on the strategy's stream. This call rounds it again if the values may have been written since: by
+  /// an assignment, a restored checkpoint, a broadcast, or through a view from `local`. Optimizers keep the copy
+  /// current themselves. Call `local` again before writing through a view that you kept; it marks the copy stale.
+  /// Several threads may call this at the same time. ContextError as `local`, InvalidArgument for another type.
   TensorView for_reading(DType dtype, Here here = Here::current()) const;
 
   Aggregation aggregation() const;

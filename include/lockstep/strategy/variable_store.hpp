@@ -36,15 +36,15 @@ using StoreGuests = std::vector<std::weak_ptr<StoreGuest>>;  ///< in the order i
 /// values may be written, and is rounded again when it is next read. It is never saved, sent or attested.
 class WorkingCopy {
  public:
-  /// LOCAL. Returns the copy of `values`, which is made or rounded again first if it is stale. Several threads may call
-  /// this at the same time. InvalidArgument unless the values are f32 on the host.
-  TensorView of(const TensorView& values);
+  /// LOCAL. Returns the copy of `values`, which is made or rounded again first if it is stale: on a GPU by work on
+  /// `stream`. Several threads may call this at the same time. InvalidArgument unless the values are f32.
+  TensorView of(const TensorView& values, Stream& stream);
 
   void make_stale() { fresh_ = false; }
 
   /// Call after the elements from `first` on have changed to `values`. Rounds only these, and nothing if the copy is
   /// stale anyway.
-  void refresh(const TensorView& values, std::int64_t first);
+  void refresh(const TensorView& values, std::int64_t first, Stream& stream);
 
  private:
   std::mutex mutex_;
@@ -100,7 +100,7 @@ class VariableStore {
     std::int64_t first;  ///< the start of the range within the segment, in elements
 
     /// LOCAL. Brings the variables' copies for reading up to date with `values` (Variable::for_reading).
-    void values_changed() const { segment->working_copy->refresh(values, first); }
+    void values_changed() const { segment->working_copy->refresh(values, first, *segment->stream); }
 
     /// The stream for work on the range.
     Stream& stream() const { return *segment->stream; }

@@ -4,6 +4,7 @@
 #include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/sequence_launch.hpp"
+#include "ops/cuda/stored.hpp"
 #include "ops/cuda/warp.hpp"
 
 namespace lockstep::ops::cuda {
@@ -21,52 +22,65 @@ __device__ T warp_largest(T value) {
   return value;
 }
 
+/// `probabilities` may be `scores`.
 template <class T>
-__global__ void causal_softmax_kernel(T* scores, std::int64_t rows, std::int64_t context) {
+__global__ void causal_softmax_kernel(computed_t<T>* scores, T* probabilities, std::int64_t rows,
+                                      std::int64_t context) {
+  using Number = computed_t<T>;
   for (std::int64_t row = first_row_of_warp(); row < rows; row += rows_apart()) {
     const std::int64_t known = row % context + 1;
-    T* const x = scores + row * context;
-    T largest = static_cast<T>(-INFINITY);
+    Number* const x = scores + row * context;
+    T* const p = probabilities + row * context;
+    Number largest = static_cast<Number>(-INFINITY);
     for (std::int64_t j = threadIdx.x; j < known; j += lanes)
       if (x[j] > largest) largest = x[j];
     largest = warp_largest(largest);
-    const T sum = strided_sum<T>(known, [=](std::int64_t j) { return x[j] = std::exp(x[j] - largest); });
-    for (std::int64_t j = threadIdx.x; j < context; j += lanes) x[j] = j < known ? x[j] / sum : T{0};
+    const Number sum = strided_sum<Number>(known, [=](std::int64_t j) { return x[j] = std::exp(x[j] - largest); });
+    for (std::int64_t j = threadIdx.x; j < context; j += lanes) store(p[j], j < known ? x[j] / sum : Number{0});
   }
 }
 
+/// `d_scores` may be `d`.
 template <class T>
-__global__ void causal_softmax_gradient_kernel(const T* probabilities, T* d, std::int64_t rows, std::int64_t context) {
+__global__ void causal_softmax_gradient_kernel(const T* probabilities, const computed_t<T>* d, T* d_scores,
+                                               std::int64_t rows, std::int64_t context) {
+  using Number = computed_t<T>;
   for (std::int64_t row = first_row_of_warp(); row < rows; row += rows_apart()) {
     const std::int64_t known = row % context + 1;
     const T* const p = probabilities + row * context;
-    T* const own = d + row * context;
-    const T mean = strided_sum<T>(known, [=](std::int64_t j) { return p[j] * own[j]; });
-    for (std::int64_t j = threadIdx.x; j < context; j += lanes) own[j] = j < known ? p[j] * (own[j] - mean) : T{0};
+    const Number* const own = d + row * context;
+    T* const to = d_scores + row * context;
+    const Number mean = strided_sum<Number>(known, [=](std::int64_t j) { return wide(p[j]) * own[j]; });
+    for (std::int64_t j = threadIdx.x; j < context; j += lanes)
+      store(to[j], j < known ? wide(p[j]) * (own[j] - mean) : Number{0});
   }
 }
 
 }  // namespace
 
 template <class T>
-cudaError_t launch_causal_softmax(T* scores, std::int64_t matrices, std::int64_t context, cudaStream_t stream) {
+cudaError_t launch_causal_softmax(computed_t<T>* scores, T* probabilities, std::int64_t matrices, std::int64_t context,
+                                  cudaStream_t stream) {
   const std::int64_t rows = matrices * context;
-  return launch(causal_softmax_kernel<T>, blocks_for(rows, warps), dim3{lanes, warps}, stream, scores, rows, context);
+  return launch(causal_softmax_kernel<T>, blocks_for(rows, warps), dim3{lanes, warps}, stream, scores, probabilities,
+                rows, context);
 }
 
 template <class T>
-cudaError_t launch_causal_softmax_gradient(const T* probabilities, T* d, std::int64_t matrices, std::int64_t context,
-                                           cudaStream_t stream) {
+cudaError_t launch_causal_softmax_gradient(const T* probabilities, const computed_t<T>* d, T* d_scores,
+                                           std::int64_t matrices, std::int64_t context, cudaStream_t stream) {
   const std::int64_t rows = matrices * context;
   return launch(causal_softmax_gradient_kernel<T>, blocks_for(rows, warps), dim3{lanes, warps}, stream, probabilities,
-                d, rows, context);
+                d, d_scores, rows, context);
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                \
-  template cudaError_t launch_causal_softmax<T>(T*, std::int64_t, std::int64_t, cudaStream_t); \
-  template cudaError_t launch_causal_softmax_gradient<T>(const T*, T*, std::int64_t, std::int64_t, cudaStream_t);
+#define LOCKSTEP_INSTANTIATE(T)                                                                                \
+  template cudaError_t launch_causal_softmax<T>(computed_t<T>*, T*, std::int64_t, std::int64_t, cudaStream_t); \
+  template cudaError_t launch_causal_softmax_gradient<T>(const T*, const computed_t<T>*, T*, std::int64_t,     \
+                                                         std::int64_t, cudaStream_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)
+LOCKSTEP_INSTANTIATE(BFloat16)
 #undef LOCKSTEP_INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

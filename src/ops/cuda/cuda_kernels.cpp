@@ -8,6 +8,7 @@
 #include "device/cuda/native.hpp"
 #include "device/device.hpp"
 #include "ops/checks.hpp"
+#include "ops/computed.hpp"
 #include "ops/cuda/answers.hpp"
 #include "ops/cuda/arithmetic_variables.hpp"
 #include "ops/cuda/launch.hpp"
@@ -61,9 +62,10 @@ class CudaKernels final : public Kernels, private UpdateKernels {
   std::string_view name() const override { return "cuda"; }
   std::string fingerprint() const override { return fingerprint_; }
 
-  bool takes_bf16() const override { return false; }
-  /// Refuses all operands, since bf16 is on the host alone.
-  void convert(const TensorView& x, const TensorView& y) const override { check_convert(here, x, y); }
+  void convert(const TensorView& x, const TensorView& y) const override {
+    check_convert(here, x, y);
+    cuda::convert(x, y, stream_);
+  }
 
   void matmul(const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b, Kernels::Transpose transpose_b,
               const TensorView& c) const override {
@@ -79,6 +81,7 @@ class CudaKernels final : public Kernels, private UpdateKernels {
   void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, Kernels::Activation activation,
               const TensorView& y) const override {
     const MatmulSizes sizes = check_linear(here, x, weight, bias, y);
+    if (y.dtype() == DType::bf16) return rounded_linear(sizes, x, weight, bias, activation, y);
     const cuda::ProductCall call{sizes, x, Kernels::Transpose::no, weight, Kernels::Transpose::no, y, bias};
     // Fuses as much as the library can; one kernel each does the rest.
     if (activation == Kernels::Activation::relu && multiply(call, cuda::Epilogue::bias_relu)) return;
@@ -92,27 +95,27 @@ class CudaKernels final : public Kernels, private UpdateKernels {
   void add_bias(const TensorView& rows, const TensorView& bias) const override {
     check_rows(here, "add_bias", rows, bias);
     if (rows.count() == 0) return;
-    with_type(rows.dtype(), [&]<class T>() {
-      check_cuda(
-          cuda::launch_add_bias(data<T>(rows), data<const T>(bias), rows.shape()[0], bias.count(), native(stream_)),
-          "the launch of add_bias");
+    with_stored_type(rows.dtype(), [&]<class T>() {
+      check_cuda(cuda::launch_add_bias(data<T>(rows), data<const computed_t<T>>(bias), rows.shape()[0], bias.count(),
+                                       native(stream_)),
+                 "the launch of add_bias");
     });
   }
 
   void sum_rows(const TensorView& rows, const TensorView& out) const override {
     check_rows(here, "sum_rows", rows, out);
     if (out.count() == 0) return;
-    with_type(rows.dtype(), [&]<class T>() {
-      check_cuda(
-          cuda::launch_sum_rows(data<const T>(rows), data<T>(out), rows.shape()[0], out.count(), native(stream_)),
-          "the launch of sum_rows");
+    with_stored_type(rows.dtype(), [&]<class T>() {
+      check_cuda(cuda::launch_sum_rows(data<const T>(rows), data<computed_t<T>>(out), rows.shape()[0], out.count(),
+                                       native(stream_)),
+                 "the launch of sum_rows");
     });
   }
 
   void relu(const TensorView& x, const TensorView& y) const override {
     check_same_or_apart(here, "relu", x, y);
     if (x.count() == 0) return;
-    with_type(x.dtype(), [&]<class T>() {
+    with_stored_type(x.dtype(), [&]<class T>() {
       check_cuda(cuda::launch_relu(data<const T>(x), data<T>(y), x.count(), native(stream_)), "the launch of relu");
     });
   }
@@ -121,7 +124,7 @@ class CudaKernels final : public Kernels, private UpdateKernels {
     check_same_or_apart(here, "relu_gradient", y, dx);
     check_same_or_apart(here, "relu_gradient", dy, dx);
     if (y.count() == 0) return;
-    with_type(y.dtype(), [&]<class T>() {
+    with_stored_type(y.dtype(), [&]<class T>() {
       check_cuda(
           cuda::launch_relu_gradient(data<const T>(y), data<const T>(dy), data<T>(dx), y.count(), native(stream_)),
           "the launch of relu_gradient");
@@ -143,7 +146,7 @@ class CudaKernels final : public Kernels, private UpdateKernels {
   void add(const TensorView& sum, const TensorView& x) const override {
     check_apart(here, "add", sum, x);
     if (x.count() == 0) return;
-    with_type(sum.dtype(), [&]<class T>() {
+    with_stored_type(sum.dtype(), [&]<class T>() {
       check_cuda(cuda::launch_add(data<T>(sum), data<const T>(x), x.count(), native(stream_)), "the launch of add");
     });
   }
@@ -203,6 +206,18 @@ class CudaKernels final : public Kernels, private UpdateKernels {
   }
 
  private:
+  /// The library can only add a bias of y's type. So it leaves the sums in f32, and they are rounded once.
+  void rounded_linear(const MatmulSizes& sizes, const TensorView& x, const TensorView& weight, const TensorView& bias,
+                      Kernels::Activation activation, const TensorView& y) const {
+    if (y.count() == 0) return;
+    const Tensor sums = Tensor::uninitialised(DType::f32, y.shape(), stream_);
+    multiply({sizes, x, Kernels::Transpose::no, weight, Kernels::Transpose::no, sums.view(), {}}, cuda::Epilogue::none);
+    check_cuda(cuda::launch_round_layer(data<const float>(sums.view()), data<const float>(bias),
+                                        activation == Kernels::Activation::relu, data<BFloat16>(y), sizes.m, sizes.n,
+                                        native(stream_)),
+               "the launch of linear");
+  }
+
   /// Products::multiply for any extents.
   bool multiply(const cuda::ProductCall& call, cuda::Epilogue epilogue) const {
     if (call.c.count() == 0) return true;
@@ -220,7 +235,7 @@ class CudaKernels final : public Kernels, private UpdateKernels {
     }
     const Buffer answer = stream_.allocate(sizeof(cuda::SoftmaxAnswer));
     const Buffer row_shares = stream_.allocate(static_cast<std::size_t>(samples) * sizeof(cuda::SoftmaxRow));
-    with_type(logits.dtype(), [&]<class T>() {
+    with_stored_type(logits.dtype(), [&]<class T>() {
       const cuda::SoftmaxBatch<T> batch{.logits = data<const T>(logits),
                                         .labels = data<const std::int32_t>(labels),
                                         .rows = logits.shape()[0],
@@ -244,6 +259,15 @@ class CudaKernels final : public Kernels, private UpdateKernels {
 };
 
 }  // namespace
+
+void cuda::convert(const TensorView& from, const TensorView& to, Stream& stream) {
+  if (from.count() == 0) return;
+  const cudaError_t result =
+      to.dtype() == DType::bf16
+          ? launch_convert(data<const float>(from), data<BFloat16>(to), from.count(), native(stream))
+          : launch_convert(data<const BFloat16>(from), data<float>(to), from.count(), native(stream));
+  check_cuda(result, "the launch of convert");
+}
 
 std::unique_ptr<Kernels> cuda::make_kernels(Stream& stream) {
   return std::make_unique<CudaKernels>(stream);

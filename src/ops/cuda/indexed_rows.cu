@@ -4,6 +4,7 @@
 #include "ops/cuda/first_outside.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/sequence_launch.hpp"
+#include "ops/cuda/stored.hpp"
 #include "ops/cuda/warp.hpp"
 
 namespace lockstep::ops::cuda {
@@ -43,11 +44,11 @@ constexpr int scatter_warps = scatter_threads / lanes;
 /// threads. Its threads add what was found to a column each, so no two write to one element, and the order is that of
 /// the indices.
 template <class T>
-__global__ void scatter_add_rows_kernel(IndexedRows which, const T* rows, T* table) {
+__global__ void scatter_add_rows_kernel(IndexedRows which, const T* rows, computed_t<T>* table) {
   __shared__ unsigned found[scatter_warps];
   const int thread = static_cast<int>(threadIdx.x);
   for (std::int64_t entry = blockIdx.x; entry < which.entries; entry += gridDim.x) {
-    T* const sum = table + entry * which.width;
+    computed_t<T>* const sum = table + entry * which.width;
     for (std::int64_t first = 0; first < which.count; first += scatter_threads) {
       const bool is_mine = first + thread < which.count && which.indices[first + thread] == entry;
       const unsigned in_warp = __ballot_sync(all_lanes, is_mine);
@@ -57,7 +58,7 @@ __global__ void scatter_add_rows_kernel(IndexedRows which, const T* rows, T* tab
         for (unsigned left = found[warp]; left != 0; left &= left - 1) {
           const T* const row = rows + (first + warp * lanes + __ffs(static_cast<int>(left)) - 1) * which.width;
           for (std::int64_t column = thread; column < which.width; column += scatter_threads)
-            sum[column] += row[column];
+            sum[column] += wide(row[column]);
         }
       // The next indices' findings overwrite these.
       __syncthreads();
@@ -79,15 +80,17 @@ cudaError_t launch_gather_rows(const IndexedRows& which, const BadIndex* bad, co
 }
 
 template <class T>
-cudaError_t launch_scatter_add_rows(const IndexedRows& which, const T* rows, T* table, cudaStream_t stream) {
+cudaError_t launch_scatter_add_rows(const IndexedRows& which, const T* rows, computed_t<T>* table,
+                                    cudaStream_t stream) {
   return launch(scatter_add_rows_kernel<T>, blocks_for(which.entries, 1), scatter_threads, stream, which, rows, table);
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                                                \
   template cudaError_t launch_gather_rows<T>(const IndexedRows&, const BadIndex*, const T*, T*, cudaStream_t); \
-  template cudaError_t launch_scatter_add_rows<T>(const IndexedRows&, const T*, T*, cudaStream_t);
+  template cudaError_t launch_scatter_add_rows<T>(const IndexedRows&, const T*, computed_t<T>*, cudaStream_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)
+LOCKSTEP_INSTANTIATE(BFloat16)
 #undef LOCKSTEP_INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

@@ -1,22 +1,38 @@
 // Launches of kernels for cuda_kernels.cpp. They take plain pointers, so that nvcc compiles nothing but kernels. T is
-// float or double; counts are positive. Each enqueues its work on `stream` and returns CUDA's status for that.
+// float or double, and BFloat16 where computed_t<T> stands beside it or a comment says so; counts are positive. Each
+// enqueues its work on `stream` and returns CUDA's status for that.
 #pragma once
 
 #include <cstdint>
 
 #include <cuda_runtime_api.h>
 
+#include <lockstep/base/dtype.hpp>
+
+#include "ops/computed.hpp"
 #include "ops/update_rules.hpp"
 
 namespace lockstep::ops::cuda {
 
 /// rows [row_count, columns] += bias [columns], row by row.
 template <class T>
-cudaError_t launch_add_bias(T* rows, const T* bias, std::int64_t row_count, std::int64_t columns, cudaStream_t stream);
+cudaError_t launch_add_bias(T* rows, const computed_t<T>* bias, std::int64_t row_count, std::int64_t columns,
+                            cudaStream_t stream);
+
+/// rows [row_count, columns] = sums + bias [columns], row by row, or 0 for what is below it if `is_relu`.
+cudaError_t launch_round_layer(const float* sums, const float* bias, bool is_relu, BFloat16* rows,
+                               std::int64_t row_count, std::int64_t columns, cudaStream_t stream);
 
 /// out [columns] = the sum of the rows of rows [row_count, columns], first row first. There may be no rows.
 template <class T>
-cudaError_t launch_sum_rows(const T* rows, T* out, std::int64_t row_count, std::int64_t columns, cudaStream_t stream);
+cudaError_t launch_sum_rows(const T* rows, computed_t<T>* out, std::int64_t row_count, std::int64_t columns,
+                            cudaStream_t stream);
+
+/// From float to BFloat16, or back.
+template <class From, class To>
+cudaError_t launch_convert(const From* from, To* to, std::int64_t count, cudaStream_t stream);
+
+// These take BFloat16 too.
 
 template <class T>
 cudaError_t launch_relu(const T* x, T* y, std::int64_t count, cudaStream_t stream);
@@ -26,6 +42,8 @@ cudaError_t launch_relu_gradient(const T* y, const T* dy, T* dx, std::int64_t co
 
 template <class T>
 cudaError_t launch_add(T* sum, const T* x, std::int64_t count, cudaStream_t stream);
+
+// These do not.
 
 template <class T>
 cudaError_t launch_sgd(T* values, const T* gradient, const StepScalars<T>& step, std::int64_t count,
@@ -70,7 +88,8 @@ struct SoftmaxBatch {
   T* d_logits;           ///< null if no gradient is wanted
 };
 
-/// `row_shares` [samples] and `answer` are GPU memory. If a label is no class, writes nothing but the answer.
+/// T may be BFloat16. `row_shares` [samples] and `answer` are GPU memory. If a label is no class, writes nothing but
+/// the answer.
 template <class T>
 cudaError_t launch_softmax(const SoftmaxBatch<T>& batch, SoftmaxRow* row_shares, SoftmaxAnswer* answer,
                            cudaStream_t stream);

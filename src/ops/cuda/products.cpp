@@ -25,7 +25,7 @@ using lockstep::detail::native;
 constexpr std::size_t workspace_bytes = 32 << 20;
 
 cudaDataType_t data_type(DType dtype) {
-  return dtype == DType::f32 ? CUDA_R_32F : CUDA_R_64F;
+  return dtype == DType::bf16 ? CUDA_R_16BF : dtype == DType::f32 ? CUDA_R_32F : CUDA_R_64F;
 }
 
 cublasOperation_t operation(Kernels::Transpose transpose) {
@@ -44,11 +44,11 @@ void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attr
                "cublasLtMatmulPreferenceSetAttribute");
 }
 
-Operation make_operation(DType dtype, const ColumnMajorProduct& product, Epilogue epilogue) {
+Operation make_operation(DType sums, const ColumnMajorProduct& product, Epilogue epilogue) {
   Operation made;
   // The default compute types keep full precision; TF32 and the like are separate types.
-  const cublasComputeType_t compute_type = dtype == DType::f32 ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F;
-  check_cublas(cublas_lt().matmul_desc_create(made.to_fill(), compute_type, data_type(dtype)),
+  const cublasComputeType_t compute_type = sums == DType::f32 ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F;
+  check_cublas(cublas_lt().matmul_desc_create(made.to_fill(), compute_type, data_type(sums)),
                "cublasLtMatmulDescCreate");
   set(made, CUBLASLT_MATMUL_DESC_TRANSA, operation(product.transpose_first));
   set(made, CUBLASLT_MATMUL_DESC_TRANSB, operation(product.transpose_second));
@@ -88,19 +88,21 @@ std::uint32_t alignment_at(std::int64_t stride, DType dtype) {
                                                     : std::min<std::uint64_t>(operand_alignment, lowest_bit));
 }
 
-Preference make_preference(DType dtype, const Strides& strides) {
+Preference make_preference(const ProductTypes& types, const Strides& strides) {
   Preference made;
   check_cublas(cublas_lt().matmul_preference_create(made.to_fill()), "cublasLtMatmulPreferenceCreate");
   set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
   // A sum that is split among blocks may be completed by a second step, from parts in the workspace, in one order. In
   // place, the blocks add their parts to the output one at a time, in an order that is not specified
   // (cublasLtReductionScheme_t in cuBLAS's documentation) and has been seen to change from run to run.
-  set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      std::uint32_t{CUBLASLT_REDUCTION_SCHEME_MASK} & ~std::uint32_t{CUBLASLT_REDUCTION_SCHEME_INPLACE});
-  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_at(strides.b, dtype));
-  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_at(strides.a, dtype));
-  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_at(strides.c, dtype));
-  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_at(strides.c, dtype));
+  // Parts of the output's type would be rounded to bf16 one by one.
+  const std::uint32_t excluded =
+      CUBLASLT_REDUCTION_SCHEME_INPLACE | (types.result == DType::bf16 ? CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE : 0);
+  set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_MASK} & ~excluded);
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_at(strides.b, types.operands));
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_at(strides.a, types.operands));
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_at(strides.c, types.result));
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_at(strides.c, types.result));
   return made;
 }
 
@@ -121,9 +123,9 @@ std::string library_version() {
 
 bool Products::Key::operator<(const Key& other) const {
   const auto tied = [](const Key& key) {
-    return std::tie(key.sizes.m, key.sizes.n, key.sizes.k, key.transpose_a, key.transpose_b, key.dtype, key.epilogue,
-                    key.row_strides.a, key.row_strides.b, key.row_strides.c, key.count, key.strides.a, key.strides.b,
-                    key.strides.c);
+    return std::tie(key.sizes.m, key.sizes.n, key.sizes.k, key.transpose_a, key.transpose_b, key.types.operands,
+                    key.types.result, key.epilogue, key.row_strides.a, key.row_strides.b, key.row_strides.c, key.count,
+                    key.strides.a, key.strides.b, key.strides.c);
   };
   return tied(*this) < tied(other);
 }
@@ -136,8 +138,9 @@ Products::Products(Stream& stream) : stream_{stream} {
 
 bool Products::multiply(const ProductCall& call, Epilogue epilogue) const {
   const std::lock_guard lock{mutex_};
-  const Key key{call.sizes,     call.transpose_a, call.transpose_b,
-                call.c.dtype(), epilogue,         without_gaps(call.sizes, call.transpose_a, call.transpose_b)};
+  const Key key{call.sizes,       call.transpose_a,
+                call.transpose_b, {call.a.dtype(), call.c.dtype()},
+                epilogue,         without_gaps(call.sizes, call.transpose_a, call.transpose_b)};
   const std::optional<Plan>& plan = plan_of(key);
   if (!plan) {
     if (epilogue != Epilogue::none) return false;
@@ -160,11 +163,11 @@ bool Products::multiply(const ProductCall& call, Epilogue epilogue) const {
 void Products::multiply(const BatchCall& call) const {
   const std::lock_guard lock{mutex_};
   const auto& [m, n, k] = call.sizes;
-  const std::optional<Plan>& plan = plan_of({call.sizes, call.transpose_a, call.transpose_b, call.dtype, Epilogue::none,
+  const std::optional<Plan>& plan = plan_of({call.sizes, call.transpose_a, call.transpose_b, call.types, Epilogue::none,
                                              call.row_strides, call.count, call.strides});
   if (!plan)
     throw DeviceError{fmt::format("cuBLASLt {} has no algorithm for {} products of {} [{}, {}] and [{}, {}]",
-                                  library_version(), call.count, name_of(call.dtype), m, k, k, n)};
+                                  library_version(), call.count, name_of(call.types.operands), m, k, k, n)};
   run(*plan, {.first = call.b, .second = call.a, .result = call.c, .scale = call.scale});
 }
 
@@ -176,11 +179,13 @@ const std::optional<Products::Plan>& Products::plan_of(const Key& key) const {
 std::optional<Products::Plan> Products::make_plan(const Key& key) const {
   native(stream_);
   const ColumnMajorProduct product = column_major(key.sizes, key.transpose_a, key.transpose_b, key.row_strides);
-  Plan plan{.dtype = key.dtype,
-            .operation = make_operation(key.dtype, product, key.epilogue),
-            .first = make_layout(key.dtype, product.first, key.count, key.strides.b),
-            .second = make_layout(key.dtype, product.second, key.count, key.strides.a),
-            .result = make_layout(key.dtype, product.result, key.count, key.strides.c),
+  const auto& [operands, result] = key.types;
+  const DType sums = sum_type(operands);
+  Plan plan{.sums = sums,
+            .operation = make_operation(sums, product, key.epilogue),
+            .first = make_layout(operands, product.first, key.count, key.strides.b),
+            .second = make_layout(operands, product.second, key.count, key.strides.a),
+            .result = make_layout(result, product.result, key.count, key.strides.c),
             .algorithm = {}};
   // The library reads the alignment of the bias from its address; without an address it assumes that there is no bias.
   // This address has the least alignment of all that it will get.
@@ -193,7 +198,7 @@ std::optional<Products::Plan> Products::make_plan(const Key& key) const {
   int found = 0;
   const cublasStatus_t status = cublas_lt().matmul_algo_get_heuristic(
       library_.get(), plan.operation.get(), plan.first.get(), plan.second.get(), plan.result.get(), plan.result.get(),
-      make_preference(key.dtype, key.strides).get(), static_cast<int>(best.size()), best.data(), &found);
+      make_preference(key.types, key.strides).get(), static_cast<int>(best.size()), best.data(), &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return std::nullopt;
   check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
   const auto end = best.begin() + found;
@@ -207,15 +212,16 @@ std::optional<Products::Plan> Products::make_plan(const Key& key) const {
 
 bool Products::lets_nan_through(const Key& key, const Plan& plan) const {
   const auto& [m, n, k] = key.sizes;
-  const Tensor a = Tensor::zeros(key.dtype, {m, k}, stream_);
-  const Tensor b = Tensor::zeros(key.dtype, {k, n}, stream_);
-  const Tensor bias = Tensor::zeros(key.dtype, {n}, stream_);
-  const Tensor c = Tensor::zeros(key.dtype, {m, n}, stream_);
+  const auto& [operands, result] = key.types;
+  const Tensor a = Tensor::zeros(operands, {m, k}, stream_);
+  const Tensor b = Tensor::zeros(operands, {k, n}, stream_);
+  const Tensor bias = Tensor::zeros(result, {n}, stream_);
+  const Tensor c = Tensor::zeros(result, {m, n}, stream_);
   // All bits set make a NaN.
   check_cuda(cudaMemsetAsync(bias.view().data(), 0xff, bias.view().bytes(), native(stream_)), "cudaMemsetAsync");
   run(plan,
       {.first = b.view().data(), .second = a.view().data(), .bias = bias.view().data(), .result = c.view().data()});
-  return key.dtype == DType::f32 ? all_nan<float>(c.view(), stream_) : all_nan<double>(c.view(), stream_);
+  return result == DType::f32 ? all_nan<float>(c.view(), stream_) : all_nan<double>(c.view(), stream_);
 }
 
 void Products::run(const Plan& plan, const Operands& operands) const {
@@ -224,7 +230,7 @@ void Products::run(const Plan& plan, const Operands& operands) const {
   const auto scale_f32 = static_cast<float>(scale);
   constexpr float zero_f32 = 0;
   constexpr double zero_f64 = 0;
-  const bool f32 = plan.dtype == DType::f32;
+  const bool f32 = plan.sums == DType::f32;
   const void* const factor = f32 ? static_cast<const void*>(&scale_f32) : &scale;
   const void* const zero = f32 ? static_cast<const void*>(&zero_f32) : &zero_f64;
   // Multiplied by zero, the old content of the result is not read.

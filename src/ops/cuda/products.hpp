@@ -1,9 +1,9 @@
-// Matrix products by cuBLASLt, in full f32 and f64.
+// Matrix products by cuBLASLt, in full f32 and f64. Operands may be bf16: these are added up in f32.
 //
 // The bits of a product depend on the algorithm that the library picks. The pick must therefore depend on the operation
 // alone: its type, its shape and what is fused with it. It is made once for each operation and kept. The library sees
 // operands of one alignment only. Ways to split a sum among blocks whose order depends on which block is first are
-// excluded.
+// excluded, and those that round parts of a sum to bf16.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,16 @@ struct ProductCall {
   TensorView bias;  ///< for c's columns; not read if the epilogue adds none
 };
 
-/// `count` products c = scale * op(a) · op(b) of matrices of f32 or f64 that lie in larger ones. `a`, `b` and `c` are
-/// the first of each.
+/// The types of a product: f32 or f64 for both, or bf16 for the operands and bf16 or f32 for the result.
+struct ProductTypes {
+  DType operands;
+  DType result;
+};
+
+/// `count` products c = scale * op(a) · op(b) of matrices that lie in larger ones. `a`, `b` and `c` are the first of
+/// each.
 struct BatchCall {
-  DType dtype;
+  ProductTypes types;
   MatmulSizes sizes;
   std::int64_t count;
   double scale;
@@ -57,7 +63,7 @@ class Products {
 
   /// c = op(a) · op(b), then `epilogue`, if the library can do that. Otherwise does nothing and returns false, always
   /// the same for the same operation. Without an epilogue it can; DeviceError if the library says otherwise. Extents
-  /// must be positive.
+  /// must be positive. With an epilogue c is f32 or f64, and the bias of its type.
   ///
   /// The first call for a shape asks the library for its algorithms. With bias_relu this blocks the host: the library
   /// does not say whether its ReLU lets NaN through, so the algorithm is tried out, and rejected if it hides a NaN.
@@ -72,7 +78,7 @@ class Products {
     MatmulSizes sizes;
     Kernels::Transpose transpose_a;
     Kernels::Transpose transpose_b;
-    DType dtype;
+    ProductTypes types;
     Epilogue epilogue;
     Strides row_strides;
     std::int64_t count = 1;
@@ -83,7 +89,7 @@ class Products {
 
   /// An operation that the library can do, and how.
   struct Plan {
-    DType dtype;
+    DType sums;  ///< their type
     Operation operation;
     Layout first;
     Layout second;

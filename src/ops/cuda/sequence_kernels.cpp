@@ -1,9 +1,11 @@
 #include "ops/cuda/sequence_kernels.hpp"
 
 #include <cmath>
+#include <type_traits>
 
 #include "device/cuda/native.hpp"
 #include "ops/checks.hpp"
+#include "ops/computed.hpp"
 #include "ops/cuda/aligned.hpp"
 #include "ops/cuda/sequence_launch.hpp"
 #include "ops/cuda/typed.hpp"
@@ -27,7 +29,7 @@ IndexedRows indexed(const TensorView& table, const TensorView& indices) {
 
 template <class T>
 NormRows<T> norm_rows(const TensorView& x, const TensorView& gain) {
-  return {.x = data<const T>(x), .gain = data<const T>(gain), .rows = x.shape()[0], .width = x.shape()[1]};
+  return {.x = data<const T>(x), .gain = data<const computed_t<T>>(gain), .rows = x.shape()[0], .width = x.shape()[1]};
 }
 
 /// Where the operands of a window lie. Its heads are computed together, as one batch of products. Windows are computed
@@ -44,7 +46,10 @@ class Window {
 
   /// Of rows [positions, width].
   T* columns(void* rows) const { return static_cast<T*>(rows) + window_ * sizes_.context * sizes_.width(); }
-  T* scores(void* all) const { return static_cast<T*>(all) + window_ * sizes_.heads * sizes_.context * sizes_.context; }
+  template <class Score>
+  Score* scores(Score* all) const {
+    return all + window_ * sizes_.heads * sizes_.context * sizes_.context;
+  }
 
  private:
   T* part(void* qkv, std::int64_t which) const {
@@ -71,20 +76,20 @@ class HeadProducts {
   Operand in_rows(void* data) const { return {data, sizes_.width(), sizes_.head_width}; }
   Operand scores(void* data) const { return {data, sizes_.context, sizes_.context * sizes_.context}; }
 
-  /// c [context, context] = scale * a · transposed b.
+  /// c [context, context] = scale * a · transposed b. Scores are not rounded to bf16 yet.
   void to_scores(double scale, const Operand& a, const Operand& b, const Operand& c) const {
-    multiply({sizes_.context, sizes_.context, sizes_.head_width}, scale, a, no, b, yes, c);
+    multiply({sizes_.context, sizes_.context, sizes_.head_width}, scale, a, no, b, yes, sum_type(dtype_), c);
   }
   /// c [context, head_width] = scale * op(a) · b.
   void from_scores(double scale, const Operand& a, Kernels::Transpose transpose_a, const Operand& b,
                    const Operand& c) const {
-    multiply({sizes_.context, sizes_.head_width, sizes_.context}, scale, a, transpose_a, b, no, c);
+    multiply({sizes_.context, sizes_.head_width, sizes_.context}, scale, a, transpose_a, b, no, dtype_, c);
   }
 
  private:
   void multiply(const MatmulSizes& sizes, double scale, const Operand& a, Kernels::Transpose transpose_a,
-                const Operand& b, Kernels::Transpose transpose_b, const Operand& c) const {
-    products_.multiply({.dtype = dtype_,
+                const Operand& b, Kernels::Transpose transpose_b, DType result, const Operand& c) const {
+    products_.multiply({.types = {dtype_, result},
                         .sizes = sizes,
                         .count = sizes_.heads,
                         .scale = scale,
@@ -106,6 +111,25 @@ double score_scale(const AttentionSizes& sizes) {
   return 1 / std::sqrt(static_cast<double>(sizes.head_width));
 }
 
+/// Where the scores of some windows are computed before they are stored as T: in the same place, or for bf16 in memory
+/// of their own.
+template <class T>
+class Scores {
+ public:
+  Scores(void* stored, const AttentionSizes& sizes, std::int64_t windows, Stream& stream) : data_{stored} {
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      own_ = Tensor::uninitialised(DType::f32, {windows, sizes.heads, sizes.context, sizes.context}, stream);
+      data_ = own_.view().data();
+    }
+  }
+
+  computed_t<T>* data() const { return static_cast<computed_t<T>*>(data_); }
+
+ private:
+  Tensor own_;
+  void* data_;
+};
+
 }  // namespace
 
 void CudaSequenceKernels::gather_rows(const TensorView& table, const TensorView& indices,
@@ -117,7 +141,7 @@ void CudaSequenceKernels::gather_rows(const TensorView& table, const TensorView&
   auto* const bad = reinterpret_cast<BadIndex*>(answer.data());
   check_cuda(launch_check_indices(which, bad, native(stream_)), "the launch of gather_rows");
   if (rows.count() > 0)
-    with_type(table.dtype(), [&]<class T>() {
+    with_stored_type(table.dtype(), [&]<class T>() {
       check_cuda(launch_gather_rows(which, bad, data<const T>(table), data<T>(rows), native(stream_)),
                  "the launch of gather_rows");
     });
@@ -129,8 +153,9 @@ void CudaSequenceKernels::scatter_add_rows(const TensorView& rows, const TensorV
                                            const TensorView& table) const {
   check_indexed_rows(here, "scatter_add_rows", table, indices, rows, table);
   if (rows.count() == 0 || table.count() == 0) return;
-  with_type(table.dtype(), [&]<class T>() {
-    check_cuda(launch_scatter_add_rows(indexed(table, indices), data<const T>(rows), data<T>(table), native(stream_)),
+  with_stored_type(rows.dtype(), [&]<class T>() {
+    check_cuda(launch_scatter_add_rows(indexed(table, indices), data<const T>(rows), data<computed_t<T>>(table),
+                                       native(stream_)),
                "the launch of scatter_add_rows");
   });
 }
@@ -138,10 +163,11 @@ void CudaSequenceKernels::scatter_add_rows(const TensorView& rows, const TensorV
 void CudaSequenceKernels::layer_norm(const LayerNorm& operands) const {
   check_layer_norm(here, operands);
   if (operands.x.shape()[0] == 0) return;
-  with_type(operands.x.dtype(), [&]<class T>() {
-    check_cuda(launch_layer_norm(norm_rows<T>(operands.x, operands.gain), data<const T>(operands.bias),
-                                 static_cast<T>(operands.epsilon), data<T>(operands.y), data<T>(operands.moments),
-                                 native(stream_)),
+  with_stored_types(operands.x.dtype(), operands.y.dtype(), [&]<class X, class Y>() {
+    using Number = computed_t<X>;
+    check_cuda(launch_layer_norm(norm_rows<X>(operands.x, operands.gain), data<const Number>(operands.bias),
+                                 static_cast<Number>(operands.epsilon), data<Y>(operands.y),
+                                 data<Number>(operands.moments), native(stream_)),
                "the launch of layer_norm");
   });
 }
@@ -150,22 +176,24 @@ void CudaSequenceKernels::layer_norm_gradient(const LayerNormGradient& operands)
   check_layer_norm(here, operands);
   const auto& [x, gain, moments, dy, dx, d_gain, d_bias] = operands;
   if (x.shape()[1] == 0) return;
-  with_type(x.dtype(), [&]<class T>() {
-    const NormRows<T> of = norm_rows<T>(x, gain);
+  with_stored_types(x.dtype(), dy.dtype(), [&]<class X, class Y>() {
+    using Number = computed_t<X>;
+    const NormRows<X> of = norm_rows<X>(x, gain);
     // First the sums, which read dy: dx may be dy.
-    check_cuda(launch_layer_norm_sums(of, data<const T>(moments), data<const T>(dy), data<T>(d_gain), data<T>(d_bias),
-                                      native(stream_)),
+    check_cuda(launch_layer_norm_sums(of, data<const Number>(moments), data<const Y>(dy), data<Number>(d_gain),
+                                      data<Number>(d_bias), native(stream_)),
                "the launch of layer_norm_gradient");
     if (of.rows == 0) return;
-    check_cuda(launch_layer_norm_gradient(of, data<const T>(moments), data<const T>(dy), data<T>(dx), native(stream_)),
-               "the launch of layer_norm_gradient");
+    check_cuda(
+        launch_layer_norm_gradient(of, data<const Number>(moments), data<const Y>(dy), data<X>(dx), native(stream_)),
+        "the launch of layer_norm_gradient");
   });
 }
 
 void CudaSequenceKernels::gelu(const TensorView& x, const TensorView& y) const {
   check_same_or_apart(here, "gelu", x, y);
   if (x.count() == 0) return;
-  with_type(x.dtype(), [&]<class T>() {
+  with_stored_type(x.dtype(), [&]<class T>() {
     check_cuda(launch_gelu(data<const T>(x), data<T>(y), x.count(), native(stream_)), "the launch of gelu");
   });
 }
@@ -173,7 +201,7 @@ void CudaSequenceKernels::gelu(const TensorView& x, const TensorView& y) const {
 void CudaSequenceKernels::gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const {
   check_gelu_gradient(here, x, dy, dx);
   if (x.count() == 0) return;
-  with_type(x.dtype(), [&]<class T>() {
+  with_stored_type(x.dtype(), [&]<class T>() {
     check_cuda(launch_gelu_gradient(data<const T>(x), data<const T>(dy), data<T>(dx), x.count(), native(stream_)),
                "the launch of gelu_gradient");
   });
@@ -182,24 +210,25 @@ void CudaSequenceKernels::gelu_gradient(const TensorView& x, const TensorView& d
 void CudaSequenceKernels::causal_attention(const CausalAttention& operands) const {
   const AttentionSizes sizes = check_attention(here, operands);
   if (operands.y.count() == 0) return;
-  with_type(operands.qkv.dtype(), [&]<class T>() {
+  with_stored_type(operands.qkv.dtype(), [&]<class T>() {
     const HeadProducts heads{products_, sizes, operands.qkv.dtype()};
     const Aligned qkv = Aligned::read(operands.qkv, stream_);
     const Aligned probabilities = Aligned::written(operands.probabilities, stream_);
     const Aligned y = Aligned::written(operands.y, stream_);
+    const Scores<T> scores{probabilities.data(), sizes, sizes.windows, stream_};
     const auto of_each_window = [&](auto&& fn) {
       for (std::int64_t window = 0; window < sizes.windows; ++window) fn(Window<T>{sizes, window});
     };
     of_each_window([&](const Window<T>& at) {
       heads.to_scores(score_scale(sizes), heads.in_qkv(at.queries(qkv.data())), heads.in_qkv(at.keys(qkv.data())),
-                      heads.scores(at.scores(probabilities.data())));
+                      heads.scores(at.scores(scores.data())));
     });
-    check_cuda(launch_causal_softmax(static_cast<T*>(probabilities.data()), sizes.windows * sizes.heads, sizes.context,
-                                     native(stream_)),
+    check_cuda(launch_causal_softmax(scores.data(), static_cast<T*>(probabilities.data()), sizes.windows * sizes.heads,
+                                     sizes.context, native(stream_)),
                "the launch of causal_attention");
     of_each_window([&](const Window<T>& at) {
-      heads.from_scores(1, heads.scores(at.scores(probabilities.data())), no, heads.in_qkv(at.values(qkv.data())),
-                        heads.in_rows(at.columns(y.data())));
+      heads.from_scores(1, heads.scores(at.scores(static_cast<T*>(probabilities.data()))), no,
+                        heads.in_qkv(at.values(qkv.data())), heads.in_rows(at.columns(y.data())));
     });
     probabilities.settle(stream_);
     y.settle(stream_);
@@ -209,23 +238,24 @@ void CudaSequenceKernels::causal_attention(const CausalAttention& operands) cons
 void CudaSequenceKernels::causal_attention_gradient(const CausalAttentionGradient& operands) const {
   const AttentionSizes sizes = check_attention(here, operands);
   if (operands.dy.count() == 0) return;
-  with_type(operands.qkv.dtype(), [&]<class T>() {
+  with_stored_type(operands.qkv.dtype(), [&]<class T>() {
     const HeadProducts heads{products_, sizes, operands.qkv.dtype()};
     const Aligned qkv = Aligned::read(operands.qkv, stream_);
     const Aligned probabilities = Aligned::read(operands.probabilities, stream_);
     const Aligned dy = Aligned::read(operands.dy, stream_);
     const Aligned d_qkv = Aligned::written(operands.d_qkv, stream_);
     const Aligned scratch = Aligned::written(operands.scratch, stream_);
+    const Scores<T> d_probabilities{scratch.data(), sizes, 1, stream_};
     const Operand d_scores = heads.scores(scratch.data());
     const double scale = score_scale(sizes);
     for (std::int64_t window = 0; window < sizes.windows; ++window) {
       const Window<T> at{sizes, window};
       const Operand d = heads.in_rows(at.columns(dy.data()));
-      heads.from_scores(1, heads.scores(at.scores(probabilities.data())), yes, d,
+      heads.from_scores(1, heads.scores(at.scores(static_cast<T*>(probabilities.data()))), yes, d,
                         heads.in_qkv(at.values(d_qkv.data())));
-      heads.to_scores(1, d, heads.in_qkv(at.values(qkv.data())), d_scores);
+      heads.to_scores(1, d, heads.in_qkv(at.values(qkv.data())), heads.scores(d_probabilities.data()));
       check_cuda(
-          launch_causal_softmax_gradient(static_cast<const T*>(at.scores(probabilities.data())),
+          launch_causal_softmax_gradient(at.scores(static_cast<const T*>(probabilities.data())), d_probabilities.data(),
                                          static_cast<T*>(scratch.data()), sizes.heads, sizes.context, native(stream_)),
           "the launch of causal_attention_gradient");
       heads.from_scores(scale, d_scores, no, heads.in_qkv(at.keys(qkv.data())), heads.in_qkv(at.queries(d_qkv.data())));

@@ -1,4 +1,4 @@
-// The kernels for sequences on GPU memory, in f32 and f64.
+// The kernels for sequences on GPU memory.
 #pragma once
 
 #include "device/device.hpp"

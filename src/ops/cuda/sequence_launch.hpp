@@ -1,9 +1,11 @@
-// Launches of kernels for sequence_kernels.cpp, by the rules of launch.hpp.
+// Launches of kernels for sequence_kernels.cpp, by the rules of launch.hpp. All types may be BFloat16.
 #pragma once
 
 #include <cstdint>
 
 #include <cuda_runtime_api.h>
+
+#include "ops/computed.hpp"
 
 namespace lockstep::ops::cuda {
 
@@ -30,28 +32,30 @@ cudaError_t launch_gather_rows(const IndexedRows& which, const BadIndex* bad, co
 
 /// Adds to each row of the table in the order of the indices, so the bits are the host's. Adds nothing for a bad index.
 template <class T>
-cudaError_t launch_scatter_add_rows(const IndexedRows& which, const T* rows, T* table, cudaStream_t stream);
+cudaError_t launch_scatter_add_rows(const IndexedRows& which, const T* rows, computed_t<T>* table, cudaStream_t stream);
 
-template <class T>
+template <class X>
 struct NormRows {
-  const T* x;  ///< [rows, width]
-  const T* gain;
+  const X* x;  ///< [rows, width]
+  const computed_t<X>* gain;
   std::int64_t rows;
   std::int64_t width;
 };
 
-template <class T>
-cudaError_t launch_layer_norm(const NormRows<T>& of, const T* bias, T epsilon, T* y, T* moments, cudaStream_t stream);
+/// X and Y are of one type, or float and BFloat16.
+template <class X, class Y>
+cudaError_t launch_layer_norm(const NormRows<X>& of, const computed_t<X>* bias, computed_t<X> epsilon, Y* y,
+                              computed_t<X>* moments, cudaStream_t stream);
 
 /// dx may be dy.
-template <class T>
-cudaError_t launch_layer_norm_gradient(const NormRows<T>& of, const T* moments, const T* dy, T* dx,
+template <class X, class Y>
+cudaError_t launch_layer_norm_gradient(const NormRows<X>& of, const computed_t<X>* moments, const Y* dy, X* dx,
                                        cudaStream_t stream);
 
 /// d_gain and d_bias: the sums over the rows, first row first. There may be no rows.
-template <class T>
-cudaError_t launch_layer_norm_sums(const NormRows<T>& of, const T* moments, const T* dy, T* d_gain, T* d_bias,
-                                   cudaStream_t stream);
+template <class X, class Y>
+cudaError_t launch_layer_norm_sums(const NormRows<X>& of, const computed_t<X>* moments, const Y* dy,
+                                   computed_t<X>* d_gain, computed_t<X>* d_bias, cudaStream_t stream);
 
 template <class T>
 cudaError_t launch_gelu(const T* x, T* y, std::int64_t count, cudaStream_t stream);
@@ -60,14 +64,15 @@ cudaError_t launch_gelu(const T* x, T* y, std::int64_t count, cudaStream_t strea
 template <class T>
 cudaError_t launch_gelu_gradient(const T* x, const T* dy, T* dx, std::int64_t count, cudaStream_t stream);
 
-/// `matrices` matrices [context, context] one after another. In row i of each, replaces the first i + 1 scores by their
-/// softmax, and the rest by zero.
+/// `matrices` matrices [context, context] one after another. In row i of each, the first i + 1 probabilities are the
+/// softmax of as many scores, and the rest are zero. `probabilities` may be `scores`, which are left unspecified.
 template <class T>
-cudaError_t launch_causal_softmax(T* scores, std::int64_t matrices, std::int64_t context, cudaStream_t stream);
+cudaError_t launch_causal_softmax(computed_t<T>* scores, T* probabilities, std::int64_t matrices, std::int64_t context,
+                                  cudaStream_t stream);
 
-/// From the gradients of the probabilities to those of the scores, in place.
+/// From the gradients of the probabilities, `d`, to those of the scores, which may be in the same place.
 template <class T>
-cudaError_t launch_causal_softmax_gradient(const T* probabilities, T* d, std::int64_t matrices, std::int64_t context,
-                                           cudaStream_t stream);
+cudaError_t launch_causal_softmax_gradient(const T* probabilities, const computed_t<T>* d, T* d_scores,
+                                           std::int64_t matrices, std::int64_t context, cudaStream_t stream);
 
 }  // namespace lockstep::ops::cuda

@@ -6,6 +6,7 @@
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/softmax_lanes.hpp"
+#include "ops/cuda/stored.hpp"
 #include "ops/cuda/warp.hpp"
 
 namespace lockstep::ops::cuda {
@@ -42,14 +43,14 @@ __global__ void rows_kernel(SoftmaxBatch<T> batch, SoftmaxRow* row_shares, const
   for (std::int64_t row = first_row_of_warp(); row < last; row += rows_apart()) {
     T* const d = batch.d_logits ? batch.d_logits + row * classes : nullptr;
     if (row >= batch.samples) {
-      for (std::int64_t j = lane; j < classes; j += lanes) d[j] = T{0};
+      for (std::int64_t j = lane; j < classes; j += lanes) store(d[j], 0);
       continue;
     }
     const T* const x = batch.logits + row * classes;
     const std::int64_t label = batch.labels[row];
-    const T at_label = x[label];
-    const Largest<T> largest = warp_largest(lane_largest(x, classes, lane, lanes));
-    const T sum = warp_sum(lane_sum(x, classes, lane, lanes, largest.value));
+    const auto at_label = wide(x[label]);
+    const auto largest = warp_largest(lane_largest(x, classes, lane, lanes));
+    const auto sum = warp_sum(lane_sum(x, classes, lane, lanes, largest.value));
     if (lane == 0) {
       const double loss = row_loss(sum, largest.value, at_label);
       row_shares[row] = {.loss = loss, .correct = is_correct(largest.index, label, loss)};
@@ -108,5 +109,6 @@ cudaError_t launch_softmax(const SoftmaxBatch<T>& batch, SoftmaxRow* row_shares,
 
 template cudaError_t launch_softmax<float>(const SoftmaxBatch<float>&, SoftmaxRow*, SoftmaxAnswer*, cudaStream_t);
 template cudaError_t launch_softmax<double>(const SoftmaxBatch<double>&, SoftmaxRow*, SoftmaxAnswer*, cudaStream_t);
+template cudaError_t launch_softmax<BFloat16>(const SoftmaxBatch<BFloat16>&, SoftmaxRow*, SoftmaxAnswer*, cudaStream_t);
 
 }  // namespace lockstep::ops::cuda

@@ -1,5 +1,6 @@
-// Softmax cross-entropy of one row by the lanes of a warp, for float and double. Lane l of n takes the classes l, l +
-// n, l + 2n, ... The caller joins the lanes' results: by shuffles on a GPU, by a loop in a test.
+// Softmax cross-entropy of one row by the lanes of a warp, for float and double, and for logits stored as bf16. Lane l
+// of n takes the classes l, l + n, l + 2n, ... The caller joins the lanes' results: by shuffles on a GPU, by a loop in
+// a test.
 //
 // The rules are those of the reference's row: the lowest of equal logits is the largest, and what is not finite reaches
 // the loss. A NaN is never the largest, nor is -infinity. The sum of the exponentials is NaN if a logit is NaN or
@@ -9,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "ops/cuda/stored.hpp"
 #include "ops/host_device.hpp"
 
 namespace lockstep::ops::cuda {
@@ -20,10 +22,10 @@ struct Largest {
 };
 
 template <class T>
-LOCKSTEP_HOST_DEVICE Largest<T> lane_largest(const T* x, std::int64_t classes, int lane, int lanes) {
-  Largest<T> largest{static_cast<T>(-INFINITY), classes};
+LOCKSTEP_HOST_DEVICE Largest<computed_t<T>> lane_largest(const T* x, std::int64_t classes, int lane, int lanes) {
+  Largest<computed_t<T>> largest{static_cast<computed_t<T>>(-INFINITY), classes};
   for (std::int64_t j = lane; j < classes; j += lanes)
-    if (x[j] > largest.value) largest = {x[j], j};
+    if (wide(x[j]) > largest.value) largest = {wide(x[j]), j};
   return largest;
 }
 
@@ -36,9 +38,9 @@ LOCKSTEP_HOST_DEVICE Largest<T> joined(Largest<T> a, Largest<T> b) {
 
 /// The lane's part of the sum of e^(x[j] - max). Each term is at most 1, so no logit overflows.
 template <class T>
-LOCKSTEP_HOST_DEVICE T lane_sum(const T* x, std::int64_t classes, int lane, int lanes, T max) {
-  T sum = 0;
-  for (std::int64_t j = lane; j < classes; j += lanes) sum += std::exp(x[j] - max);
+LOCKSTEP_HOST_DEVICE computed_t<T> lane_sum(const T* x, std::int64_t classes, int lane, int lanes, computed_t<T> max) {
+  computed_t<T> sum = 0;
+  for (std::int64_t j = lane; j < classes; j += lanes) sum += std::exp(wide(x[j]) - max);
   return sum;
 }
 
@@ -56,10 +58,10 @@ LOCKSTEP_HOST_DEVICE inline bool is_correct(std::int64_t largest, std::int64_t l
 /// written, and by no other lane.
 template <class T>
 LOCKSTEP_HOST_DEVICE void lane_gradient(const T* x, std::int64_t classes, std::int64_t label, int lane, int lanes,
-                                        T max, T sum, T* d) {
+                                        computed_t<T> max, computed_t<T> sum, T* d) {
   for (std::int64_t j = lane; j < classes; j += lanes) {
-    const T softmax = std::exp(x[j] - max) / sum;
-    d[j] = j == label ? softmax - T{1} : softmax;
+    const computed_t<T> softmax = std::exp(wide(x[j]) - max) / sum;
+    store(d[j], j == label ? softmax - 1 : softmax);
   }
 }
 

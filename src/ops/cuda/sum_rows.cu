@@ -4,6 +4,7 @@
 #include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"
+#include "ops/cuda/stored.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -13,13 +14,13 @@ using lockstep::detail::launch;
 constexpr int threads = 32;
 
 template <class T>
-__global__ void sum_rows_kernel(const T* rows, T* out, std::int64_t row_count, std::int64_t columns) {
+__global__ void sum_rows_kernel(const T* rows, computed_t<T>* out, std::int64_t row_count, std::int64_t columns) {
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t column = first; column < columns; column += stride) {
-    T sum = 0;
+    computed_t<T> sum = 0;
 #pragma unroll 16
-    for (std::int64_t row = 0; row < row_count; ++row) sum += rows[row * columns + column];
+    for (std::int64_t row = 0; row < row_count; ++row) sum += wide(rows[row * columns + column]);
     out[column] = sum;
   }
 }
@@ -27,11 +28,13 @@ __global__ void sum_rows_kernel(const T* rows, T* out, std::int64_t row_count, s
 }  // namespace
 
 template <class T>
-cudaError_t launch_sum_rows(const T* rows, T* out, std::int64_t row_count, std::int64_t columns, cudaStream_t stream) {
+cudaError_t launch_sum_rows(const T* rows, computed_t<T>* out, std::int64_t row_count, std::int64_t columns,
+                            cudaStream_t stream) {
   return launch(sum_rows_kernel<T>, blocks_for(columns, threads), threads, stream, rows, out, row_count, columns);
 }
 
 template cudaError_t launch_sum_rows<float>(const float*, float*, std::int64_t, std::int64_t, cudaStream_t);
 template cudaError_t launch_sum_rows<double>(const double*, double*, std::int64_t, std::int64_t, cudaStream_t);
+template cudaError_t launch_sum_rows<BFloat16>(const BFloat16*, float*, std::int64_t, std::int64_t, cudaStream_t);
 
 }  // namespace lockstep::ops::cuda

@@ -31,7 +31,6 @@ class ReferenceKernels : public Kernels, public UpdateKernels {
   BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
                                   std::int64_t samples) const override;
   void add(const TensorView& sum, const TensorView& x) const override;
-  bool takes_bf16() const override { return true; }
   void convert(const TensorView& x, const TensorView& y) const override;
 
   // update.cpp

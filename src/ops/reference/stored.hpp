@@ -10,13 +10,10 @@
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include "ops/computed.hpp"
 #include "tensor/convert.hpp"
 
 namespace lockstep::ops {
-
-/// The type that loops compute with for elements stored as T.
-template <class T>
-using computed_t = std::conditional_t<std::is_same_v<std::remove_const_t<T>, BFloat16>, float, std::remove_const_t<T>>;
 
 /// Elements to compute with: the stored ones themselves.
 template <class T>

@@ -365,9 +365,9 @@ void try_attention(Trial& trial) {
   const auto scores = trial.numbers<T>(matrices * context * context),
              d = trial.numbers<T>(matrices * context * context);
   OnDevice<T> p{scores}, own{d};
-  require(ops::cuda::launch_causal_softmax<T>(p.data(), matrices, context, nullptr));
+  require(ops::cuda::launch_causal_softmax<T>(p.data(), p.data(), matrices, context, nullptr));
   const std::vector<T> found = p.content();
-  require(ops::cuda::launch_causal_softmax_gradient<T>(p.data(), own.data(), matrices, context, nullptr));
+  require(ops::cuda::launch_causal_softmax_gradient<T>(p.data(), own.data(), own.data(), matrices, context, nullptr));
   std::vector<T> expected(scores.size()), gradient(scores.size());
   for (std::int64_t row = 0; row < matrices * context; ++row) {
     const auto first = static_cast<std::size_t>(row * context);
