@@ -4,7 +4,17 @@
 #include <exception>
 #include <string>
 
+#include <lockstep/base/error.hpp>
+
 namespace lockstep {
+
+/// A stall of which nobody can say whose it is, although every rank has come.
+class CommonStall : public StallError {
+ public:
+  using StallError::StallError;
+};
+
+bool is_common_stall(const std::exception_ptr& exception);
 
 /// Whether an exception is the program's own, or reports a mistake of the program. A line about such an exception also
 /// names the place in the program; others, such as those about files, need no place.

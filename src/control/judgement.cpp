@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "control/tag.hpp"
 
@@ -29,6 +30,7 @@ class Look {
         result_{std::move(state)},
         state_{result_.state} {
     if (seen_.since_told) ++state_.told_ticks;
+    note_own_call();
     note_own_wait();
     note_stalls_told();
   }
@@ -85,6 +87,13 @@ class Look {
   bool is_told() const { return seen_.since_told.has_value(); }
   std::uint64_t ticks_in(Seconds time) const { return static_cast<std::uint64_t>(time / job_.tick) + 1; }
 
+  void note_own_call() {
+    const bool same = seen_.calls == state_.calls && row(job_.row).meeting == state_.waited_meeting;
+    const bool is_in_call = seen_.calls.begun != seen_.calls.ended;
+    state_.called_ticks = is_in_call && same ? state_.called_ticks + 1 : 0;
+    state_.calls = seen_.calls;
+  }
+
   void note_own_wait() {
     const Snapshot& mine = row(job_.row);
     const bool waits = mine.phase == Phase::meeting && mine.meeting == state_.waited_meeting;
@@ -111,10 +120,15 @@ class Look {
     return look_at(job_.row);
   }
 
+  std::optional<Finding> look_at_itself() {
+    auto finding = look_at_own_call();
+    return finding ? finding : look_at_own_wait();
+  }
+
   std::optional<Finding> look_at(int row) {
     Peer& peer = this->peer(row);
     const std::uint64_t stalled_ticks = peer.stalled_ticks;
-    auto finding = row == job_.row ? look_at_own_wait() : look_at_other(row);
+    auto finding = row == job_.row ? look_at_itself() : look_at_other(row);
     if (peer.stalled_ticks == stalled_ticks) peer.stalled_ticks = 0;
     return finding;
   }
@@ -142,12 +156,24 @@ class Look {
     // Say that it runs only on a fresh beat: a rank that stopped on its way is both silent and late.
     const bool runs = heard && peer.life.silent_ticks() == 0;
     const std::uint64_t more = seen.phase == Phase::meeting ? ticks_in(for_another_cause) : 0;
-    if (runs && state_.waited_ticks >= stall_ticks_ && state_.waited_ticks - stall_ticks_ >= more &&
-        seen.meeting < state_.waited_meeting && seen.phase != Phase::alone)
-      return stall(row, [&] {
-        return stalled({row}, late_sentence(name(row), this->row(job_.row).last, job_.stall_timeout.count(), seen));
-      });
+    const std::uint64_t waited = std::max(state_.waited_ticks, state_.called_ticks);
+    if (runs && waited >= stall_ticks_ && waited - stall_ticks_ >= more && seen.meeting < state_.waited_meeting &&
+        seen.phase != Phase::alone)
+      return stall(row, [&] { return late(row); });
     return std::nullopt;
+  }
+
+  Finding late(int row) const {
+    const Snapshot& seen = this->row(row);
+    const double seconds = job_.stall_timeout.count();
+    std::vector<int> together;
+    for (int each = 0; each < rows() && seen.phase == Phase::meeting; ++each)
+      if (waits_at(each, seen.meeting)) together.push_back(each);
+    if (together.size() < 2) return stalled({row}, late_sentence(name(row), this->row(job_.row).last, seconds, seen));
+    // Each may wait for another of them.
+    auto sentence = fmt::format("error: {} has not ended for {:g} s on replicas {}, and no rank is late for it",
+                                describe(seen.last), seconds, fmt::join(together, ", "));
+    return stalled(std::move(together), std::move(sentence));
   }
 
   std::optional<Finding> look_at_ended(int row) {
@@ -170,6 +196,26 @@ class Look {
     });
   }
 
+  /// This rank is inside its GPU's driver, and the GPU does not wait for others.
+  std::optional<Finding> look_at_own_call() {
+    if (state_.called_ticks < stall_ticks_) return std::nullopt;
+    // Who works alone is waited for without a limit.
+    const std::uint64_t entered = row(job_.row).meeting;
+    const auto is_awaited = [entered](const Observation::Row& other) {
+      return other.seen.phase == Phase::alone && other.seen.meeting < entered;
+    };
+    if (std::ranges::any_of(seen_.rows, is_awaited)) return std::nullopt;
+    return stall(job_.row, [&] {
+      // Nobody else sees it, so nobody else has a turn.
+      return Finding{fmt::format("{} is stuck: a call to its GPU's driver has not returned for {:g} s; it {}",
+                                 name(job_.row), job_.stall_timeout.count(), describe(row(job_.row))),
+                     Error::ExitCode::stall,
+                     Reach::whole_job,
+                     {job_.row},
+                     0};
+    });
+  }
+
   /// Every rank has come, and yet the agreement does not end.
   std::optional<Finding> look_at_own_wait() {
     if (!job_.between_nodes() || state_.waited_ticks < stall_ticks_) return std::nullopt;
@@ -181,7 +227,7 @@ class Look {
     // rank that waits here sees the same of itself, so what was told of one of them says why. What was told of a rank
     // that got through does not.
     for (int row = 0; row < rows(); ++row)
-      if (sight(row).stall_told ? waits_here(row) : is_silent(row)) return std::nullopt;
+      if (sight(row).stall_told ? waits_at(row, state_.waited_meeting) : is_silent(row)) return std::nullopt;
     return stall(job_.row, [&] {
       return stalled({job_.row}, fmt::format("{} is cut off: every rank has come to {}, which has not ended for {:g} "
                                              "s: the network that MPI uses has failed",
@@ -189,9 +235,8 @@ class Look {
     });
   }
 
-  bool waits_here(int row) const {
-    const Snapshot& seen = this->row(row);
-    return seen.phase == Phase::meeting && seen.meeting == state_.waited_meeting;
+  bool waits_at(int row, std::uint64_t meeting) const {
+    return this->row(row).phase == Phase::meeting && this->row(row).meeting == meeting;
   }
 
   /// A rank whose end the kernel does not show here. Its silence must do, if there is a reason to suspect its end.

@@ -14,6 +14,7 @@
 #include "control/node_map.hpp"
 #include "control/phase_table.hpp"
 #include "control/signs_of_life.hpp"
+#include "device/device_call.hpp"
 
 namespace lockstep {
 
@@ -65,6 +66,7 @@ struct Observation {
   };
 
   std::vector<Row> rows;
+  detail::DeviceCalls calls;               ///< this rank's
   Seconds took{0};                         ///< since the look before
   std::optional<Seconds> since_told = {};  ///< to end, by SIGTERM or SIGINT
   bool told_by_parent = false;
@@ -93,6 +95,8 @@ struct WatchState {
   std::vector<Peer> peers;  ///< by row
   std::uint64_t waited_ticks = 0;
   std::uint64_t waited_meeting = 0;
+  detail::DeviceCalls calls;       ///< as the last look showed them
+  std::uint64_t called_ticks = 0;  ///< how long this rank has been in the same call to its GPU's driver
   std::uint64_t passed = 0;
   std::uint64_t lost_ticks = 0;              ///< how long another rank's heartbeats are known to be lost
   std::uint64_t told_ticks = 0;              ///< since this rank was told to end
@@ -128,12 +132,16 @@ struct Judgement {
   LastAct last_act = LastAct::none;
 };
 
-/// What is wrong with the lowest row that has a problem. A rank of this node can be
+/// What is wrong with the lowest row that has a problem, this rank's last. A rank of this node can be
 ///   gone          its process ended without leaving the job. The kernel shows this at once, and whether it killed the
 ///                 process for memory. An end by SIGTERM counts only if this rank gets none itself, as it does when the
 ///                 whole job is told to end
 ///   stopped       its watchdog has not beaten for the stall timeout
 ///   late          it runs, but others have waited for it in an agreement for the stall timeout
+///   stuck         it has been in one call to its GPU's driver for the stall timeout. Only the rank itself sees this.
+///   The
+///                 driver may wait for the GPU, and the GPU for a rank that has not come to the last collective that
+///                 was enqueued here: then that one is late
 /// Ranks of other nodes are known by their heartbeats, and by the agreements that they make possible. One of those can
 /// also be
 ///   gone          its host refuses heartbeats for it, or it fell silent, after SIGTERM or before this rank got one

@@ -62,6 +62,16 @@ std::string message_of(const std::exception_ptr& exception) {
   }
 }
 
+bool is_common_stall(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const CommonStall&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 bool is_of_program(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);

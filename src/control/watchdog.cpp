@@ -24,6 +24,7 @@
 #include "base/open_line.hpp"
 #include "control/kept_signals.hpp"
 #include "control/report_claim.hpp"
+#include "device/device_call.hpp"
 
 namespace lockstep {
 namespace {
@@ -153,6 +154,7 @@ class Watchdog::Thread {
     look_at(table_.row());
     for (int row = 0; row < table_.rows(); ++row)
       if (row != table_.row()) look_at(row);
+    seen_.calls = detail::device_calls();
     seen_.took = took_;
     if (told_at_) seen_.since_told = Clock::now() - *told_at_;
     seen_.told_by_parent = signals_.came_from_parent();

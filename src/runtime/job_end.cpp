@@ -49,7 +49,8 @@ JobEnd::~JobEnd() {
 
 Error::ExitCode JobEnd::after(const std::exception_ptr& exception) {
   if (!is_known(exception)) announce(exception);
-  if (!is_known(exception)) alone(told(exception), exit_code_of(exception));
+  if (!is_known(exception))
+    alone(told(exception), exit_code_of(exception), is_common_stall(exception) ? Blame::nobody : Blame::this_rank);
   say(*meeting_.failure());
   return meeting_.failure()->code;
 }
@@ -112,11 +113,12 @@ void JobEnd::wait_if_being_ended() const {
     std::this_thread::sleep_for(std::chrono::milliseconds{100});
 }
 
-void JobEnd::alone(const std::string& what, Error::ExitCode cause) {
+void JobEnd::alone(const std::string& what, Error::ExitCode cause, Blame blame) {
   const bool single = meeting_.size() == 1;
   const Error::ExitCode code = cause == Error::ExitCode::failure && !single ? Error::ExitCode::peer_failed : cause;
-  end_job(single || is_about_input(cause) ? fmt::format("lockstep: error: {}", what)
-                                          : fmt::format("lockstep: {} failed: {}", name_, what),
+  end_job(single || is_about_input(cause) || blame == Blame::nobody
+              ? fmt::format("lockstep: error: {}", what)
+              : fmt::format("lockstep: {} failed: {}", name_, what),
           static_cast<int>(code));
 }
 

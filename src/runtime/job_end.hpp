@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <thread>
@@ -38,8 +39,10 @@ class JobEnd {
   /// Whether this rank has known of a failure. From any thread.
   bool has_failed() const { return said_; }
 
+  enum class Blame : std::uint8_t { this_rank, nobody };
+
   /// Ends the job because of something that only this rank knows. Does not return.
-  [[noreturn]] void alone(const std::string& what, Error::ExitCode cause);
+  [[noreturn]] void alone(const std::string& what, Error::ExitCode cause, Blame blame = Blame::this_rank);
 
  private:
   static void on_terminate();

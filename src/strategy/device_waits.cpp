@@ -7,6 +7,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "control/exceptions.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 
@@ -119,7 +120,7 @@ void DeviceWaits::until(const std::function<bool()>& done) {
   // Only one thread meets the others. What the other threads wait for is the device's own work.
   Time time{*clock_};
   for (bool has_stalled = false; !done();)
-    if (time.pass() > patience_.stall_timeout && !std::exchange(has_stalled, true)) stall(own_work());
+    if (time.pass() > patience_.stall_timeout && !std::exchange(has_stalled, true)) stall<StallError>(own_work());
 }
 
 /// On the thread that meets the others.
@@ -139,8 +140,11 @@ void DeviceWaits::poll(const std::function<bool()>& done) {
       shown.show(others);
     }
     const Seconds limit = patience_.stall_timeout + (others ? for_the_watchdogs : Seconds{0});
-    if (time.pass() > limit && !std::exchange(has_stalled, true))
-      stall(fmt::format("{}; it was {}", others ? collective(others->tag) : own_work(), meeting_.place()));
+    if (time.pass() <= limit || std::exchange(has_stalled, true)) continue;
+    if (others)
+      stall<CommonStall>(fmt::format("{}; this was {}", collective(others->tag), meeting_.place()));
+    else
+      stall<StallError>(fmt::format("{}; it was {}", own_work(), meeting_.place()));
   }
 }
 
@@ -153,9 +157,10 @@ std::string DeviceWaits::collective(const Tag& tag) const {
                      patience_.stall_timeout.count());
 }
 
+template <class Stall>
 void DeviceWaits::stall(const std::string& sentence) {
   if (patience_.on_stall) return patience_.on_stall(sentence);
-  end_job_(std::make_exception_ptr(StallError{sentence}));
+  end_job_(std::make_exception_ptr(Stall{sentence}));
 }
 
 }  // namespace lockstep::detail

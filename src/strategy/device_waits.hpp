@@ -23,7 +23,8 @@ namespace lockstep::detail {
 /// each there are two events on the compute stream: the GPU has come to it, and the GPU is through. A host that waits
 /// looks for the first event that has not happened. If it is the first of its two, the GPU works for this rank alone,
 /// and after the stall timeout this rank has stalled. If it is the second, the GPU waits for the others: the phase
-/// table says so, and the watchdogs find the rank that is late; if none does, the collective itself has stalled.
+/// table says so, and the watchdogs find the rank that is late; if none does, the collective itself has stalled, and no
+/// rank is to blame.
 class DeviceWaits final : public HostWait {
  public:
   /// Called when this rank cannot meet the others any more, with what it says last. Must not return.
@@ -57,6 +58,7 @@ class DeviceWaits final : public HostWait {
   void poll(const std::function<bool()>& done);
   std::string own_work() const;
   std::string collective(const Tag& tag) const;
+  template <class Stall>
   void stall(const std::string& sentence);
 
   MeetingPoint& meeting_;

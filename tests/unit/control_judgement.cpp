@@ -77,6 +77,12 @@ class Scene {
   Scene& heard_here(int row) {
     return with([row](Scene& s) { s.sight(row).missed_datagrams = 0; });
   }
+  /// So many calls to the GPU's driver have not returned yet.
+  Scene& in_calls(std::uint64_t calls = 1) {
+    return with([calls](Scene& s) { s.seen.calls = {.begun = 7 + calls, .ended = 7}; });
+  }
+  /// The last collective that the rank's GPU was given.
+  Scene& gave(int row, std::uint64_t meeting) { return enters(row, meeting).phase(row, Phase::computing); }
   Scene& took(Seconds time) {
     return with([time](Scene& s) { s.seen.took = time; });
   }
@@ -201,6 +207,53 @@ TEST_CASE("ranks of a node are gone, stopped or late after these times", "[B-45]
       {"on one node, no network is to blame", job().enters(1, 1).enters(0, 1), never, ""},
       {"each wait counts afresh",
        job().enters(0, 1).in_each_look([](Scene& s) { s.row(0).meeting += s.looks % 1025 == 0; }), never, ""},
+  });
+}
+
+TEST_CASE("a rank that is inside its GPU's driver is stuck after these times, unless its GPU may wait for others") {
+  const auto alone = [] { return Scene{{0}}.in_calls(); };
+  const auto three = [] { return Scene{{0, 0, 0}}.in_calls(); };
+  check({
+      {"stall timeout", alone(), 1026,
+       "a is stuck: a call to its GPU's driver has not returned for 1 s; it was before the first step, computing"},
+      {"a longer one", alone().timeout(2), 2050, "a is stuck: a call to its GPU's driver has not returned for 2 s"},
+      {"one without end", alone().timeout(std::numeric_limits<double>::infinity()), never, ""},
+      {"of several threads", alone().in_calls(3), 1026, "a is stuck"},
+      {"all calls have returned", alone().in_calls(0), never, ""},
+      {"each call counts afresh", alone().in_each_look([](Scene& s) {
+         s.seen.calls.begun += s.looks % 1025 == 0;
+         s.seen.calls.ended += s.looks % 1025 == 0;
+       }),
+       never, ""},
+      {"so does one that begins while another goes on",
+       alone().in_each_look([](Scene& s) { s.seen.calls.begun += s.looks % 1025 == 0; }), never, ""},
+      {"where the others wait as well", three().enters(0, 1).enters(1, 1).enters(2, 1), 1026,
+       "a is stuck: a call to its GPU's driver has not returned for 1 s; it was before the first step, waiting at "
+       "merge_call #5"},
+      {"between nodes, no network is to blame", Scene{{0, 1}}.in_calls().enters(0, 1).enters(1, 1), 1026, "a is stuck"},
+      {"the others have come to what its GPU was given", three().gave(0, 1).gave(1, 1).gave(2, 1), 1026, "a is stuck"},
+      {"one has not", three().gave(0, 2).gave(1, 2).gave(2, 1), 1026,
+       "c is late: merge_call #5 (trainer.cpp:120) was waited for 1 s; it runs, and was before"},
+      {"one waits in an earlier one", three().gave(0, 2).gave(1, 2).enters(2, 1), 1026, "a is stuck"},
+      {"one works alone before", three().gave(0, 2).gave(1, 2).gave(2, 1).phase(2, Phase::alone), never, ""},
+      {"one works alone after", three().gave(0, 2).gave(1, 2).gave(2, 2).phase(2, Phase::alone), 1026, "a is stuck"},
+      {"each collective counts afresh",
+       three().gave(0, 2000).in_each_look([](Scene& s) { s.row(0).meeting += s.looks % 1025 == 0; }), never, ""},
+      {"it leaves the job", alone().phase(0, Phase::leaving), never, ""},
+  });
+  Scene observed = alone().observes();
+  CHECK(next_said(observed).first == 1026);
+  CHECK(observed.finding.rows == std::vector{0});
+  CHECK(next_said(observed).first == never);
+}
+
+TEST_CASE("if several ranks wait in what others are through, none of them is named alone") {
+  const auto job = [] { return Scene{{0, 0, 0, 0}}; };
+  check({
+      {"two", job().enters(0, 2).enters(1, 1).enters(2, 1).enters(3, 2), 2051,
+       "error: merge_call #5 (trainer.cpp:120) has not ended for 1 s on replicas 1, 2, and no rank is late for it"},
+      {"in different ones", job().enters(0, 3).enters(1, 1).enters(2, 2).enters(3, 3), 2051, "b is late"},
+      {"another has not come", job().enters(0, 2).enters(1, 1).enters(2, 1), 1026, "d is late"},
   });
 }
 

@@ -86,6 +86,7 @@ struct Rank {
   SteppedStream stream;
   std::shared_ptr<SteppedClock> clock = std::make_shared<SteppedClock>();
   Error::ExitCode code = Error::ExitCode::done;
+  bool is_common = false;  ///< nobody is to blame for what ended the job
   detail::DevicePatience patience;
   DeviceWaits waits{meeting,
                     stream,
@@ -93,6 +94,7 @@ struct Rank {
                     patience,
                     [this](const std::exception_ptr& exception) {
                       code = exit_code_of(exception);
+                      is_common = is_common_stall(exception);
                       throw Ended{message_of(exception)};
                     },
                     clock};
@@ -126,6 +128,7 @@ TEST_CASE("a GPU that does not end its own work ends the job after the limit, an
   rank.clock->at_pause = [&] { seen.push_back(rank.row().phase); };
   CHECK_THROWS_WITH(rank.wait(), "its work on gpu has not ended for 2 s; it was before the first step, computing");
   CHECK(rank.code == Error::ExitCode::stall);
+  CHECK_FALSE(rank.is_common);
   CHECK(rank.clock->pauses == looks_in_limit + 1);
   CHECK(seen == std::vector(seen.size(), Phase::device));
   CHECK(rank.row().phase == Phase::computing);
@@ -173,15 +176,16 @@ TEST_CASE("a GPU that waits for the others is in a meeting, whose number every r
   CHECK(rank.row().meeting == before + 3);
 }
 
-TEST_CASE("a collective that no rank is late for, and that does not end, ends the job later than a late rank would") {
+TEST_CASE("a collective that no rank is late for, and that does not end, is nobody's, and ends the job later") {
   Rank rank;
   rank.agree(1);
   rank.waits.enqueue_collective([] {});
   rank.stream.done = 1;
   CHECK_THROWS_WITH(rank.wait(),
                     Catch::StartsWith("merge_call #1 (strategy_device_waits.cpp:") &&
-                        Catch::Contains(") has not ended on gpu for 2 s, and no rank is late for it; it was "));
+                        Catch::Contains(") has not ended on gpu for 2 s, and no rank is late for it; this was "));
   CHECK(rank.code == Error::ExitCode::stall);
+  CHECK(rank.is_common);
   CHECK(rank.clock->pauses == 2 * looks_in_limit + 1);  // 2 s more for the watchdogs
 }
 

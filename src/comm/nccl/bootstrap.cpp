@@ -124,19 +124,18 @@ StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tool
   StartedNccl started;
   ncclUniqueId id{};
   Buffer memory;
-  const auto watched = [&](const char* what, const std::function<void()>& stage) {
-    constexpr Seconds for_the_stage{1};
+  const auto watched = [&](const char* what, Seconds limit, const std::function<void()>& stage) {
     std::optional<Deadline> deadline;
     if (on_stuck)
-      deadline.emplace(timeout + for_the_stage, [&on_stuck, limit = timeout + for_the_stage,
-                                                 sentence = fmt::format("{} has not returned on {} of rank {}", what,
-                                                                        device.name(), host.rank())] {
-        on_stuck(std::make_exception_ptr(
-            StallError{fmt::format("NCCL did not start: {} for {:g} s", sentence, limit.count())}));
-      });
+      deadline.emplace(
+          limit, [&on_stuck, limit,
+                  sentence = fmt::format("{} has not returned on {} of rank {}", what, device.name(), host.rank())] {
+            on_stuck(std::make_exception_ptr(
+                StallError{fmt::format("NCCL did not start: {} for {:g} s", sentence, limit.count())}));
+          });
     return report_of(stage);
   };
-  const Report ready = watched("a call before ncclCommInitRankConfig", [&] {
+  const Report ready = watched("a call before ncclCommInitRankConfig", timeout, [&] {
     started.stream = device.make_stream();
     memory = started.stream->allocate(sizeof(std::int32_t));
     started.handle = std::make_unique<NcclHandle>(tools, host.rank(), device.name());
@@ -153,8 +152,10 @@ StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tool
       {"a call of the first all-reduce",
        [&] { warm_up(*started.handle, memory, *started.stream, host.rank(), host.size(), patience); }},
   };
+  // These wait for the timeout themselves.
+  constexpr Seconds longer{1};
   for (const auto& [what, stage] : stages) {
-    if (const auto failure = verdict(host, watched(what, stage))) {
+    if (const auto failure = verdict(host, watched(what, timeout + longer, stage))) {
       started.handle->abort();
       throw *failure;
     }

@@ -22,9 +22,9 @@ struct StartedNccl {
 /// stage of the start ends when all ranks are through. NcclStartError on every rank if one failed, with the words of
 /// the lowest that did; a rank that only waited in vain is blamed only if no rank failed otherwise
 /// and some rank did not wait in vain.
-/// `on_stuck`, if there is one, is called with a StallError on another thread if a stage does not end a second after
-/// `timeout`, because a call does not return. If it returns itself, the start continues, and a later stage may call it
-/// again.
+/// `on_stuck`, if there is one, is called with a StallError on another thread if a stage does not end because a call
+/// does not return: after `timeout`, or a second later where the stage waits for others itself. If it returns itself,
+/// the start continues, and a later stage may call it again.
 StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tools, Seconds timeout,
                        const std::function<void(std::exception_ptr)>& on_stuck = nullptr);
 

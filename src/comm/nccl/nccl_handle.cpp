@@ -9,6 +9,8 @@
 
 #include <lockstep/base/log.hpp>
 
+#include "device/device_call.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -75,7 +77,11 @@ void NcclHandle::finish() {
 }
 
 void NcclHandle::start(int size, const ncclUniqueId& id, Patience& patience) {
-  const ncclResult_t result = tools_.api->comm_init(&comm_, size, id, rank_);
+  ncclResult_t result = ncclSuccess;
+  {
+    const detail::DeviceCall call;
+    result = tools_.api->comm_init(&comm_, size, id, rank_);
+  }
   require_success(settle({"ncclCommInitRankConfig", result}, patience));
 }
 
@@ -89,6 +95,7 @@ void NcclHandle::call(const char* purpose, const Body& body, Patience& patience)
   NcclCall made{};
   {
     const std::lock_guard lock{state_->mutex};
+    const detail::DeviceCall call;
     require_usable(purpose);
     made = body(*tools_.api, comm_);
   }
@@ -167,6 +174,7 @@ void NcclHandle::require_usable(const char* purpose) const {
 }
 
 ncclResult_t NcclHandle::look(const char* purpose) {
+  const detail::DeviceCall call;
   const std::lock_guard lock{state_->mutex};
   require_usable(purpose);
   ncclResult_t state = ncclSuccess;

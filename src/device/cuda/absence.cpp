@@ -4,11 +4,13 @@
 #include <cuda_runtime_api.h>
 
 #include "device/cuda/backend.hpp"
+#include "device/device_call.hpp"
 #include "device/gpu_absence.hpp"
 
 namespace lockstep {
 
 std::string detail::cuda::why_no_device() {
+  const DeviceCall call;
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
   if (result == cudaSuccess && count > 0) return {};

@@ -14,12 +14,14 @@
 #include "device/cuda/backend.hpp"
 #include "device/cuda/native.hpp"
 #include "device/device.hpp"
+#include "device/device_call.hpp"
 #include "device/host_wait.hpp"
 
 namespace lockstep {
 namespace {
 
 using detail::check_cuda;
+using detail::DeviceCall;
 using detail::warn_cuda;
 
 /// What a query says.
@@ -37,18 +39,25 @@ bool is_done(cudaError_t result, const char* call) {
 class StreamHandle {
  public:
   explicit StreamHandle(int device) : device_{device} {
+    const DeviceCall call;
     bind();
     // Non-blocking: not ordered with the process's default stream, which nothing here uses.
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   }
   StreamHandle(const StreamHandle&) = delete;
   StreamHandle& operator=(const StreamHandle&) = delete;
-  ~StreamHandle() { warn_cuda(cudaStreamDestroy(stream_), "cudaStreamDestroy"); }
+  ~StreamHandle() {
+    const DeviceCall call;
+    warn_cuda(cudaStreamDestroy(stream_), "cudaStreamDestroy");
+  }
 
   cudaStream_t get() const { return stream_; }
 
   /// Each thread has its own current device, and new threads begin with GPU 0.
-  void bind() const { check_cuda(cudaSetDevice(device_), "cudaSetDevice"); }
+  void bind() const {
+    const DeviceCall call;
+    check_cuda(cudaSetDevice(device_), "cudaSetDevice");
+  }
 
  private:
   int device_;
@@ -58,6 +67,7 @@ class StreamHandle {
 class CudaEvent final : public Event {
  public:
   explicit CudaEvent(const StreamHandle& stream) {
+    const DeviceCall call;
     check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     try {
       check_cuda(cudaEventRecord(event_, stream.get()), "cudaEventRecord");
@@ -69,9 +79,15 @@ class CudaEvent final : public Event {
   }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
-  ~CudaEvent() override { warn_cuda(cudaEventDestroy(event_), "cudaEventDestroy"); }
+  ~CudaEvent() override {
+    const DeviceCall call;
+    warn_cuda(cudaEventDestroy(event_), "cudaEventDestroy");
+  }
 
-  bool done() const override { return is_done(cudaEventQuery(event_), "cudaEventQuery"); }
+  bool done() const override {
+    const DeviceCall call;
+    return is_done(cudaEventQuery(event_), "cudaEventQuery");
+  }
 
   cudaEvent_t get() const { return event_; }
 
@@ -88,6 +104,7 @@ class CudaStream final : public Stream {
   Buffer allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, 0, DeviceKind::cuda, nullptr};
     handle_->bind();
+    const DeviceCall call;
     void* data = nullptr;
     const cudaError_t result = cudaMallocAsync(&data, bytes, handle_->get());
     if (result == cudaErrorMemoryAllocation) {
@@ -95,13 +112,16 @@ class CudaStream final : public Stream {
       throw DeviceError{fmt::format("no {} bytes of memory are left{}", bytes, detail::device_and_rank())};
     }
     check_cuda(result, "cudaMallocAsync");
-    return {data, bytes, DeviceKind::cuda,
-            [stream = handle_](void* held) { warn_cuda(cudaFreeAsync(held, stream->get()), "cudaFreeAsync"); }};
+    return {data, bytes, DeviceKind::cuda, [stream = handle_](void* held) {
+              const DeviceCall call;
+              warn_cuda(cudaFreeAsync(held, stream->get()), "cudaFreeAsync");
+            }};
   }
 
   Buffer allocate_pinned(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, 0, DeviceKind::cpu, nullptr};
     handle_->bind();
+    const DeviceCall call;
     void* data = nullptr;
     const cudaError_t result = cudaMallocHost(&data, bytes);
     if (result == cudaErrorMemoryAllocation) {
@@ -110,18 +130,23 @@ class CudaStream final : public Stream {
     }
     check_cuda(result, "cudaMallocHost");
     std::memset(data, 0, bytes);
-    return {data, bytes, DeviceKind::cpu, [](void* held) { warn_cuda(cudaFreeHost(held), "cudaFreeHost"); }};
+    return {data, bytes, DeviceKind::cpu, [](void* held) {
+              const DeviceCall call;
+              warn_cuda(cudaFreeHost(held), "cudaFreeHost");
+            }};
   }
 
   void copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes == 0) return;
     handle_->bind();
+    const DeviceCall call;
     check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle_->get()), "cudaMemcpyAsync");
   }
 
   void fill_zero(void* to, std::size_t bytes) override {
     if (bytes == 0) return;
     handle_->bind();
+    const DeviceCall call;
     check_cuda(cudaMemsetAsync(to, 0, bytes, handle_->get()), "cudaMemsetAsync");
   }
 
@@ -134,17 +159,22 @@ class CudaStream final : public Stream {
     const auto* const recorded = dynamic_cast<const CudaEvent*>(&event);
     if (!recorded) return;  // the host's work is already done
     handle_->bind();
+    const DeviceCall call;
     check_cuda(cudaStreamWaitEvent(handle_->get(), recorded->get(), 0), "cudaStreamWaitEvent");
   }
 
   void synchronize() override {
     handle_->bind();
-    detail::wait_on_host([this] { return is_done(cudaStreamQuery(handle_->get()), "cudaStreamQuery"); });
+    detail::wait_on_host([this] {
+      const DeviceCall call;
+      return is_done(cudaStreamQuery(handle_->get()), "cudaStreamQuery");
+    });
   }
 
   std::unique_ptr<Stream> make_sibling() override { return std::make_unique<CudaStream>(device_); }
 
   bool is_capturing() const override {
+    const DeviceCall call;
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check_cuda(cudaStreamIsCapturing(handle_->get(), &status), "cudaStreamIsCapturing");
     return status != cudaStreamCaptureStatusNone;  // an invalidated capture has not ended either
@@ -165,6 +195,7 @@ std::atomic<int> bound_index = -1;
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(int index) : index_{index} {
+    const DeviceCall call;
     check_cuda(cudaSetDevice(index), "cudaSetDevice");
     int has_pools = 0;
     check_cuda(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, index), "cudaDeviceGetAttribute");
@@ -186,10 +217,10 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
-cudaStream_t detail::native(Stream& stream) {
+detail::StreamOfCall detail::native(Stream& stream) {
   const auto* const own = dynamic_cast<const CudaStream*>(&stream);
   if (!own) throw InvalidArgument{"a stream of the cpu has no handle of CUDA's"};
-  return own->native();
+  return StreamOfCall{own->native()};
 }
 
 int detail::bound_device() {
@@ -202,6 +233,7 @@ int detail::cuda::device_index() {
 }
 
 std::uint64_t detail::cuda::memory_bytes() {
+  const DeviceCall call;
   std::size_t unused = 0;
   std::size_t all = 0;
   check_cuda(cudaMemGetInfo(&unused, &all), "cudaMemGetInfo");
@@ -209,6 +241,7 @@ std::uint64_t detail::cuda::memory_bytes() {
 }
 
 int detail::cuda::device_count() {
+  const DeviceCall call;
   int count = 0;
   // Without a driver, this fails and leaves the count untouched.
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
@@ -217,6 +250,7 @@ int detail::cuda::device_count() {
 }
 
 std::vector<std::string> detail::cuda::device_uuids() {
+  const DeviceCall call;
   std::vector<std::string> uuids;
   for (int index = 0; index < device_count(); ++index) {
     cudaDeviceProp gpu{};

@@ -7,6 +7,8 @@
 
 #include <lockstep/device/stream.hpp>
 
+#include "device/device_call.hpp"
+
 namespace lockstep::detail {
 
 /// DeviceError unless `result` is success. `call` names the function called; the message adds CUDA's text, the device
@@ -30,7 +32,18 @@ std::string device_and_rank();
 /// The GPU of this process, for all its threads; negative before one is bound.
 int bound_device();
 
+/// The handle of a stream, for the call that it is an operand of.
+class [[nodiscard]] StreamOfCall {
+ public:
+  explicit StreamOfCall(cudaStream_t stream) : stream_{stream} {}
+  operator cudaStream_t() const { return stream_; }
+
+ private:
+  cudaStream_t stream_;
+  DeviceCall call_;
+};
+
 /// The stream's handle. Makes its GPU the calling thread's current device. InvalidArgument unless it is a GPU's stream.
-cudaStream_t native(Stream& stream);
+StreamOfCall native(Stream& stream);
 
 }  // namespace lockstep::detail

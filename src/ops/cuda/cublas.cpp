@@ -69,9 +69,9 @@ CublasLt load() {
 
 }  // namespace
 
-const CublasLt& cublas_lt() {
+CublasLtCall cublas_lt() {
   static const CublasLt functions = load();
-  return functions;
+  return CublasLtCall{functions};
 }
 
 void check_cublas(cublasStatus_t status, const char* call) {
@@ -79,7 +79,7 @@ void check_cublas(cublasStatus_t status, const char* call) {
   // The library answers to a late failure with a status of its own.
   lockstep::detail::check_cuda(lockstep::detail::late_failure(), call);
   throw DeviceError{fmt::format("{} failed{}: {} ({})", call, lockstep::detail::device_and_rank(),
-                                cublas_lt().status_string(status), cublas_lt().status_name(status))};
+                                cublas_lt()->status_string(status), cublas_lt()->status_name(status))};
 }
 
 }  // namespace lockstep::ops::cuda

@@ -5,6 +5,8 @@
 
 #include <cublasLt.h>
 
+#include "device/device_call.hpp"
+
 namespace lockstep::ops::cuda {
 
 /// The functions in use. Loading the library takes a process a tenth of a second and 100 MB, so only a process that
@@ -28,8 +30,20 @@ struct CublasLt {
   decltype(&cublasLtMatrixLayoutSetAttribute) matrix_layout_set_attribute;
 };
 
+/// The functions, for one call of one of them.
+class [[nodiscard]] CublasLtCall {
+ public:
+  explicit CublasLtCall(const CublasLt& functions) : functions_{functions} {}
+  const CublasLt& operator*() const { return functions_; }
+  const CublasLt* operator->() const { return &functions_; }
+
+ private:
+  const CublasLt& functions_;
+  lockstep::detail::DeviceCall call_;
+};
+
 /// The first call loads the library. DeviceError if it cannot.
-const CublasLt& cublas_lt();
+CublasLtCall cublas_lt();
 
 /// DeviceError unless `status` is success. `call` names the function called; the message adds the library's text, the
 /// device and the rank.
@@ -46,7 +60,7 @@ class Owned {
     return *this;
   }
   ~Owned() {
-    if (handle_) (void)(cublas_lt().*destroy)(handle_);
+    if (handle_) (void)((*cublas_lt()).*destroy)(handle_);
   }
 
   Handle get() const { return handle_; }

@@ -7,6 +7,7 @@
 
 #include "device/cuda/native.hpp"
 #include "device/device.hpp"
+#include "device/device_call.hpp"
 #include "ops/checks.hpp"
 #include "ops/computed.hpp"
 #include "ops/cuda/answers.hpp"
@@ -35,6 +36,7 @@ std::string version(int number) {
 }
 
 std::string fingerprint_of_current_gpu() {
+  const lockstep::detail::DeviceCall call;
   int index = 0;
   check_cuda(cudaGetDevice(&index), "cudaGetDevice");
   cudaDeviceProp gpu{};
@@ -51,7 +53,7 @@ std::string fingerprint_of_current_gpu() {
 class CudaKernels final : public Kernels, private UpdateKernels {
  public:
   explicit CudaKernels(Stream& stream) : stream_{stream}, products_{stream}, answers_{stream} {
-    native(stream_);
+    (void)native(stream_);
     fingerprint_ = fingerprint_of_current_gpu();
   }
 

@@ -34,13 +34,13 @@ cublasOperation_t operation(Kernels::Transpose transpose) {
 
 template <class Value>
 void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
-  check_cublas(cublas_lt().matmul_desc_set_attribute(operation.get(), attribute, &value, sizeof value),
+  check_cublas(cublas_lt()->matmul_desc_set_attribute(operation.get(), attribute, &value, sizeof value),
                "cublasLtMatmulDescSetAttribute");
 }
 
 template <class Value>
 void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, const Value& value) {
-  check_cublas(cublas_lt().matmul_preference_set_attribute(preference.get(), attribute, &value, sizeof value),
+  check_cublas(cublas_lt()->matmul_preference_set_attribute(preference.get(), attribute, &value, sizeof value),
                "cublasLtMatmulPreferenceSetAttribute");
 }
 
@@ -48,7 +48,7 @@ Operation make_operation(DType sums, const ColumnMajorProduct& product, Epilogue
   Operation made;
   // The default compute types keep full precision; TF32 and the like are separate types.
   const cublasComputeType_t compute_type = sums == DType::f32 ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F;
-  check_cublas(cublas_lt().matmul_desc_create(made.to_fill(), compute_type, data_type(sums)),
+  check_cublas(cublas_lt()->matmul_desc_create(made.to_fill(), compute_type, data_type(sums)),
                "cublasLtMatmulDescCreate");
   set(made, CUBLASLT_MATMUL_DESC_TRANSA, operation(product.transpose_first));
   set(made, CUBLASLT_MATMUL_DESC_TRANSB, operation(product.transpose_second));
@@ -62,7 +62,7 @@ Operation make_operation(DType sums, const ColumnMajorProduct& product, Epilogue
 
 template <class Value>
 void set(const Layout& layout, cublasLtMatrixLayoutAttribute_t attribute, const Value& value) {
-  check_cublas(cublas_lt().matrix_layout_set_attribute(layout.get(), attribute, &value, sizeof value),
+  check_cublas(cublas_lt()->matrix_layout_set_attribute(layout.get(), attribute, &value, sizeof value),
                "cublasLtMatrixLayoutSetAttribute");
 }
 
@@ -70,8 +70,8 @@ void set(const Layout& layout, cublasLtMatrixLayoutAttribute_t attribute, const 
 Layout make_layout(DType dtype, const ColumnMajor& matrix, std::int64_t count, std::int64_t stride) {
   Layout made;
   check_cublas(
-      cublas_lt().matrix_layout_create(made.to_fill(), data_type(dtype), static_cast<std::uint64_t>(matrix.rows),
-                                       static_cast<std::uint64_t>(matrix.columns), matrix.leading),
+      cublas_lt()->matrix_layout_create(made.to_fill(), data_type(dtype), static_cast<std::uint64_t>(matrix.rows),
+                                        static_cast<std::uint64_t>(matrix.columns), matrix.leading),
       "cublasLtMatrixLayoutCreate");
   if (count > 1) {
     set(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(count));
@@ -90,7 +90,7 @@ std::uint32_t alignment_at(std::int64_t stride, DType dtype) {
 
 Preference make_preference(const ProductTypes& types, const Strides& strides) {
   Preference made;
-  check_cublas(cublas_lt().matmul_preference_create(made.to_fill()), "cublasLtMatmulPreferenceCreate");
+  check_cublas(cublas_lt()->matmul_preference_create(made.to_fill()), "cublasLtMatmulPreferenceCreate");
   set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
   // A sum that is split among blocks may be completed by a second step, from parts in the workspace, in one order. In
   // place, the blocks add their parts to the output one at a time, in an order that is not specified
@@ -117,7 +117,7 @@ bool all_nan(const TensorView& view, Stream& stream) {
 }  // namespace
 
 std::string library_version() {
-  const std::size_t version = cublas_lt().version();
+  const std::size_t version = cublas_lt()->version();
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
@@ -131,8 +131,8 @@ bool Products::Key::operator<(const Key& other) const {
 }
 
 Products::Products(Stream& stream) : stream_{stream} {
-  native(stream_);  // the library's handle belongs to the GPU that is current
-  check_cublas(cublas_lt().create(library_.to_fill()), "cublasLtCreate");
+  (void)native(stream_);  // the library's handle belongs to the GPU that is current
+  check_cublas(cublas_lt()->create(library_.to_fill()), "cublasLtCreate");
   workspace_ = stream_.allocate(workspace_bytes);
 }
 
@@ -177,7 +177,7 @@ const std::optional<Products::Plan>& Products::plan_of(const Key& key) const {
 }
 
 std::optional<Products::Plan> Products::make_plan(const Key& key) const {
-  native(stream_);
+  (void)native(stream_);
   const ColumnMajorProduct product = column_major(key.sizes, key.transpose_a, key.transpose_b, key.row_strides);
   const auto& [operands, result] = key.types;
   const DType sums = sum_type(operands);
@@ -196,7 +196,7 @@ std::optional<Products::Plan> Products::make_plan(const Key& key) const {
 
   std::array<cublasLtMatmulHeuristicResult_t, 4> best{};
   int found = 0;
-  const cublasStatus_t status = cublas_lt().matmul_algo_get_heuristic(
+  const cublasStatus_t status = cublas_lt()->matmul_algo_get_heuristic(
       library_.get(), plan.operation.get(), plan.first.get(), plan.second.get(), plan.result.get(), plan.result.get(),
       make_preference(key.types, key.strides).get(), static_cast<int>(best.size()), best.data(), &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return std::nullopt;
@@ -234,9 +234,9 @@ void Products::run(const Plan& plan, const Operands& operands) const {
   const void* const factor = f32 ? static_cast<const void*>(&scale_f32) : &scale;
   const void* const zero = f32 ? static_cast<const void*>(&zero_f32) : &zero_f64;
   // Multiplied by zero, the old content of the result is not read.
-  check_cublas(cublas_lt().matmul(library_.get(), plan.operation.get(), factor, first, plan.first.get(), second,
-                                  plan.second.get(), zero, result, plan.result.get(), result, plan.result.get(),
-                                  &plan.algorithm, workspace_.data(), workspace_.bytes(), native(stream_)),
+  check_cublas(cublas_lt()->matmul(library_.get(), plan.operation.get(), factor, first, plan.first.get(), second,
+                                   plan.second.get(), zero, result, plan.result.get(), result, plan.result.get(),
+                                   &plan.algorithm, workspace_.data(), workspace_.bytes(), native(stream_)),
                "cublasLtMatmul");
 }
 

@@ -2,6 +2,7 @@
 
 #include "device/cuda.hpp"
 #include "device/cuda/native.hpp"
+#include "device/device_call.hpp"
 #include "torch/torch_device.hpp"
 
 namespace lockstep::libtorch {
@@ -25,6 +26,7 @@ class Mark {
 
 /// What `later` is given from here on starts after what `earlier` has been given.
 void order(cudaStream_t earlier, cudaStream_t later) {
+  const lockstep::detail::DeviceCall call;
   const Mark mark;
   check_cuda(cudaEventRecord(mark.get(), earlier), "cudaEventRecord");
   check_cuda(cudaStreamWaitEvent(later, mark.get(), 0), "cudaStreamWaitEvent");

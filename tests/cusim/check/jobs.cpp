@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include "support/training_job.hpp"
 
@@ -16,27 +17,31 @@ using Catch::StartsWith;
 
 namespace {
 
-const Arguments small{"--device", "cuda", "--hidden", "4", "--global-batch", "8",
-                      "--shards", "2",    "--steps",  "3", "--eval-samples", "8"};
+const Arguments small{"--device", "cuda", "--hidden",       "4", "--global-batch", "8",
+                      "--steps",  "3",    "--eval-samples", "8"};
 
-/// What a job of two ranks must end in if a GPU, or NCCL on it, fails or hangs.
+/// What a job must end in if a GPU, or NCCL on it, fails or hangs.
 struct Ending {
-  std::string fault;  ///< of rank 1, without that
+  std::string fault;  ///< of the last rank, without that
   int exit_code;
   std::string begin;  ///< of the only line
   std::string says;
+  int ranks = 2;
 };
 
-Outcome run_with(const std::string& fault) {
+Outcome run_with(const std::string& fault, int ranks = 2) {
   // Jobs that hang, or whose NCCL fails to start, wait for this timeout. All others must stay below it, even on a busy
   // machine.
   const bool hangs = fault.find("kind=hang") != fault.npos || fault.find("ncclCommInitRankConfig") != fault.npos;
-  return run_refused(2, Arguments{"--data", small_data()} + small + Arguments{"--stall-timeout", hangs ? "3" : "60"},
-                     {.environment = {{"CUSIM_DEVICES", "2"}, {"CUSIM_FAULTS", "rank=1 " + fault}}});
+  return run_refused(ranks,
+                     Arguments{"--data", small_data()} + small +
+                         Arguments{"--shards", ranks == 4 ? "4" : "2", "--stall-timeout", hangs ? "3" : "60"},
+                     {.environment = {{"CUSIM_DEVICES", std::to_string(ranks)},
+                                      {"CUSIM_FAULTS", fmt::format("rank={} {}", ranks - 1, fault)}}});
 }
 
 void check(const Ending& ending) {
-  const Outcome outcome = run_with(ending.fault);
+  const Outcome outcome = run_with(ending.fault, ending.ranks);
   INFO(ending.fault << "\n" << outcome.err);
   CHECK(outcome.exit_code == ending.exit_code);
   const auto lines = lines_starting_with(outcome.err, "lockstep:");
@@ -163,11 +168,31 @@ TEST_CASE("work that hangs is its rank's") {
 }
 
 TEST_CASE("a call that hangs in the middle is its rank's") {
-  check({"call=cublasLtMatmulDescCreate kind=hang", 5, rank_1, ") is late: "});
+  check({"call=cublasLtMatmulDescCreate kind=hang", 5, rank_1, " 3 s"});
 }
 
-TEST_CASE("a collective that hangs in the middle ends the job") {
-  check({"call=ncclGroupEnd nth=2 kind=hang", 5, "lockstep: replica ", " 3 s"});
+TEST_CASE("a call that hangs while a collective is enqueued is its rank's") {
+  check({"call=cudaEventCreateWithFlags nth=14 kind=hang", 5, rank_1,
+         ") is stuck: a call to its GPU's driver has not returned for 3 s; it was in step 1, waiting at sum #1"});
+}
+
+TEST_CASE("a call that hangs ends a job of one rank") {
+  check({"call=cublasLtMatmulDescCreate kind=hang", 5, "lockstep: replica 0 (worker:0, host ",
+         ") is stuck: a call to its GPU's driver has not returned for 3 s; it was in step 1", 1});
+}
+
+TEST_CASE("a call that hangs in the start ends a job of one rank") {
+  check({"call=cudaGetDeviceCount kind=hang", 5, "lockstep: replica 0 is stuck: ", "it was before the first step", 1});
+}
+
+TEST_CASE("a collective that hangs on every rank is nobody's") {
+  check({"call=ncclGroupEnd nth=2 kind=hang", 5, "lockstep: error: sum #1 of the step (",
+         " 3 s, and no rank is late for it; this was "});
+}
+
+TEST_CASE("a collective that hangs on some ranks is blamed on none of them alone", "[long]") {
+  check({"call=ncclRecv nth=5 kind=hang", 5, "lockstep: error: sum #1 of the step (",
+         " has not ended for 3 s on replicas ", 4});
 }
 
 TEST_CASE("a call that hangs at the end is its rank's") {
@@ -185,7 +210,7 @@ TEST_CASE("an end of NCCL that hangs costs a warning, not the result") {
 
 TEST_CASE("a GPU that works at random moments ends no job") {
   const Outcome outcome =
-      run_job(2, Arguments{"--data", small_data()} + small + Arguments{"--stall-timeout", "10"},
+      run_job(2, Arguments{"--data", small_data()} + small + Arguments{"--shards", "2", "--stall-timeout", "10"},
               {.environment = {{"CUSIM_DEVICES", "2"}, {"CUSIM_ORDER", "thread"}, {"CUSIM_SEED", "7"}}});
   INFO(outcome.err);
   CHECK(outcome.exit_code == 0);

@@ -1,0 +1,31 @@
+// What a process says of itself while it is inside the driver of its GPU: a call there may never return, and the thread
+// that made it cannot tell.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::detail {
+
+/// As long as it lives, its thread makes a call to its GPU's driver, or to a library that calls the driver. The
+/// watchdog finds a call that does not return. Not for calls that wait for the GPU's work, nor for a thread that makes
+/// calls while the others are stuck.
+class [[nodiscard]] DeviceCall {
+ public:
+  DeviceCall() noexcept;
+  DeviceCall(const DeviceCall&) = delete;
+  DeviceCall& operator=(const DeviceCall&) = delete;
+  ~DeviceCall();
+};
+
+/// How many calls the threads of this process have begun and ended.
+struct DeviceCalls {
+  std::uint64_t begun = 0;
+  std::uint64_t ended = 0;
+
+  friend bool operator==(const DeviceCalls&, const DeviceCalls&) = default;
+};
+
+/// From any thread.
+DeviceCalls device_calls();
+
+}  // namespace lockstep::detail
