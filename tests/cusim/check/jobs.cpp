@@ -185,14 +185,22 @@ TEST_CASE("a call that hangs in the start ends a job of one rank") {
   check({"call=cudaGetDeviceCount kind=hang", 5, "lockstep: replica 0 is stuck: ", "it was before the first step", 1});
 }
 
+TEST_CASE("a collective that hangs on one rank is that rank's") {
+  check({"call=ncclRecv nth=2 kind=hang", 5, rank_1, ") is late: sum #2 of the step ("});
+}
+
+TEST_CASE("a collective whose call hangs is its rank's") {
+  check({"call=ncclGroupEnd nth=2 kind=hang", 5, rank_1, " it was in step 2, waiting at sum #1"});
+}
+
 TEST_CASE("a collective that hangs on every rank is nobody's") {
-  check({"call=ncclGroupEnd nth=2 kind=hang", 5, "lockstep: error: sum #1 of the step (",
+  check({"call=ncclSend nth=2 kind=hang", 5, "lockstep: error: sum #1 of the step (",
          " 3 s, and no rank is late for it; this was "});
 }
 
 TEST_CASE("a collective that hangs on some ranks is blamed on none of them alone", "[long]") {
-  check({"call=ncclRecv nth=5 kind=hang", 5, "lockstep: error: sum #1 of the step (",
-         " has not ended for 3 s on replicas ", 4});
+  check({"call=ncclSend nth=5 kind=hang", 5, "lockstep: error: sum #1 of the step (",
+         " has not ended for 3 s on replicas 1, 3, and no rank is late for it", 4});
 }
 
 TEST_CASE("a call that hangs at the end is its rank's") {
