@@ -21,12 +21,12 @@ struct Product {
   Shape b() const { return transpose_b == Transpose::yes ? Shape{n, k} : Shape{k, n}; }
 };
 
-/// Nothing to add up or to write, single rows and columns, odd extents, and the layers of the MLP. On a simulated GPU,
-/// where the time is that of the multiplications, without the two largest.
+/// Nothing to add up or to write, single rows and columns, squares, odd extents, and the layers of the MLP. On a
+/// simulated GPU, where the time is that of the multiplications, without the two largest.
 std::vector<Product> sizes() {
-  std::vector<Product> all{{0, 4, 3},      {4, 0, 3},   {4, 3, 0},     {1, 1, 1},     {1, 10, 512},
-                           {3, 7, 5},      {2, 2, 255}, {32, 10, 65},  {17, 33, 129}, {64, 128, 200},
-                           {256, 10, 512}, {33, 1, 31}, {10, 512, 256}};
+  std::vector<Product> all{{0, 4, 3},      {4, 0, 3},      {4, 3, 0},   {1, 1, 1},     {1, 10, 512},
+                           {3, 7, 5},      {6, 6, 6},      {2, 2, 255}, {32, 10, 65},  {17, 33, 129},
+                           {64, 128, 200}, {256, 10, 512}, {33, 1, 31}, {10, 512, 256}};
   if (!is_simulated()) all.insert(all.end(), {{128, 512, 784}, {257, 255, 1000}});
   return all;
 }

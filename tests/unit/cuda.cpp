@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "base/log_settings.hpp"
 #include "device/cuda/native.hpp"
 #include "device/device.hpp"
+#include "device/device_call.hpp"
 #include "device/devices.hpp"
 #include "ops/cuda/cublas.hpp"
 #include "ops/cuda/launch.hpp"
@@ -34,8 +36,12 @@ namespace {
 struct FakeRuntime {
   std::map<std::string, cudaError_t> answers;
   cudaError_t last = cudaSuccess;
+  std::set<std::string> calls;   ///< that were made
+  std::set<std::string> unseen;  ///< those that a watchdog would not see
 
   cudaError_t answer(const std::string& call) {
+    calls.insert(call);
+    if (const auto seen = detail::device_calls(); seen.begun == seen.ended) unseen.insert(call);
     const cudaError_t result = answers[call];
     if (result != cudaSuccess) last = result;
     return result;
@@ -142,7 +148,7 @@ TEST_CASE("cuBLASLt is loaded by who uses it, not by every process") {
   const std::string file = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
   const auto is_loaded = [&] { return ::dlopen(file.c_str(), RTLD_LAZY | RTLD_NOLOAD) != nullptr; };
   CHECK_FALSE(is_loaded());
-  CHECK(ops::cuda::cublas_lt().version() >= 10000 * CUBLAS_VER_MAJOR);
+  CHECK(ops::cuda::cublas_lt()->version() >= 10000 * CUBLAS_VER_MAJOR);
   CHECK(is_loaded());
 }
 
@@ -246,4 +252,24 @@ TEST_CASE("a GPU is known by its UUID, and has as much memory as CUDA says") {
   CHECK(cuda_device_uuids().empty());
   CHECK_THAT(detail::why_no_cuda_device(), Catch::StartsWith("the NVIDIA driver is too old: it supports CUDA 12.2, "));
   CHECK(cuda.last == cudaSuccess);
+}
+
+TEST_CASE("the watchdog sees each call to the driver, and that it has ended") {
+  const detail::DeviceCalls before = detail::device_calls();
+  WithRuntime cuda;
+  {
+    const auto stream = make_cuda_device(0)->make_stream();
+    const Buffer memory = stream->allocate(16);
+    stream->synchronize();
+    CHECK(cuda_device_count() == 2);
+    CHECK(cuda_device_uuids().size() == 2);
+    const auto operand_of_a_launch = detail::native(*stream);
+    const detail::DeviceCalls calls = detail::device_calls();
+    CHECK(calls.begun == calls.ended + 1);
+  }
+  CHECK(cuda.calls.size() == 8);
+  CHECK(cuda.unseen == std::set<std::string>{});
+  const detail::DeviceCalls after = detail::device_calls();
+  CHECK(after.begun - before.begun >= cuda.calls.size());
+  CHECK(after.ended == after.begun);
 }

@@ -362,8 +362,14 @@ void try_layer_norm(Trial& trial) {
 template <class T>
 void try_attention(Trial& trial) {
   const std::int64_t context = 1 + trial.below(trial.below(8) ? 40 : 130), matrices = 1 + trial.below(2);
-  const auto scores = trial.numbers<T>(matrices * context * context),
-             d = trial.numbers<T>(matrices * context * context);
+  auto scores = trial.numbers<T>(matrices * context * context), d = trial.numbers<T>(matrices * context * context);
+  // So large that exp overflows; and what comes later must not be read.
+  const T far = trial.below(2) ? T(1000) : T(0);
+  for (std::int64_t i = 0; i < matrices * context * context; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    scores[at] += far;
+    if (i % context > i / context % context) scores[at] = d[at] = std::numeric_limits<T>::quiet_NaN();
+  }
   OnDevice<T> p{scores}, own{d};
   require(ops::cuda::launch_causal_softmax<T>(p.data(), p.data(), matrices, context, nullptr));
   const std::vector<T> found = p.content();
@@ -393,7 +399,7 @@ void try_reductions(Trial& trial) {
   const int parts = static_cast<int>(1 + trial.below(9)), divisor = static_cast<int>(1 + trial.below(3));
   const auto pieces = trial.numbers<T>(count * parts);
   const auto x = trial.numbers<T>(count);
-  OnDevice<T> dpieces{pieces}, dx{x}, sum{x.size()};
+  OnDevice<T> dpieces{pieces}, dx{x}, sum{x.size()}, mean{x.size()};
   require(lockstep::detail::cuda::launch_tree_sum<T>(dpieces.data(), count, parts, 1, sum.data(), count, nullptr));
   std::vector<T> expected(x.size());
   const auto at = [&](std::size_t i) {
@@ -404,6 +410,14 @@ void try_reductions(Trial& trial) {
   };
   for (std::size_t i = 0; i < x.size(); ++i) expected[i] = static_cast<T>(at(i));
   require_same(sum.content(), expected, "tree of parts");
+  if (divisor > 1) {  // rounded once, at the end
+    require(
+        lockstep::detail::cuda::launch_tree_sum<T>(dpieces.data(), count, parts, divisor, mean.data(), count, nullptr));
+    std::vector<T> means(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i)
+      means[i] = static_cast<T>(static_cast<Sum>(at(i) / static_cast<Sum>(divisor)));
+    require_same(mean.content(), means, "mean of parts");
+  }
   require(lockstep::detail::cuda::launch_add<T>(sum.data(), dx.data(), count, nullptr));
   for (std::size_t i = 0; i < x.size(); ++i)
     expected[i] = static_cast<T>(static_cast<Sum>(static_cast<Sum>(expected[i]) + static_cast<Sum>(x[i])));
