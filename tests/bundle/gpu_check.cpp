@@ -572,6 +572,9 @@ TEST_CASE("of libraries that can take each other's place, the first that there i
     CHECK(bundle.check({"--only", "probes"}).exit_code == 0);
     CHECK(bundle.table()["facts"].contains("libpair.so." + std::string{name}));
     CHECK(bundle.table()["facts"].contains("libpair.so.12") == (std::string{name} == "12"));
+    // The probes are linked with the first.
+    CHECK(results(bundle.table()) ==
+          Lines{std::string{"probes of CUDA 1 "} + (std::string{name} == "12" ? "skipped" : "passed")});
   }
 }
 
