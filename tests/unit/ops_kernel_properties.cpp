@@ -81,6 +81,19 @@ TEST_CASE("kernels that have other bits the second time, or elsewhere, are refus
                     "again; expected the same bits from the same numbers, wherever they lie");
 }
 
+TEST_CASE("the products of a layer of bf16 are tried out in its types") {
+  for (const auto& kernels : all_kernels()) {
+    DenseTrial narrow = trial(*kernels, {7, 1}, {24, 10, Kernels::Activation::relu, DType::bf16});
+    CHECK(narrow.forward_rows_keep_their_bits());
+    CHECK(narrow.input_gradient_rows_keep_their_bits());
+    CHECK(narrow.weight_gradients_add_up());
+  }
+  const ForgetfulKernels forgetful;
+  CHECK_THROWS_WITH(
+      trial(forgetful, {5, 1}, {24, 10, Kernels::Activation::none, DType::bf16}).weight_gradients_add_up(),
+      Catch::Contains("of bf16[5, 24] and bf16[5, 10] has other bits"));
+}
+
 TEST_CASE("the library's products of the first run's shapes can be tried out, and repeat their bits") {
   const auto kernels = make_kernels(Kernels::Choice::automatic);
   for (const DenseForm& form : {DenseForm{784, 512, Kernels::Activation::relu}, DenseForm{512, 10}})
