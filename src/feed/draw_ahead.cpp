@@ -79,6 +79,14 @@ void pin(Item& item, Staging& staging) {
   });
 }
 
+void wait_for(Stream& copies) noexcept {
+  try {
+    copies.synchronize();
+  } catch (const Error&) {
+    // The device has failed, and says so to whoever uses it next.
+  }
+}
+
 /// Enqueues the copies to the device, in memory for work on `compute`.
 void copy_to_device(Item& item, Stream& copies, Stream& compute) {
   std::vector<std::pair<Tensor, TensorView>> moves;
@@ -88,8 +96,13 @@ void copy_to_device(Item& item, Stream& copies, Stream& compute) {
     moves.emplace_back(std::exchange(tensor, there), there.view());
   });
   copies.wait(*compute.record());  // the memory may still be in use by earlier work on `compute`
-  for (const auto& [from, to] : moves) copy(from.view(), to, copies);
-  item.copied = copies.record();
+  try {
+    for (const auto& [from, to] : moves) copy(from.view(), to, copies);
+    item.copied = copies.record();
+  } catch (...) {
+    wait_for(copies);  // they may read the pinned memory, which goes now
+    throw;
+  }
 }
 
 }  // namespace
@@ -110,11 +123,7 @@ struct DrawAhead::Parts {
               .patience = patience}} {}
 
   ~Parts() {
-    try {
-      if (staging) staging->copies().synchronize();
-    } catch (const Error&) {
-      // The device has failed, and says so to whoever uses it next.
-    }
+    if (staging) wait_for(staging->copies());
   }
 
   static WorkAhead::Work work_of(StrategyExtended& extended, std::function<DrawnBatch()> draw,

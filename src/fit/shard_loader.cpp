@@ -26,6 +26,10 @@ ShardLoader::~ShardLoader() {
       // The stream has failed and says so to whoever uses it next. Nothing reads the memory any more.
     }
   }
+  try {
+    if (unrecorded_) stream_.synchronize();
+  } catch (const Error&) {
+  }
 }
 
 void ShardLoader::assemble(std::span<const std::span<const std::int64_t>> samples) {
@@ -40,11 +44,13 @@ const SampleBatch::Group& ShardLoader::send() {
   Staging& staging = staging_[sent_++ % staging_.size()];
   SampleBatch::Group& group = staging.group;
   if (stream_.kind() == DeviceKind::cpu) return group;
+  unrecorded_ = true;
   copy(group.inputs.view(), on_device_.inputs.view(), stream_);
   copy(group.labels.view(), on_device_.labels.view(), stream_);
   for (std::size_t shard = 0; shard < group.batches.size(); ++shard)
     on_device_.batches[shard].samples = group.batches[shard].samples;
   staging.copied = stream_.record();
+  unrecorded_ = false;
   return on_device_;
 }
 

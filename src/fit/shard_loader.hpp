@@ -51,6 +51,7 @@ class ShardLoader {
   Stream& stream_;
   std::vector<Staging> staging_;
   std::size_t assembled_ = 0, sent_ = 0;  ///< groups; each is used by one of the two threads
+  bool unrecorded_ = false;               ///< there may be copies that no event follows
   SampleBatch::Group on_device_;          ///< unused on the host
 };
 

@@ -51,7 +51,7 @@ inline Outcome outcome_of(const std::function<void()>& program, const Environmen
     for (const int signal : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE}) std::signal(signal, SIG_DFL);  // Catch2's would report
     setenv("CUSIM_PATIENCE_MS", "-1", 1);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-    alarm(20);
+    alarm(60);  // of a busy machine
     try {
       program();
     } catch (...) {
