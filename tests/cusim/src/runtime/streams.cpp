@@ -99,6 +99,7 @@ PiecePointer append(cudaStream_t stream, std::string what, Work work, bool is_ho
   piece->is_host = is_host;
   piece->lane = stream->lane;
   piece->place = ++all.lane_places[stream->lane];
+  ++all.enqueued;
   piece->number = enter_piece(piece->lane, piece->place, fmt::format("{} in {}", piece->what, name_of(stream)));
   join(stream->clock, all.host);
   std::vector<PiecePointer> before = after;

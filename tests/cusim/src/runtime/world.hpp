@@ -95,9 +95,11 @@ struct World {
   std::vector<std::uint32_t> lane_places;          ///< each lane's last place
   std::vector<std::shared_ptr<Capture>> captures;  ///< going on
   unsigned long long handles = 0;
-  bool has_ended = false;  ///< the process is ending
-  bool is_busy = false;    ///< a piece runs that is not the host's
-  Clock host;              ///< what the host knows to be done
+  bool has_ended = false;            ///< the process is ending
+  bool is_busy = false;              ///< a piece runs that is not the host's
+  Clock host;                        ///< what the host knows to be done
+  std::uint32_t enqueued = 0;        ///< pieces so far
+  std::uint32_t counted_behind = 0;  ///< how many there were at the last host wait that was counted
   double last_call_ms = 0;
 };
 World& world();
@@ -166,7 +168,8 @@ bool is_in_host_function();
 bool are_done(const std::vector<PiecePointer>& pieces);
 
 /// The host has seen that all of these are done. Counts a "host wait" if it did not know, whether or not it had to
-/// wait: so the count does not depend on the order that was drawn.
+/// wait: so the count does not depend on the order that was drawn. What it learns next, before it enqueues anything,
+/// belongs to the same wait.
 void see_done(const std::vector<PiecePointer>& pieces);
 
 // --- Captures ---
