@@ -79,7 +79,6 @@ DeviceWaits::~DeviceWaits() {
 }
 
 void DeviceWaits::enqueue_collective(const std::function<void()>& enqueue) {
-  advance();
   const MeetingPoint::LaterWait wait = meeting_.count_later_wait();
   auto reached = compute_.record();
   // NCCL may wait for the others' hosts here, to connect the ranks.
