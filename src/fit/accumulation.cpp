@@ -20,7 +20,6 @@ Accumulation::Accumulation(const nn::GradientBuffer& sum, int micro_batches)
 
 void Accumulation::begin_shard(std::int64_t shard) {
   shard_ = shards_.of_shard(shard);
-  loss_ = {};
   number_ = 0;
   added_.assign(shard_.variables().size(), 0);
 }
@@ -35,13 +34,11 @@ void Accumulation::on_ready(std::size_t variable) {
   if (++added_[variable] == micro_batches_) shard_.ready(which);
 }
 
-void Accumulation::push(const ops::Kernels::BatchLoss::Weighed& own) {
+void Accumulation::push() {
   for (std::size_t variable = 0; variable < added_.size(); ++variable)
     if (added_[variable] == number_) on_ready(variable);
   if (number_ > 0 && statistics_.count() > 0) detail::add(shard_.statistics(), statistics_.view(), shard_.stream());
   ++number_;
-  loss_.loss += own.loss;
-  loss_.weight += own.weight;
 }
 
 }  // namespace lockstep

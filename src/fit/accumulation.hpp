@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-/// Adds up gradients, statistics and losses: those of a shard's micro-batches one after the other, in order, and those
-/// of shards as their tree. Each variable's gradient is added as soon as it is ready.
+/// Adds up gradients and statistics: those of a shard's micro-batches one after the other, in order, and those of
+/// shards as their tree. Each variable's gradient is added as soon as it is ready.
 class Accumulation final : private nn::GradientBuffer::Listener {
  public:
   /// For sums in memory like that of `sum`, and this number of micro-batches in a shard: 2 or more.
@@ -27,11 +27,11 @@ class Accumulation final : private nn::GradientBuffer::Listener {
   void begin_shard(std::int64_t shard);
   /// Where to write the next micro-batch's gradients and statistics.
   nn::GradientBuffer next();
-  /// Adds them, and the micro-batch's loss.
-  void push(const ops::Kernels::BatchLoss::Weighed& own);
-  void end_shard() { shards_.push(loss_); }
-  /// Call it when all shards are there. Returns the sum of the losses.
-  ops::Kernels::BatchLoss::Weighed finish() { return shards_.finish(); }
+  /// Adds them.
+  void push();
+  void end_shard() { shards_.push(); }
+  /// Call it when all shards are there.
+  void finish() { shards_.finish(); }
 
  private:
   void on_ready(std::size_t variable) override;
@@ -40,7 +40,6 @@ class Accumulation final : private nn::GradientBuffer::Listener {
   Tensor gradients_, statistics_;
   nn::GradientBuffer micro_batch_;  ///< for micro-batches after the first of a shard
   nn::GradientBuffer shard_;        ///< of the current shard
-  ops::Kernels::BatchLoss::Weighed loss_;
   int micro_batches_;
   int number_ = 0;          ///< of the current micro-batch
   std::vector<int> added_;  ///< micro-batches of each variable

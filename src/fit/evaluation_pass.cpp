@@ -10,7 +10,7 @@
 
 #include <lockstep/input/range.hpp>
 
-#include "nn/shard_sums.hpp"
+#include "nn/shard_losses.hpp"
 
 namespace lockstep {
 namespace {

@@ -24,6 +24,8 @@
 #include "input/batch_schedule.hpp"
 #include "input/sample_order.hpp"
 #include "nn/joint_model.hpp"
+#include "nn/shard_losses.hpp"
+#include "ops/answer.hpp"
 #include "strategy/replica_group.hpp"
 
 namespace lockstep {
@@ -146,8 +148,13 @@ class Fit {
   void load_ahead();
   Optimizer::StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                         Optimizer::AgreedStep& agreed);
-  Optimizer::StepSums accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
-                                           const nn::GradientBuffer& sum);
+  /// The labels of this rank's samples, and their losses, which a GPU may still be computing.
+  struct Started {
+    std::int64_t labels;
+    ops::Answer<ops::Kernels::BatchLoss> loss;
+  };
+  Started start_gradients(std::int64_t step, std::span<const std::int64_t> samples, const nn::GradientBuffer& sum);
+  Started accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples, const nn::GradientBuffer& sum);
   std::int64_t evaluations_from(std::int64_t step) const;
   void judge_loss(double loss, const std::string& whose);
 
@@ -169,6 +176,7 @@ class Fit {
   std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
   std::optional<JointGradients> joint_gradients_;  ///< for a joint model
   Optimizer::Computation::Sums sums_on_the_way_;   ///< that it makes over the ranks
+  bool wants_norm_ = false;                        ///< the observer
   bool diverged_ = false;
 };
 
@@ -177,38 +185,46 @@ Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const st
   SendWhenReady ready{agreed, sum_, options_.frozen};
   const nn::GradientBuffer sum = sum_.reporting_to(ready);
   if (joint_gradients_) return joint_gradients_->compute(step, samples, agreed.sums(), sum);
-  if (accumulation_) return accumulate_gradients(step, samples, sum);
+  const Started started =
+      accumulation_ ? accumulate_gradients(step, samples, sum) : start_gradients(step, samples, sum);
+  agreed.complete_at_end([loss = started.loss](Optimizer::StepSums& sums) {
+    const ops::Kernels::BatchLoss result = loss.read();
+    sums.loss = result.loss_sum;
+    sums.correct = result.correct;
+    sums.weight = result.weight;
+  });
+  return {.samples = started.labels};
+}
+
+Fit::Started Fit::start_gradients(std::int64_t step, std::span<const std::int64_t> samples,
+                                  const nn::GradientBuffer& sum) {
   const RankShards::Loaded shards = train_shards_.load_all(samples);
   const std::vector<nn::Model::ShardPlace> places = shards.places(step);
-  const ops::Kernels::BatchLoss result =
-      threads_ ? threads_->train_shards(shards.group, places, sum) : model_.train_shards(shards.group, places, sum);
-  return {.samples = shards.group.counted_labels(),
-          .loss = result.loss_sum,
-          .correct = result.correct,
-          .weight = result.weight};
+  const std::int64_t labels = shards.group.counted_labels();
+  if (threads_) return {labels, threads_->train_shards(shards.group, places, sum)};
+  return {labels, model_.start_shards(shards.group, places, sum)};
 }
 
 /// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
-Optimizer::StepSums Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
-                                              const nn::GradientBuffer& sum) {
-  Optimizer::StepSums sums;
+Fit::Started Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
+                                       const nn::GradientBuffer& sum) {
+  std::int64_t labels = 0;
+  nn::ShardLosses losses;
   accumulation_->begin(sum, train_shards_.count());
   for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
     accumulation_->begin_shard(shard);
     for (int number = 0; number < options_.accumulate; ++number) {
       const RankShards::Loaded micro_batch = train_shards_.load_one(samples, shard, number);
-      const ops::Kernels::BatchLoss result = model_.train_shard(
-          micro_batch.group.batches.front(), micro_batch.places(step).front(), accumulation_->next());
-      accumulation_->push(nn::weighed(result, micro_batch.group.batches.front()));
-      sums.samples += micro_batch.group.counted_labels();
-      sums.correct += result.correct;
+      losses.push(model_.start_shards(micro_batch.group, micro_batch.places(step), accumulation_->next()),
+                  micro_batch.group.batches.front());
+      accumulation_->push();
+      labels += micro_batch.group.counted_labels();
     }
+    losses.end_shard();
     accumulation_->end_shard();
   }
-  const ops::Kernels::BatchLoss::Weighed total = accumulation_->finish();
-  sums.loss = total.loss;
-  sums.weight = total.weight;
-  return sums;
+  accumulation_->finish();
+  return {labels, {strategy_.stream(), [losses = std::move(losses)] { return losses.read(); }}};
 }
 
 Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
@@ -217,6 +233,7 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   const auto replica_step = [&](ReplicaContext& context) {
     if (fault_ && fault_->skips_merge(rank_, index)) return;
     const auto compute = [&](Optimizer::AgreedStep& agreed) {
+      if (wants_norm_) agreed.keep_gradient_norm();
       const Optimizer::StepSums own = compute_gradients(index, samples_.of(batch), agreed);
       if (fault_) fault_->strike(rank_, index, model_.variables());
       return own;
@@ -283,6 +300,7 @@ FitResult Fit::run(Observer& observer) {
     result.last_evaluation = {.step = result.steps, .epoch = epoch + 1};
     evaluation_.run(result.last_evaluation, watching, here_);
   };
+  wants_norm_ = observer.wants_gradient_norm();
   Observer nobody;  // is told of an evaluation that an earlier run has told of
   if (state.steps == options_.steps) evaluation_after(epochs - 1, nobody);
   for (std::int64_t index = state.steps; index < options_.steps; ++index) {

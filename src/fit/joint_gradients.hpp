@@ -11,7 +11,7 @@
 
 #include "fit/rank_shards.hpp"
 #include "nn/joint_model.hpp"
-#include "nn/shard_sums.hpp"
+#include "nn/shard_losses.hpp"
 
 namespace lockstep {
 

@@ -1,5 +1,7 @@
 #include "fit/rank_shards.hpp"
 
+#include <algorithm>
+
 #include <lockstep/input/range.hpp>
 
 #include "input/shard_sizes.hpp"
@@ -51,7 +53,13 @@ RankShards::Loaded RankShards::load(std::optional<ShardLoader>& loader, std::spa
     (void)ahead_->next();
     return {loader->send(), parts_.first_samples};
   }
-  if (!loader) loader.emplace(source_, capacity_, shards.size(), stream_);
+  if (!loader) {
+    // On a GPU, as many as a step has, so that none waits for the copy of an earlier one of its step.
+    const std::int64_t of_step = count() / std::max<std::int64_t>(shards.size(), 1) * cut_.micro_batches;
+    const bool on_gpu = stream_.kind() != DeviceKind::cpu;
+    loader.emplace(source_, capacity_, shards.size(), stream_,
+                   on_gpu ? static_cast<std::size_t>(std::max<std::int64_t>(of_step, 1) - 1) : 0);
+  }
   return {loader->load(parts_.samples), parts_.first_samples};
 }
 

@@ -17,7 +17,7 @@
 #include <lockstep/strategy/strategy.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include "nn/shard_sums.hpp"
+#include "nn/shard_losses.hpp"
 
 namespace lockstep {
 

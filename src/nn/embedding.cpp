@@ -49,9 +49,10 @@ Embedding::Embedding(Strategy& strategy, const EmbeddingOptions& options, Here h
     : tokens_{create(strategy, checked(options), "token_embedding", options.vocabulary, here)},
       positions_{create(strategy, options, "position_embedding", options.context, here)} {}
 
-void Embedding::forward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& x) const {
-  kernels.sequence().gather_rows(weight_for(x, tokens_), flattened(tokens), x);
+ops::Answer<void> Embedding::forward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& x) const {
+  ops::Answer<void> tokens_known = kernels.sequence().gather_rows(weight_for(x, tokens_), flattened(tokens), x);
   kernels.add_bias(by_window(x, tokens), flattened(values_of(positions_)));
+  return tokens_known;
 }
 
 void Embedding::forward_logits(const ops::Kernels& kernels, const TensorView& x, const TensorView& logits) const {

@@ -7,6 +7,8 @@
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "ops/answer.hpp"
+
 namespace lockstep::nn {
 
 struct EmbeddingOptions {
@@ -23,7 +25,7 @@ struct EmbeddingOptions {
 /// (Press, Wolf: "Using the output embedding to improve language models", 2017). Holds no activations; its caller does.
 ///
 /// Everything but the constructor is LOCAL and needs sealed variables (ContextError). InvalidArgument for operands that
-/// do not fit (kernels.hpp), and, before anything is written, for a token outside the vocabulary.
+/// do not fit (kernels.hpp), and, on the host before anything is written, for a token outside the vocabulary.
 class Embedding {
  public:
   /// COLL. Creates the trainable variables "token_embedding" [vocabulary, width], then "position_embedding" [context,
@@ -34,8 +36,8 @@ class Embedding {
   const Variable& positions() const { return positions_; }
 
   /// Overwrites x [windows * context, width] with the sum of each token's vector and its position's, for tokens i32
-  /// [windows, context].
-  void forward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& x) const;
+  /// [windows, context]. The answer says so if a token on a GPU is outside the vocabulary; x is unspecified then.
+  ops::Answer<void> forward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& x) const;
 
   /// Overwrites logits [rows, vocabulary] with the product of each row of x [rows, width] and each token's vector.
   void forward_logits(const ops::Kernels& kernels, const TensorView& x, const TensorView& logits) const;

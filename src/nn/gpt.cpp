@@ -12,6 +12,7 @@
 #include "base/element_count.hpp"
 #include "nn/activations.hpp"
 #include "nn/shard_checks.hpp"
+#include "nn/shard_losses.hpp"
 #include "nn/vectors.hpp"
 #include "ops/sequence_kernels.hpp"
 
@@ -50,6 +51,15 @@ std::vector<TransformerBlock> make_blocks(Strategy& strategy, const GptOptions& 
                                 .residual_stddev = stddev / std::sqrt(2 * static_cast<double>(options.layers))},
         here);
   return blocks;
+}
+
+/// `loss`, unless a token is outside the vocabulary.
+ops::Answer<ops::Kernels::BatchLoss> after(const ops::Answer<void>& tokens_known,
+                                           const ops::Answer<ops::Kernels::BatchLoss>& loss, Stream& stream) {
+  return {stream, [tokens_known, loss] {
+            tokens_known.read();
+            return loss.read();
+          }};
 }
 
 }  // namespace
@@ -91,29 +101,56 @@ std::unique_ptr<Model> Gpt::make_worker() const {
 
 ops::Kernels::BatchLoss Gpt::train_shard(const SampleBatch& shard, const Model::ShardPlace&,
                                          const GradientBuffer& gradients) {
+  return start_shard(shard, gradients).wait();
+}
+
+ops::Kernels::BatchLoss Gpt::train_shards(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
+                                          const GradientBuffer& sum) {
+  return start_shards(shards, places, sum).wait();
+}
+
+ops::Answer<ops::Kernels::BatchLoss> Gpt::start_shards(const SampleBatch::Group& shards,
+                                                       std::span<const Model::ShardPlace> places,
+                                                       const GradientBuffer& sum) {
+  require_places(shards, places);
+  shard_sums_.begin(sum, std::ssize(places));
+  ShardLosses losses;
+  std::int64_t number = 0;
+  for (const SampleBatch& shard : shards.batches) {
+    losses.push(start_shard(shard, shard_sums_.of_shard(number++)), shard);
+    losses.end_shard();
+    shard_sums_.push();
+  }
+  shard_sums_.finish();
+  return {stream_, [losses = std::move(losses)] { return losses.read(); }};
+}
+
+ops::Answer<ops::Kernels::BatchLoss> Gpt::start_shard(const SampleBatch& shard, const GradientBuffer& gradients) {
   require_fit(shard);
   if (shard.samples == 0) {
     // The sum of the padding's zeros, whose signs could differ if they were products by zero.
     for (const Variable& variable : variables_) gradients.of(variable).fill_zero(stream_);
-    return {};
+    return ops::Kernels::BatchLoss{};
   }
   const TensorView tokens = shard.inputs.view();
   begin(Model::Pass::forward);
-  forward(tokens);
+  const ops::Answer<void> tokens_known = forward(tokens);
   const TensorView& logits = activations_.logits;
   // Overwrites the logits, which are not needed any more. Rows of padding become zero.
-  const ops::Kernels::BatchLoss result =
-      kernels_->softmax_cross_entropy(logits, flattened(shard.labels.view()), shard.counted_labels(), logits);
+  const ops::Answer<ops::Kernels::BatchLoss> loss =
+      kernels_->start_softmax_cross_entropy(logits, flattened(shard.labels.view()), shard.counted_labels(), logits);
   begin(Model::Pass::backward);
   backward(tokens, gradients);
-  return result;
+  return after(tokens_known, loss, stream_);
 }
 
 ops::Kernels::BatchLoss Gpt::evaluate_shard(const SampleBatch& shard) {
   require_fit(shard);
   if (shard.samples == 0) return {};
-  forward(shard.inputs.view());
-  return kernels_->softmax_cross_entropy(activations_.logits, flattened(shard.labels.view()), shard.counted_labels());
+  const ops::Answer<void> tokens_known = forward(shard.inputs.view());
+  const ops::Answer<ops::Kernels::BatchLoss> loss = kernels_->start_softmax_cross_entropy(
+      activations_.logits, flattened(shard.labels.view()), shard.counted_labels());
+  return after(tokens_known, loss, stream_).wait();
 }
 
 std::vector<double> Gpt::logits_after(std::span<const std::int32_t> tokens) {
@@ -124,17 +161,18 @@ std::vector<double> Gpt::logits_after(std::span<const std::int32_t> tokens) {
   std::vector<std::int32_t> window(tokens.begin(), tokens.end());
   window.resize(static_cast<std::size_t>(options_.context));
   const Tensor input = Tensor::copy_of(Tensor::from(window, {1, options_.context}).view(), stream_);
-  forward(input.view());
+  forward(input.view()).wait();
   return to_doubles(flattened(activations_.logits).slice(0, count * options_.vocabulary));
 }
 
-void Gpt::forward(const TensorView& tokens) {
+ops::Answer<void> Gpt::forward(const TensorView& tokens) {
   arrange(tokens.shape()[0]);
-  embedding_.forward(*kernels_, tokens, activations_.embedded);
+  ops::Answer<void> tokens_known = embedding_.forward(*kernels_, tokens, activations_.embedded);
   for (std::size_t block = 0; block < blocks_.size(); ++block)
     blocks_[block].forward(*kernels_, input_of(block), activations_.blocks[block]);
   final_norm_.forward(*kernels_, input_of(blocks_.size()), activations_.normed, activations_.moments);
   embedding_.forward_logits(*kernels_, activations_.normed, activations_.logits);
+  return tokens_known;
 }
 
 void Gpt::backward(const TensorView& tokens, const GradientBuffer& gradients) {

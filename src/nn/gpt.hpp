@@ -10,6 +10,7 @@
 
 #include "nn/embedding.hpp"
 #include "nn/layer_norm.hpp"
+#include "nn/shard_sums.hpp"
 #include "nn/transformer_block.hpp"
 #include "nn/workspace.hpp"
 
@@ -27,6 +28,10 @@ class Gpt final : public Model {
   std::string_view name() const override { return "gpt"; }
   std::span<const Variable> variables() const override { return variables_; }
   BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients) override;
+  BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                         const GradientBuffer& sum) override;
+  ops::Answer<BatchLoss> start_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                                      const GradientBuffer& sum) override;
   std::unique_ptr<Model> make_worker() const override;
   BatchLoss evaluate_shard(const SampleBatch& shard) override;
 
@@ -52,8 +57,10 @@ class Gpt final : public Model {
   void arrange(std::int64_t windows);
   const TensorView& input_of(std::size_t block) const;
 
-  /// From tokens i32 [windows, context] to the logits of the tokens after them.
-  void forward(const TensorView& tokens);
+  ops::Answer<BatchLoss> start_shard(const SampleBatch& shard, const GradientBuffer& gradients);
+
+  /// From tokens i32 [windows, context] to the logits of the tokens after them. The answer is Embedding's.
+  ops::Answer<void> forward(const TensorView& tokens);
   /// From the gradient that has replaced the logits.
   void backward(const TensorView& tokens, const GradientBuffer& gradients);
 
@@ -64,6 +71,7 @@ class Gpt final : public Model {
   std::vector<TransformerBlock> blocks_;
   LayerNorm final_norm_;
   std::vector<Variable> variables_;
+  ShardSums shard_sums_;
   Workspace workspace_;
   std::int64_t arranged_windows_ = 0;
   Activations activations_;

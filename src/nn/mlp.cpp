@@ -61,7 +61,6 @@ TensorView part(const TensorView& all, const SampleBatch::Group& shards, std::si
 struct Mlp::Shards {
   LayerPlans plans;
   ShardSums gradients;
-  LossSum losses;
 };
 
 Mlp::Mlp(const MlpOptions& options, std::shared_ptr<const ops::Kernels> kernels, Stream& stream)
@@ -105,14 +104,20 @@ ops::Kernels::BatchLoss Mlp::train_shard(const SampleBatch& shard, const Model::
 
 ops::Kernels::BatchLoss Mlp::train_shards(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
                                           const GradientBuffer& sum) {
+  return start_shards(shards, places, sum).wait();
+}
+
+ops::Answer<ops::Kernels::BatchLoss> Mlp::start_shards(const SampleBatch::Group& shards,
+                                                       std::span<const Model::ShardPlace> places,
+                                                       const GradientBuffer& sum) {
   require_places(shards, places);
   for (const SampleBatch& shard : shards.batches) require(shard);
   begin(Model::Pass::forward);
   forward(shards.inputs.view(), std::ssize(shards.batches));
-  const ops::Kernels::BatchLoss result = losses(shards);
+  ShardLosses result = losses(shards);
   begin(Model::Pass::backward);
   backward(shards, sum);
-  return result;
+  return {stream_, [result = std::move(result)] { return result.read(); }};
 }
 
 ops::Kernels::BatchLoss Mlp::evaluate_shard(const SampleBatch& shard) {
@@ -154,23 +159,20 @@ void Mlp::forward(const TensorView& inputs, std::int64_t shards) {
   }
 }
 
-ops::Kernels::BatchLoss Mlp::losses(const SampleBatch::Group& shards) {
+ShardLosses Mlp::losses(const SampleBatch::Group& shards) {
   const TensorView outputs = output(layers_.size() - 1, rows_of(shards).all_rows());
-  ops::Kernels::BatchLoss total;
-  shards_->losses.clear();
+  ShardLosses losses;
   for (std::size_t i = 0; i < shards.batches.size(); ++i) {
     const SampleBatch& shard = shards.batches[i];
     // Overwrites the outputs, which are not needed any more. Rows of padding become zero.
     const TensorView own = part(outputs, shards, i);
-    const ops::Kernels::BatchLoss result =
-        options_.loss == MlpOptions::Loss::squared_error
-            ? squared_error_with_gradient(own, shard, stream_)
-            : kernels_->softmax_cross_entropy(own, shard.labels.view(), shard.samples, own);
-    shards_->losses.push({.loss = result.loss_sum});
-    total.correct += result.correct;
+    losses.push(options_.loss == MlpOptions::Loss::squared_error
+                    ? squared_error_with_gradient(own, shard, stream_)
+                    : kernels_->start_softmax_cross_entropy(own, shard.labels.view(), shard.samples, own),
+                shard);
+    losses.end_shard();
   }
-  total.loss_sum = shards_->losses.finish().loss;
-  return total;
+  return losses;
 }
 
 /// From the last layer, whose output has already been overwritten by its gradient, to the first. The outputs of the

@@ -8,6 +8,7 @@
 #include <lockstep/nn/models.hpp>
 
 #include "nn/dense.hpp"
+#include "nn/shard_losses.hpp"
 
 namespace lockstep::nn {
 
@@ -23,12 +24,16 @@ class Mlp final : public Model {
   std::span<const Variable> variables() const override { return variables_; }
   BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients) override;
 
-  /// Computes layer by layer. A layer's outputs, input gradients and sums of weight gradients are each computed for all
-  /// shards at once if that gives the same bits as shard by shard; under bf16 they are computed shard by shard. This is
-  /// tried out, which blocks the host, when shards of a new number or capacity arrive, also in train_shard and
-  /// evaluate_shard. DeviceError for kernels that do not repeat their bits.
   BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                          const GradientBuffer& sum) override;
+
+  /// Computes layer by layer. A layer's outputs, input gradients and sums of weight gradients are each computed for all
+  /// shards at once if that gives the same bits as shard by shard; under bf16 they are computed shard by shard. This is
+  /// tried out, which blocks the host, when shards of a new number or capacity arrive, also in
+  /// evaluate_shard. DeviceError for kernels that do not repeat their bits. A squared error is known at once, which
+  /// blocks the host.
+  ops::Answer<BatchLoss> start_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                                      const GradientBuffer& sum) override;
   std::unique_ptr<Model> make_worker() const override;
   BatchLoss evaluate_shard(const SampleBatch& shard) override;
 
@@ -63,7 +68,7 @@ class Mlp final : public Model {
   /// Takes all rows of `inputs`; leaves the logits, or numbers, in the output of the last layer.
   void forward(const TensorView& inputs, std::int64_t shards);
   /// Replaces these by their gradients.
-  ops::Kernels::BatchLoss losses(const SampleBatch::Group& shards);
+  ShardLosses losses(const SampleBatch::Group& shards);
   void backward(const SampleBatch::Group& shards, const GradientBuffer& sum);
   /// The gradients of one layer's variables, from its inputs and the gradient of its outputs.
   void add_up_gradients(std::size_t layer, const SampleBatch::Group& shards, const TensorView& x, const TensorView& dy);

@@ -4,6 +4,7 @@
 #include <lockstep/nn/model.hpp>
 
 #include "nn/shard_checks.hpp"
+#include "nn/shard_losses.hpp"
 #include "nn/shard_sums.hpp"
 
 namespace lockstep::nn {
@@ -16,17 +17,21 @@ ops::Kernels::BatchLoss Model::train_shards(const SampleBatch::Group& shards, st
   require_places(shards, places);
   if (!shard_sums_) shard_sums_ = std::make_unique<ShardSums>();
   shard_sums_->begin(sum, std::ssize(places));
-  ops::Kernels::BatchLoss total;
+  ShardLosses losses;
   for (std::size_t shard = 0; shard < places.size(); ++shard) {
-    const ops::Kernels::BatchLoss own =
-        train_shard(shards.batches[shard], places[shard], shard_sums_->of_shard(static_cast<std::int64_t>(shard)));
-    shard_sums_->push(weighed(own, shards.batches[shard]));
-    total.correct += own.correct;
+    const GradientBuffer gradients = shard_sums_->of_shard(static_cast<std::int64_t>(shard));
+    losses.push(train_shard(shards.batches[shard], places[shard], gradients), shards.batches[shard]);
+    losses.end_shard();
+    shard_sums_->push();
   }
-  const ops::Kernels::BatchLoss::Weighed sums = shard_sums_->finish();
-  total.loss_sum = sums.loss;
-  total.weight = sums.weight;
-  return total;
+  shard_sums_->finish();
+  return losses.read();
+}
+
+ops::Answer<ops::Kernels::BatchLoss> Model::start_shards(const SampleBatch::Group& shards,
+                                                         std::span<const Model::ShardPlace> places,
+                                                         const GradientBuffer& sum) {
+  return train_shards(shards, places, sum);
 }
 
 std::vector<double> Model::logits(const SampleBatch& /*batch*/) {

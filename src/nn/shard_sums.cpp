@@ -1,6 +1,5 @@
 #include "nn/shard_sums.hpp"
 
-#include <array>
 #include <bit>
 #include <utility>
 
@@ -19,23 +18,6 @@ bool same(const TensorView& a, const TensorView& b) {
 
 }  // namespace
 
-ops::Kernels::BatchLoss::Weighed weighed(const ops::Kernels::BatchLoss& result, const SampleBatch& batch) {
-  return {result.loss_sum, result.weight ? *result.weight : static_cast<double>(batch.counted_labels())};
-}
-
-void LossSum::push(const ops::Kernels::BatchLoss::Weighed& own) {
-  const auto part = parts_.next().elements<double>();
-  part[0] = own.loss;
-  part[1] = own.weight;
-  parts_.push();
-}
-
-ops::Kernels::BatchLoss::Weighed LossSum::finish() {
-  std::array<double, 2> total{};
-  parts_.finish({reinterpret_cast<std::byte*>(total.data()), {2}, DType::f64});
-  return {total[0], total[1]};
-}
-
 void ShardSums::begin(const GradientBuffer& sum, std::int64_t shards) {
   if (!sum_ || !same(sum.flat(), sum_->flat()) || !same(sum.statistics(), sum_->statistics())) {
     places_.clear();
@@ -46,7 +28,6 @@ void ShardSums::begin(const GradientBuffer& sum, std::int64_t shards) {
   pushed_ = 0;
   added_.assign(sum.variables().size(), 0);
   statistics_sum_->clear();
-  loss_sum_.clear();
   reserve();
 }
 
@@ -91,23 +72,21 @@ void ShardSums::add_up(std::size_t variable, std::size_t left, std::size_t used)
     detail::add(places_[used - 2].gradients[variable], places_[used - 1].gradients[variable], sum_->stream());
 }
 
-void ShardSums::push(const ops::Kernels::BatchLoss::Weighed& own) {
+void ShardSums::push() {
   for (std::size_t variable = 0; variable < added_.size(); ++variable) {
     if (added_[variable] == pushed_) on_ready(variable);
     if (added_[variable] > pushed_ + 1) throw_ready_before(variable);
   }
   ++pushed_;
   statistics_sum_->push();
-  loss_sum_.push(own);
 }
 
 void ShardSums::sum_is_ready(const Variable& variable) {
   sum_->ready(variable);
 }
 
-ops::Kernels::BatchLoss::Weighed ShardSums::finish() {
+void ShardSums::finish() {
   statistics_sum_->finish(sum_->statistics());
-  return loss_sum_.finish();
 }
 
 }  // namespace lockstep::nn

@@ -1,4 +1,4 @@
-// Sums of what the shards of a rank yield, in the fixed order.
+// Sums of gradients over the shards of a rank, in the fixed order.
 #pragma once
 
 #include <cstddef>
@@ -6,33 +6,15 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/input/batch.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
-#include <lockstep/ops/kernels.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::nn {
 
-/// What `result` says of `batch`, whose labels weigh 1 each if it does not say what they weigh.
-ops::Kernels::BatchLoss::Weighed weighed(const ops::Kernels::BatchLoss& result, const SampleBatch& batch);
-
-/// Sums of losses and weights.
-class LossSum {
- public:
-  void push(const ops::Kernels::BatchLoss::Weighed& own);
-  /// The sums since the last call. There must be at least one.
-  ops::Kernels::BatchLoss::Weighed finish();
-  /// Forgets the losses since the last `finish`.
-  void clear() { parts_.clear(); }
-
- private:
-  FixedOrderAccumulator parts_{DType::f64, 2};
-};
-
-/// Sums of gradients, statistics and losses over the shards of a rank. Each variable's gradient is added up by itself,
-/// as soon as a shard has it, in the tree of fixed_order_sum: so models may take one shard after the other, or all of
-/// them layer by layer.
+/// Sums of gradients and statistics over the shards of a rank. Each variable's gradient is added up by itself, as soon
+/// as a shard has it, in the tree of fixed_order_sum: so models may take one shard after the other, or all of them
+/// layer by layer.
 class ShardSums final : private GradientBuffer::Listener {
  public:
   ShardSums() = default;
@@ -47,15 +29,15 @@ class ShardSums final : private GradientBuffer::Listener {
   /// in whose order they must come. The first shard has its place in the sum itself.
   GradientBuffer of_shard(std::int64_t shard);
 
-  /// Takes all gradients of the next shard as ready, and adds its statistics and its loss.
-  void push(const ops::Kernels::BatchLoss::Weighed& own);
+  /// Takes all gradients of the next shard as ready, and adds its statistics.
+  void push();
 
   /// For kernels that add up the shards themselves: where a variable's sum is written, and that it is there.
   TensorView sum_of(const Variable& variable) const { return sum_->of(variable); }
   void sum_is_ready(const Variable& variable);
 
-  /// Call it when all shards are there. Returns the sum of the losses.
-  ops::Kernels::BatchLoss::Weighed finish();
+  /// Call it when all shards are there.
+  void finish();
 
  private:
   /// A place for the gradients of one shard, or of several that were added up.
@@ -75,7 +57,6 @@ class ShardSums final : private GradientBuffer::Listener {
   std::vector<Place> places_;
   std::vector<std::int64_t> added_;  ///< shards of each variable
   std::optional<FixedOrderAccumulator> statistics_sum_;
-  LossSum loss_sum_;
 };
 
 }  // namespace lockstep::nn

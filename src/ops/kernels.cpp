@@ -5,10 +5,21 @@
 
 #include "base/excerpt.hpp"
 #include "device/gpu_backend.hpp"
+#include "ops/answer.hpp"
 #include "ops/backends.hpp"
 #include "ops/kernel_choice.hpp"
 
 namespace lockstep::ops {
+
+Kernels::BatchLoss Kernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                  std::int64_t samples, const TensorView& d_logits) const {
+  return start_softmax_cross_entropy(logits, labels, samples, d_logits).wait();
+}
+
+Kernels::BatchLoss Kernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                  std::int64_t samples) const {
+  return start_softmax_cross_entropy(logits, labels, samples).wait();
+}
 
 Kernels::Choice parse_kernel_choice(std::string_view name) {
   if (name == "auto") return Kernels::Choice::automatic;

@@ -3,6 +3,8 @@
 
 #include <bit>
 #include <cstddef>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,38 +32,49 @@ void add_up_products(auto& arithmetic, std::span<const Kernels::Factors> factors
 /// Products that are complete before they are added.
 class WholeProducts {
  public:
-  /// For results like `c`. Everything must outlive it; `stream` is the kernels' stream.
-  WholeProducts(const Kernels& kernels, const TensorView& c, Stream& stream)
-      : kernels_{kernels}, c_{c}, stream_{stream} {}
+  /// `beside_c` returns memory like that of the result, another for each number from 0 to results_beside - 1.
+  using BesideC = std::function<TensorView(std::size_t number)>;
+
+  /// Everything must outlive it.
+  WholeProducts(const Kernels& kernels, const BesideC& beside_c) : kernels_{kernels}, beside_c_{beside_c} {}
 
   void put(const TensorView& c, const Kernels::Factors& factors) const {
     kernels_.matmul(factors.a, Kernels::Transpose::yes, factors.b, Kernels::Transpose::no, c);
   }
   void add_product(const TensorView& c, const Kernels::Factors& factors) const {
-    const Tensor product = beside_c();
-    put(product.view(), factors);
-    add(c, product.view());
+    const TensorView product = beside_c_(0);
+    put(product, factors);
+    add(c, product);
   }
   void add(const TensorView& c, const TensorView& other) const { kernels_.add(c, other); }
-  TensorView spare(std::size_t level) {
-    if (level == spare_.size()) spare_.push_back(beside_c());
-    return spare_[level].view();
-  }
+  TensorView spare(std::size_t level) const { return beside_c_(1 + level); }
 
  private:
-  Tensor beside_c() const { return Tensor::uninitialised(c_.dtype(), c_.shape(), stream_); }
-
   const Kernels& kernels_;
-  const TensorView& c_;
-  Stream& stream_;
-  std::vector<Tensor> spare_;
+  const BesideC& beside_c_;
 };
+
+/// How many results besides the sum WholeProducts needs for as many factors.
+inline std::size_t results_beside(std::size_t factors) {
+  return static_cast<std::size_t>(std::bit_width(factors - 1));
+}
 
 /// The sum whose bits `sum_of_products` should have.
 inline void sum_of_whole_products(const Kernels& kernels, std::span<const Kernels::Factors> factors,
-                                  const TensorView& c, Stream& stream) {
-  WholeProducts products{kernels, c, stream};
+                                  const TensorView& c, const WholeProducts::BesideC& beside_c) {
+  const WholeProducts products{kernels, beside_c};
   add_up_products(products, factors, c);
+}
+
+/// The same with memory of its own. `stream` is the kernels' stream.
+inline void sum_of_whole_products(const Kernels& kernels, std::span<const Kernels::Factors> factors,
+                                  const TensorView& c, Stream& stream) {
+  std::vector<std::optional<Tensor>> beside(results_beside(factors.size()));
+  sum_of_whole_products(kernels, factors, c, [&](std::size_t number) {
+    std::optional<Tensor>& own = beside[number];
+    if (!own) own = Tensor::uninitialised(c.dtype(), c.shape(), stream);
+    return own->view();
+  });
 }
 
 }  // namespace lockstep::ops

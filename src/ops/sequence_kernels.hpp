@@ -5,6 +5,8 @@
 
 #include <lockstep/tensor/tensor.hpp>
 
+#include "ops/answer.hpp"
+
 namespace lockstep::ops {
 
 /// y = (x - mean) / sqrt(variance + epsilon) * gain + bias in each row of x, with the mean and the (biased) variance
@@ -59,8 +61,10 @@ class SequenceKernels {
   virtual ~SequenceKernels() = default;
 
   /// Row i of rows [n, width] = row indices[i] of table [entries, width], for indices i32 [n]: the lookup of an
-  /// embedding. `rows` is overwritten. InvalidArgument for an index outside [0, entries), before anything is written.
-  virtual void gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const = 0;
+  /// embedding. `rows` is overwritten. InvalidArgument for an index outside [0, entries): on the host at once, on a GPU
+  /// from the answer; `rows` is not written then.
+  virtual Answer<void> gather_rows(const TensorView& table, const TensorView& indices,
+                                   const TensorView& rows) const = 0;
 
   /// The gradient of gather_rows: adds row i of `rows` to row indices[i] of `table`, for i = 0, 1, … in turn.
   /// On the host, InvalidArgument as gather_rows; on a GPU, a bad index adds nothing: pass those that gather_rows took.

@@ -6,6 +6,8 @@
 
 #include <lockstep/tensor/tensor.hpp>
 
+#include "ops/answer.hpp"
+
 namespace lockstep::ops {
 
 /// The scalars of a step. They are rounded to the type of the operands first.
@@ -55,7 +57,10 @@ class UpdateKernels {
   /// into blocks of 4096 elements. In a block, sum l of 256 takes the elements l, l + 256, … in ascending order. Then
   /// the sums are folded, the upper half onto the lower, until one is left. The sums of all blocks of all parts, in
   /// order, are added up in the tree of fixed_order_sum.
-  virtual double sum_of_squares(std::span<const TensorView> parts) const = 0;
+  double sum_of_squares(std::span<const TensorView> parts) const { return start_sum_of_squares(parts).wait(); }
+
+  /// The same without a wait.
+  virtual Answer<double> start_sum_of_squares(std::span<const TensorView> parts) const = 0;
 };
 
 }  // namespace lockstep::ops

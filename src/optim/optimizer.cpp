@@ -14,6 +14,7 @@
 
 #include "control/meeting_point.hpp"
 #include "device/device.hpp"
+#include "ops/answer.hpp"
 #include "ops/update_kernels.hpp"
 #include "optim/live_optimizers.hpp"
 #include "optim/optimizer_guard.hpp"
@@ -159,16 +160,23 @@ double Optimizer::clip_factor() {
   return norm > *rules_.clip_norm && std::isfinite(norm) ? *rules_.clip_norm / norm : 1;
 }
 
+const ops::Kernels& Optimizer::kernels_for(const Plan& plan) {
+  if (!kernels_) kernels_ = ops::make_kernels(ops::Kernels::Choice::automatic, {}, plan.store().stream());
+  return *kernels_;
+}
+
 /// With the plan of this call.
-void Optimizer::step(double divisor, std::span<const detail::RowSums> rows) {
+void Optimizer::step(const Scale& scale, std::span<const detail::RowSums> rows) {
   const Plan& plan = *plan_;
+  const double divisor = scale.divisor;
   if (plan.is_empty() || divisor == 0) {
     last_.gradient_norm = 0;  // the memory no longer holds the sums of the last step
     return;
   }
-  if (!kernels_) kernels_ = ops::make_kernels(ops::Kernels::Choice::automatic, {}, plan.store().stream());
+  const ops::Kernels& kernels = kernels_for(plan);
   std::int64_t& made = plan.store().counter(places_->counter_in(plan.store()));
   last_ = {.plan = plan_, .learning_rate = rules_.learning_rate.at(made), .divisor = divisor};
+  if (scale.squares) last_.gradient_norm = std::sqrt(*scale.squares) / divisor;
   ops::UpdateStep step{
       .learning_rate = last_.learning_rate, .divisor = divisor, .factor = clip_factor(), .number = made + 1};
   for (const detail::RangeUpdate& each : plan.updates()) {
@@ -180,11 +188,11 @@ void Optimizer::step(double divisor, std::span<const detail::RowSums> rows) {
       for (const detail::RowRun& run : named.runs) {
         const VariableStore::FlatRange rows_of_run =
             part_of(each.range, run.first * named.row_size, run.count * named.row_size);
-        update(*kernels_, rows_of_run, step);
+        update(kernels, rows_of_run, step);
         rows_of_run.values_changed();
       }
     } else {
-      update(*kernels_, each.range, step);
+      update(kernels, each.range, step);
       each.range.values_changed();
     }
   }
@@ -193,13 +201,13 @@ void Optimizer::step(double divisor, std::span<const detail::RowSums> rows) {
 
 /// Where one rank alone has updated variables, the others get their values from it. A rank waits for those under
 /// `covered`, if that is given.
-void Optimizer::step_and_send(double divisor, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
+void Optimizer::step_and_send(const Scale& scale, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
                               Covered* covered) {
   const Plan& plan = *plan_;
-  if (plan.held_values().empty()) return step(divisor, rows);
+  if (plan.held_values().empty()) return step(scale, rows);
   std::exception_ptr failure;
   try {
-    step(divisor, rows);
+    step(scale, rows);
   } catch (...) {
     failure = std::current_exception();  // the others wait for what this rank holds
   }
@@ -230,37 +238,45 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::v
   if (!slices.empty()) reductions.all_reduce(ReduceOp::sum, std::span{slices});
   const std::vector<detail::RowSums> rows = plan.bring_home(slices);
   for (const std::vector<TensorView>& ranges : plan.dense_sums()) reductions.all_reduce(ReduceOp::sum, ranges);
-  step_and_send(sums ? weight_of(*sums) : request.divisor, rows, reductions);
+  step_and_send({sums ? weight_of(*sums) : request.divisor}, rows, reductions);
 }
 
 /// Lets the ranks compute what they have agreed on. If that fails here, takes part in the sums that the others wait
-/// for.
+/// for. The host waits for a GPU once: before the last sum, which says whether a rank failed, and so whether there is
+/// an update.
 void Optimizer::compute_and_step(const Plan& plan, const Request& request, ReplicaGroup& group,
                                  CrossDeviceOps& reductions, Covered& covered) {
   StepSums& sums = *request.sums;
   Stream& stream = plan.store().stream();
   const std::vector<GradientBucket> buckets = plan.buckets(reductions.packing());
   DeclaredSums declared{reductions, request.computation->sums, stream, buckets, &covered};
+  AgreedStep step{[&](const Variable& variable) { return plan.bring_home(variable, request.gradients); }, declared};
   std::exception_ptr failure;
   try {
-    AgreedStep step{[&](const Variable& variable) { return plan.bring_home(variable, request.gradients); }, declared};
     sums = request.computation->compute(step);
     covered.require_no_agreement();
     declared.require_all_made();
     if (const auto piece = declared.first_unready())
       throw InvalidArgument{
           fmt::format("the gradient of variable {} was never ready in this step", plan.variable_of(*piece).label())};
-    require_samples({detail::apply_call}, sums);
   } catch (...) {
     failure = std::current_exception();
-    sums = {};
     group.see_through([&] { declared.make_the_rest(); });
   }
+  std::optional<ops::Answer<double>> squares;
   // The host's plane and a GPU's never move tensors at the same time.
   group.see_through([&] {
     declared.finish();
+    if (rules_.clip_norm || step.keeps_norm_) squares = kernels_for(plan).update().start_sum_of_squares(plan.homes());
     stream.synchronize();
   });
+  try {
+    if (!failure && step.complete_) step.complete_(sums);
+    if (!failure) require_samples({detail::apply_call}, sums);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (failure) sums = {};
   std::int64_t failures = failure ? 1 : 0;
   covered.wait_in([&] { all_reduce(sums, failures, request.statistics, reductions); });
   if (failure) std::rethrow_exception(failure);
@@ -268,7 +284,8 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
     sums = {};
     return;
   }
-  step_and_send(weight_of(sums), {}, reductions, &covered);
+  const auto known = squares ? std::optional{squares->read()} : std::nullopt;
+  step_and_send({weight_of(sums), known}, {}, reductions, &covered);
 }
 
 /// What the ranks compare of a step: "step 3 of 'critic' at rate 0.1, momentum 0.9: apply_gradients by samples: …".
@@ -316,7 +333,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   context.declared_merge(
       batch,
       [&](CrossDeviceOps& reductions) {
-        if (reduced) return step_and_send(1, plan.bring_home(slices), reductions);
+        if (reduced) return step_and_send({}, plan.bring_home(slices), reductions);
         reduce_and_step(plan, request, slices, reductions);
       },
       here);

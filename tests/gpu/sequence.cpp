@@ -73,7 +73,7 @@ TEST_CASE("lookups on a GPU and their gradient have the host's bits") {
         const Tensor table = noise(dtype, {entries, width}, 1), indices = indices_into(entries, rows);
         check_like_reference({table, indices, filled(dtype, {rows, width}, 9)}, 0,
                              [](const Kernels& kernels, const Views& views) {
-                               kernels.sequence().gather_rows(views[0], views[1], views[2]);
+                               kernels.sequence().gather_rows(views[0], views[1], views[2]).wait();
                              });
         check_like_reference({noise(dtype, {rows, width}, 2), indices, table}, 0,
                              [](const Kernels& kernels, const Views& views) {
@@ -88,7 +88,7 @@ TEST_CASE("an index that is no row of the table is refused on a GPU, and nothing
   for (const auto& bad : {i32({0, 4, -1}), i32({0, -1, 4})}) {
     const Tensor indices = Tensor::copy_of(bad.view(), gpu().stream);
     const std::string index = std::to_string(bad.view().elements<std::int32_t>()[1]);
-    CHECK_THROWS_WITH(gpu().kernels.sequence().gather_rows(table.view(), indices.view(), rows.view()),
+    CHECK_THROWS_WITH(gpu().kernels.sequence().gather_rows(table.view(), indices.view(), rows.view()).wait(),
                       Catch::StartsWith("gather_rows: index " + index + " at position 1 "));
   }
   check_close(noise(DType::f32, {4, 40}, 1), Tensor::on_host(table.view()), 0);

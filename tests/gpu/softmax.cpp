@@ -4,6 +4,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "gpu_support.hpp"
+#include "ops/answer.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -184,6 +185,33 @@ TEST_CASE("a label that is no class is refused on a GPU in the host's words, and
     check_like_reference({logits, Tensor::from(labels, {rows}), untouched}, 0, call);
     for (const std::string& message : messages) CHECK(message == messages.front());
     CHECK_THAT(messages.front(), Catch::StartsWith("softmax_cross_entropy: label "));
+  }
+}
+
+TEST_CASE("many losses of a GPU wait for one look of the host, and a bad label spoils its own alone") {
+  std::vector<ops::Answer<BatchLoss>> answers;
+  std::vector<BatchLoss> expected;
+  std::vector<OnGpu> operands;
+  for (std::int64_t i = 0; i < 70; ++i) {
+    const Shape shape{1 + i % 5, 4};
+    const Tensor logits = logits_of(DType::f32, shape, static_cast<std::uint64_t>(i));
+    const Tensor labels = i == 61 ? i32({3, 4}) : labels_of(shape, static_cast<std::uint64_t>(i));
+    const std::int64_t samples = i == 61 ? 1 : shape[0];
+    expected.push_back(gpu().kernels.softmax_cross_entropy(OnGpu{logits}.view(), OnGpu{labels}.view(), samples));
+    operands.emplace_back(logits);
+    operands.emplace_back(labels);
+    const TensorView &x = operands[operands.size() - 2].view(), &y = operands.back().view();
+    answers.push_back(gpu().kernels.start_softmax_cross_entropy(x, y, shape[0]));
+  }
+  gpu().stream.synchronize();
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    CAPTURE(i);
+    if (i == 61) {
+      CHECK_THROWS_WITH(answers[i].read(), Catch::StartsWith("softmax_cross_entropy: label 4 of row 1 "));
+      continue;
+    }
+    CHECK(answers[i].read().loss_sum == expected[i].loss_sum);
+    CHECK(answers[i].read().correct == expected[i].correct);
   }
 }
 

@@ -1,11 +1,17 @@
 #include "support/simulated_kernels.hpp"
 
+#include <future>
+#include <memory>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/error.hpp>
+
 #include "device/device.hpp"
+#include "ops/answer.hpp"
 #include "ops/checks.hpp"
 #include "ops/image_kernels.hpp"
 #include "ops/sequence_kernels.hpp"
@@ -62,22 +68,16 @@ class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, 
       host.relu_gradient(y, dy, dx);
     });
   }
-  ops::Kernels::BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                std::int64_t samples, const TensorView& d_logits) const override {
-    ops::Kernels::BatchLoss result;
-    enqueue([&, logits = for_host(logits), labels = for_host(labels), d_logits = for_host(d_logits)](
-                const Kernels& host) { result = host.softmax_cross_entropy(logits, labels, samples, d_logits); });
-    stream_.synchronize();
-    return result;
+  ops::Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                     std::int64_t samples, const TensorView& d_logits) const override {
+    return ask([=, logits = for_host(logits), labels = for_host(labels), d_logits = for_host(d_logits)](
+                   const Kernels& host) { return host.softmax_cross_entropy(logits, labels, samples, d_logits); });
   }
-  ops::Kernels::BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                std::int64_t samples) const override {
-    ops::Kernels::BatchLoss result;
-    enqueue([&, logits = for_host(logits), labels = for_host(labels)](const Kernels& host) {
-      result = host.softmax_cross_entropy(logits, labels, samples);
+  ops::Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                     std::int64_t samples) const override {
+    return ask([=, logits = for_host(logits), labels = for_host(labels)](const Kernels& host) {
+      return host.softmax_cross_entropy(logits, labels, samples);
     });
-    stream_.synchronize();
-    return result;
   }
   void add(const TensorView& sum, const TensorView& x) const override {
     enqueue([sum = for_host(sum), x = for_host(x)](const Kernels& host) { host.add(sum, x); });
@@ -99,26 +99,26 @@ class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, 
       host.update().adamw(values, gradient, first, second, step, moments);
     });
   }
-  double sum_of_squares(std::span<const TensorView> parts) const override {
-    double sum = 0;
+  ops::Answer<double> start_sum_of_squares(std::span<const TensorView> parts) const override {
     std::vector<TensorView> on_host;
     for (const TensorView& part : parts) on_host.push_back(for_host(part));
-    enqueue([&sum, on_host](const Kernels& host) { sum = host.update().sum_of_squares(on_host); });
-    stream_.synchronize();
-    return sum;
+    return ask([on_host](const Kernels& host) { return host.update().sum_of_squares(on_host); });
   }
 
-  void gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const override {
-    enqueue([table = for_host(table), indices = for_host(indices), rows = for_host(rows)](const Kernels& host) {
-      host.sequence().gather_rows(table, indices, rows);
+  ops::Answer<void> gather_rows(const TensorView& table, const TensorView& indices,
+                                const TensorView& rows) const override {
+    return ask([table = for_host(table), indices = for_host(indices), rows = for_host(rows)](const Kernels& host) {
+      host.sequence().gather_rows(table, indices, rows).read();
     });
-    stream_.synchronize();
   }
   void scatter_add_rows(const TensorView& rows, const TensorView& indices, const TensorView& table) const override {
     enqueue([rows = for_host(rows), indices = for_host(indices), table = for_host(table)](const Kernels& host) {
-      host.sequence().scatter_add_rows(rows, indices, table);
+      try {
+        host.sequence().scatter_add_rows(rows, indices, table);
+      } catch (const InvalidArgument&) {
+        // A GPU adds nothing for a bad index, of which gather_rows has told.
+      }
     });
-    stream_.synchronize();
   }
   void layer_norm(const ops::LayerNorm& of) const override {
     enqueue(
@@ -153,6 +153,16 @@ class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, 
   template <class Work>
   void enqueue(Work work) const {
     enqueue_([host = host_, work = std::move(work)] { work(*host); });
+  }
+
+  /// What `work` returns or throws is the answer.
+  template <class Work>
+  auto ask(Work work) const {
+    using Told = std::invoke_result_t<Work, const Kernels&>;
+    const auto task = std::make_shared<std::packaged_task<Told(const Kernels&)>>(std::move(work));
+    const std::shared_future<Told> told = task->get_future().share();
+    enqueue([task](const Kernels& host) { (*task)(host); });
+    return ops::Answer<Told>{stream_, [told] { return told.get(); }};
   }
 
   Stream& stream_;

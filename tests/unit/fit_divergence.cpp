@@ -72,9 +72,9 @@ class Steps final : public Observer {
 /// Counts the norms that are computed.
 class CountingKernels final : public ops::ReferenceKernels {
  public:
-  double sum_of_squares(std::span<const TensorView> parts) const override {
+  ops::Answer<double> start_sum_of_squares(std::span<const TensorView> parts) const override {
     ++norms;
-    return ReferenceKernels::sum_of_squares(parts);
+    return ReferenceKernels::start_sum_of_squares(parts);
   }
   mutable int norms = 0;
 };

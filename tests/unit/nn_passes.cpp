@@ -24,11 +24,11 @@ class LossKernels final : public ops::ReferenceKernels {
  public:
   explicit LossKernels(Events& events) : events_{events} {}
 
-  using ReferenceKernels::softmax_cross_entropy;
-  ops::Kernels::BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                std::int64_t samples, const TensorView& d_logits) const override {
+  using ReferenceKernels::start_softmax_cross_entropy;
+  ops::Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                     std::int64_t samples, const TensorView& d_logits) const override {
     events_.emplace_back("loss");
-    return ReferenceKernels::softmax_cross_entropy(logits, labels, samples, d_logits);
+    return ReferenceKernels::start_softmax_cross_entropy(logits, labels, samples, d_logits);
   }
 
  private:

@@ -242,7 +242,7 @@ TEST_CASE("images in bf16") {
 TEST_CASE("sequences in bf16") {
   check("rows by index", [](const Kernels& kernels, const Operands& of) {
     const Tensor indices = i32({3, 0, 3, 6}), rows = of.activation({4, m}, 1), sums = of.sum({7, m}, 2);
-    kernels.sequence().gather_rows(of.activation({7, m}, 3).view(), indices.view(), rows.view());
+    kernels.sequence().gather_rows(of.activation({7, m}, 3).view(), indices.view(), rows.view()).wait();
     kernels.sequence().scatter_add_rows(rows.view(), indices.view(), sums.view());
     return Results{rows, sums};
   });

@@ -157,7 +157,7 @@ TEST_CASE("rows are gathered by their indices, and added to in the order of the 
   for (const auto& kernels : all_kernels()) {
     const Tensor table = f32({1, 2, 3, 4, 5, 6}, {3, 2});
     const Tensor rows = unset(DType::f32, {4, 2});
-    kernels->sequence().gather_rows(table.view(), i32({2, 0, 2, 1}).view(), rows.view());
+    kernels->sequence().gather_rows(table.view(), i32({2, 0, 2, 1}).view(), rows.view()).wait();
     CHECK(in_double(rows) == Values{5, 6, 1, 2, 5, 6, 3, 4});
 
     kernels->sequence().scatter_add_rows(f32({10, 20, 30, 40, 50, 60}, {3, 2}).view(), i32({1, 1, 0}).view(),
@@ -392,6 +392,6 @@ TEST_CASE("sequences of no windows and rows of nothing are valid") {
     layer_norm(*kernels, empty, three, three, 1e-5);
     kernels->sequence().gelu(empty.view(), empty.view());
     kernels->sequence().gelu_gradient(empty.view(), empty.view(), empty.view());
-    kernels->sequence().gather_rows(f32({1, 2, 3}, {1, 3}).view(), i32({}).view(), empty.view());
+    kernels->sequence().gather_rows(f32({1, 2, 3}, {1, 3}).view(), i32({}).view(), empty.view()).wait();
   }
 }

@@ -80,7 +80,7 @@ TEST_CASE("rows and indices that do not fit are refused, and nothing is written"
   const Tensor table = sevens({3, 2}), rows = sevens({4, 2});
   for (const auto& kernels : all_kernels()) {
     const auto gather = [&](const Tensor& t, const Tensor& i, const Tensor& r) {
-      return refusal([&] { kernels->sequence().gather_rows(t.view(), i.view(), r.view()); });
+      return refusal([&] { kernels->sequence().gather_rows(t.view(), i.view(), r.view()).wait(); });
     };
     const auto scatter = [&](const Tensor& r, const Tensor& i, const Tensor& t) {
       return refusal([&] { kernels->sequence().scatter_add_rows(r.view(), i.view(), t.view()); });
@@ -102,7 +102,7 @@ TEST_CASE("rows and indices that do not fit are refused, and nothing is written"
           "scatter_add_rows: index -1 at position 3 is outside of [0, 3), the rows of f32[3, 2]");
     // The same memory as indices and as floats.
     const TensorView indices{rows.view().data(), {4}, DType::i32};
-    CHECK(refusal([&] { kernels->sequence().gather_rows(table.view(), indices, rows.view()); }) ==
+    CHECK(refusal([&] { kernels->sequence().gather_rows(table.view(), indices, rows.view()).wait(); }) ==
           "gather_rows: f32[4, 2] and i32[4] overlap in memory");
     const TensorView in_table{table.view().data(), {4}, DType::i32};
     CHECK(refusal([&] { kernels->sequence().scatter_add_rows(rows.view(), in_table, table.view()); }) ==

@@ -74,6 +74,12 @@ class Model {
   virtual BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                  const GradientBuffer& sum);
 
+  /// For models of this library: the same, but the losses are known only when the work on the strategy's stream is
+  /// done, so that a step waits for its GPU once. The answer says, too, what is wrong with labels or tokens that lie on
+  /// a GPU. Unless overridden, this is train_shards.
+  virtual detail::Answer<BatchLoss> start_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                                                 const GradientBuffer& sum);
+
   /// For models of this library: this model as a JointModel, if it computes the shards of a step together; otherwise
   /// null. train_shard of a joint model treats its shard as the whole batch.
   virtual JointModel* joint() { return nullptr; }

@@ -23,6 +23,12 @@
 
 #include <lockstep/tensor/tensor.hpp>
 
+namespace lockstep::detail {
+// What a kernel tells the host.
+template <class T>
+class Answer;
+}  // namespace lockstep::detail
+
 namespace lockstep::ops {
 
 // The kernels that only the models and optimizers of this library call.
@@ -32,9 +38,9 @@ class UpdateKernels;
 
 /// All views have one dtype, f32 or f64 (labels: i32), are row-major, and lie in memory of the kernels' device. A GPU's
 /// kernels are enqueued on the stream that they were made for. They do not block the host, except those that return a
-/// value, SequenceKernels::gather_rows, which learns of bad indices, and the first `linear` of a shape. InvalidArgument
-/// for other views, and for shapes that do not fit, before anything is written; the message names the operation and
-/// both operands. "Overwritten" means that the old content is not read. The memory of a written operand must not
+/// value and the first `linear` of a shape; those that return an Answer return before it is known. InvalidArgument for
+/// other views, and for shapes that do not fit, before anything is written; the message names the operation and both
+/// operands. "Overwritten" means that the old content is not read. The memory of a written operand must not
 /// overlap that of another operand unless a comment allows it; that, too, is an InvalidArgument. Extents of zero are
 /// valid.
 ///
@@ -160,12 +166,19 @@ class Kernels {
   ///
   /// This overload writes the gradient of the *sum* of the losses to d_logits [rows, classes]: softmax minus one-hot in
   /// the rows that count, zero in the others. d_logits may be logits.
-  virtual BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
-                                          const TensorView& d_logits) const = 0;
+  BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+                                  const TensorView& d_logits) const;
 
   /// The same without a gradient, for evaluation. The result has the same bits.
-  virtual BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                          std::int64_t samples) const = 0;
+  BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples) const;
+
+  /// For library code: the same without a wait. On a GPU the answer says that a label is no class, and nothing else is
+  /// written then.
+  virtual detail::Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                                std::int64_t samples,
+                                                                const TensorView& d_logits) const = 0;
+  virtual detail::Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                                std::int64_t samples) const = 0;
 
   /// sum += x, element by element. Same shape.
   virtual void add(const TensorView& sum, const TensorView& x) const = 0;

@@ -146,6 +146,13 @@ class Optimizer {
     /// The same for library code.
     DeclaredSums& sums() { return sums_; }
 
+    /// For library code: `complete` adds to the StepSums that the computation returned what is known only when the work
+    /// that it enqueued on a GPU is done. What it throws, the computation throws.
+    void complete_at_end(std::function<void(StepSums&)> complete) { complete_ = std::move(complete); }
+
+    /// For library code: makes `gradient_norm` known when the step ends, so that nobody waits for it.
+    void keep_gradient_norm() { keeps_norm_ = true; }
+
    private:
     friend class Optimizer;
     AgreedStep(std::function<std::size_t(const Variable&)> bring, DeclaredSums& sums)
@@ -153,6 +160,8 @@ class Optimizer {
 
     std::function<std::size_t(const Variable&)> bring_;  ///< to its place in the store; returns the place's number
     DeclaredSums& sums_;
+    std::function<void(StepSums&)> complete_;  ///< may be empty
+    bool keeps_norm_ = false;
   };
 
   /// How a rank computes its gradients after all ranks have agreed on the step. `compute` calls AgreedStep::ready for
@@ -184,7 +193,7 @@ class Optimizer {
   double learning_rate() const { return last_.learning_rate; }
 
   /// LOCAL. The global norm of the last step's gradient, before clipping (Rules::clip_norm); 0 before the first step,
-  /// and after a call that was not a step. If the step did not clip, reads the gradients' memory in the store, which
+  /// and after a call that was not a step. If the step did not clip, may read the gradients' memory in the store, which
   /// must still hold the sums; on a GPU, waits for it.
   double gradient_norm();
 
@@ -305,9 +314,16 @@ class Optimizer {
   void compute_and_step(const Plan& plan, const Request& request, ReplicaGroup& group, CrossDeviceOps& reductions,
                         Covered& covered);
   void prepare_slots(const VariableStore::FlatRange& range, int rank) const;
-  void step_and_send(double divisor, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
+  /// What the update divides the sums in the store by, and the sum of their squares, if it is known.
+  struct Scale {
+    double divisor = 1;
+    std::optional<double> squares = {};
+  };
+
+  void step_and_send(const Scale& scale, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
                      Covered* covered = nullptr);
-  void step(double divisor, std::span<const detail::RowSums> rows = {});
+  void step(const Scale& scale, std::span<const detail::RowSums> rows = {});
+  const ops::Kernels& kernels_for(const Plan& plan);
   double clip_factor();
 
   /// Results of the last step.

@@ -8,12 +8,14 @@
 #include "device/cuda/native.hpp"
 #include "device/device.hpp"
 #include "device/device_call.hpp"
+#include "ops/answer.hpp"
 #include "ops/checks.hpp"
 #include "ops/computed.hpp"
 #include "ops/cuda/answers.hpp"
 #include "ops/cuda/arithmetic_variables.hpp"
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/products.hpp"
+#include "ops/cuda/scratch.hpp"
 #include "ops/cuda/sequence_kernels.hpp"
 #include "ops/cuda/typed.hpp"
 #include "ops/product_tree.hpp"
@@ -52,7 +54,8 @@ std::string fingerprint_of_current_gpu() {
 
 class CudaKernels final : public Kernels, private UpdateKernels {
  public:
-  explicit CudaKernels(Stream& stream) : stream_{stream}, products_{stream}, answers_{stream} {
+  explicit CudaKernels(Stream& stream)
+      : stream_{stream}, products_{stream}, scratch_{stream}, answers_{stream, scratch_} {
     (void)native(stream_);
     fingerprint_ = fingerprint_of_current_gpu();
   }
@@ -77,7 +80,11 @@ class CudaKernels final : public Kernels, private UpdateKernels {
 
   void sum_of_products(std::span<const Kernels::Factors> factors, const TensorView& c) const override {
     check_sum_of_products(here, factors, c);
-    sum_of_whole_products(*this, factors, c, stream_);
+    const std::size_t apart = (c.bytes() + Buffer::alignment - 1) / Buffer::alignment * Buffer::alignment;
+    const cuda::Scratch::Use memory{scratch_, results_beside(factors.size()) * apart};
+    sum_of_whole_products(*this, factors, c, [&](std::size_t number) {
+      return TensorView{memory.data() + number * apart, c.shape(), c.dtype(), c.device()};
+    });
   }
 
   void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, Kernels::Activation activation,
@@ -133,14 +140,14 @@ class CudaKernels final : public Kernels, private UpdateKernels {
     });
   }
 
-  BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
-                                  const TensorView& d_logits) const override {
+  Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                std::int64_t samples, const TensorView& d_logits) const override {
     check_cross_entropy(here, logits, labels, samples, d_logits);
     return cross_entropy(logits, labels, samples, &d_logits);
   }
 
-  BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                  std::int64_t samples) const override {
+  Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                std::int64_t samples) const override {
     check_cross_entropy(here, logits, labels, samples);
     return cross_entropy(logits, labels, samples, nullptr);
   }
@@ -187,13 +194,13 @@ class CudaKernels final : public Kernels, private UpdateKernels {
     });
   }
 
-  double sum_of_squares(std::span<const TensorView> parts) const override {
+  Answer<double> start_sum_of_squares(std::span<const TensorView> parts) const override {
     check_floats(here, "sum_of_squares", parts);
     std::int64_t blocks = 0;
     for (const TensorView& part : parts) blocks += square_blocks(part.count());
     if (blocks == 0) return 0;
-    const Buffer memory = stream_.allocate(static_cast<std::size_t>(blocks) * sizeof(double));
-    auto* const sums = reinterpret_cast<double*>(memory.data());
+    const cuda::Answers::Call call{answers_, static_cast<std::size_t>(blocks) * sizeof(double)};
+    auto* const sums = reinterpret_cast<double*>(call.memory());
     double* next = sums;
     for (const TensorView& part : parts) {
       if (part.count() == 0) continue;
@@ -204,7 +211,7 @@ class CudaKernels final : public Kernels, private UpdateKernels {
       next += square_blocks(part.count());
     }
     check_cuda(cuda::launch_tree_sum(sums, blocks, native(stream_)), "the launch of sum_of_squares");
-    return answers_.fetch<double>(memory);
+    return {stream_, [sum = call.send<double>()] { return *sum; }};
   }
 
  private:
@@ -229,14 +236,16 @@ class CudaKernels final : public Kernels, private UpdateKernels {
     return true;
   }
 
-  BatchLoss cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
-                          const TensorView* d_logits) const {
+  Answer<BatchLoss> cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
+                                  const TensorView* d_logits) const {
     if (samples == 0) {
       if (d_logits) d_logits->fill_zero(stream_);
-      return {};
+      return BatchLoss{};
     }
-    const Buffer answer = stream_.allocate(sizeof(cuda::SoftmaxAnswer));
-    const Buffer row_shares = stream_.allocate(static_cast<std::size_t>(samples) * sizeof(cuda::SoftmaxRow));
+    const auto row_bytes = static_cast<std::size_t>(samples) * sizeof(cuda::SoftmaxRow);
+    const cuda::Answers::Call call{answers_, sizeof(cuda::SoftmaxAnswer) + row_bytes};
+    auto* const answer = reinterpret_cast<cuda::SoftmaxAnswer*>(call.memory());
+    auto* const row_shares = reinterpret_cast<cuda::SoftmaxRow*>(answer + 1);
     with_stored_type(logits.dtype(), [&]<class T>() {
       const cuda::SoftmaxBatch<T> batch{.logits = data<const T>(logits),
                                         .labels = data<const std::int32_t>(labels),
@@ -244,17 +253,18 @@ class CudaKernels final : public Kernels, private UpdateKernels {
                                         .classes = logits.shape()[1],
                                         .samples = samples,
                                         .d_logits = d_logits ? data<T>(*d_logits) : nullptr};
-      check_cuda(cuda::launch_softmax(batch, reinterpret_cast<cuda::SoftmaxRow*>(row_shares.data()),
-                                      reinterpret_cast<cuda::SoftmaxAnswer*>(answer.data()), native(stream_)),
+      check_cuda(cuda::launch_softmax(batch, row_shares, answer, native(stream_)),
                  "the launch of softmax_cross_entropy");
     });
-    const cuda::SoftmaxAnswer result = answers_.fetch<cuda::SoftmaxAnswer>(answer);
-    if (result.bad_row < samples) throw label_outside(result.bad_label, result.bad_row, logits);
-    return {.loss_sum = result.loss_sum, .correct = result.correct};
+    return {stream_, [result = call.send<cuda::SoftmaxAnswer>(), samples, logits] {
+              if (result->bad_row < samples) throw label_outside(result->bad_label, result->bad_row, logits);
+              return BatchLoss{.loss_sum = result->loss_sum, .correct = result->correct};
+            }};
   }
 
   Stream& stream_;
   cuda::Products products_;
+  cuda::Scratch scratch_;
   cuda::Answers answers_;
   cuda::CudaSequenceKernels sequence_{stream_, products_, answers_};
   std::string fingerprint_;

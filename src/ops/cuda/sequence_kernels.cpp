@@ -132,21 +132,22 @@ class Scores {
 
 }  // namespace
 
-void CudaSequenceKernels::gather_rows(const TensorView& table, const TensorView& indices,
-                                      const TensorView& rows) const {
+Answer<void> CudaSequenceKernels::gather_rows(const TensorView& table, const TensorView& indices,
+                                              const TensorView& rows) const {
   check_indexed_rows(here, "gather_rows", table, indices, rows, rows);
-  if (indices.count() == 0) return;
+  if (indices.count() == 0) return {};
   const IndexedRows which = indexed(table, indices);
-  const Buffer answer = stream_.allocate(sizeof(BadIndex));
-  auto* const bad = reinterpret_cast<BadIndex*>(answer.data());
+  const Answers::Call call{answers_, sizeof(BadIndex)};
+  auto* const bad = reinterpret_cast<BadIndex*>(call.memory());
   check_cuda(launch_check_indices(which, bad, native(stream_)), "the launch of gather_rows");
   if (rows.count() > 0)
     with_stored_type(table.dtype(), [&]<class T>() {
       check_cuda(launch_gather_rows(which, bad, data<const T>(table), data<T>(rows), native(stream_)),
                  "the launch of gather_rows");
     });
-  const auto first = answers_.fetch<BadIndex>(answer);
-  if (first.position < which.count) throw index_outside("gather_rows", first.index, first.position, table);
+  return {stream_, [first = call.send<BadIndex>(), count = which.count, table] {
+            if (first->position < count) throw index_outside("gather_rows", first->index, first->position, table);
+          }};
 }
 
 void CudaSequenceKernels::scatter_add_rows(const TensorView& rows, const TensorView& indices,

@@ -8,13 +8,13 @@
 
 namespace lockstep::ops::cuda {
 
-/// Enqueues on `stream`. All three must outlive it. gather_rows blocks the host, which learns of a bad index.
+/// Enqueues on `stream`. All three must outlive it.
 class CudaSequenceKernels final : public SequenceKernels {
  public:
   CudaSequenceKernels(Stream& stream, const Products& products, const Answers& answers)
       : stream_{stream}, products_{products}, answers_{answers} {}
 
-  void gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const override;
+  Answer<void> gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const override;
   void scatter_add_rows(const TensorView& rows, const TensorView& indices, const TensorView& table) const override;
   void layer_norm(const LayerNorm& operands) const override;
   void layer_norm_gradient(const LayerNormGradient& operands) const override;

@@ -127,8 +127,9 @@ void ReferenceKernels::relu_gradient(const TensorView& y, const TensorView& dy, 
   });
 }
 
-Kernels::BatchLoss ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                           std::int64_t samples, const TensorView& d_logits) const {
+Answer<Kernels::BatchLoss> ReferenceKernels::start_softmax_cross_entropy(const TensorView& logits,
+                                                                         const TensorView& labels, std::int64_t samples,
+                                                                         const TensorView& d_logits) const {
   check_cross_entropy(DeviceKind::cpu, logits, labels, samples, d_logits);
   check_labels(logits, labels, samples);
   return with_stored_type(logits.dtype(), [&]<class T>() {
@@ -150,8 +151,9 @@ Kernels::BatchLoss ReferenceKernels::softmax_cross_entropy(const TensorView& log
   });
 }
 
-Kernels::BatchLoss ReferenceKernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                           std::int64_t samples) const {
+Answer<Kernels::BatchLoss> ReferenceKernels::start_softmax_cross_entropy(const TensorView& logits,
+                                                                         const TensorView& labels,
+                                                                         std::int64_t samples) const {
   check_cross_entropy(DeviceKind::cpu, logits, labels, samples);
   check_labels(logits, labels, samples);
   return with_stored_type(logits.dtype(), [&]<class T>() {

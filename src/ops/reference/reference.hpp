@@ -4,6 +4,7 @@
 
 #include <lockstep/ops/kernels.hpp>
 
+#include "ops/answer.hpp"
 #include "ops/reference/image_reference.hpp"
 #include "ops/reference/sequence_reference.hpp"
 #include "ops/update_kernels.hpp"
@@ -26,10 +27,10 @@ class ReferenceKernels : public Kernels, public UpdateKernels {
   void sum_rows(const TensorView& rows, const TensorView& out) const override;
   void relu(const TensorView& x, const TensorView& y) const override;
   void relu_gradient(const TensorView& y, const TensorView& dy, const TensorView& dx) const override;
-  BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
-                                  const TensorView& d_logits) const override;
-  BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                  std::int64_t samples) const override;
+  Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                std::int64_t samples, const TensorView& d_logits) const override;
+  Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+                                                std::int64_t samples) const override;
   void add(const TensorView& sum, const TensorView& x) const override;
   void convert(const TensorView& x, const TensorView& y) const override;
 
@@ -39,7 +40,7 @@ class ReferenceKernels : public Kernels, public UpdateKernels {
                 const UpdateStep& step, double momentum) const override;
   void adamw(const TensorView& values, const TensorView& gradient, const TensorView& first, const TensorView& second,
              const UpdateStep& step, const AdamWMoments& moments) const override;
-  double sum_of_squares(std::span<const TensorView> parts) const override;
+  Answer<double> start_sum_of_squares(std::span<const TensorView> parts) const override;
 
  private:
   ReferenceImageKernels image_;

@@ -44,8 +44,8 @@ constexpr auto multiply_blocks = []<class T>(const MatmulSizes& sizes, T scale, 
 
 }  // namespace
 
-void ReferenceSequenceKernels::gather_rows(const TensorView& table, const TensorView& indices,
-                                           const TensorView& rows) const {
+Answer<void> ReferenceSequenceKernels::gather_rows(const TensorView& table, const TensorView& indices,
+                                                   const TensorView& rows) const {
   check_indexed_rows(DeviceKind::cpu, "gather_rows", table, indices, rows, rows);
   const auto all = checked_indices("gather_rows", indices, table);
   with_stored_type(table.dtype(), [&]<class T>() {
@@ -53,6 +53,7 @@ void ReferenceSequenceKernels::gather_rows(const TensorView& table, const Tensor
     T* to = data<T>(rows);
     for (const std::int32_t index : all) to = std::copy_n(data<T>(table) + index * width, width, to);
   });
+  return {};
 }
 
 void ReferenceSequenceKernels::scatter_add_rows(const TensorView& rows, const TensorView& indices,

@@ -7,7 +7,7 @@ namespace lockstep::ops {
 
 class ReferenceSequenceKernels : public SequenceKernels {
  public:
-  void gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const override;
+  Answer<void> gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const override;
   void scatter_add_rows(const TensorView& rows, const TensorView& indices, const TensorView& table) const override;
   void layer_norm(const LayerNorm& operands) const override;
   void layer_norm_gradient(const LayerNormGradient& operands) const override;

@@ -61,7 +61,7 @@ void ReferenceKernels::adamw(const TensorView& values, const TensorView& gradien
   });
 }
 
-double ReferenceKernels::sum_of_squares(std::span<const TensorView> parts) const {
+Answer<double> ReferenceKernels::start_sum_of_squares(std::span<const TensorView> parts) const {
   check_floats(DeviceKind::cpu, "sum_of_squares", parts);
   std::vector<double> sums;
   for (const TensorView& part : parts)

@@ -1,0 +1,39 @@
+// Memory for what a kernel needs besides its operands.
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+
+#include "device/device.hpp"
+
+namespace lockstep::ops::cuda {
+
+/// GPU memory that calls use one after the other. It is kept, so that a step allocates nothing. Threads may share it.
+class Scratch {
+ public:
+  /// Enqueues on `stream`, which must outlive it.
+  explicit Scratch(Stream& stream) : stream_{stream} {}
+
+  /// The memory for one call. As long as it lives, other threads wait for theirs; what was enqueued meanwhile may use
+  /// the memory ever after, because the next call's work comes later.
+  class Use {
+   public:
+    Use(const Scratch& scratch, std::size_t bytes) : lock_{scratch.mutex_}, memory_{scratch.memory_} {
+      if (memory_.bytes() < bytes) memory_ = scratch.stream_.allocate(bytes);
+    }
+
+    /// Aligned as a buffer.
+    std::byte* data() const { return memory_.data(); }
+
+   private:
+    std::unique_lock<std::mutex> lock_;
+    Buffer& memory_;
+  };
+
+ private:
+  Stream& stream_;
+  mutable std::mutex mutex_;
+  mutable Buffer memory_;
+};
+
+}  // namespace lockstep::ops::cuda
