@@ -299,10 +299,10 @@ TEST_CASE("calls are counted") {
         EXPECT(cusim_counts("host waits") == 2);  // the copy to pageable memory, and the loop of queries
         MUST(cudaStreamSynchronize(stream));
         EXPECT(cusim_counts("host waits") == 2);  // nothing was left to wait for
-        set_ints(there, 5, stream);
+        set_ints(there, 4, stream);
         const cudaEvent_t between = make_event();
         MUST(cudaEventRecord(between, stream));
-        set_ints(there, 6, stream);
+        set_ints(there, 4, stream);
         while (cudaEventQuery(between) == cudaErrorNotReady) continue;
         MUST(cudaStreamSynchronize(stream));
         EXPECT(cusim_counts("host waits") == 3);  // two looks at the same work
