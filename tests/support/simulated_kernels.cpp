@@ -156,13 +156,12 @@ class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, 
   }
 
   /// What `work` returns or throws is the answer.
-  template <class Work>
-  auto ask(Work work) const {
-    using Told = std::invoke_result_t<Work, const Kernels&>;
+  template <class Work, class Told = std::invoke_result_t<Work, const Kernels&>>
+  ops::Answer<Told> ask(Work work) const {
     const auto task = std::make_shared<std::packaged_task<Told(const Kernels&)>>(std::move(work));
     const std::shared_future<Told> told = task->get_future().share();
     enqueue([task](const Kernels& host) { (*task)(host); });
-    return ops::Answer<Told>{stream_, [told] { return told.get(); }};
+    return {stream_, [told] { return told.get(); }};
   }
 
   Stream& stream_;

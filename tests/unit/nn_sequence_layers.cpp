@@ -145,7 +145,7 @@ TEST_CASE("an embedding adds a token's vector and its position's") {
   layer.tokens().assign(Tensor::from({1., 2., 3., 4., 5., 6.}, {3, 2}));
   layer.positions().assign(Tensor::from({10., 20., 30., 40.}, {2, 2}));
   const Tensor x = Tensor::zeros(DType::f64, {4, 2});
-  layer.forward(*program.kernels, Tensor::from({2, 0, 2, 1}, {2, 2}).view(), x.view());
+  layer.forward(*program.kernels, Tensor::from({2, 0, 2, 1}, {2, 2}).view(), x.view()).wait();
   CHECK(x.to_vector<double>() == std::vector<double>{15, 26, 31, 42, 15, 26, 33, 44});
 
   const Tensor logits = Tensor::zeros(DType::f64, {1, 3});
