@@ -138,7 +138,7 @@ TEST_CASE("want of GPU memory is told with the bytes asked for") {
 }
 
 TEST_CASE("want of pinned memory is told with the bytes asked for") {
-  check({"call=cudaMallocHost kind=memory", 4, rank_1, ") failed: the host has no 64 bytes of pinned memory left"});
+  check({"call=cudaMallocHost kind=memory", 4, rank_1, ") failed: the host has no 12544 bytes of pinned memory left"});
 }
 
 TEST_CASE("a collective that fails in its call is its rank's") {
