@@ -52,8 +52,9 @@ struct Product16 {
 };
 
 /// Nothing to add up or to write, single rows and columns, odd extents, and sums that the library may split.
-const std::vector<Product16> products_of_bf16{{0, 4, 3}, {4, 0, 3},    {4, 3, 0},    {1, 1, 1},     {1, 10, 512},
-                                              {3, 7, 5}, {17, 33, 65}, {32, 10, 65}, {10, 24, 255}, {33, 1, 31}};
+const std::vector<Product16> products_of_bf16{{0, 4, 3},     {4, 0, 3},   {4, 3, 0},    {1, 1, 1},
+                                              {1, 10, 512},  {3, 7, 5},   {17, 33, 65}, {32, 10, 65},
+                                              {10, 24, 255}, {33, 1, 31}, {6, 16, 16}};
 
 const std::vector<Shape> shapes_of_bf16{
     {0, 3}, {1, 1}, {7, 32}, {8, 33}, {33, 257}, {5, 0}, {most_blocks() * 9 + 5, 3}};
