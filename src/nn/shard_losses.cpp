@@ -2,9 +2,19 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
 #include <utility>
 
+#include "reduce/fixed_order_sum.hpp"
+
 namespace lockstep::nn {
+namespace {
+
+TensorView view_of(std::span<double> numbers) {
+  return {reinterpret_cast<std::byte*>(numbers.data()), {std::ssize(numbers)}, DType::f64};
+}
+
+}  // namespace
 
 ops::Kernels::BatchLoss::Weighed weighed(const ops::Kernels::BatchLoss& result, const SampleBatch& batch) {
   return {result.loss_sum, result.weight ? *result.weight : static_cast<double>(batch.counted_labels())};
@@ -19,7 +29,7 @@ void LossSum::push(const ops::Kernels::BatchLoss::Weighed& own) {
 
 ops::Kernels::BatchLoss::Weighed LossSum::finish() {
   std::array<double, 2> total{};
-  parts_.finish({reinterpret_cast<std::byte*>(total.data()), {2}, DType::f64});
+  parts_.finish(view_of(total));
   return {total[0], total[1]};
 }
 
@@ -34,18 +44,20 @@ void ShardLosses::end_shard() {
 ops::Kernels::BatchLoss ShardLosses::read() const {
   ops::Kernels::BatchLoss total;
   ops::Kernels::BatchLoss::Weighed of_shard;
-  LossSum of_shards;
+  std::vector<double> of_shards;  // loss and weight of each
   for (const Part& part : parts_) {
     const ops::Kernels::BatchLoss own = part.loss.read();
     total.correct += own.correct;
     of_shard.loss += own.loss_sum;
     of_shard.weight += own.weight.value_or(part.labels);
     if (!part.ends_shard) continue;
-    of_shards.push(std::exchange(of_shard, {}));
+    of_shards.insert(of_shards.end(), {of_shard.loss, of_shard.weight});
+    of_shard = {};
   }
-  const ops::Kernels::BatchLoss::Weighed sums = of_shards.finish();
-  total.loss_sum = sums.loss;
-  total.weight = sums.weight;
+  std::array<double, 2> sums{};
+  fixed_order_sum(view_of(of_shards), static_cast<int>(of_shards.size() / sums.size()), view_of(sums), Stream::host());
+  total.loss_sum = sums[0];
+  total.weight = sums[1];
   return total;
 }
 

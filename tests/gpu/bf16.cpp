@@ -192,7 +192,7 @@ TEST_CASE("lookups in bf16 on a GPU and their sums have the host's bits") {
   for (const std::int64_t width : {1, 33, 300}) {
     check_like_reference(
         {noise(bf16, {7, width}, 1), indices, filled(bf16, {6, width}, 9)}, exactly,
-        [](const Kernels& kernels, const Views& v) { kernels.sequence().gather_rows(v[0], v[1], v[2]); });
+        [](const Kernels& kernels, const Views& v) { kernels.sequence().gather_rows(v[0], v[1], v[2]).wait(); });
     check_like_reference(
         {noise(bf16, {6, width}, 1), indices, noise(f32, {7, width}, 2)}, exactly,
         [](const Kernels& kernels, const Views& v) { kernels.sequence().scatter_add_rows(v[0], v[1], v[2]); });

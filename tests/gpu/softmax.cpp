@@ -195,7 +195,7 @@ TEST_CASE("many losses of a GPU wait for one look of the host, and a bad label s
   for (std::int64_t i = 0; i < 70; ++i) {
     const Shape shape{1 + i % 5, 4};
     const Tensor logits = logits_of(DType::f32, shape, static_cast<std::uint64_t>(i));
-    const Tensor labels = i == 61 ? i32({3, 4}) : labels_of(shape, static_cast<std::uint64_t>(i));
+    const Tensor labels = i == 61 ? ops::i32({3, 4}) : labels_of(shape, static_cast<std::uint64_t>(i));
     const std::int64_t samples = i == 61 ? 1 : shape[0];
     expected.push_back(gpu().kernels.softmax_cross_entropy(OnGpu{logits}.view(), OnGpu{labels}.view(), samples));
     operands.emplace_back(logits);

@@ -31,7 +31,8 @@ constexpr const char* prompt = "\n";
 const TrainingOptions& checked(const TrainingOptions& options) {
   if (options.vocabulary && !options.predict.empty())
     throw ConfigError{
-        "--predict: expected no --vocabulary, which --preset sets too, since a file of tokens does not tell which texts they stand for"};
+        "--predict: expected no --vocabulary, which --preset sets too, since a file of tokens does not tell which "
+        "texts they stand for"};
   if (*options.heads < 1 || *options.embed % *options.heads != 0)
     throw ConfigError{
         fmt::format("--heads {}: expected a number that divides --embed, which is {}", *options.heads, *options.embed)};
