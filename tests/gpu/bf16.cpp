@@ -32,19 +32,14 @@ Tensor awkward_for_bf16(DType dtype, Shape shape, std::uint64_t seed) {
 
 /// Results that a rounding of f32 decides: few of them differ, and by a step or two between neighbours of bf16.
 void check_nearly(const Operands& operands, double tolerance, const auto& call) {
-  const Operands expected = after_reference(operands, call);
-  for (const std::int64_t skip : {0, 1}) {
-    const Operands got = after_cuda(operands, call, skip);
-    for (std::size_t i = 0; i < operands.size(); ++i) {
-      CAPTURE(skip, i, describe(operands[i].view()));
-      check_close(expected[i], got[i], operands[i].dtype() == DType::i32 ? exactly : tolerance);
-      if (operands[i].dtype() != bf16) continue;
-      const auto x = expected[i].view().elements<BFloat16>(), y = got[i].view().elements<BFloat16>();
-      std::size_t apart = 0;
-      for (std::size_t element = 0; element < x.size(); ++element) apart += x[element].bits != y[element].bits ? 1 : 0;
-      CHECK(apart <= 1 + x.size() / 50);
-    }
-  }
+  compare_with_reference(operands, call, [&](std::size_t i, const Tensor& expected, const Tensor& got) {
+    check_close(expected, got, operands[i].dtype() == DType::i32 ? exactly : tolerance);
+    if (operands[i].dtype() != bf16) return;
+    const auto x = expected.view().elements<BFloat16>(), y = got.view().elements<BFloat16>();
+    std::size_t apart = 0;
+    for (std::size_t element = 0; element < x.size(); ++element) apart += x[element].bits != y[element].bits ? 1 : 0;
+    CHECK(apart <= 1 + x.size() / 50);
+  });
 }
 
 struct Product16 {

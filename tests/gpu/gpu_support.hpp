@@ -151,18 +151,26 @@ inline void check_close(const Tensor& expected, const Tensor& got, double tolera
   }
 }
 
-/// After `call` all operands hold what they hold after it on the host: those that it reads, too. With operands that
-/// are aligned, and with operands that are only as their element type asks.
-template <class Call>
-void check_like_reference(const Operands& operands, double tolerance, Call&& call) {
+/// What `call` leaves in each operand on the host and on the GPU, for `check(number, expected, got)`: those that it
+/// reads, too. With operands that are aligned, and with operands that are only as their element type asks.
+template <class Call, class Check>
+void compare_with_reference(const Operands& operands, Call&& call, Check&& check) {
   const Operands expected = after_reference(operands, call);
   for (const std::int64_t skip : {0, 1}) {
     const Operands got = after_cuda(operands, call, skip);
     for (std::size_t i = 0; i < operands.size(); ++i) {
       CAPTURE(skip, i, describe(operands[i].view()));
-      check_close(expected[i], got[i], operands[i].dtype() == DType::i32 ? exactly : tolerance);
+      check(i, expected[i], got[i]);
     }
   }
+}
+
+/// After `call` all operands hold what they hold after it on the host.
+template <class Call>
+void check_like_reference(const Operands& operands, double tolerance, Call&& call) {
+  compare_with_reference(operands, call, [&](std::size_t i, const Tensor& expected, const Tensor& got) {
+    check_close(expected, got, operands[i].dtype() == DType::i32 ? exactly : tolerance);
+  });
 }
 
 /// Again and again, at every alignment, `call` leaves the same bits.
