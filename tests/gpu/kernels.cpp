@@ -11,6 +11,7 @@
 using namespace lockstep;
 using namespace lockstep::test;
 using ops::filled;
+using ops::generate;
 using ops::Kernels;
 using ops::noise;
 using Activation = Kernels::Activation;
@@ -167,4 +168,24 @@ TEST_CASE("threads may share a GPU's kernels") {
   }
   CHECK(together == alone);
   CHECK(alone[0] != alone[1]);
+}
+
+TEST_CASE("threads whose losses share a GPU's memory each get their own") {
+  const auto losses_of = [](float logit, int times) {
+    const OnGpu logits{generate(DType::f32, {2, 3}, [&](std::int64_t i) { return i % 3 == 1 ? logit : 0; })};
+    const OnGpu classes{ops::i32({0, 1})};
+    std::vector<double> losses;
+    for (int i = 0; i < times; ++i)
+      losses.push_back(gpu().kernels.softmax_cross_entropy(logits.view(), classes.view(), 2).loss_sum);
+    return losses;
+  };
+  constexpr int times = 100;
+  std::vector<std::vector<double>> together(4);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < together.size(); ++i)
+      threads.emplace_back([&, i] { together[i] = losses_of(static_cast<float>(i), times); });
+  }
+  for (std::size_t i = 0; i < together.size(); ++i)
+    CHECK(together[i] == std::vector<double>(times, losses_of(static_cast<float>(i), 1).front()));
 }
