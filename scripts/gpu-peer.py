@@ -10,7 +10,6 @@ Products are of f32, without TF32, and the optimizer is fused where PyTorch has 
 from pinned memory to the GPU, as lockstep does. Exits with 77 and one line if this PyTorch cannot run the mode.
 """
 import argparse
-import json
 import os
 import sys
 
@@ -98,6 +97,7 @@ def main():
         return 77
     device = torch.device(options.device)
     torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
     for name in options.model:
         sizes.BLOCKS[name] = tuple(options.blocks or BLOCKS[name])
         sizes.BATCH[name] = options.batch or sizes.BATCH[name]
@@ -106,8 +106,7 @@ def main():
         if device.type == "cuda":
             data = [tuple(part.pin_memory() for part in batch) for batch in data]
         measured = sizes.measure(name, make_step(options.mode, name, model, data, device))
-        print(json.dumps({"framework": "PyTorch", "version": torch.__version__, "mode": options.mode, "model": name,
-                          "parameters": count(model), **measured}, separators=(",", ":")), flush=True)
+        sizes.report(0, "PyTorch", torch.__version__, options.mode, name, count(model), measured)
     return 0
 
 

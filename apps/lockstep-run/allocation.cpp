@@ -10,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/options/option_values.hpp"
+#include "base/host_name.hpp"
 
 namespace lockstep::run {
 namespace {
@@ -66,8 +67,10 @@ Allocation of_slurm(const char* nodes, const ReadVariable& variable) {
   const std::vector<int> slots =
       tasks ? expand_counts(tasks, "SLURM_TASKS_PER_NODE") : std::vector<int>(names.size(), 1);
   if (slots.size() != names.size())
-    throw ConfigError{fmt::format("SLURM_TASKS_PER_NODE {}: expected a number for each of the {} nodes of {}", tasks,
-                                  names.size(), nodes)};
+    throw ConfigError{
+        fmt::format("SLURM_TASKS_PER_NODE {}: expected a number for each of the {} nodes of {}, or "
+                    "--ignore-scheduler",
+                    tasks, names.size(), nodes)};
   const char* const job = variable("SLURM_JOB_ID");
   Allocation all{fmt::format("Slurm job {}", job ? job : "without a number"), {}};
   for (std::size_t i = 0; i < names.size(); ++i) all.hosts.push_back({names[i], slots[i]});
@@ -76,7 +79,8 @@ Allocation of_slurm(const char* nodes, const ReadVariable& variable) {
 
 /// A line for each rank, with the name of its host.
 Allocation of_pbs(const std::string& file) {
-  Allocation all{fmt::format("PBS_NODEFILE {}", file), {}};
+  // Debian's Open MPI is built without PBS.
+  Allocation all{fmt::format("PBS_NODEFILE {}", file), {}, !LOCKSTEP_IS_OPEN_MPI};
   std::istringstream words{read_hostfile("PBS_NODEFILE", file)};
   for (std::string name; words >> name;) {
     const auto known = std::ranges::find(all.hosts, name, &Host::name);
@@ -107,7 +111,8 @@ std::vector<int> expand_counts(std::string_view list, const std::string& source)
     auto times = std::optional<int>{1};
     if (repeat != std::string_view::npos)
       times = part.ends_with(')') ? whole(part.substr(repeat + 2, part.size() - repeat - 3)) : std::nullopt;
-    if (!count || *count < 1 || !times || *times < 1 || counts.size() + static_cast<std::size_t>(*times) > most_hosts)
+    if (!count || *count < 1 || *count > static_cast<int>(most_hosts) || !times || *times < 1 ||
+        counts.size() + static_cast<std::size_t>(*times) > most_hosts)
       throw ConfigError{fmt::format("{} {}: expected numbers such as 2(x10),5", source, shown(std::string{list}))};
     counts.insert(counts.end(), static_cast<std::size_t>(*times), *count);
   }
@@ -125,7 +130,7 @@ std::optional<Allocation> read_allocation(const ReadVariable& variable) {
 
 void require_in_allocation(std::span<const Host> hosts, const Allocation& allocation) {
   for (const Host& host : hosts) {
-    const auto found = find_host(allocation.hosts, host.name, "");
+    const auto found = find_host(allocation.hosts, host.name, host_name());
     if (!found)
       throw ConfigError{fmt::format("host {} is not in {}, which has {}; expected one of these, or --ignore-scheduler",
                                     host.name, allocation.source, to_host_list(allocation.hosts))};

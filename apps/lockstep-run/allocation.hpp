@@ -1,5 +1,5 @@
 // What a scheduler gave the job in which lockstep-run was started. Read for the size of the job, the names of its hosts
-// and checks: the launcher of MPI, which knows the scheduler itself, places the ranks.
+// and checks. The launcher of MPI places the ranks; it is told the hosts if it does not know the scheduler.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,9 @@
 namespace lockstep::run {
 
 struct Allocation {
-  std::string source;       ///< "Slurm job 12"
-  std::vector<Host> hosts;  ///< with as many slots as the scheduler was asked for ranks
+  std::string source;              ///< "Slurm job 12"
+  std::vector<Host> hosts;         ///< with as many slots as the scheduler was asked for ranks
+  bool is_known_to_mpirun = true;  ///< which need not be told the hosts
 };
 
 /// Of Slurm (SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE), PBS (PBS_NODEFILE) or the MPI operator of Kubernetes (its

@@ -51,6 +51,7 @@ void take_allocation(const Allocation& allocation, std::optional<int> ranks, Com
     throw ConfigError{fmt::format("-n {}: {}; expected at most as many ranks, or --ignore-scheduler", *ranks, has)};
   line.hosts = allocation.hosts;
   line.allocation = has;
+  line.mpirun_knows_hosts = allocation.is_known_to_mpirun;
 }
 
 }  // namespace
@@ -101,18 +102,21 @@ CommandLine parse_command_line(int argc, const char* const* argv, const ReadVari
   parser.option(
       "--network", "CIDR", "The network between the hosts, such as 10.77.0.0/24 (default: MPI chooses)",
       [&](const std::string& option, const std::string& text) {
+        if (!LOCKSTEP_IS_OPEN_MPI)
+          throw ConfigError{
+              fmt::format("{}: expected a lockstep with Open MPI, whose mpirun is told the network", option)};
         if (!parse_network(text))
           throw ConfigError{fmt::format("{} {}: expected a network such as 10.77.0.0/24", option, shown(text))};
         line.network = text;
       });
   parser.flag("--probe",
-              "First ask each host for the program in one version, the data, room in /dev/shm and GPUs; end with exit "
-              "code 2 and a line for each host that lacks something",
+              "First check that each host has the program in the same version, the data, room in /dev/shm and GPUs; "
+              "otherwise end with exit code 2 and a line for each host that lacks something",
               [&] { line.probe = true; });
   bool ignore_scheduler = false;
   parser.flag("--ignore-scheduler",
-              "Start the job as if this were no job of Slurm, PBS or the MPI operator (default: ranks and hosts are "
-              "theirs, if nothing else is given)",
+              "Ignore the job of Slurm, PBS or the MPI operator (default: take ranks and hosts from it, unless options "
+              "name them)",
               [&] { ignore_scheduler = true; });
   parser.flag("--dry-run", "Print what would be started, as lines for a shell, and end", [&] { line.dry_run = true; });
   parser.option("--mpirun", "COMMAND",

@@ -20,6 +20,7 @@ struct CommandLine {
   std::optional<std::chrono::seconds> start_timeout;  ///< 0: none
   std::vector<Host> hosts;                            ///< with a cluster spec, those that it names
   std::string allocation;                             ///< what the scheduler gave, if these are its hosts
+  bool mpirun_knows_hosts = false;                    ///< from the scheduler
   std::optional<Placement> placement;                 ///< of the cluster spec, if there is one
   std::string network;               ///< of MPI and mpirun between the hosts, as "10.0.0.0/24"; empty: they choose
   bool probe = false;                ///< ask the hosts whether they have what the job needs, before the first start

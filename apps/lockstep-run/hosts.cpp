@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <numeric>
 #include <sstream>
 
@@ -125,7 +127,9 @@ std::string to_host_list(std::span<const Host> hosts) {
 }
 
 int slots_of(std::span<const Host> hosts) {
-  return std::accumulate(hosts.begin(), hosts.end(), 0, [](int sum, const Host& host) { return sum + host.slots; });
+  const auto sum = std::accumulate(hosts.begin(), hosts.end(), std::int64_t{0},
+                                   [](std::int64_t so_far, const Host& host) { return so_far + host.slots; });
+  return static_cast<int>(std::min<std::int64_t>(sum, std::numeric_limits<int>::max()));
 }
 
 std::optional<std::size_t> find_host(std::span<const Host> hosts, std::string_view name, std::string_view this_host) {

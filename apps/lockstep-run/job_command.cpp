@@ -1,6 +1,7 @@
 #include "apps/lockstep-run/job_command.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -38,7 +39,30 @@ Descriptor file_with(std::string_view text) {
   return file;
 }
 
+/// `text` as one word of a shell.
+std::string quoted_for_shell(const std::string& text) {
+  const auto is_plain = [](unsigned char letter) {
+    return std::isalnum(letter) || std::string_view{"-_./:=,+@%"}.find(static_cast<char>(letter)) != std::string::npos;
+  };
+  if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
+  std::string quoted = "'";
+  for (const char letter : text) {
+    if (letter == '\'')
+      quoted += "'\\''";
+    else
+      quoted += letter;
+  }
+  return quoted + "'";
+}
+
 }  // namespace
+
+std::vector<std::string> mpirun_of(const CommandLine& line) {
+  std::vector<std::string> words = line.mpirun;
+  if (!line.network.empty())
+    for (const char* who : {"btl_tcp_if_include", "oob_tcp_if_include"}) set_parameter(words, who, line.network);
+  return words;
+}
 
 JobCommand::JobCommand(const CommandLine& line, const Start& start, std::vector<std::string> program)
     : line_{line}, start_{start}, program_{std::move(program)} {
@@ -66,17 +90,18 @@ std::string JobCommand::script() const {
 
 std::vector<std::string> JobCommand::words_with(const std::string& hostfile,
                                                 const std::vector<std::string>& variables) const {
-  std::vector<std::string> all = line_.mpirun;
-  if (!line_.network.empty())
-    for (const char* who : {"btl_tcp_if_include", "oob_tcp_if_include"}) set_parameter(all, who, line_.network);
+  std::vector<std::string> all = mpirun_of(line_);
   if (placement_ && !elsewhere(start_.hosts, host_name()).empty())
     for (const auto& [name, value] : keepalive) set_parameter(all, name, value);
+  const bool names_hosts =
+      !placement_ && !start_.hosts.empty() && !(line_.mpirun_knows_hosts && start_.hosts == line_.hosts);
   all.insert(all.end(), {"-n", std::to_string(start_.ranks)});
   if (placement_)
     all.insert(all.end(), {"--hostfile", hostfile, "--map-by", "seq"});
-  else if (!start_.hosts.empty() && (line_.allocation.empty() || start_.hosts != line_.hosts))
+  else if (names_hosts)
     all.insert(all.end(), {"--host", to_host_list(start_.hosts)});
-  if (gives_no_variables(line_.mpirun, start_.hosts))
+  // Hosts of a scheduler do not tell whose launcher it is: srun's -x leaves out hosts.
+  if (gives_no_variables(line_.mpirun, placement_ || names_hosts ? start_.hosts : std::vector<Host>{}))
     for (const std::string& variable : variables) all.insert(all.end(), {"-x", variable});
   all.insert(all.end(), program_.begin(), program_.end());
   return all;

@@ -12,6 +12,9 @@
 
 namespace lockstep::run {
 
+/// `line.mpirun` with the network between the hosts: what starts the job, and what asks hosts.
+std::vector<std::string> mpirun_of(const CommandLine& line);
+
 /// A start of a program and its arguments. With a cluster spec, mpirun takes the host of each rank from a
 /// file, and the job takes its tasks from TF_CONFIG.
 class JobCommand {

@@ -64,16 +64,27 @@ class Run {
       throw ConfigError{"--cluster-spec was given to lockstep-run and to the command: expected it before -- only"};
   }
 
-  /// Whether all hosts have what the job needs. Says what one lacks.
-  bool hosts_are_ready() const {
-    const std::vector<std::string> lines = probe({.mpirun = line_.mpirun,
+  /// An exit code, unless all hosts have what the job needs. Says what one lacks.
+  std::optional<int> probe_hosts() const {
+    bool told_to_stop = false;
+    const auto wait = [&](std::chrono::milliseconds time) {
+      told_to_stop = signals_.take_within(time).has_value();
+      return !told_to_stop;
+    };
+    const std::vector<std::string> lines = probe({.mpirun = mpirun_of(line_),
                                                   .hosts = line_.hosts,
                                                   .program = command_.words().front(),
                                                   .has_version = command_.is_training(),
                                                   .paths = command_.needed_paths(),
-                                                  .needs_gpus = command_.needs_gpus()});
+                                                  .needs_gpus = command_.needs_gpus(),
+                                                  .wait = wait});
+    if (told_to_stop) {
+      say("ends with exit code 75, as it was told to stop");
+      return static_cast<int>(Error::ExitCode::stopped);
+    }
     for (const std::string& each : lines) say("error: " + each);
-    return lines.empty();
+    if (!lines.empty()) return static_cast<int>(Error::ExitCode::user_input);
+    return std::nullopt;
   }
 
   /// What the first start would be, for a shell.
@@ -115,7 +126,7 @@ class Run {
 
   StartWatch watch_of(const Start& start) const {
     return StartWatch{{.timeout = line_.start_timeout.value_or(command_.is_training() ? until_trainings_begin : 0s),
-                       .mpirun = line_.mpirun,
+                       .mpirun = mpirun_of(line_),
                        .hosts = elsewhere(start.hosts, host_name()),
                        .ends_for_no_host = command_.is_training() && !start.hosts.empty()}};
   }
@@ -174,7 +185,7 @@ class Run {
   void ask_about(JobEnd& end) {
     const std::vector<std::string> hosts = supervision_.in_doubt(end);
     if (hosts.empty()) return;
-    HostInquiry inquiry{line_.mpirun, hosts};
+    HostInquiry inquiry{mpirun_of(line_), hosts};
     while (!inquiry.poll()) {
       if (!signals_.take_within(50ms)) continue;
       told_to_stop_ = end.was_told_to_stop = true;
@@ -263,13 +274,16 @@ int main(int argc, char** argv) {
     }
     adopt_orphans();
     ::setenv(supervised_variable, "1", 1);
+    // Hosts are asked while the job holds them: without it, such a step of Slurm would wait for the job to end.
+    ::setenv("SLURM_OVERLAP", "1", 0);
     Run run{line};
     if (!line.allocation.empty()) say(line.allocation);
     if (line.dry_run) {
       lockstep::write_output(run.script());
       return 0;
     }
-    if (line.probe && !run.hosts_are_ready()) return static_cast<int>(lockstep::Error::ExitCode::user_input);
+    if (line.probe)
+      if (const auto code = run.probe_hosts()) return *code;
     return run.until_the_end();
   } catch (const std::exception& error) {
     say(fmt::format("error: {}", error.what()));

@@ -1,8 +1,6 @@
 #include "apps/lockstep-run/placement.hpp"
 
 #include <algorithm>
-#include <cctype>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,10 +13,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// "node1" of "node1:2222", and "fd00::1" of "[fd00::1]:2222".
+/// "node1" of "node1:2222".
 std::string host_of(const std::string& address) {
-  const std::string host = address.substr(0, address.rfind(':'));
-  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
+  return address.substr(0, address.rfind(':'));
 }
 
 }  // namespace
@@ -26,10 +23,15 @@ std::string host_of(const std::string& address) {
 Placement::Placement(const ClusterSpec& spec) : ranks_of_task_{spec.replicas_per_task()} {
   for (const Task& task : spec.tasks()) {
     const std::string& address = spec.address(task);
-    if (address.starts_with('-'))
+    std::string host = host_of(address);
+    // Open MPI's hostfiles take no others.
+    constexpr const char* letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
+    if (host.find_first_not_of(letters) != std::string::npos)
       throw ConfigError{
-          fmt::format("{}: {}: expected the name of a host, which begins with no '-'", spec.source(), to_string(task))};
-    tasks_.push_back({task.type == "chief", address, host_of(address)});
+          fmt::format("{}: {} is at {}; expected an IPv4 address, or a name of letters, digits, '.' and '-', as mpirun "
+                      "takes no other",
+                      spec.source(), to_string(task), address)};
+    tasks_.push_back({task.type == "chief", address, std::move(host)});
   }
   if (spec.has_evaluator()) evaluator_ = spec.address({"evaluator", 0});
 }
@@ -69,21 +71,6 @@ std::string Placement::tf_config() const {
   for (const PlacedTask& task : tasks_) cluster[task.is_chief ? "chief" : "worker"].push_back(task.address);
   if (evaluator_) cluster["evaluator"].push_back(*evaluator_);
   return Json{{"cluster", std::move(cluster)}, {"replicas_per_task", ranks_of_task_}}.dump();
-}
-
-std::string quoted_for_shell(const std::string& text) {
-  const auto is_plain = [](unsigned char letter) {
-    return std::isalnum(letter) || std::string_view{"-_./:=,+@%"}.find(static_cast<char>(letter)) != std::string::npos;
-  };
-  if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
-  std::string quoted = "'";
-  for (const char letter : text) {
-    if (letter == '\'')
-      quoted += "'\\''";
-    else
-      quoted += letter;
-  }
-  return quoted + "'";
 }
 
 }  // namespace lockstep::run

@@ -15,7 +15,7 @@ namespace lockstep::run {
 /// first, then the workers, and within a task by replica.
 class Placement {
  public:
-  /// ConfigError for the address of a host whose name mpirun would take for an option.
+  /// ConfigError for a host that mpirun does not take: an IPv6 address, or a name with '_'.
   explicit Placement(const ClusterSpec& spec);
 
   int ranks() const { return static_cast<int>(tasks_.size()) * ranks_of_task_; }
@@ -46,8 +46,5 @@ class Placement {
   std::optional<std::string> evaluator_;  ///< its address
   int ranks_of_task_;
 };
-
-/// `text` as one word of a shell.
-std::string quoted_for_shell(const std::string& text);
 
 }  // namespace lockstep::run

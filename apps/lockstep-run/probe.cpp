@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <sstream>
-#include <thread>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -22,7 +21,8 @@ shift 5
 if [ "$has_version" = 1 ]; then
   version=$("$program" --version 2>&1)
 else
-  version=$(command -v "$program")
+  version='not found'
+  command -v "$program" > /dev/null && version=any
 fi && echo "version $version" | head -n 1 ||
   echo "lacks $program does not run there: $(echo "$version" | head -n 1)"
 for path; do [ -e "$path" ] || echo "lacks $path is not there"; done
@@ -72,16 +72,17 @@ std::vector<std::string> probe(const ProbeOptions& options) {
   };
   std::vector<std::string> names;
   for (const Host& host : options.hosts) names.push_back(host.name);
-  HostInquiry inquiry{options.mpirun, names, std::chrono::seconds{10}, question};
-  while (!inquiry.poll()) std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  HostInquiry inquiry{options.mpirun, names, options.patience, question};
+  while (!inquiry.poll())
+    if (!options.wait(std::chrono::milliseconds{20})) return {};
 
   // What most of them have is right; of as many, what the first has.
   std::string usual;
   std::ptrdiff_t most = 0;
-  for (const std::string& name : names) {
-    const std::string version = version_in(inquiry.answer(name));
-    const auto count = std::ranges::count_if(
-        names, [&](const std::string& other) { return version_in(inquiry.answer(other)) == version; });
+  std::vector<std::string> versions;
+  for (const std::string& name : names) versions.push_back(version_in(inquiry.answer(name)));
+  for (const std::string& version : versions) {
+    const auto count = std::ranges::count(versions, version);
     if (!version.empty() && count > most) {
       usual = version;
       most = count;

@@ -1,9 +1,12 @@
 // What is wrong with hosts before a job starts there.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "apps/lockstep-run/hosts.hpp"
@@ -13,15 +16,22 @@ namespace lockstep::run {
 struct ProbeOptions {
   std::vector<std::string> mpirun;  ///< with its options
   std::vector<Host> hosts;
-  std::string program;                             ///< of the job
-  bool has_version = true;                         ///< it answers to --version
-  std::vector<std::filesystem::path> paths = {};   ///< that must be there
-  bool needs_gpus = false;                         ///< one for each rank
-  std::int64_t shared_bytes_of_rank = 16ll << 20;  ///< room that a rank wants in /dev/shm
+  std::string program;                                            ///< of the job
+  bool has_version = true;                                        ///< it answers to --version
+  std::vector<std::filesystem::path> paths = {};                  ///< that must be there
+  bool needs_gpus = false;                                        ///< one for each rank
+  std::int64_t shared_bytes_of_rank = 16ll << 20;                 ///< room that a rank wants in /dev/shm
+  std::chrono::milliseconds patience = std::chrono::seconds{10};  ///< with a host
+  /// Waits so long. False ends the probe, which then says nothing.
+  std::function<bool(std::chrono::milliseconds)> wait = [](std::chrono::milliseconds time) {
+    std::this_thread::sleep_for(time);
+    return true;
+  };
 };
 
-/// Blocking, for 10 s or a little more. Asks all hosts, side by side, whether they have the program, all in one
-/// version, and the rest. Returns a line for each host that lacks something, in the order of the hosts.
+/// Blocking: `patience` for each 32 hosts that say nothing, and once more for those where mpirun failed. Asks whether
+/// all hosts have the program in the same version, and the rest. Returns a line for each host that lacks something, in
+/// the order of the hosts.
 std::vector<std::string> probe(const ProbeOptions& options);
 
 }  // namespace lockstep::run

@@ -1,6 +1,7 @@
 #include "apps/lockstep-run/supervised_command.hpp"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include <lockstep/base/error.hpp>
@@ -44,7 +45,7 @@ SupervisedCommand::Training SupervisedCommand::read(const std::vector<std::strin
   return {.checkpoints = line.training.checkpoints,
           .names_cluster = !line.runtime.cluster_spec.empty(),
           .names_start = line.training.resume.from == Resume::From::path,
-          .needs_gpus = line.runtime.device == "cuda",
+          .needs_gpus = line.runtime.device == "cuda" && !line.runtime.allow_shared_gpu,
           .reads = {line.training.data, line.training.initial_weights.file, line.training.resume.path},
           .shards = shards,
           .stall_timeout = line.runtime.stall_timeout};
@@ -53,8 +54,12 @@ SupervisedCommand::Training SupervisedCommand::read(const std::vector<std::strin
 std::vector<std::filesystem::path> SupervisedCommand::needed_paths() const {
   if (!training_) return {};
   std::vector<std::filesystem::path> paths = training_->reads;
-  paths.push_back(std::filesystem::absolute(training_->checkpoints).parent_path());
   std::erase(paths, "");
+  // A training makes the folders that are missing. What is there on this host must be there on all.
+  std::error_code ignored;
+  std::filesystem::path folder = std::filesystem::absolute(training_->checkpoints);
+  while (!std::filesystem::exists(folder, ignored)) folder = folder.parent_path();
+  paths.push_back(std::move(folder));
   return paths;
 }
 

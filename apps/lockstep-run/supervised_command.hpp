@@ -32,7 +32,8 @@ class SupervisedCommand {
   /// Whether the command names a cluster, which has one number of ranks.
   bool fixes_ranks() const { return training_ && training_->names_cluster; }
 
-  /// What the command reads, and the folder in which it makes its checkpoints. Empty for other programs.
+  /// What the command reads, and the folder of its checkpoints, or of those above it the first that is there. Empty for
+  /// other programs.
   std::vector<std::filesystem::path> needed_paths() const;
   /// Whether it asks for a GPU for each rank.
   bool needs_gpus() const { return training_ && training_->needs_gpus; }

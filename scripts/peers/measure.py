@@ -68,7 +68,7 @@ def measure(model, step, value=float):
 def report(rank, framework, version, mode, model, parameters, measured):
     if rank == 0:
         print(json.dumps({"framework": framework, "version": version, "mode": mode, "model": model,
-                          "parameters": parameters, **measured}), flush=True)
+                          "parameters": parameters, **measured}, separators=(",", ":")), flush=True)
 
 
 def arguments(modes):

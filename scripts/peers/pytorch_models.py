@@ -1,4 +1,4 @@
-"""lockstep's three models in PyTorch, for train_pytorch.py and train_horovod.py."""
+"""lockstep's three models in PyTorch, for train_pytorch.py, train_horovod.py and ../gpu-peer.py."""
 import math
 
 import torch
@@ -47,7 +47,7 @@ def causal_attention(q, k, v):
         return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     # Before PyTorch 2.0.
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-    future = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).triu(1)
+    future = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).triu(1)
     return scores.masked_fill(future, -math.inf).softmax(-1) @ v
 
 

@@ -1,11 +1,13 @@
 // A call that is made after a time, unless it is cancelled first.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace lockstep {
 
@@ -13,7 +15,9 @@ namespace lockstep {
 class Deadline {
  public:
   Deadline(std::chrono::duration<double> time, std::function<void()> late) {
-    thread_ = std::thread{[this, time, late = std::move(late)] {
+    // More would overflow the clock, and be over at once.
+    constexpr std::chrono::duration<double> longest = std::chrono::hours{24 * 365};
+    thread_ = std::thread{[this, time = std::min(time, longest), late = std::move(late)] {
       std::unique_lock lock{mutex_};
       if (!changed_.wait_for(lock, time, [&] { return met_; })) late();
     }};

@@ -27,10 +27,11 @@ struct NcclOptions {
   std::chrono::duration<double> init_timeout{60};
   /// How long a collective may take until it is enqueued. The first between two ranks waits for both.
   std::chrono::duration<double> enqueue_timeout{600};
-  /// Called at most once unless it returns, on a thread of the communicator's own, with a CommError, when NCCL reports
-  /// that a started collective failed and no method has thrown that failure; or with a StallError if a call of the
-  /// start has not returned a second after its time. It may call `abort` and end the process. It must neither throw nor
-  /// destroy the communicator. If empty, nothing watches, and the failure surfaces in the next call.
+  /// Called on another thread: with a CommError, when NCCL reports that a started collective failed and no method has
+  /// thrown that failure; or with a StallError, if a call of the start has not returned after `init_timeout`, or a
+  /// second later where the stage waits for other ranks. It may call `abort` and end the process. If it returns, it may
+  /// be called again. It must neither throw nor destroy the communicator. If empty, nothing watches, and the failure
+  /// surfaces in the next call.
   std::function<void(std::exception_ptr)> on_failure;
 };
 

@@ -167,8 +167,9 @@ class Look {
     const Snapshot& seen = this->row(row);
     const double seconds = job_.stall_timeout.count();
     std::vector<int> together;
-    for (int each = 0; each < rows() && seen.phase == Phase::meeting; ++each)
-      if (waits_at(each, seen.meeting)) together.push_back(each);
+    if (seen.phase == Phase::meeting)
+      for (int each = 0; each < rows(); ++each)
+        if (waits_at(each, seen.meeting)) together.push_back(each);
     if (together.size() < 2) return stalled({row}, late_sentence(name(row), this->row(job_.row).last, seconds, seen));
     // Each may wait for another of them.
     auto sentence = fmt::format("error: {} has not ended for {:g} s on replicas {}, and no rank is late for it",

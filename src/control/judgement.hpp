@@ -132,16 +132,15 @@ struct Judgement {
   LastAct last_act = LastAct::none;
 };
 
-/// What is wrong with the lowest row that has a problem, this rank's last. A rank of this node can be
+/// What is wrong with the lowest row that has a problem; this rank's own row comes last. A rank of this node can be
 ///   gone          its process ended without leaving the job. The kernel shows this at once, and whether it killed the
 ///                 process for memory. An end by SIGTERM counts only if this rank gets none itself, as it does when the
 ///                 whole job is told to end
 ///   stopped       its watchdog has not beaten for the stall timeout
 ///   late          it runs, but others have waited for it in an agreement for the stall timeout
 ///   stuck         it has been in one call to its GPU's driver for the stall timeout. Only the rank itself sees this.
-///   The
-///                 driver may wait for the GPU, and the GPU for a rank that has not come to the last collective that
-///                 was enqueued here: then that one is late
+///                 The driver may wait for the GPU, and the GPU for a rank that has not come to the last collective
+///                 that was enqueued here: then that rank is late
 /// Ranks of other nodes are known by their heartbeats, and by the agreements that they make possible. One of those can
 /// also be
 ///   gone          its host refuses heartbeats for it, or it fell silent, after SIGTERM or before this rank got one

@@ -7,8 +7,8 @@
 namespace lockstep::detail {
 
 /// As long as it lives, its thread makes a call to its GPU's driver, or to a library that calls the driver. The
-/// watchdog finds a call that does not return. Not for calls that wait for the GPU's work, nor for a thread that makes
-/// calls while the others are stuck.
+/// watchdog finds a call that does not return. Leave it out on threads that only watch or wait for the GPU: their calls
+/// would hide one that is stuck, or look like one. A copy to pageable memory counts although it waits for the GPU.
 class [[nodiscard]] DeviceCall {
  public:
   DeviceCall() noexcept;

@@ -185,9 +185,8 @@ Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const st
   SendWhenReady ready{agreed, sum_, options_.frozen};
   const nn::GradientBuffer sum = sum_.reporting_to(ready);
   if (joint_gradients_) return joint_gradients_->compute(step, samples, agreed.sums(), sum);
-  const Started started =
-      accumulation_ ? accumulate_gradients(step, samples, sum) : start_gradients(step, samples, sum);
-  agreed.complete_at_end([loss = started.loss](Optimizer::StepSums& sums) {
+  Started started = accumulation_ ? accumulate_gradients(step, samples, sum) : start_gradients(step, samples, sum);
+  agreed.complete_at_end([loss = std::move(started.loss)](Optimizer::StepSums& sums) {
     const ops::Kernels::BatchLoss result = loss.read();
     sums.loss = result.loss_sum;
     sums.correct = result.correct;

@@ -54,9 +54,9 @@ std::vector<TransformerBlock> make_blocks(Strategy& strategy, const GptOptions& 
 }
 
 /// `loss`, unless a token is outside the vocabulary.
-ops::Answer<ops::Kernels::BatchLoss> after(const ops::Answer<void>& tokens_known,
-                                           const ops::Answer<ops::Kernels::BatchLoss>& loss, Stream& stream) {
-  return {stream, [tokens_known, loss] {
+ops::Answer<ops::Kernels::BatchLoss> after(ops::Answer<void> tokens_known, ops::Answer<ops::Kernels::BatchLoss> loss,
+                                           Stream& stream) {
+  return {stream, [tokens_known = std::move(tokens_known), loss = std::move(loss)] {
             tokens_known.read();
             return loss.read();
           }};
@@ -134,23 +134,23 @@ ops::Answer<ops::Kernels::BatchLoss> Gpt::start_shard(const SampleBatch& shard, 
   }
   const TensorView tokens = shard.inputs.view();
   begin(Model::Pass::forward);
-  const ops::Answer<void> tokens_known = forward(tokens);
+  ops::Answer<void> tokens_known = forward(tokens);
   const TensorView& logits = activations_.logits;
   // Overwrites the logits, which are not needed any more. Rows of padding become zero.
-  const ops::Answer<ops::Kernels::BatchLoss> loss =
+  ops::Answer<ops::Kernels::BatchLoss> loss =
       kernels_->start_softmax_cross_entropy(logits, flattened(shard.labels.view()), shard.counted_labels(), logits);
   begin(Model::Pass::backward);
   backward(tokens, gradients);
-  return after(tokens_known, loss, stream_);
+  return after(std::move(tokens_known), std::move(loss), stream_);
 }
 
 ops::Kernels::BatchLoss Gpt::evaluate_shard(const SampleBatch& shard) {
   require_fit(shard);
   if (shard.samples == 0) return {};
-  const ops::Answer<void> tokens_known = forward(shard.inputs.view());
-  const ops::Answer<ops::Kernels::BatchLoss> loss = kernels_->start_softmax_cross_entropy(
+  ops::Answer<void> tokens_known = forward(shard.inputs.view());
+  ops::Answer<ops::Kernels::BatchLoss> loss = kernels_->start_softmax_cross_entropy(
       activations_.logits, flattened(shard.labels.view()), shard.counted_labels());
-  return after(tokens_known, loss, stream_).wait();
+  return after(std::move(tokens_known), std::move(loss), stream_).wait();
 }
 
 std::vector<double> Gpt::logits_after(std::span<const std::int32_t> tokens) {

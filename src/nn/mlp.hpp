@@ -29,9 +29,8 @@ class Mlp final : public Model {
 
   /// Computes layer by layer. A layer's outputs, input gradients and sums of weight gradients are each computed for all
   /// shards at once if that gives the same bits as shard by shard; under bf16 they are computed shard by shard. This is
-  /// tried out, which blocks the host, when shards of a new number or capacity arrive, also in
-  /// evaluate_shard. DeviceError for kernels that do not repeat their bits. A squared error is known at once, which
-  /// blocks the host.
+  /// tried out, which blocks the host, when shards of a new number or capacity arrive, also in evaluate_shard.
+  /// DeviceError for kernels that do not repeat their bits. A squared error blocks the host until it is known.
   ops::Answer<BatchLoss> start_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                       const GradientBuffer& sum) override;
   std::unique_ptr<Model> make_worker() const override;

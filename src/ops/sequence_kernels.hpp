@@ -67,7 +67,7 @@ class SequenceKernels {
                                    const TensorView& rows) const = 0;
 
   /// The gradient of gather_rows: adds row i of `rows` to row indices[i] of `table`, for i = 0, 1, … in turn.
-  /// On the host, InvalidArgument as gather_rows; on a GPU, a bad index adds nothing: pass those that gather_rows took.
+  /// On the host, InvalidArgument as gather_rows; on a GPU, a bad index adds nothing; gather_rows tells.
   virtual void scatter_add_rows(const TensorView& rows, const TensorView& indices, const TensorView& table) const = 0;
 
   virtual void layer_norm(const LayerNorm& operands) const = 0;

@@ -11,7 +11,8 @@ TensorView Scratch::take(Communicator& communicator, DType dtype, std::int64_t c
   const auto bytes = static_cast<std::size_t>(count) * size_of(dtype);
   if (buffer_.bytes() < bytes) {
     buffer_ = communicator.allocate(bytes);
-    // What lies between tensors is sent with them, and nobody else writes it.
+    // The gaps between tensors are sent too. Later they hold what an earlier message left there, but are never
+    // uninitialised.
     communicator.stream().fill_zero(buffer_.data(), buffer_.bytes());
   }
   return {buffer_.data(), {count}, dtype, communicator.stream().kind()};

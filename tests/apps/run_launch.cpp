@@ -1,5 +1,6 @@
 // Where lockstep-run starts the ranks of a cluster spec, and what it asks of hosts before.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -18,6 +19,8 @@
 #include "apps/lockstep-run/probe.hpp"
 #include "apps/lockstep-run/process_tree.hpp"
 #include "apps/lockstep-run/running_job.hpp"
+#include "apps/lockstep-run/supervised_command.hpp"
+#include "base/host_name.hpp"
 #include "cluster/tf_config.hpp"
 #include "run_words.hpp"
 #include "support/job.hpp"
@@ -29,7 +32,7 @@ using namespace lockstep::run;
 namespace {
 
 /// A host with the chief and a worker, another between them, and one more.
-constexpr const char* spread = R"({"cluster": {"chief": ["b:1"], "worker": {"0": "a:1", "1": "b:2", "2": "[fd00::7]:1"},
+constexpr const char* spread = R"({"cluster": {"chief": ["b:1"], "worker": {"0": "a:1", "1": "b:2", "2": "c:1"},
   "evaluator": ["a:9"]}, "replicas_per_task": 2})";
 
 }  // namespace
@@ -37,20 +40,21 @@ constexpr const char* spread = R"({"cluster": {"chief": ["b:1"], "worker": {"0":
 TEST_CASE("each rank of a spec has the host of its task, also on the hosts that are left") {
   const Placement all{ClusterSpec::parse(spread)};
   CHECK(all.ranks() == 8);
-  CHECK(all.hosts() == std::vector<Host>{{"b", 4}, {"a", 2}, {"fd00::7", 2}});
-  CHECK(all.host_lines() == "b\nb\na\na\nb\nb\nfd00::7\nfd00::7\n");
+  CHECK(all.hosts() == std::vector<Host>{{"b", 4}, {"a", 2}, {"c", 2}});
+  CHECK(all.host_lines() == "b\nb\na\na\nb\nb\nc\nc\n");
   CHECK(parse_tf_config(all.tf_config()).cluster.canonical() == ClusterSpec::parse(spread).canonical());
 
-  const Placement without_chief = all.on(std::vector<Host>{{"a", 2}, {"fd00::7", 2}}, 4);
-  CHECK(without_chief.host_lines() == "a\na\nfd00::7\nfd00::7\n");
+  const Placement without_chief = all.on(std::vector<Host>{{"a", 2}, {"c", 2}}, 4);
+  CHECK(without_chief.host_lines() == "a\na\nc\nc\n");
   const ClusterSpec left = parse_tf_config(without_chief.tf_config()).cluster;
   CHECK_FALSE(left.has_chief());
   CHECK(left.address({"worker", 0}) == "a:1");
-  CHECK(left.address({"worker", 1}) == "[fd00::7]:1");
+  CHECK(left.address({"worker", 1}) == "c:1");
   CHECK(left.world_size() == 4);
   // Fewer ranks than the hosts have slots are the first.
   CHECK(all.on(all.hosts(), 4).host_lines() == "b\nb\na\na\n");
-  CHECK_THROWS_WITH(Placement{ClusterSpec::parse(R"({"cluster": {"worker": ["-x:1"]}})")}, Catch::Contains("worker"));
+  CHECK_THROWS_WITH(Placement{ClusterSpec::parse(R"({"cluster": {"worker": ["[fd00::7]:1"]}})")},
+                    Catch::Contains("worker:0 is at [fd00::7]:1; expected an IPv4 address"));
 }
 
 TEST_CASE("a job is started with the hosts of its ranks in a file, and its tasks in TF_CONFIG") {
@@ -100,7 +104,7 @@ TEST_CASE("what a scheduler gave the job is its size and its hosts, and what is 
   CHECK(expand_counts("2(x3),5", "C") == std::vector{2, 2, 2, 5});
   for (const char* wrong : {"", "a[", "a]", "a[1-]", "a[3-1]", "a[x]", "a,,b", "a[0-99999999]"})
     CHECK_THROWS_WITH(expand_hosts(wrong, "L"), Catch::StartsWith("L ") && Catch::Contains(": expected hosts such as"));
-  for (const char* wrong : {"", "2(x", "2(x)", "0", "2(x0)", "-1", "2(x99999999)"})
+  for (const char* wrong : {"", "2(x", "2(x)", "0", "2(x0)", "-1", "2(x99999999)", "2147483647(x2)"})
     CHECK_THROWS_WITH(expand_counts(wrong, "C"), Catch::Contains(": expected numbers such as"));
 
   const test::TemporaryDirectory folder;
@@ -127,9 +131,17 @@ TEST_CASE("what a scheduler gave the job is its size and its hosts, and what is 
   };
   CHECK_FALSE(names_hosts({.ranks = 8, .hosts = line.hosts}));
   CHECK(names_hosts({.ranks = 4, .hosts = {{"big", 4}}}));
+  const auto has_word = [](const CommandLine& of, const char* word) {
+    const Texts command = JobCommand{of, {.ranks = of.ranks, .hosts = of.hosts}, {"x"}}.words();
+    return std::ranges::find(command, word) != command.end();
+  };
+  CHECK(has_word(read(pbs, {"--", "x"}), "--host") == gives_no_variables({"mpirun"}, {}));
+  CHECK_FALSE(has_word(read(slurm, {"--mpirun", "srun", "--", "x"}), "-x"));
   CHECK(read(pbs, {"--", "x"}).hosts == std::vector<Host>{{"a", 2}, {"b", 1}});
   CHECK(read(operated, {"-n", "4", "--", "x"}).ranks == 4);
   CHECK(read(operated, {"--", "x"}).ranks == 5);
+  CHECK(read({{"SLURM_JOB_NODELIST", host_name()}, {"SLURM_TASKS_PER_NODE", "2"}}, {"--host", "localhost:2", "--", "x"})
+            .ranks == 2);
   CHECK(read(slurm, {"--ignore-scheduler", "-n", "9", "--", "x"}).allocation == "");
   // Options count before the allocation, within it.
   line = read(slurm, {"--host", "n2.cluster:1,big:4", "--", "x"});
@@ -165,10 +177,11 @@ TEST_CASE("a host is told apart that has another version, no data, no room or no
   for (const char* host : {"old", "new", "newer"}) program(host, fmt::format("echo train {}", host[0] == 'o' ? 1 : 2));
   program("broken", "echo no libmpi >&2; exit 127");
   // As mpirun -n 1 --host HOST PROGRAM…, where each host has its own programs.
-  const Texts mpirun{"sh", "-c",
-                     fmt::format("case $3 in gone) exit 255;; esac; shift; shift; PATH={}/$1:/usr/bin:/bin; "
-                                 "export PATH; shift; exec \"$@\"",
-                                 folder.path().string())};
+  const Texts mpirun{
+      "sh", "-c",
+      fmt::format("case $3 in gone) exit 255;; mute) exec sleep 1000;; esac; shift; shift; PATH={}/$1:/usr/bin:/bin; "
+                  "export PATH; shift; exec \"$@\"",
+                  folder.path().string())};
   const auto lines = [&](const std::vector<Host>& hosts, const ProbeOptions& more) {
     ProbeOptions options = more;
     options.mpirun = mpirun;
@@ -177,12 +190,14 @@ TEST_CASE("a host is told apart that has another version, no data, no room or no
     return probe(options);
   };
   CHECK(lines({{"new", 2}, {"newer", 2}}, {}).empty());
-  const Texts some = lines({{"old", 1}, {"new", 1}, {"newer", 1}, {"broken", 1}, {"gone", 1}, {"none", 1}}, {});
-  REQUIRE(some.size() == 4);
+  const Texts some = lines({{"old", 1}, {"new", 1}, {"newer", 1}, {"broken", 1}, {"gone", 1}, {"mute", 1}, {"none", 1}},
+                           {.patience = std::chrono::seconds{3}});
+  REQUIRE(some.size() == 5);
   CHECK(some[0] == "host old: has train 1, and the others have train 2");
   CHECK(some[1] == "host broken: train does not run there: no libmpi");
   CHECK(some[2] == "host gone: cannot be reached");
-  CHECK_THAT(some[3], Catch::StartsWith("host none: train does not run there: ") && Catch::EndsWith("not found"));
+  CHECK(some[3] == "host mute: does not answer");
+  CHECK_THAT(some[4], Catch::StartsWith("host none: train does not run there: ") && Catch::EndsWith("not found"));
   const std::string here = folder.path();
   CHECK(lines({{"new", 1}}, {.paths = {here, here + "/data of mine"}}) ==
         Texts{"host new: " + here + "/data of mine is not there"});
@@ -190,7 +205,18 @@ TEST_CASE("a host is told apart that has another version, no data, no room or no
   REQUIRE(greedy.size() == 1);
   CHECK_THAT(greedy.front(),
              Catch::StartsWith("host new: /dev/shm has ") && Catch::EndsWith("; GPUs: nvidia-smi finds 0; expected 3"));
-  // A program of somebody else need not know --version.
+  // A program of somebody else need not know --version, nor lie in the same folder.
   program("new", "exit 1");
-  CHECK(lines({{"new", 1}}, {.has_version = false}).empty());
+  CHECK(lines({{"new", 1}, {"newer", 1}}, {.has_version = false}).empty());
+  CHECK(lines({{"none", 1}}, {.has_version = false}) == Texts{"host none: train does not run there: not found"});
+  // Whoever is told to stop hears nothing more.
+  CHECK(lines({{"mute", 1}}, {.wait = [](std::chrono::milliseconds) { return false; }}).empty());
+}
+
+TEST_CASE("what a training needs on each host is what it reads, and the part of its folder that is there") {
+  const test::TemporaryDirectory there;
+  const SupervisedCommand command{{"lockstep-train", "--data", "d", "--checkpoint-dir", there.path() / "a/b/"}};
+  CHECK(command.needed_paths() == std::vector<std::filesystem::path>{"d", there.path()});
+  const Texts words{"lockstep-train", "--data", "d", "--checkpoint-dir", "c", "--device", "cuda"};
+  CHECK(SupervisedCommand{words}.needs_gpus());
 }

@@ -81,11 +81,7 @@ TEST_CASE("AdamW and momentum with clipping, decay and micro-batches work there 
 
 TEST_CASE("a language model with shards has the bits of a CPU there too", "[B-19]") {
   const TemporaryDirectory folder;
-  const Arguments gpt{"--model",  "gpt", "--data",         folder.write("text", small_text(4000)),
-                      "--layers", "2",   "--embed",        "16",
-                      "--heads",  "2",   "--context",      "8",
-                      "--steps",  "5",   "--global-batch", "12",
-                      "--shards", "4"};
+  const Arguments gpt = small_gpt(folder) + Arguments{"--steps", "5", "--global-batch", "12", "--shards", "4"};
   const Trained cpu = on_cpu(1, gpt);
   for (const int ranks : {1, 2}) check_equal(on_gpu(ranks, gpt), cpu);
 }
@@ -97,11 +93,7 @@ TEST_CASE("a model in bf16 has the bits of a CPU there too, and auto takes the G
   const Arguments mlp =
       bf16 + Arguments{"--global-batch", "30", "--hidden", "9", "--eval-every", "2", "--clip-norm", "1"};
   check_equal(on_gpu(2, mlp), on_cpu(1, mlp));
-  const Arguments gpt =
-      bf16 + Arguments{"--model",     "gpt",   "--data",         folder.write("text", small_text(4000)),
-                       "--layers",    "2",     "--embed",        "16",
-                       "--heads",     "2",     "--context",      "8",
-                       "--optimizer", "adamw", "--global-batch", "12"};
+  const Arguments gpt = bf16 + small_gpt(folder) + Arguments{"--optimizer", "adamw", "--global-batch", "12"};
   check_equal(on_gpu(2, gpt), on_cpu(1, gpt));
   const OnSimulatedGpu gpu;
   CHECK(train(1, {"--precision", "bf16", "--steps", "1", "--hidden", "4"}).result["device"] == "cuda:0");

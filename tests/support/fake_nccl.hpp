@@ -3,14 +3,17 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/backends.hpp"
@@ -21,6 +24,28 @@
 #include "support/done_communicator.hpp"
 
 namespace lockstep::test {
+
+/// A call that stays inside until release(), for FakeNccl's in_abort and in_destroy.
+class StuckCall {
+ public:
+  std::function<void()> body() {
+    return [this, end = end_] {
+      end.wait();
+      left_ = true;
+    };
+  }
+  bool has_returned() const { return left_; }
+  /// Waits until it has returned.
+  void release() {
+    promise_.set_value();
+    while (!left_) std::this_thread::yield();
+  }
+
+ private:
+  std::promise<void> promise_;
+  std::shared_future<void> end_ = promise_.get_future().share();
+  std::atomic<bool> left_{false};
+};
 
 /// What happened, in order. Threads may write.
 class Journal {

@@ -26,6 +26,12 @@ Arguments short_run() {
   return {"--data", small_data(), "--hidden", "16", "--steps", "3"};
 }
 
+Arguments small_gpt(const TemporaryDirectory& folder) {
+  return {"--model",  "gpt", "--data",    folder.write("text", small_text(4000)),
+          "--layers", "2",   "--embed",   "16",
+          "--heads",  "2",   "--context", "8"};
+}
+
 std::string small_text(std::size_t size) {
   static const char* const words[] = {"the",   "ranks", "sum", "gradients", "in",   "one",  "order", "and",
                                       "every", "copy",  "of",  "a",         "step", "ends", "alike", "again"};

@@ -26,6 +26,9 @@ Arguments short_run();
 /// A text of so many bytes: sentences of a few words, in an order without a pattern.
 std::string small_text(std::size_t size);
 
+/// A small language model on a text of 4,000 bytes, which is written into `folder`.
+Arguments small_gpt(const TemporaryDirectory& folder);
+
 /// What a run that ended well leaves.
 struct Trained {
   Json result;

@@ -1,9 +1,13 @@
 // The base layer: errors, element types, shapes, the log, digests, random numbers.
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -15,6 +19,7 @@
 #include <lockstep/base/philox.hpp>
 #include <lockstep/base/shape.hpp>
 
+#include "base/deadline.hpp"
 #include "base/digest.hpp"
 #include "base/element_count.hpp"
 #include "base/element_type.hpp"
@@ -25,6 +30,17 @@
 #include "base/printable.hpp"
 
 using namespace lockstep;
+
+TEST_CASE("a deadline without end does not pass") {
+  for (const double seconds : {1e10, std::numeric_limits<double>::infinity()}) {
+    std::atomic<bool> late{false};
+    const Deadline deadline{std::chrono::duration<double>{seconds}, [&] { late = true; }};
+    // A time that has overflowed passes as soon as the thread runs.
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds{20};
+    while (!late && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    CHECK_FALSE(late);
+  }
+}
 
 TEST_CASE("every error stands for its exit code") {
   CHECK(exit_code_of(ConfigError{""}) == Error::ExitCode::user_input);

@@ -1,10 +1,8 @@
 // The start of NCCL among ranks that are threads: every stage's failure is one error on all of them.
 #include <algorithm>
-#include <atomic>
 #include <future>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -233,19 +231,13 @@ TEST_CASE("a warm-up that fails, or adds up wrongly, is an error on all") {
 
 TEST_CASE("an abort that is stuck does not keep a failed start from its error") {
   Job job{2};
-  std::promise<void> end_of_test;
-  const auto end = end_of_test.get_future().share();
-  std::atomic<bool> left{false};
+  test::StuckCall stuck;
   job.world(0).limits.abort = Seconds{0.01};
-  job.world(0).nccl->in_abort = [end, &left] {
-    end.wait();
-    left = true;
-  };
+  job.world(0).nccl->in_abort = stuck.body();
   job.world(1).nccl->script("comm_init", {ncclSystemError});
   job.start();
-  CHECK_FALSE(left);
+  CHECK_FALSE(stuck.has_returned());
   CHECK(job.all_failed_with(
       "NCCL did not start because of rank 1: ncclCommInitRankConfig failed on gpu:7 of rank 1: text 2"));
-  end_of_test.set_value();
-  while (!left) std::this_thread::yield();
+  stuck.release();
 }

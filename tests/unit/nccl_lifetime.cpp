@@ -1,5 +1,4 @@
 // What goes on beside the collectives: the watch for failures, aborts, the end, and the machine's own time.
-#include <atomic>
 #include <future>
 #include <set>
 #include <string>
@@ -111,17 +110,11 @@ TEST_CASE("what work on the GPU has done wrong is not blamed on NCCL's call that
 TEST_CASE("an end that is stuck in NCCL's call holds nobody up") {
   FakeWorld world;
   world.limits.abort = Seconds{0.01};
-  std::promise<void> end_of_test;
-  const auto end = end_of_test.get_future().share();
-  std::atomic<bool> left{false};
-  world.nccl->in_destroy = [end, &left] {
-    end.wait();
-    left = true;
-  };
+  test::StuckCall stuck;
+  world.nccl->in_destroy = stuck.body();
   world.communicator(0, 2).reset();
-  CHECK_FALSE(left);
-  end_of_test.set_value();
-  while (!left) std::this_thread::yield();
+  CHECK_FALSE(stuck.has_returned());
+  stuck.release();
 }
 
 TEST_CASE("a failure that a call has thrown is not told again") {
@@ -200,21 +193,15 @@ TEST_CASE("an abort happens once, and nothing of NCCL's comes after it") {
 TEST_CASE("an abort that is stuck holds up neither its caller nor the end") {
   FakeWorld world;
   world.limits.abort = Seconds{0.01};
-  std::promise<void> end_of_test;
-  const auto end = end_of_test.get_future().share();
-  std::atomic<bool> left{false};
-  world.nccl->in_abort = [end, &left] {
-    end.wait();
-    left = true;
-  };
+  test::StuckCall stuck;
+  world.nccl->in_abort = stuck.body();
   auto communicator = world.communicator(0, 2);
   communicator->abort();
   communicator->abort();
   communicator.reset();
-  CHECK_FALSE(left);
+  CHECK_FALSE(stuck.has_returned());
   CHECK_THAT(world.journal.lines(), Equals(Lines{"comm_abort", "nccl goes"}));
-  end_of_test.set_value();
-  while (!left) std::this_thread::yield();
+  stuck.release();
 }
 
 TEST_CASE("a call that waits for NCCL ends when another thread aborts") {

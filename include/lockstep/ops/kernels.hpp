@@ -38,22 +38,22 @@ class UpdateKernels;
 
 /// All views have one dtype, f32 or f64 (labels: i32), are row-major, and lie in memory of the kernels' device. A GPU's
 /// kernels are enqueued on the stream that they were made for. They do not block the host, except those that return a
-/// value and the first `linear` of a shape; those that return an Answer return before it is known. InvalidArgument for
-/// other views, and for shapes that do not fit, before anything is written; the message names the operation and both
-/// operands. "Overwritten" means that the old content is not read. The memory of a written operand must not
-/// overlap that of another operand unless a comment allows it; that, too, is an InvalidArgument. Extents of zero are
-/// valid.
+/// value and the first `linear` of a shape. A call that returns an Answer does not block either: the Answer is known
+/// later. InvalidArgument for other views, and for shapes that do not fit, before anything is written; the message
+/// names the operation and both operands. "Overwritten" means that the old content is not read. The memory of a written
+/// operand must not overlap that of another operand unless a comment allows it; that, too, is an InvalidArgument.
+/// Extents of zero are valid.
 ///
 /// NaN and infinity are never hidden: they flow through every kernel to the loss.
 ///
 /// Kernels have no state that a caller could see, so threads may call them on disjoint operands at the same time.
 ///
-/// Mixed precision. The operands that make up activations, their gradients and the weights of
-/// products may be bf16. Then biases, gains, statistics, masks, and the sums that are gradients of weights and biases
-/// are f32 (labels: i32), and so may the results of `matmul` and `linear` be. The result is what the same kernel makes
-/// of the operands as f32, rounded once to nearest even, except that a library may add up the terms of a product in
-/// another order and compute GELU with other roundings. Probabilities of attention are rounded before they are
-/// multiplied, and so are the gradients of its scores. The kernels for optimizers take f32 and f64 alone.
+/// Mixed precision. The operands that make up activations, their gradients and the weights of products may be bf16.
+/// Then biases, gains, statistics, masks, and the sums that are gradients of weights and biases are f32 (labels: i32),
+/// and so may the results of `matmul` and `linear` be. The result is what the same kernel makes of the operands as f32,
+/// rounded once to nearest even, except that a library may add up the terms of a product in another order and compute
+/// GELU with other roundings. Probabilities of attention are rounded before they are multiplied, and so are the
+/// gradients of its scores. The kernels for optimizers take f32 and f64 alone.
 ///
 /// All of this applies to the families of kernels too.
 class Kernels {
@@ -172,7 +172,7 @@ class Kernels {
   /// The same without a gradient, for evaluation. The result has the same bits.
   BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples) const;
 
-  /// For library code: the same without a wait. On a GPU the answer says that a label is no class, and nothing else is
+  /// For library code: the same without a wait. On a GPU, the answer throws if a label is no class; nothing else is
   /// written then.
   virtual detail::Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
                                                                 std::int64_t samples,

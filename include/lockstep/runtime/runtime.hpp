@@ -40,7 +40,8 @@ struct RuntimeOptions {
   /// between ranks that have a GPU each. The runtime sets environment variables for that before it starts MPI, so the
   /// program must not have other threads by then.
   bool allow_shared_gpu = false;
-  /// A rank that is silent, late for the others, or in a wait for its GPU for this long ends the job. Must be positive.
+  /// A rank that is silent, late for the others, or in a wait for its GPU or a call to its driver, for this long ends
+  /// the job. Must be positive.
   std::chrono::duration<double> stall_timeout{60};
   OnStall on_stall = OnStall::end;
   /// The IPv4 network, such as "10.77.0.0/24", in which ranks of different nodes send each other heartbeats. Every host

@@ -15,7 +15,7 @@ namespace lockstep {
 /// else has seen, then ends. If another rank is the cause, it does so `beats_for_others` beats later.
 class FailureWatch {
  public:
-  static constexpr int beats_for_others = 10;  ///< NcclLimits::word_of_others at the beat of real_nccl_tools
+  static constexpr int beats_for_others = static_cast<int>(NcclLimits{}.word_of_others / watch_beat + 0.5);
 
   /// `on_failure` is called on the watch's thread. It must neither throw nor destroy the watch.
   FailureWatch(NcclHandle& handle, std::shared_ptr<Ticker> ticker, std::function<void(std::exception_ptr)> on_failure);

@@ -46,7 +46,7 @@ class NcclApi {
                               int root, ncclComm_t comm, Stream& stream) = 0;
 
   /// DeviceError if work that was enqueued on the GPU earlier has failed. `call` is the call that found it.
-  virtual void check_device(const char* call) { (void)call; }
+  virtual void check_device(const char* /*call*/) {}
 
   /// NCCL's text for `result`, and its last complaint, in one line.
   virtual std::string error_text(ncclResult_t result) = 0;

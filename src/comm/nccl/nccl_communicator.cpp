@@ -228,9 +228,9 @@ std::unique_ptr<Communicator> make_real_nccl_communicator(Communicator& host, De
                                                           NcclOptions options) {
   NcclTools tools = real_nccl_tools();
   tools.limits.enqueue = options.enqueue_timeout;
-  // Both come before others lose their patience with this rank.
-  tools.limits.finalize = std::min<Seconds>(tools.limits.finalize, options.init_timeout / 2);
-  tools.limits.abort = std::min<Seconds>(tools.limits.abort, options.init_timeout / 2);
+  // One after the other, they end before others lose their patience with this rank.
+  tools.limits.finalize = std::min<Seconds>(tools.limits.finalize, options.init_timeout / 3);
+  tools.limits.abort = std::min<Seconds>(tools.limits.abort, options.init_timeout / 3);
   return make_nccl_communicator(host, device, compute, std::move(options), tools);
 }
 

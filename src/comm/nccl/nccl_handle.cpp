@@ -31,7 +31,7 @@ void log_warning(std::string_view line) noexcept {
 }  // namespace
 
 NcclTools real_nccl_tools() {
-  return {real_nccl_api(), make_poll_clock(), make_ticker(Seconds{0.1}), {}};
+  return {real_nccl_api(), make_poll_clock(), make_ticker(watch_beat), {}};
 }
 
 bool is_failure(ncclResult_t result) {

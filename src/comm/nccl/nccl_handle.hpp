@@ -39,7 +39,9 @@ struct NcclTools {
   NcclLimits limits;
 };
 
-/// The linked NCCL, the machine's time, and a look for failures every 100 ms.
+inline constexpr Seconds watch_beat{0.1};
+
+/// The linked NCCL, the machine's time, and a look for failures at each watch_beat.
 NcclTools real_nccl_tools();
 
 /// A wait for NCCL exceeded its limit.

@@ -52,7 +52,8 @@ class Answers {
   static constexpr std::size_t place_bytes = 64;
   static constexpr std::size_t places_at_once = 64;
 
-  /// A place that no answer has. What was sent there before comes before what is sent now. Called in a Call.
+  /// A place that no answer uses. An earlier, unread answer cannot overwrite the new one, because its copy comes
+  /// earlier on the stream. Call it only while a Call lives.
   std::shared_ptr<std::byte> free_place() const {
     for (const std::shared_ptr<std::byte>& place : places_)
       if (place.use_count() == 1) return place;

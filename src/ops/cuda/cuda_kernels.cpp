@@ -219,9 +219,10 @@ class CudaKernels final : public Kernels, private UpdateKernels {
   void rounded_linear(const MatmulSizes& sizes, const TensorView& x, const TensorView& weight, const TensorView& bias,
                       Kernels::Activation activation, const TensorView& y) const {
     if (y.count() == 0) return;
-    const Tensor sums = Tensor::uninitialised(DType::f32, y.shape(), stream_);
-    multiply({sizes, x, Kernels::Transpose::no, weight, Kernels::Transpose::no, sums.view(), {}}, cuda::Epilogue::none);
-    check_cuda(cuda::launch_round_layer(data<const float>(sums.view()), data<const float>(bias),
+    const cuda::Scratch::Use memory{scratch_, static_cast<std::size_t>(y.count()) * sizeof(float)};
+    const TensorView sums{memory.data(), y.shape(), DType::f32, y.device()};
+    multiply({sizes, x, Kernels::Transpose::no, weight, Kernels::Transpose::no, sums, {}}, cuda::Epilogue::none);
+    check_cuda(cuda::launch_round_layer(data<const float>(sums), data<const float>(bias),
                                         activation == Kernels::Activation::relu, data<BFloat16>(y), sizes.m, sizes.n,
                                         native(stream_)),
                "the launch of linear");
@@ -266,7 +267,7 @@ class CudaKernels final : public Kernels, private UpdateKernels {
   cuda::Products products_;
   cuda::Scratch scratch_;
   cuda::Answers answers_;
-  cuda::CudaSequenceKernels sequence_{stream_, products_, answers_};
+  cuda::CudaSequenceKernels sequence_{stream_, products_, answers_, scratch_};
   std::string fingerprint_;
 };
 

@@ -1,4 +1,4 @@
-// Finds what is no index, for kernels of one block. For .cu files alone.
+// Finds the first value that is not a valid index, for kernels of one block. For .cu files alone.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,8 @@ template <class T>
 cudaError_t launch_add_bias(T* rows, const computed_t<T>* bias, std::int64_t row_count, std::int64_t columns,
                             cudaStream_t stream);
 
-/// rows [row_count, columns] = sums + bias [columns], row by row, or 0 for what is below it if `is_relu`.
+/// rows [row_count, columns] = sums + bias [columns], row by row, rounded to bf16. If `is_relu`, negative results are
+/// 0.
 cudaError_t launch_round_layer(const float* sums, const float* bias, bool is_relu, BFloat16* rows,
                                std::int64_t row_count, std::int64_t columns, cudaStream_t stream);
 

@@ -1,6 +1,7 @@
 #include "ops/cuda/sequence_kernels.hpp"
 
 #include <cmath>
+#include <optional>
 #include <type_traits>
 
 #include "device/cuda/native.hpp"
@@ -116,17 +117,17 @@ double score_scale(const AttentionSizes& sizes) {
 template <class T>
 class Scores {
  public:
-  Scores(void* stored, const AttentionSizes& sizes, std::int64_t windows, Stream& stream) : data_{stored} {
+  Scores(void* stored, const AttentionSizes& sizes, std::int64_t windows, const Scratch& scratch) : data_{stored} {
     if constexpr (std::is_same_v<T, BFloat16>) {
-      own_ = Tensor::uninitialised(DType::f32, {windows, sizes.heads, sizes.context, sizes.context}, stream);
-      data_ = own_.view().data();
+      const std::int64_t count = windows * sizes.heads * sizes.context * sizes.context;
+      data_ = own_.emplace(scratch, static_cast<std::size_t>(count) * sizeof(float)).data();
     }
   }
 
   computed_t<T>* data() const { return static_cast<computed_t<T>*>(data_); }
 
  private:
-  Tensor own_;
+  std::optional<Scratch::Use> own_;
   void* data_;
 };
 
@@ -216,7 +217,7 @@ void CudaSequenceKernels::causal_attention(const CausalAttention& operands) cons
     const Aligned qkv = Aligned::read(operands.qkv, stream_);
     const Aligned probabilities = Aligned::written(operands.probabilities, stream_);
     const Aligned y = Aligned::written(operands.y, stream_);
-    const Scores<T> scores{probabilities.data(), sizes, sizes.windows, stream_};
+    const Scores<T> scores{probabilities.data(), sizes, sizes.windows, scratch_};
     const auto of_each_window = [&](auto&& fn) {
       for (std::int64_t window = 0; window < sizes.windows; ++window) fn(Window<T>{sizes, window});
     };
@@ -246,7 +247,7 @@ void CudaSequenceKernels::causal_attention_gradient(const CausalAttentionGradien
     const Aligned dy = Aligned::read(operands.dy, stream_);
     const Aligned d_qkv = Aligned::written(operands.d_qkv, stream_);
     const Aligned scratch = Aligned::written(operands.scratch, stream_);
-    const Scores<T> d_probabilities{scratch.data(), sizes, 1, stream_};
+    const Scores<T> d_probabilities{scratch.data(), sizes, 1, scratch_};
     const Operand d_scores = heads.scores(scratch.data());
     const double scale = score_scale(sizes);
     for (std::int64_t window = 0; window < sizes.windows; ++window) {

@@ -4,15 +4,16 @@
 #include "device/device.hpp"
 #include "ops/cuda/answers.hpp"
 #include "ops/cuda/products.hpp"
+#include "ops/cuda/scratch.hpp"
 #include "ops/sequence_kernels.hpp"
 
 namespace lockstep::ops::cuda {
 
-/// Enqueues on `stream`. All three must outlive it.
+/// Enqueues on `stream`. All four must outlive it.
 class CudaSequenceKernels final : public SequenceKernels {
  public:
-  CudaSequenceKernels(Stream& stream, const Products& products, const Answers& answers)
-      : stream_{stream}, products_{products}, answers_{answers} {}
+  CudaSequenceKernels(Stream& stream, const Products& products, const Answers& answers, const Scratch& scratch)
+      : stream_{stream}, products_{products}, answers_{answers}, scratch_{scratch} {}
 
   Answer<void> gather_rows(const TensorView& table, const TensorView& indices, const TensorView& rows) const override;
   void scatter_add_rows(const TensorView& rows, const TensorView& indices, const TensorView& table) const override;
@@ -27,6 +28,7 @@ class CudaSequenceKernels final : public SequenceKernels {
   Stream& stream_;
   const Products& products_;
   const Answers& answers_;
+  const Scratch& scratch_;
 };
 
 }  // namespace lockstep::ops::cuda

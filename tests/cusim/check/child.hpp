@@ -20,6 +20,12 @@ using Environment = std::map<std::string, std::string>;
 
 constexpr int found_code = 86;  ///< of a process that cusim ends
 
+/// How many seeds to try: CUSIM_CHECK_SEEDS, or `usual`.
+inline unsigned seeds(unsigned usual) {
+  const char* const asked = std::getenv("CUSIM_CHECK_SEEDS");
+  return asked ? static_cast<unsigned>(std::strtoul(asked, nullptr, 10)) : usual;
+}
+
 /// Ends the process with code 1 if something that was expected is not so.
 inline void expect(bool is_so, const char* what, int line) {
   if (is_so) return;

@@ -242,11 +242,7 @@ TEST_CASE("an mlp in bf16 has the same bits on 1, 2 and 4 GPUs, and nearly a CPU
 
 TEST_CASE("a language model has the same bits on 1, 2 and 4 GPUs, and a CPU's loss, in bf16 too", "[training]") {
   const TemporaryDirectory folder;
-  const Arguments gpt{"--model",  "gpt", "--data",         folder.write("text", small_text(4000)),
-                      "--layers", "2",   "--embed",        "16",
-                      "--heads",  "2",   "--context",      "16",
-                      "--steps",  "3",   "--global-batch", "8",
-                      "--shards", "4"};
+  const Arguments gpt = small_gpt(folder) + Arguments{"--steps", "3", "--global-batch", "8", "--shards", "4"};
   check_on_1_2_and_4(gpt, f32_nearness);
   check_on_1_2_and_4(gpt + Arguments{"--precision", "bf16"}, bf16_nearness);
 }
@@ -274,4 +270,6 @@ TEST_CASE("a step waits for its GPU once and allocates nothing, whatever the mod
   // The norm of the gradient comes with the losses.
   check_of(2, "8", mlp + Arguments{"--clip-norm", "0.5"});
   check_of(1, "4", gpt);
+  check_of(1, "2", gpt + Arguments{"--accumulate", "2", "--precision", "bf16"});
+  check_of(1, "2", mlp + Arguments{"--precision", "bf16"});
 }

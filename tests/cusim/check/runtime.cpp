@@ -56,7 +56,7 @@ TEST_CASE("work runs by itself when the host has made no call for a while") {
   passes(sleeps(on_a_busy_machine), {{"CUSIM_PATIENCE_MS", "20"}});
   passes(sleeps(on_a_busy_machine), {{"CUSIM_ORDER", "thread"}});
   passes(sleeps(on_a_busy_machine), {{"CUSIM_ORDER", "eager"}});
-  CHECK(outcome_of(sleeps(50)).code == 1);
+  CHECK(outcome_of(sleeps(10)).code == 1);
 }
 
 TEST_CASE("work of eager streams is done in the call") {

@@ -90,7 +90,7 @@ void use_two_ranks(int rank, const ncclUniqueId& id) {
 
 }  // namespace
 
-/// Reads the id of the communicator; without one, there is nothing to do.
+/// The partner reads the communicator's id from a pipe; without one, it ends.
 void lockstep::probes::start_partner() {
   int ends[2];
   if (pipe(ends) != 0) std::abort();

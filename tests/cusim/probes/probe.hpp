@@ -263,7 +263,7 @@ class Gate {
   State* state_;
 };
 
-/// That work is left before the end of the stream or event.
+/// Expects that the stream, or the work before the event, is not done yet.
 inline void expect_waits(const std::string& what, cudaStream_t stream) {
   expect(what, cudaStreamQuery(stream), cudaErrorNotReady);
 }

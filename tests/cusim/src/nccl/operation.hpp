@@ -74,7 +74,8 @@ class Piece {
   /// What is done once everything is here: sums and copies. Only then are the results in their place.
   void finish(const Place& place);
 
-  /// After an abort: what it was to write has bytes of no meaning. Work behind it reads them, for nobody.
+  /// After an abort: marks what it was to write as written. Later work on the stream may still read those bytes, whose
+  /// values are undefined.
   void give_up(const Place& place) const;
 
   const std::vector<Call>& calls() const { return calls_; }
