@@ -95,7 +95,7 @@ TEST_CASE("--attest-every 1 finds it in its step") {
   check_found({4, 0, 5}, small_mlp + Arguments{"--attest-every", "1", "--optimizer", "sgd"}, 6);
 }
 
-TEST_CASE("with batch norm and AdamW it is found, in the weights of norms too") {
+TEST_CASE("with batch norm and AdamW it is found, in the weights of norms too", "[extended]") {
   const Arguments convnet{"--model", "convnet",        "--batch-norm", "--optimizer",    "adamw", "--steps",
                           "4",       "--global-batch", "16",           "--attest-every", "2"};
   for (const auto& [flip, found] :

@@ -12,7 +12,7 @@ const Arguments convnet{"--model", "convnet", "--learning-rate", "0.01"};
 
 }  // namespace
 
-TEST_CASE("1 and 8 ranks end in the same bytes with the default convnet") {
+TEST_CASE("1 and 8 ranks end in the same bytes with the default convnet", "[extended]") {
   // 61 samples do not divide among 8 shards.
   check_same_on({1, 8}, convnet + Arguments{"--steps", "3", "--global-batch", "61"});
 }

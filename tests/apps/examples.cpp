@@ -76,7 +76,7 @@ TEST_CASE("the residual network of LibTorch in the example learns", "[.torch]") 
   CHECK(accuracy > 0.7);
 }
 
-TEST_CASE("the Transformer of LibTorch in the example learns a text", "[.torch]") {
+TEST_CASE("the Transformer of LibTorch in the example learns a text", "[.torch][extended]") {
   const TemporaryDirectory folder;
   // Of few words, so that a short one is enough.
   const Outcome outcome =

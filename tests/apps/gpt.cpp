@@ -51,7 +51,7 @@ TEST_CASE("1, 2, 4 and 8 ranks end in the same bytes with everything on, and sha
                                         "37", "--eval-every", "4", "--sample", "20"}));
 }
 
-TEST_CASE("1 and 4 ranks end in the same bytes with the default options of a text") {
+TEST_CASE("1 and 4 ranks end in the same bytes with the default options of a text", "[extended]") {
   const TextFile text{4000};
   check_same_on({1, 4}, {"--model", "gpt", "--data", text.path(), "--steps", "2"});
 }

@@ -113,7 +113,7 @@ TEST_CASE("two equal runs differ in nothing but times") {
   CHECK(without_times(one.metrics) == without_times(other.metrics));
 }
 
-TEST_CASE("the small set is learnt in a few epochs, whatever the seed") {
+TEST_CASE("the small set is learnt in a few epochs, whatever the seed", "[extended]") {
   const std::string seed = GENERATE("1", "2");
   const Trained trained = train(2, {"--epochs", "4", "--seed", seed});
   CHECK(trained.result["steps"] == 4 * 24);

@@ -29,6 +29,6 @@ TEST_CASE("1, 2, 4 and 8 ranks normalise micro-batches to the same bytes, with e
   check_same_on({1, 2, 4, 8}, all_options + Arguments{"--accumulate", "3", "--steps", "2", "--global-batch", "61"});
 }
 
-TEST_CASE("1 and 8 ranks normalise a batch to the same bytes where shards and ranks have no samples") {
+TEST_CASE("1 and 8 ranks normalise a batch to the same bytes where shards and ranks have no samples", "[extended]") {
   check_same_on({1, 8}, all_options + Arguments{"--steps", "4", "--global-batch", "5", "--eval-every", "3"});
 }

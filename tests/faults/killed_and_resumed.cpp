@@ -79,7 +79,7 @@ TEST_CASE("an mlp that is killed again and again ends in the bytes of one that w
   check_killed(4, 50, {"--data", small_data(), "--hidden", "16", "--accumulate", "2"});
 }
 
-TEST_CASE("a convnet with batch norm and dropout does too") {
+TEST_CASE("a convnet with batch norm and dropout does too", "[extended]") {
   check_killed(
       3, 10,
       {"--data", small_data(), "--model", "convnet", "--global-batch", "16", "--batch-norm", "--dropout", "0.3"});

@@ -22,12 +22,13 @@ struct Product {
 };
 
 /// Nothing to add up or to write, single rows and columns, squares, odd extents, and the layers of the MLP. On a
-/// simulated GPU, where the time is that of the multiplications, without the two largest.
+/// simulated GPU, whose products are not those of silicon and take their time, without the large ones.
 std::vector<Product> sizes() {
-  std::vector<Product> all{{0, 4, 3},      {4, 0, 3},      {4, 3, 0},   {1, 1, 1},     {1, 10, 512},
-                           {3, 7, 5},      {6, 6, 6},      {2, 2, 255}, {32, 10, 65},  {17, 33, 129},
-                           {64, 128, 200}, {256, 10, 512}, {33, 1, 31}, {10, 512, 256}};
-  if (!is_simulated()) all.insert(all.end(), {{128, 512, 784}, {257, 255, 1000}});
+  std::vector<Product> all{{0, 4, 3}, {4, 0, 3}, {4, 3, 0},   {1, 1, 1},    {1, 10, 512},
+                           {3, 7, 5}, {6, 6, 6}, {2, 2, 255}, {32, 10, 65}, {33, 1, 31}};
+  if (!is_simulated())
+    all.insert(all.end(),
+               {{17, 33, 129}, {64, 128, 200}, {256, 10, 512}, {10, 512, 256}, {128, 512, 784}, {257, 255, 1000}});
   return all;
 }
 

@@ -29,7 +29,7 @@ torch::Tensor read_doubles(const std::string& path, at::IntArrayRef shape) {
 }
 
 void run(Runtime& runtime, const std::string& name, const std::string& folder) {
-  constexpr std::int64_t steps = 8;
+  constexpr std::int64_t steps = 5;
   torch::set_num_threads(1);
   const std::shared_ptr<bench_torch::Model> model = bench_torch::make_model(name);
   model->to(torch::kDouble);

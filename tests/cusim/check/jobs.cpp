@@ -91,10 +91,10 @@ Trained on_gpus(int ranks, const Arguments& arguments) {
   return train(ranks, arguments + Arguments{"--device", "cuda", "--eval-samples", "8"}, {.environment = environment});
 }
 
-/// `nearness` is how much of its loss the CPU's may differ by.
-void check_on_1_2_and_4(const Arguments& arguments, double nearness) {
+/// On a GPU, on so many others, and on a CPU. `nearness` is how much of its loss the CPU's may differ by.
+void check_on(const std::vector<int>& numbers, const Arguments& arguments, double nearness) {
   const Trained alone = on_gpus(1, arguments);
-  for (const int ranks : {2, 4}) {
+  for (const int ranks : numbers) {
     const Trained trained = on_gpus(ranks, arguments);
     CHECK(trained.digest() == alone.digest());
     CHECK(trained.result["train_loss"] == alone.result["train_loss"]);
@@ -111,6 +111,30 @@ constexpr double f32_nearness = 5e-5;
 // Where such a sum lies in the middle between two numbers of bf16, another order may round it to the other one, 2^-8
 // away. That happens to less than one in a thousand of the activations that a loss is made of.
 constexpr double bf16_nearness = 0x1p-12;
+
+Arguments shards_of_gpt(const TemporaryDirectory& folder) {
+  return small_gpt(folder) + Arguments{"--steps", "3", "--global-batch", "8", "--shards", "4"};
+}
+
+Arguments small_mlp() {
+  return {"--data", small_data(), "--hidden", "8", "--global-batch", "16"};
+}
+
+Arguments tiny_gpt(const TemporaryDirectory& folder) {
+  return {"--model",        "gpt", "--data",  folder.write("text", small_text(4000)),
+          "--layers",       "1",   "--embed", "8",
+          "--context",      "8",   "--heads", "2",
+          "--global-batch", "8"};
+}
+
+/// What it counts in a step.
+std::map<std::string, double> check_step(int ranks, const std::string& shards, const Arguments& model) {
+  const auto counts = in_a_step(ranks, shards, model);
+  CAPTURE(ranks, shards, model);
+  CHECK(counts.at("host waits") == 1);
+  CHECK(counts.at("allocations") == 0);
+  return counts;
+}
 
 }  // namespace
 
@@ -232,44 +256,42 @@ TEST_CASE("a GPU that works at random moments ends no job") {
 }
 
 TEST_CASE("an mlp has the same bits on 1, 2 and 4 GPUs, and a CPU's loss", "[training]") {
-  check_on_1_2_and_4({"--hidden", "20", "--global-batch", "50", "--shards", "4", "--steps", "4"}, f32_nearness);
+  check_on({2, 4}, {"--hidden", "20", "--global-batch", "50", "--shards", "4", "--steps", "4"}, f32_nearness);
 }
 
-TEST_CASE("an mlp in bf16 has the same bits on 1, 2 and 4 GPUs, and nearly a CPU's loss", "[training]") {
-  check_on_1_2_and_4({"--precision", "bf16", "--hidden", "20", "--global-batch", "50", "--shards", "4", "--steps", "4"},
-                     bf16_nearness);
+TEST_CASE("an mlp in bf16 has the same bits on 1, 2 and 4 GPUs, and nearly a CPU's loss", "[extended]") {
+  check_on({2, 4}, {"--precision", "bf16", "--hidden", "20", "--global-batch", "50", "--shards", "4", "--steps", "4"},
+           bf16_nearness);
 }
 
-TEST_CASE("a language model has the same bits on 1, 2 and 4 GPUs, and a CPU's loss, in bf16 too", "[training]") {
+TEST_CASE("a language model in bf16 has the same bits on 1 and 2 GPUs, and nearly a CPU's loss", "[training]") {
   const TemporaryDirectory folder;
-  const Arguments gpt = small_gpt(folder) + Arguments{"--steps", "3", "--global-batch", "8", "--shards", "4"};
-  check_on_1_2_and_4(gpt, f32_nearness);
-  check_on_1_2_and_4(gpt + Arguments{"--precision", "bf16"}, bf16_nearness);
+  check_on({2}, shards_of_gpt(folder) + Arguments{"--precision", "bf16"}, bf16_nearness);
+}
+
+TEST_CASE("a language model has the same bits on 1, 2 and 4 GPUs, and a CPU's loss, in bf16 too", "[extended]") {
+  const TemporaryDirectory folder;
+  check_on({2, 4}, shards_of_gpt(folder), f32_nearness);
+  check_on({4}, shards_of_gpt(folder) + Arguments{"--precision", "bf16"}, bf16_nearness);
+}
+
+TEST_CASE("a step waits for its GPU once and allocates nothing, with shards, ranks and micro-batches", "[training]") {
+  const TemporaryDirectory folder;
+  const auto counts = check_step(2, "2", small_mlp());
+  CHECK(counts.at("launches") <= 14);
+  CHECK(counts.at("copies") <= 4);
+  check_step(1, "2", tiny_gpt(folder) + Arguments{"--accumulate", "2", "--precision", "bf16"});
 }
 
 TEST_CASE("a step waits for its GPU once and allocates nothing, whatever the model, the shards and the ranks",
-          "[training]") {
+          "[extended]") {
   const TemporaryDirectory folder;
-  const Arguments mlp{"--data", small_data(), "--hidden", "8", "--global-batch", "16"};
-  const Arguments gpt{"--model",        "gpt", "--data",  folder.write("text", small_text(4000)),
-                      "--layers",       "1",   "--embed", "8",
-                      "--context",      "8",   "--heads", "2",
-                      "--global-batch", "8"};
-  const auto check_of = [](int ranks, const std::string& shards, const Arguments& model) {
-    const auto counts = in_a_step(ranks, shards, model);
-    CAPTURE(ranks, shards, model);
-    CHECK(counts.at("host waits") == 1);
-    CHECK(counts.at("allocations") == 0);
-    return counts;
-  };
-  const auto one = check_of(1, "1", mlp);
-  CHECK(one.at("launches") <= 13);
-  CHECK(one.at("copies") <= 3);
-  check_of(1, "8", mlp);
-  CHECK(check_of(2, "2", mlp).at("launches") <= 14);
+  const auto alone = check_step(1, "1", small_mlp());
+  CHECK(alone.at("launches") <= 13);
+  CHECK(alone.at("copies") <= 3);
+  check_step(1, "8", small_mlp());
   // The norm of the gradient comes with the losses.
-  check_of(2, "8", mlp + Arguments{"--clip-norm", "0.5"});
-  check_of(1, "4", gpt);
-  check_of(1, "2", gpt + Arguments{"--accumulate", "2", "--precision", "bf16"});
-  check_of(1, "2", mlp + Arguments{"--precision", "bf16"});
+  check_step(2, "8", small_mlp() + Arguments{"--clip-norm", "0.5"});
+  check_step(1, "4", tiny_gpt(folder));
+  check_step(1, "2", small_mlp() + Arguments{"--precision", "bf16"});
 }
