@@ -12,6 +12,7 @@
 
 #include "apps/lockstep-train/options/thread_check.hpp"
 #include "apps/lockstep-train/saved/training_facts.hpp"
+#include "apps/lockstep-train/tasks/same_kernels.hpp"
 #include "checkpoint/program_state.hpp"
 #include "control/meeting_point.hpp"
 #include "input/shard_request.hpp"
@@ -62,7 +63,7 @@ void Trainer::load() {
 
 void Trainer::make_model() {
   (void)strategy_.same_on_all(fmt::format("data of digest {}", to_hex(task_->data_digest())));
-  (void)strategy_.same_on_all(kernels_->fingerprint());
+  require_same_kernels(strategy_, kernels_->fingerprint());
   model_ = &task_->make_model(strategy_, kernels_);
 }
 

@@ -8,10 +8,14 @@
 
 #include <catch2/catch.hpp>
 
+#include <lockstep/base/error.hpp>
+
 #include "apps/image_files.hpp"
+#include "apps/lockstep-train/tasks/same_kernels.hpp"
 #include "apps/simulated_training.hpp"
 #include "base/digest.hpp"
 #include "support/quiet_log.hpp"
+#include "support/sim_outcome.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -78,6 +82,21 @@ double distance(const Trained& one, const Trained& other) {
 }
 
 }  // namespace
+
+TEST_CASE("ranks whose kernels are not the same say in words in what") {
+  const std::vector<std::string> others{"A GPU, cuBLASLt 13.0", "A GPU", "A GPU, cuBLASLt 12.9, CUDA 13, TF32"};
+  const std::vector<std::string> says{"'kernels: cuBLASLt 13.0'", "'kernels: nothing else'", "'kernels: TF32'"};
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const std::string first = i == 2 ? "A GPU, cuBLASLt 12.9, CUDA 13" : "A GPU, cuBLASLt 12.9";
+    const SimOutcome outcome = outcome_of({.ranks = 3}, [&](Strategy& strategy, int rank) {
+      require_same_kernels(strategy, rank == 2 ? others[i] : first);
+    });
+    CHECK(outcome.is<MismatchError>());
+    CHECK_THAT(outcome.what(), Catch::Contains("replica 2 ") && Catch::Contains(says[i]));
+  }
+  CHECK_FALSE(
+      outcome_of({.ranks = 3}, [&](Strategy& strategy, int) { require_same_kernels(strategy, others[2]); }).failed());
+}
 
 TEST_CASE("each option of the training changes what is learned") {
   const Data data;

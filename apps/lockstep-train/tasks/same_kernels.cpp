@@ -1,0 +1,32 @@
+#include "apps/lockstep-train/tasks/same_kernels.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+std::vector<std::string> parts_of(std::string_view text) {
+  constexpr std::string_view separator = ", ";
+  std::vector<std::string> parts;
+  for (std::size_t end; (end = text.find(separator)) != text.npos; text.remove_prefix(end + separator.size()))
+    parts.emplace_back(text.substr(0, end));
+  parts.emplace_back(text);
+  return parts;
+}
+
+}  // namespace
+
+// Part by part, because same_on_all shows only short texts in words.
+void require_same_kernels(Strategy& strategy, const std::string& fingerprint) {
+  std::vector<std::string> parts = parts_of(fingerprint);
+  const std::uint64_t count = strategy.broadcast_object(std::uint64_t{parts.size()}).value();
+  // Every rank compares as often as replica 0, and once more for what it has beyond that.
+  parts.resize(std::max<std::size_t>(parts.size(), count + 1), "nothing else");
+  for (std::size_t i = 0; i <= count; ++i) (void)strategy.same_on_all("kernels: " + parts[i]);
+}
+
+}  // namespace lockstep
