@@ -7,7 +7,6 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/models.hpp>
-#include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/variable.hpp>
 
 namespace lockstep::nn {
