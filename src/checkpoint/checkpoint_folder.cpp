@@ -85,7 +85,8 @@ void write_checkpoint(const std::filesystem::path& folder, Manifest manifest, st
   before_it_appears();
   checkpoint.commit();
   // An optional checkpoint that could not be written may be the best.
-  if (manifest.best && std::filesystem::exists(folder / checkpoint_name(manifest.best->step)))
+  std::error_code unknown;
+  if (manifest.best && std::filesystem::exists(folder / checkpoint_name(manifest.best->step), unknown))
     switch_link(folder / "best", checkpoint_name(manifest.best->step));
   switch_link(folder / "latest", name);
 }

@@ -51,8 +51,8 @@ void write_checkpoint(
 /// CheckpointError if it cannot be read.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder);
 
-/// Removes all but the newest `keep` checkpoints in `folder`, the one just written and the best, and what killed
-/// writers left. Says in one line what keeps one from being removed; empty if nothing does.
+/// Removes what killed writers left, and all checkpoints in `folder` except the newest `keep`, `written` and the best.
+/// Returns one line on what could not be removed; empty if all was.
 std::string remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t keep,
                                    const std::filesystem::path& written);
 

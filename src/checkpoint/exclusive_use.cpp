@@ -7,28 +7,19 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
 #include "checkpoint/failure.hpp"
+#include "checkpoint/shared_files.hpp"
 
 namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
-
-/// A user who may write in the folder of a file may lock the file, whatever the umask of its creator.
-void share_with_writers_of_folder(int file, const std::filesystem::path& path) {
-  constexpr mode_t of_files = 0666;
-  struct stat folder = {}, status = {};
-  if (::stat(path.has_parent_path() ? path.parent_path().c_str() : ".", &folder) != 0) return;
-  if (::fstat(file, &status) != 0 || status.st_uid != ::geteuid()) return;
-  if (const mode_t mode = folder.st_mode & of_files; (status.st_mode & of_files) != mode) (void)!::fchmod(file, mode);
-}
 
 }  // namespace
 
@@ -38,8 +29,7 @@ ExclusiveUse::ExclusiveUse(Options options) : options_{std::move(options)} {
   for (Lease::Attempt made; (made = attempt()) != Lease::Attempt::taken;) {
     const bool is_held = made == Lease::Attempt::held;
     if (is_held && Clock::now() >= deadline) refuse();
-    if (!std::exchange(told, told || is_held || lease_))
-      log::info(fmt::format("{}: waits for {}", options_.name, describe(holder())));
+    if (!std::exchange(told, true)) log::info(fmt::format("{}: waits for {}", options_.name, describe(holder())));
     std::this_thread::sleep_for(lease_ ? lease_->pace() : 50ms);
   }
 }
@@ -51,7 +41,10 @@ void ExclusiveUse::require() {
   if (lease_ || holds(file_) || holds(successor_)) return;
   std::error_code told_by_open;
   std::filesystem::create_directories(options_.file.parent_path(), told_by_open);
-  if (lock() == FileLocking::held) refuse();
+  const FileLocking locking = lock();
+  if (locking == FileLocking::held) refuse();
+  if (locking != FileLocking::locked)
+    fail_checkpoint(options_.file.string(), "cannot be locked any more: the file system refuses locks");
 }
 
 void ExclusiveUse::require_not_lost() const {
@@ -87,6 +80,7 @@ FileLocking ExclusiveUse::lock() {
     Descriptor file{::open(options_.file.c_str(), flags, as_the_user_allows)};
     if (file.get() < 0)
       fail_checkpoint(options_.file.string(), fmt::format("cannot be locked: {}", std::strerror(errno)));
+    if (options_.content == Content::holder) share_with_writers_of_folder(file.get(), options_.file);
     const FileLocking result = options_.file_system == Options::FileSystem::without_locks
                                    ? FileLocking::unsupported
                                    : lock_file(file.get(), LockedByte::use);
@@ -101,7 +95,6 @@ FileLocking ExclusiveUse::lock() {
 
 /// Nothing happens if the disk is full: it is locked all the same.
 void ExclusiveUse::say_who_holds_it() const {
-  share_with_writers_of_folder(file_.get(), options_.file);
   const std::string line = line_about(LockHolder::self());
   if (::ftruncate(file_.get(), 0) == 0 && ::pwrite(file_.get(), line.data(), line.size(), 0) == std::ssize(line) &&
       ::fsync(file_.get()) == 0)

@@ -1,4 +1,4 @@
-// What one process uses and no other may: by a lock on a file, or a lease where the file system has no locks.
+// Exclusive use of something by one process: a lock on a file, or a lease where the file system has no locks.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,8 @@
 
 namespace lockstep {
 
-/// The use ends with the object, or with the process in whatever way that ends.
+/// The use ends with the object, or with the process, in whatever way it ends, and with the processes that it has
+/// forked and that have not called exec.
 class ExclusiveUse {
  public:
   /// What the locked file holds.
@@ -24,7 +25,7 @@ class ExclusiveUse {
   };
 
   struct Options {
-    std::filesystem::path file;   ///< it is locked; made if it is not there
+    std::filesystem::path file;   ///< the file to lock; created if missing
     std::filesystem::path lease;  ///< where a lease would be
     Content content = Content::holder;
     std::string name;                       ///< of what is used, as messages begin: "--checkpoint-dir run1"
@@ -40,8 +41,9 @@ class ExclusiveUse {
   explicit ExclusiveUse(Options options);
   ExclusiveUse(const ExclusiveUse&) = delete;
 
-  /// Call it before what no other process may see half done. ConfigError if another process uses it by now: this one
-  /// was stopped, and its lease taken, or somebody removed the file. One thread at a time.
+  /// Call it before a change that no other process may see half done. ConfigError if another process uses it by now:
+  /// this one was stopped, and its lease taken, or somebody removed the file. CheckpointError if the file cannot be
+  /// locked again. One thread at a time.
   void require();
 
   /// Throws the same if that is known already. Takes no time. From any thread.

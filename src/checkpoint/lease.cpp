@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
-#include <fstream>
 #include <mutex>
 #include <system_error>
 #include <utility>
@@ -13,10 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
 #include "base/descriptor.hpp"
 #include "checkpoint/failure.hpp"
+#include "checkpoint/shared_files.hpp"
 
 namespace lockstep {
 namespace {
@@ -32,20 +33,23 @@ std::chrono::nanoseconds between(const timespec& earlier, const timespec& later)
   fail_checkpoint(path.string(), fmt::format("cannot be {}: {}", doing, std::strerror(errno)));
 }
 
-/// When the file at `path` was touched last, as its server says: opening it asks anew. -1 seconds if it is gone.
-timespec touched(const fs::path& path) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+Descriptor open_to_read(const fs::path& path) {
+  return Descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+}
+
+/// When the file at `path` was last touched, by its server's clock: opening it refreshes the attributes. Nothing, and
+/// errno says why, if that cannot be seen.
+std::optional<timespec> touched(const fs::path& path) {
+  const Descriptor file = open_to_read(path);
   struct stat status = {};
-  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) return {.tv_sec = -1, .tv_nsec = 0};
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) return std::nullopt;
   return status.st_mtim;
 }
 
 std::string text_of(const fs::path& path) {
-  constexpr std::streamsize longest = 4096;
-  std::string text(longest, '\0');
-  std::ifstream file{path, std::ios::binary};
-  file.read(text.data(), longest);
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  std::string text(4096, '\0');
+  const ssize_t count = ::read(open_to_read(path).get(), text.data(), text.size());
+  text.resize(count < 0 ? 0 : static_cast<std::size_t>(count));
   return text;
 }
 
@@ -56,9 +60,12 @@ class Draft {
       : folder_{fmt::format("{}-{}", lease.string(), holder.key)}, file_{folder_ / holder.key} {
     constexpr mode_t as_the_user_allows = 0777;
     if (::mkdir(folder_.c_str(), as_the_user_allows) != 0) fail(lease, "made");
+    share_with_writers_of_folder(open_to_read(folder_).get(), folder_);
     const Descriptor file{::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, as_the_user_allows & 0666)};
+    share_with_writers_of_folder(file.get(), file_);
     const std::string line = line_about(holder);
     struct stat status = {};
+    errno = ENOSPC;  // a write of a part leaves it as it is
     if (file.get() < 0 || ::write(file.get(), line.data(), line.size()) != std::ssize(line) ||
         ::fstat(file.get(), &status) != 0) {
       const int error = errno;
@@ -118,20 +125,29 @@ Lease::Attempt Lease::attempt() {
   return Attempt::taken;
 }
 
-/// What is in the lease; nothing if it is free.
+/// What is in the lease; nothing if it is free. CheckpointError if that cannot be seen.
 std::optional<Lease::Seen> Lease::look() const {
-  std::error_code ignored;
-  for (fs::directory_iterator entry{path_, ignored}, end; !ignored && entry != end; entry.increment(ignored)) {
+  std::error_code error;
+  for (fs::directory_iterator entry{path_, error}, end; !error && entry != end; entry.increment(error)) {
     // A file that is gone, and still open somewhere, has another name on a network file system.
     if (entry->path().filename().string().starts_with(".nfs")) continue;
-    if (const timespec renewed = touched(entry->path()); renewed.tv_sec >= 0) return Seen{entry->path(), renewed};
+    if (const auto renewed = touched(entry->path())) return Seen{entry->path(), *renewed};
+    if (errno != ENOENT && errno != ESTALE) fail(path_, "read");
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    errno = error.value();
+    fail(path_, "read");
   }
   return std::nullopt;
 }
 
 std::optional<LockHolder> Lease::holder() const {
-  const std::optional<Seen> seen = look();
-  return seen ? parse_holder(text_of(seen->file)) : std::nullopt;
+  try {
+    const std::optional<Seen> seen = look();
+    return seen ? parse_holder(text_of(seen->file)) : std::nullopt;
+  } catch (const CheckpointError&) {
+    return std::nullopt;
+  }
 }
 
 Lease::Attempt Lease::judge(std::optional<Seen> seen, const timespec& now) {
@@ -146,8 +162,9 @@ Lease::Attempt Lease::judge(std::optional<Seen> seen, const timespec& now) {
   }
   // The file system's clock may be set, so even an old one gets the time in which its holder would renew it.
   const bool is_old = between(watched_->renewed, now) > times_.lost_after;
-  if (Clock::now() - watched_since_ >= (is_old ? 2 * times_.renewed_every : times_.lost_after))
-    ::unlink(watched_->file.c_str());
+  if (Clock::now() - watched_since_ >= (is_old ? 2 * times_.renewed_every : times_.lost_after) &&
+      ::unlink(watched_->file.c_str()) != 0 && errno != ENOENT)
+    fail(path_, "taken over from a process that is gone");
   return Attempt::undecided;
 }
 
@@ -171,7 +188,7 @@ void Lease::renew_until(std::stop_token stop) {
   while (!wake.wait_for(lock, stop, times_.renewed_every, [&] { return stop.stop_requested(); })) (void)renew();
 }
 
-/// Drafts live for a moment.
+/// A draft lives only for a moment, so an old one was left by a killed process.
 void Lease::remove_what_killed_ones_left(const timespec& now) const {
   std::error_code ignored;
   const std::string prefix = path_.filename().string() + "-";
@@ -179,7 +196,8 @@ void Lease::remove_what_killed_ones_left(const timespec& now) const {
   for (fs::directory_iterator entry{folder, ignored}, end; !ignored && entry != end; entry.increment(ignored)) {
     std::error_code left;
     if (!entry->path().filename().string().starts_with(prefix)) continue;
-    if (between(touched(entry->path()), now) > times_.lost_after) fs::remove_all(entry->path(), left);
+    if (const auto made = touched(entry->path()); made && between(*made, now) > times_.lost_after)
+      fs::remove_all(entry->path(), left);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -41,13 +42,13 @@ class Lease {
   ~Lease();
 
   /// LOCAL, does not wait; call it again until it is decided. A lease that is taken is renewed by a thread.
-  /// CheckpointError if the file system allows none here.
+  /// CheckpointError if the file system allows none here, or another user's cannot be read or taken over.
   Attempt attempt();
 
   /// How often to call `attempt`.
   std::chrono::milliseconds pace() const { return times_.renewed_every / 4; }
 
-  /// Who holds it now; nothing if it is free.
+  /// Who holds it now; nothing if it is free, or that cannot be seen.
   std::optional<LockHolder> holder() const;
 
   /// Renews it, once it is taken. From any thread. False if somebody else has taken it, for this process was stopped

@@ -341,14 +341,39 @@ TEST_CASE("a link in the place of the lock's file is not followed") {
 }
 
 TEST_CASE("whoever may write to the folder may lock it, whatever the umask") {
+  const FileSystem file_system = GENERATE(FileSystem::as_it_is, FileSystem::without_locks);
   const TemporaryDirectory folder;
   ::chmod(folder.path().c_str(), 0770);
   const mode_t before = ::umask(0077);
-  const ExclusiveUse use{in(folder, FileSystem::as_it_is)};
+  const ExclusiveUse use{in(folder, file_system)};
   ::umask(before);
-  struct stat status = {};
-  REQUIRE(::stat((folder.path() / ".lock").c_str(), &status) == 0);
-  CHECK((status.st_mode & 0777) == 0660);
+  const auto mode_of = [&](const char* name) {
+    struct stat status = {};
+    REQUIRE(::stat((folder.path() / name).c_str(), &status) == 0);
+    return status.st_mode & 0777;
+  };
+  CHECK(mode_of(".lock") == 0660);
+  if (file_system == FileSystem::without_locks) CHECK(mode_of(".lease") == 0770);
+}
+
+TEST_CASE("a lease that this user cannot look into is told, and not waited for") {
+  const TemporaryDirectory folder;
+  ::chmod(folder.path().c_str(), 0777);
+  fs::create_directory(folder.path() / ".lease");
+  (void)folder.write(".lease/key", "");
+  ::chmod((folder.path() / ".lease").c_str(), 0);
+  ChildProcess other{[&] {
+    constexpr uid_t nobody = 65534;
+    if (::geteuid() == 0 && ::setuid(nobody) != 0) return 3;
+    try {
+      const ExclusiveUse use{in(folder, FileSystem::without_locks)};
+    } catch (const CheckpointError& error) {
+      return std::string_view{error.what()}.find("cannot be read: Permission denied") != std::string_view::npos ? 0 : 1;
+    }
+    return 2;
+  }};
+  CHECK(other.wait() == 0);
+  ::chmod((folder.path() / ".lease").c_str(), 0700);
 }
 
 TEST_CASE("what the use of a lease leaves is gone with it, and what killed starters left goes with the next") {
