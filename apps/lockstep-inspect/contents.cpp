@@ -38,7 +38,12 @@ std::vector<Fact> facts_of(const Manifest& manifest) {
 }
 
 Contents contents_of(const std::filesystem::path& path) {
-  if (!std::filesystem::is_directory(path)) return {path, std::nullopt, {path}};
+  std::error_code none;
+  if (!std::filesystem::is_directory(path, none)) return {path, std::nullopt, {path}};
+  return contents_of_checkpoint(path);
+}
+
+Contents contents_of_checkpoint(const std::filesystem::path& path) {
   Contents contents{path, read_checkpoint(path), {}};
   for (const Manifest::File& file : contents.manifest->files) contents.tensors.push_back(path / file.name);
   return contents;

@@ -121,10 +121,10 @@ Report inspect_contents(const Contents& contents) {
 }
 
 /// One line.
-std::string summary_of(const Contents& contents) {
+std::string summary_of(const Manifest& manifest) {
   std::uint64_t bytes = 0;
   std::size_t tensors = 0;
-  for (const Manifest::File& file : contents.manifest->files) {
+  for (const Manifest::File& file : manifest.files) {
     bytes += file.bytes;
     tensors += file.digests.size();
   }
@@ -144,8 +144,8 @@ Report inspect_folder(const std::filesystem::path& folder, const std::vector<std
     const std::string name = checkpoint.filename().string();
     std::string line;
     try {
-      const Contents contents = contents_of(checkpoint);
-      line = summary_of(contents);
+      const Contents contents = contents_of_checkpoint(checkpoint);
+      line = summary_of(*contents.manifest);
       if (const std::string trouble = inspect_contents(contents).trouble; !trouble.empty())
         throw CheckpointError{trouble};
     } catch (const CheckpointError& error) {

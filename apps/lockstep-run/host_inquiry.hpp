@@ -17,7 +17,7 @@
 namespace lockstep::run {
 
 /// Asks hosts by starting a program there as mpirun starts ranks, so a host answers only if a job can begin on it. At
-/// most 32 hosts are asked at the same time, each for 10 s, and once more if mpirun fails.
+/// most 32 hosts are asked at the same time, each for as long as `patience`, and once more if mpirun fails.
 class HostInquiry {
  public:
   /// What is run on a host: a program and its arguments.
@@ -32,8 +32,8 @@ class HostInquiry {
   /// Ends what is under way.
   ~HostInquiry();
 
-  /// Looks whether all hosts have answered, or had their time. To be called again until it is true: a process that has
-  /// answered comes as SIGCHLD, but time does not.
+  /// Whether all hosts have answered or run out of time. Call it until true: SIGCHLD announces an answer, but nothing
+  /// announces a timeout. Blocks for 2 s or more while an mpirun whose time is over ends.
   bool poll();
 
   /// Those that said nothing.
@@ -58,7 +58,7 @@ class HostInquiry {
   static void end(std::span<const Question> questions);
 
   std::vector<std::string> mpirun_;
-  std::vector<std::string> hosts_;  ///< those that are asked again stand there again
+  std::vector<std::string> hosts_;  ///< a host that is asked again is listed again
   std::chrono::milliseconds patience_;
   Program program_;
   std::size_t asked_ = 0;

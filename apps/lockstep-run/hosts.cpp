@@ -16,9 +16,12 @@
 
 #include "apps/options/option_values.hpp"
 #include "base/file_type.hpp"
+#include "base/host_name.hpp"
 
 namespace lockstep::run {
 namespace {
+
+constexpr int most_slots = 1 << 20;
 
 /// A host that is named twice has the slots of both.
 void add(std::vector<Host>& hosts, const std::string& name, int slots) {
@@ -26,22 +29,23 @@ void add(std::vector<Host>& hosts, const std::string& name, int slots) {
   if (known == hosts.end())
     hosts.push_back({name, slots});
   else
-    known->slots += slots;
+    known->slots = std::min(known->slots + slots, most_slots);
 }
 
-/// mpirun and ssh would take such a name for an option. ssh takes the name of a user off it.
+/// mpirun and ssh would take such a name for an option. ssh first strips a user name.
 void require_no_option(const std::string& where, const std::string& name) {
   if (name.starts_with('-') || name.find("@-") != std::string::npos)
     throw ConfigError{fmt::format("{} {}: expected the name of a host, which begins with no '-'", where, shown(name))};
 }
 
 int parse_slots(const std::string& where, const std::string& text) {
-  return static_cast<int>(parse_count(where, text, 1, 1 << 20));
+  return static_cast<int>(parse_count(where, text, 1, most_slots));
 }
 
 bool is_this_host(std::string_view name, std::string_view this_host) {
   const std::string_view label = first_label(name);
-  return label == "localhost" || label.starts_with("127.") || label == first_label(this_host);
+  return same_host_name(label, "localhost") || label.starts_with("127.") ||
+         same_host_name(label, first_label(this_host));
 }
 
 }  // namespace
@@ -93,8 +97,10 @@ std::vector<Host> parse_hostfile(std::string_view text, const std::string& file)
     const std::string where = fmt::format("{}:{}:", file, number);
     require_no_option(where, name);
     std::optional<int> slots;
-    // An IPv6 address has more than one colon.
-    if (const std::size_t colon = name.find(':'); colon != std::string::npos && colon == name.rfind(':')) {
+    if (const std::size_t colon = name.find(':'); colon != std::string::npos) {
+      if (colon != name.rfind(':'))
+        throw ConfigError{fmt::format(
+            "{} {}: expected the name of a host or an IPv4 address; mpirun takes no IPv6 address", where, shown(name))};
       slots = parse_slots(where, name.substr(colon + 1));
       name.resize(colon);
     }
@@ -139,9 +145,10 @@ std::optional<std::size_t> find_host(std::span<const Host> hosts, std::string_vi
     return static_cast<std::size_t>(found - hosts.begin());
   };
   if (name.empty()) return std::nullopt;
-  if (const auto exact = called([&](const std::string& each) { return each == name; })) return exact;
+  if (const auto exact = called([&](const std::string& each) { return same_host_name(each, name); })) return exact;
   return called([&](const std::string& each) {
-    return first_label(each) == first_label(name) || (is_this_host(each, this_host) && is_this_host(name, this_host));
+    return same_host_name(first_label(each), first_label(name)) ||
+           (is_this_host(each, this_host) && is_this_host(name, this_host));
   });
 }
 

@@ -12,14 +12,16 @@ namespace {
 using Cause = JobReport::Cause;
 
 /// What follows the name of a replica.
-constexpr std::array<std::pair<std::string_view, Cause>, 8> told{{{"is gone:", Cause::gone},
-                                                                  {"has stopped:", Cause::stopped},
-                                                                  {"cannot be reached:", Cause::stopped},
-                                                                  {"is late:", Cause::late},
-                                                                  {"is cut off:", Cause::late},
-                                                                  {"waited ", Cause::late},
-                                                                  {"failed:", Cause::failed},
-                                                                  {"called exit(", Cause::failed}}};
+constexpr std::array<std::pair<std::string_view, Cause>, 10> told{{{"is gone:", Cause::gone},
+                                                                   {"has stopped:", Cause::stopped},
+                                                                   {"cannot be reached:", Cause::stopped},
+                                                                   {"is late:", Cause::late},
+                                                                   {"is stuck:", Cause::late},
+                                                                   {"does not come:", Cause::late},
+                                                                   {"is cut off:", Cause::late},
+                                                                   {"waited ", Cause::late},
+                                                                   {"failed:", Cause::failed},
+                                                                   {"called exit(", Cause::failed}}};
 
 /// The part of `text` between two others; empty if there is none.
 std::string_view between(std::string_view text, std::string_view before, std::string_view after) {
@@ -40,7 +42,7 @@ bool take_off(std::string_view& text, std::string_view beginning) {
 }  // namespace
 
 void JobReader::take(std::string_view bytes) {
-  // Longer lines are not ours.
+  // The beginning of a longer line is enough.
   constexpr std::size_t longest = 4096;
   while (!bytes.empty()) {
     const std::size_t end = std::min(bytes.find_first_of("\r\n"), bytes.size());
@@ -67,6 +69,8 @@ void JobReader::read_line(std::string_view line) {
     if (report_.cause != Cause::unknown) return;
     if (line.starts_with("interrupted ")) report_.cause = Cause::interrupted;
     if (line.starts_with("stopped ")) report_.cause = Cause::asked;
+    if (line.starts_with("error: ") && line.find(" and no rank is late for it") != line.npos)
+      report_.cause = Cause::late;
     if (!take_off(line, "replica ")) return;
     line.remove_prefix(std::min(line.find_first_not_of("0123456789"), line.size()));
     const std::string_view host = line.starts_with(" (") ? between(line, "host ", ")") : std::string_view{};

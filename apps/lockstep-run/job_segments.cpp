@@ -58,7 +58,7 @@ bool is_of(std::string_view job, pid_t mpirun) {
   const auto jobid = number(take_last(), 16), user = number(take_last(), 10);
   const std::string_view name = job.substr(job.rfind('/') + 1), host = name.substr(name.find('.') + 1);
   // Containers of one user may share the memory, and each has a process of that number.
-  return jobid && user == ::geteuid() && first_label(host) == first_label(host_name()) &&
+  return jobid && user == ::geteuid() && same_host_name(first_label(host), first_label(host_name())) &&
          *jobid >> 16 == job_family(host, mpirun);
 }
 

@@ -1,8 +1,9 @@
-// Takes one line out of what passes.
+// Removes one line from a stream.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace lockstep::run {
 
@@ -21,7 +22,7 @@ class LineCatcher {
  private:
   std::string wanted_;
   std::string held_;
-  bool may_match_ = true;  ///< all since the beginning of a line is held
+  bool may_match_ = true;  ///< everything since the beginning of the line is held
   bool caught_ = false;
 };
 

@@ -1,7 +1,6 @@
 #include "cluster/rank_map.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,12 +8,13 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/excerpt.hpp"
+#include "base/host_name.hpp"
 #include "cluster/counted.hpp"
 
 namespace lockstep {
 namespace {
 
-/// "1 chief + 2 workers with 4 replicas each make 12 ranks (the evaluator is none)".
+/// "1 chief + 2 workers with 4 replicas each make 12 ranks (the evaluator is not a rank)".
 std::string ranks_named_by(const ClusterSpec& spec) {
   std::string text = spec.has_chief() ? "1 chief" : "";
   if (spec.num_workers() > 0) {
@@ -25,18 +25,14 @@ std::string ranks_named_by(const ClusterSpec& spec) {
   if (spec.replicas_per_task() > 1)
     text += fmt::format(" with {} replicas{}", spec.replicas_per_task(), one_task ? "" : " each");
   text += fmt::format(" {} {}", one_task ? "makes" : "make", counted(spec.world_size(), "rank"));
-  if (spec.has_evaluator()) text += " (the evaluator is none)";
+  if (spec.has_evaluator()) text += " (the evaluator is not a rank)";
   return text;
 }
 
 /// Whether both name one node: in full, or one of them without its domain.
 bool same_node(std::string_view a, std::string_view b) {
   const auto label = [](std::string_view name) { return name.substr(0, name.find('.')); };
-  const auto same = [](std::string_view one, std::string_view other) {
-    return std::ranges::equal(one, other,
-                              [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
-  };
-  return same(a, b) || (same(label(a), label(b)) && (a == label(a) || b == label(b)));
+  return same_host_name(a, b) || (same_host_name(label(a), label(b)) && (a == label(a) || b == label(b)));
 }
 
 }  // namespace
@@ -78,7 +74,7 @@ std::string RankMap::device_name(int rank, DeviceKind kind, std::optional<int> n
     case DeviceKind::cpu: return prefix + "CPU:0";
     case DeviceKind::cuda: return prefix + fmt::format("GPU:{}", number.value_or(replica_in_task(rank)));
   }
-  throw InvalidArgument{"a device kind that is none"};
+  throw InvalidArgument{"unknown kind of device"};
 }
 
 std::string RankMap::describe_replica(int rank, std::string_view host) const {
@@ -93,11 +89,11 @@ void RankMap::require_tasks_on_one_node(std::span<const std::string> host_of_ran
     const std::string& here = host_of_rank[static_cast<std::size_t>(rank)];
     const std::string& there = host_of_rank[static_cast<std::size_t>(first)];
     if (here != there)
-      throw ConfigError{
-          fmt::format("{}: {} is spread over two hosts, rank {} on {} and rank {} on {}; expected all {} of a task "
-                      "on one host",
-                      spec_.source(), to_string(task_of(rank)), first, there, rank, here,
-                      counted(spec_.replicas_per_task(), "replica"))};
+      throw ConfigError{fmt::format(
+          "{}: {} is spread over several hosts, such as rank {} on {} and rank {} on {}; expected all {} of a task "
+          "on one host",
+          spec_.source(), to_string(task_of(rank)), first, there, rank, here,
+          counted(spec_.replicas_per_task(), "replica"))};
   }
 }
 

@@ -116,12 +116,15 @@ TEST_CASE("the checkpoints in a folder are listed, the newest first, with what i
   CHECK(inspect(folder.path()).trouble.empty());
   alter(folder.path() / "step-5" / "weights.safetensors");
   std::filesystem::resize_file(folder.path() / "step-1" / "weights.safetensors", 3);
+  std::filesystem::copy_file(folder.path() / "step-10" / "weights.safetensors", folder.path() / "step-7");
+  std::filesystem::create_symlink("step-6", folder.path() / "step-6");
   const Report report = inspect(folder.path());
-  CHECK_THAT(report.trouble, Contains("2 of 3 checkpoints damaged, such as step-5"));
+  CHECK_THAT(report.trouble, Contains("4 of 5 checkpoints damaged, such as step-7"));
   std::istringstream lines{report.text};
   std::string line;
-  for (const char* const told : {": 3 checkpoints", "  step-10       complete  2 tensors", "  step-5        damaged   ",
-                                 "  step-1        damaged   "}) {
+  for (const char* const told :
+       {": 5 checkpoints", "  step-10       complete  2 tensors", "  step-7        damaged   ",
+        "  step-6        damaged   ", "  step-5        damaged   ", "  step-1        damaged   "}) {
     std::getline(lines, line);
     CHECK_THAT(line, Contains(told));
     CHECK(line.ends_with("  (latest)") == line.starts_with("  step-10 "));

@@ -110,6 +110,10 @@ TEST_CASE("a job's own words are found among all that it writes, however cut") {
   check("lockstep: replica 12 is gone: its process ended while the job was starting", Cause::gone, "");
   check("lockstep: replica 1 (worker:1, host b) has stopped: no sign of life for 3 s", Cause::stopped, "b");
   check("lockstep: replica 1 (worker:1, host b) is late: the end of the step was waited for", Cause::late, "b");
+  check("lockstep: replica 1 (worker:1, host b) is stuck: a call to its GPU's driver has not returned", Cause::late,
+        "b");
+  check("lockstep: replica 1 (worker:1, host b) does not come: the end of the step was waited for", Cause::late, "b");
+  check("lockstep: error: sum #1 has not ended for 3 s on replicas 0, 1, and no rank is late for it", Cause::late, "");
   check("lockstep: replica 3 waited 80 s for ranks of other nodes while the job was starting", Cause::late, "");
   check("lockstep: interrupted in step 345, computing (training.cpp:1)", Cause::interrupted, "");
   check("lockstep: stopped after step 5, as a signal asked; nothing was saved", Cause::asked, "");

@@ -231,16 +231,22 @@ TEST_CASE("hosts are read as mpirun reads them, and told from each other by what
     CHECK_THROWS_AS(parse_host_list("--host", wrong), ConfigError);
   CHECK(parse_hostfile("# two\na slots=2\n\n b  slots=4 max_slots=4 # big\n", "hosts") ==
         std::vector<Host>{{"a", 2}, {"b", 4}});
+  std::string often;
+  for (int line = 0; line < 2048; ++line) often += "a slots=1048576\n";
+  CHECK(slots_of(parse_hostfile(often, "hosts")) == 1 << 20);
   test::check_all_refused(
       {{{"a slots=2\nb\n"}, {"hosts:2: b has no slots=N; expected the number of ranks that it takes"}},
        {{"a slots=x\n"}, {"hosts:1: x: expected a whole number"}},
        {{"a speed=2\n"}},
        {{"\n"}},
+       {{"fe80::1 slots=2\n"}, {"hosts:1: fe80::1: expected", "mpirun takes no IPv6 address"}},
        {{"-x slots=2\n"}, {"hosts:1: -x: expected the name of a host, which begins with no '-'"}}},
       [](const Texts& file) { (void)parse_hostfile(file.front(), "hosts"); });
 
   const std::vector<Host> hosts{{"a.cluster", 1}, {"10.0.0.2", 1}, {"localhost", 1}};
   CHECK(find_host(hosts, "a", "vm") == 0u);
+  CHECK(find_host(hosts, "A", "vm") == 0u);
+  CHECK(elsewhere(hosts, "A") == Texts{"10.0.0.2"});
   CHECK(find_host(hosts, "10.0.0.2", "vm") == 1u);
   CHECK(find_host(hosts, "vm", "vm.cluster") == 2u);
   CHECK_FALSE(find_host(hosts, "10.0.0.3", "vm"));

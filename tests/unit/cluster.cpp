@@ -163,7 +163,7 @@ TEST_CASE("another number of ranks than the spec makes is refused with both side
         "-n 12");
   CHECK(message(three_tasks, 13) != "");
   CHECK(message(R"({"cluster": {"worker": ["a:1"], "evaluator": ["b:1"]}})", 2) ==
-        "cluster.json: 1 worker makes 1 rank (the evaluator is none), but the job has 2; expected mpirun -n 1");
+        "cluster.json: 1 worker makes 1 rank (the evaluator is not a rank), but the job has 2; expected mpirun -n 1");
   CHECK(message(R"({"cluster": {"chief": ["a:1"]}, "replicas_per_task": 2})", 1) ==
         "cluster.json: 1 chief with 2 replicas makes 2 ranks, but the job has 1; expected mpirun -n 2");
   CHECK(message(R"({"cluster": {"worker": ["a:1", "b:1"]}})", 0) ==
@@ -199,9 +199,10 @@ TEST_CASE("the replicas of a task must share a node, tasks may") {
   CHECK_NOTHROW(ranks.require_tasks_on_one_node(Hosts{"a", "a", "b", "b"}));
   CHECK_NOTHROW(ranks.require_tasks_on_one_node(Hosts{"a", "a", "a", "a"}));
   CHECK_THROWS_AS(ranks.require_tasks_on_one_node(Hosts{"a", "b", "a", "b"}), ConfigError);
-  CHECK_THROWS_WITH(ranks.require_tasks_on_one_node(Hosts{"a", "a", "a", "b"}),
-                    "cluster.json: worker:1 is spread over two hosts, rank 2 on a and rank 3 on b; expected all 2 "
-                    "replicas of a task on one host");
+  CHECK_THROWS_WITH(
+      ranks.require_tasks_on_one_node(Hosts{"a", "a", "a", "b"}),
+      "cluster.json: worker:1 is spread over several hosts, such as rank 2 on a and rank 3 on b; expected all 2 "
+      "replicas of a task on one host");
   CHECK_THROWS_AS(ranks.require_tasks_on_one_node(Hosts{"a", "a"}), InvalidArgument);
 }
 
