@@ -2,6 +2,7 @@
 // keys of the JSON are one list.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -13,7 +14,7 @@
 
 namespace lockstep::bench {
 
-/// Where a table shows a value that is the same in all rows: in its title, so that there is room for the others.
+/// Where a table shows a value. One that is the same in all rows goes into the title, to leave room for columns.
 enum class Place : std::uint8_t { column, title };
 
 struct Cell {
@@ -21,7 +22,7 @@ struct Cell {
   const char* unit;  ///< printed below the name; "" if there is none
   std::variant<std::int64_t, double, std::string> value;
   Place place = Place::column;
-  std::size_t digits = 10;  ///< the column has room for so many
+  std::size_t digits = 10;  ///< room in the column, in characters
 };
 
 /// Every row of a benchmark has the same names in the same order.

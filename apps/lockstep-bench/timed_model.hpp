@@ -1,18 +1,21 @@
 // A model whose passes are timed.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "apps/lockstep-bench/part_clock.hpp"
 #include "nn/joint_model.hpp"
-#include "reduce/declared_sums.hpp"
 
 namespace lockstep::bench {
 
 /// Forwards to another model and tells the clock: forward or backward during its passes, optimizer after the last pass,
-/// and other after statistics are absorbed, which `fit` asks of every model. Of several threads it times the first;
-/// where this waits for the others counts as optimizer.
+/// and other after statistics are absorbed, which `fit` asks of every model. With several threads, only the first is
+/// timed; its wait for the others counts as optimizer. On a GPU each pass ends when the GPU is done, so a step waits
+/// once more than in a training.
 class TimedModel final : public nn::Model, private nn::JointModel {
  public:
   /// Becomes the observer of the model's passes. Model and clock must outlive it.

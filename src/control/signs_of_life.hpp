@@ -6,13 +6,13 @@
 
 namespace lockstep {
 
-/// A rank beats, or other ranks get through an agreement that it is needed for. Heartbeats that do not arrive are a
-/// rank's silence only if nothing else says that it lives: a network may carry MPI's messages and not those of others.
+/// A rank shows that it lives by its heartbeats, or because others complete an agreement that needs it. Missing
+/// heartbeats are silence only if nothing else shows that it lives: a network may carry MPI's messages but no others.
 class SignsOfLife {
  public:
   using Seconds = std::chrono::duration<double>;
 
-  /// What came to pass since the look before.
+  /// What happened since the previous look.
   struct News {
     std::uint64_t heartbeat = 0;  ///< of the rank, as it is now
     bool is_heard = true;         ///< whether its heartbeats would show here
@@ -35,13 +35,13 @@ class SignsOfLife {
     if (silent && news.agreed) ++agreements_;
   }
 
-  /// Whether a heartbeat has come since the look before.
+  /// Whether a heartbeat has come since the previous look.
   bool has_beaten() const { return has_beaten_; }
 
-  /// Ticks since its last heartbeat.
+  /// Ticks in which it could have been heard and was not, since its last heartbeat.
   std::uint64_t silent_ticks() const { return silent_ticks_; }
 
-  /// Since its last heartbeat, or the last agreement that it was needed for.
+  /// The same, since the last agreement or sum that needed it, if that is later.
   std::uint64_t unproven_ticks() const { return unproven_ticks_; }
   Seconds unproven() const { return unproven_; }
 

@@ -1,3 +1,4 @@
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <deque>
@@ -127,6 +128,7 @@ class Fit {
         threads_{ShardThreads::make(strategy, model, options.threads, train_shards_.count())},
         evaluation_{strategy, model, data.test, options.evaluation_samples, options.shards, threads_.get()} {
     sum_ = sum_.with_statistics(statistics_.view());
+    warn_of_other_bits();
     if (nn::JointModel* const joint = model.joint()) {
       joint_gradients_.emplace(*joint, sum_, train_shards_);
       sums_on_the_way_ = joint_gradients_->sums();
@@ -141,6 +143,16 @@ class Fit {
   FitResult run(Observer& observer);
 
  private:
+  /// A rank's shards are no whole subtree of the sum over all.
+  void warn_of_other_bits() const {
+    const int ranks = strategy_.num_replicas_in_sync(), mine = options_.shards / ranks;
+    if (rank_ == 0 && ranks > 1 && !std::has_single_bit(static_cast<unsigned>(mine)))
+      log::warning(
+          fmt::format("{} shards on {} ranks are {} a rank, no power of two: the weights have other low-order "
+                      "bits than on other numbers of ranks",
+                      options_.shards, ranks, mine));
+  }
+
   /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels. Losses and gradients
   /// are divided by what these weigh.
   Optimizer::StepSums step(std::int64_t index, const ScheduledBatch& batch);

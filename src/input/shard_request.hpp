@@ -30,6 +30,7 @@ struct ShardRequest {
   /// The number of shards of a job of `ranks` ranks. Without a request, it is 8 if the ranks divide that, otherwise one
   /// per rank, which the note says. For "ranks", it is one per rank. A requested number must be a power of two (at most
   /// 1024) that the ranks divide, or the number of ranks itself; otherwise ConfigError, listing the numbers that fit.
+  /// InvalidArgument for less than one rank.
   Choice resolve(int ranks) const;
 };
 

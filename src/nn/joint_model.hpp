@@ -34,9 +34,9 @@ class JointModel {
   /// part of the sums that make up the statistics.
   ///
   /// The sums are one tree over the shards of all ranks if the strategy reduces in the fixed order. The bits are then
-  /// the same on any number of ranks that each hold a power-of-two number of shards. InvalidArgument as train_shard,
-  /// unless there is at least one shard, with one place and one gradient buffer for each, and for fewer samples than
-  /// the shards have.
+  /// the same on any number of ranks that each hold a power-of-two number of shards. InvalidArgument as for
+  /// train_shard; also if there is no shard, if places or buffers do not match the shards one to one, or if `samples`
+  /// is less than the shards have.
   virtual std::vector<ops::Kernels::BatchLoss> train_jointly(const JointBatch& batch,
                                                              std::span<const GradientBuffer> gradients,
                                                              DeclaredSums& ranks) = 0;

@@ -1,7 +1,6 @@
 // Sums of losses over the shards of a rank, in the fixed order.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include <lockstep/input/batch.hpp>
@@ -12,7 +11,7 @@
 
 namespace lockstep::nn {
 
-/// What `result` says of `batch`, whose labels weigh 1 each if it does not say what they weigh.
+/// The loss and weight of `batch` in `result`; each label weighs 1 if it gives no weight.
 ops::Kernels::BatchLoss::Weighed weighed(const ops::Kernels::BatchLoss& result, const SampleBatch& batch);
 
 /// Sums of losses and weights.
@@ -36,8 +35,8 @@ class ShardLosses {
   /// There must have been a micro-batch.
   void end_shard();
 
-  /// When all are known: those of a shard's micro-batches added up one after the other, and those of shards as their
-  /// gradients are. Throws what the first throws. There must be a shard.
+  /// Call it when all are known. Adds up a shard's micro-batches in order, and the shards in the tree of their
+  /// gradients. Throws what the first failed loss throws. There must be a shard.
   ops::Kernels::BatchLoss read() const;
 
  private:

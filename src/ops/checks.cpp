@@ -105,7 +105,7 @@ InvalidArgument bad_number(std::string_view operation, std::string_view what, do
   return InvalidArgument{fmt::format("{}: the {} is {}, expected {}", operation, what, value, expected)};
 }
 
-// Both written so that a NaN fails.
+// Comparisons of such numbers are negated, so that a NaN fails.
 
 void require_not_negative(std::string_view operation, std::string_view what, double value) {
   if (!(value >= 0) || std::isinf(value)) throw bad_number(operation, what, value, "a number from 0");
@@ -172,8 +172,8 @@ void check_cross_entropy(DeviceKind device, const TensorView& logits, const Tens
   require_matrix(operation, logits);
   const std::int64_t rows = logits.shape()[0];
   if (labels.dtype() != DType::i32 || labels.shape() != Shape{rows})
-    throw InvalidArgument{fmt::format("{}: {} are no labels for {}, expected i32[{}]", operation, describe(labels),
-                                      describe(logits), rows)};
+    throw InvalidArgument{fmt::format("{}: {} cannot be the labels of {}, expected i32[{}]", operation,
+                                      describe(labels), describe(logits), rows)};
   if (samples < 0 || samples > rows)
     throw InvalidArgument{fmt::format("{}: {} samples are not in the rows of {} and {}", operation, samples,
                                       describe(logits), describe(labels))};

@@ -1,4 +1,4 @@
-// Types as the source writes them.
+// Demangled names of types, for messages.
 #pragma once
 
 #include <string>

@@ -12,7 +12,8 @@ namespace lockstep::libtorch {
 /// the same ones in modules that are alike.
 std::vector<at::Tensor> sparse_tables(const ::torch::nn::Module& module);
 
-/// The names of those with a `max_norm`, whose forward pass changes the rows that it reads.
+/// The names of all embedding weights, sparse or not, with a `max_norm`: their forward pass changes the rows that it
+/// reads.
 std::vector<std::string> tables_with_max_norm(const ::torch::nn::Module& module);
 
 }  // namespace lockstep::libtorch

@@ -17,8 +17,10 @@
 #include "base/digest.hpp"
 #include "input/samples.hpp"
 #include "nn/convnet.hpp"
+#include "support/child_process.hpp"
 
 using namespace lockstep;
+using lockstep::test::CapturedStderr;
 
 namespace {
 
@@ -165,7 +167,7 @@ std::uint64_t digest_of_training(int ranks, Disturbance disturbance) {
 }
 
 /// The weights after three steps and the last losses, all of them with all bits.
-std::vector<double> numbers_of_weighing(int ranks, int accumulate) {
+std::vector<double> numbers_of_weighing(int ranks, int accumulate, int shards_of_step = shards) {
   const ImageData data = some_images();
   const ImageSamples train{data.train, DType::f32}, test{data.test, DType::f32};
   std::vector<double> numbers;
@@ -175,7 +177,7 @@ std::vector<double> numbers_of_weighing(int ranks, int accumulate) {
     Observer observer;
     const FitResult result =
         fit(strategy, model, sgd, {train, test},
-            {.global_batch = global_batch, .steps = 3, .shards = shards, .accumulate = accumulate}, observer);
+            {.global_batch = global_batch, .steps = 3, .shards = shards_of_step, .accumulate = accumulate}, observer);
     if (rank != 0) return;
     for (const float each : model.variables().front().local().to_vector<float>()) numbers.push_back(each);
     numbers.insert(numbers.end(), {result.train_loss, result.last_evaluation.loss});
@@ -184,6 +186,16 @@ std::vector<double> numbers_of_weighing(int ranks, int accumulate) {
 }
 
 }  // namespace
+
+TEST_CASE("ranks whose shards are no whole subtree get other bits, with one warning") {
+  CapturedStderr captured;
+  const std::vector<double> on_one = numbers_of_weighing(1, 1, 12), on_four = numbers_of_weighing(4, 1, 12);
+  CHECK(numbers_of_weighing(3, 1, 12) == on_one);
+  CHECK(on_four != on_one);
+  CHECK(captured.text() ==
+        "[lockstep] warning: 12 shards on 4 ranks are 3 a rank, no power of two: the weights have other low-order bits "
+        "than on other numbers of ranks\n");
+}
 
 TEST_CASE("what labels weigh is added up in the fixed order too") {
   const int accumulate = GENERATE(1, 2);

@@ -119,9 +119,9 @@ TEST_CASE("logits and labels that do not fit are refused with both, with and wit
         });
       };
       CHECK(entropy(zeros({3, 2}).view(), labels.view(), 1) ==
-            softmax + "i32[2] are no labels for f32[3, 2], expected i32[3]");
+            softmax + "i32[2] cannot be the labels of f32[3, 2], expected i32[3]");
       CHECK(entropy(logits.view(), zeros({2}).view(), 1) ==
-            softmax + "f32[2] are no labels for f32[2, 3], expected i32[2]");
+            softmax + "f32[2] cannot be the labels of f32[2, 3], expected i32[2]");
       CHECK(entropy(zeros({3}).view(), labels.view(), 1) == softmax + "expected two dimensions, not f32[3]");
       CHECK(entropy(zeros({2, 3}, DType::u8).view(), labels.view(), 1) ==
             softmax + "expected f32, f64 or bf16, not u8[2, 3]");

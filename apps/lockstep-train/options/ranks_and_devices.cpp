@@ -90,7 +90,8 @@ OptionGroup rank_and_device_options() {
            .set = set(&TrainingOptions::kernels, named(ops::parse_kernel_choice))},
           {.name = "--stall-timeout",
            .value_name = "SECONDS",
-           .help = "How long a rank may be silent, late, or stuck in its GPU or its driver before the job ends (default 60)",
+           .help = "How long a rank may be silent, late, or stuck in its GPU or its driver before the job ends "
+                   "(default 60)",
            .set = set(&RuntimeOptions::stall_timeout, parse_timeout)},
           {.name = "--on-stall",
            .value_name = "end|observe",

@@ -10,7 +10,8 @@ namespace lockstep::ops::cuda {
 /// `stream` must be a GPU's, and outlive the kernels.
 std::unique_ptr<Kernels> make_kernels(Stream& stream);
 
-/// tensor/convert.hpp on GPU memory. Operands must be f32 and bf16, in either order, with as many elements.
+/// `convert` of tensor/convert.hpp on GPU memory. Operands must be f32 and bf16, in either order, with the same number
+/// of elements.
 void convert(const TensorView& from, const TensorView& to, Stream& stream);
 
 }  // namespace lockstep::ops::cuda

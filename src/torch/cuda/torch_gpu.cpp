@@ -11,6 +11,7 @@ namespace {
 using lockstep::detail::check_cuda;
 using lockstep::detail::warn_cuda;
 
+/// A CUDA event, for ordering only.
 class Mark {
  public:
   Mark() { check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
@@ -24,7 +25,7 @@ class Mark {
   cudaEvent_t event_ = nullptr;
 };
 
-/// What `later` is given from here on starts after what `earlier` has been given.
+/// Work enqueued on `later` from here on starts after the work enqueued on `earlier`.
 void order(cudaStream_t earlier, cudaStream_t later) {
   const lockstep::detail::DeviceCall call;
   const Mark mark;
@@ -38,7 +39,7 @@ class Gpu final : public TorchDevice {
 
   at::Device device() const override { return {at::kCUDA, static_cast<at::DeviceIndex>(index_)}; }
 
-  // The strategy's first: it makes the GPU the thread's, which may be one of autograd's.
+  // native() comes first: it makes the GPU current on this thread, which may be one of autograd's.
   void stream_follows() override {
     const cudaStream_t ours = lockstep::detail::native(stream());
     order(of_torch(), ours);
