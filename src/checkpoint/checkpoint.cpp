@@ -28,7 +28,7 @@ bool has_entry(const std::filesystem::path& path, std::string_view name) {
 }  // namespace
 
 void save_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here here) {
-  const Scope scope = strategy.scope();
+  const Scope scope = scope_for(strategy, "save_checkpoint", here);
   StrategyValues values{strategy, here};
   strategy.agree(TagKind::save, here, path.string());
   values.combine(here);
@@ -36,7 +36,7 @@ void save_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here
 }
 
 void restore_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here here) {
-  const Scope scope = strategy.scope();
+  const Scope scope = scope_for(strategy, "restore_checkpoint", here);
   StrategyValues values{strategy, here};
   strategy.agree(TagKind::restore, here, path.string());
   on_chief(strategy, here, [&] {

@@ -86,8 +86,9 @@ auto read_newest(const std::filesystem::path& folder, Read&& read,
       passed_over(error);
       if (reason.empty()) reason = error.what();
     }
-  if (!checkpoints.empty())
-    throw CheckpointError{fmt::format("{}; none of {} in {} is complete", reason, checkpoints.size(), folder.string())};
+  if (checkpoints.size() > 1)
+    reason += fmt::format("; none of the {} checkpoints in {} can be restored", checkpoints.size(), folder.string());
+  if (!checkpoints.empty()) throw CheckpointError{reason};
   return std::nullopt;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -175,13 +176,16 @@ Manifest parse_manifest(std::string_view json, std::string_view source) {
 std::string difference(const TrainingFacts& there, const TrainingFacts& here) {
   const auto value_in = [](const TrainingFacts& facts, const std::string& key) {
     const auto found = std::ranges::find(facts, key, &TrainingFacts::value_type::first);
-    return found == facts.end() ? std::string{"none"} : found->second;
+    return found == facts.end() ? std::nullopt : std::optional{found->second};
   };
   for (const TrainingFacts* const facts : {&here, &there})
-    for (const auto& [key, unused] : *facts)
-      if (const std::string theirs = value_in(there, key), ours = value_in(here, key); theirs != ours)
-        return fmt::format("is of a training with {} {}, and this one has {}", excerpt(key), excerpt(theirs),
-                           excerpt(ours));
+    for (const auto& [key, unused] : *facts) {
+      const auto theirs = value_in(there, key), ours = value_in(here, key);
+      if (theirs == ours) continue;
+      if (!theirs) return fmt::format("does not say its {}, and this training has {}", excerpt(key), excerpt(*ours));
+      return fmt::format("is of a training with {} {}, and this one has {}", excerpt(key), excerpt(*theirs),
+                         ours ? excerpt(*ours) : "none");
+    }
   return {};
 }
 

@@ -182,7 +182,7 @@ TEST_CASE("what cannot be restored is passed over, and another training's is ref
 
   on_chief_alone([&] { fs::remove(all / "step-1" / "manifest.json"); });
   CHECK_THAT(error_of([&] { (void)checkpoints.resume_latest(); }),
-             Catch::Contains("has 60 bytes") && Catch::Contains("; none of 2 in "));
+             Catch::Contains("has 60 bytes") && Catch::Contains("; none of the 2 checkpoints in "));
   // The ranks are still in step, and nothing was set.
   CHECK(program.values() == std::vector<float>{1, 2});
   program.step();
@@ -359,7 +359,7 @@ TEST_CASE("metadata are read before there is a variable, from a file, a checkpoi
   CHECK(read(all) == read(all / "step-1"));
   CHECK_THAT(error_of([&] { (void)read(all / "step-2"); }), Catch::Contains("step-2/manifest.json: is no manifest"));
   on_chief_alone([&] { fs::remove(all / "step-1" / "manifest.json"); });
-  CHECK_THAT(error_of([&] { (void)read(all); }), Catch::Contains("; none of 2 in "));
+  CHECK_THAT(error_of([&] { (void)read(all); }), Catch::Contains("; none of the 2 checkpoints in "));
 }
 
 TEST_CASE("checkpoints without a folder, or of no steps, are refused") {
