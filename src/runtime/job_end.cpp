@@ -153,6 +153,8 @@ void JobEnd::on_terminate() {
   // This is a second failure on the way out, or not an exception: the default handler is the best that is left.
   if (!end || !exception) std::abort();
   const Error::ExitCode code = end->after(exception);
+  // All ranks know of the failure, and MPI must be left as it is.
+  if (!MpiSession::may_call_mpi()) MpiSession::abort_job(static_cast<int>(code));
   end->leave();
   // The stack is not unwound, so nothing is destroyed. MPI ends here, in order, with the other ranks. mpirun ends those
   // that are left when this process has ended, so they come first.

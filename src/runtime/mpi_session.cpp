@@ -27,6 +27,12 @@ namespace {
 constexpr std::chrono::duration<double> for_start_elsewhere{20};
 constexpr std::chrono::duration<double> for_end_elsewhere{2};
 
+/// Whether MPI may be called from one thread only: less than MPI_THREAD_MULTIPLE.
+std::atomic<bool> one_thread_calls = false;
+
+/// On the thread that has started MPI, or made the runtime in a program that had.
+thread_local bool calls_mpi = false;
+
 /// With too few descriptors MPI ends the process by itself, or crashes, and neither says a line of ours.
 void require_descriptors() {
   constexpr rlim_t fewest = 64;  // Open MPI alone, on one node, needs up to 32
@@ -65,28 +71,43 @@ void be_continued_after(std::chrono::duration<double> time) {
 
 }  // namespace
 
-MpiSession::MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience,
-                       RuntimeOptions::OnStall on_stall)
-    : patience_{patience}, on_stall_{on_stall} {
+MpiSession::MpiSession(int& argc, char**& argv, const RuntimeOptions& options)
+    : patience_{options.stall_timeout}, on_stall_{options.on_stall} {
   require_descriptors();
   // MPI writes to the connection of a rank that has just died. That must not end this rank before it names the other.
   if (const auto before = std::signal(SIGPIPE, SIG_IGN); before != SIG_DFL && before != SIG_ERR)
     std::signal(SIGPIPE, before);
   watch_.emplace(SiblingWatch::Options{
-      .doing = "starting", .patience = patience, .for_other_nodes = for_start_elsewhere, .on_stall = on_stall});
+      .doing = "starting", .patience = patience_, .for_other_nodes = for_start_elsewhere, .on_stall = on_stall_});
   int initialized = 0;
   check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
   int provided = MPI_THREAD_SINGLE;
   if (initialized) {
     check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
   } else {
-    check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+    const bool any = options.mpi_threads == RuntimeOptions::MpiThreads::any;
+    check_mpi(MPI_Init_thread(&argc, &argv, any ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &provided),
+              "MPI_Init_thread");
     owned_ = true;
   }
-  if (provided < MPI_THREAD_MULTIPLE)
-    throw CommError{
-        "this MPI library was started, or built, without MPI_THREAD_MULTIPLE: the watchdog must be able to end the job "
-        "while another thread waits in MPI"};
+  take_level(options.mpi_threads == RuntimeOptions::MpiThreads::main ? std::min<int>(provided, MPI_THREAD_FUNNELED)
+                                                                     : provided);
+}
+
+void MpiSession::take_level(int provided) {
+  calls_mpi = true;
+  // With MPI_THREAD_SERIALIZED a thread that waits in MPI would be in the way of all others.
+  one_thread_calls = provided < MPI_THREAD_MULTIPLE;
+  int is_main = 1;
+  if (provided < MPI_THREAD_SERIALIZED) check_mpi(MPI_Is_thread_main(&is_main), "MPI_Is_thread_main");
+  if (!is_main)
+    throw ConfigError{
+        "the runtime was made on another thread than MPI was started on, which is the only one that may call this MPI "
+        "(MPI_THREAD_FUNNELED); expected the same thread"};
+}
+
+bool MpiSession::may_call_mpi() {
+  return calls_mpi || !one_thread_calls;
 }
 
 MpiSession::~MpiSession() {
@@ -124,6 +145,7 @@ void MpiSession::ending(std::optional<PhaseTable> phases, const std::vector<int>
 }
 
 void MpiSession::abort_job(int code) {
+  if (!may_call_mpi()) std::_Exit(code);
   int initialized = 0;
   int finalized = 0;
   MPI_Initialized(&initialized);

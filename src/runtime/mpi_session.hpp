@@ -15,10 +15,9 @@ namespace lockstep {
 /// Initialises MPI and ends it. If the program has initialised MPI itself, does neither.
 class MpiSession {
  public:
-  /// CommError if this MPI cannot be called from several threads at once, which the watchdog does. ConfigError if this
-  /// process may open too few files for MPI to start. MPI gets `patience` to start, and again to end, before that is a
-  /// stall.
-  MpiSession(int& argc, char**& argv, std::chrono::duration<double> patience, RuntimeOptions::OnStall on_stall);
+  /// ConfigError if this process may open too few files for MPI to start, or if only another thread may call MPI. MPI
+  /// gets the stall timeout to start, and again to end, before that is a stall.
+  MpiSession(int& argc, char**& argv, const RuntimeOptions& options);
   MpiSession(const MpiSession&) = delete;
   ~MpiSession();
 
@@ -32,11 +31,16 @@ class MpiSession {
   /// MPI_Finalize, with MPI's plug-ins kept loaded.
   static void finalize();
 
+  /// Whether this thread may call MPI.
+  static bool may_call_mpi();
+
   /// Ends every rank of the job with `code`, and this one even if mpirun does not answer. May be called from any
-  /// thread. Does not return.
+  /// thread. One that may not call MPI ends this process alone, and the launcher ends the others because of that. Does
+  /// not return.
   [[noreturn]] static void abort_job(int code);
 
  private:
+  void take_level(int provided);
   bool have_all_finished() const { return phases_->finished() >= static_cast<int>(ranks_on_node_.size()); }
 
   std::chrono::duration<double> patience_;

@@ -67,7 +67,7 @@ Runtime::Impl::Impl(int& argc, char**& argv, const RuntimeOptions& given)
     : nccl_environment{given},
       launch{launch_warning([](const char* name) { return std::getenv(name); })},
       stop_signal{given},
-      session{argc, argv, given.stall_timeout, given.on_stall},
+      session{argc, argv, given},
       group{make_mpi_group()},
       end{*group, fmt::format("replica {}", group->rank())} {
   log::set_rank(group->rank());

@@ -222,6 +222,36 @@ TEST_CASE("where the options are wrong, a rank that is late in its end blames no
   CHECK(lines_starting_with(outcome.err, "lockstep:") == std::vector<std::string>{"lockstep: error: wrong on purpose"});
 }
 
+/// Where MPI may be called from the main thread only, because it gives no more or because the program wants no more.
+/// Another thread that calls it would change the exit code.
+void check_with_one_thread(const std::string& point, const std::string& fault, int code, const std::string& told) {
+  const char* const library = std::getenv("LOCKSTEP_ONE_THREAD");
+  const Environment level = library ? Environment{{"LD_PRELOAD", library}} : Environment{};
+  const Environment wanted{{"LOCKSTEP_TEST_MAIN_THREAD", "1"}};
+  const Outcome outcome = fail_at(point, fault, 1, 2, library && fault != "stop" ? level : wanted);
+  check_code(outcome, code);
+  if (code != 0) check_names(outcome, 1, told);
+}
+
+TEST_CASE("where only the main thread may call MPI, a job works, and a rank that is killed is named", "[B-46]") {
+  check_with_one_thread("nowhere", "throw", 0, "");
+  check_with_one_thread("replica code", "kill", 137, "is gone: its process ended");
+}
+TEST_CASE("where only the main thread may call MPI, a rank that stops is named, and the job ends with 5", "[B-45]") {
+  check_with_one_thread("merge function", "stop", 5, "has stopped: no sign of life for 1 s");
+}
+TEST_CASE("where only the main thread may call MPI, a rank that is late is named, and the job ends with 5", "[B-45]") {
+  check_with_one_thread("agreed computation", "busy", 5, "is late: sum #1 of the step");
+}
+TEST_CASE("where only the main thread may call MPI, a rank that throws is named, and the job ends with 4",
+          "[B-40][B-47]") {
+  const std::string point = GENERATE("before close", "body");
+  check_with_one_thread(point, "throw", 4, "failed: failed on purpose");
+}
+TEST_CASE("where only the main thread may call MPI, ranks that differ are named, and the job ends with 3") {
+  check_with_one_thread("nowhere", "differs", 3, "is at same_on_all #1");
+}
+
 TEST_CASE("no fault at any point is none") {
   const Outcome outcome = fail_at("nowhere", "throw", 0);
   check_code(outcome, 0);

@@ -46,6 +46,11 @@ RuntimeOptions::OnStall parse_on_stall(const std::string& option, const std::str
       option, text, {{"end", RuntimeOptions::OnStall::end}, {"observe", RuntimeOptions::OnStall::observe}});
 }
 
+RuntimeOptions::MpiThreads parse_mpi_threads(const std::string& option, const std::string& text) {
+  return parse_choice<RuntimeOptions::MpiThreads>(
+      option, text, {{"any", RuntimeOptions::MpiThreads::any}, {"main", RuntimeOptions::MpiThreads::main}});
+}
+
 }  // namespace
 
 OptionGroup rank_and_device_options() {
@@ -99,6 +104,11 @@ OptionGroup rank_and_device_options() {
                "What a silent or late rank does to the job: ends it, or only makes a warning, once (default end). A "
                "rank that is gone ends the job in any case",
            .set = set(&RuntimeOptions::on_stall, parse_on_stall)},
+          {.name = "--mpi-threads",
+           .value_name = "any|main",
+           .help = "Threads of a rank that may call MPI (default any). 'main' asks for MPI_THREAD_FUNNELED, for builds "
+                   "of UCX, UCC or hcoll that refuse MPI_THREAD_MULTIPLE",
+           .set = set(&RuntimeOptions::mpi_threads, parse_mpi_threads)},
           {.name = "--network",
            .value_name = "CIDR",
            .help = "Network, such as 10.77.0.0/24, in which ranks of different nodes send each other heartbeats "

@@ -24,6 +24,11 @@ struct RuntimeOptions {
   /// the job.
   enum class OnStall : std::uint8_t { end, observe };
 
+  /// Which threads of a process may call MPI. `any` asks MPI for MPI_THREAD_MULTIPLE. `main` asks for
+  /// MPI_THREAD_FUNNELED: some libraries below MPI, such as builds of UCX, UCC and hcoll, refuse more. Where MPI gives
+  /// less than it was asked for, or the program has started it with less, `any` means `main`.
+  enum class MpiThreads : std::uint8_t { any, main };
+
   /// The cluster-spec file, read by rank 0. If empty, TF_CONFIG; without that, each rank is a task of its own.
   std::filesystem::path cluster_spec = {};
   /// "auto", "cpu" or "cuda". "auto" is the CPU if a node of the job, or the build, has no GPU.
@@ -54,6 +59,9 @@ struct RuntimeOptions {
   /// Whether SIGTERM to the whole job, and without mpirun SIGINT, asks for an early end too, before it ends the process
   /// 0.6 s later: mpirun kills its ranks after a second. For a program that saves what it has made.
   OnTermination on_termination = OnTermination::end;
+  /// With `main`, a thread that must end the job, such as the watchdog's, prints its line and ends this process with
+  /// the exit code. The launcher ends the others. The main thread of MPI must be the one that makes the runtime.
+  MpiThreads mpi_threads = MpiThreads::any;
   /// Anything else that must be the same on every rank: the program's own options, as text.
   std::string program_options = {};
 };
