@@ -15,11 +15,13 @@
 namespace lockstep::log {
 namespace {
 
+constexpr const char* pattern_without_rank = "[lockstep] %l: %v";
+
 // The process's only log. spdlog's own registry would share its default logger with the user's program.
 spdlog::logger& logger() {
   static spdlog::logger instance = [] {
     spdlog::logger made{"lockstep", std::make_shared<spdlog::sinks::stderr_sink_mt>()};
-    made.set_pattern("[lockstep] %l: %v");
+    made.set_pattern(pattern_without_rank);
     made.flush_on(spdlog::level::trace);
     return made;
   }();
@@ -27,6 +29,7 @@ spdlog::logger& logger() {
 }
 
 std::atomic<int> rank_of_process{-1};
+std::atomic<bool> process_is_chief{true};
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
@@ -48,13 +51,18 @@ void print(Level level, std::string_view line) {
 
 }  // namespace
 
-void set_rank(int rank) {
+void set_rank(int rank, int chief) {
   rank_of_process = rank;
-  logger().set_pattern(fmt::format("[rank {}] %l: %v", rank));
+  process_is_chief = rank < 0 || rank == chief;
+  logger().set_pattern(rank < 0 ? pattern_without_rank : fmt::format("[rank {}] %l: %v", rank));
 }
 
 int rank() {
   return rank_of_process;
+}
+
+bool is_chief() {
+  return process_is_chief;
 }
 
 void set_level(Level level) {

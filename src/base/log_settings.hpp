@@ -15,11 +15,15 @@ void set_level(Level level);
 /// Prints one line, at the level of its name. LOCAL, from any thread.
 void debug(std::string_view line);
 
-/// Tags all later lines with `rank`. Called once, when the rank is known; until then lines carry no rank.
-void set_rank(int rank);
+/// Tags all later lines with `rank`. Called when the rank is known; until then, and after -1, lines carry no rank.
+/// `chief` is the rank that says what is said once for the job.
+void set_rank(int rank, int chief = 0);
 
 /// The rank given to set_rank, or -1 before that. For messages from layers that do not know ranks.
 int rank();
+
+/// Whether this rank is to say what is said once for the job.
+bool is_chief();
 
 /// Parses "trace", "debug", "info", "warning", "error" or "off". Anything else is a ConfigError that lists them.
 Level parse_level(std::string_view name);

@@ -77,8 +77,9 @@ std::string RankMap::device_name(int rank, DeviceKind kind, std::optional<int> n
   throw InvalidArgument{"unknown kind of device"};
 }
 
-std::string RankMap::describe_replica(int rank, std::string_view host) const {
-  return fmt::format("replica {} ({}, host {})", rank, to_string(task_of(rank)), host);
+std::string RankMap::describe_replica(int rank, std::string_view host, std::optional<int> world_rank) const {
+  const std::string world = world_rank ? fmt::format("world rank {}, ", *world_rank) : std::string{};
+  return fmt::format("replica {} ({}, {}host {})", rank, to_string(task_of(rank)), world, host);
 }
 
 void RankMap::require_tasks_on_one_node(std::span<const std::string> host_of_rank) const {

@@ -33,8 +33,9 @@ class RankMap {
   /// The CPU is one device, CPU:0, which all replicas of a task share.
   std::string device_name(int rank, DeviceKind kind, std::optional<int> number = {}) const;
 
-  /// "replica 2 (worker:1, host b)": the beginning of every sentence about a replica.
-  std::string describe_replica(int rank, std::string_view host) const;
+  /// "replica 2 (worker:1, host b)": the beginning of every sentence about a replica. With a rank in MPI_COMM_WORLD
+  /// that has another number: "replica 2 (worker:1, world rank 5, host b)".
+  std::string describe_replica(int rank, std::string_view host, std::optional<int> world_rank = {}) const;
 
   /// `host_of_rank` has one entry per rank. ConfigError, naming the task and two of its hosts, if a task spans several
   /// nodes.

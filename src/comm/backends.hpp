@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <lockstep/base/error.hpp>
@@ -18,9 +19,9 @@ namespace lockstep {
 /// A group of one, on memory of the stream's device. `stream` must outlive it.
 std::unique_ptr<Communicator> make_local_communicator(Stream& stream = Stream::host());
 
-/// COLL over the job. All ranks of the job, over MPI on host memory. MPI must run for as long as the communicator
-/// lives.
-std::unique_ptr<Communicator> make_mpi_communicator();
+/// COLL over `guest`, which is MPI_Comm_c2f of a communicator, or over the job if that is empty. Its ranks, over MPI on
+/// host memory. MPI must run for as long as the communicator lives.
+std::unique_ptr<Communicator> make_mpi_communicator(std::optional<int> guest = {});
 
 struct NcclOptions {
   /// How long the start may take. A rank that has not arrived by then is an error on all ranks.

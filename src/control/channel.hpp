@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 namespace lockstep {
@@ -31,7 +32,8 @@ class ControlChannel {
 /// A group of one rank.
 std::unique_ptr<ControlChannel> make_local_channel();
 
-/// COLL over the job. All ranks of the job, on a communicator of its own. MPI must run as long as the channel lives.
-std::unique_ptr<ControlChannel> make_mpi_channel();
+/// COLL over `guest`, which is MPI_Comm_c2f of a communicator, or over the job if that is empty. Its ranks, on a
+/// communicator of its own. MPI must run as long as the channel lives.
+std::unique_ptr<ControlChannel> make_mpi_channel(std::optional<int> guest = {});
 
 }  // namespace lockstep

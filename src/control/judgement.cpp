@@ -251,7 +251,7 @@ class Look {
     // refuse as well, so it counts only if nothing else shows that the rank lives.
     const bool refused = sight(row).refused && !peer.life.is_mute() && peer.life.unproven() > unsure;
     peer.refused = refused ? peer.refused + took_ : Seconds{0};
-    if (peer.refused > terminate_spread && !terminated) return gone(row, "its process ended", ticks_until_turn());
+    if (peer.refused > job_.refusal && !terminated) return gone(row, "its process ended", ticks_until_turn());
     if (peer.life.is_mute()) return std::nullopt;
     // The last look counts in any case: on a busy machine there may have been few others.
     const bool last = is_told() && elsewhere && !peer.has_beaten_since_told && *seen_.since_told > last_look;

@@ -35,6 +35,7 @@ struct WatchedJob {
   Seconds stall_timeout{60};
   Seconds tick{0.05};          ///< the time between two looks, at most a tenth of the timeout
   bool only_observes = false;  ///< stalls do not end the job
+  Seconds refusal{0.3};        ///< how long a host must refuse a rank's heartbeats before the rank is gone
   bool saves_at_end = false;   ///< the ranks have a moment to save what they have made when they are told to end
   bool between_nodes() const { return nodes.nodes() > 1; }
 

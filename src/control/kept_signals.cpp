@@ -86,7 +86,8 @@ void make_room_for_handler() {
   ::sigaltstack(&own, nullptr);
 }
 
-KeptSignals::KeptSignals() {
+KeptSignals::KeptSignals(Keep keep) {
+  if (keep == Keep::none) return;
   Shared& all = shared();
   const std::lock_guard lock{all.mutex};
   if (all.objects++ == 0) {
@@ -99,6 +100,7 @@ KeptSignals::KeptSignals() {
 }
 
 KeptSignals::~KeptSignals() {
+  if (descriptor_ < 0) return;
   Shared& all = shared();
   const std::lock_guard lock{all.mutex};
   if (--all.objects > 0) return;
@@ -110,7 +112,7 @@ KeptSignals::~KeptSignals() {
 }
 
 bool KeptSignals::has_come() const {
-  return is_readable(descriptor_);
+  return descriptor_ >= 0 && is_readable(descriptor_);
 }
 
 void KeptSignals::heed() const {
@@ -123,6 +125,7 @@ bool KeptSignals::came_from_parent() const {
 }
 
 void KeptSignals::let_through() const {
+  if (descriptor_ < 0) return;
   Shared& all = shared();
   const std::lock_guard lock{all.mutex};
   all.restore();

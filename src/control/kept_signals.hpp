@@ -1,6 +1,8 @@
 // Holds SIGTERM and SIGINT back for whoever has something to say before they end the process.
 #pragma once
 
+#include <cstdint>
+
 namespace lockstep {
 
 /// Gives this thread a stack for signal handlers, unless it has one. A kernel may keep numbers far below its stack
@@ -15,11 +17,16 @@ void make_room_for_handler();
 /// on. Any thread may have one. A program that handles or ignores SIGINT keeps it.
 class KeptSignals {
  public:
-  KeptSignals();
+  enum class Keep : std::uint8_t {
+    both,
+    none,  ///< the signals are somebody else's: the object does nothing
+  };
+
+  explicit KeptSignals(Keep keep = Keep::both);
   KeptSignals(const KeptSignals&) = delete;
   ~KeptSignals();
 
-  /// Readable once a signal has come.
+  /// Readable once a signal has come. -1 if none is kept.
   int descriptor() const { return descriptor_; }
   bool has_come() const;
 
@@ -36,7 +43,7 @@ class KeptSignals {
   [[noreturn]] void die() const;
 
  private:
-  int descriptor_;  ///< the same for all objects
+  int descriptor_ = -1;  ///< the same for all objects
 };
 
 }  // namespace lockstep

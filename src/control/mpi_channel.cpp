@@ -8,7 +8,8 @@ namespace {
 
 class MpiChannel final : public ControlChannel {
  public:
-  MpiChannel() : comm_{MpiComm::duplicate(MPI_COMM_WORLD)}, rank_{comm_.rank()}, size_{comm_.size()} {}
+  explicit MpiChannel(std::optional<int> guest)
+      : comm_{MpiComm::of_runtime(guest)}, rank_{comm_.rank()}, size_{comm_.size()} {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -33,8 +34,8 @@ class MpiChannel final : public ControlChannel {
 
 }  // namespace
 
-std::unique_ptr<ControlChannel> make_mpi_channel() {
-  return std::make_unique<MpiChannel>();
+std::unique_ptr<ControlChannel> make_mpi_channel(std::optional<int> guest) {
+  return std::make_unique<MpiChannel>(guest);
 }
 
 }  // namespace lockstep

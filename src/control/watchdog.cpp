@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -22,7 +26,6 @@
 #include "base/log_settings.hpp"
 #include "base/memory_kills.hpp"
 #include "base/open_line.hpp"
-#include "control/kept_signals.hpp"
 #include "control/report_claim.hpp"
 #include "device/device_call.hpp"
 
@@ -40,6 +43,15 @@ bool has_ended(int process) {
   return process >= 0 && ::poll(&wait, 1, 0) > 0;
 }
 
+/// Whether SIGTERM has ended the process, as long as the one that started it has not been told so. Without handlers for
+/// it, that is all that is left of it.
+bool was_terminated(int process) {
+  std::string status;
+  std::getline(std::ifstream{fmt::format("/proc/{}/stat", process)}, status);
+  const auto last = status.rfind(' ');  // the last field is the exit code, as waitpid has it
+  return last != std::string::npos && std::atoi(status.c_str() + last) == SIGTERM;
+}
+
 WatchedJob describe_job(const PhaseTable& table, std::vector<std::string> names, const WatchdogOptions& options,
                         const Heartbeats* heartbeats) {
   const std::vector<int> one_node(static_cast<std::size_t>(table.rows()), 0);
@@ -49,6 +61,7 @@ WatchedJob describe_job(const PhaseTable& table, std::vector<std::string> names,
           .stall_timeout = options.stall_timeout,
           .tick = std::min(options.tick, options.stall_timeout / 10),
           .only_observes = options.on_stall != nullptr,
+          .refusal = options.refusal,
           .saves_at_end = options.on_interrupted != nullptr};
 }
 
@@ -70,7 +83,8 @@ class Watchdog::Thread {
         end_job_{std::move(end_job)},
         heartbeats_{heartbeats},
         state_{job_, rows_of(table)},
-        stop_{::eventfd(0, EFD_CLOEXEC)} {
+        stop_{::eventfd(0, EFD_CLOEXEC)},
+        signals_{options_.signals} {
     if (heartbeats_) heartbeats_->ask_after(3 * job_.ticks_a_heartbeat());
     seen_.rows.resize(static_cast<std::size_t>(table_.rows()));
     waits_ = {{stop_.get(), POLLIN, 0}, {signals_.descriptor(), POLLIN, 0}};
@@ -171,6 +185,11 @@ class Watchdog::Thread {
     const int process = processes_[static_cast<std::size_t>(row)].get();
     sight.process = process < 0 ? Process::unknown : has_ended(process) ? Process::ended : Process::running;
     sight.seen = table_.read(row);
+    if (options_.signals == KeptSignals::Keep::none && sight.process == Process::ended &&
+        (terminated_.contains(row) || was_terminated(sight.seen.process))) {
+      terminated_.insert(row);
+      sight.seen.terminated = true;
+    }
     sight.stall_told = options_.on_stall && table_.is_observed(row);
     if (sight.process == Process::ended && sight.seen.phase != Phase::leaving && !sight.seen.terminated)
       sight.killed = memory_kills_.told_of(sight.seen.process);
@@ -238,7 +257,9 @@ class Watchdog::Thread {
 
   void report(const Finding& finding) {
     for (std::uint64_t tick = finding.turn_ticks; tick > 0 && !table_.reported(); --tick) pass(job_.tick);
-    const bool printing = claim_report(&table_);
+    const bool elsewhere =
+        finding.code == Error::ExitCode::peer_failed && options_.has_lost_others && options_.has_lost_others();
+    const bool printing = !elsewhere && claim_report(&table_);
     if (printing) print_last_line("lockstep: " + finding.sentence);
     // The report is printed, or another rank is about to print it: from here on SIGTERM may end this process at once.
     signals_.let_through();
@@ -281,6 +302,7 @@ class Watchdog::Thread {
   WatchState state_;
   Observation seen_;
   std::vector<Descriptor> processes_;  ///< by row
+  std::set<int> terminated_;           ///< rows whose process SIGTERM has ended, if nobody keeps it
   std::vector<pollfd> waits_;          ///< for the stop of this thread, SIGTERM, and each row's process
   Descriptor stop_;
   KeptSignals signals_;

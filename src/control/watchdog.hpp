@@ -11,6 +11,7 @@
 
 #include "control/heartbeats.hpp"
 #include "control/judgement.hpp"
+#include "control/kept_signals.hpp"
 #include "control/phase_table.hpp"
 
 namespace lockstep {
@@ -30,6 +31,14 @@ struct WatchdogOptions {
   /// If set, it is called from the watchdog's thread when the process that started this one has ended. It does not
   /// return: no line of this rank reaches anybody from here on.
   std::function<void()> on_orphaned = {};
+  /// With `none`, SIGTERM ends this process at once. A rank that SIGTERM has ended counts as one that was told to end:
+  /// this one may be about to be ended too, as mpirun does with a whole job.
+  KeptSignals::Keep signals = KeptSignals::Keep::both;
+  /// See WatchedJob. Longer where the ranks of other nodes are ended first, and nobody keeps SIGTERM to say so.
+  std::chrono::duration<double> refusal{0.3};
+  /// If set, it is called from the watchdog's thread when a rank is gone. If true, the job has lost others before,
+  /// which are not watched here, and this watchdog says nothing.
+  std::function<bool()> has_lost_others = {};
 };
 
 /// Beats for this rank, watches the other rows of the table, and acts on what `judge_look` makes of them: ranks that

@@ -52,7 +52,7 @@ std::vector<LayerPlan> LayerPlans::made_for(ops::RowBlocks shards) const {
     plans.push_back(plan);
   }
   const std::vector<std::string> limits = limits_of(plans);
-  if (!limits.empty() && shards.blocks > 1 && log::rank() <= 0)
+  if (!limits.empty() && shards.blocks > 1 && log::is_chief())
     log::debug(
         fmt::format("{} shards of {} rows: {} has other bits for all of them at once, or may have, so these are "
                     "computed shard by shard: {}",

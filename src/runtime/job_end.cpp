@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -29,13 +30,22 @@ std::atomic<JobEnd*> current{nullptr};
 // Ranks that fail alike come at about the same time. Others may compute, or wait, for much longer.
 constexpr std::chrono::seconds until_others_come{1};
 
+// Longer than mpirun takes to end the others.
+constexpr std::chrono::seconds until_chief_has_spoken{3};
+
 // The reporting rank waits up to 3 s for mpirun, and up to 5 s for the answer to MPI_Abort.
 constexpr std::chrono::seconds until_being_ended{10};
 
 }  // namespace
 
-JobEnd::JobEnd(ReplicaGroup& group, std::string name)
-    : group_{group}, meeting_{group.meeting()}, name_{std::move(name)}, previous_{std::set_terminate(on_terminate)} {
+JobEnd::JobEnd(ReplicaGroup& group, std::string name, const RuntimeOptions& options)
+    : group_{group},
+      meeting_{group.meeting()},
+      name_{std::move(name)},
+      is_guest_{options.communicator.has_value()},
+      reports_{options.on_failure == RuntimeOptions::OnFailure::report},
+      speaks_{!reports_},
+      previous_{std::set_terminate(on_terminate)} {
   current = this;
   // Unlike atexit it hands over the status. It cannot be taken back, and without a current object does nothing.
   static const int installed = ::on_exit(on_exit, nullptr);
@@ -44,15 +54,37 @@ JobEnd::JobEnd(ReplicaGroup& group, std::string name)
 
 JobEnd::~JobEnd() {
   current = nullptr;
-  std::set_terminate(previous_);
+  // The program may have set another one since.
+  if (std::get_terminate() == on_terminate) std::set_terminate(previous_);
+}
+
+bool JobEnd::exists() {
+  return current != nullptr;
 }
 
 Error::ExitCode JobEnd::after(const std::exception_ptr& exception) {
   if (!is_known(exception)) announce(exception);
   if (!is_known(exception))
     alone(told(exception), exit_code_of(exception), is_common_stall(exception) ? Blame::nobody : Blame::this_rank);
+  if (is_guest_ && !reports_) end_whole_job(*meeting_.failure());
   say(*meeting_.failure());
   return meeting_.failure()->code;
+}
+
+void JobEnd::after_unknown() {
+  if (const auto& failure = meeting_.failure()) {
+    after(failure->exception);
+  } else if (reports_) {
+    after(std::make_exception_ptr(Error{"it left the runtime with an exception"}));
+  } else {
+    alone("it left with an exception", Error::ExitCode::failure);
+  }
+}
+
+/// Rank 0 speaks, and the job ends with it.
+void JobEnd::end_whole_job(const AgreedFailure& failure) {
+  if (meeting_.rank() != 0) std::this_thread::sleep_for(until_chief_has_spoken);
+  end_job(failure.line, static_cast<int>(failure.code));
 }
 
 std::string JobEnd::told(const std::exception_ptr& exception) const {
@@ -70,7 +102,8 @@ bool JobEnd::is_known(const std::exception_ptr& exception) const {
 void JobEnd::announce(const std::exception_ptr& exception) {
   // After a data collective that failed, or on another thread, this rank cannot meet the others.
   if (group_.has_failed() || std::this_thread::get_id() != thread_) return;
-  const Deadline deadline{until_others_come, [&] { alone(told(exception), exit_code_of(exception)); }};
+  std::optional<Deadline> deadline;
+  if (!reports_) deadline.emplace(until_others_come, [&] { alone(told(exception), exit_code_of(exception)); });
   try {
     meeting_.fail(exception);
   } catch (...) {
@@ -80,7 +113,7 @@ void JobEnd::announce(const std::exception_ptr& exception) {
 
 void JobEnd::say(const AgreedFailure& failure) {
   // A job that is interrupted may say so first, and then it stops too late.
-  const bool speaks = meeting_.rank() == 0 && !said_;
+  const bool speaks = speaks_ && meeting_.rank() == 0 && !said_;
   if (speaks && (failure.code != Error::ExitCode::stopped || claim_report(phases_))) print_last_line(failure.line);
   said_ = true;
 }
@@ -155,6 +188,8 @@ void JobEnd::on_terminate() {
   const Error::ExitCode code = end->after(exception);
   // All ranks know of the failure, and MPI must be left as it is.
   if (!MpiSession::may_call_mpi()) MpiSession::abort_job(static_cast<int>(code));
+  // MPI is the program's, and so is what its other ranks do.
+  if (end->is_guest_) end->end_whole_job(*end->meeting_.failure());
   end->leave();
   // The stack is not unwound, so nothing is destroyed. MPI ends here, in order, with the other ranks. mpirun ends those
   // that are left when this process has ended, so they come first.

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/runtime/runtime.hpp>
 
 #include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
@@ -20,7 +21,8 @@ namespace lockstep {
 /// The process's way out. While it lives, std::terminate and std::exit call it too.
 class JobEnd {
  public:
-  JobEnd(ReplicaGroup& group, std::string name);
+  /// Of `options`, uses whose program this is, and what is to become of a failure that all ranks know of.
+  JobEnd(ReplicaGroup& group, std::string name, const RuntimeOptions& options);
   JobEnd(const JobEnd&) = delete;
   ~JobEnd();
 
@@ -28,9 +30,20 @@ class JobEnd {
   void set_name(std::string name) { name_ = std::move(name); }
   void set_phases(PhaseTable* phases) { phases_ = phases; }
 
+  /// Whether the process has one.
+  static bool exists();
+
+  /// With RuntimeOptions::OnFailure::report, has `after` print its line all the same.
+  void speak() { speaks_ = true; }
+
   /// Tells the other ranks of this failure, unless they know of it. Once they know, prints it once per job and returns
-  /// the exit code: the job may end in order. If they do not come soon, ends the job and does not return.
+  /// the exit code: the job may end in order. If they do not come soon, ends the job and does not return. A guest ends
+  /// the job in any case, as its ranks are not all. With RuntimeOptions::OnFailure::report, waits for the others as an
+  /// agreement does, prints nothing, and returns.
   Error::ExitCode after(const std::exception_ptr& exception);
+
+  /// The same for an exception of which nothing is known but that it leaves the runtime.
+  void after_unknown();
 
   /// COLL, blocking. Returns when every rank is here; this process may end then. Ranks that go on, because they know of
   /// no failure or ignored it, are told wherever they are.
@@ -51,6 +64,7 @@ class JobEnd {
   /// This process calls exit, although the job goes on. Does not return if there are other ranks.
   void exited(int status);
   [[noreturn]] void end_job(const std::string& line, int code);
+  [[noreturn]] void end_whole_job(const AgreedFailure& failure);
   std::string told(const std::exception_ptr& exception) const;
   bool is_known(const std::exception_ptr& exception) const;
   void announce(const std::exception_ptr& exception);
@@ -65,6 +79,9 @@ class JobEnd {
   MeetingPoint& meeting_;
   std::string name_;
   PhaseTable* phases_ = nullptr;
+  bool is_guest_;
+  bool reports_;
+  bool speaks_;
   std::atomic<bool> said_ = false;  ///< the failure: by replica 0, to which other ranks leave it
   pid_t process_ = ::getpid();
   std::thread::id thread_ = std::this_thread::get_id();  ///< the only one that meets other ranks

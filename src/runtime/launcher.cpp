@@ -19,9 +19,14 @@ using namespace std::chrono_literals;
 
 enum class Launcher { mpirun, daemon, unknown };
 
-Launcher launcher(pid_t process) {
+std::string name_of(pid_t process) {
   std::string name;
   std::getline(std::ifstream{fmt::format("/proc/{}/comm", process)}, name);
+  return name;
+}
+
+Launcher launcher(pid_t process) {
+  const std::string name = name_of(process);
   // Those of PRRTE's machine may serve other jobs too.
   if (launcher_of_name(name) != LauncherKind::open_mpi || name == "prte" || name == "prted") return Launcher::unknown;
   return name == "orted" ? Launcher::daemon : Launcher::mpirun;
@@ -47,6 +52,11 @@ void wait_unless_ended(std::chrono::milliseconds time) {
 }
 
 }  // namespace
+
+bool is_started_by_daemon() {
+  const std::string name = name_of(::getppid());
+  return name == "orted" || name == "prted";
+}
 
 void end_this_side(Error::ExitCode code, Reach reach, int place) {
   const pid_t parent = ::getppid();

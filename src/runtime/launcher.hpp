@@ -7,6 +7,9 @@
 
 namespace lockstep {
 
+/// Whether a daemon of mpirun's has started this process, on another node than mpirun's.
+bool is_started_by_daemon();
+
 /// Ends what can be ended from this side of a broken network: the ranks of this node and their launcher, which would
 /// wait for the other side for minutes. Does not return. `place` is this rank's position among those of its node.
 [[noreturn]] void end_this_side(Error::ExitCode code, Reach reach, int place);

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -73,14 +74,23 @@ void be_continued_after(std::chrono::duration<double> time) {
 
 MpiSession::MpiSession(int& argc, char**& argv, const RuntimeOptions& options)
     : patience_{options.stall_timeout}, on_stall_{options.on_stall} {
-  require_descriptors();
-  // MPI writes to the connection of a rank that has just died. That must not end this rank before it names the other.
-  if (const auto before = std::signal(SIGPIPE, SIG_IGN); before != SIG_DFL && before != SIG_ERR)
-    std::signal(SIGPIPE, before);
-  watch_.emplace(SiblingWatch::Options{
-      .doing = "starting", .patience = patience_, .for_other_nodes = for_start_elsewhere, .on_stall = on_stall_});
-  int initialized = 0;
-  check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
+  const bool initialized = has_been_started();
+  if (options.communicator) {
+    if (!initialized)
+      throw InvalidArgument{"RuntimeOptions::communicator in a program that has not started MPI; expected MPI_Init"};
+    find_world_ranks(*options.communicator);
+  } else {
+    require_descriptors();
+    // MPI writes to the connection of a rank that has just died. That must not end this rank before it names the other.
+    if (const auto before = std::signal(SIGPIPE, SIG_IGN); before != SIG_DFL && before != SIG_ERR)
+      std::signal(SIGPIPE, before);
+  }
+  watch_.emplace(SiblingWatch::Options{.doing = "starting",
+                                       .patience = patience_,
+                                       .for_other_nodes = for_start_elsewhere,
+                                       .on_stall = on_stall_,
+                                       .only = {world_ranks_.begin(), world_ranks_.end()},
+                                       .signals = kept_by(options)});
   int provided = MPI_THREAD_SINGLE;
   if (initialized) {
     check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
@@ -92,6 +102,35 @@ MpiSession::MpiSession(int& argc, char**& argv, const RuntimeOptions& options)
   }
   take_level(options.mpi_threads == RuntimeOptions::MpiThreads::main ? std::min<int>(provided, MPI_THREAD_FUNNELED)
                                                                      : provided);
+}
+
+bool MpiSession::has_been_started() {
+  int initialized = 0;
+  check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
+  return initialized != 0;
+}
+
+/// LOCAL. Needs no message.
+void MpiSession::find_world_ranks(int guest) {
+  const MPI_Comm communicator = MPI_Comm_f2c(guest);
+  int is_between = 0;
+  if (communicator != MPI_COMM_NULL) check_mpi(MPI_Comm_test_inter(communicator, &is_between), "MPI_Comm_test_inter");
+  if (communicator == MPI_COMM_NULL || is_between)
+    throw InvalidArgument{fmt::format("RuntimeOptions::communicator is {}; expected an intracommunicator",
+                                      is_between ? "an intercommunicator" : "MPI_COMM_NULL")};
+  MPI_Group world = MPI_GROUP_NULL;
+  MPI_Group own = MPI_GROUP_NULL;
+  int size = 0;
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  check_mpi(MPI_Comm_group(communicator, &own), "MPI_Comm_group");
+  check_mpi(MPI_Group_size(own, &size), "MPI_Group_size");
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  world_ranks_.resize(ranks.size());
+  check_mpi(MPI_Group_translate_ranks(own, size, ranks.data(), world, world_ranks_.data()),
+            "MPI_Group_translate_ranks");
+  check_mpi(MPI_Group_free(&own), "MPI_Group_free");
+  check_mpi(MPI_Group_free(&world), "MPI_Group_free");
 }
 
 void MpiSession::take_level(int provided) {
@@ -112,6 +151,7 @@ bool MpiSession::may_call_mpi() {
 
 MpiSession::~MpiSession() {
   ended_own_ = true;
+  if (is_guest()) return;
   if (owned_) finalize();
   // While others still watch, they name a rank that stops.
   if (rank_from_launcher()) be_continued_after(patience_ + for_end_elsewhere);

@@ -7,16 +7,24 @@
 #include <set>
 #include <vector>
 
+#include "control/kept_signals.hpp"
 #include "control/phase_table.hpp"
 #include "runtime/sibling_watch.hpp"
 
 namespace lockstep {
 
-/// Initialises MPI and ends it. If the program has initialised MPI itself, does neither.
+/// The signals that a runtime keeps: none as a guest.
+inline KeptSignals::Keep kept_by(const RuntimeOptions& options) {
+  return options.communicator ? KeptSignals::Keep::none : KeptSignals::Keep::both;
+}
+
+/// Initialises MPI and ends it. If the program has initialised MPI itself, does neither, and leaves the process as it
+/// is for a guest (RuntimeOptions::communicator).
 class MpiSession {
  public:
   /// ConfigError if this process may open too few files for MPI to start, or if only another thread may call MPI. MPI
-  /// gets the stall timeout to start, and again to end, before that is a stall.
+  /// gets the stall timeout to start, and again to end, before that is a stall. InvalidArgument for a guest without MPI
+  /// or without a communicator.
   MpiSession(int& argc, char**& argv, const RuntimeOptions& options);
   MpiSession(const MpiSession&) = delete;
   ~MpiSession();
@@ -24,9 +32,15 @@ class MpiSession {
   /// From here on something else watches the ranks.
   void started() { watch_.reset(); }
 
+  /// The ranks in MPI_COMM_WORLD of a guest's replicas; empty without a guest.
+  const std::vector<int>& world_ranks() const { return world_ranks_; }
+
   /// From here on nothing else watches the ranks, until MPI has ended on all ranks of this node: if one stopped while
   /// ending after the others are gone, nobody would find it. If there is a table, they meet there.
   void ending(std::optional<PhaseTable> phases, const std::vector<int>& ranks_on_node);
+
+  /// By this class or by the program.
+  static bool has_been_started();
 
   /// MPI_Finalize, with MPI's plug-ins kept loaded.
   static void finalize();
@@ -41,6 +55,8 @@ class MpiSession {
 
  private:
   void take_level(int provided);
+  void find_world_ranks(int guest);
+  bool is_guest() const { return !world_ranks_.empty(); }
   bool have_all_finished() const { return phases_->finished() >= static_cast<int>(ranks_on_node_.size()); }
 
   std::chrono::duration<double> patience_;
@@ -50,6 +66,7 @@ class MpiSession {
   std::atomic<bool> ended_own_ = false;  ///< whether this rank has done everything that comes before the end of MPI
   std::optional<SiblingWatch> watch_;    ///< uses the members above
   bool owned_ = false;
+  std::vector<int> world_ranks_;
 };
 
 }  // namespace lockstep

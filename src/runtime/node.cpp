@@ -112,8 +112,8 @@ std::unique_ptr<Heartbeats> start_heartbeats(const MpiComm& world, const NodeMap
 
 }  // namespace
 
-Node find_node(const std::string& network) {
-  const MpiComm world = MpiComm::duplicate(MPI_COMM_WORLD);
+Node find_node(const std::string& network, std::optional<int> guest) {
+  const MpiComm world = MpiComm::of_runtime(guest);
   const MpiComm shared = MpiComm::split_by_node(world.get());
   Node node;
   node.place = shared.rank();

@@ -20,9 +20,9 @@ struct Node {
   std::unique_ptr<Heartbeats> heartbeats;  ///< null if the job has one node, or the system of one has no sockets
 };
 
-/// COLL over the job. When it returns, the rows of the node's ranks are filled and, with heartbeats, those of all
-/// ranks that are heard. Heartbeats use `network`, see address_for_heartbeats. If they are needed but do not get
-/// through, rank 0 logs it.
-Node find_node(const std::string& network);
+/// COLL over `guest`, see make_mpi_channel, or over the job. When it returns, the rows of the node's ranks are filled
+/// and, with heartbeats, those of all ranks that are heard. Heartbeats use `network`, see address_for_heartbeats. If
+/// they are needed but do not get through, rank 0 logs it.
+Node find_node(const std::string& network, std::optional<int> guest);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 #include <exception>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -17,8 +18,21 @@
 
 namespace lockstep {
 
+namespace {
+
+void require_only_one() {
+  if (JobEnd::exists())
+    throw ContextError{"a second Runtime in a process that has one; expected the first to be destroyed before"};
+}
+
+}  // namespace
+
 Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
-    : Runtime{std::make_unique<Impl>(argc, argv, options)} {
+    : Runtime{(require_only_one(), std::make_unique<Impl>(argc, argv, options))} {
+  impl_->start([&] { return options; });
+}
+
+Runtime::Runtime(RuntimeOptions options) : Runtime{(require_only_one(), Impl::without_arguments(options))} {
   impl_->start([&] { return options; });
 }
 
@@ -27,11 +41,7 @@ Runtime::Runtime(std::unique_ptr<Impl> impl) : impl_{std::move(impl)} {}
 Runtime::~Runtime() {
   if (std::uncaught_exceptions() <= impl_->exceptions_before) return;
   // During unwinding a destructor cannot see the exception, only whether all ranks know of it.
-  if (const auto& failure = impl_->meeting().failure()) {
-    impl_->end.after(failure->exception);
-  } else {
-    impl_->end.alone("it left with an exception", Error::ExitCode::failure);
-  }
+  impl_->end.after_unknown();
 }
 
 Strategy& Runtime::strategy() {
@@ -68,6 +78,7 @@ std::chrono::nanoseconds Runtime::watchdog_cpu_time() const {
 /// job, so only after the ranks know each other.
 int Runtime::run_job(int& argc, char**& argv, const RuntimeOptions& options, const std::exception_ptr& wrong,
                      const std::function<void(Runtime&)>& body) {
+  require_only_one();
   std::unique_ptr<Impl> impl;
   try {
     impl = std::make_unique<Impl>(argc, argv, options);
@@ -79,6 +90,8 @@ int Runtime::run_job(int& argc, char**& argv, const RuntimeOptions& options, con
     MpiSession::abort_job(static_cast<int>(exit_code_of(error)));
   }
   Impl& parts = *impl;
+  // The exit code is all that the program gets.
+  parts.end.speak();
   try {
     parts.start([&] {
       if (wrong) std::rethrow_exception(wrong);
@@ -100,7 +113,7 @@ int Runtime::run_job(int& argc, char**& argv, const RuntimeOptions& options, con
 int Runtime::run(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
                  const std::function<void(Runtime&)>& body) {
   // From the very beginning: a rank that ends as soon as it is told to could be taken for the cause.
-  const KeptSignals signals;
+  std::optional<KeptSignals> signals{std::in_place};
   RuntimeOptions made;
   std::exception_ptr wrong;
   try {
@@ -108,10 +121,12 @@ int Runtime::run(int& argc, char**& argv, const std::function<RuntimeOptions()>&
   } catch (...) {
     wrong = std::current_exception();
   }
+  if (made.communicator) signals.reset();
   return run_job(argc, argv, made, wrong, body);
 }
 
 int run_program(int& argc, char**& argv, const RuntimeOptions& options, const std::function<void(Runtime&)>& body) {
+  if (options.communicator) return Runtime::run_job(argc, argv, options, nullptr, body);
   return Runtime::run(
       argc, argv, [&] { return options; }, body);
 }

@@ -39,7 +39,7 @@ struct StopSignal {
 
 /// Ends the process if another MPI's launcher started it.
 struct OwnLauncher {
-  OwnLauncher();
+  explicit OwnLauncher(const RuntimeOptions& options);
 };
 
 /// Members in order of acquisition; they are destroyed in reverse.
@@ -66,6 +66,9 @@ struct Runtime::Impl {
   Impl(int& argc, char**& argv, const RuntimeOptions& given);
   Impl(const Impl&) = delete;
   ~Impl();
+
+  /// The same in a program that has started MPI. InvalidArgument in another.
+  static std::unique_ptr<Impl> without_arguments(const RuntimeOptions& given);
 
   MeetingPoint& meeting() { return group->meeting(); }
   ControlChannel& channel() { return group->meeting().channel(); }

@@ -35,10 +35,6 @@ void sleep(Seconds time) {
   std::this_thread::sleep_for(time);
 }
 
-std::string waited_for(Seconds patience, const std::string& doing) {
-  return fmt::format("it was waited for {:g} s while the job was {}", patience.count(), doing);
-}
-
 }  // namespace
 
 SiblingWatch::SiblingWatch(Options options)
@@ -46,6 +42,7 @@ SiblingWatch::SiblingWatch(Options options)
       launched_{rank_from_launcher().has_value()},
       launcher_end_{launched_ ? static_cast<int>(::syscall(SYS_pidfd_open, launcher_, 0)) : -1},
       seen_{options_.known},
+      signals_{options_.signals},
       stop_{::eventfd(0, EFD_CLOEXEC)} {
   thread_ = std::thread{[this] { watch(); }};
 }
@@ -75,8 +72,7 @@ void SiblingWatch::watch() {
     const bool ends = options_.on_stall == RuntimeOptions::OnStall::end;
     // The others wait for this process and cannot tell that its own thread is stuck.
     if (ends && options_.is_late())
-      end_for(
-          fmt::format("replica {} is late: {}", *rank_from_launcher(), waited_for(options_.patience, options_.doing)));
+      end_for(fmt::format("{} is late: {}", name_of(*rank_from_launcher()), waited_for()));
     const auto trouble = look();
     if (trouble && trouble == before) {
       if (!ends && trouble->how == How::stopped) {
@@ -100,9 +96,22 @@ void SiblingWatch::count_tick() {
   reported_ = reported_ || report_is_claimed();
 }
 
+SiblingView SiblingWatch::siblings() const {
+  SiblingView all = look_at_siblings();
+  if (!options_.only.empty())
+    std::erase_if(all.processes, [&](const SiblingView::Process& each) { return !options_.only.contains(each.rank); });
+  return all;
+}
+
+std::set<int> SiblingWatch::ranks_expected_here() const {
+  std::set<int> ranks = ranks_if_all_are_here();
+  if (!options_.only.empty()) std::erase_if(ranks, [&](int rank) { return !options_.only.contains(rank); });
+  return ranks;
+}
+
 void SiblingWatch::remember_siblings() {
   if (static_cast<int>(seen_.size()) >= ranks_on_this_node()) return;
-  for (const auto& each : look_at_siblings().processes) seen_.insert(each.rank);
+  for (const auto& each : siblings().processes) seen_.insert(each.rank);
 }
 
 SiblingWatch::Wake SiblingWatch::wait() {
@@ -134,15 +143,15 @@ void SiblingWatch::note_stopped() {
   const Seconds since = waited_ - std::exchange(looked_at_, waited_);
   std::map<int, Seconds> stopped;
   if (options_.patience.count() > 0)
-    for (const auto& each : look_at_siblings().processes)
+    for (const auto& each : siblings().processes)
       if (each.stopped) stopped[each.rank] = stopped_.contains(each.rank) ? stopped_[each.rank] + since : Seconds{0};
   stopped_ = std::move(stopped);
 }
 
 /// The lowest rank that is missing or has stopped.
 std::optional<SiblingWatch::Trouble> SiblingWatch::look() const {
-  const SiblingView view = look_at_siblings();
-  std::set<int> expected = ranks_if_all_are_here();
+  const SiblingView view = siblings();
+  std::set<int> expected = ranks_expected_here();
   expected.insert(seen_.begin(), seen_.end());
   if (const auto missing = view.missing(expected); !missing.empty() && !options_.may_be_gone())
     return Trouble{missing.front(), How::gone};
@@ -159,7 +168,7 @@ std::optional<SiblingWatch::Trouble> SiblingWatch::look() const {
 /// rank is missing. Another may have ended as soon as it was told; but then its end still shows, or two are missing.
 std::optional<int> SiblingWatch::whose_end() const {
   if (!launched_ || options_.may_be_gone()) return std::nullopt;
-  const SiblingView view = look_at_siblings();
+  const SiblingView view = siblings();
   const auto missing = view.missing(seen_);
   if (missing.size() != 1 || view.nameless > 0) return std::nullopt;
   // The missing rank may have ended because of one that has stopped.
@@ -171,8 +180,8 @@ std::optional<int> SiblingWatch::whose_end() const {
 bool SiblingWatch::is_interrupted() const {
   if (options_.doing != "starting") return false;
   if (!launched_) return true;
-  const std::set<int> expected = ranks_if_all_are_here();
-  const SiblingView view = look_at_siblings();
+  const std::set<int> expected = ranks_expected_here();
+  const SiblingView view = siblings();
   return rank_from_launcher() == 0 && !expected.empty() && view.nameless == 0 && view.missing(expected).empty();
 }
 
@@ -182,20 +191,30 @@ bool SiblingWatch::report(const std::string& sentence) const {
   return mine;
 }
 
+/// A guest's replicas have numbers of their own, which the system does not show.
+std::string SiblingWatch::name_of(int rank) const {
+  return fmt::format("{} {}", options_.only.empty() ? "replica" : "world rank", rank);
+}
+
+std::string SiblingWatch::waited_for() const {
+  return fmt::format("it was waited for {:g} s while the job was {}", options_.patience.count(), options_.doing);
+}
+
 std::string SiblingWatch::sentence_about(const Trouble& trouble) const {
-  return fmt::format("replica {} {}: {}", trouble.rank, trouble.how == How::stopped ? "has stopped" : "is gone",
-                     waited_for(options_.patience, options_.doing));
+  return fmt::format("{} {}: {}", name_of(trouble.rank), trouble.how == How::stopped ? "has stopped" : "is gone",
+                     waited_for());
 }
 
 std::string SiblingWatch::sentence_about_other_nodes() const {
-  return fmt::format("replica {} waited {:g} s for ranks of other nodes while the job was {}", *rank_from_launcher(),
-                     (options_.patience + options_.for_other_nodes).count(), options_.doing);
+  return fmt::format("{} waited {:g} s for {} while the job was {}", name_of(*rank_from_launcher()),
+                     (options_.patience + options_.for_other_nodes).count(),
+                     options_.only.empty() ? "ranks of other nodes" : "the other ranks of its runtime", options_.doing);
 }
 
 /// Said once, by the lowest rank here that runs. Ranks cannot tell each other anything yet, or any more.
 void SiblingWatch::observe(const std::string& sentence) {
   if (!observed_.insert(sentence).second) return;
-  const SiblingView all = look_at_siblings();
+  const SiblingView all = siblings();
   const auto lowest = std::ranges::find_if_not(all.processes, &SiblingView::Process::stopped);
   if (lowest != all.processes.end() && lowest->rank == rank_from_launcher()) warn_of_stall(sentence);
 }
@@ -210,7 +229,7 @@ void SiblingWatch::end_for(const std::string& sentence) const {
 
 void SiblingWatch::end_when_told() const {
   if (const auto rank = whose_end())
-    report(fmt::format("replica {} is gone: its process ended while the job was {}", *rank, options_.doing));
+    report(fmt::format("{} is gone: its process ended while the job was {}", name_of(*rank), options_.doing));
   else if (is_interrupted())
     report("interrupted while the job was starting");
   if (launched_) sleep(until_all_have_looked);
@@ -218,7 +237,7 @@ void SiblingWatch::end_when_told() const {
 }
 
 void SiblingWatch::end_without_evidence() const {
-  const SiblingView all = look_at_siblings();
+  const SiblingView all = siblings();
   const int rank = *rank_from_launcher();
   const bool with_chief = all.processes.empty() || all.processes.front().rank == 0;
   if (!with_chief) sleep(Seconds{1});

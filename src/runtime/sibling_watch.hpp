@@ -16,6 +16,7 @@
 #include "base/descriptor.hpp"
 #include "control/kept_signals.hpp"
 #include "control/phase_table.hpp"
+#include "runtime/siblings.hpp"
 
 namespace lockstep {
 
@@ -32,8 +33,11 @@ class SiblingWatch {
     std::chrono::duration<double> patience;         ///< if not positive, unlimited: the options are refused later
     std::chrono::duration<double> for_other_nodes;  ///< how much longer to wait for a rank that the list cannot show
     RuntimeOptions::OnStall on_stall = RuntimeOptions::OnStall::end;
-    std::set<int> known;          ///< ranks known to have been on this node
+    std::set<int> known;  ///< ranks known to have been on this node
+    /// The ranks of MPI_COMM_WORLD to watch, those of a runtime that is a guest; if empty, all that mpirun started.
+    std::set<int> only = {};
     PhaseTable* table = nullptr;  ///< where else the report is claimed
+    KeptSignals::Keep signals = KeptSignals::Keep::both;
     /// Whether the other ranks may be gone by now.
     std::function<bool()> may_be_gone = [] { return false; };
     /// Whether this process is still busy with something of its own, so that the others wait for it.
@@ -56,6 +60,8 @@ class SiblingWatch {
 
   void watch();
   void count_tick();
+  SiblingView siblings() const;
+  std::set<int> ranks_expected_here() const;
   void remember_siblings();
   Wake wait();
   bool is_impatient_since(Seconds waited) const;
@@ -65,6 +71,8 @@ class SiblingWatch {
   std::optional<int> whose_end() const;
   bool is_interrupted() const;
   bool report(const std::string& sentence) const;
+  std::string name_of(int rank) const;
+  std::string waited_for() const;
   std::string sentence_about(const Trouble& trouble) const;
   std::string sentence_about_other_nodes() const;
   void observe(const std::string& sentence);

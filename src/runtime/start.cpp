@@ -1,6 +1,10 @@
 // The start of a job: from MPI to ranks that know each other and have the same options.
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <optional>
+#include <set>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -31,16 +35,46 @@
 namespace lockstep {
 namespace {
 
-std::vector<std::string> plain_names(int ranks) {
+/// Before the ranks know each other's task and host.
+std::string plain_name(int replica, std::span<const int> world_ranks) {
+  if (world_ranks.empty()) return fmt::format("replica {}", replica);
+  return fmt::format("replica {} (world rank {})", replica, world_ranks[static_cast<std::size_t>(replica)]);
+}
+
+std::vector<std::string> plain_names(int ranks, std::span<const int> world_ranks) {
   std::vector<std::string> names;
-  for (int rank = 0; rank < ranks; ++rank) names.push_back(fmt::format("replica {}", rank));
+  for (int rank = 0; rank < ranks; ++rank) names.push_back(plain_name(rank, world_ranks));
   return names;
 }
 
-std::unique_ptr<ReplicaGroup> make_mpi_group() {
-  auto control = make_mpi_channel();
-  auto names = plain_names(control->size());
-  return std::make_unique<ReplicaGroup>(make_mpi_communicator(), std::move(control), std::move(names));
+std::unique_ptr<ReplicaGroup> make_mpi_group(std::optional<int> guest, std::span<const int> world_ranks) {
+  auto control = make_mpi_channel(guest);
+  auto names = plain_names(control->size(), world_ranks);
+  return std::make_unique<ReplicaGroup>(make_mpi_communicator(guest), std::move(control), std::move(names));
+}
+
+/// What a guest would have to take from the program.
+void require_leaves_process_alone(const RuntimeOptions& options) {
+  const char* const taken = options.stop_signal != 0                                               ? "stop_signal"
+                            : options.on_termination == RuntimeOptions::OnTermination::ask_to_stop ? "on_termination"
+                            : options.allow_shared_gpu                                             ? "allow_shared_gpu"
+                                                                                                   : nullptr;
+  if (options.communicator && taken)
+    throw ConfigError{fmt::format(
+        "RuntimeOptions::{} beside RuntimeOptions::communicator: a guest takes no signal and sets no environment "
+        "variable; expected one of the two",
+        taken)};
+}
+
+/// A guest's process is ended by SIGTERM without a word, and other parts of the job may fail.
+void watch_as_guest(WatchdogOptions& watching, const std::vector<int>& world_ranks) {
+  watching.signals = KeptSignals::Keep::none;
+  std::set<int> others;
+  for (const auto& each : look_at_siblings().processes)
+    if (std::ranges::find(world_ranks, each.rank) == world_ranks.end()) others.insert(each.rank);
+  watching.has_lost_others = [others = std::move(others)] { return !look_at_siblings().missing(others).empty(); };
+  // mpirun ends the ranks of its own node first, and takes a second for that.
+  if (is_started_by_daemon()) watching.refusal = std::chrono::milliseconds{1500};
 }
 
 void tell_supervisor() {
@@ -52,26 +86,44 @@ void tell_supervisor() {
 }  // namespace
 
 NcclEnvironment::NcclEnvironment(const RuntimeOptions& options) {
-  if (options.allow_shared_gpu) allow_shared_gpu();
+  if (options.allow_shared_gpu && !options.communicator) allow_shared_gpu();
 }
 
 StopSignal::StopSignal(const RuntimeOptions& options) {
-  if (options.stop_signal != 0) catch_stop_signal(options.stop_signal);
+  if (options.stop_signal != 0 && !options.communicator) catch_stop_signal(options.stop_signal);
 }
 
-OwnLauncher::OwnLauncher() {
-  refuse_foreign_launch();
+OwnLauncher::OwnLauncher(const RuntimeOptions& options) {
+  // A program that divides the ranks of its job has seen them.
+  if (!options.communicator) refuse_foreign_launch();
 }
 
 Runtime::Impl::Impl(int& argc, char**& argv, const RuntimeOptions& given)
     : nccl_environment{given},
       launch{launch_warning([](const char* name) { return std::getenv(name); })},
       stop_signal{given},
+      signals{kept_by(given)},
+      can_start_mpi{given},
       session{argc, argv, given},
-      group{make_mpi_group()},
-      end{*group, fmt::format("replica {}", group->rank())} {
-  log::set_rank(group->rank());
+      has_started_mpi{given},
+      group{make_mpi_group(given.communicator, session.world_ranks())},
+      end{*group, plain_name(group->rank(), session.world_ranks()), given},
+      options{given} {
+  const std::vector<int>& world = session.world_ranks();
+  if (world.empty()) {
+    log::set_rank(group->rank());
+  } else {
+    log::set_rank(world[static_cast<std::size_t>(group->rank())], world.front());
+  }
   if (given.stop_signal != 0) meeting().set_stop_source(stop_signal_has_come);
+}
+
+std::unique_ptr<Runtime::Impl> Runtime::Impl::without_arguments(const RuntimeOptions& given) {
+  if (!MpiSession::has_been_started())
+    throw InvalidArgument{"a Runtime without argc and argv in a program that has not started MPI; expected MPI_Init"};
+  int argc = 0;
+  char** argv = nullptr;
+  return std::make_unique<Impl>(argc, argv, given);
 }
 
 Runtime::Impl::~Impl() {
@@ -82,7 +134,11 @@ Runtime::Impl::~Impl() {
   meeting().set_phases(nullptr);
   end.set_phases(nullptr);
   share_open_line(nullptr);
-  session.ending(std::move(node.phases), node.ranks);
+  if (options.communicator) {
+    log::set_rank(-1);
+  } else {
+    session.ending(std::move(node.phases), node.ranks);
+  }
 }
 
 void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
@@ -91,12 +147,13 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
     if (!(options.stall_timeout.count() > 0))
       throw ConfigError{
           fmt::format("stall timeout {}: expected a positive number of seconds", options.stall_timeout.count())};
+    require_leaves_process_alone(options);
     require_valid(options.reductions);
     if (!options.network.empty()) (void)address_for_heartbeats(options.network);
   });
   if (group->rank() == 0) tell_supervisor();
   if (group->size() == 1 && !launch.empty()) log::warning(launch);
-  node = find_node(options.network);
+  node = find_node(options.network, options.communicator);
   group->set_nodes(node.of_rank);
   if (node.phases) {
     meeting().set_phases(&*node.phases);
@@ -105,7 +162,7 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
   } else {
     log::warning("this node shares no memory between processes: a rank that stops here will not be found");
   }
-  names = plain_names(group->size());
+  names = plain_names(group->size(), session.world_ranks());
   watch(RuntimeOptions::OnTermination::end);
   compare_options();
   read_cluster();
@@ -121,6 +178,7 @@ void Runtime::Impl::watch(RuntimeOptions::OnTermination on_termination) {
   // Nobody would act on a signal.
   if (!node.phases) return signals.let_through();
   WatchdogOptions watching{.stall_timeout = options.stall_timeout};
+  if (options.communicator) watch_as_guest(watching, session.world_ranks());
   if (options.on_stall == RuntimeOptions::OnStall::observe) watching.on_stall = warn_of_stall;
   if (on_termination == RuntimeOptions::OnTermination::ask_to_stop)
     watching.on_interrupted = [this] { meeting().request_stop(); };
@@ -137,12 +195,13 @@ void Runtime::Impl::watch(RuntimeOptions::OnTermination on_termination) {
 
 void Runtime::Impl::compare_options() {
   const auto all = gather_texts(
-      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}{}{}, {}, stall timeout {} s{}{}, {}",
+      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}{}{}, {}, stall timeout {} s{}{}{}, {}",
                              options.device, options.devices.empty() ? "" : fmt::format(" {}", options.devices),
                              options.allow_shared_gpu ? " that may be shared" : "",
                              options.needs_cpu.empty() ? "" : fmt::format(" ({})", options.needs_cpu),
                              describe(options.reductions), options.stall_timeout.count(),
                              options.on_stall == RuntimeOptions::OnStall::observe ? " (observed)" : "",
+                             options.on_failure == RuntimeOptions::OnFailure::report ? ", failures reported" : "",
                              options.network.empty() ? "" : ", network " + options.network, options.program_options));
   together("comparing the options", [&] {
     for (std::size_t rank = 1; rank < all.size(); ++rank)
@@ -195,8 +254,11 @@ void Runtime::Impl::read_cluster() {
     require_tasks_match_ranks(tasks, *ranks);
   });
 
-  for (int rank = 0; rank < group->size(); ++rank)
-    names[static_cast<std::size_t>(rank)] = ranks->describe_replica(rank, hosts[static_cast<std::size_t>(rank)]);
+  for (int rank = 0; rank < group->size(); ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    const auto world = session.world_ranks().empty() ? std::nullopt : std::optional{session.world_ranks()[index]};
+    names[index] = ranks->describe_replica(rank, hosts[index], world);
+  }
   meeting().set_names(names);
   end.set_name(names[static_cast<std::size_t>(group->rank())]);
 }

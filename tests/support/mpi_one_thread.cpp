@@ -75,6 +75,12 @@ LOCKSTEP_CHECKED(MPI_Comm_set_errhandler, (MPI_Comm c, MPI_Errhandler handler), 
 LOCKSTEP_CHECKED(MPI_Comm_free, (MPI_Comm * c), (c))
 LOCKSTEP_CHECKED(MPI_Comm_rank, (MPI_Comm c, int* rank), (c, rank))
 LOCKSTEP_CHECKED(MPI_Comm_size, (MPI_Comm c, int* size), (c, size))
+LOCKSTEP_CHECKED(MPI_Comm_group, (MPI_Comm c, MPI_Group* group), (c, group))
+LOCKSTEP_CHECKED(MPI_Group_size, (MPI_Group group, int* size), (group, size))
+LOCKSTEP_CHECKED(MPI_Group_free, (MPI_Group * group), (group))
+LOCKSTEP_CHECKED(MPI_Comm_test_inter, (MPI_Comm c, int* is_between), (c, is_between))
+LOCKSTEP_CHECKED(MPI_Group_translate_ranks, (MPI_Group a, int n, const int* ranks, MPI_Group b, int* others),
+                 (a, n, ranks, b, others))
 LOCKSTEP_CHECKED(MPI_Bcast, (void* data, int n, MPI_Datatype t, int root, MPI_Comm c), (data, n, t, root, c))
 LOCKSTEP_CHECKED(MPI_Allreduce, (const void* a, void* b, int n, MPI_Datatype t, MPI_Op op, MPI_Comm c),
                  (a, b, n, t, op, c))

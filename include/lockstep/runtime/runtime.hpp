@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <lockstep/reduce/reduction_options.hpp>
@@ -28,6 +29,13 @@ struct RuntimeOptions {
   /// MPI_THREAD_FUNNELED: some libraries below MPI, such as builds of UCX, UCC and hcoll, refuse more. Where MPI gives
   /// less than it was asked for, or the program has started it with less, `any` means `main`.
   enum class MpiThreads : std::uint8_t { any, main };
+
+  /// What becomes of a failure that all ranks of the runtime know of: an exception in a run, different calls, replicas
+  /// that differ, a training that diverged. `end` ends the job. With `report` it is an exception that leaves the
+  /// runtime on every rank, and the destructor says and ends nothing: the program decides, and may make another
+  /// runtime. What the ranks cannot agree on ends the job in any case: a rank that is gone or stalls, or a sum that
+  /// fails.
+  enum class OnFailure : std::uint8_t { end, report };
 
   /// The cluster-spec file, read by rank 0. If empty, TF_CONFIG; without that, each rank is a task of its own.
   std::filesystem::path cluster_spec = {};
@@ -62,6 +70,10 @@ struct RuntimeOptions {
   /// With `main`, a thread that must end the job, such as the watchdog's, prints its line and ends this process with
   /// the exit code. The launcher ends the others. The main thread of MPI must be the one that makes the runtime.
   MpiThreads mpi_threads = MpiThreads::any;
+  /// The ranks of this runtime, if it is a guest in a program that uses MPI itself: `MPI_Comm_c2f(communicator)`, of an
+  /// intracommunicator that the program keeps. See Runtime. If empty, all ranks of MPI_COMM_WORLD.
+  std::optional<int> communicator = {};
+  OnFailure on_failure = OnFailure::end;
   /// Anything else that must be the same on every rank: the program's own options, as text.
   std::string program_options = {};
 };
@@ -73,11 +85,24 @@ struct RuntimeOptions {
 /// from `argc` and `argv`. If another MPI's launcher started the processes, so that each would be a job of one rank,
 /// the constructor ends them all with one line and Error::ExitCode::user_input.
 ///
+/// With RuntimeOptions::communicator, it is a guest in a program that has started MPI, and that ends MPI after it:
+///
+///   Runtime runtime{{.communicator = MPI_Comm_c2f(part), .on_failure = RuntimeOptions::OnFailure::report}};
+///
+/// Constructor and destructor are then COLL over that communicator, which may hold any part of the job. Other ranks may
+/// have a runtime of their own at the same time, and the same ranks another one afterwards. The guest communicates over
+/// communicators of its own, and frees them. It takes no signal, and leaves no handler, no environment variable and no
+/// thread behind, so options that need one are a ConfigError: stop_signal, on_termination and allow_shared_gpu. SIGTERM
+/// ends the process as before, so mpirun may end the job before a rank has said what happened. Messages name ranks of
+/// MPI_COMM_WORLD too. A failure that ends the job ends all of it, by MPI_Abort on MPI_COMM_WORLD.
+///
 /// While it lives, an uncaught exception ends the whole job with one line on stderr and the exit code of its type. A
 /// rank that dies, stops or stays away is found by the other ranks, also from other nodes.
 class Runtime {
  public:
   Runtime(int& argc, char**& argv, RuntimeOptions options = {});
+  /// For a program that has started MPI. InvalidArgument if it has not.
+  explicit Runtime(RuntimeOptions options);
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
   ~Runtime();

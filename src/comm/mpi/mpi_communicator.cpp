@@ -164,8 +164,8 @@ class MpiCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_mpi_communicator() {
-  return std::make_unique<MpiCommunicator>(MpiComm::duplicate(MPI_COMM_WORLD));
+std::unique_ptr<Communicator> make_mpi_communicator(std::optional<int> guest) {
+  return std::make_unique<MpiCommunicator>(MpiComm::of_runtime(guest));
 }
 
 }  // namespace lockstep

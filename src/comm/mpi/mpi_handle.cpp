@@ -32,6 +32,10 @@ MpiComm MpiComm::duplicate(MPI_Comm parent) {
   return comm;
 }
 
+MpiComm MpiComm::of_runtime(std::optional<int> guest) {
+  return guest ? split(MPI_Comm_f2c(*guest), 0) : duplicate(MPI_COMM_WORLD);
+}
+
 MpiComm MpiComm::split_by_node(MPI_Comm parent) {
   MPI_Comm made = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &made), "MPI_Comm_split_type");

@@ -1,6 +1,7 @@
 // MPI's handles, owned, and its errors, checked. Private to the folders that may include mpi.h.
 #pragma once
 
+#include <optional>
 #include <utility>
 
 #include <mpi.h>
@@ -18,6 +19,10 @@ class MpiComm {
 
   /// COLL over `parent`. A duplicate, whose messages never meet those of another communicator.
   static MpiComm duplicate(MPI_Comm parent);
+
+  /// COLL over `guest`, or over the job if that is empty. The ranks there. `guest` is MPI_Comm_c2f of a communicator of
+  /// the program's: what the program has attached to that does not come along.
+  static MpiComm of_runtime(std::optional<int> guest);
 
   /// COLL over `parent`. The ranks that share this node's memory, ordered as in `parent`.
   static MpiComm split_by_node(MPI_Comm parent);

@@ -1,0 +1,250 @@
+// A program with an MPI of its own, and runtimes as guests: `guest MODE RANK [COUNT]`, where RANK, of MPI_COMM_WORLD,
+// is the one that misbehaves. Even and odd ranks have a runtime each, and all of them messages of the program's.
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <dlfcn.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include <lockstep/lockstep.hpp>
+
+using namespace lockstep;
+
+extern char** environ;
+
+namespace {
+
+struct Program {
+  std::string mode;
+  int rank = 0, size = 0;
+  bool mine = false;  ///< whether this rank misbehaves
+  MPI_Comm part = MPI_COMM_NULL;
+  int errors = 0;         ///< that MPI told the program's own handler
+  int communicators = 0;  ///< that are not freed
+
+  RuntimeOptions options() const {
+    RuntimeOptions options{.device = "cpu", .stall_timeout = std::chrono::seconds{mode == "stop" ? 1 : 20}};
+    options.communicator = MPI_Comm_c2f(part);
+    if (mode.starts_with("report")) options.on_failure = RuntimeOptions::OnFailure::report;
+    return options;
+  }
+} program;
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error{"expected " + what};
+}
+
+void on_mpi_error(MPI_Comm*, int*, ...) {
+  ++program.errors;
+}
+
+/// What a guest must leave as it is.
+struct Process {
+  std::vector<std::string> variables;
+  std::vector<void (*)(int)> handlers;
+  std::terminate_handler terminate = std::get_terminate();
+  std::ptrdiff_t threads = entries("/proc/self/task");
+  std::ptrdiff_t files = entries("/proc/self/fd");
+  int communicators = program.communicators;
+  MPI_Errhandler errors = MPI_ERRHANDLER_NULL;
+
+  Process() {
+    for (char** each = environ; *each; ++each) variables.emplace_back(*each);
+    for (int signal = 1; signal < SIGRTMAX; ++signal) {
+      struct sigaction now = {};
+      ::sigaction(signal, nullptr, &now);
+      handlers.push_back(now.sa_handler);
+    }
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &errors);
+  }
+
+  static std::ptrdiff_t entries(const char* folder) {
+    return std::distance(std::filesystem::directory_iterator{folder}, {});
+  }
+
+  void require_same(const Process& other) const {
+    require(variables == other.variables, "the environment as before");
+    require(handlers == other.handlers, "the handlers of signals as before");
+    require(terminate == other.terminate, "the terminate handler as before");
+    require(threads == other.threads, "the threads as before");
+    require(files == other.files, "the open files as before");
+    require(communicators == other.communicators, "no communicator more than before");
+    require(errors == other.errors, "the program's handler of MPI's errors");
+    require(program.errors == 0, "no error for it");
+  }
+};
+
+/// MPI's function of that name.
+template <class Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+int count(int result, const MPI_Comm* made) {
+  if (*made != MPI_COMM_NULL) ++program.communicators;
+  return result;
+}
+
+/// The program's own message, round all ranks.
+void pass_on(int tag) {
+  int from = -1;
+  const int to = (program.rank + 1) % program.size, before = (program.rank + program.size - 1) % program.size;
+  MPI_Sendrecv(&program.rank, 1, MPI_INT, to, tag, &from, 1, MPI_INT, before, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  require(from == before, "the message of the rank before");
+}
+
+/// The same sum over the world ranks of a part, in several ways.
+void train(Runtime& runtime) {
+  int sum = 0;
+  for (int rank = program.rank % 2; rank < program.size; rank += 2) sum += rank;
+  Strategy& strategy = runtime.strategy();
+  const auto weight = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(0.f); });
+  strategy.seal();
+  for (int step = 0; step < 3; ++step) {
+    pass_on(step);
+    strategy.run([&](ReplicaContext& context) {
+      const auto mine = static_cast<double>(program.rank);
+      require(context.all_reduce(ReduceOp::sum, mine) == sum, "the sum of this part's ranks");
+    });
+  }
+}
+
+void fail(Runtime& runtime, const std::string& how) {
+  Strategy& strategy = runtime.strategy();
+  if (how == "differs") (void)strategy.same_on_all(program.mine ? 2 : 1);
+  if (how == "alone" && program.mine) throw std::runtime_error{"failed on purpose"};
+  strategy.run([&](ReplicaContext& context) {
+    if (program.mine && how == "kill") (void)std::raise(SIGKILL);
+    if (program.mine && how == "stop") (void)std::raise(SIGSTOP);
+    if (program.mine && how == "throw") throw std::runtime_error{"failed on purpose"};
+    if (program.mine && how == "skip") return;
+    (void)context.all_reduce(ReduceOp::sum, 1.0);
+  });
+  // The other part has no failure, and the program waits for all.
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/// Of a failure that is reported, an exception leaves the runtime, and another runtime follows.
+void be_told() {
+  const std::string how = program.mode.substr(program.mode.find('-') + 1);
+  const bool concerned = program.rank % 2 == 1;
+  bool told = false;
+  try {
+    Runtime runtime{program.options()};
+    if (concerned) fail(runtime, how);
+  } catch (const std::exception& error) {
+    told = true;
+    if (program.rank == 1) std::printf("%s\n", error.what());
+  }
+  require(told == concerned || (how == "alone" && !program.mine), "a failure of this part alone");
+  Runtime runtime{program.options()};
+  train(runtime);
+}
+
+void make_many(int count) {
+  for (int made = 0; made < count; ++made) {
+    Runtime runtime{program.options()};
+    (void)runtime.strategy().same_on_all(made);
+  }
+}
+
+/// Two at once, none at all, and one that wants a signal.
+void be_refused() {
+  const auto refused = [](const RuntimeOptions& options) -> std::string {
+    try {
+      const Runtime runtime{options};
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing";
+  };
+  RuntimeOptions options = program.options();
+  {
+    const Runtime runtime{options};
+    require(refused(options).starts_with("a second Runtime in a process that has one"), "the second to be refused");
+  }
+  options.communicator = MPI_Comm_c2f(MPI_COMM_NULL);
+  require(refused(options).find("is MPI_COMM_NULL") != std::string::npos, "MPI_COMM_NULL to be refused");
+  options.communicator = program.options().communicator;
+  options.stop_signal = SIGUSR1;
+  options.on_failure = RuntimeOptions::OnFailure::report;
+  require(refused(options).starts_with("RuntimeOptions::stop_signal beside"), "a signal to be refused");
+}
+
+void run(int count) {
+  if (program.mode == "many") return make_many(count);
+  if (program.mode == "refused") return be_refused();
+  if (program.mode.starts_with("report")) return be_told();
+  Runtime runtime{program.options()};
+  if (program.mode == "works") return train(runtime);
+  if (program.rank % 2 == 1)
+    fail(runtime, program.mode);
+  else
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+int run_with_code(int argc, char** argv) {
+  return run_program(argc, argv, program.options(), [](Runtime& runtime) {
+    if (program.rank % 2 == 1) fail(runtime, "throw");
+  });
+}
+
+}  // namespace
+
+// MPI's own functions, counted.
+extern "C" int MPI_Comm_dup(MPI_Comm parent, MPI_Comm* made) {
+  return count(next<decltype(MPI_Comm_dup)>("MPI_Comm_dup")(parent, made), made);
+}
+extern "C" int MPI_Comm_split(MPI_Comm parent, int colour, int key, MPI_Comm* made) {
+  return count(next<decltype(MPI_Comm_split)>("MPI_Comm_split")(parent, colour, key, made), made);
+}
+extern "C" int MPI_Comm_split_type(MPI_Comm parent, int type, int key, MPI_Info info, MPI_Comm* made) {
+  return count(next<decltype(MPI_Comm_split_type)>("MPI_Comm_split_type")(parent, type, key, info, made), made);
+}
+extern "C" int MPI_Comm_free(MPI_Comm* communicator) {
+  --program.communicators;
+  return next<decltype(MPI_Comm_free)>("MPI_Comm_free")(communicator);
+}
+
+int main(int argc, char** argv) {
+  program.mode = argv[1];
+  std::signal(SIGUSR2, [](int) {});
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &program.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &program.size);
+  program.mine = program.rank == std::atoi(argv[2]);
+  MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+  MPI_Comm_create_errhandler(on_mpi_error, &handler);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+  MPI_Comm_split(MPI_COMM_WORLD, program.rank % 2, 0, &program.part);
+  // MPI connects ranks of several hosts when they first meet.
+  std::vector<int> everyone(static_cast<std::size_t>(program.size));
+  MPI_Alltoall(MPI_IN_PLACE, 1, MPI_INT, everyone.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  int failed = 0;
+  try {
+    const Process before;
+    if (program.mode == "report_code") {
+      failed = run_with_code(argc, argv) == (program.rank % 2 == 1 ? 4 : 0) ? 0 : 1;
+    } else {
+      run(argc > 3 ? std::atoi(argv[3]) : 0);
+    }
+    Process{}.require_same(before);
+    pass_on(9);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "world rank %d: %s\n", program.rank, error.what());
+    failed = 1;
+  }
+  MPI_Comm_free(&program.part);
+  MPI_Errhandler_free(&handler);
+  MPI_Finalize();
+  return failed;
+}

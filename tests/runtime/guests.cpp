@@ -1,0 +1,90 @@
+// Runtimes in a program that owns MPI: what they share with it, what they leave behind, and who ends the job.
+#include <cstdlib>
+
+#include <catch2/catch.hpp>
+
+#include "support/hosts.hpp"
+#include "support/job.hpp"
+#include "support/run_tests.hpp"
+
+using namespace lockstep::test;
+
+namespace {
+
+Outcome guests(int ranks, const std::string& mode, int culprit, const std::string& count = "0") {
+  const Outcome outcome = run_command(
+      {"mpirun", "-n", std::to_string(ranks), std::getenv("LOCKSTEP_GUEST"), mode, std::to_string(culprit), count},
+      {.environment = mpi_environment()});
+  INFO("stdout: " << outcome.out << "\nstderr: " << outcome.err);
+  CHECK_FALSE(outcome.timed_out);
+  CHECK(processes_left(outcome.marker).empty());
+  return outcome;
+}
+
+void check_fine(const Outcome& outcome) {
+  INFO("stdout: " << outcome.out << "\nstderr: " << outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.err, "lockstep:").empty());
+}
+
+void check_ended(const Outcome& outcome, int code, const std::string& told) {
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == code);
+  const auto lines = lines_starting_with(outcome.err, "lockstep:");
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines.front(), Catch::StartsWith("lockstep: replica 1 (worker:1, world rank 3, host "));
+  CHECK_THAT(lines.front(), Catch::Contains(told));
+}
+
+}  // namespace
+
+TEST_CASE("two runtimes train beside the program's own messages, and leave its process as it was") {
+  check_fine(guests(4, "works", 0));
+}
+
+TEST_CASE("runtimes that come and go leak no communicator, thread or file") {
+  const char* const many = std::getenv("LOCKSTEP_MANY_RUNTIMES");
+  check_fine(guests(4, "many", 0, many ? many : "300"));
+}
+
+TEST_CASE("a second runtime, no communicator and a signal are refused") {
+  check_fine(guests(2, "refused", 0));
+}
+
+TEST_CASE("of a guest, a rank that is gone or stops ends the whole job, and is named with its rank of the world") {
+  check_ended(guests(4, "kill", 3), 137, "is gone: its process ended");
+  check_ended(guests(4, "stop", 3), 5, "has stopped: no sign of life for 1 s");
+}
+
+TEST_CASE("of a guest, what its ranks agree on ends the whole job") {
+  check_ended(guests(4, "throw", 3), 4, "failed: failed on purpose");
+  check_ended(guests(4, "alone", 3), 4, "failed: it left with an exception");
+  check_ended(guests(4, "differs", 3), 3, "is at same_on_all");
+  check_ended(guests(4, "skip", 3), 3, "has finished step 1");
+}
+
+TEST_CASE("of a guest, what its ranks agree on can be an exception, after which the job goes on") {
+  for (const auto& [mode, told] :
+       {std::pair{"report-throw", "failed: failed on purpose"}, std::pair{"report-differs", "is at same_on_all"},
+        std::pair{"report-skip", "has finished step 1"}}) {
+    const Outcome outcome = guests(4, mode, 3);
+    check_fine(outcome);
+    CHECK_THAT(outcome.out, Catch::StartsWith("replica 1 (worker:1, world rank 3, host ") && Catch::Contains(told));
+  }
+  check_fine(guests(4, "report-alone", 3));
+}
+
+TEST_CASE("of a guest, run_program returns the exit code, and the job goes on") {
+  const Outcome outcome = guests(4, "report_code", 3);
+  CHECK(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.err, "lockstep: replica 1 (worker:1, world rank 3, host ").size() == 1);
+}
+
+TEST_CASE(
+    "of a guest on several hosts, a rank that is killed ends the whole job, and is named with its rank of the world",
+    "[hosts]") {
+  if (const auto reason = Hosts::why_not()) return skip("this machine cannot play several hosts: " + *reason);
+  const Hosts hosts{2};
+  check_fine(run_on(hosts, 2, {std::getenv("LOCKSTEP_GUEST"), "works", "0"}));
+  check_ended(run_on(hosts, 2, {std::getenv("LOCKSTEP_GUEST"), "kill", "3"}), 137, "is gone: its process ended");
+}
