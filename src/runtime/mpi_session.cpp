@@ -134,7 +134,6 @@ void MpiSession::find_world_ranks(int guest) {
 }
 
 void MpiSession::take_level(int provided) {
-  calls_mpi = true;
   // With MPI_THREAD_SERIALIZED a thread that waits in MPI would be in the way of all others.
   one_thread_calls = provided < MPI_THREAD_MULTIPLE;
   int is_main = 1;
@@ -143,6 +142,7 @@ void MpiSession::take_level(int provided) {
     throw ConfigError{
         "the runtime was made on another thread than MPI was started on, which is the only one that may call this MPI "
         "(MPI_THREAD_FUNNELED); expected the same thread"};
+  calls_mpi = true;
 }
 
 bool MpiSession::may_call_mpi() {

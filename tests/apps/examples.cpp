@@ -67,6 +67,28 @@ TEST_CASE("the model function of the example classifies images, with a line of t
   }
 }
 
+TEST_CASE("the solver and the trainer of the example go on where they were killed, with the same weights") {
+  const TemporaryDirectory folder;
+  const char* const program = std::getenv("LOCKSTEP_EXAMPLE_SOLVER");
+  REQUIRE(program);
+  const auto run = [&](int ranks, const std::string& name, const std::string& kill_in_step) {
+    auto environment = mpi_environment();
+    if (!kill_in_step.empty()) environment["KILL_IN_STEP"] = kill_in_step;
+    return run_command({"mpirun", "-n", std::to_string(ranks), program, (folder.path() / name).string()},
+                       {.environment = environment});
+  };
+  const Outcome whole = run(2, "whole", ""), killed = run(4, "killed", "230"), resumed = run(4, "killed", "");
+  INFO(whole.err << killed.err << resumed.err);
+  CHECK(killed.exit_code == 137);
+  const auto lines = lines_starting_with(killed.err, "lockstep:");
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines.front(), Catch::StartsWith("lockstep: replica 0 (worker:0, world rank 2, host ") &&
+                                Catch::Contains("is gone: its process ended; it was in step 230"));
+  const std::string rule = "u[i] becomes 0.200 u[i-1] +0.600 u[i] +0.200 u[i+1], weights ";
+  REQUIRE_THAT(last_line(whole.out), Catch::StartsWith("from step 0: " + rule));
+  CHECK(last_line(resumed.out) == "from step 200: " + last_line(whole.out).substr(std::string{"from step 0: "}.size()));
+}
+
 TEST_CASE("the residual network of LibTorch in the example learns", "[.torch]") {
   const Outcome outcome = run_example("LOCKSTEP_EXAMPLE_TORCH_CLASSIFIER", 2, std::getenv("LOCKSTEP_SMALL_DATA"));
   double loss = 0, accuracy = 0;

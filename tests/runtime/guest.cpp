@@ -9,6 +9,7 @@
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <dlfcn.h>
@@ -157,7 +158,7 @@ void make_many(int count) {
   }
 }
 
-/// Two at once, none at all, and one that wants a signal.
+/// Two at once, one on another thread than MPI's, none at all, and one that wants a signal.
 void be_refused() {
   const auto refused = [](const RuntimeOptions& options) -> std::string {
     try {
@@ -172,6 +173,9 @@ void be_refused() {
     const Runtime runtime{options};
     require(refused(options).starts_with("a second Runtime in a process that has one"), "the second to be refused");
   }
+  std::string elsewhere;
+  std::thread{[&] { elsewhere = refused(options); }}.join();
+  require(elsewhere.starts_with("the runtime was made on another thread"), "another thread to be refused");
   options.communicator = MPI_Comm_c2f(MPI_COMM_NULL);
   require(refused(options).find("is MPI_COMM_NULL") != std::string::npos, "MPI_COMM_NULL to be refused");
   options.communicator = program.options().communicator;

@@ -47,7 +47,7 @@ TEST_CASE("runtimes that come and go leak no communicator, thread or file") {
   check_fine(guests(4, "many", 0, many ? many : "300"));
 }
 
-TEST_CASE("a second runtime, no communicator and a signal are refused") {
+TEST_CASE("a second runtime, one on another thread than MPI was started on, no communicator and a signal are refused") {
   check_fine(guests(2, "refused", 0));
 }
 
