@@ -122,6 +122,8 @@ void train(Runtime& runtime) {
 void fail(Runtime& runtime, const std::string& how) {
   Strategy& strategy = runtime.strategy();
   if (how == "differs") (void)strategy.same_on_all(program.mine ? 2 : 1);
+  if (how == "interrupted" && program.mine) (void)::kill(::getppid(), SIGTERM);
+  if (how == "alike") throw std::runtime_error{"failed on purpose"};
   if (how == "alone" && program.mine) throw std::runtime_error{"failed on purpose"};
   strategy.run([&](ReplicaContext& context) {
     if (program.mine && how == "kill") (void)std::raise(SIGKILL);
@@ -130,6 +132,7 @@ void fail(Runtime& runtime, const std::string& how) {
     if (program.mine && how == "skip") return;
     (void)context.all_reduce(ReduceOp::sum, 1.0);
   });
+  while (how == "interrupted") ::pause();
   // The other part has no failure, and the program waits for all.
   MPI_Barrier(MPI_COMM_WORLD);
 }

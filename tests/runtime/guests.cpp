@@ -72,6 +72,13 @@ TEST_CASE("of a guest, what its ranks agree on can be an exception, after which 
     CHECK_THAT(outcome.out, Catch::StartsWith("replica 1 (worker:1, world rank 3, host ") && Catch::Contains(told));
   }
   check_fine(guests(4, "report-alone", 3));
+  check_fine(guests(4, "report-alike", 3));
+}
+
+TEST_CASE("guests say nothing of a job that is interrupted") {
+  const Outcome outcome = guests(4, "interrupted", 3);
+  CHECK(outcome.exit_code != 0);
+  CHECK(lines_starting_with(outcome.err, "lockstep:").empty());
 }
 
 TEST_CASE("of a guest, run_program returns the exit code, and the job goes on") {

@@ -190,6 +190,7 @@ TEST_CASE("a device is named by its task, a GPU also by its replica", "[D-16][D-
 TEST_CASE("a replica is described by rank, task and host") {
   CHECK(twelve_ranks().describe_replica(9, "b") == "replica 9 (worker:1, host b)");
   CHECK(RankMap{workers(4), 4}.describe_replica(3, "node-7") == "replica 3 (worker:3, host node-7)");
+  CHECK(twelve_ranks().describe_replica(9, "b", 21) == "replica 9 (worker:1, world rank 21, host b)");
 }
 
 TEST_CASE("the replicas of a task must share a node, tasks may") {
