@@ -84,9 +84,12 @@ TEST_CASE("the solver and the trainer of the example go on where they were kille
   REQUIRE(lines.size() == 1);
   CHECK_THAT(lines.front(), Catch::StartsWith("lockstep: replica 0 (worker:0, world rank 2, host ") &&
                                 Catch::Contains("is gone: its process ended; it was in step 230"));
-  const std::string rule = "u[i] becomes 0.200 u[i-1] +0.600 u[i] +0.200 u[i+1], weights ";
-  REQUIRE_THAT(last_line(whole.out), Catch::StartsWith("from step 0: " + rule));
-  CHECK(last_line(resumed.out) == "from step 200: " + last_line(whole.out).substr(std::string{"from step 0: "}.size()));
+  const std::string start = "from step 0: ";
+  REQUIRE_THAT(last_line(whole.out),
+               Catch::StartsWith(start + "u[i] becomes 0.200 u[i-1] +0.600 u[i] +0.200 u[i+1], weights "));
+  // The checkpoint of step 200 may still have been on its way to the disk.
+  CHECK_THAT(last_line(resumed.out), Catch::StartsWith("from step 200: ") || Catch::StartsWith("from step 150: "));
+  CHECK_THAT(last_line(resumed.out), Catch::EndsWith(last_line(whole.out).substr(start.size())));
 }
 
 TEST_CASE("the residual network of LibTorch in the example learns", "[.torch]") {

@@ -43,12 +43,14 @@ class Watched {
   using OnStall = std::function<void(const std::string&)>;
 
   Watched(Table& table, double stall_timeout, OnStall on_stall = {})
+      : Watched{table,
+                {.stall_timeout = std::chrono::duration<double>{stall_timeout}, .on_stall = std::move(on_stall)}} {}
+
+  Watched(Table& table, WatchdogOptions options)
       : table_{table},
         watchdog_{std::in_place, table.rows,
                   std::vector<std::string>{"replica 0 (host a)", "replica 1 (host a)", "replica 2 (host a)"},
-                  WatchdogOptions{.stall_timeout = std::chrono::duration<double>{stall_timeout},
-                                  .on_stall = std::move(on_stall)},
-                  [this](Error::ExitCode code, Reach) {
+                  std::move(options), [this](Error::ExitCode code, Reach) {
                     code_ = code;
                     ++ends_;
                   }} {}
@@ -94,6 +96,26 @@ TEST_CASE("a process that ends without a word is gone") {
         "lockstep: replica 1 (host a) is gone: its process ended; it was before the first step, computing after "
         "merge_call #5 "
         "(trainer.cpp:120)\n");
+}
+
+TEST_CASE("a guest sees that SIGTERM ended a process, and gives its own time to come") {
+  Table table;
+  ChildRank child{table, 1, beat_for_ever};
+  REQUIRE(table.has_beaten(1));
+  Watched watched{table, {.signals = KeptSignals::Keep::none}};
+  child.signal(SIGTERM);
+  CHECK(watched.ended_the_job());
+  CHECK_THAT(watched.line(), Catch::StartsWith("lockstep: replica 1 (host a) is gone: SIGTERM ended it"));
+}
+
+TEST_CASE("of a process that is gone where the job has lost others before, a guest ends the job and says nothing") {
+  Table table;
+  ChildRank child{table, 1, [](PhaseTable&) { return 0; }};
+  REQUIRE(child.wait() == 0);
+  Watched watched{table, {.signals = KeptSignals::Keep::none, .has_lost_others = [] { return true; }}};
+  CHECK(watched.ended_the_job());
+  CHECK(watched.code() == Error::ExitCode::peer_failed);
+  CHECK(watched.line().empty());
 }
 
 TEST_CASE("a process that ended before anyone watched it is gone") {
@@ -251,6 +273,13 @@ TEST_CASE("a program's own answer to SIGINT stays its own, and so does the one t
       kept.heed();
     }
     CHECK(std::signal(SIGINT, before) == own);
+  }
+  {
+    void (*const own)(int) = [](int) {};
+    void (*const before)(int) = std::signal(SIGTERM, own);
+    const KeptSignals nothing{KeptSignals::Keep::none};
+    CHECK(nothing.descriptor() == -1);
+    CHECK(std::signal(SIGTERM, before) == own);
   }
   CHECK(interrupts == 1);
 }
