@@ -72,9 +72,13 @@ struct Process {
     return std::distance(std::filesystem::directory_iterator{folder}, {});
   }
 
-  void require_same(const Process& other) const {
+  void require_same_outside(const Process& other) const {
     require(variables == other.variables, "the environment as before");
     require(handlers == other.handlers, "the handlers of signals as before");
+  }
+
+  void require_same(const Process& other) const {
+    require_same_outside(other);
     require(terminate == other.terminate, "the terminate handler as before");
     require(threads == other.threads, "the threads as before");
     require(files == other.files, "the open files as before");
@@ -187,11 +191,12 @@ void be_refused() {
   require(refused(options).starts_with("RuntimeOptions::stop_signal beside"), "a signal to be refused");
 }
 
-void run(int count) {
+void run(int count, const Process& before) {
   if (program.mode == "many") return make_many(count);
   if (program.mode == "refused") return be_refused();
   if (program.mode.starts_with("report")) return be_told();
   Runtime runtime{program.options()};
+  Process{}.require_same_outside(before);
   if (program.mode == "works") return train(runtime);
   if (program.rank % 2 == 1)
     fail(runtime, program.mode);
@@ -242,7 +247,7 @@ int main(int argc, char** argv) {
     if (program.mode == "report_code") {
       failed = run_with_code(argc, argv) == (program.rank % 2 == 1 ? 4 : 0) ? 0 : 1;
     } else {
-      run(argc > 3 ? std::atoi(argv[3]) : 0);
+      run(argc > 3 ? std::atoi(argv[3]) : 0, before);
     }
     Process{}.require_same(before);
     pass_on(9);
