@@ -196,7 +196,8 @@ void Gpt::arrange(std::int64_t windows) {
   activations_ = workspace_.arrange([&](Workspace& workspace) {
     Activations all;
     all.embedded = workspace.take({rows, options_.width}, options_.dtype);
-    for (const TransformerBlock& block : blocks_) all.blocks.push_back(block.take_activations(workspace, shape));
+    for (const TransformerBlock& block : blocks_)
+      all.blocks.push_back(block.take_activations(*kernels_, workspace, shape));
     all.normed = workspace.take({rows, options_.width});
     all.moments = workspace.take({rows, 2}, options_.dtype);
     all.logits = workspace.take({rows, options_.vocabulary});

@@ -39,9 +39,12 @@ SelfAttention::SelfAttention(Strategy& strategy, const SelfAttentionOptions& opt
                .normal_stddev = options.output_stddev},
               here} {}
 
-SelfAttention::Activations SelfAttention::take_activations(Workspace& workspace, const Windows& windows) const {
+SelfAttention::Activations SelfAttention::take_activations(const ops::Kernels& kernels, Workspace& workspace,
+                                                           const Windows& windows) const {
+  const bool keeps_probabilities = kernels.sequence().kept_scores() == ops::KeptScores::probabilities;
   return {.qkv = workspace.take({windows.rows(), 3 * width_}),
-          .probabilities = workspace.take({windows.count, heads_, windows.context, windows.context}),
+          .kept = keeps_probabilities ? workspace.take({windows.count, heads_, windows.context, windows.context})
+                                      : workspace.take({windows.count, heads_, windows.context}, qkv_.weight().dtype()),
           .mixed = workspace.take({windows.rows(), width_})};
 }
 
@@ -53,9 +56,9 @@ SelfAttention::Scratch SelfAttention::take_scratch(Workspace& workspace, const W
 
 void SelfAttention::forward(const ops::Kernels& kernels, const TensorView& x, const Activations& activations,
                             const TensorView& y) const {
-  const auto& [qkv, probabilities, mixed] = activations;
+  const auto& [qkv, kept, mixed] = activations;
   qkv_.forward(kernels, x, ops::Kernels::Activation::none, qkv);
-  kernels.sequence().causal_attention({.qkv = qkv, .probabilities = probabilities, .y = mixed});
+  kernels.sequence().causal_attention({.qkv = qkv, .kept = kept, .y = mixed});
   output_.forward(kernels, mixed, ops::Kernels::Activation::none, y);
 }
 
@@ -65,7 +68,7 @@ void SelfAttention::backward(const ops::Kernels& kernels, const TensorView& x, c
   output_.backward(kernels, activations.mixed, dy, gradients);
   output_.backward_input(kernels, dy, scratch.d_mixed);
   kernels.sequence().causal_attention_gradient({.qkv = activations.qkv,
-                                                .probabilities = activations.probabilities,
+                                                .kept = activations.kept,
                                                 .dy = scratch.d_mixed,
                                                 .d_qkv = scratch.d_qkv,
                                                 .scratch = scratch.scores});

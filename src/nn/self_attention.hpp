@@ -39,7 +39,7 @@ class SelfAttention {
   /// What the backward pass needs from the forward pass, which overwrites it.
   struct Activations {
     TensorView qkv;
-    TensorView probabilities;
+    TensorView kept;
     TensorView mixed;
   };
 
@@ -57,7 +57,8 @@ class SelfAttention {
   const Dense& qkv() const { return qkv_; }
   const Dense& output() const { return output_; }
 
-  Activations take_activations(Workspace& workspace, const Windows& windows) const;
+  /// For passes of `kernels`.
+  Activations take_activations(const ops::Kernels& kernels, Workspace& workspace, const Windows& windows) const;
   Scratch take_scratch(Workspace& workspace, const Windows& windows) const;
 
   /// Overwrites y [windows * context, width], from x of the same shape.

@@ -55,12 +55,13 @@ std::vector<Variable> TransformerBlock::variables() const {
           contract_.bias()};
 }
 
-TransformerBlock::Activations TransformerBlock::take_activations(Workspace& workspace, const Windows& windows) const {
+TransformerBlock::Activations TransformerBlock::take_activations(const ops::Kernels& kernels, Workspace& workspace,
+                                                                 const Windows& windows) const {
   const std::int64_t rows = windows.rows();
   const DType sums = attention_norm_.gain().dtype();
   return {.attention_normed = workspace.take({rows, width_}),
           .attention_moments = workspace.take({rows, 2}, sums),
-          .attention = attention_.take_activations(workspace, windows),
+          .attention = attention_.take_activations(kernels, workspace, windows),
           .middle = workspace.take({rows, width_}, sums),
           .mlp_normed = workspace.take({rows, width_}),
           .mlp_moments = workspace.take({rows, 2}, sums),

@@ -57,7 +57,8 @@ class TransformerBlock {
   /// In order of creation.
   std::vector<Variable> variables() const;
 
-  Activations take_activations(Workspace& workspace, const Windows& windows) const;
+  /// For passes of `kernels`.
+  Activations take_activations(const ops::Kernels& kernels, Workspace& workspace, const Windows& windows) const;
   Scratch take_scratch(Workspace& workspace, const Windows& windows) const;
 
   /// Overwrites `activations`, for x [windows * context, width].

@@ -30,25 +30,27 @@ void require_apart_from(std::string_view operation, const TensorView& written,
   for (const TensorView* const other : others) require_apart(operation, written, *other);
 }
 
-AttentionSizes require_attention(DeviceKind device, std::string_view operation, const TensorView& qkv,
-                                 const TensorView& probabilities, const Expected& rows) {
+AttentionSizes require_attention(DeviceKind device, std::string_view operation, KeptScores kept_scores,
+                                 const TensorView& qkv, const TensorView& kept, const Expected& rows) {
   require_activations(device, operation, qkv);
   require_matrix(operation, qkv);
-  const Shape& shape = probabilities.shape();
-  if (shape.size() != 4)
-    throw InvalidArgument{fmt::format("{}: probabilities is {}, expected [windows, heads, context, context]", operation,
-                                      describe(probabilities))};
+  const bool of_each_position = kept_scores == KeptScores::probabilities;
+  const Shape& shape = kept.shape();
+  if (shape.size() != (of_each_position ? 4 : 3))
+    throw InvalidArgument{fmt::format("{}: kept is {}, expected [windows, heads, context{}]", operation, describe(kept),
+                                      of_each_position ? ", context" : "")};
   const std::int64_t heads = shape[1];
   if (heads < 1 || qkv.shape()[1] < 1 || qkv.shape()[1] % (3 * heads) != 0)
     throw InvalidArgument{fmt::format("{}: the columns of {} are not queries, keys and values of the heads of {}",
-                                      operation, describe(qkv), describe(probabilities))};
+                                      operation, describe(qkv), describe(kept))};
   const AttentionSizes sizes{
       .windows = shape[0], .context = shape[2], .heads = heads, .head_width = qkv.shape()[1] / (3 * heads)};
   const std::int64_t positions = sizes.windows * sizes.context;
   const DType dtype = qkv.dtype();
   require_expected(device, operation, dtype, {"qkv", qkv, {positions, 3 * sizes.width()}});
-  require_expected(device, operation, dtype,
-                   {"probabilities", probabilities, {sizes.windows, heads, sizes.context, sizes.context}});
+  Shape rows_of_scores{sizes.windows, heads, sizes.context};
+  if (of_each_position) rows_of_scores.push_back(sizes.context);
+  require_expected(device, operation, of_each_position ? dtype : sum_type(dtype), {"kept", kept, rows_of_scores});
   require_expected(device, operation, dtype, {rows.name, rows.view, {positions, sizes.width()}});
   return sizes;
 }
@@ -113,23 +115,23 @@ void check_gelu_gradient(DeviceKind device, const TensorView& x, const TensorVie
   check_same_or_apart(device, "gelu_gradient", dy, dx);
 }
 
-AttentionSizes check_attention(DeviceKind device, const CausalAttention& operands) {
+AttentionSizes check_attention(DeviceKind device, KeptScores kept_scores, const CausalAttention& operands) {
   constexpr std::string_view operation = "causal_attention";
-  const auto& [qkv, probabilities, y] = operands;
-  const AttentionSizes sizes = require_attention(device, operation, qkv, probabilities, {"y", y, {}});
-  require_apart_from(operation, y, {&qkv, &probabilities});
-  require_apart_from(operation, probabilities, {&qkv});
+  const auto& [qkv, kept, y] = operands;
+  const AttentionSizes sizes = require_attention(device, operation, kept_scores, qkv, kept, {"y", y, {}});
+  require_apart_from(operation, y, {&qkv, &kept});
+  require_apart_from(operation, kept, {&qkv});
   return sizes;
 }
 
-AttentionSizes check_attention(DeviceKind device, const CausalAttentionGradient& operands) {
+AttentionSizes check_attention(DeviceKind device, KeptScores kept_scores, const CausalAttentionGradient& operands) {
   constexpr std::string_view operation = "causal_attention_gradient";
-  const auto& [qkv, probabilities, dy, d_qkv, scratch] = operands;
-  const AttentionSizes sizes = require_attention(device, operation, qkv, probabilities, {"dy", dy, {}});
+  const auto& [qkv, kept, dy, d_qkv, scratch] = operands;
+  const AttentionSizes sizes = require_attention(device, operation, kept_scores, qkv, kept, {"dy", dy, {}});
   require_expected(device, operation, qkv.dtype(), {"d_qkv", d_qkv, qkv.shape()});
   require_expected(device, operation, qkv.dtype(), {"scratch", scratch, {sizes.heads, sizes.context, sizes.context}});
-  require_apart_from(operation, d_qkv, {&qkv, &probabilities, &dy, &scratch});
-  require_apart_from(operation, scratch, {&qkv, &probabilities, &dy});
+  require_apart_from(operation, d_qkv, {&qkv, &kept, &dy, &scratch});
+  require_apart_from(operation, scratch, {&qkv, &kept, &dy});
   return sizes;
 }
 

@@ -32,7 +32,8 @@ struct AttentionSizes {
   std::int64_t width() const { return heads * head_width; }
 };
 
-AttentionSizes check_attention(DeviceKind device, const CausalAttention& operands);
-AttentionSizes check_attention(DeviceKind device, const CausalAttentionGradient& operands);
+/// All operands. `kept` is what the backend keeps.
+AttentionSizes check_attention(DeviceKind device, KeptScores kept, const CausalAttention& operands);
+AttentionSizes check_attention(DeviceKind device, KeptScores kept, const CausalAttentionGradient& operands);
 
 }  // namespace lockstep::ops

@@ -31,6 +31,16 @@ struct LayerNormGradient {
   TensorView d_bias;   ///< as d_gain
 };
 
+/// What attention keeps of each row of scores for its gradient.
+enum class KeptScores : std::uint8_t {
+  /// The row's probabilities, all [windows, heads, context, context], of the type of qkv.
+  probabilities,
+  /// The logarithm of the sum of e^score over j <= i, all [windows, heads, context]; f32 where qkv is bf16. The
+  /// gradient computes the scores again, to the same bits, and probabilities as e^(score - log_sum_exp), which may
+  /// differ from those of the forward pass in low-order bits.
+  log_sum_exps,
+};
+
 /// Attention of each position to itself and those before it, with several heads (Vaswani et al.: "Attention is all you
 /// need", 2017). For each window and head, with the queries q, keys k and values v of its positions, [context,
 /// head_width] each:
@@ -40,16 +50,16 @@ struct LayerNormGradient {
 struct CausalAttention {
   /// [windows * context, 3 * width]: a position's queries, then keys, then values, each in the order of heads.
   TensorView qkv;
-  TensorView probabilities;  ///< [windows, heads, context, context]; overwritten, for the gradient too
-  TensorView y;              ///< [windows * context, width], in the order of heads; overwritten
+  TensorView kept;  ///< for the gradient, as SequenceKernels::kept_scores says; overwritten
+  TensorView y;     ///< [windows * context, width], in the order of heads; overwritten
 };
 
 struct CausalAttentionGradient {
-  TensorView qkv;            ///< as in the forward pass
-  TensorView probabilities;  ///< from the forward pass
-  TensorView dy;             ///< [windows * context, width]
-  TensorView d_qkv;          ///< [windows * context, 3 * width]; overwritten
-  TensorView scratch;        ///< [heads, context, context]; left with unspecified content
+  TensorView qkv;      ///< as in the forward pass
+  TensorView kept;     ///< from the forward pass
+  TensorView dy;       ///< [windows * context, width]
+  TensorView d_qkv;    ///< [windows * context, 3 * width]; overwritten
+  TensorView scratch;  ///< [heads, context, context]; left with unspecified content
 };
 
 /// A family of kernels (Kernels::sequence). The rules of kernels.hpp apply here too. In layer norm and attention a row
@@ -80,6 +90,8 @@ class SequenceKernels {
   /// dx = dy times the derivative of gelu at x. Same shape; dx may be dy.
   virtual void gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const = 0;
 
+  /// What causal_attention keeps: probabilities on the host, log_sum_exps on a GPU, where they save memory.
+  virtual KeptScores kept_scores() const = 0;
   virtual void causal_attention(const CausalAttention& operands) const = 0;
   virtual void causal_attention_gradient(const CausalAttentionGradient& operands) const = 0;
 };

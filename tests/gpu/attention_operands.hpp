@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 
 #include "gpu_support.hpp"
 #include "ops/sequence_kernels.hpp"
@@ -15,29 +16,49 @@ struct AttentionSizes {
   std::int64_t width() const { return heads * head_width; }
 };
 
-/// qkv, probabilities and y.
+/// qkv and y.
 inline Operands attention_operands(DType dtype, const AttentionSizes& s) {
-  return {ops::noise(dtype, {s.positions(), 3 * s.width()}, 1),
-          ops::filled(dtype, {s.windows, s.heads, s.context, s.context}, 9),
-          ops::filled(dtype, {s.positions(), s.width()}, 9)};
+  return {ops::noise(dtype, {s.positions(), 3 * s.width()}, 1), ops::filled(dtype, {s.positions(), s.width()}, 9)};
 }
 
-inline void attend(const ops::Kernels& kernels, const Views& views) {
-  kernels.sequence().causal_attention({.qkv = views[0], .probabilities = views[1], .y = views[2]});
-}
-
-/// The operands of the gradient: qkv, probabilities, dy, d_qkv and scratch.
+/// qkv, dy and d_qkv.
 inline Operands gradient_operands(DType dtype, const AttentionSizes& s) {
-  Operands forward = after_reference(attention_operands(dtype, s), attend);
-  return {forward[0], forward[1], ops::noise(dtype, {s.positions(), s.width()}, 5),
-          ops::filled(dtype, {s.positions(), 3 * s.width()}, 9),
-          ops::filled(dtype, {s.heads, s.context, s.context}, 0)};
+  return {ops::noise(dtype, {s.positions(), 3 * s.width()}, 1), ops::noise(dtype, {s.positions(), s.width()}, 5),
+          ops::filled(dtype, {s.positions(), 3 * s.width()}, 9)};
 }
 
-inline void attend_gradient(const ops::Kernels& kernels, const Views& views) {
-  const Tensor scratch = Tensor::copy_of(views[4], kernels.name() == "cuda" ? gpu().stream : Stream::host());
-  kernels.sequence().causal_attention_gradient(
-      {.qkv = views[0], .probabilities = views[1], .dy = views[2], .d_qkv = views[3], .scratch = scratch.view()});
+inline DType type_of_log_sum_exps(DType dtype) {
+  return dtype == DType::bf16 ? DType::f32 : dtype;
+}
+
+/// Memory of these kernels for what their attention keeps.
+inline Tensor memory_to_keep(const ops::Kernels& kernels, DType dtype, const AttentionSizes& s) {
+  Stream& stream = kernels.name() == "cuda" ? gpu().stream : Stream::host();
+  if (kernels.sequence().kept_scores() == ops::KeptScores::probabilities)
+    return Tensor::uninitialised(dtype, {s.windows, s.heads, s.context, s.context}, stream);
+  return Tensor::uninitialised(type_of_log_sum_exps(dtype), {s.windows, s.heads, s.context}, stream);
+}
+
+/// From qkv to y.
+inline auto attend(const AttentionSizes& s) {
+  return [s](const ops::Kernels& kernels, const Views& views) {
+    const Tensor kept = memory_to_keep(kernels, views[0].dtype(), s);
+    kernels.sequence().causal_attention({.qkv = views[0], .kept = kept.view(), .y = views[1]});
+  };
+}
+
+/// From qkv and dy to d_qkv. The kernels use what they kept themselves.
+inline auto attend_gradient(const AttentionSizes& s) {
+  return [s](const ops::Kernels& kernels, const Views& views) {
+    const auto& [qkv, dy, d_qkv] = std::tie(views[0], views[1], views[2]);
+    Stream& stream = kernels.name() == "cuda" ? gpu().stream : Stream::host();
+    const Tensor kept = memory_to_keep(kernels, qkv.dtype(), s);
+    const Tensor y = Tensor::uninitialised(qkv.dtype(), dy.shape(), stream);
+    const Tensor scratch = Tensor::uninitialised(qkv.dtype(), {s.heads, s.context, s.context}, stream);
+    kernels.sequence().causal_attention({.qkv = qkv, .kept = kept.view(), .y = y.view()});
+    kernels.sequence().causal_attention_gradient(
+        {.qkv = qkv, .kept = kept.view(), .dy = dy, .d_qkv = d_qkv, .scratch = scratch.view()});
+  };
 }
 
 }  // namespace lockstep::test

@@ -239,9 +239,10 @@ TEST_CASE("causal attention in bf16 on a GPU rounds probabilities and gradients 
   for (const AttentionSizes& sizes : {AttentionSizes{1, 1, 1, 1}, AttentionSizes{2, 3, 1, 4},
                                       AttentionSizes{3, 8, 2, 3}, AttentionSizes{2, 33, 3, 5}}) {
     CAPTURE(sizes.windows, sizes.context, sizes.heads, sizes.head_width);
-    check_nearly(attention_operands(bf16, sizes), epsilon(bf16), attend);
-    check_nearly(gradient_operands(bf16, sizes), 4 * epsilon(bf16), attend_gradient);
+    check_nearly(attention_operands(bf16, sizes), epsilon(bf16), attend(sizes));
+    check_nearly(gradient_operands(bf16, sizes), 4 * epsilon(bf16), attend_gradient(sizes));
   }
-  check_repeats(attention_operands(bf16, {2, 33, 3, 5}), attend);
-  check_repeats(gradient_operands(bf16, {2, 33, 3, 5}), attend_gradient);
+  const AttentionSizes sizes{2, 33, 3, 5};
+  check_repeats(attention_operands(bf16, sizes), attend(sizes));
+  check_repeats(gradient_operands(bf16, sizes), attend_gradient(sizes));
 }

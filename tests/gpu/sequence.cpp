@@ -34,6 +34,27 @@ Tensor indices_into(std::int64_t entries, std::int64_t count) {
 
 const std::vector<AttentionSizes> attentions{{1, 1, 1, 1}, {2, 3, 1, 4}, {3, 8, 2, 3}, {1, 33, 3, 5}, {2, 40, 4, 8}};
 
+/// Of the scores of each row, from the definition, as [windows, heads, context].
+std::vector<double> log_sum_exps(const std::vector<double>& qkv, const AttentionSizes& s) {
+  const auto at = [&](std::int64_t position, std::int64_t part, std::int64_t column) {
+    return qkv[static_cast<std::size_t>((position * 3 + part) * s.width() + column)];
+  };
+  std::vector<double> all;
+  for (std::int64_t window = 0; window < s.windows; ++window)
+    for (std::int64_t head = 0; head < s.heads; ++head)
+      for (std::int64_t i = 0; i < s.context; ++i) {
+        double sum = 0;
+        for (std::int64_t j = 0; j <= i; ++j) {
+          double score = 0;
+          for (std::int64_t column = head * s.head_width; column < (head + 1) * s.head_width; ++column)
+            score += at(window * s.context + i, 0, column) * at(window * s.context + j, 1, column);
+          sum += std::exp(score / std::sqrt(static_cast<double>(s.head_width)));
+        }
+        all.push_back(std::log(sum));
+      }
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("lookups on a GPU and their gradient have the host's bits") {
@@ -132,9 +153,12 @@ TEST_CASE("GELU on a GPU is the reference's, also in place") {
 
 TEST_CASE("NaN and infinity go through the sequence kernels of a GPU as through the host's") {
   for (const double wrong : {ops::not_a_number, ops::infinity}) {
-    Operands operands = attention_operands(DType::f32, {2, 8, 2, 3});
-    operands[0].view().elements<float>()[5] = static_cast<float>(wrong);
-    check_like_reference(operands, 8 * epsilon(DType::f32), attend);
+    const AttentionSizes sizes{2, 8, 2, 3};
+    Operands forward = attention_operands(DType::f32, sizes), backward = gradient_operands(DType::f32, sizes);
+    for (const Operands& operands : {forward, backward})
+      operands[0].view().elements<float>()[5] = static_cast<float>(wrong);
+    check_like_reference(forward, 8 * epsilon(DType::f32), attend(sizes));
+    check_like_reference(backward, 32 * epsilon(DType::f32), attend_gradient(sizes));
     const Tensor x = noise(DType::f32, {40}, 1);
     x.view().elements<float>()[3] = static_cast<float>(wrong);
     check_like_reference({x}, 4 * epsilon(DType::f32), [](const Kernels& kernels, const Views& views) {
@@ -147,8 +171,24 @@ TEST_CASE("causal attention on a GPU is the reference's") {
   for (const DType dtype : float_types)
     for (const AttentionSizes& sizes : attentions) {
       CAPTURE(sizes.windows, sizes.context, sizes.heads, sizes.head_width);
-      check_like_reference(attention_operands(dtype, sizes), 8 * epsilon(dtype), attend);
-      check_like_reference(gradient_operands(dtype, sizes), 32 * epsilon(dtype), attend_gradient);
+      check_like_reference(attention_operands(dtype, sizes), 8 * epsilon(dtype), attend(sizes));
+      check_like_reference(gradient_operands(dtype, sizes), 32 * epsilon(dtype), attend_gradient(sizes));
+    }
+}
+
+TEST_CASE("attention on a GPU keeps the log-sum-exp of each row of scores, and nothing else") {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
+    for (const AttentionSizes& s : attentions) {
+      CAPTURE(name_of(dtype), s.windows, s.context, s.heads, s.head_width);
+      Operands operands = attention_operands(dtype, s);
+      operands.push_back(filled(type_of_log_sum_exps(dtype), {s.windows, s.heads, s.context}, 9));
+      const Tensor kept = after_cuda(operands, [](const Kernels& kernels, const Views& views) {
+        kernels.sequence().causal_attention({.qkv = views[0], .kept = views[2], .y = views[1]});
+      })[2];
+      const std::vector<double> found = ops::in_double(kept), expected = log_sum_exps(ops::in_double(operands[0]), s);
+      REQUIRE(found.size() == expected.size());
+      for (std::size_t row = 0; row < found.size(); ++row)
+        REQUIRE(std::abs(found[row] - expected[row]) <= 16 * epsilon(kept.dtype()));
     }
 }
 
@@ -157,18 +197,19 @@ TEST_CASE("a window has the same bits on a GPU whatever the number of windows") 
   const auto first_of = [](const Tensor& all, std::int64_t count) {
     return all.view().reshaped({all.count()}).slice(0, count);
   };
-  const Operands alone_before = attention_operands(DType::f32, one),
-                 among_before = attention_operands(DType::f32, many);
   // The same qkv in the first window: noise is a function of the index.
-  const Operands alone = after_cuda(alone_before, attend), among = after_cuda(among_before, attend);
-  for (std::size_t i = 0; i < alone.size(); ++i)
-    CHECK(ops::same_bits(first_of(alone[i], alone[i].count()), first_of(among[i], alone[i].count())));
-  const Operands d_alone = after_cuda(gradient_operands(DType::f32, one), attend_gradient);
-  const Operands d_among = after_cuda(gradient_operands(DType::f32, many), attend_gradient);
-  CHECK(ops::same_bits(first_of(d_alone[3], d_alone[3].count()), first_of(d_among[3], d_alone[3].count())));
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+    const Operands alone = after_cuda(attention_operands(dtype, one), attend(one));
+    const Operands among = after_cuda(attention_operands(dtype, many), attend(many));
+    CHECK(ops::same_bits(first_of(alone[1], alone[1].count()), first_of(among[1], alone[1].count())));
+    const Operands d_alone = after_cuda(gradient_operands(dtype, one), attend_gradient(one));
+    const Operands d_among = after_cuda(gradient_operands(dtype, many), attend_gradient(many));
+    CHECK(ops::same_bits(first_of(d_alone[2], d_alone[2].count()), first_of(d_among[2], d_alone[2].count())));
+  }
 }
 
 TEST_CASE("sequence kernels on a GPU repeat their bits") {
-  check_repeats(attention_operands(DType::f32, {2, 40, 4, 8}), attend);
-  check_repeats(gradient_operands(DType::f32, {2, 40, 4, 8}), attend_gradient);
+  const AttentionSizes sizes{2, 40, 4, 8};
+  check_repeats(attention_operands(DType::f32, sizes), attend(sizes));
+  check_repeats(gradient_operands(DType::f32, sizes), attend_gradient(sizes));
 }

@@ -138,12 +138,14 @@ class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, 
       host.sequence().gelu_gradient(x, dy, dx);
     });
   }
+  ops::KeptScores kept_scores() const override { return host_->sequence().kept_scores(); }
   void causal_attention(const ops::CausalAttention& of) const override {
-    enqueue([on_host = ops::CausalAttention{for_host(of.qkv), for_host(of.probabilities), for_host(of.y)}](
-                const Kernels& host) { host.sequence().causal_attention(on_host); });
+    enqueue([on_host = ops::CausalAttention{for_host(of.qkv), for_host(of.kept), for_host(of.y)}](const Kernels& host) {
+      host.sequence().causal_attention(on_host);
+    });
   }
   void causal_attention_gradient(const ops::CausalAttentionGradient& of) const override {
-    enqueue([on_host = ops::CausalAttentionGradient{for_host(of.qkv), for_host(of.probabilities), for_host(of.dy),
+    enqueue([on_host = ops::CausalAttentionGradient{for_host(of.qkv), for_host(of.kept), for_host(of.dy),
                                                     for_host(of.d_qkv), for_host(of.scratch)}](const Kernels& host) {
       host.sequence().causal_attention_gradient(on_host);
     });

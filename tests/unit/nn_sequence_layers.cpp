@@ -183,7 +183,7 @@ TEST_CASE("the gradients of self-attention agree with finite differences") {
   const Windows windows{.count = 2, .context = 4};
   Workspace workspace{DType::f64, Stream::host()};
   const auto [activations, scratch] = workspace.arrange([&](Workspace& taken) {
-    return std::pair{layer.take_activations(taken, windows), layer.take_scratch(taken, windows)};
+    return std::pair{layer.take_activations(*program.kernels, taken, windows), layer.take_scratch(taken, windows)};
   });
   const Tensor x = noise(DType::f64, {8, 6}, 1), dy = noise(DType::f64, {8, 6}, 2), y = noise(DType::f64, {8, 6}, 3);
   const auto loss = [&, &activations = activations] {
@@ -204,7 +204,7 @@ TEST_CASE("the gradients of a transformer block agree with finite differences") 
   const Windows windows{.count = 2, .context = 3};
   Workspace workspace{DType::f64, Stream::host()};
   const auto [activations, scratch] = workspace.arrange([&](Workspace& taken) {
-    return std::pair{block.take_activations(taken, windows), block.take_scratch(taken, windows)};
+    return std::pair{block.take_activations(*program.kernels, taken, windows), block.take_scratch(taken, windows)};
   });
   const Tensor x = noise(DType::f64, {6, 4}, 1), dy = noise(DType::f64, {6, 4}, 2);
   const auto loss = [&, &activations = activations] {

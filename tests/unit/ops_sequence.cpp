@@ -107,8 +107,7 @@ struct Attention {
 
 Attention attention(const Kernels& kernels, const Sizes& sizes, const Tensor& qkv) {
   const Attention result{unset(qkv.dtype(), sizes.probabilities()), unset(qkv.dtype(), sizes.rows())};
-  kernels.sequence().causal_attention(
-      {.qkv = qkv.view(), .probabilities = result.probabilities.view(), .y = result.y.view()});
+  kernels.sequence().causal_attention({.qkv = qkv.view(), .kept = result.probabilities.view(), .y = result.y.view()});
   return result;
 }
 
@@ -117,7 +116,7 @@ Tensor attention_gradient(const Kernels& kernels, const Sizes& sizes, const Tens
   const Tensor d_qkv = unset(qkv.dtype(), sizes.qkv());
   kernels.sequence().causal_attention_gradient(
       {.qkv = qkv.view(),
-       .probabilities = probabilities.view(),
+       .kept = probabilities.view(),
        .dy = dy.view(),
        .d_qkv = d_qkv.view(),
        .scratch = unset(qkv.dtype(), {sizes.heads, sizes.context, sizes.context}).view()});

@@ -184,18 +184,18 @@ TEST_CASE("operands of attention that do not fit are refused by name, and nothin
                  Catch::EndsWith("are not queries, keys and values of the heads of f32[2, 2, 3, 3]"));
     CHECK(forward.with(&CausalAttention::qkv, sevens({72}).view()) ==
           attention + "expected two dimensions, not f32[72]");
-    CHECK(forward.with(&CausalAttention::probabilities, sevens({4, 3, 3}).view()) ==
-          attention + "probabilities is f32[4, 3, 3], expected [windows, heads, context, context]");
-    CHECK(forward.with(&CausalAttention::probabilities, sevens({2, 2, 3, 4}).view()) ==
-          attention + "probabilities is f32[2, 2, 3, 4], expected f32[2, 2, 3, 3]");
-    CHECK_THAT(forward.with(&CausalAttention::probabilities, sevens({2, 0, 3, 3}).view()),
+    CHECK(forward.with(&CausalAttention::kept, sevens({4, 3, 3}).view()) ==
+          attention + "kept is f32[4, 3, 3], expected [windows, heads, context, context]");
+    CHECK(forward.with(&CausalAttention::kept, sevens({2, 2, 3, 4}).view()) ==
+          attention + "kept is f32[2, 2, 3, 4], expected f32[2, 2, 3, 3]");
+    CHECK_THAT(forward.with(&CausalAttention::kept, sevens({2, 0, 3, 3}).view()),
                Catch::Contains("are not queries, keys and values"));
     CHECK(forward.with(&CausalAttention::y, sevens({6, 3}).view()) == attention + "y is f32[6, 3], expected f32[6, 4]");
     CHECK(forward.with(&CausalAttention::y, sevens({6, 4}, DType::f64).view()) ==
           attention + "y is f64[6, 4], expected f32[6, 4]");
     CHECK(forward.with(&CausalAttention::y, forward.good.qkv.slice(48, 24).reshaped({6, 4})) ==
           attention + "f32[6, 4] and f32[6, 12] overlap in memory");
-    CHECK(forward.with(&CausalAttention::probabilities, forward.good.qkv.slice(0, 36).reshaped({2, 2, 3, 3})) ==
+    CHECK(forward.with(&CausalAttention::kept, forward.good.qkv.slice(0, 36).reshaped({2, 2, 3, 3})) ==
           attention + "f32[2, 2, 3, 3] and f32[6, 12] overlap in memory");
     CHECK(forward.untouched());
 
@@ -209,7 +209,7 @@ TEST_CASE("operands of attention that do not fit are refused by name, and nothin
           gradient + "scratch is f32[6, 6], expected f32[2, 3, 3]");
     CHECK(backward.with(&Gradient::d_qkv, backward.good.qkv) ==
           gradient + "f32[6, 12] and f32[6, 12] overlap in memory");
-    CHECK(backward.with(&Gradient::scratch, backward.good.probabilities.slice(0, 18).reshaped({2, 3, 3})) ==
+    CHECK(backward.with(&Gradient::scratch, backward.good.kept.slice(0, 18).reshaped({2, 3, 3})) ==
           gradient + "f32[2, 3, 3] and f32[2, 2, 3, 3] overlap in memory");
     CHECK(backward.untouched());
   }

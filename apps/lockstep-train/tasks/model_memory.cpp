@@ -12,8 +12,9 @@
 namespace lockstep {
 
 Room room_on(Strategy& strategy) {
-  const auto bytes = static_cast<double>(memory_bytes(strategy.stream().kind()));
-  if (strategy.stream().kind() == DeviceKind::cuda) return {.bytes = bytes, .owner = "this GPU"};
+  const DeviceKind device = strategy.stream().kind();
+  const auto bytes = static_cast<double>(memory_bytes(device));
+  if (device == DeviceKind::cuda) return {.bytes = bytes, .owner = "this GPU", .device = device};
   const int ranks = strategy.group().ranks_of_node();
   return {.bytes = bytes / ranks,
           .owner = ranks == 1 ? "this host" : fmt::format("each of the {} ranks of this host", ranks)};

@@ -17,7 +17,8 @@ struct ModelSize {
 /// The memory that one rank's model may fill.
 struct Room {
   double bytes = 0;
-  std::string owner;  ///< "this GPU", "each of the 2 ranks of this host"
+  std::string owner;                    ///< "this GPU", "each of the 2 ranks of this host"
+  DeviceKind device = DeviceKind::cpu;  ///< whose memory it is
 };
 
 /// LOCAL. The memory of this process's device, which the ranks of a node share if that is the host.

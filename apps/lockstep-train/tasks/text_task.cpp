@@ -136,11 +136,13 @@ void TextTask::require_model_fits(const FitOptions& fit, const Room& room) const
       options_.predict.empty() ? BatchSchedule{train_.count(), fit.global_batch}.largest_batch() : 1;
   const auto windows = static_cast<double>(shard_capacity(shard_capacity(batch, fit.shards), fit.accumulate));
   // Weights of a block: queries, keys and values, the output of the heads, and two layers whose inner width is four
-  // times the outer. Activations: the results of these and of the norms, and each head's weight of any position for any
-  // other.
+  // times the outer. Activations: the results of these and of the norms, and what a head keeps of a position: its
+  // weight for any other, or on a GPU one number. There the scores and the weights are those of a single window.
+  const bool on_gpu = room.device == DeviceKind::cuda;
+  const double kept = on_gpu ? 1 : context, scores = on_gpu ? 2 * heads * context * context : 0;
   const ModelSize size{
       .weights = (vocabulary + context) * width + layers * 12 * width * width,
-      .activations = windows * context * (layers * (16 * width + heads * context) + 12 * width + vocabulary)};
+      .activations = windows * context * (layers * (16 * width + heads * kept) + 12 * width + vocabulary) + scores};
   require_memory(options_, size, room,
                  fmt::format("--layers {} --heads {} --embed {} --context {}", model.layers, model.heads, model.width,
                              model.context),

@@ -24,8 +24,8 @@ __device__ T warp_largest(T value) {
 
 /// `probabilities` may be `scores`.
 template <class T>
-__global__ void causal_softmax_kernel(computed_t<T>* scores, T* probabilities, std::int64_t rows,
-                                      std::int64_t context) {
+__global__ void causal_softmax_kernel(computed_t<T>* scores, T* probabilities, computed_t<T>* log_sum_exps,
+                                      std::int64_t rows, std::int64_t context) {
   using Number = computed_t<T>;
   for (std::int64_t row = first_row_of_warp(); row < rows; row += rows_apart()) {
     const std::int64_t known = row % context + 1;
@@ -36,11 +36,26 @@ __global__ void causal_softmax_kernel(computed_t<T>* scores, T* probabilities, s
       if (x[j] > largest) largest = x[j];
     largest = warp_largest(largest);
     const Number sum = strided_sum<Number>(known, [=](std::int64_t j) { return x[j] = std::exp(x[j] - largest); });
+    if (threadIdx.x == 0) log_sum_exps[row] = largest + std::log(sum);
     for (std::int64_t j = threadIdx.x; j < context; j += lanes) store(p[j], j < known ? x[j] / sum : Number{0});
   }
 }
 
-/// `d_scores` may be `d`.
+template <class T>
+__global__ void causal_probabilities_kernel(const computed_t<T>* scores, const computed_t<T>* log_sum_exps,
+                                            T* probabilities, std::int64_t rows, std::int64_t context) {
+  using Number = computed_t<T>;
+  for (std::int64_t row = first_row_of_warp(); row < rows; row += rows_apart()) {
+    const std::int64_t known = row % context + 1;
+    const Number* const x = scores + row * context;
+    T* const p = probabilities + row * context;
+    const Number log_sum_exp = log_sum_exps[row];
+    for (std::int64_t j = threadIdx.x; j < context; j += lanes)
+      store(p[j], j < known ? std::exp(x[j] - log_sum_exp) : Number{0});
+  }
+}
+
+/// `d_scores` may be `probabilities`.
 template <class T>
 __global__ void causal_softmax_gradient_kernel(const T* probabilities, const computed_t<T>* d, T* d_scores,
                                                std::int64_t rows, std::int64_t context) {
@@ -59,11 +74,20 @@ __global__ void causal_softmax_gradient_kernel(const T* probabilities, const com
 }  // namespace
 
 template <class T>
-cudaError_t launch_causal_softmax(computed_t<T>* scores, T* probabilities, std::int64_t matrices, std::int64_t context,
-                                  cudaStream_t stream) {
+cudaError_t launch_causal_softmax(computed_t<T>* scores, T* probabilities, computed_t<T>* log_sum_exps,
+                                  std::int64_t matrices, std::int64_t context, cudaStream_t stream) {
   const std::int64_t rows = matrices * context;
   return launch(causal_softmax_kernel<T>, blocks_for(rows, warps), dim3{lanes, warps}, stream, scores, probabilities,
-                rows, context);
+                log_sum_exps, rows, context);
+}
+
+template <class T>
+cudaError_t launch_causal_probabilities(const computed_t<T>* scores, const computed_t<T>* log_sum_exps,
+                                        T* probabilities, std::int64_t matrices, std::int64_t context,
+                                        cudaStream_t stream) {
+  const std::int64_t rows = matrices * context;
+  return launch(causal_probabilities_kernel<T>, blocks_for(rows, warps), dim3{lanes, warps}, stream, scores,
+                log_sum_exps, probabilities, rows, context);
 }
 
 template <class T>
@@ -74,9 +98,12 @@ cudaError_t launch_causal_softmax_gradient(const T* probabilities, const compute
                 d, d_scores, rows, context);
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                \
-  template cudaError_t launch_causal_softmax<T>(computed_t<T>*, T*, std::int64_t, std::int64_t, cudaStream_t); \
-  template cudaError_t launch_causal_softmax_gradient<T>(const T*, const computed_t<T>*, T*, std::int64_t,     \
+#define LOCKSTEP_INSTANTIATE(T)                                                                                     \
+  template cudaError_t launch_causal_softmax<T>(computed_t<T>*, T*, computed_t<T>*, std::int64_t, std::int64_t,     \
+                                                cudaStream_t);                                                      \
+  template cudaError_t launch_causal_probabilities<T>(const computed_t<T>*, const computed_t<T>*, T*, std::int64_t, \
+                                                      std::int64_t, cudaStream_t);                                  \
+  template cudaError_t launch_causal_softmax_gradient<T>(const T*, const computed_t<T>*, T*, std::int64_t,          \
                                                          std::int64_t, cudaStream_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)

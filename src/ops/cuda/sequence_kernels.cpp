@@ -1,7 +1,7 @@
 #include "ops/cuda/sequence_kernels.hpp"
 
 #include <cmath>
-#include <optional>
+#include <cstddef>
 #include <type_traits>
 
 #include "device/cuda/native.hpp"
@@ -47,10 +47,8 @@ class Window {
 
   /// Of rows [positions, width].
   T* columns(void* rows) const { return static_cast<T*>(rows) + window_ * sizes_.context * sizes_.width(); }
-  template <class Score>
-  Score* scores(Score* all) const {
-    return all + window_ * sizes_.heads * sizes_.context * sizes_.context;
-  }
+  /// Of numbers [windows, heads, context], one for each row of scores.
+  computed_t<T>* rows_of_scores(computed_t<T>* all) const { return all + window_ * sizes_.heads * sizes_.context; }
 
  private:
   T* part(void* qkv, std::int64_t which) const {
@@ -112,24 +110,40 @@ double score_scale(const AttentionSizes& sizes) {
   return 1 / std::sqrt(static_cast<double>(sizes.head_width));
 }
 
-/// Where the scores of some windows are computed before they are stored as T: in the same place, or for bf16 in memory
-/// of their own.
+/// Memory for the scores of one window's heads.
 template <class T>
 class Scores {
  public:
-  Scores(void* stored, const AttentionSizes& sizes, std::int64_t windows, const Scratch& scratch) : data_{stored} {
-    if constexpr (std::is_same_v<T, BFloat16>) {
-      const std::int64_t count = windows * sizes.heads * sizes.context * sizes.context;
-      data_ = own_.emplace(scratch, static_cast<std::size_t>(count) * sizeof(float)).data();
-    }
-  }
+  Scores(const AttentionSizes& sizes, const Scratch& scratch)
+      : bytes_{aligned(count(sizes) * sizeof(computed_t<T>))},
+        memory_{scratch, in_place ? bytes_ : bytes_ + count(sizes) * sizeof(T)} {}
 
-  computed_t<T>* data() const { return static_cast<computed_t<T>*>(data_); }
+  computed_t<T>* data() const { return reinterpret_cast<computed_t<T>*>(memory_.data()); }
+
+  /// For the probabilities: in the place of the scores, or beside them if they are bf16.
+  T* probabilities() const { return reinterpret_cast<T*>(memory_.data() + (in_place ? 0 : bytes_)); }
 
  private:
-  std::optional<Scratch::Use> own_;
-  void* data_;
+  static constexpr bool in_place = std::is_same_v<T, computed_t<T>>;
+
+  static std::size_t count(const AttentionSizes& sizes) {
+    return static_cast<std::size_t>(sizes.heads * sizes.context * sizes.context);
+  }
+  static std::size_t aligned(std::size_t bytes) {
+    return (bytes + Buffer::alignment - 1) / Buffer::alignment * Buffer::alignment;
+  }
+
+  std::size_t bytes_;
+  Scratch::Use memory_;
 };
+
+/// Both passes compute them here, to the same bits.
+template <class T>
+void compute_scores(const HeadProducts& heads, const AttentionSizes& sizes, const Window<T>& at, void* qkv,
+                    const Scores<T>& scores) {
+  heads.to_scores(score_scale(sizes), heads.in_qkv(at.queries(qkv)), heads.in_qkv(at.keys(qkv)),
+                  heads.scores(scores.data()));
+}
 
 }  // namespace
 
@@ -210,58 +224,56 @@ void CudaSequenceKernels::gelu_gradient(const TensorView& x, const TensorView& d
 }
 
 void CudaSequenceKernels::causal_attention(const CausalAttention& operands) const {
-  const AttentionSizes sizes = check_attention(here, operands);
+  const AttentionSizes sizes = check_attention(here, kept_scores(), operands);
   if (operands.y.count() == 0) return;
   with_stored_type(operands.qkv.dtype(), [&]<class T>() {
     const HeadProducts heads{products_, sizes, operands.qkv.dtype()};
     const Aligned qkv = Aligned::read(operands.qkv, stream_);
-    const Aligned probabilities = Aligned::written(operands.probabilities, stream_);
     const Aligned y = Aligned::written(operands.y, stream_);
-    const Scores<T> scores{probabilities.data(), sizes, sizes.windows, scratch_};
-    const auto of_each_window = [&](auto&& fn) {
-      for (std::int64_t window = 0; window < sizes.windows; ++window) fn(Window<T>{sizes, window});
-    };
-    of_each_window([&](const Window<T>& at) {
-      heads.to_scores(score_scale(sizes), heads.in_qkv(at.queries(qkv.data())), heads.in_qkv(at.keys(qkv.data())),
-                      heads.scores(at.scores(scores.data())));
-    });
-    check_cuda(launch_causal_softmax(scores.data(), static_cast<T*>(probabilities.data()), sizes.windows * sizes.heads,
-                                     sizes.context, native(stream_)),
-               "the launch of causal_attention");
-    of_each_window([&](const Window<T>& at) {
-      heads.from_scores(1, heads.scores(at.scores(static_cast<T*>(probabilities.data()))), no,
-                        heads.in_qkv(at.values(qkv.data())), heads.in_rows(at.columns(y.data())));
-    });
-    probabilities.settle(stream_);
+    const Scores<T> scores{sizes, scratch_};
+    for (std::int64_t window = 0; window < sizes.windows; ++window) {
+      const Window<T> at{sizes, window};
+      compute_scores(heads, sizes, at, qkv.data(), scores);
+      check_cuda(launch_causal_softmax(scores.data(), scores.probabilities(),
+                                       at.rows_of_scores(data<computed_t<T>>(operands.kept)), sizes.heads,
+                                       sizes.context, native(stream_)),
+                 "the launch of causal_attention");
+      heads.from_scores(1, heads.scores(scores.probabilities()), no, heads.in_qkv(at.values(qkv.data())),
+                        heads.in_rows(at.columns(y.data())));
+    }
     y.settle(stream_);
   });
 }
 
 void CudaSequenceKernels::causal_attention_gradient(const CausalAttentionGradient& operands) const {
-  const AttentionSizes sizes = check_attention(here, operands);
+  const AttentionSizes sizes = check_attention(here, kept_scores(), operands);
   if (operands.dy.count() == 0) return;
   with_stored_type(operands.qkv.dtype(), [&]<class T>() {
     const HeadProducts heads{products_, sizes, operands.qkv.dtype()};
     const Aligned qkv = Aligned::read(operands.qkv, stream_);
-    const Aligned probabilities = Aligned::read(operands.probabilities, stream_);
     const Aligned dy = Aligned::read(operands.dy, stream_);
     const Aligned d_qkv = Aligned::written(operands.d_qkv, stream_);
     const Aligned scratch = Aligned::written(operands.scratch, stream_);
-    const Scores<T> d_probabilities{scratch.data(), sizes, 1, scratch_};
-    const Operand d_scores = heads.scores(scratch.data());
+    // First the scores, then the gradients of the probabilities.
+    const Scores<T> scores{sizes, scratch_};
+    // First the probabilities, then the gradients of the scores.
+    T* const stored = static_cast<T*>(scratch.data());
     const double scale = score_scale(sizes);
     for (std::int64_t window = 0; window < sizes.windows; ++window) {
       const Window<T> at{sizes, window};
+      compute_scores(heads, sizes, at, qkv.data(), scores);
+      check_cuda(launch_causal_probabilities(scores.data(), at.rows_of_scores(data<computed_t<T>>(operands.kept)),
+                                             stored, sizes.heads, sizes.context, native(stream_)),
+                 "the launch of causal_attention_gradient");
       const Operand d = heads.in_rows(at.columns(dy.data()));
-      heads.from_scores(1, heads.scores(at.scores(static_cast<T*>(probabilities.data()))), yes, d,
-                        heads.in_qkv(at.values(d_qkv.data())));
-      heads.to_scores(1, d, heads.in_qkv(at.values(qkv.data())), heads.scores(d_probabilities.data()));
+      heads.from_scores(1, heads.scores(stored), yes, d, heads.in_qkv(at.values(d_qkv.data())));
+      heads.to_scores(1, d, heads.in_qkv(at.values(qkv.data())), heads.scores(scores.data()));
       check_cuda(
-          launch_causal_softmax_gradient(at.scores(static_cast<const T*>(probabilities.data())), d_probabilities.data(),
-                                         static_cast<T*>(scratch.data()), sizes.heads, sizes.context, native(stream_)),
+          launch_causal_softmax_gradient<T>(stored, scores.data(), stored, sizes.heads, sizes.context, native(stream_)),
           "the launch of causal_attention_gradient");
-      heads.from_scores(scale, d_scores, no, heads.in_qkv(at.keys(qkv.data())), heads.in_qkv(at.queries(d_qkv.data())));
-      heads.from_scores(scale, d_scores, yes, heads.in_qkv(at.queries(qkv.data())),
+      heads.from_scores(scale, heads.scores(stored), no, heads.in_qkv(at.keys(qkv.data())),
+                        heads.in_qkv(at.queries(d_qkv.data())));
+      heads.from_scores(scale, heads.scores(stored), yes, heads.in_qkv(at.queries(qkv.data())),
                         heads.in_qkv(at.keys(d_qkv.data())));
     }
     d_qkv.settle(stream_);

@@ -21,6 +21,7 @@ class CudaSequenceKernels final : public SequenceKernels {
   void layer_norm_gradient(const LayerNormGradient& operands) const override;
   void gelu(const TensorView& x, const TensorView& y) const override;
   void gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const override;
+  KeptScores kept_scores() const override { return KeptScores::log_sum_exps; }
   void causal_attention(const CausalAttention& operands) const override;
   void causal_attention_gradient(const CausalAttentionGradient& operands) const override;
 

@@ -65,12 +65,19 @@ template <class T>
 cudaError_t launch_gelu_gradient(const T* x, const T* dy, T* dx, std::int64_t count, cudaStream_t stream);
 
 /// `matrices` matrices [context, context] one after another. In row i of each, the first i + 1 probabilities are the
-/// softmax of as many scores, and the rest are zero. `probabilities` may be `scores`, which are left unspecified.
+/// softmax of as many scores, and the rest are zero. `probabilities` may be `scores`, which are left unspecified. Each
+/// row's log-sum-exp [matrices, context] is the logarithm of the sum of e^score.
 template <class T>
-cudaError_t launch_causal_softmax(computed_t<T>* scores, T* probabilities, std::int64_t matrices, std::int64_t context,
-                                  cudaStream_t stream);
+cudaError_t launch_causal_softmax(computed_t<T>* scores, T* probabilities, computed_t<T>* log_sum_exps,
+                                  std::int64_t matrices, std::int64_t context, cudaStream_t stream);
 
-/// From the gradients of the probabilities, `d`, to those of the scores, which may be in the same place.
+/// The probabilities again, as e^(score - log_sum_exp). They are apart from the scores.
+template <class T>
+cudaError_t launch_causal_probabilities(const computed_t<T>* scores, const computed_t<T>* log_sum_exps,
+                                        T* probabilities, std::int64_t matrices, std::int64_t context,
+                                        cudaStream_t stream);
+
+/// From the gradients of the probabilities, `d`, to those of the scores, which may be in the place of `probabilities`.
 template <class T>
 cudaError_t launch_causal_softmax_gradient(const T* probabilities, const computed_t<T>* d, T* d_scores,
                                            std::int64_t matrices, std::int64_t context, cudaStream_t stream);

@@ -179,7 +179,7 @@ class OneDnnSequenceKernels final : public ReferenceSequenceKernels {
   }
 
   void causal_attention(const CausalAttention& operands) const override {
-    const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
+    const AttentionSizes sizes = check_attention(DeviceKind::cpu, kept_scores(), operands);
     const DType dtype = operands.qkv.dtype();
     if (dtype == DType::f64 || operands.qkv.count() == 0) return ReferenceSequenceKernels::causal_attention(operands);
     const OpenMpThreads threads{threads_};
@@ -189,7 +189,7 @@ class OneDnnSequenceKernels final : public ReferenceSequenceKernels {
   }
 
   void causal_attention_gradient(const CausalAttentionGradient& operands) const override {
-    const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
+    const AttentionSizes sizes = check_attention(DeviceKind::cpu, kept_scores(), operands);
     const DType dtype = operands.qkv.dtype();
     if (dtype == DType::f64 || operands.qkv.count() == 0)
       return ReferenceSequenceKernels::causal_attention_gradient(operands);

@@ -121,7 +121,7 @@ void attend(const AttentionSizes& sizes, const CausalAttention& operands, const 
   const std::int64_t context = sizes.context, width = sizes.head_width;
   Computed<T> of_scores;
   for_each_head<T>(sizes, [&](const Head<T>& head) {
-    const Block<T> probabilities = head.scores(operands.probabilities);
+    const Block<T> probabilities = head.scores(operands.kept);
     const Block<Number> scores{of_scores.write(probabilities.data, context * context), context};
     multiply({context, context, width}, score_scale<Number>(sizes), head.queries(operands.qkv), no,
              head.keys(operands.qkv), yes, scores);
@@ -142,7 +142,7 @@ void attend_gradient(const AttentionSizes& sizes, const CausalAttentionGradient&
   const Block<T> d_scores{data<T>(operands.scratch), context};
   Computed<T> of_probabilities, of_d_scores;
   for_each_head<T>(sizes, [&](const Head<T>& head) {
-    const Block<T> probabilities = head.scores(operands.probabilities);
+    const Block<T> probabilities = head.scores(operands.kept);
     const Block<T> dy = head.columns(operands.dy);
     multiply({context, width, context}, Number{1}, probabilities, yes, dy, no, head.values(operands.d_qkv));
     const Block<Number> d{of_d_scores.write(d_scores.data, context * context), context};

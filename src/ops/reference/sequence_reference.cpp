@@ -132,12 +132,12 @@ void ReferenceSequenceKernels::gelu_gradient(const TensorView& x, const TensorVi
 }
 
 void ReferenceSequenceKernels::causal_attention(const CausalAttention& operands) const {
-  const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
+  const AttentionSizes sizes = check_attention(DeviceKind::cpu, kept_scores(), operands);
   with_stored_type(operands.qkv.dtype(), [&]<class T>() { attend<T>(sizes, operands, Widening{multiply_blocks}); });
 }
 
 void ReferenceSequenceKernels::causal_attention_gradient(const CausalAttentionGradient& operands) const {
-  const AttentionSizes sizes = check_attention(DeviceKind::cpu, operands);
+  const AttentionSizes sizes = check_attention(DeviceKind::cpu, kept_scores(), operands);
   with_stored_type(operands.qkv.dtype(),
                    [&]<class T>() { attend_gradient<T>(sizes, operands, Widening{multiply_blocks}); });
 }

@@ -13,6 +13,7 @@ class ReferenceSequenceKernels : public SequenceKernels {
   void layer_norm_gradient(const LayerNormGradient& operands) const override;
   void gelu(const TensorView& x, const TensorView& y) const override;
   void gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const override;
+  KeptScores kept_scores() const override { return KeptScores::probabilities; }
   void causal_attention(const CausalAttention& operands) const override;
   void causal_attention_gradient(const CausalAttentionGradient& operands) const override;
 };

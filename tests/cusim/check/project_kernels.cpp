@@ -368,11 +368,12 @@ void try_attention(Trial& trial) {
     scores[at] += far;
     if (i % context > i / context % context) scores[at] = d[at] = std::numeric_limits<T>::quiet_NaN();
   }
-  OnDevice<T> p{scores}, own{d};
-  require(ops::cuda::launch_causal_softmax<T>(p.data(), p.data(), matrices, context, nullptr));
-  const std::vector<T> found = p.content();
-  require(ops::cuda::launch_causal_softmax_gradient<T>(p.data(), own.data(), own.data(), matrices, context, nullptr));
-  std::vector<T> expected(scores.size()), gradient(scores.size());
+  OnDevice<T> p{scores}, kept{static_cast<std::size_t>(matrices * context)}, again{scores}, q{scores.size()}, own{d};
+  require(ops::cuda::launch_causal_softmax<T>(p.data(), p.data(), kept.data(), matrices, context, nullptr));
+  require(ops::cuda::launch_causal_probabilities<T>(again.data(), kept.data(), q.data(), matrices, context, nullptr));
+  const std::vector<T> found = q.content();
+  require(ops::cuda::launch_causal_softmax_gradient<T>(q.data(), own.data(), q.data(), matrices, context, nullptr));
+  std::vector<T> expected(scores.size()), gradient(scores.size()), log_sum_exps;
   for (std::int64_t row = 0; row < matrices * context; ++row) {
     const auto first = static_cast<std::size_t>(row * context);
     const std::size_t end = first + static_cast<std::size_t>(row % context) + 1;
@@ -385,9 +386,12 @@ void try_attention(Trial& trial) {
       mean += static_cast<double>(found[i]) * d[i];
     }
     for (std::size_t i = first; i < end; ++i) gradient[i] = static_cast<T>(found[i] * (d[i] - mean));
+    log_sum_exps.push_back(static_cast<T>(static_cast<double>(largest) + std::log(sum)));
   }
-  require_close(found, expected, "causal_softmax");
-  require_loosely(own.content(), gradient, "causal_softmax_gradient");
+  require_close(p.content(), expected, "causal_softmax");
+  require_close(kept.content(), log_sum_exps, "log_sum_exps");
+  require_loosely(found, expected, "causal_probabilities");
+  require_loosely(q.content(), gradient, "causal_softmax_gradient");
 }
 
 template <class T>
