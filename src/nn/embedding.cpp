@@ -55,14 +55,16 @@ ops::Answer<void> Embedding::forward(const ops::Kernels& kernels, const TensorVi
   return tokens_known;
 }
 
-void Embedding::forward_logits(const ops::Kernels& kernels, const TensorView& x, const TensorView& logits) const {
+void Embedding::forward_logits(const ops::Kernels& kernels, const TensorView& x,
+                               const ops::Kernels::Matrix& logits) const {
   kernels.matmul(x, ops::Kernels::Transpose::no, weight_for(x, tokens_), ops::Kernels::Transpose::yes, logits);
 }
 
-void Embedding::backward_logits(const ops::Kernels& kernels, const TensorView& x, const TensorView& d_logits,
+void Embedding::backward_logits(const ops::Kernels& kernels, const TensorView& x, const ops::Kernels::Matrix& d_logits,
                                 const TensorView& dx, const GradientBuffer& gradients) const {
   kernels.matmul(d_logits, ops::Kernels::Transpose::yes, x, ops::Kernels::Transpose::no, gradients.of(tokens_));
-  kernels.matmul(d_logits, ops::Kernels::Transpose::no, weight_for(d_logits, tokens_), ops::Kernels::Transpose::no, dx);
+  kernels.matmul(d_logits, ops::Kernels::Transpose::no, weight_for(d_logits.view, tokens_), ops::Kernels::Transpose::no,
+                 dx);
 }
 
 void Embedding::backward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& dx,

@@ -40,10 +40,10 @@ class Embedding {
   ops::Answer<void> forward(const ops::Kernels& kernels, const TensorView& tokens, const TensorView& x) const;
 
   /// Overwrites logits [rows, vocabulary] with the product of each row of x [rows, width] and each token's vector.
-  void forward_logits(const ops::Kernels& kernels, const TensorView& x, const TensorView& logits) const;
+  void forward_logits(const ops::Kernels& kernels, const TensorView& x, const ops::Kernels::Matrix& logits) const;
 
   /// Call it first in the backward pass. Overwrites the tokens' gradient with the logits' contribution, and dx.
-  void backward_logits(const ops::Kernels& kernels, const TensorView& x, const TensorView& d_logits,
+  void backward_logits(const ops::Kernels& kernels, const TensorView& x, const ops::Kernels::Matrix& d_logits,
                        const TensorView& dx, const GradientBuffer& gradients) const;
 
   /// Adds `forward`'s contribution to the tokens' gradient, in order of position, and overwrites the positions'

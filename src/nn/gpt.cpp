@@ -135,7 +135,7 @@ ops::Answer<ops::Kernels::BatchLoss> Gpt::start_shard(const SampleBatch& shard, 
   const TensorView tokens = shard.inputs.view();
   begin(Model::Pass::forward);
   ops::Answer<void> tokens_known = forward(tokens);
-  const TensorView& logits = activations_.logits;
+  const ops::Kernels::Matrix logits = this->logits();
   // Overwrites the logits, which are not needed any more. Rows of padding become zero.
   ops::Answer<ops::Kernels::BatchLoss> loss =
       kernels_->start_softmax_cross_entropy(logits, flattened(shard.labels.view()), shard.counted_labels(), logits);
@@ -148,8 +148,8 @@ ops::Kernels::BatchLoss Gpt::evaluate_shard(const SampleBatch& shard) {
   require_fit(shard);
   if (shard.samples == 0) return {};
   ops::Answer<void> tokens_known = forward(shard.inputs.view());
-  ops::Answer<ops::Kernels::BatchLoss> loss = kernels_->start_softmax_cross_entropy(
-      activations_.logits, flattened(shard.labels.view()), shard.counted_labels());
+  ops::Answer<ops::Kernels::BatchLoss> loss =
+      kernels_->start_softmax_cross_entropy(logits(), flattened(shard.labels.view()), shard.counted_labels());
   return after(std::move(tokens_known), std::move(loss), stream_).wait();
 }
 
@@ -162,7 +162,11 @@ std::vector<double> Gpt::logits_after(std::span<const std::int32_t> tokens) {
   window.resize(static_cast<std::size_t>(options_.context));
   const Tensor input = Tensor::copy_of(Tensor::from(window, {1, options_.context}).view(), stream_);
   forward(input.view()).wait();
-  return to_doubles(flattened(activations_.logits).slice(0, count * options_.vocabulary));
+  std::vector<double> all;
+  for (std::int64_t token = 0; token < count; ++token)
+    std::ranges::copy(to_doubles(flattened(logits().view).slice(token * logits().stride(), options_.vocabulary)),
+                      std::back_inserter(all));
+  return all;
 }
 
 ops::Answer<void> Gpt::forward(const TensorView& tokens) {
@@ -171,13 +175,13 @@ ops::Answer<void> Gpt::forward(const TensorView& tokens) {
   for (std::size_t block = 0; block < blocks_.size(); ++block)
     blocks_[block].forward(*kernels_, input_of(block), activations_.blocks[block]);
   final_norm_.forward(*kernels_, input_of(blocks_.size()), activations_.normed, activations_.moments);
-  embedding_.forward_logits(*kernels_, activations_.normed, activations_.logits);
+  embedding_.forward_logits(*kernels_, activations_.normed, logits());
   return tokens_known;
 }
 
 void Gpt::backward(const TensorView& tokens, const GradientBuffer& gradients) {
   const TensorView &d = activations_.d, &d_normed = activations_.scratch.d_rows;
-  embedding_.backward_logits(*kernels_, activations_.normed, activations_.logits, d_normed, gradients);
+  embedding_.backward_logits(*kernels_, activations_.normed, logits(), d_normed, gradients);
   final_norm_.backward(*kernels_, input_of(blocks_.size()), activations_.moments, d_normed, d, gradients);
   for (std::size_t block = blocks_.size(); block-- > 0;)
     blocks_[block].backward(*kernels_, input_of(block), activations_.blocks[block], d, activations_.scratch, gradients);
@@ -200,7 +204,7 @@ void Gpt::arrange(std::int64_t windows) {
       all.blocks.push_back(block.take_activations(*kernels_, workspace, shape));
     all.normed = workspace.take({rows, options_.width});
     all.moments = workspace.take({rows, 2}, options_.dtype);
-    all.logits = workspace.take({rows, options_.vocabulary});
+    all.logits = workspace.take({rows, kernels_->row_stride(options_.vocabulary)});
     all.scratch = blocks_.front().take_scratch(workspace, shape);
     all.d = workspace.take({rows, options_.width}, options_.dtype);
     return all;

@@ -45,7 +45,7 @@ class Gpt final : public Model {
     TensorView embedded;
     std::vector<TransformerBlock::Activations> blocks;
     TensorView normed, moments;
-    TensorView logits;
+    TensorView logits;  ///< with padding, so that products are fast (Kernels::row_stride)
     TransformerBlock::Scratch scratch;
     TensorView d;  ///< the gradient of the blocks' outputs, then of embedded
   };
@@ -56,6 +56,7 @@ class Gpt final : public Model {
   void require_fit(const SampleBatch& shard) const;
   void arrange(std::int64_t windows);
   const TensorView& input_of(std::size_t block) const;
+  ops::Kernels::Matrix logits() const { return {activations_.logits, options_.vocabulary}; }
 
   ops::Answer<BatchLoss> start_shard(const SampleBatch& shard, const GradientBuffer& gradients);
 

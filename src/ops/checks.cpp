@@ -75,29 +75,38 @@ void require_same_shape(DeviceKind device, std::string_view operation, const Ten
     throw InvalidArgument{fmt::format("{}: {} and {} are not of one shape", operation, describe(a), describe(b))};
 }
 
-void require_matrix(std::string_view operation, const TensorView& view) {
-  if (view.shape().size() != 2)
-    throw InvalidArgument{fmt::format("{}: expected two dimensions, not {}", operation, describe(view))};
+void require_matrix(std::string_view operation, const Kernels::Matrix& matrix) {
+  if (matrix.view.shape().size() != 2)
+    throw InvalidArgument{fmt::format("{}: expected two dimensions, not {}", operation, describe(matrix.view))};
+  if (matrix.columns < 0 || matrix.columns > matrix.stride())
+    throw InvalidArgument{
+        fmt::format("{}: {} columns are not in {}", operation, matrix.columns, describe(matrix.view))};
 }
 
 namespace {
 
-MatmulSizes require_product(DeviceKind device, std::string_view operation, const TensorView& a,
-                            Kernels::Transpose transpose_a, const TensorView& b, Kernels::Transpose transpose_b,
-                            const TensorView& c) {
-  require_one_type(device, operation, a, b);
-  require_results(device, operation, a, c);
-  for (const TensorView* const view : {&a, &b, &c}) require_matrix(operation, *view);
+std::string text_of(const Kernels::Matrix& matrix) {
+  return matrix.columns == matrix.stride()
+             ? describe(matrix.view)
+             : fmt::format("the first {} columns of {}", matrix.columns, describe(matrix.view));
+}
+
+MatmulSizes require_product(DeviceKind device, std::string_view operation, const Kernels::Matrix& a,
+                            Kernels::Transpose transpose_a, const Kernels::Matrix& b, Kernels::Transpose transpose_b,
+                            const Kernels::Matrix& c) {
+  require_one_type(device, operation, a.view, b.view);
+  require_results(device, operation, a.view, c.view);
+  for (const Kernels::Matrix* const matrix : {&a, &b, &c}) require_matrix(operation, *matrix);
   const bool flip_a = transpose_a == Kernels::Transpose::yes;
   const bool flip_b = transpose_b == Kernels::Transpose::yes;
   const MatmulSizes sizes{
-      .m = a.shape()[flip_a ? 1 : 0], .n = b.shape()[flip_b ? 0 : 1], .k = a.shape()[flip_a ? 0 : 1]};
-  if (sizes.k != b.shape()[flip_b ? 1 : 0] || c.shape() != Shape{sizes.m, sizes.n})
-    throw InvalidArgument{fmt::format("{}: {}{} times {}{} does not give {}", operation, describe(a),
-                                      flip_a ? " transposed" : "", describe(b), flip_b ? " transposed" : "",
-                                      describe(c))};
-  require_apart(operation, a, c);
-  require_apart(operation, b, c);
+      .m = flip_a ? a.columns : a.rows(), .n = flip_b ? b.rows() : b.columns, .k = flip_a ? a.rows() : a.columns};
+  if (sizes.k != (flip_b ? b.columns : b.rows()) || c.rows() != sizes.m || c.columns != sizes.n)
+    throw InvalidArgument{fmt::format("{}: {}{} times {}{} does not give {}", operation, text_of(a),
+                                      flip_a ? " transposed" : "", text_of(b), flip_b ? " transposed" : "",
+                                      text_of(c))};
+  require_apart(operation, a.view, c.view);
+  require_apart(operation, b.view, c.view);
   return sizes;
 }
 
@@ -113,8 +122,8 @@ void require_not_negative(std::string_view operation, std::string_view what, dou
 
 }  // namespace
 
-MatmulSizes check_matmul(DeviceKind device, const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b,
-                         Kernels::Transpose transpose_b, const TensorView& c) {
+MatmulSizes check_matmul(DeviceKind device, const Kernels::Matrix& a, Kernels::Transpose transpose_a,
+                         const Kernels::Matrix& b, Kernels::Transpose transpose_b, const Kernels::Matrix& c) {
   return require_product(device, "matmul", a, transpose_a, b, transpose_b, c);
 }
 
@@ -165,31 +174,36 @@ void check_convert(DeviceKind device, const TensorView& x, const TensorView& y) 
   require_apart(operation, x, y);
 }
 
-void check_cross_entropy(DeviceKind device, const TensorView& logits, const TensorView& labels, std::int64_t samples) {
+void check_cross_entropy(DeviceKind device, const Kernels::Matrix& logits, const TensorView& labels,
+                         std::int64_t samples) {
   constexpr std::string_view operation = "softmax_cross_entropy";
-  require_activations(device, operation, logits);
+  require_activations(device, operation, logits.view);
   require_place(device, operation, labels);
   require_matrix(operation, logits);
-  const std::int64_t rows = logits.shape()[0];
+  const std::int64_t rows = logits.rows();
   if (labels.dtype() != DType::i32 || labels.shape() != Shape{rows})
     throw InvalidArgument{fmt::format("{}: {} cannot be the labels of {}, expected i32[{}]", operation,
-                                      describe(labels), describe(logits), rows)};
+                                      describe(labels), text_of(logits), rows)};
   if (samples < 0 || samples > rows)
     throw InvalidArgument{fmt::format("{}: {} samples are not in the rows of {} and {}", operation, samples,
-                                      describe(logits), describe(labels))};
+                                      text_of(logits), describe(labels))};
 }
 
-void check_cross_entropy(DeviceKind device, const TensorView& logits, const TensorView& labels, std::int64_t samples,
-                         const TensorView& d_logits) {
+void check_cross_entropy(DeviceKind device, const Kernels::Matrix& logits, const TensorView& labels,
+                         std::int64_t samples, const Kernels::Matrix& d_logits) {
+  constexpr std::string_view operation = "softmax_cross_entropy";
   check_cross_entropy(device, logits, labels, samples);
-  check_same_or_apart(device, "softmax_cross_entropy", logits, d_logits);
-  require_apart("softmax_cross_entropy", labels, d_logits);
+  check_same_or_apart(device, operation, logits.view, d_logits.view);
+  if (logits.columns != d_logits.columns)
+    throw InvalidArgument{
+        fmt::format("{}: {} and {} are not of one shape", operation, text_of(logits), text_of(d_logits))};
+  require_apart(operation, labels, d_logits.view);
 }
 
-InvalidArgument label_outside(std::int64_t label, std::int64_t row, const TensorView& logits) {
+InvalidArgument label_outside(std::int64_t label, std::int64_t row, const Kernels::Matrix& logits) {
   return InvalidArgument{
       fmt::format("softmax_cross_entropy: label {} of row {} is outside of [0, {}), the classes of {}", label, row,
-                  logits.shape()[1], describe(logits))};
+                  logits.columns, text_of(logits))};
 }
 
 void check_update(DeviceKind device, std::string_view operation, std::initializer_list<const TensorView*> operands,

@@ -43,8 +43,8 @@ void require_results(DeviceKind device, std::string_view operation, const Tensor
 
 void require_apart(std::string_view operation, const TensorView& a, const TensorView& b);
 
-/// Of two dimensions.
-void require_matrix(std::string_view operation, const TensorView& view);
+/// Of two dimensions, and no more columns than these.
+void require_matrix(std::string_view operation, const Kernels::Matrix& matrix);
 
 /// The extents of c [m, n] = op(a) [m, k] · op(b) [k, n].
 struct MatmulSizes {
@@ -53,8 +53,8 @@ struct MatmulSizes {
   std::int64_t k;
 };
 
-MatmulSizes check_matmul(DeviceKind device, const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b,
-                         Kernels::Transpose transpose_b, const TensorView& c);
+MatmulSizes check_matmul(DeviceKind device, const Kernels::Matrix& a, Kernels::Transpose transpose_a,
+                         const Kernels::Matrix& b, Kernels::Transpose transpose_b, const Kernels::Matrix& c);
 
 /// At least one, and each fits c.
 void check_sum_of_products(DeviceKind device, std::span<const Kernels::Factors> factors, const TensorView& c);
@@ -76,12 +76,13 @@ void check_same_or_apart(DeviceKind device, std::string_view operation, const Te
 void check_convert(DeviceKind device, const TensorView& x, const TensorView& y);
 
 /// Everything except the labels' values.
-void check_cross_entropy(DeviceKind device, const TensorView& logits, const TensorView& labels, std::int64_t samples);
-void check_cross_entropy(DeviceKind device, const TensorView& logits, const TensorView& labels, std::int64_t samples,
-                         const TensorView& d_logits);
+void check_cross_entropy(DeviceKind device, const Kernels::Matrix& logits, const TensorView& labels,
+                         std::int64_t samples);
+void check_cross_entropy(DeviceKind device, const Kernels::Matrix& logits, const TensorView& labels,
+                         std::int64_t samples, const Kernels::Matrix& d_logits);
 
 /// The exception for the first counted row whose label is no class.
-InvalidArgument label_outside(std::int64_t label, std::int64_t row, const TensorView& logits);
+InvalidArgument label_outside(std::int64_t label, std::int64_t row, const Kernels::Matrix& logits);
 
 /// Operands of one float type and shape that do not overlap, and the scalars of a step.
 void check_update(DeviceKind device, std::string_view operation, std::initializer_list<const TensorView*> operands,

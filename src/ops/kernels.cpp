@@ -11,12 +11,12 @@
 
 namespace lockstep::ops {
 
-Kernels::BatchLoss Kernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                  std::int64_t samples, const TensorView& d_logits) const {
+Kernels::BatchLoss Kernels::softmax_cross_entropy(const Matrix& logits, const TensorView& labels, std::int64_t samples,
+                                                  const Matrix& d_logits) const {
   return start_softmax_cross_entropy(logits, labels, samples, d_logits).wait();
 }
 
-Kernels::BatchLoss Kernels::softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+Kernels::BatchLoss Kernels::softmax_cross_entropy(const Matrix& logits, const TensorView& labels,
                                                   std::int64_t samples) const {
   return start_softmax_cross_entropy(logits, labels, samples).wait();
 }

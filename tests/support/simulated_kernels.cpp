@@ -38,12 +38,13 @@ class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, 
     enqueue([x = for_host(x), y = for_host(y)](const Kernels& host) { host.convert(x, y); });
   }
 
-  void matmul(const TensorView& a, ops::Kernels::Transpose transpose_a, const TensorView& b,
-              ops::Kernels::Transpose transpose_b, const TensorView& c) const override {
-    enqueue([=, a = for_host(a), b = for_host(b), c = for_host(c)](const Kernels& host) {
+  void matmul(const Matrix& a, ops::Kernels::Transpose transpose_a, const Matrix& b,
+              ops::Kernels::Transpose transpose_b, const Matrix& c) const override {
+    enqueue([=, a = on_host(a), b = on_host(b), c = on_host(c)](const Kernels& host) {
       host.matmul(a, transpose_a, b, transpose_b, c);
     });
   }
+  std::int64_t row_stride(std::int64_t columns) const override { return (columns + 63) / 64 * 64; }
   void sum_of_products(std::span<const ops::Kernels::Factors> factors, const TensorView& c) const override {
     std::vector<ops::Kernels::Factors> on_host;
     for (const ops::Kernels::Factors& each : factors) on_host.push_back({for_host(each.a), for_host(each.b)});
@@ -68,14 +69,14 @@ class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, 
       host.relu_gradient(y, dy, dx);
     });
   }
-  ops::Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                     std::int64_t samples, const TensorView& d_logits) const override {
-    return ask([=, logits = for_host(logits), labels = for_host(labels), d_logits = for_host(d_logits)](
+  ops::Answer<BatchLoss> start_softmax_cross_entropy(const Matrix& logits, const TensorView& labels,
+                                                     std::int64_t samples, const Matrix& d_logits) const override {
+    return ask([=, logits = on_host(logits), labels = for_host(labels), d_logits = on_host(d_logits)](
                    const Kernels& host) { return host.softmax_cross_entropy(logits, labels, samples, d_logits); });
   }
-  ops::Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+  ops::Answer<BatchLoss> start_softmax_cross_entropy(const Matrix& logits, const TensorView& labels,
                                                      std::int64_t samples) const override {
-    return ask([=, logits = for_host(logits), labels = for_host(labels)](const Kernels& host) {
+    return ask([=, logits = on_host(logits), labels = for_host(labels)](const Kernels& host) {
       return host.softmax_cross_entropy(logits, labels, samples);
     });
   }
@@ -152,6 +153,8 @@ class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, 
   }
 
  private:
+  static Matrix on_host(const Matrix& matrix) { return {for_host(matrix.view), matrix.columns}; }
+
   template <class Work>
   void enqueue(Work work) const {
     enqueue_([host = host_, work = std::move(work)] { work(*host); });

@@ -25,8 +25,8 @@ class LossKernels final : public ops::ReferenceKernels {
   explicit LossKernels(Events& events) : events_{events} {}
 
   using ReferenceKernels::start_softmax_cross_entropy;
-  ops::Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                     std::int64_t samples, const TensorView& d_logits) const override {
+  ops::Answer<BatchLoss> start_softmax_cross_entropy(const Matrix& logits, const TensorView& labels,
+                                                     std::int64_t samples, const Matrix& d_logits) const override {
     events_.emplace_back("loss");
     return ReferenceKernels::start_softmax_cross_entropy(logits, labels, samples, d_logits);
   }

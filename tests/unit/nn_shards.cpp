@@ -99,9 +99,9 @@ class Counting final : public Base {
  public:
   using Base::Base;
 
-  void matmul(const TensorView& a, ops::Kernels::Transpose transpose_a, const TensorView& b,
-              ops::Kernels::Transpose transpose_b, const TensorView& c) const override {
-    if (transpose_a == ops::Kernels::Transpose::no) asked.most_rows = std::max(asked.most_rows, c.shape()[0]);
+  void matmul(const ops::Kernels::Matrix& a, ops::Kernels::Transpose transpose_a, const ops::Kernels::Matrix& b,
+              ops::Kernels::Transpose transpose_b, const ops::Kernels::Matrix& c) const override {
+    if (transpose_a == ops::Kernels::Transpose::no) asked.most_rows = std::max(asked.most_rows, c.rows());
     Base::matmul(a, transpose_a, b, transpose_b, c);
   }
   void sum_of_products(std::span<const ops::Kernels::Factors> factors, const TensorView& c) const override {

@@ -21,11 +21,11 @@ class RowCountingKernels : public ReferenceKernels {
  public:
   explicit RowCountingKernels(std::int64_t few) : few_{few} {}
 
-  void matmul(const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b, Kernels::Transpose transpose_b,
-              const TensorView& c) const override {
+  void matmul(const Matrix& a, Kernels::Transpose transpose_a, const Matrix& b, Kernels::Transpose transpose_b,
+              const Matrix& c) const override {
     ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
     // A gradient of a weight has as many rows whatever the shards; only its other extent is theirs.
-    if (transpose_a == Kernels::Transpose::no && c.shape()[0] > few_) stretch(c, 0x1p-20);
+    if (transpose_a == Kernels::Transpose::no && c.rows() > few_) stretch(c.view, 0x1p-20);
   }
 
  private:
@@ -54,10 +54,10 @@ class TermwiseKernels : public ReferenceKernels {
 /// Every product has bits of its own.
 class ForgetfulKernels : public ReferenceKernels {
  public:
-  void matmul(const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b, Kernels::Transpose transpose_b,
-              const TensorView& c) const override {
+  void matmul(const Matrix& a, Kernels::Transpose transpose_a, const Matrix& b, Kernels::Transpose transpose_b,
+              const Matrix& c) const override {
     ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
-    stretch(c, 0x1p-20 * ++calls_);
+    stretch(c.view, 0x1p-20 * ++calls_);
   }
 
  private:
@@ -67,10 +67,10 @@ class ForgetfulKernels : public ReferenceKernels {
 /// Products depend on where their first operand lies.
 class PlaceMindedKernels : public ReferenceKernels {
  public:
-  void matmul(const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b, Kernels::Transpose transpose_b,
-              const TensorView& c) const override {
+  void matmul(const Matrix& a, Kernels::Transpose transpose_a, const Matrix& b, Kernels::Transpose transpose_b,
+              const Matrix& c) const override {
     ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
-    if (reinterpret_cast<std::uintptr_t>(a.data()) % 64 != 0) stretch(c, 0x1p-20);
+    if (reinterpret_cast<std::uintptr_t>(a.view.data()) % 64 != 0) stretch(c.view, 0x1p-20);
   }
 };
 

@@ -1,9 +1,11 @@
 // Operands for the tests of the kernels.
 #pragma once
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -67,6 +69,29 @@ inline std::vector<double> in_double(const Tensor& t) {
   }
   const auto values = t.to_vector<float>();
   return {values.begin(), values.end()};
+}
+
+/// The matrix in rows `stride` elements apart, with NaNs between them.
+inline Tensor padded(const Tensor& matrix, std::int64_t stride) {
+  const std::int64_t rows = matrix.shape()[0], columns = matrix.shape()[1];
+  const Tensor wide = filled(matrix.dtype(), {rows, stride}, not_a_number);
+  for (std::int64_t row = 0; row < rows; ++row)
+    copy(matrix.view().reshaped({rows * columns}).slice(row * columns, columns),
+         wide.view().reshaped({rows * stride}).slice(row * stride, columns));
+  return wide;
+}
+
+/// And back. The padding must be what it was, or zeros.
+inline Tensor without_padding(const Tensor& wide, std::int64_t columns) {
+  const std::int64_t rows = wide.shape()[0], stride = wide.shape()[1];
+  const Tensor matrix = Tensor::zeros(wide.dtype(), {rows, columns});
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const TensorView all = wide.view().reshaped({rows * stride}).slice(row * stride, stride);
+    copy(all.slice(0, columns), matrix.view().reshaped({rows * columns}).slice(row * columns, columns));
+    for (const double each : in_double(Tensor::copy_of(all.slice(columns, stride - columns))))
+      if (!std::isnan(each) && each != 0) throw std::runtime_error{"padding was written"};
+  }
+  return matrix;
 }
 
 inline bool same_bits(const TensorView& a, const TensorView& b) {

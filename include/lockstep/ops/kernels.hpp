@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <lockstep/tensor/tensor.hpp>
 
@@ -71,6 +72,21 @@ class Kernels {
 
   /// Whether a product takes an operand as it lies, or transposed.
   enum class Transpose : std::uint8_t { no, yes };
+
+  /// A matrix whose rows may lie further apart than they are long: the first `columns` columns of a two-dimensional
+  /// view. The other columns are padding. Kernels do not read it; where they write, it stays as it is or becomes zero.
+  struct Matrix {
+    TensorView view;
+    std::int64_t columns;
+
+    /// All columns: a matrix without padding.
+    Matrix(const TensorView& all) : Matrix{all, all.shape().size() == 2 ? all.shape()[1] : 0} {}
+    Matrix(TensorView padded, std::int64_t of_matrix) : view{std::move(padded)}, columns{of_matrix} {}
+
+    std::int64_t rows() const { return view.shape()[0]; }
+    /// Elements from the beginning of a row to that of the next.
+    std::int64_t stride() const { return view.shape()[1]; }
+  };
 
   /// A batch's loss as sums, not means, because batches are cut into shards of unequal size.
   struct BatchLoss {
@@ -128,8 +144,12 @@ class Kernels {
 
   /// c = op(a) · op(b), all of two dimensions; op transposes if asked. c is overwritten. The reference adds the terms
   /// of each element in ascending order, whatever the shapes, so a row of c has the same bits among any number of rows.
-  virtual void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
-                      const TensorView& c) const = 0;
+  virtual void matmul(const Matrix& a, Transpose transpose_a, const Matrix& b, Transpose transpose_b,
+                      const Matrix& c) const = 0;
+
+  /// LOCAL. The stride with which a matrix of so many columns is fast in products: on a GPU the next multiple of 64, so
+  /// that its tensor cores move aligned pieces; on the host `columns`.
+  virtual std::int64_t row_stride(std::int64_t columns) const = 0;
 
   /// c = the sum of transposed a · b over `factors`: the gradient of a weight from several shards. There is at least
   /// one factor, and each may have any number of rows. c is overwritten. The reference has the bits of a `matmul` for
@@ -165,19 +185,18 @@ class Kernels {
   /// not correct. InvalidArgument for a counted label outside [0, classes).
   ///
   /// This overload writes the gradient of the *sum* of the losses to d_logits [rows, classes]: softmax minus one-hot in
-  /// the rows that count, zero in the others. d_logits may be logits.
-  BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
-                                  const TensorView& d_logits) const;
+  /// the rows that count, zero in the others. d_logits may be logits, and has the same stride.
+  BatchLoss softmax_cross_entropy(const Matrix& logits, const TensorView& labels, std::int64_t samples,
+                                  const Matrix& d_logits) const;
 
   /// The same without a gradient, for evaluation. The result has the same bits.
-  BatchLoss softmax_cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples) const;
+  BatchLoss softmax_cross_entropy(const Matrix& logits, const TensorView& labels, std::int64_t samples) const;
 
   /// For library code: the same without a wait. On a GPU, the answer throws if a label is no class; nothing else is
   /// written then.
-  virtual detail::Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                                std::int64_t samples,
-                                                                const TensorView& d_logits) const = 0;
-  virtual detail::Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+  virtual detail::Answer<BatchLoss> start_softmax_cross_entropy(const Matrix& logits, const TensorView& labels,
+                                                                std::int64_t samples, const Matrix& d_logits) const = 0;
+  virtual detail::Answer<BatchLoss> start_softmax_cross_entropy(const Matrix& logits, const TensorView& labels,
                                                                 std::int64_t samples) const = 0;
 
   /// sum += x, element by element. Same shape.

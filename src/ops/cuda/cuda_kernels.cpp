@@ -72,10 +72,15 @@ class CudaKernels final : public Kernels, private UpdateKernels {
     cuda::convert(x, y, stream_);
   }
 
-  void matmul(const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b, Kernels::Transpose transpose_b,
-              const TensorView& c) const override {
+  void matmul(const Matrix& a, Kernels::Transpose transpose_a, const Matrix& b, Kernels::Transpose transpose_b,
+              const Matrix& c) const override {
     const MatmulSizes sizes = check_matmul(here, a, transpose_a, b, transpose_b, c);
     multiply({sizes, a, transpose_a, b, transpose_b, c, {}}, cuda::Epilogue::none);
+  }
+
+  std::int64_t row_stride(std::int64_t columns) const override {
+    constexpr std::int64_t unit = 64;  // NVIDIA's advice, for tiles of all sizes
+    return (columns + unit - 1) / unit * unit;
   }
 
   void sum_of_products(std::span<const Kernels::Factors> factors, const TensorView& c) const override {
@@ -140,13 +145,13 @@ class CudaKernels final : public Kernels, private UpdateKernels {
     });
   }
 
-  Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                std::int64_t samples, const TensorView& d_logits) const override {
+  Answer<BatchLoss> start_softmax_cross_entropy(const Matrix& logits, const TensorView& labels, std::int64_t samples,
+                                                const Matrix& d_logits) const override {
     check_cross_entropy(here, logits, labels, samples, d_logits);
     return cross_entropy(logits, labels, samples, &d_logits);
   }
 
-  Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+  Answer<BatchLoss> start_softmax_cross_entropy(const Matrix& logits, const TensorView& labels,
                                                 std::int64_t samples) const override {
     check_cross_entropy(here, logits, labels, samples);
     return cross_entropy(logits, labels, samples, nullptr);
@@ -230,30 +235,31 @@ class CudaKernels final : public Kernels, private UpdateKernels {
 
   /// Products::multiply for any extents.
   bool multiply(const cuda::ProductCall& call, cuda::Epilogue epilogue) const {
-    if (call.c.count() == 0) return true;
+    if (call.c.rows() == 0 || call.c.columns == 0) return true;
     if (call.sizes.k > 0) return products_.multiply(call, epilogue);
     if (epilogue != cuda::Epilogue::none) return false;
-    call.c.fill_zero(stream_);
+    call.c.view.fill_zero(stream_);
     return true;
   }
 
-  Answer<BatchLoss> cross_entropy(const TensorView& logits, const TensorView& labels, std::int64_t samples,
-                                  const TensorView* d_logits) const {
+  Answer<BatchLoss> cross_entropy(const Matrix& logits, const TensorView& labels, std::int64_t samples,
+                                  const Matrix* d_logits) const {
     if (samples == 0) {
-      if (d_logits) d_logits->fill_zero(stream_);
+      if (d_logits) d_logits->view.fill_zero(stream_);
       return BatchLoss{};
     }
     const auto row_bytes = static_cast<std::size_t>(samples) * sizeof(cuda::SoftmaxRow);
     const cuda::Answers::Call call{answers_, sizeof(cuda::SoftmaxAnswer) + row_bytes};
     auto* const answer = reinterpret_cast<cuda::SoftmaxAnswer*>(call.memory());
     auto* const row_shares = reinterpret_cast<cuda::SoftmaxRow*>(answer + 1);
-    with_stored_type(logits.dtype(), [&]<class T>() {
-      const cuda::SoftmaxBatch<T> batch{.logits = data<const T>(logits),
+    with_stored_type(logits.view.dtype(), [&]<class T>() {
+      const cuda::SoftmaxBatch<T> batch{.logits = data<const T>(logits.view),
                                         .labels = data<const std::int32_t>(labels),
-                                        .rows = logits.shape()[0],
-                                        .classes = logits.shape()[1],
+                                        .rows = logits.rows(),
+                                        .classes = logits.columns,
+                                        .stride = logits.stride(),
                                         .samples = samples,
-                                        .d_logits = d_logits ? data<T>(*d_logits) : nullptr};
+                                        .d_logits = d_logits ? data<T>(d_logits->view) : nullptr};
       check_cuda(cuda::launch_softmax(batch, row_shares, answer, native(stream_)),
                  "the launch of softmax_cross_entropy");
     });

@@ -85,6 +85,7 @@ struct SoftmaxBatch {
   const std::int32_t* labels;  ///< [rows], of which `samples` are read
   std::int64_t rows;
   std::int64_t classes;
+  std::int64_t stride;   ///< from one row of logits, or of d_logits, to the next
   std::int64_t samples;  ///< positive
   T* d_logits;           ///< null if no gradient is wanted
 };

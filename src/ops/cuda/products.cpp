@@ -139,17 +139,19 @@ Products::Products(Stream& stream) : stream_{stream} {
 bool Products::multiply(const ProductCall& call, Epilogue epilogue) const {
   const std::lock_guard lock{mutex_};
   const Key key{call.sizes,       call.transpose_a,
-                call.transpose_b, {call.a.dtype(), call.c.dtype()},
-                epilogue,         without_gaps(call.sizes, call.transpose_a, call.transpose_b)};
+                call.transpose_b, {call.a.view.dtype(), call.c.view.dtype()},
+                epilogue,         {call.a.stride(), call.b.stride(), call.c.stride()}};
   const std::optional<Plan>& plan = plan_of(key);
   if (!plan) {
     if (epilogue != Epilogue::none) return false;
     throw DeviceError{fmt::format("cuBLASLt {} has no algorithm for the product of {} and {}", library_version(),
-                                  describe(call.a), describe(call.b))};
+                                  describe(call.a.view), describe(call.b.view))};
   }
-  const Aligned a = Aligned::read(call.a, stream_);
-  const Aligned b = Aligned::read(call.b, stream_);
-  const Aligned c = Aligned::written(call.c, stream_);
+  const Aligned a = Aligned::read(call.a.view, stream_);
+  const Aligned b = Aligned::read(call.b.view, stream_);
+  // What is copied back brings the padding along.
+  const bool is_padded = call.c.columns < call.c.stride();
+  const Aligned c = is_padded ? Aligned::read(call.c.view, stream_) : Aligned::written(call.c.view, stream_);
   if (epilogue == Epilogue::none) {
     run(*plan, {.first = b.data(), .second = a.data(), .result = c.data()});
   } else {

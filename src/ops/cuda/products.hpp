@@ -25,11 +25,11 @@ enum class Epilogue : std::uint8_t { none, bias, bias_relu };
 /// A product and the memory of its operands.
 struct ProductCall {
   MatmulSizes sizes;
-  TensorView a;
+  Kernels::Matrix a;
   Kernels::Transpose transpose_a = Kernels::Transpose::no;
-  TensorView b;
+  Kernels::Matrix b;
   Kernels::Transpose transpose_b = Kernels::Transpose::no;
-  TensorView c;
+  Kernels::Matrix c;
   TensorView bias;  ///< for c's columns; not read if the epilogue adds none
 };
 

@@ -41,12 +41,12 @@ __global__ void rows_kernel(SoftmaxBatch<T> batch, SoftmaxRow* row_shares, const
   const std::int64_t classes = batch.classes;
   const std::int64_t last = batch.d_logits ? batch.rows : batch.samples;
   for (std::int64_t row = first_row_of_warp(); row < last; row += rows_apart()) {
-    T* const d = batch.d_logits ? batch.d_logits + row * classes : nullptr;
+    T* const d = batch.d_logits ? batch.d_logits + row * batch.stride : nullptr;
     if (row >= batch.samples) {
       for (std::int64_t j = lane; j < classes; j += lanes) store(d[j], 0);
       continue;
     }
-    const T* const x = batch.logits + row * classes;
+    const T* const x = batch.logits + row * batch.stride;
     const std::int64_t label = batch.labels[row];
     const auto at_label = wide(x[label]);
     const auto largest = warp_largest(lane_largest(x, classes, lane, lanes));

@@ -221,16 +221,16 @@ class OneDnnKernels final : public ReferenceKernels {
                        threads_.count == 1 ? "" : "s");
   }
 
-  void matmul(const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b, Kernels::Transpose transpose_b,
-              const TensorView& c) const override {
+  void matmul(const Matrix& a, Kernels::Transpose transpose_a, const Matrix& b, Kernels::Transpose transpose_b,
+              const Matrix& c) const override {
     const MatmulSizes sizes = check_matmul(DeviceKind::cpu, a, transpose_a, b, transpose_b, c);
-    if (can_multiply_narrow(a.dtype(), sizes))
-      return narrow_.multiply(narrow_product(sizes, a, transpose_a, b, transpose_b, c), data<BFloat16>(a),
-                              data<BFloat16>(b), nullptr, c.data());
-    if (!can_multiply(a.dtype(), sizes)) return ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
+    if (can_multiply_narrow(a.view.dtype(), sizes))
+      return narrow_.multiply(narrow_product(sizes, a, transpose_a, b, transpose_b, c), data<BFloat16>(a.view),
+                              data<BFloat16>(b.view), nullptr, c.view.data());
+    if (!can_multiply(a.view.dtype(), sizes)) return ReferenceKernels::matmul(a, transpose_a, b, transpose_b, c);
     const OpenMpThreads threads{threads_};
-    multiply_over(sizes, 1, {data<float>(a), a.shape()[1]}, transpose_a, {data<float>(b), b.shape()[1]}, transpose_b,
-                  {data<float>(c), sizes.n});
+    multiply_over(sizes, 1, {data<float>(a.view), a.stride()}, transpose_a, {data<float>(b.view), b.stride()},
+                  transpose_b, {data<float>(c.view), c.stride()});
   }
 
   void sum_of_products(std::span<const Kernels::Factors> factors, const TensorView& c) const override {
@@ -258,17 +258,17 @@ class OneDnnKernels final : public ReferenceKernels {
   }
 
  private:
-  static NarrowProduct narrow_product(const MatmulSizes& sizes, const TensorView& a, Kernels::Transpose transpose_a,
-                                      const TensorView& b, Kernels::Transpose transpose_b, const TensorView& c) {
+  static NarrowProduct narrow_product(const MatmulSizes& sizes, const Matrix& a, Kernels::Transpose transpose_a,
+                                      const Matrix& b, Kernels::Transpose transpose_b, const Matrix& c) {
     return {.m = sizes.m,
             .n = sizes.n,
             .k = sizes.k,
-            .a_stride = a.shape()[1],
+            .a_stride = a.stride(),
             .transpose_a = transpose_a,
-            .b_stride = b.shape()[1],
+            .b_stride = b.stride(),
             .transpose_b = transpose_b,
-            .c_stride = sizes.n,
-            .result = c.dtype()};
+            .c_stride = c.stride(),
+            .result = c.view.dtype()};
   }
 
   Kernels::Threads threads_;

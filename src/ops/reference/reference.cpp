@@ -15,11 +15,19 @@
 namespace lockstep::ops {
 namespace {
 
-void check_labels(const TensorView& logits, const TensorView& labels, std::int64_t samples) {
+void check_labels(const Kernels::Matrix& logits, const TensorView& labels, std::int64_t samples) {
   const auto label = labels.elements<std::int32_t>().first(static_cast<std::size_t>(samples));
-  const auto bad = std::find_if(label.begin(), label.end(),
-                                [&](std::int32_t each) { return each < 0 || each >= logits.shape()[1]; });
+  const auto bad =
+      std::find_if(label.begin(), label.end(), [&](std::int32_t each) { return each < 0 || each >= logits.columns; });
   if (bad != label.end()) throw label_outside(*bad, bad - label.begin(), logits);
+}
+
+/// Calls body(c) with f32 memory for a product that is stored as bf16.
+void rounded(const Kernels::Matrix& c, auto&& body) {
+  const Tensor wide = Tensor::uninitialised(DType::f32, {c.rows(), c.columns});
+  body(wide.view());
+  for (std::int64_t row = 0; row < c.rows(); ++row)
+    detail::round(data<float>(wide.view()) + row * c.columns, data<BFloat16>(c.view) + row * c.stride(), c.columns);
 }
 
 void add_elements(std::int64_t count, float* sum, const float* a, const float* b) {
@@ -36,25 +44,26 @@ std::string ReferenceKernels::fingerprint() const {
   return "reference";
 }
 
-void ReferenceKernels::matmul(const TensorView& a, Kernels::Transpose transpose_a, const TensorView& b,
-                              Kernels::Transpose transpose_b, const TensorView& c) const {
+void ReferenceKernels::matmul(const Matrix& a, Kernels::Transpose transpose_a, const Matrix& b,
+                              Kernels::Transpose transpose_b, const Matrix& c) const {
   const auto [m, n, k] = check_matmul(DeviceKind::cpu, a, transpose_a, b, transpose_b, c);
-  if (a.dtype() == DType::bf16) {
-    const Tensor wide_a = widened(a), wide_b = widened(b);
-    const auto product = [&](const TensorView& to) {
-      matmul(wide_a.view(), transpose_a, wide_b.view(), transpose_b, to);
+  if (a.view.dtype() == DType::bf16) {
+    const Tensor wide_a = widened(a.view), wide_b = widened(b.view);
+    const auto product = [&](const Matrix& to) {
+      matmul({wide_a.view(), a.columns}, transpose_a, {wide_b.view(), b.columns}, transpose_b, to);
     };
-    return c.dtype() == DType::bf16 ? rounded(c, product) : product(c);
+    return c.view.dtype() == DType::bf16 ? rounded(c, product) : product(c);
   }
   const bool flip_a = transpose_a == Kernels::Transpose::yes;
-  const std::int64_t a_row = flip_a ? 1 : k;
-  const std::int64_t a_column = flip_a ? m : 1;
-  with_type(c.dtype(), [&, m = m, n = n, k = k]<class T>() {
-    if (transpose_b == Kernels::Transpose::no)
-      return loops::matmul(m, n, k, data<T>(a), a_row, a_column, data<T>(b), n, data<T>(c), n);
+  const std::int64_t a_row = flip_a ? 1 : a.stride();
+  const std::int64_t a_column = flip_a ? a.stride() : 1;
+  with_type(c.view.dtype(), [&, m = m, n = n, k = k]<class T>() {
+    const auto multiply = [&](const T* rows_of_b, std::int64_t stride) {
+      loops::matmul(m, n, k, data<T>(a.view), a_row, a_column, rows_of_b, stride, data<T>(c.view), c.stride());
+    };
+    if (transpose_b == Kernels::Transpose::no) return multiply(data<T>(b.view), b.stride());
     // A copy of b costs one pass. Reading b by columns would cost a stride in every step, or another order of the sum.
-    const std::vector<T> rows_of_b = loops::transposed(data<T>(b), n, k, k);
-    loops::matmul(m, n, k, data<T>(a), a_row, a_column, rows_of_b.data(), n, data<T>(c), n);
+    multiply(loops::transposed(data<T>(b.view), n, k, b.stride()).data(), n);
   });
 }
 
@@ -127,43 +136,42 @@ void ReferenceKernels::relu_gradient(const TensorView& y, const TensorView& dy, 
   });
 }
 
-Answer<Kernels::BatchLoss> ReferenceKernels::start_softmax_cross_entropy(const TensorView& logits,
-                                                                         const TensorView& labels, std::int64_t samples,
-                                                                         const TensorView& d_logits) const {
+Answer<Kernels::BatchLoss> ReferenceKernels::start_softmax_cross_entropy(const Matrix& logits, const TensorView& labels,
+                                                                         std::int64_t samples,
+                                                                         const Matrix& d_logits) const {
   check_cross_entropy(DeviceKind::cpu, logits, labels, samples, d_logits);
   check_labels(logits, labels, samples);
-  return with_stored_type(logits.dtype(), [&]<class T>() {
-    const std::int64_t classes = logits.shape()[1];
+  return with_stored_type(logits.view.dtype(), [&]<class T>() {
+    const std::int64_t classes = logits.columns, stride = logits.stride();
     const std::int32_t* const label = data<std::int32_t>(labels);
     Kernels::BatchLoss total;
     Computed<T> of_logits, of_gradient;
     for (std::int64_t row = 0; row < samples; ++row) {
-      auto* const d_row = of_gradient.write(data<T>(d_logits) + row * classes, classes);
+      auto* const d_row = of_gradient.write(data<T>(d_logits.view) + row * stride, classes);
       const auto entropy =
-          loops::row_entropy(of_logits.read(data<T>(logits) + row * classes, classes), classes, label[row], d_row);
+          loops::row_entropy(of_logits.read(data<T>(logits.view) + row * stride, classes), classes, label[row], d_row);
       loops::row_gradient(d_row, classes, label[row], entropy.sum);
       of_gradient.store();
       total.loss_sum += entropy.loss;
       total.correct += entropy.correct;
     }
-    std::fill_n(data<T>(d_logits) + samples * classes, d_logits.count() - samples * classes, T{0});
+    std::fill_n(data<T>(d_logits.view) + samples * stride, d_logits.view.count() - samples * stride, T{0});
     return total;
   });
 }
 
-Answer<Kernels::BatchLoss> ReferenceKernels::start_softmax_cross_entropy(const TensorView& logits,
-                                                                         const TensorView& labels,
+Answer<Kernels::BatchLoss> ReferenceKernels::start_softmax_cross_entropy(const Matrix& logits, const TensorView& labels,
                                                                          std::int64_t samples) const {
   check_cross_entropy(DeviceKind::cpu, logits, labels, samples);
   check_labels(logits, labels, samples);
-  return with_stored_type(logits.dtype(), [&]<class T>() {
-    const std::int64_t classes = logits.shape()[1];
+  return with_stored_type(logits.view.dtype(), [&]<class T>() {
+    const std::int64_t classes = logits.columns, stride = logits.stride();
     const std::int32_t* const label = data<std::int32_t>(labels);
     std::vector<computed_t<T>> exps(static_cast<std::size_t>(classes));
     Kernels::BatchLoss total;
     Computed<T> of_logits;
     for (std::int64_t row = 0; row < samples; ++row) {
-      const auto entropy = loops::row_entropy(of_logits.read(data<T>(logits) + row * classes, classes), classes,
+      const auto entropy = loops::row_entropy(of_logits.read(data<T>(logits.view) + row * stride, classes), classes,
                                               label[row], exps.data());
       total.loss_sum += entropy.loss;
       total.correct += entropy.correct;

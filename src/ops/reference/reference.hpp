@@ -18,8 +18,9 @@ class ReferenceKernels : public Kernels, public UpdateKernels {
   const SequenceKernels& sequence() const override { return sequence_; }
   std::string_view name() const override;
   std::string fingerprint() const override;
-  void matmul(const TensorView& a, Transpose transpose_a, const TensorView& b, Transpose transpose_b,
-              const TensorView& c) const override;
+  void matmul(const Matrix& a, Transpose transpose_a, const Matrix& b, Transpose transpose_b,
+              const Matrix& c) const override;
+  std::int64_t row_stride(std::int64_t columns) const override { return columns; }
   void sum_of_products(std::span<const Factors> factors, const TensorView& c) const override;
   void linear(const TensorView& x, const TensorView& weight, const TensorView& bias, Activation activation,
               const TensorView& y) const override;
@@ -27,9 +28,9 @@ class ReferenceKernels : public Kernels, public UpdateKernels {
   void sum_rows(const TensorView& rows, const TensorView& out) const override;
   void relu(const TensorView& x, const TensorView& y) const override;
   void relu_gradient(const TensorView& y, const TensorView& dy, const TensorView& dx) const override;
-  Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
-                                                std::int64_t samples, const TensorView& d_logits) const override;
-  Answer<BatchLoss> start_softmax_cross_entropy(const TensorView& logits, const TensorView& labels,
+  Answer<BatchLoss> start_softmax_cross_entropy(const Matrix& logits, const TensorView& labels, std::int64_t samples,
+                                                const Matrix& d_logits) const override;
+  Answer<BatchLoss> start_softmax_cross_entropy(const Matrix& logits, const TensorView& labels,
                                                 std::int64_t samples) const override;
   void add(const TensorView& sum, const TensorView& x) const override;
   void convert(const TensorView& x, const TensorView& y) const override;

@@ -9,6 +9,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include "support/token_file.hpp"
 #include "support/training_job.hpp"
 
 using namespace lockstep::test;
@@ -114,6 +115,17 @@ constexpr double bf16_nearness = 0x1p-12;
 
 Arguments shards_of_gpt(const TemporaryDirectory& folder) {
   return small_gpt(folder) + Arguments{"--steps", "3", "--global-batch", "8", "--shards", "4"};
+}
+
+/// Of tokens, so many that rows of logits have padding on a GPU.
+Arguments shards_of_token_gpt(const TemporaryDirectory& folder) {
+  std::vector<std::uint16_t> tokens;
+  for (std::uint32_t i = 0; i < 2000; ++i) tokens.push_back(static_cast<std::uint16_t>((i * i + i / 7) % 77));
+  return {"--model",        "gpt", "--data",   folder.write("tokens", token_file(tokens)),
+          "--vocabulary",   "77",  "--layers", "2",
+          "--embed",        "16",  "--heads",  "2",
+          "--context",      "8",   "--steps",  "3",
+          "--global-batch", "8",   "--shards", "4"};
 }
 
 Arguments small_mlp() {
@@ -266,7 +278,7 @@ TEST_CASE("an mlp in bf16 has the same bits on 1, 2 and 4 GPUs, and nearly a CPU
 
 TEST_CASE("a language model in bf16 has the same bits on 1 and 2 GPUs, and nearly a CPU's loss", "[training]") {
   const TemporaryDirectory folder;
-  check_on({2}, shards_of_gpt(folder) + Arguments{"--precision", "bf16"}, bf16_nearness);
+  check_on({2}, shards_of_token_gpt(folder) + Arguments{"--precision", "bf16"}, bf16_nearness);
 }
 
 TEST_CASE("a language model has the same bits on 1, 2 and 4 GPUs, and a CPU's loss, in bf16 too", "[extended]") {

@@ -217,18 +217,22 @@ template <class T>
 void try_softmax(Trial& trial) {
   const std::int64_t rows = 1 + trial.below(trial.below(4) ? 60 : 600), classes = 1 + trial.below(100),
                      samples = 1 + trial.below(rows);
-  const auto logits = trial.numbers<T>(rows * classes);
+  // What lies between the rows must not be read.
+  const std::int64_t stride = classes + trial.below(2) * trial.below(40);
+  auto logits = trial.numbers<T>(rows * stride);
+  for (std::int64_t i = 0; i < rows * stride; ++i)
+    if (i % stride >= classes) logits[static_cast<std::size_t>(i)] = std::numeric_limits<T>::quiet_NaN();
   std::vector<std::int32_t> labels(static_cast<std::size_t>(rows));
   for (auto& label : labels) label = static_cast<std::int32_t>(trial.below(classes));
   const std::int64_t bad = trial.below(5) ? samples : trial.below(samples);
   if (bad < samples) labels[static_cast<std::size_t>(bad)] = static_cast<std::int32_t>(classes);
   const std::int64_t wants_gradient = trial.below(3);
-  OnDevice<T> dlogits{logits}, apart{logits.size()};
+  OnDevice<T> dlogits{logits}, apart{std::vector<T>(logits.size(), std::numeric_limits<T>::quiet_NaN())};
   OnDevice<std::int32_t> dlabels{labels};
   OnDevice<ops::cuda::SoftmaxRow> shares{static_cast<std::size_t>(samples)};
   OnDevice<ops::cuda::SoftmaxAnswer> answer{1};
   T* const gradient = wants_gradient == 0 ? nullptr : wants_gradient == 1 ? apart.data() : dlogits.data();
-  require(ops::cuda::launch_softmax<T>({dlogits.data(), dlabels.data(), rows, classes, samples, gradient},
+  require(ops::cuda::launch_softmax<T>({dlogits.data(), dlabels.data(), rows, classes, stride, samples, gradient},
                                        shares.data(), answer.data(), nullptr));
   ops::cuda::SoftmaxAnswer got{};
   // Its end is padding, which the kernels do not write.
@@ -238,7 +242,7 @@ void try_softmax(Trial& trial) {
   if (bad < samples) return;
   double loss = 0;
   for (std::int64_t row = 0; row < samples; ++row) {
-    const T* const x = logits.data() + row * classes;
+    const T* const x = logits.data() + row * stride;
     const T max = *std::max_element(x, x + classes);
     double sum = 0;
     for (std::int64_t j = 0; j < classes; ++j) sum += std::exp(static_cast<double>(x[j] - max));
@@ -250,8 +254,10 @@ void try_softmax(Trial& trial) {
   for (std::int64_t row = 0; row < rows; ++row) {
     double sum = 0;
     for (std::int64_t j = 0; j < classes; ++j)
-      sum += static_cast<double>(d[static_cast<std::size_t>(row * classes + j)]);
+      sum += static_cast<double>(d[static_cast<std::size_t>(row * stride + j)]);
     require(std::abs(sum) < 1e-4, "softmax: the gradients of a row do not add up to 0");
+    for (std::int64_t j = classes; j < stride; ++j)
+      require(std::isnan(d[static_cast<std::size_t>(row * stride + j)]), "softmax: wrong padding");
   }
 }
 
