@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "cluster/launch.hpp"
+
 namespace lockstep::run {
 
 std::vector<pid_t> children_of(pid_t process) {
@@ -33,7 +35,8 @@ std::vector<pid_t> descendants_of(pid_t process) {
 bool is_rank(pid_t process) {
   std::ifstream environment{fmt::format("/proc/{}/environ", process), std::ios::binary};
   for (std::string variable; std::getline(environment, variable, '\0');) {
-    for (const std::string name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
+    for (const LauncherVariables& each : launcher_variables) {
+      const std::string name = each.rank_of_mpi;
       if (!variable.starts_with(name + '=')) continue;
       // What this process has itself, all of its descendants may have.
       const char* const own = std::getenv(name.c_str());

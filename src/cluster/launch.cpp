@@ -12,17 +12,37 @@
 namespace lockstep {
 namespace {
 
-/// The variables of each kind. A job that is started inside of another's is likelier to be of an earlier kind.
-struct LauncherVariables {
+/// By what a launcher's processes are called.
+struct LauncherName {
+  std::string_view name;
   LauncherKind kind;
-  const char* processes;
-  const char* rank;
+  LauncherPart part;
 };
-constexpr std::array launcher_variables{
-    LauncherVariables{LauncherKind::open_mpi, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-    LauncherVariables{LauncherKind::pmi, "PMI_SIZE", "PMI_RANK"},
-    LauncherVariables{LauncherKind::slurm, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
+constexpr std::array launcher_names{
+    // MPICH's are called mpirun and mpiexec too, but its ranks are children of its proxies.
+    LauncherName{"mpirun", LauncherKind::open_mpi, LauncherPart::job},
+    LauncherName{"mpiexec", LauncherKind::open_mpi, LauncherPart::job},
+    LauncherName{"mpirun.openmpi", LauncherKind::open_mpi, LauncherPart::job},
+    LauncherName{"mpiexec.openmpi", LauncherKind::open_mpi, LauncherPart::job},
+    LauncherName{"orterun", LauncherKind::open_mpi, LauncherPart::job},
+    LauncherName{"orted", LauncherKind::open_mpi, LauncherPart::node},
+    // What mpirun of Open MPI 5 becomes.
+    LauncherName{"prterun", LauncherKind::open_mpi, LauncherPart::job},
+    // Those of PRRTE's machine may serve other jobs too.
+    LauncherName{"prted", LauncherKind::open_mpi, LauncherPart::other},
+    LauncherName{"prte", LauncherKind::open_mpi, LauncherPart::other},
+    LauncherName{"hydra_pmi_proxy", LauncherKind::pmi, LauncherPart::node},
+    LauncherName{"mpiexec.hydra", LauncherKind::pmi, LauncherPart::other},
+    LauncherName{"mpiexec.mpich", LauncherKind::pmi, LauncherPart::other},
+    LauncherName{"mpirun.mpich", LauncherKind::pmi, LauncherPart::other},
+    // Of srun, one for each node and step.
+    LauncherName{"slurmstepd", LauncherKind::slurm, LauncherPart::other},
 };
+
+const LauncherName* find_launcher(std::string_view process) {
+  const auto found = std::ranges::find(launcher_names, process, &LauncherName::name);
+  return found == launcher_names.end() ? nullptr : &*found;
+}
 
 std::optional<int> whole_number(const char* text) {
   if (!text) return std::nullopt;
@@ -72,9 +92,9 @@ std::string short_version(std::string_view library) {
 std::string launch_warning(const ReadVariable& variable) {
   const char* const tasks = variable("SLURM_NTASKS");
   const char* const number = variable("SLURM_PROCID");
-  constexpr std::array launchers{"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK"};
+  const auto is_rank = [&](const LauncherVariables& each) { return variable(each.rank_of_mpi) != nullptr; };
   if (!tasks || std::atoi(tasks) < 2 || (number && std::string_view{number} != "0") ||
-      std::ranges::any_of(launchers, variable))
+      std::ranges::any_of(launcher_variables, is_rank))
     return {};
   return fmt::format(
       "SLURM_NTASKS is {}, but this process is a job of 1 rank, because MPI's launcher did not start it; expected "
@@ -83,15 +103,43 @@ std::string launch_warning(const ReadVariable& variable) {
       excerpt(tasks));
 }
 
+MpiKind mpi_kind_of(std::string_view library) {
+  if (library.starts_with("MPICH")) return MpiKind::mpich;
+  constexpr std::string_view open_mpi = "Open MPI v";
+  if (!library.starts_with(open_mpi)) return MpiKind::other;
+  return std::atoi(std::string{library.substr(open_mpi.size())}.c_str()) < 5 ? MpiKind::open_mpi_4
+                                                                             : MpiKind::open_mpi_5;
+}
+
 std::optional<LauncherKind> launcher_of_name(std::string_view process) {
-  if (process == "slurmstepd") return LauncherKind::slurm;
-  constexpr std::array of_pmi{"hydra_pmi_proxy", "mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich"};
-  if (std::ranges::find(of_pmi, process) != of_pmi.end()) return LauncherKind::pmi;
-  // MPICH's are called mpirun and mpiexec too, but its ranks are children of its proxies.
-  constexpr std::array of_open_mpi{"mpirun",  "mpiexec", "orterun", "mpirun.openmpi", "mpiexec.openmpi", "orted",
-                                   "prterun", "prted",   "prte"};
-  if (std::ranges::find(of_open_mpi, process) != of_open_mpi.end()) return LauncherKind::open_mpi;
-  return std::nullopt;
+  const LauncherName* const found = find_launcher(process);
+  return found ? std::optional{found->kind} : std::nullopt;
+}
+
+LauncherPart part_of_launcher(std::string_view parent, const ReadVariable& variable) {
+  const char* const job = variable("PMIX_NAMESPACE");
+  // A daemon that prterun has started for its one job: the name of the job begins with who that is.
+  if (parent == "prted" && job && std::string_view{job}.starts_with("prterun-")) return LauncherPart::node;
+  const LauncherName* const found = find_launcher(parent);
+  return found ? found->part : LauncherPart::other;
+}
+
+std::string name_of_job(const ReadVariable& variable) {
+  const char* const job = variable("PMIX_NAMESPACE");
+  if (job && *job) return job;
+  // A proxy of hydra's starts those of one job.
+  return variable("PMI_RANK") ? "pmi" : "";
+}
+
+std::optional<LaunchPlace> find_place(const ReadVariable& variable, std::optional<LauncherKind> nearest) {
+  const auto number = [&](const char* name) { return name ? whole_number(variable(name)) : std::nullopt; };
+  std::optional<LaunchPlace> place;
+  for (const LauncherVariables& each : launcher_variables) {
+    const auto rank = number(each.rank_of_mpi);
+    if (!rank || (place && each.kind != nearest)) continue;
+    place = {*rank, number(each.processes).value_or(0), number(each.processes_here).value_or(0)};
+  }
+  return place;
 }
 
 std::optional<Launch> find_foreign_launch(const ReadVariable& variable, std::optional<LauncherKind> nearest,

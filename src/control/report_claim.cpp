@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/descriptor.hpp"
+#include "cluster/launch.hpp"
 
 namespace lockstep {
 namespace {
@@ -24,10 +25,10 @@ namespace {
 // Any process of this host may hold a name before the job does. Each that another user holds is passed over.
 constexpr int names_of_claim = 8;
 
-/// The job's name, from its launcher; none if the launcher sets none.
+/// The job's name on this node; none without a launcher.
 std::optional<std::string> job_of_claim() {
-  const char* const job = std::getenv("PMIX_NAMESPACE");
-  if (!job || !*job) return std::nullopt;
+  const std::string job = name_of_job([](const char* name) { return std::getenv(name); });
+  if (job.empty()) return std::nullopt;
   return fmt::format("lockstep report {} {}", job, ::getppid());
 }
 

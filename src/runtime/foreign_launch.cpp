@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
 
 #include <fmt/format.h>
@@ -23,12 +22,6 @@
 namespace lockstep {
 namespace {
 
-std::optional<LauncherKind> nearest_launcher() {
-  for (const std::string& name : names_of_ancestors())
-    if (const auto kind = launcher_of_name(name)) return kind;
-  return std::nullopt;
-}
-
 /// Many launchers end a job as soon as one of its processes has failed, and only one of them prints the line. Those
 /// cannot talk to each other: so the others stay until that one has ended, or would have had time to.
 void let_first_speak(const std::string& variable_of_first) {
@@ -45,12 +38,16 @@ void let_first_speak(const std::string& variable_of_first) {
 
 }  // namespace
 
-void refuse_foreign_launch() {
-  const auto variable = [](const char* name) { return std::getenv(name); };
+std::string mpi_library() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
   check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
-  const std::string_view library{text.data(), static_cast<std::size_t>(length)};
+  return {text.data(), static_cast<std::size_t>(length)};
+}
+
+void refuse_foreign_launch() {
+  const auto variable = [](const char* name) { return std::getenv(name); };
+  const std::string library = mpi_library();
   int started = 0;
   check_mpi(MPI_Initialized(&started), "MPI_Initialized");
   int ranks = 1;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include <fmt/format.h>
@@ -17,32 +18,28 @@ namespace {
 
 using namespace std::chrono_literals;
 
-enum class Launcher { mpirun, daemon, unknown };
-
-std::string name_of(pid_t process) {
+LauncherPart part_of(pid_t launcher) {
   std::string name;
-  std::getline(std::ifstream{fmt::format("/proc/{}/comm", process)}, name);
-  return name;
-}
-
-Launcher launcher(pid_t process) {
-  const std::string name = name_of(process);
-  // Those of PRRTE's machine may serve other jobs too.
-  if (launcher_of_name(name) != LauncherKind::open_mpi || name == "prte" || name == "prted") return Launcher::unknown;
-  return name == "orted" ? Launcher::daemon : Launcher::mpirun;
+  std::getline(std::ifstream{fmt::format("/proc/{}/comm", launcher)}, name);
+  return part_of_launcher(name, [](const char* variable) { return std::getenv(variable); });
 }
 
 volatile std::sig_atomic_t launcher_ends_job = 0;
 
-/// Removes the shared memory of MPI that this process has mapped. It has names, which the end of MPI or mpirun would
-/// remove.
-void remove_segments() {
+/// Removes files that this process has mapped, whose names begin so.
+void remove_mapped(std::string_view beginning) {
   std::ifstream maps{"/proc/self/maps"};
   for (std::string line; std::getline(maps, line);) {
     const auto path = line.find('/');
-    if (path != std::string::npos && line.find("/vader_segment.", path) != std::string::npos)
-      ::unlink(line.c_str() + path);
+    if (path == std::string::npos) continue;
+    if (std::string_view{line}.substr(line.rfind('/') + 1).starts_with(beginning)) ::unlink(line.c_str() + path);
   }
+}
+
+/// Removes the shared memory of Open MPI 4 or 5 that this process has mapped. It has names, which the end of MPI or
+/// mpirun would remove.
+void remove_segments() {
+  for (const char* each : {"vader_segment.", "sm_segment."}) remove_mapped(each);
 }
 
 /// Waits for so long, or until the launcher ends the job.
@@ -54,31 +51,34 @@ void wait_unless_ended(std::chrono::milliseconds time) {
 }  // namespace
 
 bool is_started_by_daemon() {
-  const std::string name = name_of(::getppid());
-  return name == "orted" || name == "prted";
+  return part_of(::getppid()) == LauncherPart::node;
 }
 
 void end_this_side(Error::ExitCode code, Reach reach, int place) {
   const pid_t parent = ::getppid();
-  const Launcher kind = launcher(parent);
+  const LauncherPart part = part_of(parent);
   // The launcher passes SIGTERM on to us, and we are not done.
   std::signal(SIGTERM, [](int) { launcher_ends_job = 1; });
   // An mpirun that watches its connections (docs/reference.md says how to make it) notices by itself and ends this side
   // in order. A daemon that mpirun can no longer reach need not be waited for: it cleans up when told to.
-  if (kind != Launcher::daemon || reach != Reach::cut_off) wait_unless_ended(2500ms);
+  if (part != LauncherPart::node || reach != Reach::cut_off) wait_unless_ended(2500ms);
   remove_segments();
   // One rank of the node is enough, unless it is the one in trouble.
   wait_unless_ended(place * 2s);
   // mpirun that has noticed is ending the job, and waits for its ranks. Told twice to do what it does already, it would
   // give up: leave its daemons behind, and crash at that (Open MPI 4.1 with PMIx 4.2).
   if (launcher_ends_job) std::_Exit(static_cast<int>(code));
-  if (::getppid() == parent && kind != Launcher::unknown) ::kill(parent, SIGTERM);
+  if (::getppid() == parent && part != LauncherPart::other) ::kill(parent, SIGTERM);
   // At the first SIGTERM mpirun ends the job in order, if it can tell the other side; at the second it gives up. In
   // between, a second after telling us, it kills us.
   std::this_thread::sleep_for(900ms);
-  if (::getppid() == parent && kind == Launcher::mpirun) ::kill(parent, SIGTERM);
+  if (::getppid() == parent && part == LauncherPart::job) ::kill(parent, SIGTERM);
   std::this_thread::sleep_for(2s);
   std::_Exit(static_cast<int>(code));
+}
+
+void remove_names_of_mpich() {
+  remove_mapped("mpich_shm_");
 }
 
 void end_without_launcher(Error::ExitCode code) {

@@ -14,6 +14,10 @@ bool is_started_by_daemon();
 /// wait for the other side for minutes. Does not return. `place` is this rank's position among those of its node.
 [[noreturn]] void end_this_side(Error::ExitCode code, Reach reach, int place);
 
+/// Removes the names that MPICH gives its shared memory, to be called once all ranks of this node have mapped it. MPICH
+/// would at its end, and of a job that is killed nobody does. Open MPI's mpirun removes what its jobs leave.
+void remove_names_of_mpich();
+
 /// Ends only this process, whose launcher is gone, and removes what MPI would have cleaned up.
 [[noreturn]] void end_without_launcher(Error::ExitCode code);
 

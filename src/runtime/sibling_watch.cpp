@@ -110,7 +110,8 @@ std::set<int> SiblingWatch::ranks_expected_here() const {
 }
 
 void SiblingWatch::remember_siblings() {
-  if (static_cast<int>(seen_.size()) >= ranks_on_this_node()) return;
+  const int all = ranks_on_this_node();
+  if (!launched_ || (all > 0 && static_cast<int>(seen_.size()) >= all)) return;
   for (const auto& each : siblings().processes) seen_.insert(each.rank);
 }
 
@@ -224,6 +225,7 @@ void SiblingWatch::end_for(const std::string& sentence) const {
   // Whichever rank ends first ends the job.
   signals_.let_through();
   sleep(mine ? until_claim_is_seen : Seconds{3});
+  end_siblings_like_launcher();
   std::_Exit(static_cast<int>(Error::ExitCode::stall));
 }
 

@@ -1,11 +1,13 @@
 #include "runtime/siblings.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -14,16 +16,13 @@
 namespace lockstep {
 namespace {
 
-/// From the variables that launchers set.
-std::optional<int> rank_in(const std::string& variable) {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK=", "PMI_RANK="})
-    if (variable.starts_with(name)) return std::atoi(variable.c_str() + variable.find('=') + 1);
-  return std::nullopt;
+/// What the launcher of this process told this one, or another that it has started.
+std::optional<LaunchPlace> place_in(const ReadVariable& variable) {
+  return find_place(variable, nearest_launcher());
 }
 
-int number_in(const char* name) {
-  const char* const value = std::getenv(name);
-  return value ? std::atoi(value) : 0;
+std::optional<LaunchPlace> own_place() {
+  return place_in([](const char* name) { return std::getenv(name); });
 }
 
 std::optional<pid_t> process_number(const std::string& name) {
@@ -62,6 +61,7 @@ std::optional<Status> status_of(pid_t process) {
   return Status{line.substr(begin + 1, end - begin - 1), line[end + 2], std::atoi(line.c_str() + end + 4)};
 }
 
+/// As "NAME=value".
 std::vector<std::string> environment_of(pid_t process) {
   std::ifstream file{fmt::format("/proc/{}/environ", process), std::ios::binary};
   std::vector<std::string> variables;
@@ -69,12 +69,20 @@ std::vector<std::string> environment_of(pid_t process) {
   return variables;
 }
 
+ReadVariable reading(const std::vector<std::string>& variables) {
+  return [&variables](std::string_view name) -> const char* {
+    for (const std::string& each : variables)
+      if (each.size() > name.size() && each.starts_with(name) && each[name.size()] == '=')
+        return each.c_str() + name.size() + 1;
+    return nullptr;
+  };
+}
+
 }  // namespace
 
 std::optional<int> rank_from_launcher() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
-    if (const char* value = std::getenv(name)) return std::atoi(value);
-  return std::nullopt;
+  const auto place = own_place();
+  return place ? std::optional{place->rank} : std::nullopt;
 }
 
 std::vector<int> SiblingView::missing(const std::set<int>& ranks) const {
@@ -93,15 +101,20 @@ SiblingView look_at_siblings() {
     const auto status = status_of(process);
     if (!status || status->parent != parent) continue;
     const auto variables = environment_of(process);
-    const auto with_rank = std::ranges::find_if(variables, [](const auto& each) { return rank_in(each).has_value(); });
-    if (with_rank != variables.end()) {
-      view.processes.push_back({*rank_in(*with_rank), status->state == 'T'});
+    if (const auto place = place_in(reading(variables))) {
+      view.processes.push_back({place->rank, status->state == 'T', process});
     } else if (variables.empty() || (launcher && status->name == launcher->name)) {
       ++view.nameless;
     }
   }
   std::ranges::sort(view.processes, {}, &SiblingView::Process::rank);
   return view;
+}
+
+void end_siblings_like_launcher() {
+  if (nearest_launcher() != LauncherKind::pmi) return;
+  for (const auto& each : look_at_siblings().processes)
+    if (each.id != ::getpid()) (void)::kill(each.id, SIGKILL);
 }
 
 bool has_sibling_with(const std::string& variable) {
@@ -114,26 +127,29 @@ bool has_sibling_with(const std::string& variable) {
   });
 }
 
-std::vector<std::string> names_of_ancestors() {
-  std::vector<std::string> names;
-  for (pid_t process = ::getppid(); process > 0;) {
-    const auto status = status_of(process);
-    if (!status) break;
-    names.push_back(status->name);
-    process = status->parent;
-  }
-  return names;
+std::optional<LauncherKind> nearest_launcher() {
+  static const std::optional<LauncherKind> found = []() -> std::optional<LauncherKind> {
+    for (pid_t process = ::getppid(); process > 0;) {
+      const auto status = status_of(process);
+      if (!status) break;
+      if (const auto kind = launcher_of_name(status->name)) return kind;
+      process = status->parent;
+    }
+    return std::nullopt;
+  }();
+  return found;
 }
 
 std::set<int> ranks_if_all_are_here() {
+  const LaunchPlace place = own_place().value_or(LaunchPlace{});
   std::set<int> ranks;
-  const int count = ranks_on_this_node();
-  for (int rank = 0; rank < count && count == number_in("OMPI_COMM_WORLD_SIZE"); ++rank) ranks.insert(rank);
+  if (place.processes_here == place.processes)
+    for (int rank = 0; rank < place.processes; ++rank) ranks.insert(rank);
   return ranks;
 }
 
 int ranks_on_this_node() {
-  return number_in("OMPI_COMM_WORLD_LOCAL_SIZE");
+  return own_place().value_or(LaunchPlace{}).processes_here;
 }
 
 }  // namespace lockstep

@@ -7,6 +7,10 @@
 #include <string>
 #include <vector>
 
+#include <sys/types.h>
+
+#include "cluster/launch.hpp"
+
 namespace lockstep {
 
 /// The rank that the launcher gave this process; empty without a launcher.
@@ -17,6 +21,7 @@ struct SiblingView {
   struct Process {
     int rank;
     bool stopped;  ///< by a signal
+    pid_t id;
   };
   std::vector<Process> processes;  ///< by rank
   int nameless = 0;                ///< processes that have just begun or ended, so that their rank is not visible
@@ -27,11 +32,16 @@ struct SiblingView {
 
 SiblingView look_at_siblings();
 
+/// Ends the other ranks that this process's launcher has started here, if the end of this process does not make the
+/// launcher do so, as MPICH's while MPI starts or ends: a rank that has stopped would stay for ever.
+void end_siblings_like_launcher();
+
 /// Whether a process that the same parent started has this in its environment: "NAME=value".
 bool has_sibling_with(const std::string& variable);
 
-/// The names of this process's parent, of the parent's parent, and so on, as far as they are visible.
-std::vector<std::string> names_of_ancestors();
+/// The first launcher among this process's parent, the parent's parent, and so on, as far as they are visible. Looked
+/// up once: a process that loses its parent keeps its launcher.
+std::optional<LauncherKind> nearest_launcher();
 
 /// The job's ranks if all of them are on this node; empty if some are elsewhere or the launcher does not say.
 std::set<int> ranks_if_all_are_here();

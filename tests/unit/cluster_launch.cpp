@@ -32,7 +32,7 @@ TEST_CASE("a process that Slurm started without MPI is told, once for the job") 
   CHECK(warning({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "1"}}).empty());
   CHECK(warning({{"SLURM_NTASKS", "1"}}).empty());
   CHECK(warning({}).empty());
-  for (const char* launcher : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK"})
+  for (const char* launcher : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"})
     CHECK(warning({{"SLURM_NTASKS", "2"}, {launcher, "1"}}).empty());
 }
 
@@ -82,11 +82,61 @@ TEST_CASE("a launcher of another MPI promises more processes than there are rank
 }
 
 TEST_CASE("a launcher is known by the name of its process") {
-  for (const char* name : {"mpirun", "mpiexec", "orted", "prted"})
+  for (const char* name : {"mpirun", "mpiexec", "orted", "prterun", "prted"})
     CHECK(launcher_of_name(name) == LauncherKind::open_mpi);
   for (const char* name : {"hydra_pmi_proxy", "mpiexec.hydra"}) CHECK(launcher_of_name(name) == LauncherKind::pmi);
   CHECK(launcher_of_name("slurmstepd") == LauncherKind::slurm);
   for (const char* name : {"bash", "", "mpirun2"}) CHECK_FALSE(launcher_of_name(name));
+
+  const auto part = [](const char* name, const Variables& set = {}) { return part_of_launcher(name, reading(set)); };
+  for (const char* name : {"mpirun", "prterun"}) CHECK(part(name) == LauncherPart::job);
+  for (const char* name : {"orted", "hydra_pmi_proxy"}) CHECK(part(name) == LauncherPart::node);
+  for (const char* name : {"slurmstepd", "bash", ""}) CHECK(part(name) == LauncherPart::other);
+  CHECK(part("prted", {{"PMIX_NAMESPACE", "prterun-node1-7@1"}}) == LauncherPart::node);
+  CHECK(part("prted", {{"PMIX_NAMESPACE", "prte-node1-7@1"}}) == LauncherPart::other);
+  CHECK(part("prted") == LauncherPart::other);
+}
+
+TEST_CASE("the processes of a job have its name in common") {
+  CHECK(name_of_job(reading({{"PMIX_NAMESPACE", "prterun-a-7@1"}, {"PMI_RANK", "1"}})) == "prterun-a-7@1");
+  CHECK_FALSE(name_of_job(reading({{"PMI_RANK", "1"}})).empty());
+  CHECK(name_of_job(reading({{"PMI_RANK", "1"}})) == name_of_job(reading({{"PMI_RANK", "0"}})));
+  for (const Variables& none : {Variables{}, {{"PMIX_NAMESPACE", ""}}, {{"SLURM_PROCID", "0"}}})
+    CHECK(name_of_job(reading(none)).empty());
+}
+
+TEST_CASE("an MPI is known by what its library says") {
+  CHECK(mpi_kind_of("Open MPI v4.1.4, package: Debian OpenMPI") == MpiKind::open_mpi_4);
+  CHECK(mpi_kind_of("Open MPI v5.0.11, package: Open MPI") == MpiKind::open_mpi_5);
+  CHECK(mpi_kind_of("MPICH Version:      5.0.2\nMPICH Release date") == MpiKind::mpich);
+  for (const char* other : {"", "Intel(R) MPI Library 2021.5 for Linux* OS", "MVAPICH2 Version"})
+    CHECK(mpi_kind_of(other) == MpiKind::other);
+}
+
+TEST_CASE("a launcher tells a process its place in the job") {
+  const auto place = [](const Variables& set, std::optional<LauncherKind> nearest = std::nullopt) {
+    return find_place(reading(set), nearest);
+  };
+  const Variables open_mpi{{"OMPI_COMM_WORLD_RANK", "1"},
+                           {"OMPI_COMM_WORLD_SIZE", "4"},
+                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                           {"PMIX_RANK", "1"}};
+  Variables all{{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MPI_LOCALNRANKS", "3"}};
+  CHECK(place(open_mpi) == LaunchPlace{1, 4, 2});
+  CHECK(place(all) == LaunchPlace{2, 3, 3});
+  CHECK(place({{"PMIX_RANK", "5"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_PROCID", "5"}}) == LaunchPlace{5, 8, 0});
+  CHECK(place({{"PMIX_RANK", "5"}}) == LaunchPlace{5, 0, 0});
+  // A step of Slurm is none of MPI's.
+  CHECK_FALSE(place({{"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_PROCID", "5"}}));
+  CHECK_FALSE(place({{"PMI_RANK", "?"}}));
+  CHECK_FALSE(place({}));
+
+  // In the shell of a job of another launcher.
+  all.insert(open_mpi.begin(), open_mpi.end());
+  CHECK(place(all, LauncherKind::pmi) == LaunchPlace{2, 3, 3});
+  CHECK(place(all, LauncherKind::open_mpi) == LaunchPlace{1, 4, 2});
+  CHECK(place(all) == LaunchPlace{1, 4, 2});
+  CHECK(place(open_mpi, LauncherKind::pmi) == LaunchPlace{1, 4, 2});
 }
 
 TEST_CASE("the line about a launcher of another MPI names both") {
