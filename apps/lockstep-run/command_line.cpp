@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <iterator>
 #include <sstream>
 
@@ -12,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/lockstep-run/allocation.hpp"
+#include "apps/lockstep-run/launcher_words.hpp"
 #include "apps/options/option_parser.hpp"
 #include "apps/options/option_values.hpp"
 #include "control/network.hpp"
@@ -28,8 +28,9 @@ std::vector<std::string> words_of(const std::string& option, const std::string& 
 
 /// The ranks and hosts of a job are those of its spec.
 void take_spec(const ClusterSpec& spec, std::optional<int> ranks, CommandLine& line) {
-  if (!LOCKSTEP_IS_OPEN_MPI)
-    throw ConfigError{"--cluster-spec: expected a lockstep with Open MPI, whose mpirun is told the host of each rank"};
+  if (line.mpi == MpiKind::other)
+    throw ConfigError{
+        "--cluster-spec: expected a lockstep with Open MPI or MPICH, whose mpirun is told the host of each rank"};
   if (!line.hosts.empty())
     throw ConfigError{
         "--cluster-spec was given with --host or --hostfile: expected one of them, as each names the hosts"};
@@ -59,6 +60,7 @@ void take_allocation(const Allocation& allocation, std::optional<int> ranks, Com
 CommandLine parse_command_line(int argc, const char* const* argv, const ReadVariable& variable) {
   constexpr int most_ranks = 1 << 20;
   CommandLine line;
+  line.mpi = own_mpi();
   line.mpirun = {LOCKSTEP_MPIRUN};
   std::optional<int> ranks;
   OptionParser parser{
@@ -102,9 +104,9 @@ CommandLine parse_command_line(int argc, const char* const* argv, const ReadVari
   parser.option(
       "--network", "CIDR", "The network between the hosts, such as 10.77.0.0/24 (default: MPI chooses)",
       [&](const std::string& option, const std::string& text) {
-        if (!LOCKSTEP_IS_OPEN_MPI)
+        if (line.mpi == MpiKind::other)
           throw ConfigError{
-              fmt::format("{}: expected a lockstep with Open MPI, whose mpirun is told the network", option)};
+              fmt::format("{}: expected a lockstep with Open MPI or MPICH, whose mpirun is told the network", option)};
         if (!parse_network(text))
           throw ConfigError{fmt::format("{} {}: expected a network such as 10.77.0.0/24", option, shown(text))};
         line.network = text;
@@ -148,13 +150,9 @@ CommandLine parse_command_line(int argc, const char* const* argv, const ReadVari
   return line;
 }
 
-bool gives_no_variables(const std::vector<std::string>& mpirun, const std::vector<Host>& hosts) {
+bool gives_no_variables(MpiKind mpi, const std::vector<std::string>& mpirun, const std::vector<Host>& hosts) {
   // Other launchers give them all, and take -x for something else. Only Open MPI's has slots in --host.
-  const auto is_open_mpi = [](const std::string& word) {
-    const std::string name = std::filesystem::path{word}.filename();
-    return name.starts_with("mpirun") || name.starts_with("mpiexec") || name == "orterun" || name == "prterun";
-  };
-  return LOCKSTEP_IS_OPEN_MPI && (!hosts.empty() || std::ranges::any_of(mpirun, is_open_mpi));
+  return (mpi == MpiKind::open_mpi_4 || mpi == MpiKind::open_mpi_5) && (!hosts.empty() || names_mpirun(mpirun));
 }
 
 }  // namespace lockstep::run

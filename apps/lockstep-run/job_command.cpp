@@ -15,21 +15,12 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "apps/lockstep-run/launcher_words.hpp"
 #include "base/host_name.hpp"
 #include "base/supervised_job.hpp"
 
 namespace lockstep::run {
 namespace {
-
-/// Without them mpirun needs many minutes to notice that a host is gone.
-constexpr std::pair<const char*, const char*> keepalive[] = {
-    {"oob_tcp_keepalive_time", "3"}, {"oob_tcp_keepalive_intvl", "1"}, {"oob_tcp_keepalive_probes", "3"}};
-
-void set_parameter(std::vector<std::string>& words, const std::string& name, const std::string& value) {
-  // Who names one in --mpirun, or in the environment, knows better.
-  if (std::ranges::find(words, name) != words.end() || std::getenv(("OMPI_MCA_" + name).c_str())) return;
-  words.insert(words.end(), {"--mca", name, value});
-}
 
 /// A file in memory, which processes that this one starts can open by its path.
 Descriptor file_with(std::string_view text) {
@@ -59,8 +50,7 @@ std::string quoted_for_shell(const std::string& text) {
 
 std::vector<std::string> mpirun_of(const CommandLine& line) {
   std::vector<std::string> words = line.mpirun;
-  if (!line.network.empty())
-    for (const char* who : {"btl_tcp_if_include", "oob_tcp_if_include"}) set_parameter(words, who, line.network);
+  if (!line.network.empty()) use_network(line.mpi, words, line.network);
   return words;
 }
 
@@ -91,17 +81,17 @@ std::string JobCommand::script() const {
 std::vector<std::string> JobCommand::words_with(const std::string& hostfile,
                                                 const std::vector<std::string>& variables) const {
   std::vector<std::string> all = mpirun_of(line_);
-  if (placement_ && !elsewhere(start_.hosts, host_name()).empty())
-    for (const auto& [name, value] : keepalive) set_parameter(all, name, value);
+  const bool is_here = elsewhere(start_.hosts, host_name()).empty();
+  if (is_here) let_ranks_speak(line_.mpi, all);
+  if (placement_ && !is_here) probe_connections(line_.mpi, all);
   const bool names_hosts =
       !placement_ && !start_.hosts.empty() && !(line_.mpirun_knows_hosts && start_.hosts == line_.hosts);
-  all.insert(all.end(), {"-n", std::to_string(start_.ranks)});
-  if (placement_)
-    all.insert(all.end(), {"--hostfile", hostfile, "--map-by", "seq"});
-  else if (names_hosts)
-    all.insert(all.end(), {"--host", to_host_list(start_.hosts)});
+  const Words where =
+      placement_ ? words_of_placement(line_.mpi, start_.ranks, hostfile) : Words{"-n", std::to_string(start_.ranks)};
+  all.insert(all.end(), where.begin(), where.end());
+  if (names_hosts) all.insert(all.end(), {"--host", to_host_list(start_.hosts)});
   // Hosts of a scheduler do not tell whose launcher it is: srun's -x leaves out hosts.
-  if (gives_no_variables(line_.mpirun, placement_ || names_hosts ? start_.hosts : std::vector<Host>{}))
+  if (gives_no_variables(line_.mpi, line_.mpirun, placement_ || names_hosts ? start_.hosts : std::vector<Host>{}))
     for (const std::string& variable : variables) all.insert(all.end(), {"-x", variable});
   all.insert(all.end(), program_.begin(), program_.end());
   return all;

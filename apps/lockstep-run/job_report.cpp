@@ -45,6 +45,11 @@ void JobReader::take(std::string_view bytes) {
   // The beginning of a longer line is enough.
   constexpr std::size_t longest = 4096;
   while (!bytes.empty()) {
+    // prterun ends its own texts with one, and then it stands before the first word of the next line.
+    if (line_.empty() && bytes.front() == '\0') {
+      bytes.remove_prefix(1);
+      continue;
+    }
     const std::size_t end = std::min(bytes.find_first_of("\r\n"), bytes.size());
     if (line_.size() < longest) line_ += bytes.substr(0, end);
     if (end == bytes.size()) return;
@@ -65,6 +70,7 @@ void JobReader::read_line(std::string_view line) {
     return;
   }
   if (take_off(line, "lockstep: ")) {
+    report_.has_spoken = true;
     // The first line of a job is the cause.
     if (report_.cause != Cause::unknown) return;
     if (line.starts_with("interrupted ")) report_.cause = Cause::interrupted;
@@ -86,8 +92,13 @@ void JobReader::read_line(std::string_view line) {
     }
     return;
   }
-  if (line.starts_with("mpirun was unable to find the specified executable") ||
-      line.starts_with("mpirun was unable to launch the specified application"))
+  // Of Open MPI 4, 5 and MPICH.
+  for (const char* each :
+       {"mpirun was unable to find the specified executable", "mpirun was unable to launch the specified application",
+        "prterun was unable to find the specified executable",
+        "prterun was unable to launch the specified application"})
+    if (line.starts_with(each)) report_.cause = Cause::not_launched;
+  if (line.starts_with("[proxy:") && line.find("execvp error on file ") != line.npos)
     report_.cause = Cause::not_launched;
   if (line.find("Remote daemon:") != line.npos) add(between(line, " on node ", ""), report_.lost);
   if (take_off(line, "ssh: ")) {

@@ -25,6 +25,7 @@ struct JobReport {
   std::vector<std::string> lost = {};         ///< hosts whose daemon mpirun had, and has no more
   std::string failure = {};                   ///< what the line says of the rank to blame, "failed: …"
   bool has_begun = false;                     ///< the chief said so
+  bool has_spoken = false;                    ///< lockstep said how the job ended
 };
 
 /// Picks out what is known from all that a job writes.

@@ -95,7 +95,8 @@ void JobSegments::learn(const std::vector<pid_t>& processes) {
 
 void JobSegments::remove(pid_t mpirun) const {
   std::set<std::filesystem::path> folders{"/dev/shm"};
-  if (const char* const chosen = std::getenv("OMPI_MCA_btl_vader_backing_directory")) folders.insert(chosen);
+  for (const char* name : {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"})
+    if (const char* const chosen = std::getenv(name)) folders.insert(chosen);
   for (const std::string& job : jobs_) folders.insert(std::filesystem::path{job}.parent_path());
   std::vector<std::filesystem::path> left;
   std::error_code ignored;

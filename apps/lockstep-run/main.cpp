@@ -158,12 +158,13 @@ class Run {
     }
     watch.stop();
     job.end_what_is_left();
-    JobEnd end{.exit_code = *code, .report = job.report(), .has_begun = has_begun || job.report().has_begun};
+    const int exit_code = code_of_job(line_.mpi, *code, job.report());
+    JobEnd end{.exit_code = exit_code, .report = job.report(), .has_begun = has_begun || job.report().has_begun};
     end.made_progress = checkpoints_.newest() != newest_before ||
                         (has_begun && Clock::now() - begin > worth_a_restart + command_.stall_timeout());
     end.was_told_to_stop = told_to_stop_;
     end.mpirun_was_killed = job.was_killed();
-    if (*code == 128 + SIGKILL) end.memory = memory_kills.told_of(::getpid());
+    if (exit_code == 128 + SIGKILL) end.memory = memory_kills.told_of(::getpid());
     if (is_not_begun_) {
       end.exit_code = static_cast<int>(Error::ExitCode::stall);
       end.waited_for_start = watch.waited();

@@ -100,6 +100,14 @@ std::string failure_of(int exit_code, const JobReport& report) {
   return report.failure.substr(0, report.failure.find_first_not_of("0123456789", step + place.size()));
 }
 
+int code_of_job(MpiKind mpi, int exit_code, const JobReport& report) {
+  if (mpi != MpiKind::mpich || exit_code < SIGILL || exit_code > SIGSYS) return exit_code;
+  // The others end a job whose rank is gone with one of these codes, unless mpiexec ends it first.
+  const bool is_of_others = exit_code <= static_cast<int>(Error::ExitCode::stall);
+  const bool is_said = report.has_spoken && (report.cause != Cause::gone || is_of_others);
+  return is_said ? exit_code : after_signal + exit_code;
+}
+
 Supervision::Supervision(SupervisionOptions options) : options_{std::move(options)}, hosts_{options_.hosts} {
   if (options_.min_ranks > options_.ranks)
     throw ConfigError{fmt::format("--min-ranks {}: expected at most the {} of -n", options_.min_ranks, options_.ranks)};

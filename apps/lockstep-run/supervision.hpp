@@ -10,6 +10,7 @@
 
 #include "apps/lockstep-run/hosts.hpp"
 #include "apps/lockstep-run/job_report.hpp"
+#include "cluster/launch.hpp"
 
 namespace lockstep::run {
 
@@ -96,6 +97,10 @@ class Supervision {
 /// What a job that failed says of that, up to the step: "failed: no such sample; it was in step 5". Empty if it was not
 /// its program that failed, such as after a kill, or in no step.
 std::string failure_of(int exit_code, const JobReport& report);
+
+/// The exit code of a job as Open MPI's mpirun has it, from that of this MPI's. MPICH's ends with the number of the
+/// signal that ended a rank, which may be a code of lockstep's as well: then its ranks have said why.
+int code_of_job(MpiKind mpi, int exit_code, const JobReport& report);
 
 /// Codes of mpirun itself from here on: its errors are negative numbers.
 inline constexpr int first_of_mpirun = 190;

@@ -96,6 +96,21 @@ TEST_CASE("what a restart can do about the end of a job follows from its exit co
   }
 }
 
+TEST_CASE("MPICH's mpiexec ends with the number of a signal, unless the job has said how it ended") {
+  const auto code = [](int exit_code, JobReport report) { return code_of_job(MpiKind::mpich, exit_code, report); };
+  const JobReport silent, gone{.cause = Cause::gone, .has_spoken = true},
+      failed{.cause = Cause::failed, .has_spoken = true};
+  for (const int signal : {6, 9, 11, 15}) {
+    CHECK(code(signal, silent) == 128 + signal);
+    CHECK(code(signal, gone) == 128 + signal);
+    CHECK(code(signal, failed) == signal);
+    CHECK(code_of_job(MpiKind::open_mpi_5, signal, silent) == signal);
+  }
+  // The survivors ended the job.
+  for (const int by_others : {4, 5}) CHECK(code(by_others, gone) == by_others);
+  for (const int by_itself : {0, 1, 2, 3, 75, 255}) CHECK(code(by_itself, silent) == by_itself);
+}
+
 TEST_CASE("a job's own words are found among all that it writes, however cut") {
   const auto check = [](std::string_view text, Cause cause, std::string_view host) {
     CAPTURE(text);
@@ -121,6 +136,10 @@ TEST_CASE("a job's own words are found among all that it writes, however cut") {
   check("lockstep: replica 1 (worker:1, host b) called exit(3) before the end of the job", Cause::failed, "b");
   check("[rank 0] info: lockstep: replica 1 (worker:1, host b) is gone: no", Cause::unknown, "");
   check("mpirun was unable to find the specified executable file, and therefore", Cause::not_launched, "");
+  check("prterun was unable to launch the specified application as it could not", Cause::not_launched, "");
+  check("[proxy:0@a] HYDU_create_process (launch.c:73): execvp error on file x (No such", Cause::not_launched, "");
+  // prterun ends what it says with a zero.
+  check(std::string_view{"--\n\0lockstep: replica 1 (worker:1, host b) is gone: its process", 65}, Cause::gone, "b");
   // The first line is the cause.
   check(
       "lockstep: replica 1 (worker:1, host b) has stopped: no\nlockstep: replica 0 (worker:0, host a) is gone: its "

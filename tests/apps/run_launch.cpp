@@ -58,11 +58,11 @@ TEST_CASE("each rank of a spec has the host of its task, also on the hosts that 
 }
 
 TEST_CASE("a job is started with the hosts of its ranks in a file, and its tasks in TF_CONFIG") {
-  if (!gives_no_variables({"mpirun"}, {})) return;  // the launcher of another MPI
   const test::TemporaryDirectory folder;
   const std::string spec = folder.write("spec.json", spread);
-  const CommandLine line = parse({"--cluster-spec", spec, "--network", "10.77.0.0/24", "--mpirun",
-                                  "mpirun --mca oob_tcp_keepalive_time 9", "--", "train it", "$HOME"});
+  CommandLine line = parse({"--cluster-spec", spec, "--network", "10.77.0.0/24", "--mpirun",
+                            "mpirun --mca oob_tcp_keepalive_time 9", "--", "train it", "$HOME"});
+  line.mpi = MpiKind::open_mpi_4;
   CHECK(line.ranks == 8);
   JobCommand start{line, {.ranks = 4, .hosts = {{"b", 4}}}, {"train it", "$HOME"}};
   const Texts command = start.words();
@@ -95,6 +95,72 @@ TEST_CASE("a job is started with the hosts of its ranks in a file, and its tasks
        {{"-n", "1", "--network", "eth", "--", "x"}, {"--network eth: expected a network"}},
        {{"-n", "1", "--probe", "--", "x"}, {"--probe: expected hosts to ask"}}},
       [](const Texts& words) { (void)parse(words); });
+}
+
+TEST_CASE("each MPI's mpirun is told the same in its own words") {
+  const test::TemporaryDirectory folder;
+  CommandLine line = parse({"--cluster-spec", folder.write("spec.json", spread), "--network", "127.0.0.0/8", "--mpirun",
+                            "mpirun", "--", "x"});
+  const auto words = [&](MpiKind mpi) {
+    line.mpi = mpi;
+    Texts all = JobCommand{line, {.ranks = 4, .hosts = {{"b", 4}}}, {"x"}}.words();
+    CHECK(::unsetenv("TF_CONFIG") == 0);
+    for (std::string& each : all)
+      if (each.starts_with("/proc/self/fd/")) each = "FILE";
+    return all;
+  };
+  CHECK(words(MpiKind::open_mpi_5) == Texts{"mpirun",
+                                            "--mca",
+                                            "btl_tcp_if_include",
+                                            "127.0.0.0/8",
+                                            "--prtemca",
+                                            "prte_if_include",
+                                            "127.0.0.0/8",
+                                            "--prtemca",
+                                            "oob_tcp_keepalive_time",
+                                            "3",
+                                            "--prtemca",
+                                            "oob_tcp_keepalive_intvl",
+                                            "1",
+                                            "--prtemca",
+                                            "oob_tcp_keepalive_probes",
+                                            "3",
+                                            "--hostfile",
+                                            "FILE",
+                                            "--map-by",
+                                            "seq",
+                                            "-x",
+                                            "TF_CONFIG",
+                                            "-x",
+                                            "LOCKSTEP_SUPERVISED",
+                                            "x"});
+  CHECK(words(MpiKind::mpich) == Texts{"mpirun", "-iface", "lo", "-n", "4", "-f", "FILE", "x"});
+  line.mpirun = {"mpirun", "-iface", "eth7"};
+  CHECK(words(MpiKind::mpich) == Texts{"mpirun", "-iface", "eth7", "-n", "4", "-f", "FILE", "x"});
+  line.mpirun = {"srun"};
+  CHECK(words(MpiKind::mpich).at(1) == "-n");
+  line.mpirun = {"mpirun"};
+  line.network = "255.255.255.255/32";
+  CHECK_THROWS_WITH(words(MpiKind::mpich), Catch::Contains("this host has no address there"));
+}
+
+TEST_CASE("MPICH's mpiexec is told to let the others speak when a rank has died, on this host alone") {
+  const auto words = [](const Texts& given) {
+    CommandLine line = parse(given);
+    line.mpi = MpiKind::mpich;
+    return JobCommand{line, {.ranks = line.ranks, .hosts = line.hosts}, {"x"}}.words();
+  };
+  const auto is_told = [&](const Texts& given) {
+    return std::ranges::count(words(given), "-disable-auto-cleanup") == 1;
+  };
+  CHECK(words({"-n", "2", "--mpirun", "a/mpiexec", "--", "x"}) ==
+        Texts{"a/mpiexec", "-disable-auto-cleanup", "-n", "2", "x"});
+  CHECK(is_told({"--host", "localhost:2", "--mpirun", "mpirun", "--", "x"}));
+  CHECK(is_told({"-n", "2", "--mpirun", "mpirun -disable-auto-cleanup", "--", "x"}));
+  CHECK_FALSE(is_told({"--host", "a:2", "--mpirun", "mpirun", "--", "x"}));
+  CHECK_FALSE(is_told({"-n", "2", "--mpirun", "mpirun -f hosts", "--", "x"}));
+  CHECK_FALSE(is_told({"-n", "2", "--mpirun", "mpirun --hosts a,b", "--", "x"}));
+  CHECK_FALSE(is_told({"-n", "2", "--mpirun", "srun", "--", "x"}));
 }
 
 TEST_CASE("what a scheduler gave the job is its size and its hosts, and what is asked for has to fit") {
@@ -135,7 +201,7 @@ TEST_CASE("what a scheduler gave the job is its size and its hosts, and what is 
     const Texts command = JobCommand{of, {.ranks = of.ranks, .hosts = of.hosts}, {"x"}}.words();
     return std::ranges::find(command, word) != command.end();
   };
-  CHECK(has_word(read(pbs, {"--", "x"}), "--host") == gives_no_variables({"mpirun"}, {}));
+  CHECK(has_word(read(pbs, {"--", "x"}), "--host") == gives_no_variables(line.mpi, {"mpirun"}, {}));
   CHECK_FALSE(has_word(read(slurm, {"--mpirun", "srun", "--", "x"}), "-x"));
   CHECK(read(pbs, {"--", "x"}).hosts == std::vector<Host>{{"a", 2}, {"b", 1}});
   CHECK(read(operated, {"-n", "4", "--", "x"}).ranks == 4);

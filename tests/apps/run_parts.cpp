@@ -293,8 +293,11 @@ TEST_CASE("the command line of lockstep-run names ranks and hosts, and what foll
   CHECK(line.command == Texts{"lockstep-train", "--data", "a b; $(c) *"});
   CHECK(parse({"--host", "a:2,b:2", "--", "x"}).ranks == 4);
   // The chief may be elsewhere without --host.
-  CHECK(gives_no_variables({"env", "A=b", "/opt/bin/mpirun", "--hostfile", "h"}, {}));
-  CHECK_FALSE(gives_no_variables({"srun"}, {}));
+  for (const MpiKind open_mpi : {MpiKind::open_mpi_4, MpiKind::open_mpi_5}) {
+    CHECK(gives_no_variables(open_mpi, {"env", "A=b", "/opt/bin/mpirun", "--hostfile", "h"}, {}));
+    CHECK_FALSE(gives_no_variables(open_mpi, {"srun"}, {}));
+  }
+  CHECK_FALSE(gives_no_variables(MpiKind::mpich, {"mpirun"}, {}));
   CHECK(parse({"--help"}).answer);
   test::check_all_refused(
       {{{"-n", "4"}},

@@ -1,0 +1,98 @@
+#include "apps/lockstep-run/launcher_words.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "control/network.hpp"
+#include "runtime/foreign_launch.hpp"
+
+namespace lockstep::run {
+namespace {
+
+bool is_open_mpi(MpiKind mpi) {
+  return mpi == MpiKind::open_mpi_4 || mpi == MpiKind::open_mpi_5;
+}
+
+bool has(const Words& words, std::string_view word) {
+  return std::ranges::find(words, word) != words.end();
+}
+
+/// Whether MPICH's mpiexec is told hosts.
+bool names_hosts(const Words& command) {
+  const auto is_option = [](std::string_view word) {
+    word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
+    constexpr std::array options{"f", "host", "hosts", "hostlist", "hostfile", "machinefile", "machine", "machines"};
+    return std::ranges::find(options, word) != options.end();
+  };
+  return std::getenv("HYDRA_HOST_FILE") || std::ranges::any_of(command, is_option);
+}
+
+/// A parameter of MPI itself, or of Open MPI's mpirun, which is a project of its own since version 5 (PRRTE).
+enum class Whose { mpi, mpirun };
+
+void set_parameter(MpiKind mpi, Words& command, Whose whose, const std::string& name, const std::string& value) {
+  const bool of_prrte = mpi == MpiKind::open_mpi_5 && whose == Whose::mpirun;
+  const std::string variable = (of_prrte ? "PRTE_MCA_" : "OMPI_MCA_") + name;
+  // Who names one in --mpirun, or in the environment, knows better.
+  if (has(command, name) || std::getenv(variable.c_str())) return;
+  command.insert(command.end(), {of_prrte ? "--prtemca" : "--mca", name, value});
+}
+
+}  // namespace
+
+MpiKind own_mpi() {
+  return mpi_kind_of(mpi_library());
+}
+
+bool names_mpirun(const Words& command) {
+  return std::ranges::any_of(command, [](const std::string& word) {
+    const std::string name = std::filesystem::path{word}.filename();
+    return name.starts_with("mpirun") || name.starts_with("mpiexec") || name == "orterun" || name == "prterun";
+  });
+}
+
+void let_ranks_speak(MpiKind mpi, Words& command) {
+  constexpr const char* option = "-disable-auto-cleanup";
+  if (mpi != MpiKind::mpich || !names_mpirun(command) || has(command, option) || names_hosts(command)) return;
+  command.emplace_back(option);
+}
+
+void use_network(MpiKind mpi, Words& command, const std::string& network) {
+  if (is_open_mpi(mpi)) {
+    set_parameter(mpi, command, Whose::mpi, "btl_tcp_if_include", network);
+    set_parameter(mpi, command, Whose::mpirun, mpi == MpiKind::open_mpi_4 ? "oob_tcp_if_include" : "prte_if_include",
+                  network);
+  } else if (mpi == MpiKind::mpich && names_mpirun(command) && !has(command, "-iface")) {
+    const std::vector<HostAddress> here = named_addresses(host_addresses(), network);
+    if (here.empty())
+      throw ConfigError{
+          fmt::format("--network {}: this host has no address there; expected a network of this host", network)};
+    command.insert(command.end(), {"-iface", here.front().interface});
+  }
+}
+
+void probe_connections(MpiKind mpi, Words& command) {
+  if (!is_open_mpi(mpi)) return;
+  constexpr std::pair<const char*, const char*> keepalive[] = {
+      {"oob_tcp_keepalive_time", "3"}, {"oob_tcp_keepalive_intvl", "1"}, {"oob_tcp_keepalive_probes", "3"}};
+  for (const auto& [name, value] : keepalive) set_parameter(mpi, command, Whose::mpirun, name, value);
+}
+
+Words words_of_placement(MpiKind mpi, int ranks, const std::string& hostfile) {
+  const std::string number = std::to_string(ranks);
+  if (mpi == MpiKind::mpich) return {"-n", number, "-f", hostfile};
+  // With a number of ranks, mpirun of Open MPI 5.0 fails to start those of other hosts. Without one it counts the
+  // lines.
+  if (mpi == MpiKind::open_mpi_5) return {"--hostfile", hostfile, "--map-by", "seq"};
+  return {"-n", number, "--hostfile", hostfile, "--map-by", "seq"};
+}
+
+}  // namespace lockstep::run
