@@ -124,6 +124,12 @@ LauncherPart part_of_launcher(std::string_view parent, const ReadVariable& varia
   return found ? found->part : LauncherPart::other;
 }
 
+std::chrono::milliseconds launcher_waits(const ReadVariable& variable) {
+  const char* const job = variable("PMIX_NAMESPACE");
+  const bool is_prrte = job && std::string_view{job}.starts_with("prte");
+  return is_prrte ? std::chrono::milliseconds{250} : std::chrono::seconds{1};
+}
+
 std::string name_of_job(const ReadVariable& variable) {
   const char* const job = variable("PMIX_NAMESPACE");
   if (job && *job) return job;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -56,6 +57,9 @@ enum class LauncherPart : std::uint8_t {
 
 /// Of the parent of this process, by its name. `variable` reads the environment of this process.
 LauncherPart part_of_launcher(std::string_view parent, const ReadVariable& variable);
+
+/// How long the launcher waits after the end of a process until it tells the others to end.
+std::chrono::milliseconds launcher_waits(const ReadVariable& variable);
 
 /// What the processes that a launcher has started as one job have in common, and those of no other job that the same
 /// parent has started; empty without a launcher.

@@ -183,7 +183,8 @@ class Look {
     // Told to end itself, this rank only waits for the others to be told.
     if (is_told()) return std::nullopt;
     peer(row).terminated += took_;
-    return peer(row).terminated > terminate_spread ? std::optional{gone(row, "SIGTERM ended it")} : std::nullopt;
+    const Seconds spread = std::min(terminate_spread, job_.launcher_waits / 2);
+    return peer(row).terminated > spread ? std::optional{gone(row, "SIGTERM ended it")} : std::nullopt;
   }
 
   /// Of a rank that is not heard, but seems to live.

@@ -37,6 +37,7 @@ struct WatchedJob {
   bool only_observes = false;  ///< stalls do not end the job
   Seconds refusal{0.3};        ///< how long a host must refuse a rank's heartbeats before the rank is gone
   bool saves_at_end = false;   ///< the ranks have a moment to save what they have made when they are told to end
+  Seconds launcher_waits{1};   ///< after the end of a rank, until it tells the others to end
   bool between_nodes() const { return nodes.nodes() > 1; }
 
   /// The timeout. It may mean "never".

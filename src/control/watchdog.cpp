@@ -62,7 +62,8 @@ WatchedJob describe_job(const PhaseTable& table, std::vector<std::string> names,
           .tick = std::min(options.tick, options.stall_timeout / 10),
           .only_observes = options.on_stall != nullptr,
           .refusal = options.refusal,
-          .saves_at_end = options.on_interrupted != nullptr};
+          .saves_at_end = options.on_interrupted != nullptr,
+          .launcher_waits = options.launcher_waits};
 }
 
 std::vector<PhaseTable::Snapshot> rows_of(const PhaseTable& table) {

@@ -39,6 +39,8 @@ struct WatchdogOptions {
   /// If set, it is called from the watchdog's thread when a rank is gone. If true, the job has lost others before,
   /// which are not watched here, and this watchdog says nothing.
   std::function<bool()> has_lost_others = {};
+  /// How long the launcher waits after the end of a rank until it tells the others to end.
+  std::chrono::duration<double> launcher_waits{1};
 };
 
 /// Beats for this rank, watches the other rows of the table, and acts on what `judge_look` makes of them: ranks that

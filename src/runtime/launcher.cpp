@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cluster/launch.hpp"
+#include "runtime/siblings.hpp"
 
 namespace lockstep {
 namespace {
@@ -75,6 +76,10 @@ void end_this_side(Error::ExitCode code, Reach reach, int place) {
   if (::getppid() == parent && part == LauncherPart::job) ::kill(parent, SIGTERM);
   std::this_thread::sleep_for(2s);
   std::_Exit(static_cast<int>(code));
+}
+
+void let_launcher_read() {
+  if (nearest_launcher() == LauncherKind::pmi) std::this_thread::sleep_for(200ms);
 }
 
 void remove_names_of_mpich() {

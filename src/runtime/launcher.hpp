@@ -18,6 +18,9 @@ bool is_started_by_daemon();
 /// would at its end, and of a job that is killed nobody does. Open MPI's mpirun removes what its jobs leave.
 void remove_names_of_mpich();
 
+/// To be called between the last line and MPI_Abort. hydra, MPICH's launcher, then drops what it has not read yet.
+void let_launcher_read();
+
 /// Ends only this process, whose launcher is gone, and removes what MPI would have cleaned up.
 [[noreturn]] void end_without_launcher(Error::ExitCode code);
 

@@ -17,6 +17,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "comm/mpi/mpi_handle.hpp"
+#include "runtime/launcher.hpp"
 #include "runtime/siblings.hpp"
 
 namespace lockstep {
@@ -195,6 +196,7 @@ void MpiSession::abort_job(int code) {
     std::this_thread::sleep_for(std::chrono::seconds{5});
     std::_Exit(code);
   }}.detach();
+  let_launcher_read();
   if (initialized && !finalized) MPI_Abort(MPI_COMM_WORLD, code);
   std::_Exit(code);
 }

@@ -63,6 +63,7 @@ void SiblingWatch::watch() {
     if (wake == Wake::stop) return;
     if (wake == Wake::told) end_when_told();
     if (!launched_) continue;
+    end_untold();
     count_tick();
     if (waited_ < next_look) continue;
     const bool impatient = is_impatient_since(waited_);
@@ -168,13 +169,25 @@ std::optional<SiblingWatch::Trouble> SiblingWatch::look() const {
 /// mpirun tells the ranks to end when it has seen one of them end, or when it is told so itself. In the first case that
 /// rank is missing. Another may have ended as soon as it was told; but then its end still shows, or two are missing.
 std::optional<int> SiblingWatch::whose_end() const {
-  if (!launched_ || options_.may_be_gone()) return std::nullopt;
+  if (!launched_) return std::nullopt;
   const SiblingView view = siblings();
+  return view.nameless > 0 ? std::nullopt : only_missing(view);
+}
+
+std::optional<int> SiblingWatch::only_missing(const SiblingView& view) const {
+  if (options_.may_be_gone()) return std::nullopt;
   const auto missing = view.missing(seen_);
-  if (missing.size() != 1 || view.nameless > 0) return std::nullopt;
+  if (missing.size() != 1) return std::nullopt;
   // The missing rank may have ended because of one that has stopped.
   if (std::ranges::any_of(view.processes, &SiblingView::Process::stopped)) return std::nullopt;
   return missing.front();
+}
+
+/// MPICH's launcher may tell nobody that a rank has ended. A single look may see one that is just starting.
+void SiblingWatch::end_untold() {
+  if (nearest_launcher() != LauncherKind::pmi) return;
+  const auto before = std::exchange(ended_, only_missing(siblings()));
+  if (ended_ && ended_ == before) end_for(sentence_about_end(*ended_));
 }
 
 /// Whether nobody's end can be the cause. At the end of the job all work is done, and it goes unsaid.
@@ -206,6 +219,10 @@ std::string SiblingWatch::sentence_about(const Trouble& trouble) const {
                      waited_for());
 }
 
+std::string SiblingWatch::sentence_about_end(int rank) const {
+  return fmt::format("{} is gone: its process ended while the job was {}", name_of(rank), options_.doing);
+}
+
 std::string SiblingWatch::sentence_about_other_nodes() const {
   return fmt::format("{} waited {:g} s for {} while the job was {}", name_of(*rank_from_launcher()),
                      (options_.patience + options_.for_other_nodes).count(),
@@ -231,7 +248,7 @@ void SiblingWatch::end_for(const std::string& sentence) const {
 
 void SiblingWatch::end_when_told() const {
   if (const auto rank = whose_end())
-    report(fmt::format("{} is gone: its process ended while the job was {}", name_of(*rank), options_.doing));
+    report(sentence_about_end(*rank));
   else if (is_interrupted())
     report("interrupted while the job was starting");
   if (launched_) sleep(until_all_have_looked);

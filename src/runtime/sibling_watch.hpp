@@ -69,11 +69,14 @@ class SiblingWatch {
   void note_stopped();
   std::optional<Trouble> look() const;
   std::optional<int> whose_end() const;
+  std::optional<int> only_missing(const SiblingView& view) const;
+  void end_untold();
   bool is_interrupted() const;
   bool report(const std::string& sentence) const;
   std::string name_of(int rank) const;
   std::string waited_for() const;
   std::string sentence_about(const Trouble& trouble) const;
+  std::string sentence_about_end(int rank) const;
   std::string sentence_about_other_nodes() const;
   void observe(const std::string& sentence);
   [[noreturn]] void end_for(const std::string& sentence) const;
@@ -90,6 +93,7 @@ class SiblingWatch {
   std::map<int, Seconds> stopped_;  ///< for how long a rank has been seen to be stopped
   std::set<std::string> observed_;  ///< what was said of stalls that do not end the job
   std::set<int> seen_;              ///< ranks seen since this watch's last gap
+  std::optional<int> ended_;        ///< at the last look
   KeptSignals signals_;
   Descriptor stop_;
   std::thread thread_;

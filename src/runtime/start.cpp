@@ -25,6 +25,7 @@
 #include "control/stop_signal.hpp"
 #include "reduce/reduction_choice.hpp"
 #include "runtime/foreign_launch.hpp"
+#include "runtime/held_streams.hpp"
 #include "runtime/job_texts.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/observed_stall.hpp"
@@ -160,6 +161,7 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
     meeting().set_phases(&*node.phases);
     end.set_phases(&*node.phases);
     share_open_line(&node.phases->open_line());
+    hold_streams_of_neighbour();
   } else {
     log::warning("this node shares no memory between processes: a rank that stops here will not be found");
   }
@@ -183,6 +185,7 @@ void Runtime::Impl::watch(RuntimeOptions::OnTermination on_termination) {
   if (options.on_stall == RuntimeOptions::OnStall::observe) watching.on_stall = warn_of_stall;
   if (on_termination == RuntimeOptions::OnTermination::ask_to_stop)
     watching.on_interrupted = [this] { meeting().request_stop(); };
+  watching.launcher_waits = launcher_waits([](const char* name) { return std::getenv(name); });
   if (rank_from_launcher()) watching.on_orphaned = [] { end_without_launcher(Error::ExitCode::stall); };
   watchdog.emplace(
       *node.phases, names, std::move(watching),

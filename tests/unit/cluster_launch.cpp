@@ -1,4 +1,5 @@
 // What the environment says of how the processes of a job were started.
+#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
@@ -95,6 +96,12 @@ TEST_CASE("a launcher is known by the name of its process") {
   CHECK(part("prted", {{"PMIX_NAMESPACE", "prterun-node1-7@1"}}) == LauncherPart::node);
   CHECK(part("prted", {{"PMIX_NAMESPACE", "prte-node1-7@1"}}) == LauncherPart::other);
   CHECK(part("prted") == LauncherPart::other);
+}
+
+TEST_CASE("Open MPI 5's mpirun tells the others sooner that a rank has ended") {
+  CHECK(launcher_waits(reading({{"PMIX_NAMESPACE", "prterun-a-7@1"}})) == std::chrono::milliseconds{250});
+  CHECK(launcher_waits(reading({{"PMIX_NAMESPACE", "315162625"}})) == std::chrono::seconds{1});
+  CHECK(launcher_waits(reading({})) == std::chrono::seconds{1});
 }
 
 TEST_CASE("the processes of a job have its name in common") {

@@ -1,0 +1,125 @@
+#include "runtime/held_streams.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/descriptor.hpp"
+#include "cluster/launch.hpp"
+#include "runtime/siblings.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::seconds patience{2};
+
+/// stdout, stderr, and the connection to hydra.
+using Streams = std::array<int, 3>;
+
+/// Those of this process; nothing if hydra did not start it, or is to be reached in another way.
+std::optional<Streams> own_streams() {
+  const char* const connection = std::getenv("PMI_FD");
+  if (nearest_launcher() != LauncherKind::pmi || !connection) return std::nullopt;
+  return Streams{STDOUT_FILENO, STDERR_FILENO, std::atoi(connection)};
+}
+
+/// The address where a rank of this job and node receives, in the abstract name space.
+struct Address {
+  sockaddr_un name = {};
+  socklen_t size = 0;
+
+  explicit Address(int rank) {
+    const std::string text = fmt::format("lockstep streams {} {}", ::getppid(), rank);
+    name.sun_family = AF_UNIX;
+    std::memcpy(name.sun_path + 1, text.data(), text.size());
+    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&name); }
+};
+
+Descriptor make_socket() {
+  return Descriptor{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+}
+
+/// A message of one byte that carries descriptors.
+struct Message {
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(Streams))> control = {};
+  msghdr header = {};
+
+  Message() {
+    header.msg_iov = &data;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+  }
+};
+
+void send(const Streams& streams, int to, std::chrono::steady_clock::time_point deadline) {
+  const Address address{to};
+  const Descriptor socket = make_socket();
+  // The other may not be there yet.
+  while (::connect(socket.get(), address.get(), address.size) != 0) {
+    if (std::chrono::steady_clock::now() > deadline) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  Message message;
+  cmsghdr* const part = CMSG_FIRSTHDR(&message.header);
+  part->cmsg_level = SOL_SOCKET;
+  part->cmsg_type = SCM_RIGHTS;
+  part->cmsg_len = CMSG_LEN(sizeof streams);
+  std::memcpy(CMSG_DATA(part), streams.data(), sizeof streams);
+  (void)!::sendmsg(socket.get(), &message.header, MSG_NOSIGNAL);
+}
+
+/// Whether the process at the other end is of this user.
+bool is_of_this_user(const Descriptor& connection) {
+  ucred other = {};
+  socklen_t length = sizeof other;
+  return ::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &other, &length) == 0 && other.uid == ::geteuid();
+}
+
+/// Receives descriptors, which stay open until this process ends.
+void receive(const Descriptor& listener, std::chrono::steady_clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  pollfd wait{listener.get(), POLLIN, 0};
+  if (::poll(&wait, 1, static_cast<int>(std::max(left, std::chrono::milliseconds{0}).count())) <= 0) return;
+  const Descriptor connection{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+  if (connection.get() < 0 || !is_of_this_user(connection)) return;
+  const timeval most{.tv_sec = 1, .tv_usec = 0};
+  (void)::setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+  Message message;
+  (void)!::recvmsg(connection.get(), &message.header, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+}
+
+}  // namespace
+
+void hold_streams_of_neighbour() {
+  const auto streams = own_streams();
+  if (!streams) return;
+  const auto all = look_at_siblings().processes;
+  const auto own = std::ranges::find(all, ::getpid(), &SiblingView::Process::id);
+  if (all.size() < 2 || own == all.end()) return;
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const Descriptor listener = make_socket();
+  const Address address{own->rank};
+  if (::bind(listener.get(), address.get(), address.size) != 0 || ::listen(listener.get(), 1) != 0) return;
+  send(*streams, own + 1 == all.end() ? all.front().rank : (own + 1)->rank, deadline);
+  receive(listener, deadline);
+}
+
+}  // namespace lockstep
