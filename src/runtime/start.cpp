@@ -161,7 +161,7 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
     meeting().set_phases(&*node.phases);
     end.set_phases(&*node.phases);
     share_open_line(&node.phases->open_line());
-    hold_streams_of_neighbour();
+    if (!options.communicator) hold_streams_of_neighbour();
   } else {
     log::warning("this node shares no memory between processes: a rank that stops here will not be found");
   }

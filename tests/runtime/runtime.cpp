@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "support/job.hpp"
+#include "support/this_mpi.hpp"
 
 using namespace lockstep::test;
 
@@ -55,6 +56,7 @@ TEST_CASE("an exception that nothing catches ends the job with its rank's name, 
 }
 
 TEST_CASE("with mpirun -q the sentence is the last line") {
+  if (!can_be_quiet) return;
   const Outcome outcome = exits(2, "uncaught-in-step", 1, {"-q"});
   CHECK(outcome.err.ends_with(reason(outcome) + "\n"));
 }
@@ -179,7 +181,7 @@ TEST_CASE("no library is unloaded when MPI ends: its threads may still be in one
 }
 
 TEST_CASE("a rank that may open too few files says so, once for the job", "[long]") {
-  for (const std::string limit : {"8", "16", "63"}) {
+  for (const std::string limit : {few_open_files, "16", "63"}) {
     const std::string command = "ulimit -n " + limit + "; exec \"$LOCKSTEP_EXITS\" program-fine 0";
     const Outcome outcome = run_command({"mpirun", "-n", "2", "sh", "-c", command},
                                         {.environment = mpi_environment(), .timeout = std::chrono::seconds{60}});

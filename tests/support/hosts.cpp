@@ -10,6 +10,8 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "support/this_mpi.hpp"
+
 namespace lockstep::test {
 namespace {
 
@@ -35,6 +37,7 @@ std::string from_environment(const char* variable) {
 }  // namespace
 
 std::optional<std::string> Hosts::why_not() {
+  if (!plays_hosts) return "jobs on several hosts are tested with Open MPI 4";
   try {
     const Hosts two{2};
     return std::nullopt;
@@ -96,8 +99,10 @@ std::vector<std::string> Hosts::sessions_left() const {
 }
 
 std::vector<std::string> keepalive() {
-  return {"--mca", "oob_tcp_keepalive_time",   "2", "--mca", "oob_tcp_keepalive_intvl", "1",
-          "--mca", "oob_tcp_keepalive_probes", "2"};
+  if (this_mpi == MpiKind::mpich) return {};
+  const std::string of_mpirun = this_mpi == MpiKind::open_mpi_5 ? "--prtemca" : "--mca";
+  return {of_mpirun, "oob_tcp_keepalive_time",   "2", of_mpirun, "oob_tcp_keepalive_intvl", "1",
+          of_mpirun, "oob_tcp_keepalive_probes", "2"};
 }
 
 namespace {
@@ -127,6 +132,12 @@ Outcome launch_on(const Hosts& hosts, const std::string& launcher, const std::ve
                                {"OMPI_MCA_btl_tcp_if_include", network_of_hosts},
                                {"OMPI_MCA_oob_tcp_if_include", network_of_hosts},
                                {"OMPI_MCA_plm_rsh_agent", shell},
+                               // The same for Open MPI 5, and for MPICH.
+                               {"PRTE_MCA_prte_if_include", network_of_hosts},
+                               {"PRTE_MCA_plm_ssh_agent", shell},
+                               {"HYDRA_LAUNCHER", "rsh"},
+                               {"HYDRA_LAUNCHER_EXEC", shell},
+                               {"HYDRA_IFACE", "eth0"},
                                // Where sessions_left() looks. No other job has these hosts.
                                {"OMPI_MCA_orte_tmpdir_base", std::filesystem::temp_directory_path()}});
   with_mpi.environment.insert(mpi_environment().begin(), mpi_environment().end());

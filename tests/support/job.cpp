@@ -4,12 +4,14 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -129,7 +131,7 @@ std::vector<pid_t> processes_with(std::string_view marker) {
 bool is_rank(pid_t process) {
   std::ifstream file{fmt::format("/proc/{}/environ", process), std::ios::binary};
   for (std::string variable; std::getline(file, variable, '\0');)
-    if (variable.starts_with("OMPI_COMM_WORLD_RANK=")) return true;
+    if (rank_in(variable)) return true;
   return false;
 }
 
@@ -147,6 +149,20 @@ int end_by_force(pid_t child, std::string_view marker) {
   kill(-child, SIGKILL);
   kill_processes(marker);
   return status ? *status : *wait_until(child, Clock::time_point::max());
+}
+
+/// MPICH's mpiexec writes what it says of the end of a job to stdout.
+std::string without_words_of_mpich(std::string out) {
+  for (const auto& [begin, end] :
+       {std::pair{"\n=====", "=====\nYOUR APPLICATION"}, std::pair{"YOUR APPLICATION TERMINATED WITH", "suggestions\n"},
+        std::pair{"[mpiexec@", "\n"}}) {
+    for (auto at = out.find(begin); at != std::string::npos; at = out.find(begin)) {
+      const auto last = out.find(end, at);
+      if (last == std::string::npos) return out;
+      out.erase(at, last + std::strchr(end, '\n') + 1 - end - at);
+    }
+  }
+  return out;
 }
 
 std::vector<std::string> lines_of(std::string_view text) {
@@ -171,7 +187,8 @@ Outcome run_command(const std::vector<std::string>& command, const CommandOption
   changes.emplace(marker_variable, outcome.marker);
   // mpirun puts what it shares with its ranks into a folder of the host, and removes that where it finds it empty: jobs
   // that run beside each other must not share it.
-  changes.emplace("OMPI_MCA_orte_tmpdir_base", folder.path());
+  for (const char* name : {"OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base"})
+    changes.emplace(name, folder.path());
   const auto out_path = folder.path() / "stdout", err_path = folder.path() / "stderr";
   const File out{out_path, O_WRONLY | O_CREAT | O_APPEND}, err{err_path, O_WRONLY | O_CREAT | O_APPEND};
 
@@ -182,8 +199,10 @@ Outcome run_command(const std::vector<std::string>& command, const CommandOption
   if (!status) status = end_by_force(child, outcome.marker);
   outcome.seconds = Clock::now() - begin;
   outcome.exit_code = WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status);
-  outcome.out = read_file(out_path);
+  outcome.out = without_words_of_mpich(read_file(out_path));
   outcome.err = read_file(err_path);
+  // prterun ends its own texts with one, and then it stands before the first word of the next line.
+  std::erase(outcome.err, '\0');
   return outcome;
 }
 
@@ -209,6 +228,10 @@ const Environment& mpi_environment() {
       {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
       {"OMPI_MCA_hwloc_base_binding_policy", "none"},
       {"OMPI_MCA_mpi_yield_when_idle", "1"},
+      // The same for Open MPI 5, and for MPICH.
+      {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
+      {"PRTE_MCA_hwloc_default_binding_policy", "none"},
+      {"MPIR_CVAR_POLLS_BEFORE_YIELD", "0"},
       // Shared memory only, without the kernel call that containers forbid.
       {"OMPI_MCA_pml", "ob1"},
       {"OMPI_MCA_btl", "self,vader"},
@@ -249,6 +272,12 @@ std::vector<std::string> processes_left(std::string_view marker, std::chrono::du
 
 void kill_processes(std::string_view marker) {
   for (const pid_t process : processes_with(marker)) kill(process, SIGKILL);
+}
+
+std::optional<int> rank_in(std::string_view variable) {
+  for (const std::string_view name : {"OMPI_COMM_WORLD_RANK=", "PMI_RANK="})
+    if (variable.starts_with(name)) return std::atoi(variable.data() + name.size());
+  return std::nullopt;
 }
 
 std::string last_line(std::string_view text) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +65,9 @@ enum class Which {
 std::vector<std::string> processes_left(std::string_view marker,
                                         std::chrono::duration<double> grace = std::chrono::seconds{10},
                                         Which which = Which::all);
+
+/// The rank that a launcher gave a process, in a variable such as "PMI_RANK=1" of its environment; nothing in another.
+std::optional<int> rank_in(std::string_view variable);
 
 /// Kills the processes of a run that are still there.
 void kill_processes(std::string_view marker);

@@ -1,0 +1,50 @@
+// What jobs do otherwise under the launcher of this build's MPI than under Open MPI 4.1's. These are all the exceptions
+// that tests make for another MPI.
+#pragma once
+
+#include <csignal>
+
+#include "cluster/launch.hpp"
+
+namespace lockstep::test {
+
+inline constexpr MpiKind this_mpi = MpiKind::LOCKSTEP_TEST_MPI;
+
+/// What mpirun's process is called. Open MPI 5's becomes another program.
+inline constexpr const char* mpirun_process = this_mpi == MpiKind::open_mpi_5 ? "prterun" : "mpirun";
+
+/// Whether mpirun has -q.
+inline constexpr bool can_be_quiet = this_mpi == MpiKind::open_mpi_4;
+
+/// Fewer than the ranks of the smallest job have open when they are started. MPICH's begin with more.
+inline constexpr const char* few_open_files = this_mpi == MpiKind::mpich ? "16" : "8";
+
+/// 1. A launcher has its own codes for the end of a job: for a rank that a signal has ended,
+constexpr int code_of_killed(int signal = SIGKILL) {
+  return this_mpi == MpiKind::mpich ? signal : 128 + signal;
+}
+/// for a rank that has left without ending MPI, of which MPICH's takes no notice, so that the others end the job,
+inline constexpr int code_of_unfinished = this_mpi == MpiKind::mpich ? 4 : 1;
+/// and if it is told to end. MPICH's tells its ranks, and ends as they do.
+constexpr int code_of_terminated_job(bool stopped_early) {
+  if (this_mpi != MpiKind::mpich) return 1;
+  return stopped_early ? 75 : SIGTERM;
+}
+
+/// 2. MPICH's kills the others at once when a signal has ended a rank, or fails itself with 255, and while MPI starts
+/// or ends they may not have said by then which rank it was.
+constexpr bool may_be_unnamed(int exit_code) {
+  return this_mpi == MpiKind::mpich && (exit_code == SIGKILL || exit_code == SIGTERM || exit_code == 255);
+}
+
+/// 3. While MPI starts or ends, no call of MPI's ends a job, and MPICH's launcher does not either when a rank has. So
+/// the others kill a rank that has stopped, and the number of that signal counts.
+inline constexpr int code_of_stopped_outside_of_mpi = this_mpi == MpiKind::mpich ? SIGKILL : 5;
+
+/// 4. Open MPI 5's, once it is told to end, passes on nothing that ranks write, and kills them half a second later.
+inline constexpr bool interrupted_job_may_be_silent = this_mpi == MpiKind::open_mpi_5;
+
+/// 5. On several hosts MPICH's cannot be told to let the others speak, and never notices that a host is gone.
+inline constexpr bool plays_hosts = this_mpi != MpiKind::mpich;
+
+}  // namespace lockstep::test
