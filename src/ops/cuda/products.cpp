@@ -149,7 +149,7 @@ bool Products::multiply(const ProductCall& call, Epilogue epilogue) const {
   }
   const Aligned a = Aligned::read(call.a.view, stream_);
   const Aligned b = Aligned::read(call.b.view, stream_);
-  // What is copied back brings the padding along.
+  // A copy back includes the padding.
   const bool is_padded = call.c.columns < call.c.stride();
   const Aligned c = is_padded ? Aligned::read(call.c.view, stream_) : Aligned::written(call.c.view, stream_);
   if (epilogue == Epilogue::none) {
