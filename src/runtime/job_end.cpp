@@ -185,6 +185,8 @@ void JobEnd::on_terminate() {
   const std::exception_ptr exception = std::current_exception();
   // This is a second failure on the way out, or not an exception: the default handler is the best that is left.
   if (!end || !exception) std::abort();
+  // Nobody is left to be told.
+  if (!end->is_guest_) end->speak();
   const Error::ExitCode code = end->after(exception);
   // All ranks know of the failure, and MPI must be left as it is.
   if (!MpiSession::may_call_mpi()) MpiSession::abort_job(static_cast<int>(code));

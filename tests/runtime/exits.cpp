@@ -41,10 +41,12 @@ void swallow_verdict(Runtime& runtime, bool mine) {
 
 /// Runtime by hand, as a main without run_program has it.
 int by_hand(int argc, char** argv, const std::string& mode, int culprit) {
-  Runtime runtime{argc, argv, {.device = "cpu"}};
+  RuntimeOptions options{.device = "cpu"};
+  if (mode.starts_with("reported")) options.on_failure = RuntimeOptions::OnFailure::report;
+  Runtime runtime{argc, argv, options};
   const bool mine = runtime.rank() == culprit;
   step(runtime);
-  if (mode == "uncaught-in-step")
+  if (mode == "uncaught-in-step" || mode == "reported-uncaught")
     runtime.strategy().run([&](ReplicaContext&) {
       if (mine) throw std::runtime_error{"uncaught in a step"};
     });

@@ -55,6 +55,12 @@ TEST_CASE("an exception that nothing catches ends the job with its rank's name, 
   }
 }
 
+TEST_CASE("a failure that is reported, and that nothing catches, ends the job as any other") {
+  const Outcome outcome = exits(2, "reported-uncaught", 1);
+  CHECK(outcome.exit_code == 4);
+  CHECK_THAT(reason(outcome), Catch::Contains("failed: uncaught in a step"));
+}
+
 TEST_CASE("with mpirun -q the sentence is the last line") {
   if (!can_be_quiet) return;
   const Outcome outcome = exits(2, "uncaught-in-step", 1, {"-q"});

@@ -33,8 +33,8 @@ struct RuntimeOptions {
   /// What becomes of a failure that all ranks of the runtime know of: an exception in a run, different calls, replicas
   /// that differ, a training that diverged. `end` ends the job. With `report` it is an exception that leaves the
   /// runtime on every rank, and the destructor says and ends nothing: the program decides, and may make another
-  /// runtime. What the ranks cannot agree on ends the job in any case: a rank that is gone or stalls, or a sum that
-  /// fails.
+  /// runtime. run_program prints its line and returns the exit code. What the ranks cannot agree on ends the job in any
+  /// case: a rank that is gone or stalls, or a sum that fails.
   enum class OnFailure : std::uint8_t { end, report };
 
   /// The cluster-spec file, read by rank 0. If empty, TF_CONFIG; without that, each rank is a task of its own.
@@ -94,7 +94,7 @@ struct RuntimeOptions {
 /// communicators of its own, and frees them. It takes no signal, and leaves no handler, no environment variable and no
 /// thread behind, so options that need one are a ConfigError: stop_signal, on_termination and allow_shared_gpu. SIGTERM
 /// ends the process as before, so mpirun may end the job before a rank has said what happened. Messages name ranks of
-/// MPI_COMM_WORLD too. A failure that ends the job ends all of it, by MPI_Abort on MPI_COMM_WORLD.
+/// MPI_COMM_WORLD too. A failure that ends the job ends all of it, the ranks without a runtime too.
 ///
 /// While it lives, an uncaught exception ends the whole job with one line on stderr and the exit code of its type. A
 /// rank that dies, stops or stays away is found by the other ranks, also from other nodes.
