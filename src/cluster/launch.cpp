@@ -87,6 +87,10 @@ std::string short_version(std::string_view library) {
   return text;
 }
 
+std::string_view srun_for(std::string_view library) {
+  return library.starts_with("Open MPI") ? "srun --mpi=pmix" : "srun with an --mpi= that it supports";
+}
+
 }  // namespace
 
 std::string launch_warning(const ReadVariable& variable) {
@@ -163,11 +167,12 @@ std::optional<Launch> find_foreign_launch(const ReadVariable& variable, std::opt
 
 std::string describe_foreign_launch(const Launch& launch, int ranks, std::string_view library) {
   const std::string own = short_version(library);
-  return fmt::format("{} started {} processes as one job, but this program's MPI, {}, finds {} of them; expected {}",
-                     program_of(launch.kind), launch.processes, own, ranks,
-                     launch.kind == LauncherKind::slurm
-                         ? fmt::format("the mpirun of {}, or srun with an --mpi= that it supports", own)
-                         : fmt::format("the mpirun of {}", own));
+  const std::string started =
+      launch.processes == 1 ? "1 process" : fmt::format("{} processes as one job", launch.processes);
+  return fmt::format("{} started {}, but this program's MPI, {}, {}; expected {}", program_of(launch.kind), started,
+                     own, ranks == 0 ? "cannot start there without PMIx" : fmt::format("finds {} of them", ranks),
+                     launch.kind == LauncherKind::slurm ? fmt::format("the mpirun of {}, or {}", own, srun_for(own))
+                                                        : fmt::format("the mpirun of {}", own));
 }
 
 bool cannot_start(const ReadVariable& variable, std::string_view library) {

@@ -94,7 +94,8 @@ struct Launch {
 /// process; if none is known, or it sets no variables, Open MPI's before PMI's before Slurm's.
 std::optional<Launch> find_foreign_launch(const ReadVariable& variable, std::optional<LauncherKind> nearest, int ranks);
 
-/// What is wrong with that, in one line. `library` is what MPI_Get_library_version says.
+/// What is wrong with that, in one line. `library` is what MPI_Get_library_version says. `ranks` is 0 where MPI cannot
+/// start.
 std::string describe_foreign_launch(const Launch& launch, int ranks, std::string_view library);
 
 /// Whether MPI cannot learn of the launcher and would therefore end this process as it starts, with a page of text of

@@ -50,13 +50,15 @@ void refuse_foreign_launch() {
   const std::string library = mpi_library();
   int started = 0;
   check_mpi(MPI_Initialized(&started), "MPI_Initialized");
-  int ranks = 1;
+  int ranks = 0;
   if (started) {
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
   } else if (!cannot_start(variable, library)) {
     return;
   }
-  const auto launch = find_foreign_launch(variable, nearest_launcher(), ranks);
+  auto launch = find_foreign_launch(variable, nearest_launcher(), ranks);
+  // In a shell of srun's on a terminal.
+  if (!launch && !started) launch = Launch{.kind = LauncherKind::slurm};
   if (!launch) return;
   if (launch->is_first) {
     print_last_line(fmt::format("lockstep: error: {}", describe_foreign_launch(*launch, ranks, library)));

@@ -220,6 +220,17 @@ TEST_CASE("processes that a launcher of another MPI started end with one line an
   const Outcome by_srun = in_shell("exec \"$LOCKSTEP_EXITS\" fine 0", step);
   CHECK(by_srun.exit_code == 2);
   CHECK_THAT(reason(by_srun), Catch::StartsWith("lockstep: error: srun started 4 processes "));
+  if (step.contains("SLURM_STEPID")) {
+    // One process that would not start is not one that trains alone, also on a terminal of srun's.
+    step["SLURM_STEP_NUM_TASKS"] = "1";
+    for (const char* terminal : {"", "1"}) {
+      if (*terminal) step["SLURM_PTY_PORT"] = terminal;
+      const Outcome alone = in_shell("exec \"$LOCKSTEP_EXITS\" fine 0", step);
+      CHECK(alone.exit_code == 2);
+      CHECK_THAT(alone.err, Catch::StartsWith("lockstep: error: srun started 1 process, but this program's MPI, ") &&
+                                Catch::EndsWith("or srun --mpi=pmix\n"));
+    }
+  }
 
   // A healthy job in the shell of others.
   const Outcome inside = in_shell("exec mpirun -n 1 \"$LOCKSTEP_EXITS\" fine 0",

@@ -51,6 +51,7 @@ TEST_CASE("a launcher of another MPI promises more processes than there are rank
   for (const auto& [set, ranks] : {std::pair{mpirun, 3}, {mpich, 2}, {srun, 4}, {mpich, 3}, {{}, 1}})
     CHECK_FALSE(foreign(set, ranks));
   CHECK_FALSE(foreign({{"PMI_SIZE", "1"}}, 1));
+  CHECK(foreign({{"SLURM_STEP_NUM_TASKS", "1"}}, 0));  // which MPI could not join
   for (const char* size : {"", "two", "2x", "-2"}) CHECK_FALSE(foreign({{"PMI_SIZE", size}}, 1));
 
   SECTION("and the first of them speaks, or each whose rank is not known") {
@@ -160,6 +161,12 @@ TEST_CASE("the line about a launcher of another MPI names both") {
       Catch::StartsWith("srun started 4 processes ") &&
           Catch::EndsWith("expected the mpirun of Intel(R) MPI Library 2021.5 for Linux* OS, or srun with an "
                           "--mpi= that it supports"));
+  CHECK_THAT(describe_foreign_launch({LauncherKind::slurm, 2, true, {}}, 1, "Open MPI v4.1.4, ident: 4.1.4"),
+             Catch::EndsWith("expected the mpirun of Open MPI v4.1.4, or srun --mpi=pmix"));
+  CHECK(
+      describe_foreign_launch({LauncherKind::slurm, 1, true, {}}, 0, "Open MPI v4.1.4, ident: 4.1.4") ==
+      "srun started 1 process, but this program's MPI, Open MPI v4.1.4, cannot start there without PMIx; expected the "
+      "mpirun of Open MPI v4.1.4, or srun --mpi=pmix");
 }
 
 TEST_CASE("Debian's Open MPI cannot start in a step of Slurm without PMIx") {
