@@ -30,6 +30,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t at_the_same_time = 32;
 constexpr int failed_somehow = 1;
 constexpr int most_tries = 2;
+constexpr const char* control = "localhost";
 // mpirun needs a moment to remove its folder of temporary files.
 constexpr auto until_mpirun_is_killed = 2s;
 
@@ -57,16 +58,30 @@ bool HostInquiry::poll() {
   std::erase_if(questions_, [&](const Question& each) { return take_answer(each); });
   const auto late = std::ranges::stable_partition(
       questions_, [now = Clock::now()](const Question& each) { return now <= each.until; });
-  for (const Question& question : late) silent_.push_back(question.host);
+  for (const Question& question : late)
+    if (!is_control_asked_) silent_.push_back(question.host);
   end(std::span{late.begin(), late.end()});
   questions_.erase(late.begin(), late.end());
-  return questions_.empty() && asked_ == hosts_.size();
+  if (!questions_.empty() || asked_ < hosts_.size()) return false;
+  return doubtful_.empty() || settle_doubts();
+}
+
+/// Where one host answers, the options are right.
+bool HostInquiry::settle_doubts() {
+  if (answers_.empty() && !is_control_asked_) {
+    is_control_asked_ = true;
+    ask(control);
+    return false;
+  }
+  if (!answers_.empty()) std::ranges::move(doubtful_, std::back_inserter(unreachable_));
+  doubtful_.clear();
+  return true;
 }
 
 void HostInquiry::ask(const std::string& host) {
   std::vector<std::string> command = mpirun_;
   command.insert(command.end(), {"-n", "1", "--host", host});
-  std::ranges::copy(program_(host), std::back_inserter(command));
+  std::ranges::copy(is_control_asked_ ? std::vector<std::string>{"true"} : program_(host), std::back_inserter(command));
   // What mpirun says of a host that fails, it says of the job as well.
   const Descriptor nowhere{::open("/dev/null", O_WRONLY | O_CLOEXEC)};
   try {
@@ -89,12 +104,14 @@ bool HostInquiry::take_answer(const Question& question) {
     answers_[question.host] = text_in(question.stdout_);
     return true;
   }
+  if (is_control_asked_) return true;
   // Of several mpiruns that start at the same time, one may trip over the temporary files of another, and fail with
-  // either code. A host that only gives 1 shows a mistake in the options, and the job makes it too.
+  // either code. If hosts only give 1, there may be a mistake in the options, which the job makes too. But in a job of
+  // Slurm, mpirun gives 1 for a host where it cannot start its daemon.
   if (std::ranges::count(hosts_, question.host) < most_tries)
     hosts_.push_back(question.host);
-  else if (refused_.contains(question.host))
-    unreachable_.push_back(question.host);
+  else
+    (refused_.contains(question.host) ? unreachable_ : doubtful_).push_back(question.host);
   return true;
 }
 

@@ -17,7 +17,8 @@
 namespace lockstep::run {
 
 /// Asks hosts by starting a program there as mpirun starts ranks, so a host answers only if a job can begin on it. At
-/// most 32 hosts are asked at the same time, each for as long as `patience`, and once more if mpirun fails.
+/// most 32 hosts are asked at the same time, each for as long as `patience`, and once more if mpirun fails. If that may
+/// be due to its options, and no host answers, this host is asked too: if it answers, the options are right.
 class HostInquiry {
  public:
   /// What is run on a host: a program and its arguments.
@@ -54,6 +55,8 @@ class HostInquiry {
 
   void ask(const std::string& host);
   bool take_answer(const Question& question);
+  /// Whether there is no more to ask.
+  bool settle_doubts();
   /// Together, as each may take a while.
   static void end(std::span<const Question> questions);
 
@@ -65,7 +68,9 @@ class HostInquiry {
   std::vector<Question> questions_;  ///< without an answer yet
   std::vector<std::string> silent_;
   std::vector<std::string> unreachable_;
-  std::set<std::string> refused_;  ///< by mpirun, at least once
+  std::set<std::string> refused_;      ///< by mpirun, at least once
+  std::vector<std::string> doubtful_;  ///< it may be the options
+  bool is_control_asked_ = false;
   std::map<std::string, std::string> answers_;
 };
 

@@ -102,12 +102,11 @@ TEST_CASE("a host answers where a program can be started, and what waits for one
   const test::TemporaryDirectory folder;
   // What mpirun says is not always the same.
   const std::string first = (folder.path() / "asked").string();
-  const Texts mpirun{
-      "sh", "-c",
-      fmt::format("case $3 in ok) exit 0;; odd) exit 3;; bad) exit 255;; never) exit 1;; mute) sleep 1000;; esac; "
-                  "[ -e {0}$3 ] && [ $3 = shy ] && exit 255; [ -e {0}$3 ] && exit 0; touch {0}$3; "
-                  "[ $3 = shy ] && exit 1; exit 255",
-                  first)};
+  const Texts mpirun{"sh", "-c",
+                     fmt::format("case $3 in odd) exit 3;; bad) exit 255;; never) exit 1;; mute) sleep 1000;; esac; "
+                                 "[ -e {0}$3 ] && [ $3 = shy ] && exit 255; [ -e {0}$3 ] && exit 0; touch {0}$3; "
+                                 "[ $3 = shy ] && exit 1; exit 255",
+                                 first)};
   const auto ask = [&](const Texts& hosts) {
     HostInquiry inquiry{mpirun, hosts, std::chrono::milliseconds{300}};
     while (!inquiry.poll()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
@@ -115,7 +114,10 @@ TEST_CASE("a host answers where a program can be started, and what waits for one
     return std::pair{inquiry.silent(), inquiry.unreachable()};
   };
   CHECK(ask({}) == std::pair<Texts, Texts>{});
-  CHECK(ask({"ok", "odd", "mute", "bad", "never"}) == std::pair{Texts{"mute"}, Texts{"bad"}});
+  CHECK(ask({"odd", "mute", "bad", "never"}) == std::pair{Texts{"mute"}, Texts{"bad", "never"}});
+  // It may be a mistake in the options, unless a host answers: here this one, the second time.
+  CHECK(ask({"never"}).second.empty());
+  CHECK(ask({"never"}).second == Texts{"never"});
   CHECK(ask({"shy"}).second == Texts{"shy"});
   CHECK(ask({"late"}).second.empty());
   // Without a process to spare, nobody is blamed.
