@@ -18,9 +18,11 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/lockstep-run/child.hpp"
+#include "apps/lockstep-run/launcher_words.hpp"
 #include "apps/lockstep-run/process_tree.hpp"
 #include "apps/lockstep-run/say.hpp"
 #include "apps/lockstep-run/supervision.hpp"
+#include "base/host_name.hpp"
 
 namespace lockstep::run {
 namespace {
@@ -30,7 +32,6 @@ using namespace std::chrono_literals;
 constexpr std::size_t at_the_same_time = 32;
 constexpr int failed_somehow = 1;
 constexpr int most_tries = 2;
-constexpr const char* control = "localhost";
 // mpirun needs a moment to remove its folder of temporary files.
 constexpr auto until_mpirun_is_killed = 2s;
 
@@ -70,7 +71,7 @@ bool HostInquiry::poll() {
 bool HostInquiry::settle_doubts() {
   if (answers_.empty() && !is_control_asked_) {
     is_control_asked_ = true;
-    ask(control);
+    ask(names_srun(mpirun_) ? host_name() : "localhost");
     return false;
   }
   if (!answers_.empty()) std::ranges::move(doubtful_, std::back_inserter(unreachable_));
@@ -80,7 +81,7 @@ bool HostInquiry::settle_doubts() {
 
 void HostInquiry::ask(const std::string& host) {
   std::vector<std::string> command = mpirun_;
-  command.insert(command.end(), {"-n", "1", "--host", host});
+  command.insert(command.end(), {"-n", "1", names_srun(mpirun_) ? "--nodelist" : "--host", host});
   std::ranges::copy(is_control_asked_ ? std::vector<std::string>{"true"} : program_(host), std::back_inserter(command));
   // What mpirun says of a host that fails, it says of the job as well.
   const Descriptor nowhere{::open("/dev/null", O_WRONLY | O_CLOEXEC)};

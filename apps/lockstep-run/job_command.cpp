@@ -74,7 +74,8 @@ std::string JobCommand::script() const {
   };
   if (!placement_) return quoted(words_with("", {})) + "\n";
   std::string script = fmt::format("export TF_CONFIG={}\n", quoted_for_shell(placement_->tf_config()));
-  script += fmt::format("cat > hosts.lockstep << 'HOSTS'\n{}HOSTS\n", placement_->host_lines());
+  if (!names_srun(line_.mpirun))
+    script += fmt::format("cat > hosts.lockstep << 'HOSTS'\n{}HOSTS\n", placement_->host_lines());
   return script + quoted(words_with("hosts.lockstep", {"TF_CONFIG"})) + "\n";
 }
 
@@ -83,15 +84,20 @@ std::vector<std::string> JobCommand::words_with(const std::string& hostfile,
   std::vector<std::string> all = mpirun_of(line_);
   const bool is_here = elsewhere(start_.hosts, host_name()).empty();
   if (is_here) let_ranks_speak(line_.mpi, all);
-  if (placement_ && !is_here) probe_connections(line_.mpi, all);
+  const bool by_srun = names_srun(line_.mpirun);
+  if (placement_ && !is_here && !by_srun) probe_connections(line_.mpi, all);
   const bool names_hosts =
       !placement_ && !start_.hosts.empty() && !(line_.mpirun_knows_hosts && start_.hosts == line_.hosts);
-  const Words where =
-      placement_ ? words_of_placement(line_.mpi, start_.ranks, hostfile) : Words{"-n", std::to_string(start_.ranks)};
+  const Words where = placement_ && !by_srun ? words_of_placement(line_.mpi, start_.ranks, hostfile)
+                                             : Words{"-n", std::to_string(start_.ranks)};
   all.insert(all.end(), where.begin(), where.end());
-  if (names_hosts) all.insert(all.end(), {"--host", to_host_list(start_.hosts)});
+  if (placement_ && by_srun)
+    all.insert(all.end(), {"--distribution=arbitrary", "--nodelist", placement_->host_list()});
+  else if (names_hosts)
+    std::ranges::move(words_of_hosts(line_.mpirun, start_.hosts, start_.ranks), std::back_inserter(all));
   // Hosts of a scheduler do not tell whose launcher it is: srun's -x leaves out hosts.
-  if (gives_no_variables(line_.mpi, line_.mpirun, placement_ || names_hosts ? start_.hosts : std::vector<Host>{}))
+  if (!by_srun &&
+      gives_no_variables(line_.mpi, line_.mpirun, placement_ || names_hosts ? start_.hosts : std::vector<Host>{}))
     for (const std::string& variable : variables) all.insert(all.end(), {"-x", variable});
   all.insert(all.end(), program_.begin(), program_.end());
   return all;

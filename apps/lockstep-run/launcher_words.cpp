@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
 
@@ -59,6 +60,11 @@ bool names_mpirun(const Words& command) {
   });
 }
 
+bool names_srun(const Words& command) {
+  return std::ranges::any_of(command,
+                             [](const std::string& word) { return std::filesystem::path{word}.filename() == "srun"; });
+}
+
 void let_ranks_speak(MpiKind mpi, Words& command) {
   constexpr const char* option = "-disable-auto-cleanup";
   if (mpi != MpiKind::mpich || !names_mpirun(command) || has(command, option) || names_hosts(command)) return;
@@ -66,7 +72,10 @@ void let_ranks_speak(MpiKind mpi, Words& command) {
 }
 
 void use_network(MpiKind mpi, Words& command, const std::string& network) {
-  if (is_open_mpi(mpi)) {
+  constexpr const char* variable = "OMPI_MCA_btl_tcp_if_include";
+  if (is_open_mpi(mpi) && names_srun(command)) {
+    if (!std::getenv(variable)) command.insert(command.begin(), {"env", fmt::format("{}={}", variable, network)});
+  } else if (is_open_mpi(mpi)) {
     set_parameter(mpi, command, Whose::mpi, "btl_tcp_if_include", network);
     set_parameter(mpi, command, Whose::mpirun, mpi == MpiKind::open_mpi_4 ? "oob_tcp_if_include" : "prte_if_include",
                   network);
@@ -84,6 +93,15 @@ void probe_connections(MpiKind mpi, Words& command) {
   constexpr std::pair<const char*, const char*> keepalive[] = {
       {"oob_tcp_keepalive_time", "3"}, {"oob_tcp_keepalive_intvl", "1"}, {"oob_tcp_keepalive_probes", "3"}};
   for (const auto& [name, value] : keepalive) set_parameter(mpi, command, Whose::mpirun, name, value);
+}
+
+Words words_of_hosts(const Words& command, std::span<const Host> hosts, int ranks) {
+  if (!names_srun(command)) return {"--host", to_host_list(hosts)};
+  // The name of a host for each rank.
+  Words names;
+  for (const Host& host : hosts)
+    for (int slot = 0; slot < host.slots && static_cast<int>(names.size()) < ranks; ++slot) names.push_back(host.name);
+  return {"--distribution=arbitrary", "--nodelist", fmt::format("{}", fmt::join(names, ","))};
 }
 
 Words words_of_placement(MpiKind mpi, int ranks, const std::string& hostfile) {

@@ -66,6 +66,13 @@ std::string Placement::host_lines() const {
   return lines;
 }
 
+std::string Placement::host_list() const {
+  std::string list = host_lines();
+  std::ranges::replace(list, '\n', ',');
+  list.pop_back();
+  return list;
+}
+
 std::string Placement::tf_config() const {
   Json cluster = Json::object();
   for (const PlacedTask& task : tasks_) cluster[task.is_chief ? "chief" : "worker"].push_back(task.address);

@@ -32,6 +32,9 @@ class Placement {
   /// machine first, whatever the order of hosts (Open MPI 4.1).
   std::string host_lines() const;
 
+  /// The same, with commas: for srun.
+  std::string host_list() const;
+
   /// A cluster spec of these tasks alone, for TF_CONFIG.
   std::string tf_config() const;
 

@@ -167,6 +167,7 @@ TEST_CASE("what a scheduler gave the job is its size and its hosts, and what is 
   CHECK(expand_hosts("a[1-3,07],rack[0-1]n[9-10],b", "L") ==
         Texts{"a1", "a2", "a3", "a07", "rack0n9", "rack0n10", "rack1n9", "rack1n10", "b"});
   CHECK(expand_hosts("n[008-010]", "L") == Texts{"n008", "n009", "n010"});
+  CHECK(expand_counts("2(x10),5", "C").size() == 11);
   CHECK(expand_counts("2(x3),5", "C") == std::vector{2, 2, 2, 5});
   for (const char* wrong : {"", "a[", "a]", "a[1-]", "a[3-1]", "a[x]", "a,,b", "a[0-99999999]"})
     CHECK_THROWS_WITH(expand_hosts(wrong, "L"), Catch::StartsWith("L ") && Catch::Contains(": expected hosts such as"));
@@ -203,6 +204,14 @@ TEST_CASE("what a scheduler gave the job is its size and its hosts, and what is 
   };
   CHECK(has_word(read(pbs, {"--", "x"}), "--host") == gives_no_variables(line.mpi, {"mpirun"}, {}));
   CHECK_FALSE(has_word(read(slurm, {"--mpirun", "srun", "--", "x"}), "-x"));
+  // srun takes the host of each rank.
+  const CommandLine by_srun = read(slurm, {"--mpirun", "srun --mpi=pmix", "--", "x"});
+  CHECK(JobCommand{by_srun, {.ranks = 3, .hosts = {{"n2", 2}, {"big", 4}}}, {"x"}}.words() ==
+        Texts{"srun", "--mpi=pmix", "-n", "3", "--distribution=arbitrary", "--nodelist", "n2,n2,big", "x"});
+  const std::string spec = folder.write("spec.json", R"({"cluster": {"worker": ["big:1", "n1:1"]}})");
+  const CommandLine placed = read(slurm, {"--mpirun", "srun", "--cluster-spec", spec, "--", "x"});
+  CHECK_THAT((JobCommand{placed, {.ranks = 2, .hosts = placed.hosts}, {"x"}}.script()),
+             Catch::EndsWith("\nsrun -n 2 --distribution=arbitrary --nodelist big,n1 x\n"));
   CHECK(read(pbs, {"--", "x"}).hosts == std::vector<Host>{{"a", 2}, {"b", 1}});
   CHECK(read(operated, {"-n", "4", "--", "x"}).ranks == 4);
   CHECK(read(operated, {"--", "x"}).ranks == 5);
