@@ -54,8 +54,8 @@ std::vector<std::string> mpirun_of(const CommandLine& line) {
   return words;
 }
 
-JobCommand::JobCommand(const CommandLine& line, const Start& start, std::vector<std::string> program)
-    : line_{line}, start_{start}, program_{std::move(program)} {
+JobCommand::JobCommand(const CommandLine& line, const Start& start, std::vector<std::string> program, int threads)
+    : line_{line}, start_{start}, program_{std::move(program)}, threads_{threads} {
   if (line.placement) placement_ = line.placement->on(start.hosts, start.ranks);
 }
 
@@ -86,6 +86,7 @@ std::vector<std::string> JobCommand::words_with(const std::string& hostfile,
   if (is_here) let_ranks_speak(line_.mpi, all);
   const bool by_srun = names_srun(line_.mpirun);
   if (placement_ && !is_here && !by_srun) probe_connections(line_.mpi, all);
+  if (threads_ > 1) leave_unbound(line_.mpi, all);
   const bool names_hosts =
       !placement_ && !start_.hosts.empty() && !(line_.mpirun_knows_hosts && start_.hosts == line_.hosts);
   const Words where = placement_ && !by_srun ? words_of_placement(line_.mpi, start_.ranks, hostfile)

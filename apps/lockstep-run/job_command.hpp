@@ -19,7 +19,8 @@ std::vector<std::string> mpirun_of(const CommandLine& line);
 /// file, and the job takes its tasks from TF_CONFIG.
 class JobCommand {
  public:
-  JobCommand(const CommandLine& line, const Start& start, std::vector<std::string> program);
+  /// `threads` is how many each rank computes with. mpirun leaves ranks of several to all cores.
+  JobCommand(const CommandLine& line, const Start& start, std::vector<std::string> program, int threads = 1);
 
   /// Mpirun and all that it is given, ready to be started by this process: sets TF_CONFIG in its environment, for a job
   /// with a cluster spec. The file of hosts is in memory, and there as long as this object.
@@ -35,6 +36,7 @@ class JobCommand {
   const CommandLine& line_;
   Start start_;
   std::vector<std::string> program_;
+  int threads_;
   std::optional<Placement> placement_;
   Descriptor hostfile_;
 };

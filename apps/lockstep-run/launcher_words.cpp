@@ -88,6 +88,13 @@ void use_network(MpiKind mpi, Words& command, const std::string& network) {
   }
 }
 
+void leave_unbound(MpiKind mpi, Words& command) {
+  const bool has_own = has(command, "--bind-to") || has(command, "-bind-to") || has(command, "--cpu-set") ||
+                       std::getenv("OMPI_MCA_hwloc_base_binding_policy") ||
+                       std::getenv("PRTE_MCA_hwloc_default_binding_policy");
+  if (is_open_mpi(mpi) && names_mpirun(command) && !has_own) command.insert(command.end(), {"--bind-to", "none"});
+}
+
 void probe_connections(MpiKind mpi, Words& command) {
   if (!is_open_mpi(mpi)) return;
   constexpr std::pair<const char*, const char*> keepalive[] = {

@@ -31,6 +31,10 @@ void let_ranks_speak(MpiKind mpi, Words& command);
 /// that this host has there: ConfigError if it has none. srun has no such option, but gives ranks its variables.
 void use_network(MpiKind mpi, Words& command, const std::string& network);
 
+/// Adds to `command` that mpirun binds no rank to a core: Open MPI's binds each to one, which several threads would
+/// have to share. MPICH's and srun bind none by themselves. What `command` or a variable says of it stays.
+void leave_unbound(MpiKind mpi, Words& command);
+
 /// Adds to `command` that mpirun probes its connections. Without that, Open MPI's needs many minutes to notice that a
 /// host is gone. MPICH's cannot be told.
 void probe_connections(MpiKind mpi, Words& command);

@@ -88,7 +88,9 @@ class Run {
   }
 
   /// What the first start would be, for a shell.
-  std::string script() const { return JobCommand{line_, supervision_.first(), command_.words()}.script(); }
+  std::string script() const {
+    return JobCommand{line_, supervision_.first(), command_.words(), command_.threads()}.script();
+  }
 
   /// The exit code.
   int until_the_end() {
@@ -135,7 +137,7 @@ class Run {
     const std::string newest_before = checkpoints_.newest();
     MemoryKills memory_kills;
     memory_kills.watch(::getpid());
-    JobCommand command{line_, start, words};
+    JobCommand command{line_, start, words, command_.threads()};
     RunningJob job{command.words(), without};
     StartWatch watch = watch_of(start);
     kill_at_.reset();

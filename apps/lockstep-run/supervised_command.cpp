@@ -48,6 +48,7 @@ SupervisedCommand::Training SupervisedCommand::read(const std::vector<std::strin
           .needs_gpus = line.runtime.device == "cuda" && !line.runtime.allow_shared_gpu,
           .reads = {line.training.data, line.training.initial_weights.file, line.training.resume.path},
           .shards = shards,
+          .threads = line.training.threads,
           .stall_timeout = line.runtime.stall_timeout};
 }
 

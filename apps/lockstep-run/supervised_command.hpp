@@ -38,6 +38,9 @@ class SupervisedCommand {
   /// Whether it asks for a GPU for each rank.
   bool needs_gpus() const { return training_ && training_->needs_gpus; }
 
+  /// That each rank computes with, as far as it is known.
+  int threads() const { return training_ ? training_->threads : 1; }
+
   /// After which the job of a rank that does not come ends by itself. For other programs the default.
   std::chrono::duration<double> stall_timeout() const;
 
@@ -59,6 +62,7 @@ class SupervisedCommand {
     bool needs_gpus;
     std::vector<std::filesystem::path> reads;
     ShardRequest shards;
+    int threads;
     std::chrono::duration<double> stall_timeout;
   };
 

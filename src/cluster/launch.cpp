@@ -102,8 +102,7 @@ std::string launch_warning(const ReadVariable& variable) {
     return {};
   return fmt::format(
       "SLURM_NTASKS is {}, but this process is a job of 1 rank, because MPI's launcher did not start it; expected "
-      "mpirun "
-      "or srun --mpi=pmix",
+      "mpirun or srun --mpi=pmix",
       excerpt(tasks));
 }
 

@@ -144,6 +144,32 @@ TEST_CASE("each MPI's mpirun is told the same in its own words") {
   CHECK_THROWS_WITH(words(MpiKind::mpich), Catch::Contains("this host has no address there"));
 }
 
+TEST_CASE("ranks of several threads are bound to no core, unless somebody says how they are bound") {
+  // Meson's tests have them.
+  for (const char* each : {"OMPI_MCA_hwloc_base_binding_policy", "PRTE_MCA_hwloc_default_binding_policy"})
+    ::unsetenv(each);
+  CommandLine line = parse({"-n", "2", "--mpirun", "mpirun", "--", "x"});
+  const auto words = [&](MpiKind mpi, int threads) {
+    line.mpi = mpi;
+    Texts all = JobCommand{line, {.ranks = 2}, {"x"}, threads}.words();
+    std::erase(all, "-disable-auto-cleanup");
+    return all;
+  };
+  for (const MpiKind mpi : {MpiKind::open_mpi_4, MpiKind::open_mpi_5}) {
+    CHECK(std::ranges::count(words(mpi, 1), "--bind-to") == 0);
+    const Texts threaded = words(mpi, 2);
+    CHECK_FALSE(std::ranges::search(threaded, Texts{"--bind-to", "none"}).empty());
+  }
+  CHECK(words(MpiKind::mpich, 2) == words(MpiKind::mpich, 1));
+  line.mpirun = {"mpirun", "--bind-to", "socket"};
+  CHECK(words(MpiKind::open_mpi_4, 2) == words(MpiKind::open_mpi_4, 1));
+  line.mpirun = {"mpirun"};
+  ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+  CHECK(words(MpiKind::open_mpi_4, 2) == words(MpiKind::open_mpi_4, 1));
+  CHECK(SupervisedCommand{{"lockstep-train", "--data", "d", "--checkpoint-dir", "c", "--threads", "3"}}.threads() == 3);
+  CHECK(SupervisedCommand{{"other", "--threads", "3"}}.threads() == 1);
+}
+
 TEST_CASE("MPICH's mpiexec is told to let the others speak when a rank has died, on this host alone") {
   const auto words = [](const Texts& given) {
     CommandLine line = parse(given);
