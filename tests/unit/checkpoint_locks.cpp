@@ -364,9 +364,13 @@ TEST_CASE("a lease that this user cannot look into is told, and not waited for")
   ::chmod((folder.path() / ".lease").c_str(), 0);
   ChildProcess other{[&] {
     constexpr uid_t nobody = 65534;
-    if (::geteuid() == 0 && ::setuid(nobody) != 0) return 3;
+    ExclusiveUse::Options options = in(folder, FileSystem::without_locks);
+    // The folders above it may be this user's alone.
+    if (::chdir(folder.path().c_str()) != 0 || (::geteuid() == 0 && ::setuid(nobody) != 0)) return 3;
+    options.file = ".lock";
+    options.lease = ".lease";
     try {
-      const ExclusiveUse use{in(folder, FileSystem::without_locks)};
+      const ExclusiveUse use{options};
     } catch (const CheckpointError& error) {
       return std::string_view{error.what()}.find("cannot be read: Permission denied") != std::string_view::npos ? 0 : 1;
     }
