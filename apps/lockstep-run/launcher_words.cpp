@@ -1,9 +1,9 @@
 #include "apps/lockstep-run/launcher_words.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <initializer_list>
 #include <string_view>
 #include <utility>
 
@@ -22,18 +22,37 @@ bool is_open_mpi(MpiKind mpi) {
   return mpi == MpiKind::open_mpi_4 || mpi == MpiKind::open_mpi_5;
 }
 
-bool has(const Words& words, std::string_view word) {
-  return std::ranges::find(words, word) != words.end();
+/// Whether one of the words is an option of one of these names, with any number of dashes.
+bool has_option(const Words& words, std::initializer_list<std::string_view> names) {
+  return std::ranges::any_of(words, [&](std::string_view word) {
+    if (!word.starts_with('-')) return false;
+    word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
+    return std::ranges::find(names, word) != names.end();
+  });
 }
 
-/// Whether MPICH's mpiexec is told hosts.
+bool has_variable(std::initializer_list<const char*> names) {
+  return std::ranges::any_of(names, [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
+/// Whether MPICH's mpiexec is told hosts, or finds them in a scheduler's job.
 bool names_hosts(const Words& command) {
-  const auto is_option = [](std::string_view word) {
-    word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
-    constexpr std::array options{"f", "host", "hosts", "hostlist", "hostfile", "machinefile", "machine", "machines"};
-    return std::ranges::find(options, word) != options.end();
+  return has_option(command, {"f", "host", "hosts", "hostlist", "hostfile", "machinefile", "machine", "machines"}) ||
+         has_variable({"HYDRA_HOST_FILE", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "PBS_NODEFILE", "LSB_MCPU_HOSTS",
+                       "PE_HOSTFILE", "COBALT_NODEFILE"});
+}
+
+/// Whether Open MPI's mpirun is told how to bind ranks.
+bool names_binding(const Words& command) {
+  const auto says = [](const std::string& word) {
+    return word.find("hwloc_base_binding_policy") != word.npos ||
+           word.find("hwloc_default_binding_policy") != word.npos || word.find("PE=") != word.npos ||
+           word.find("pe=") != word.npos;
   };
-  return std::getenv("HYDRA_HOST_FILE") || std::ranges::any_of(command, is_option);
+  return has_option(command, {"bind-to", "bind-to-core", "bind-to-socket", "cpu-set", "cpu-list", "rankfile", "rf",
+                              "cpus-per-proc", "cpus-per-rank"}) ||
+         std::ranges::any_of(command, says) ||
+         has_variable({"OMPI_MCA_hwloc_base_binding_policy", "PRTE_MCA_hwloc_default_binding_policy"});
 }
 
 /// A parameter of MPI itself, or of Open MPI's mpirun, which is a project of its own since version 5 (PRRTE).
@@ -43,7 +62,7 @@ void set_parameter(MpiKind mpi, Words& command, Whose whose, const std::string& 
   const bool of_prrte = mpi == MpiKind::open_mpi_5 && whose == Whose::mpirun;
   const std::string variable = (of_prrte ? "PRTE_MCA_" : "OMPI_MCA_") + name;
   // Who names one in --mpirun, or in the environment, knows better.
-  if (has(command, name) || std::getenv(variable.c_str())) return;
+  if (std::ranges::find(command, name) != command.end() || std::getenv(variable.c_str())) return;
   command.insert(command.end(), {of_prrte ? "--prtemca" : "--mca", name, value});
 }
 
@@ -66,9 +85,10 @@ bool names_srun(const Words& command) {
 }
 
 void let_ranks_speak(MpiKind mpi, Words& command) {
-  constexpr const char* option = "-disable-auto-cleanup";
-  if (mpi != MpiKind::mpich || !names_mpirun(command) || has(command, option) || names_hosts(command)) return;
-  command.emplace_back(option);
+  if (mpi != MpiKind::mpich || !names_mpirun(command) || names_hosts(command) ||
+      has_option(command, {"disable-auto-cleanup", "enable-auto-cleanup"}))
+    return;
+  command.emplace_back("-disable-auto-cleanup");
 }
 
 void use_network(MpiKind mpi, Words& command, const std::string& network) {
@@ -79,7 +99,8 @@ void use_network(MpiKind mpi, Words& command, const std::string& network) {
     set_parameter(mpi, command, Whose::mpi, "btl_tcp_if_include", network);
     set_parameter(mpi, command, Whose::mpirun, mpi == MpiKind::open_mpi_4 ? "oob_tcp_if_include" : "prte_if_include",
                   network);
-  } else if (mpi == MpiKind::mpich && names_mpirun(command) && !has(command, "-iface")) {
+  } else if (mpi == MpiKind::mpich && names_mpirun(command) && !has_option(command, {"iface"}) &&
+             !has_variable({"HYDRA_IFACE"})) {
     const std::vector<HostAddress> here = named_addresses(host_addresses(), network);
     if (here.empty())
       throw ConfigError{
@@ -89,10 +110,8 @@ void use_network(MpiKind mpi, Words& command, const std::string& network) {
 }
 
 void leave_unbound(MpiKind mpi, Words& command) {
-  const bool has_own = has(command, "--bind-to") || has(command, "-bind-to") || has(command, "--cpu-set") ||
-                       std::getenv("OMPI_MCA_hwloc_base_binding_policy") ||
-                       std::getenv("PRTE_MCA_hwloc_default_binding_policy");
-  if (is_open_mpi(mpi) && names_mpirun(command) && !has_own) command.insert(command.end(), {"--bind-to", "none"});
+  if (is_open_mpi(mpi) && names_mpirun(command) && !names_binding(command))
+    command.insert(command.end(), {"--bind-to", "none"});
 }
 
 void probe_connections(MpiKind mpi, Words& command) {

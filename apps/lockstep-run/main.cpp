@@ -18,6 +18,7 @@
 #include "apps/lockstep-run/command_line.hpp"
 #include "apps/lockstep-run/host_inquiry.hpp"
 #include "apps/lockstep-run/job_command.hpp"
+#include "apps/lockstep-run/launcher_words.hpp"
 #include "apps/lockstep-run/probe.hpp"
 #include "apps/lockstep-run/running_job.hpp"
 #include "apps/lockstep-run/say.hpp"
@@ -160,7 +161,8 @@ class Run {
     }
     watch.stop();
     job.end_what_is_left();
-    const int exit_code = code_of_job(line_.mpi, *code, job.report());
+    // srun has codes above 128 of its own.
+    const int exit_code = names_srun(line_.mpirun) ? *code : code_of_job(line_.mpi, *code, job.report());
     JobEnd end{.exit_code = exit_code, .report = job.report(), .has_begun = has_begun || job.report().has_begun};
     end.made_progress = checkpoints_.newest() != newest_before ||
                         (has_begun && Clock::now() - begin > worth_a_restart + command_.stall_timeout());

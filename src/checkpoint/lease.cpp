@@ -62,10 +62,9 @@ class Draft {
     if (::mkdir(folder_.c_str(), as_the_user_allows) != 0) fail(lease, "made");
     share_with_writers_of_folder(open_to_read(folder_).get(), folder_);
     const Descriptor file{::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, as_the_user_allows & 0666)};
-    share_with_writers_of_folder(file.get(), file_);
     const std::string line = line_about(holder);
     struct stat status = {};
-    errno = ENOSPC;  // a write of a part leaves it as it is
+    if (file.get() >= 0) errno = ENOSPC;  // a write of a part leaves it as it is
     if (file.get() < 0 || ::write(file.get(), line.data(), line.size()) != std::ssize(line) ||
         ::fstat(file.get(), &status) != 0) {
       const int error = errno;
@@ -73,6 +72,7 @@ class Draft {
       errno = error;
       fail(lease, "made");
     }
+    share_with_writers_of_folder(file.get(), file_);
     made_ = status.st_mtim;
   }
   Draft(const Draft&) = delete;
@@ -163,7 +163,7 @@ Lease::Attempt Lease::judge(std::optional<Seen> seen, const timespec& now) {
   // The file system's clock may be set, so even an old one gets the time in which its holder would renew it.
   const bool is_old = between(watched_->renewed, now) > times_.lost_after;
   if (Clock::now() - watched_since_ >= (is_old ? 2 * times_.renewed_every : times_.lost_after) &&
-      ::unlink(watched_->file.c_str()) != 0 && errno != ENOENT)
+      ::unlink(watched_->file.c_str()) != 0 && errno != ENOENT && errno != ESTALE)
     fail(path_, "taken over from a process that is gone");
   return Attempt::undecided;
 }

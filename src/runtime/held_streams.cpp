@@ -69,6 +69,13 @@ struct Message {
   }
 };
 
+/// Whether the process at the other end is of this user.
+bool is_of_this_user(const Descriptor& connection) {
+  ucred other = {};
+  socklen_t length = sizeof other;
+  return ::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &other, &length) == 0 && other.uid == ::geteuid();
+}
+
 void send(const Streams& streams, int to, std::chrono::steady_clock::time_point deadline) {
   const Address address{to};
   const Descriptor socket = make_socket();
@@ -77,6 +84,8 @@ void send(const Streams& streams, int to, std::chrono::steady_clock::time_point 
     if (std::chrono::steady_clock::now() > deadline) return;
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   }
+  // Anybody may take the address first.
+  if (!is_of_this_user(socket)) return;
   Message message;
   cmsghdr* const part = CMSG_FIRSTHDR(&message.header);
   part->cmsg_level = SOL_SOCKET;
@@ -84,13 +93,6 @@ void send(const Streams& streams, int to, std::chrono::steady_clock::time_point 
   part->cmsg_len = CMSG_LEN(sizeof streams);
   std::memcpy(CMSG_DATA(part), streams.data(), sizeof streams);
   (void)!::sendmsg(socket.get(), &message.header, MSG_NOSIGNAL);
-}
-
-/// Whether the process at the other end is of this user.
-bool is_of_this_user(const Descriptor& connection) {
-  ucred other = {};
-  socklen_t length = sizeof other;
-  return ::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &other, &length) == 0 && other.uid == ::geteuid();
 }
 
 /// Receives descriptors, which stay open until this process ends.

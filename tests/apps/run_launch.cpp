@@ -161,8 +161,12 @@ TEST_CASE("ranks of several threads are bound to no core, unless somebody says h
     CHECK_FALSE(std::ranges::search(threaded, Texts{"--bind-to", "none"}).empty());
   }
   CHECK(words(MpiKind::mpich, 2) == words(MpiKind::mpich, 1));
-  line.mpirun = {"mpirun", "--bind-to", "socket"};
-  CHECK(words(MpiKind::open_mpi_4, 2) == words(MpiKind::open_mpi_4, 1));
+  for (const Texts& own : {Texts{"--bind-to", "socket"}, Texts{"--map-by", "socket:PE=4"}, Texts{"-rf", "ranks"},
+                           Texts{"--mca", "hwloc_base_binding_policy", "core"}}) {
+    line.mpirun = {"mpirun"};
+    line.mpirun.insert(line.mpirun.end(), own.begin(), own.end());
+    CHECK(words(MpiKind::open_mpi_4, 2) == words(MpiKind::open_mpi_4, 1));
+  }
   line.mpirun = {"mpirun"};
   ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
   CHECK(words(MpiKind::open_mpi_4, 2) == words(MpiKind::open_mpi_4, 1));

@@ -343,17 +343,17 @@ TEST_CASE("a link in the place of the lock's file is not followed") {
 TEST_CASE("whoever may write to the folder may lock it, whatever the umask") {
   const FileSystem file_system = GENERATE(FileSystem::as_it_is, FileSystem::without_locks);
   const TemporaryDirectory folder;
-  ::chmod(folder.path().c_str(), 0770);
+  ::chmod(folder.path().c_str(), 02770);
   const mode_t before = ::umask(0077);
   const ExclusiveUse use{in(folder, file_system)};
   ::umask(before);
   const auto mode_of = [&](const char* name) {
     struct stat status = {};
     REQUIRE(::stat((folder.path() / name).c_str(), &status) == 0);
-    return status.st_mode & 0777;
+    return status.st_mode & 07777;
   };
   CHECK(mode_of(".lock") == 0660);
-  if (file_system == FileSystem::without_locks) CHECK(mode_of(".lease") == 0770);
+  if (file_system == FileSystem::without_locks) CHECK(mode_of(".lease") == 02770);
 }
 
 TEST_CASE("a lease that this user cannot look into is told, and not waited for") {
