@@ -125,6 +125,10 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   {
     const Job job;
+    if (job.size % 2 != 0 || cells % (job.size / 2) != 0) {
+      std::fprintf(stderr, "%d ranks: expected 2, 4, 8 or another power of two\n", job.size);
+      MPI_Abort(MPI_COMM_WORLD, 2);
+    }
     const int steps = argc > 2 ? std::atoi(argv[2]) : 400;
     if (job.trains) {
       train(job, steps, argc > 1 ? argv[1] : "checkpoints");

@@ -228,7 +228,7 @@ class Watchdog::Thread {
       const int descriptor = processes_[static_cast<std::size_t>(row)].get();
       if (descriptor < 0) continue;
       const auto seen = table_.read(row);
-      const bool left = seen.phase == Phase::leaving || seen.terminated;
+      const bool left = seen.phase == Phase::leaving || seen.terminated || terminated_.contains(row);
       waits_[static_cast<std::size_t>(row) + 2].fd = left ? -1 : descriptor;
     }
     // Once this rank was told to end, its remaining time passes in ticks.

@@ -114,7 +114,7 @@ void JobEnd::announce(const std::exception_ptr& exception) {
 void JobEnd::say(const AgreedFailure& failure) {
   // A job that is interrupted may say so first, and then it stops too late.
   const bool speaks = speaks_ && meeting_.rank() == 0 && !said_;
-  if (speaks && (failure.code != Error::ExitCode::stopped || claim_report(phases_))) print_last_line(failure.line);
+  if (speaks && (failure.code != Error::ExitCode::stopped || is_guest_ || claim_report(phases_))) print_last_line(failure.line);
   said_ = true;
 }
 
@@ -187,6 +187,8 @@ void JobEnd::on_terminate() {
   if (!end || !exception) std::abort();
   // Nobody is left to be told.
   if (!end->is_guest_) end->speak();
+  // The others may wait for this rank elsewhere, and never come to hear of it.
+  end->reports_ = false;
   const Error::ExitCode code = end->after(exception);
   // All ranks know of the failure, and MPI must be left as it is.
   if (!MpiSession::may_call_mpi()) MpiSession::abort_job(static_cast<int>(code));

@@ -186,7 +186,10 @@ void MpiSession::ending(std::optional<PhaseTable> phases, const std::vector<int>
 }
 
 void MpiSession::abort_job(int code) {
-  if (!may_call_mpi()) std::_Exit(code);
+  if (!may_call_mpi()) {
+    let_launcher_read();
+    std::_Exit(code);
+  }
   int initialized = 0;
   int finalized = 0;
   MPI_Initialized(&initialized);

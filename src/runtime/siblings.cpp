@@ -21,10 +21,6 @@ std::optional<LaunchPlace> place_in(const ReadVariable& variable) {
   return find_place(variable, nearest_launcher());
 }
 
-std::optional<LaunchPlace> own_place() {
-  return place_in([](const char* name) { return std::getenv(name); });
-}
-
 std::optional<pid_t> process_number(const std::string& name) {
   if (name.empty() || name.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
   return std::atoi(name.c_str());
@@ -76,6 +72,12 @@ ReadVariable reading(const std::vector<std::string>& variables) {
         return each.c_str() + name.size() + 1;
     return nullptr;
   };
+}
+
+/// By the environment that this process was started with: MPI without a launcher sets such variables too.
+std::optional<LaunchPlace> own_place() {
+  static const std::vector<std::string> variables = environment_of(::getpid());
+  return place_in(reading(variables));
 }
 
 }  // namespace
