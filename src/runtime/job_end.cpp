@@ -114,7 +114,8 @@ void JobEnd::announce(const std::exception_ptr& exception) {
 void JobEnd::say(const AgreedFailure& failure) {
   // A job that is interrupted may say so first, and then it stops too late.
   const bool speaks = speaks_ && meeting_.rank() == 0 && !said_;
-  if (speaks && (failure.code != Error::ExitCode::stopped || is_guest_ || claim_report(phases_))) print_last_line(failure.line);
+  if (speaks && (failure.code != Error::ExitCode::stopped || is_guest_ || claim_report(phases_)))
+    print_last_line(failure.line);
   said_ = true;
 }
 

@@ -92,9 +92,10 @@ struct RuntimeOptions {
 /// Constructor and destructor are then COLL over that communicator, which may hold any part of the job. Other ranks may
 /// have a runtime of their own at the same time, and the same ranks another one afterwards. The guest communicates over
 /// communicators of its own, and frees them. It takes no signal, and leaves no handler, no environment variable and no
-/// thread behind, so options that need one are a ConfigError: stop_signal, on_termination and allow_shared_gpu. SIGTERM
-/// ends the process as before, so mpirun may end the job before a rank has said what happened. Messages name ranks of
-/// MPI_COMM_WORLD too. A failure that ends the job ends all of it, the ranks without a runtime too.
+/// thread of its own behind, so options that need one are a ConfigError: stop_signal, on_termination and
+/// allow_shared_gpu. SIGTERM ends the process as before, so mpirun may end the job before a rank has said what
+/// happened. Messages that blame one replica also name its rank of MPI_COMM_WORLD. A failure that ends the job ends all
+/// of it, the ranks without a runtime too, if the launcher ends a job of which a process fails.
 ///
 /// While it lives, an uncaught exception ends the whole job with one line on stderr and the exit code of its type. A
 /// rank that dies, stops or stays away is found by the other ranks, also from other nodes.
