@@ -20,11 +20,11 @@ TEST_CASE("1 and 8 ranks end in the same bytes with sgd, other layers, and shard
                          "--hidden", "33,7,100", "--seed", "18446744073709551615"});
 }
 
-TEST_CASE("1 and 4 ranks end in the same bytes with a single sample a step") {
+TEST_CASE("1 and 4 ranks end in the same bytes with a single sample a step", "[extended]") {
   check_same_on({1, 4}, {"--steps", "5", "--global-batch", "1", "--hidden", "50"});
 }
 
-TEST_CASE("1 and 4 ranks end in the same bytes when steps run on over epochs with a rest in each") {
+TEST_CASE("1 and 4 ranks end in the same bytes when steps run on over epochs with a rest in each", "[extended]") {
   // Batches of 999: six whole ones and one of 6.
   check_same_on({1, 4}, {"--steps", "16", "--global-batch", "999", "--hidden", "40", "--eval-every", "5"});
 }
@@ -50,7 +50,7 @@ TEST_CASE("loading ahead does not touch the bytes") {
   CHECK(train(2, arguments + Arguments{"--prefetch", "3"}).digest() == train(2, arguments).digest());
 }
 
-TEST_CASE("3 ranks are close to 1 after a few steps") {
+TEST_CASE("3 ranks are close to 1 after a few steps", "[extended]") {
   const Arguments arguments{"--steps", "10"};
   const Trained three = train(3, arguments), one = train(1, arguments);
   CHECK(three.result["shards"] == 3);

@@ -199,7 +199,7 @@ int device_faults(int usual, int share) {
 
 TEST_CASE("a GPU that fails is that rank's failure, in whichever of its operations, and the job ends with it",
           "[long]") {
-  check_faults("fail", device_faults(6, 1), 4, ") failed: work enqueued earlier on the simulated GPU failed");
+  check_faults("fail", device_faults(4, 1), 4, ") failed: work enqueued earlier on the simulated GPU failed");
 }
 
 TEST_CASE("a GPU that hangs is that rank's failure, in whichever of its operations, and the job ends with it",

@@ -224,7 +224,7 @@ TEST_CASE("without a PyTorch that sees a GPU, its times are skipped") {
   CHECK(bundle.table()["checks"][0]["value"] == "no Python with PyTorch for CUDA");
 }
 
-TEST_CASE("gpu-peer.py measures PyTorch, and says what it lacks") {
+TEST_CASE("gpu-peer.py measures PyTorch, and says what it lacks", "[extended]") {
   const Environment one_thread{{"OMP_NUM_THREADS", "1"}};
   if (run_command({"/usr/bin/python3", "-c", "import numpy, torch"}).exit_code != 0)
     return skip("/usr/bin/python3 has no PyTorch");
@@ -253,7 +253,7 @@ TEST_CASE("gpu-peer.py measures PyTorch, and says what it lacks") {
   CHECK(Json::parse(lines[1])["model"] == "gpt");
 }
 
-TEST_CASE("checks that the time does not suffice for are not run, and say so") {
+TEST_CASE("checks that the time does not suffice for are not run, and say so", "[extended]") {
   const Bundle bundle;
   Outcome outcome = bundle.check({"--seconds", "0"});
   CHECK(outcome.exit_code == 2);
@@ -302,7 +302,7 @@ TEST_CASE("a check that fails shows the end of its log, and one archive has all 
   CHECK(verbose.find("\n200000\n") != std::string::npos);
 }
 
-TEST_CASE("a training run that fell back to the CPU passes no check of the GPU") {
+TEST_CASE("a training run that fell back to the CPU passes no check of the GPU", "[extended]") {
   const Bundle bundle;
   CHECK(bundle.check({}, {{"FAKE", " on-cpu "}}).exit_code == 1);
   const Lines failed = failures(bundle.table());
@@ -310,7 +310,7 @@ TEST_CASE("a training run that fell back to the CPU passes no check of the GPU")
   for (const std::string& row : failed) CHECK(row.ends_with(": it ran on 'cpu', expected cuda"));
 }
 
-TEST_CASE("programs that find no device where there is a GPU are no success") {
+TEST_CASE("programs that find no device where there is a GPU are no success", "[extended]") {
   const Bundle bundle;
   const Outcome outcome = bundle.check({}, {{"FAKE", " no-device "}});
   CHECK(failures(bundle.table()) == Lines{"probes of CUDA 1: gpu-probes: no GPU here",

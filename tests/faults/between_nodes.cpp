@@ -195,35 +195,47 @@ void check_without_datagrams(int signal, int ranks_each, const std::vector<int>&
 
 }  // namespace
 
-TEST_CASE("datagrams of all hosts that cease under way end no job, and a rank that stops then is named", "[long]") {
+TEST_CASE("datagrams of all hosts that cease under way end no job, and a rank that stops then is named",
+          "[long][extended]") {
   check_without_datagrams(SIGSTOP, 1, {0, 1});
 }
 TEST_CASE("datagrams of one host that cease under way end no job, and a rank that dies then is named", "[long]") {
   check_without_datagrams(SIGKILL, 1, {0});
 }
-TEST_CASE("datagrams of one host of two ranks that cease end no job, and a rank that stops then is named", "[long]") {
+TEST_CASE("datagrams of one host of two ranks that cease end no job, and a rank that stops then is named",
+          "[long][extended]") {
   check_without_datagrams(SIGSTOP, 2, {1});
 }
 
-TEMPLATE_TEST_CASE_SIG("a rank that is killed on any host is named, and the job ends within 5 s of the stall timeout",
-                       "[long][B-46]", ((int rank), rank), 0, 1, 2, 3) {
+namespace {
+
+void check_any(int rank, int signal) {
   const Hosts hosts{2};
-  const End end = send_to(rank, SIGKILL, hosts, 2);
-  INFO("rank: " << rank << "\nstderr: " << end.outcome.err);
-  CHECK(end.outcome.exit_code == 137);
+  const End end = send_to(rank, signal, hosts, 2);
+  INFO("rank: " << rank << ", signal: " << signal << "\nstderr: " << end.outcome.err);
+  CHECK(end.outcome.exit_code == (signal == SIGKILL ? 137 : 5));
   CHECK(end.after < on_this_machine(limit));
-  check_blames(end.outcome.err, rank, "is gone: its process ended");
+  if (signal == SIGKILL) return check_blames(end.outcome.err, rank, "is gone: its process ended");
+  CHECK(end.after > 1.5s);
+  check_blames(end.outcome.err, rank, "has stopped: no sign of life for 2 s");
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE_SIG("a rank that is killed on any host is named, and the job ends within 5 s of the stall timeout",
+                       "[long][B-46]", ((int rank), rank), 0, 3) {
+  check_any(rank, SIGKILL);
+}
+TEMPLATE_TEST_CASE_SIG("so is one that is killed beside it", "[extended]", ((int rank), rank), 1, 2) {
+  check_any(rank, SIGKILL);
 }
 
 TEMPLATE_TEST_CASE_SIG("a rank that is stopped on any host is named, and the job ends within 5 s of the stall timeout",
-                       "[long][B-45]", ((int rank), rank), 0, 1, 2) {
-  const Hosts hosts{2};
-  const End end = send_to(rank, SIGSTOP, hosts, 2);
-  INFO("rank: " << rank << "\nstderr: " << end.outcome.err);
-  CHECK(end.outcome.exit_code == 5);
-  CHECK(end.after > 1.5s);
-  CHECK(end.after < on_this_machine(limit));
-  check_blames(end.outcome.err, rank, "has stopped: no sign of life for 2 s");
+                       "[long][B-45]", ((int rank), rank), 0, 2) {
+  check_any(rank, SIGSTOP);
+}
+TEST_CASE("so is one that is stopped beside it", "[extended]") {
+  check_any(1, SIGSTOP);
 }
 
 TEST_CASE(
@@ -318,7 +330,7 @@ TEST_CASE("a daemon of mpirun that is killed takes its ranks along, and a host t
   CHECK_THAT(job.told(), Catch::StartsWith("lockstep: replica 1 (worker:1, host " + hosts.names()[1] + ") is gone: "));
 }
 
-TEST_CASE("a host that says nothing when a job begins is left out, if fewer ranks will do", "[long]") {
+TEST_CASE("a host that says nothing when a job begins is left out, if fewer ranks will do", "[long][extended]") {
   const Hosts hosts{2};
   const TemporaryDirectory folder;
   const SharedMemory memory;

@@ -97,7 +97,7 @@ TEST_CASE("in single precision, with the kernels of a usual run, the losses are 
   }
 }
 
-TEST_CASE("in bf16 the losses are about as near to them as those of PyTorch's autocast") {
+TEST_CASE("in bf16 the losses are about as near to them as those of PyTorch's autocast", "[extended]") {
   for (const Curve& curve : curves()) {
     INFO(curve.name);
     check_within(4 * curve.bf16_rounding, losses_of(2, curve.options + Arguments{"--precision", "bf16"}), curve.losses);

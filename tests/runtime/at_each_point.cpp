@@ -118,7 +118,7 @@ void check_pauses(const std::string& point, const std::string& doing) {
 TEST_CASE("a rank that is killed before MPI has started ends the job", "[long]") {
   check_ended_before_mpi("kill");
 }
-TEST_CASE("a rank that exits before MPI has started ends the job", "[long]") {
+TEST_CASE("a rank that exits before MPI has started ends the job", "[long][extended]") {
   check_ended_before_mpi("exit");
 }
 
@@ -136,10 +136,10 @@ TEST_CASE("a rank that is killed after a merge function is named, and the job en
   check_each(late_lost_points, "kill", code_of_killed(), "is gone: its process ended");
 }
 
-TEST_CASE("a rank that exits up to a merge function is named") {
+TEST_CASE("a rank that exits up to a merge function is named", "[extended]") {
   check_each(early_points, "exit", {}, "is gone: its process ended");
 }
-TEST_CASE("a rank that exits after a merge function is named") {
+TEST_CASE("a rank that exits after a merge function is named", "[extended]") {
   check_each(late_lost_points, "exit", {}, "is gone: its process ended");
 }
 

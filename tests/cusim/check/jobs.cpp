@@ -211,7 +211,7 @@ TEST_CASE("work that hangs is its rank's") {
   check({"call=cudaLaunchKernelExC nth=20 kind=hang", 5, rank_1, " 3 s"});
 }
 
-TEST_CASE("a call that hangs in the middle is its rank's") {
+TEST_CASE("a call that hangs in the middle is its rank's", "[extended]") {
   check({"call=cublasLtMatmulDescCreate kind=hang", 5, rank_1, " 3 s"});
 }
 
@@ -233,7 +233,7 @@ TEST_CASE("a collective that hangs on one rank is that rank's") {
   check({"call=ncclRecv nth=2 kind=hang", 5, rank_1, ") is late: sum #2 of the step ("});
 }
 
-TEST_CASE("a collective whose call hangs is its rank's") {
+TEST_CASE("a collective whose call hangs is its rank's", "[extended]") {
   check({"call=ncclGroupEnd nth=2 kind=hang", 5, rank_1, " it was in step 2, waiting at sum #1"});
 }
 
@@ -242,7 +242,7 @@ TEST_CASE("a collective that hangs on every rank is nobody's") {
          " 3 s, and no rank is late for it; this was "});
 }
 
-TEST_CASE("a collective that hangs on some ranks is blamed on none of them alone", "[long]") {
+TEST_CASE("a collective that hangs on some ranks is blamed on none of them alone", "[long][extended]") {
   check({"call=ncclSend nth=5 kind=hang", 5, "lockstep: error: sum #1 of the step (", " 3 s", 4});
 }
 
