@@ -1,4 +1,4 @@
-// What a runtime costs the program that it is a guest in: mpirun -n 4 bench-guest [ROUNDS]
+// What a runtime costs the program that it is a guest in: mpirun -n 2 bench-guest [ROUNDS]
 //
 // The ranks exchange halos in a ring, with messages of the program's own: without a runtime, beside one that only
 // watches on the same ranks, and beside two, one on each half of the ranks. The three alternate, round after round. The

@@ -1,4 +1,5 @@
-// A solver and a trainer in one job, which goes on where it was killed: mpirun -n 4 solver-and-trainer FOLDER [STEPS]
+// A solver and a trainer in one job, which goes on where it was killed: mpirun -n 4 example-solver-and-trainer FOLDER
+// [STEPS]
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -125,8 +126,8 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   {
     const Job job;
-    if (job.size % 2 != 0 || cells % (job.size / 2) != 0) {
-      std::fprintf(stderr, "%d ranks: expected 2, 4, 8 or another power of two\n", job.size);
+    if (job.size % 2 != 0 || shards % (job.size / 2) != 0) {
+      std::fprintf(stderr, "%d ranks: expected 2, 4, 8, 16 or 32\n", job.size);
       MPI_Abort(MPI_COMM_WORLD, 2);
     }
     const int steps = argc > 2 ? std::atoi(argv[2]) : 400;

@@ -51,7 +51,7 @@ std::vector<Fact> facts_of(const Manifest& manifest);
 /// CheckpointError for a checkpoint without a manifest that can be read, or with files of other sizes than it gives.
 Contents contents_of(const std::filesystem::path& path);
 
-/// The same, and CheckpointError for what is no folder. There is a manifest.
+/// As contents_of, but a path that is no folder is a CheckpointError too: the result has a manifest.
 Contents contents_of_checkpoint(const std::filesystem::path& path);
 
 }  // namespace lockstep

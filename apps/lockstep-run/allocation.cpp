@@ -9,6 +9,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "apps/lockstep-run/launcher_words.hpp"
 #include "apps/options/option_values.hpp"
 #include "base/host_name.hpp"
 
@@ -80,7 +81,7 @@ Allocation of_slurm(const char* nodes, const ReadVariable& variable) {
 /// A line for each rank, with the name of its host.
 Allocation of_pbs(const std::string& file) {
   // Debian's Open MPI is built without PBS.
-  Allocation all{fmt::format("PBS_NODEFILE {}", file), {}, !LOCKSTEP_IS_OPEN_MPI};
+  Allocation all{fmt::format("PBS_NODEFILE {}", file), {}, !is_open_mpi(own_mpi())};
   std::istringstream words{read_hostfile("PBS_NODEFILE", file)};
   for (std::string name; words >> name;) {
     const auto known = std::ranges::find(all.hosts, name, &Host::name);

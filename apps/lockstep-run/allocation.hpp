@@ -16,7 +16,7 @@ namespace lockstep::run {
 struct Allocation {
   std::string source;              ///< "Slurm job 12"
   std::vector<Host> hosts;         ///< with as many slots as the scheduler was asked for ranks
-  bool is_known_to_mpirun = true;  ///< which need not be told the hosts
+  bool is_known_to_mpirun = true;  ///< mpirun finds the hosts itself
 };
 
 /// Of Slurm (SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE), PBS (PBS_NODEFILE) or the MPI operator of Kubernetes (its

@@ -150,9 +150,4 @@ CommandLine parse_command_line(int argc, const char* const* argv, const ReadVari
   return line;
 }
 
-bool gives_no_variables(MpiKind mpi, const std::vector<std::string>& mpirun, const std::vector<Host>& hosts) {
-  // Other launchers give them all, and take -x for something else. Only Open MPI's has slots in --host.
-  return (mpi == MpiKind::open_mpi_4 || mpi == MpiKind::open_mpi_5) && (!hosts.empty() || names_mpirun(mpirun));
-}
-
 }  // namespace lockstep::run

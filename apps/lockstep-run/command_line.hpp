@@ -25,15 +25,12 @@ struct CommandLine {
   std::string network;                ///< of MPI and mpirun between the hosts, as "10.0.0.0/24"; empty: they choose
   bool probe = false;                 ///< ask the hosts whether they have what the job needs, before the first start
   bool dry_run = false;               ///< print what would be started
-  MpiKind mpi = MpiKind::open_mpi_4;  ///< that mpirun is of
+  MpiKind mpi = MpiKind::open_mpi_4;  ///< the MPI that mpirun belongs to
   std::vector<std::string> mpirun;    ///< with its options
   std::vector<std::string> command;   ///< what follows --
 };
 
 /// ConfigError in one line that says what is wrong. `variable` reads the environment, for what a scheduler left there.
 CommandLine parse_command_line(int argc, const char* const* argv, const ReadVariable& variable);
-
-/// Whether ranks on other hosts get no variables but those that -x names. `mpirun` is a command with its options.
-bool gives_no_variables(MpiKind mpi, const std::vector<std::string>& mpirun, const std::vector<Host>& hosts);
 
 }  // namespace lockstep::run

@@ -93,12 +93,10 @@ std::vector<std::string> JobCommand::words_with(const std::string& hostfile,
                                              : Words{"-n", std::to_string(start_.ranks)};
   all.insert(all.end(), where.begin(), where.end());
   if (placement_ && by_srun)
-    all.insert(all.end(), {"--distribution=arbitrary", "--nodelist", placement_->host_list()});
+    std::ranges::move(words_of_srun(placement_->hosts_of_ranks()), std::back_inserter(all));
   else if (names_hosts)
     std::ranges::move(words_of_hosts(line_.mpirun, start_.hosts, start_.ranks), std::back_inserter(all));
-  // Hosts of a scheduler do not tell whose launcher it is: srun's -x leaves out hosts.
-  if (!by_srun &&
-      gives_no_variables(line_.mpi, line_.mpirun, placement_ || names_hosts ? start_.hosts : std::vector<Host>{}))
+  if (gives_no_variables(line_.mpi, line_.mpirun, placement_ || names_hosts ? start_.hosts : std::vector<Host>{}))
     for (const std::string& variable : variables) all.insert(all.end(), {"-x", variable});
   all.insert(all.end(), program_.begin(), program_.end());
   return all;

@@ -19,7 +19,7 @@ std::vector<std::string> mpirun_of(const CommandLine& line);
 /// file, and the job takes its tasks from TF_CONFIG.
 class JobCommand {
  public:
-  /// `threads` is how many each rank computes with. mpirun leaves ranks of several to all cores.
+  /// `threads` is how many each rank computes with; if more than one, mpirun binds no rank to a core.
   JobCommand(const CommandLine& line, const Start& start, std::vector<std::string> program, int threads = 1);
 
   /// Mpirun and all that it is given, ready to be started by this process: sets TF_CONFIG in its environment, for a job

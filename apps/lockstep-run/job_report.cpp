@@ -45,7 +45,7 @@ void JobReader::take(std::string_view bytes) {
   // The beginning of a longer line is enough.
   constexpr std::size_t longest = 4096;
   while (!bytes.empty()) {
-    // prterun ends its own texts with one, and then it stands before the first word of the next line.
+    // prterun ends its own texts with a zero byte, which then precedes the next line.
     if (line_.empty() && bytes.front() == '\0') {
       bytes.remove_prefix(1);
       continue;

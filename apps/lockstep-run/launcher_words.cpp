@@ -18,10 +18,6 @@
 namespace lockstep::run {
 namespace {
 
-bool is_open_mpi(MpiKind mpi) {
-  return mpi == MpiKind::open_mpi_4 || mpi == MpiKind::open_mpi_5;
-}
-
 /// Whether one of the words is an option of one of these names, with any number of dashes.
 bool has_option(const Words& words, std::initializer_list<std::string_view> names) {
   return std::ranges::any_of(words, [&](std::string_view word) {
@@ -99,8 +95,10 @@ void use_network(MpiKind mpi, Words& command, const std::string& network) {
     set_parameter(mpi, command, Whose::mpi, "btl_tcp_if_include", network);
     set_parameter(mpi, command, Whose::mpirun, mpi == MpiKind::open_mpi_4 ? "oob_tcp_if_include" : "prte_if_include",
                   network);
-  } else if (mpi == MpiKind::mpich && names_mpirun(command) && !has_option(command, {"iface"}) &&
-             !has_variable({"HYDRA_IFACE"})) {
+  } else if (mpi == MpiKind::mpich && !names_mpirun(command)) {
+    throw ConfigError{
+        fmt::format("--network {}: expected MPICH's mpiexec to start the ranks, which is told it", network)};
+  } else if (mpi == MpiKind::mpich && !has_option(command, {"iface"}) && !has_variable({"HYDRA_IFACE"})) {
     const std::vector<HostAddress> here = named_addresses(host_addresses(), network);
     if (here.empty())
       throw ConfigError{
@@ -121,13 +119,23 @@ void probe_connections(MpiKind mpi, Words& command) {
   for (const auto& [name, value] : keepalive) set_parameter(mpi, command, Whose::mpirun, name, value);
 }
 
+bool gives_no_variables(MpiKind mpi, const Words& command, std::span<const Host> hosts) {
+  // Other launchers give them all, and take -x for something else: srun's leaves out hosts. Only Open MPI's has slots
+  // in
+  // --host.
+  return is_open_mpi(mpi) && !names_srun(command) && (!hosts.empty() || names_mpirun(command));
+}
+
+Words words_of_srun(const Words& hosts) {
+  return {"--distribution=arbitrary", "--nodelist", fmt::format("{}", fmt::join(hosts, ","))};
+}
+
 Words words_of_hosts(const Words& command, std::span<const Host> hosts, int ranks) {
   if (!names_srun(command)) return {"--host", to_host_list(hosts)};
-  // The name of a host for each rank.
   Words names;
   for (const Host& host : hosts)
     for (int slot = 0; slot < host.slots && static_cast<int>(names.size()) < ranks; ++slot) names.push_back(host.name);
-  return {"--distribution=arbitrary", "--nodelist", fmt::format("{}", fmt::join(names, ","))};
+  return words_of_srun(names);
 }
 
 Words words_of_placement(MpiKind mpi, int ranks, const std::string& hostfile) {

@@ -1,4 +1,4 @@
-// The same wishes in the words of each MPI's mpirun.
+// What lockstep-run asks of mpirun, as options of each MPI's.
 #pragma once
 
 #include <span>
@@ -22,9 +22,9 @@ bool names_mpirun(const Words& command);
 /// The same of Slurm's srun, which is told hosts in its own words.
 bool names_srun(const Words& command);
 
-/// Adds to `command`, for a job on this host, that it leaves the ranks to themselves when one has died, long enough for
-/// them to say which. MPICH's does not by itself; Open MPI's does. A `command` that names hosts stays as it is: on
-/// several hosts MPICH's, told so, ends healthy jobs with 141 or 255 (5.0).
+/// Tells the launcher of a job on this host to let the other ranks live on after one has died, long enough to say
+/// which. Only MPICH's must be told. A `command` that names hosts stays as it is: on several hosts MPICH's, told so,
+/// ends healthy jobs with 141 or 255 (5.0).
 void let_ranks_speak(MpiKind mpi, Words& command);
 
 /// Adds to `command` that MPI and mpirun use `network` ("10.0.0.0/24") between the hosts. MPICH's is told the interface
@@ -32,12 +32,18 @@ void let_ranks_speak(MpiKind mpi, Words& command);
 void use_network(MpiKind mpi, Words& command, const std::string& network);
 
 /// Adds to `command` that mpirun binds no rank to a core: Open MPI's binds each to one, which several threads would
-/// have to share. MPICH's and srun bind none by themselves. What `command` or a variable says of it stays.
+/// have to share. MPICH's binds none; srun binds as Slurm is configured. What `command` or a variable says of it stays.
 void leave_unbound(MpiKind mpi, Words& command);
 
 /// Adds to `command` that mpirun probes its connections. Without that, Open MPI's needs many minutes to notice that a
 /// host is gone. MPICH's cannot be told.
 void probe_connections(MpiKind mpi, Words& command);
+
+/// Whether ranks on `hosts` get no variables but those that -x names.
+bool gives_no_variables(MpiKind mpi, const Words& command, std::span<const Host> hosts);
+
+/// The options of srun for a rank on each of `hosts`, which may have names several times.
+Words words_of_srun(const Words& hosts);
 
 /// The options of `command` for so many ranks on `hosts`.
 Words words_of_hosts(const Words& command, std::span<const Host> hosts, int ranks);

@@ -161,7 +161,7 @@ class Run {
     }
     watch.stop();
     job.end_what_is_left();
-    // srun has codes above 128 of its own.
+    // srun already reports 128 + the signal.
     const int exit_code = names_srun(line_.mpirun) ? *code : code_of_job(line_.mpi, *code, job.report());
     JobEnd end{.exit_code = exit_code, .report = job.report(), .has_begun = has_begun || job.report().has_begun};
     end.made_progress = checkpoints_.newest() != newest_before ||

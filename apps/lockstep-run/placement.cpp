@@ -24,9 +24,8 @@ Placement::Placement(const ClusterSpec& spec) : ranks_of_task_{spec.replicas_per
   for (const Task& task : spec.tasks()) {
     const std::string& address = spec.address(task);
     std::string host = host_of(address);
-    // Open MPI's hostfiles take no others.
-    constexpr const char* letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
-    if (host.find_first_not_of(letters) != std::string::npos)
+    // What a spec may have and Open MPI's hostfiles may not.
+    if (host.find_first_of("[_") != std::string::npos)
       throw ConfigError{
           fmt::format("{}: {} is at {}; expected an IPv4 address, or a name of letters, digits, '.' and '-', as mpirun "
                       "takes no other",
@@ -59,18 +58,16 @@ Placement Placement::on(std::span<const Host> hosts, int ranks) const {
   return some;
 }
 
-std::string Placement::host_lines() const {
-  std::string lines;
-  for (const PlacedTask& task : tasks_)
-    for (int replica = 0; replica < ranks_of_task_; ++replica) lines += task.host + "\n";
-  return lines;
+std::vector<std::string> Placement::hosts_of_ranks() const {
+  std::vector<std::string> names;
+  for (const PlacedTask& task : tasks_) names.insert(names.end(), static_cast<std::size_t>(ranks_of_task_), task.host);
+  return names;
 }
 
-std::string Placement::host_list() const {
-  std::string list = host_lines();
-  std::ranges::replace(list, '\n', ',');
-  list.pop_back();
-  return list;
+std::string Placement::host_lines() const {
+  std::string lines;
+  for (const std::string& host : hosts_of_ranks()) lines += host + "\n";
+  return lines;
 }
 
 std::string Placement::tf_config() const {

@@ -28,12 +28,11 @@ class Placement {
   /// numbered anew, so that without the chief's host the lowest of them has rank 0.
   Placement on(std::span<const Host> hosts, int ranks) const;
 
-  /// The host of each rank, a line each: a hostfile for mpirun's mapping `seq`. Other mappings put the ranks of this
-  /// machine first, whatever the order of hosts (Open MPI 4.1).
-  std::string host_lines() const;
+  std::vector<std::string> hosts_of_ranks() const;
 
-  /// The same, with commas: for srun.
-  std::string host_list() const;
+  /// The same, a line each: a hostfile for mpirun's mapping `seq`. Other mappings put the ranks of this machine first,
+  /// whatever the order of hosts (Open MPI 4.1).
+  std::string host_lines() const;
 
   /// A cluster spec of these tasks alone, for TF_CONFIG.
   std::string tf_config() const;

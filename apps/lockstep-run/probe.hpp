@@ -29,7 +29,7 @@ struct ProbeOptions {
   };
 };
 
-/// Blocking: `patience` for each 32 hosts that say nothing, and once more for those where mpirun failed. Asks whether
+/// Blocking: `patience` for every 32 silent hosts, and once more for those where mpirun failed. Asks whether
 /// all hosts have the program in the same version, and the rest. Returns a line for each host that lacks something, in
 /// the order of the hosts.
 std::vector<std::string> probe(const ProbeOptions& options);

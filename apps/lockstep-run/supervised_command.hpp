@@ -32,13 +32,13 @@ class SupervisedCommand {
   /// Whether the command names a cluster, which has one number of ranks.
   bool fixes_ranks() const { return training_ && training_->names_cluster; }
 
-  /// What the command reads, and the folder of its checkpoints, or of those above it the first that is there. Empty for
+  /// What the command reads, and the folder of its checkpoints, or the nearest folder above it that exists. Empty for
   /// other programs.
   std::vector<std::filesystem::path> needed_paths() const;
   /// Whether it asks for a GPU for each rank.
   bool needs_gpus() const { return training_ && training_->needs_gpus; }
 
-  /// That each rank computes with, as far as it is known.
+  /// Of each rank; 1 if unknown.
   int threads() const { return training_ ? training_->threads : 1; }
 
   /// After which the job of a rank that does not come ends by itself. For other programs the default.

@@ -9,6 +9,7 @@
 #include "checkpoint/strategy_values.hpp"
 #include "checkpoint/tensor_file.hpp"
 #include "control/tag.hpp"
+#include "strategy/context_stack.hpp"
 
 namespace lockstep {
 namespace {
@@ -28,7 +29,7 @@ bool has_entry(const std::filesystem::path& path, std::string_view name) {
 }  // namespace
 
 void save_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here here) {
-  const Scope scope = scope_for(strategy, "save_checkpoint", here);
+  const Scope scope = detail::enter(strategy, {"save_checkpoint", here});
   StrategyValues values{strategy, here};
   strategy.agree(TagKind::save, here, path.string());
   values.combine(here);
@@ -36,7 +37,7 @@ void save_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here
 }
 
 void restore_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here here) {
-  const Scope scope = scope_for(strategy, "restore_checkpoint", here);
+  const Scope scope = detail::enter(strategy, {"restore_checkpoint", here});
   StrategyValues values{strategy, here};
   strategy.agree(TagKind::restore, here, path.string());
   on_chief(strategy, here, [&] {

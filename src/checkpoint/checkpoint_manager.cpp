@@ -164,7 +164,7 @@ void CheckpointManager::report_failure() {
 
 void CheckpointManager::save(std::int64_t step, const State& state, std::optional<double> loss, Here here) {
   if (step < 0) throw InvalidArgument{fmt::format("a checkpoint of step {}; expected 0 or more", step)};
-  const Scope scope = scope_for(strategy_, "save", here);
+  const Scope scope = detail::enter(strategy_, {"save", here});
   StrategyValues values{strategy_, here};
   report_failure();
   strategy_.agree(TagKind::save, here, (options_.folder / checkpoint_name(step)).string());
@@ -189,13 +189,12 @@ void CheckpointManager::finish(Here here) {
 }
 
 std::optional<CheckpointManager::Resumed> CheckpointManager::resume_latest(Here here) {
-  detail::require_cross_replica(strategy_, {"resume_latest", here});
-  return restore(here, options_.folder, [&](StrategyValues& values) { return read_newest_whole(options_, values); });
+  return restore("resume_latest", here, options_.folder,
+                 [&](StrategyValues& values) { return read_newest_whole(options_, values); });
 }
 
 CheckpointManager::Resumed CheckpointManager::resume(const std::filesystem::path& path, Here here) {
-  detail::require_cross_replica(strategy_, {"resume", here});
-  return *restore(here, path, [&](StrategyValues& values) -> std::optional<ReadCheckpoint> {
+  return *restore("resume", here, path, [&](StrategyValues& values) -> std::optional<ReadCheckpoint> {
     // So that a link is told as what it points to.
     std::error_code error;
     const std::filesystem::path whole = std::filesystem::canonical(path, error);
@@ -209,9 +208,9 @@ CheckpointManager::Resumed CheckpointManager::resume(const std::filesystem::path
 
 /// COLL. `read`, on the chief, sets the values; every rank gets them.
 std::optional<CheckpointManager::Resumed> CheckpointManager::restore(
-    const Here& here, const std::filesystem::path& path,
+    std::string_view call, const Here& here, const std::filesystem::path& path,
     const std::function<std::optional<ReadCheckpoint>(StrategyValues&)>& read) {
-  const Scope scope = strategy_.scope(here);
+  const Scope scope = detail::enter(strategy_, {call, here});
   StrategyValues values{strategy_, here};
   strategy_.agree(TagKind::restore, here, path.string());
   const auto read_values = [&]() -> std::optional<Restored> {
@@ -231,7 +230,7 @@ std::optional<CheckpointManager::Resumed> CheckpointManager::restore(
 }
 
 bool CheckpointManager::has_checkpoints(Here here) {
-  const Scope scope = scope_for(strategy_, "has_checkpoints", here);
+  const Scope scope = detail::enter(strategy_, {"has_checkpoints", here});
   const auto any = [&] {
     prepare_writer();
     return !checkpoints_in(options_.folder).empty();

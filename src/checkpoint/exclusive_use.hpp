@@ -14,8 +14,8 @@
 
 namespace lockstep {
 
-/// The use ends with the object, or with the process, in whatever way it ends, and with the processes that it has
-/// forked and that have not called exec.
+/// The use ends with the object or with the process, however that ends. A child that the process has forked keeps the
+/// use until it ends or calls exec.
 class ExclusiveUse {
  public:
   /// What the locked file holds.

@@ -19,8 +19,8 @@ enum class LockedByte : std::uint8_t {
 };
 
 /// LOCAL, does not wait. The lock belongs to the open file that `descriptor` names, which is open for writing. It ends
-/// when the last descriptor of that open file is closed, so no killed process leaves one, unless a process that it has
-/// forked lives on without exec.
+/// when the last descriptor of that open file is closed, so no killed process leaves one. A child that it has forked
+/// keeps the lock until it ends or calls exec.
 FileLocking lock_file(int descriptor, LockedByte byte);
 
 /// Whether another open file holds the lock.

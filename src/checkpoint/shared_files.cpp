@@ -10,7 +10,7 @@ void share_with_writers_of_folder(int descriptor, const std::filesystem::path& p
   if (::stat(path.has_parent_path() ? path.parent_path().c_str() : ".", &folder) != 0) return;
   if (::fstat(descriptor, &status) != 0 || status.st_uid != ::geteuid()) return;
   const mode_t bits = S_ISDIR(status.st_mode) ? 0777 : 0666;
-  // Not those that make a folder's files its group's.
+  // Keeps the set-group-ID bit, which gives new files the folder's group.
   const mode_t rest = status.st_mode & 07000;
   if (const mode_t mode = folder.st_mode & bits; (status.st_mode & bits) != mode)
     (void)!::fchmod(descriptor, rest | mode);

@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-/// Gives `path` the permissions of the folder that it lies in, whatever the umask of its creator, who calls this.
-/// `descriptor` is open on `path`, a file or a folder. Nothing happens if that is not this user's.
+/// Gives the file or folder at `path`, on which `descriptor` is open, the permissions of the folder that contains it,
+/// whatever its creator's umask. Does nothing if another user owns it.
 void share_with_writers_of_folder(int descriptor, const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -12,7 +12,6 @@
 #include "control/tag.hpp"
 #include "device/devices.hpp"
 #include "reduce/cross_device_ops.hpp"
-#include "strategy/context_stack.hpp"
 #include "strategy/replica_group.hpp"
 #include "strategy/shared_values.hpp"
 #include "tensor/digest.hpp"
@@ -36,11 +35,6 @@ std::string names_of(const std::vector<VariableStore::OptimizerState>& held) {
 }
 
 }  // namespace
-
-Scope scope_for(Strategy& strategy, std::string_view call, const Here& here) {
-  detail::require_cross_replica(strategy, {call, here});
-  return strategy.scope(here);
-}
 
 StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_{strategy} {
   for (const auto& state : strategy.store().variables()) {

@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include <lockstep/strategy/strategy.hpp>
@@ -11,9 +10,6 @@
 #include "checkpoint/tensor_file.hpp"
 
 namespace lockstep {
-
-/// A scope for `call`, which saves or restores. ContextError, with its name and place, in replica context.
-[[nodiscard]] Scope scope_for(Strategy& strategy, std::string_view call, const Here& here);
 
 /// The values of a strategy's variables, and the state of its optimizers. Make it in cross-replica context.
 class StrategyValues {

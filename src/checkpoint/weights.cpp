@@ -18,6 +18,7 @@
 #include "checkpoint/strategy_values.hpp"
 #include "checkpoint/tensor_file.hpp"
 #include "control/tag.hpp"
+#include "strategy/context_stack.hpp"
 
 namespace lockstep {
 namespace {
@@ -92,7 +93,7 @@ Matched match(const OpenTensorFile& file, const std::vector<NamedTensor>& variab
 
 void save_weights(Strategy& strategy, const std::filesystem::path& path, const WeightsMetadata& metadata, Here here) {
   safetensors::require_writable(metadata);
-  const Scope scope = scope_for(strategy, "save_weights", here);
+  const Scope scope = detail::enter(strategy, {"save_weights", here});
   StrategyValues values{strategy, here};
   strategy.agree(TagKind::save, here, path.string());
   values.combine(here);
@@ -100,13 +101,13 @@ void save_weights(Strategy& strategy, const std::filesystem::path& path, const W
 }
 
 std::optional<WeightsMetadata> read_weights_metadata(Strategy& strategy, const std::filesystem::path& path, Here here) {
-  const Scope scope = scope_for(strategy, "read_weights_metadata", here);
+  const Scope scope = detail::enter(strategy, {"read_weights_metadata", here});
   strategy.agree(TagKind::restore, here, path.string());
   return strategy.broadcast_object([&] { return metadata_at(path); }, here).value();
 }
 
 LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path, Here here) {
-  const Scope scope = scope_for(strategy, "load_weights", here);
+  const Scope scope = detail::enter(strategy, {"load_weights", here});
   StrategyValues values{strategy, here};
   strategy.agree(TagKind::restore, here, path.string());
   values.combine(here);  // so that those that the file does not have keep what they hold

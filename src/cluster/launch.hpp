@@ -22,6 +22,10 @@ std::string launch_warning(const ReadVariable& variable);
 /// An MPI, as far as jobs under it differ.
 enum class MpiKind : std::uint8_t { open_mpi_4, open_mpi_5, mpich, other };
 
+constexpr bool is_open_mpi(MpiKind mpi) {
+  return mpi == MpiKind::open_mpi_4 || mpi == MpiKind::open_mpi_5;
+}
+
 /// By what MPI_Get_library_version says.
 MpiKind mpi_kind_of(std::string_view library);
 

@@ -1,11 +1,8 @@
 #include "control/report_claim.hpp"
 
-#include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstddef>
 #include <cstdlib>
-#include <cstring>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -13,9 +10,9 @@
 
 #include <fmt/format.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include "base/abstract_socket.hpp"
 #include "base/descriptor.hpp"
 #include "cluster/launch.hpp"
 
@@ -33,31 +30,17 @@ std::optional<std::string> job_of_claim() {
 }
 
 /// Calls bind or connect with the address for the name of that number.
-template <class Call>
-bool with_address(const std::string& job, int number, Call&& call) {
-  const std::string name = number == 0 ? job : fmt::format("{} {}", job, number);
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  // The zero byte that begins such a name is already there.
-  const std::size_t length = std::min(name.size(), sizeof address.sun_path - 1);
-  std::memcpy(address.sun_path + 1, name.data() + name.size() - length, length);
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
-  return call(reinterpret_cast<const sockaddr*>(&address), size) == 0;
+bool with_address(const std::string& job, int number, const std::function<int(const sockaddr*, socklen_t)>& call) {
+  return with_abstract_address(number == 0 ? job : fmt::format("{} {}", job, number), call);
 }
 
-Descriptor make_socket() {
-  return Descriptor{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-}
-
-/// Whether a process of this user listens there. The kernel says whose it was when it began to listen.
+/// Whether a process of this user listens there.
 bool is_held_by_us(const std::string& job, int number) {
-  const Descriptor socket = make_socket();
-  if (!with_address(job, number,
-                    [&](const sockaddr* address, socklen_t size) { return ::connect(socket.get(), address, size); }))
-    return false;
-  ucred holder = {};
-  socklen_t length = sizeof holder;
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &holder, &length) == 0 && holder.uid == ::geteuid();
+  const Descriptor socket = make_local_socket();
+  return with_address(
+             job, number,
+             [&](const sockaddr* address, socklen_t size) { return ::connect(socket.get(), address, size); }) &&
+         is_peer_of_this_user(socket);
 }
 
 bool is_held_by_us(const std::string& job) {
@@ -89,7 +72,7 @@ bool claim_report(PhaseTable* table) {
   if (is_held_by_us(*job)) return false;
   static Descriptor claim;  // held as long as the process lives
   for (int number = 0; number < names_of_claim; ++number) {
-    Descriptor socket = make_socket();
+    Descriptor socket = make_local_socket();
     if (socket.get() < 0) break;
     const Hold holder = hold(*job, number, socket);
     if (holder == Hold::mine) claim = std::move(socket);

@@ -143,13 +143,13 @@ class Fit {
   FitResult run(Observer& observer);
 
  private:
-  /// A rank's shards are no whole subtree of the sum over all.
+  /// Warns if a rank's shards are not a whole subtree of the sum over all shards.
   void warn_of_other_bits() const {
     const int ranks = strategy_.num_replicas_in_sync(), mine = options_.shards / ranks;
     if (rank_ == 0 && ranks > 1 && !std::has_single_bit(static_cast<unsigned>(mine)))
       log::warning(
-          fmt::format("{} shards on {} ranks are {} a rank, no power of two: the weights have other low-order "
-                      "bits than on other numbers of ranks",
+          fmt::format("{} shards on {} ranks give each rank {}, which is not a power of two: low-order bits of the "
+                      "weights differ from those on other numbers of ranks",
                       options_.shards, ranks, mine));
   }
 

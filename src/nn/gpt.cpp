@@ -136,7 +136,7 @@ ops::Answer<ops::Kernels::BatchLoss> Gpt::start_shard(const SampleBatch& shard, 
   begin(Model::Pass::forward);
   ops::Answer<void> tokens_known = forward(tokens);
   const ops::Kernels::Matrix logits = this->logits();
-  // Overwrites the logits, which are not needed any more. Rows of padding become zero.
+  // Overwrites the logits, which are not needed any more. Rows that do not count become zero.
   ops::Answer<ops::Kernels::BatchLoss> loss =
       kernels_->start_softmax_cross_entropy(logits, flattened(shard.labels.view()), shard.counted_labels(), logits);
   begin(Model::Pass::backward);
@@ -162,10 +162,12 @@ std::vector<double> Gpt::logits_after(std::span<const std::int32_t> tokens) {
   window.resize(static_cast<std::size_t>(options_.context));
   const Tensor input = Tensor::copy_of(Tensor::from(window, {1, options_.context}).view(), stream_);
   forward(input.view()).wait();
+  // Each row up to its padding.
+  const std::int64_t stride = logits().stride();
+  const std::vector<double> rows = to_doubles(flattened(logits().view).slice(0, count * stride));
   std::vector<double> all;
   for (std::int64_t token = 0; token < count; ++token)
-    std::ranges::copy(to_doubles(flattened(logits().view).slice(token * logits().stride(), options_.vocabulary)),
-                      std::back_inserter(all));
+    std::ranges::copy_n(rows.begin() + token * stride, options_.vocabulary, std::back_inserter(all));
   return all;
 }
 

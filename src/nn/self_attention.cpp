@@ -41,10 +41,11 @@ SelfAttention::SelfAttention(Strategy& strategy, const SelfAttentionOptions& opt
 
 SelfAttention::Activations SelfAttention::take_activations(const ops::Kernels& kernels, Workspace& workspace,
                                                            const Windows& windows) const {
-  const bool keeps_probabilities = kernels.sequence().kept_scores() == ops::KeptScores::probabilities;
+  const ops::KeptScores kept = kernels.sequence().kept_scores();
+  const Shape scores = ops::shape_of(kept, windows.count, heads_, windows.context);
   return {.qkv = workspace.take({windows.rows(), 3 * width_}),
-          .kept = keeps_probabilities ? workspace.take({windows.count, heads_, windows.context, windows.context})
-                                      : workspace.take({windows.count, heads_, windows.context}, qkv_.weight().dtype()),
+          .kept = kept == ops::KeptScores::probabilities ? workspace.take(scores)
+                                                         : workspace.take(scores, qkv_.weight().dtype()),
           .mixed = workspace.take({windows.rows(), width_})};
 }
 

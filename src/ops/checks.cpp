@@ -75,9 +75,13 @@ void require_same_shape(DeviceKind device, std::string_view operation, const Ten
     throw InvalidArgument{fmt::format("{}: {} and {} are not of one shape", operation, describe(a), describe(b))};
 }
 
+void require_matrix(std::string_view operation, const TensorView& view) {
+  if (view.shape().size() != 2)
+    throw InvalidArgument{fmt::format("{}: expected two dimensions, not {}", operation, describe(view))};
+}
+
 void require_matrix(std::string_view operation, const Kernels::Matrix& matrix) {
-  if (matrix.view.shape().size() != 2)
-    throw InvalidArgument{fmt::format("{}: expected two dimensions, not {}", operation, describe(matrix.view))};
+  require_matrix(operation, matrix.view);
   if (matrix.columns < 0 || matrix.columns > matrix.stride())
     throw InvalidArgument{
         fmt::format("{}: {} columns are not in {}", operation, matrix.columns, describe(matrix.view))};

@@ -43,8 +43,9 @@ void require_results(DeviceKind device, std::string_view operation, const Tensor
 
 void require_apart(std::string_view operation, const TensorView& a, const TensorView& b);
 
-/// Of two dimensions, and no more columns than these.
+/// The view has two dimensions, and `columns` is at most the second extent.
 void require_matrix(std::string_view operation, const Kernels::Matrix& matrix);
+void require_matrix(std::string_view operation, const TensorView& view);
 
 /// The extents of c [m, n] = op(a) [m, k] · op(b) [k, n].
 struct MatmulSizes {

@@ -45,13 +45,11 @@ AttentionSizes require_attention(DeviceKind device, std::string_view operation, 
                                       operation, describe(qkv), describe(kept))};
   const AttentionSizes sizes{
       .windows = shape[0], .context = shape[2], .heads = heads, .head_width = qkv.shape()[1] / (3 * heads)};
-  const std::int64_t positions = sizes.windows * sizes.context;
   const DType dtype = qkv.dtype();
-  require_expected(device, operation, dtype, {"qkv", qkv, {positions, 3 * sizes.width()}});
-  Shape rows_of_scores{sizes.windows, heads, sizes.context};
-  if (of_each_position) rows_of_scores.push_back(sizes.context);
-  require_expected(device, operation, of_each_position ? dtype : sum_type(dtype), {"kept", kept, rows_of_scores});
-  require_expected(device, operation, dtype, {rows.name, rows.view, {positions, sizes.width()}});
+  require_expected(device, operation, dtype, {"qkv", qkv, {sizes.positions(), 3 * sizes.width()}});
+  require_expected(device, operation, of_each_position ? dtype : sum_type(dtype),
+                   {"kept", kept, shape_of(kept_scores, sizes.windows, heads, sizes.context)});
+  require_expected(device, operation, dtype, {rows.name, rows.view, {sizes.positions(), sizes.width()}});
   return sizes;
 }
 

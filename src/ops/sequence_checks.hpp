@@ -30,10 +30,11 @@ struct AttentionSizes {
   std::int64_t head_width;
 
   std::int64_t width() const { return heads * head_width; }
+  std::int64_t positions() const { return windows * context; }
 };
 
-/// All operands. `kept` is what the backend keeps.
-AttentionSizes check_attention(DeviceKind device, KeptScores kept, const CausalAttention& operands);
-AttentionSizes check_attention(DeviceKind device, KeptScores kept, const CausalAttentionGradient& operands);
+/// Checks all operands; `kept_scores` is the backend's.
+AttentionSizes check_attention(DeviceKind device, KeptScores kept_scores, const CausalAttention& operands);
+AttentionSizes check_attention(DeviceKind device, KeptScores kept_scores, const CausalAttentionGradient& operands);
 
 }  // namespace lockstep::ops

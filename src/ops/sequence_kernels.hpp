@@ -33,13 +33,18 @@ struct LayerNormGradient {
 
 /// What attention keeps of each row of scores for its gradient.
 enum class KeptScores : std::uint8_t {
-  /// The row's probabilities, all [windows, heads, context, context], of the type of qkv.
+  /// Each row's probabilities, [windows, heads, context, context], of qkv's type.
   probabilities,
-  /// The logarithm of the sum of e^score over j <= i, all [windows, heads, context]; f32 where qkv is bf16. The
-  /// gradient computes the scores again, to the same bits, and probabilities as e^(score - log_sum_exp), which may
-  /// differ from those of the forward pass in low-order bits.
+  /// Each row's logarithm of the sum of e^score over j <= i, [windows, heads, context]; f32 where qkv is bf16. The
+  /// gradient computes the scores again, to the same bits, and probabilities as e^(score - log_sum_exp), which differ
+  /// from those of the forward pass by about |log_sum_exp| half units in the last place.
   log_sum_exps,
 };
+
+inline Shape shape_of(KeptScores kept, std::int64_t windows, std::int64_t heads, std::int64_t context) {
+  if (kept == KeptScores::probabilities) return {windows, heads, context, context};
+  return {windows, heads, context};
+}
 
 /// Attention of each position to itself and those before it, with several heads (Vaswani et al.: "Attention is all you
 /// need", 2017). For each window and head, with the queries q, keys k and values v of its positions, [context,
@@ -77,7 +82,7 @@ class SequenceKernels {
                                    const TensorView& rows) const = 0;
 
   /// The gradient of gather_rows: adds row i of `rows` to row indices[i] of `table`, for i = 0, 1, … in turn.
-  /// On the host, InvalidArgument as gather_rows; on a GPU, a bad index adds nothing; gather_rows tells.
+  /// On the host, InvalidArgument as gather_rows; on a GPU, a bad index adds nothing; gather_rows reports it.
   virtual void scatter_add_rows(const TensorView& rows, const TensorView& indices, const TensorView& table) const = 0;
 
   virtual void layer_norm(const LayerNorm& operands) const = 0;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -14,9 +13,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include "base/abstract_socket.hpp"
 #include "base/descriptor.hpp"
 #include "cluster/launch.hpp"
 #include "runtime/siblings.hpp"
@@ -36,22 +35,9 @@ std::optional<Streams> own_streams() {
   return Streams{STDOUT_FILENO, STDERR_FILENO, std::atoi(connection)};
 }
 
-/// The address where a rank of this job and node receives, in the abstract name space.
-struct Address {
-  sockaddr_un name = {};
-  socklen_t size = 0;
-
-  explicit Address(int rank) {
-    const std::string text = fmt::format("lockstep streams {} {}", ::getppid(), rank);
-    name.sun_family = AF_UNIX;
-    std::memcpy(name.sun_path + 1, text.data(), text.size());
-    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
-  }
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&name); }
-};
-
-Descriptor make_socket() {
-  return Descriptor{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+/// Where a rank of this job and node receives.
+std::string name_of(int rank) {
+  return fmt::format("lockstep streams {} {}", ::getppid(), rank);
 }
 
 /// A message of one byte that carries descriptors.
@@ -69,23 +55,15 @@ struct Message {
   }
 };
 
-/// Whether the process at the other end is of this user.
-bool is_of_this_user(const Descriptor& connection) {
-  ucred other = {};
-  socklen_t length = sizeof other;
-  return ::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &other, &length) == 0 && other.uid == ::geteuid();
-}
-
 void send(const Streams& streams, int to, std::chrono::steady_clock::time_point deadline) {
-  const Address address{to};
-  const Descriptor socket = make_socket();
+  const Descriptor socket = make_local_socket();
+  const auto connects = [&](const sockaddr* address, socklen_t size) { return ::connect(socket.get(), address, size); };
   // The other may not be there yet.
-  while (::connect(socket.get(), address.get(), address.size) != 0) {
+  while (!with_abstract_address(name_of(to), connects)) {
     if (std::chrono::steady_clock::now() > deadline) return;
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   }
-  // Anybody may take the address first.
-  if (!is_of_this_user(socket)) return;
+  if (!is_peer_of_this_user(socket)) return;
   Message message;
   cmsghdr* const part = CMSG_FIRSTHDR(&message.header);
   part->cmsg_level = SOL_SOCKET;
@@ -101,7 +79,7 @@ void receive(const Descriptor& listener, std::chrono::steady_clock::time_point d
   pollfd wait{listener.get(), POLLIN, 0};
   if (::poll(&wait, 1, static_cast<int>(std::max(left, std::chrono::milliseconds{0}).count())) <= 0) return;
   const Descriptor connection{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
-  if (connection.get() < 0 || !is_of_this_user(connection)) return;
+  if (connection.get() < 0 || !is_peer_of_this_user(connection)) return;
   const timeval most{.tv_sec = 1, .tv_usec = 0};
   (void)::setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
   Message message;
@@ -117,9 +95,9 @@ void hold_streams_of_neighbour() {
   const auto own = std::ranges::find(all, ::getpid(), &SiblingView::Process::id);
   if (all.size() < 2 || own == all.end()) return;
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  const Descriptor listener = make_socket();
-  const Address address{own->rank};
-  if (::bind(listener.get(), address.get(), address.size) != 0 || ::listen(listener.get(), 1) != 0) return;
+  const Descriptor listener = make_local_socket();
+  const auto binds = [&](const sockaddr* address, socklen_t size) { return ::bind(listener.get(), address, size); };
+  if (!with_abstract_address(name_of(own->rank), binds) || ::listen(listener.get(), 1) != 0) return;
   send(*streams, own + 1 == all.end() ? all.front().rank : (own + 1)->rank, deadline);
   receive(listener, deadline);
 }

@@ -187,14 +187,12 @@ void JobEnd::on_terminate() {
   // This is a second failure on the way out, or not an exception: the default handler is the best that is left.
   if (!end || !exception) std::abort();
   // Nobody is left to be told.
-  if (!end->is_guest_) end->speak();
+  end->speak();
   // The others may wait for this rank elsewhere, and never come to hear of it.
   end->reports_ = false;
   const Error::ExitCode code = end->after(exception);
   // All ranks know of the failure, and MPI must be left as it is.
   if (!MpiSession::may_call_mpi()) MpiSession::abort_job(static_cast<int>(code));
-  // MPI is the program's, and so is what its other ranks do.
-  if (end->is_guest_) end->end_whole_job(*end->meeting_.failure());
   end->leave();
   // The stack is not unwound, so nothing is destroyed. MPI ends here, in order, with the other ranks. mpirun ends those
   // that are left when this process has ended, so they come first.

@@ -21,7 +21,7 @@ namespace lockstep {
 /// The process's way out. While it lives, std::terminate and std::exit call it too.
 class JobEnd {
  public:
-  /// Of `options`, uses whose program this is, and what is to become of a failure that all ranks know of.
+  /// Reads `communicator` and `on_failure` from `options`.
   JobEnd(ReplicaGroup& group, std::string name, const RuntimeOptions& options);
   JobEnd(const JobEnd&) = delete;
   ~JobEnd();

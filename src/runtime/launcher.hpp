@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// Whether a daemon of mpirun's has started this process, on another node than mpirun's.
+/// Whether the parent is a launcher's daemon, such as orted or hydra's proxy.
 bool is_started_by_daemon();
 
 /// Ends what can be ended from this side of a broken network: the ranks of this node and their launcher, which would

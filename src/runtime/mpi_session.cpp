@@ -132,6 +132,9 @@ void MpiSession::find_world_ranks(int guest) {
             "MPI_Group_translate_ranks");
   check_mpi(MPI_Group_free(&own), "MPI_Group_free");
   check_mpi(MPI_Group_free(&world), "MPI_Group_free");
+  // Of processes that MPI_Comm_spawn has started, say.
+  if (std::ranges::find(world_ranks_, MPI_UNDEFINED) != world_ranks_.end())
+    throw InvalidArgument{"RuntimeOptions::communicator has ranks outside of MPI_COMM_WORLD; expected a part of that"};
 }
 
 void MpiSession::take_level(int provided) {
@@ -186,10 +189,8 @@ void MpiSession::ending(std::optional<PhaseTable> phases, const std::vector<int>
 }
 
 void MpiSession::abort_job(int code) {
-  if (!may_call_mpi()) {
-    let_launcher_read();
-    std::_Exit(code);
-  }
+  let_launcher_read();
+  if (!may_call_mpi()) std::_Exit(code);
   int initialized = 0;
   int finalized = 0;
   MPI_Initialized(&initialized);
@@ -199,7 +200,6 @@ void MpiSession::abort_job(int code) {
     std::this_thread::sleep_for(std::chrono::seconds{5});
     std::_Exit(code);
   }}.detach();
-  let_launcher_read();
   if (initialized && !finalized) MPI_Abort(MPI_COMM_WORLD, code);
   std::_Exit(code);
 }

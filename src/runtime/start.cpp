@@ -153,7 +153,7 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
     if (!options.network.empty()) (void)address_for_heartbeats(options.network);
   });
   if (group->rank() == 0) tell_supervisor();
-  remove_names_of_mpich();
+  if (!options.communicator) remove_names_of_mpich();
   if (group->size() == 1 && !launch.empty()) log::warning(launch);
   node = find_node(options.network, options.communicator);
   group->set_nodes(node.of_rank);

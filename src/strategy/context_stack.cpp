@@ -69,6 +69,11 @@ void require_cross_replica(const Strategy& strategy, const Call& call) {
                        "Method requires being in cross-replica context, use ReplicaContext::current()->merge_call()"};
 }
 
+Scope enter(Strategy& strategy, const Call& call) {
+  require_cross_replica(strategy, call);
+  return strategy.scope(call.here.value_or(Here{}));
+}
+
 void require_current(const ReplicaContext& context, const Call& call) {
   const ReplicaContext* const current = ReplicaContext::current();
   if (!current)

@@ -49,6 +49,9 @@ struct Call {
 /// default context.
 void require_cross_replica(const Strategy& strategy, const Call& call = {});
 
+/// A scope for what such a method does. ContextError, which begins with `call`, as above.
+[[nodiscard]] Scope enter(Strategy& strategy, const Call& call);
+
 /// ContextError unless `context` is the current replica context.
 void require_current(const ReplicaContext& context, const Call& call);
 

@@ -63,8 +63,7 @@ std::vector<detail::Leaf> sum_of_items(std::span<const std::vector<detail::Leaf>
 }  // namespace
 
 Scope StrategyExtended::enter(std::string_view call, const Here& here) const {
-  require_context(call, here);
-  return strategy_->scope();
+  return detail::enter(*strategy_, {call, here});
 }
 
 int StrategyExtended::replica() const {

@@ -102,6 +102,7 @@ TEST_CASE("a number that is none, or out of range, is refused by its option") {
           {{"--accumulate", "2", "--global-batch", "8"}, {"8 shards has up to 1 sample in each"}},
           {{"--prefetch", "-1"}, {"--prefetch -1: expected a whole number from 0 to 1024"}},
           {{"--on-stall", "ignore"}, {"--on-stall ignore: expected"}},
+          {{"--mpi-threads", "one"}, {"--mpi-threads one: expected"}},
           {{"--network", ""}, {"--network: expected an IPv4 network"}},
           {{"--stall-timeout", "0"}, {"--stall-timeout 0: expected a positive number"}},
           {{"--stall-timeout", "inf"}, {"--stall-timeout inf: expected"}},

@@ -26,6 +26,7 @@
 #include "apps/lockstep-run/hosts.hpp"
 #include "apps/lockstep-run/job_report.hpp"
 #include "apps/lockstep-run/job_segments.hpp"
+#include "apps/lockstep-run/launcher_words.hpp"
 #include "apps/lockstep-run/line_catcher.hpp"
 #include "apps/lockstep-run/process_tree.hpp"
 #include "apps/lockstep-run/running_job.hpp"

@@ -66,10 +66,8 @@ inline void check_interrupted(const std::string& err) {
   CHECK_THAT(lines.front(), Catch::StartsWith("lockstep: interrupted ") && Catch::Contains(" step "));
 }
 
-/// One line of the whole job blames a replica, the right one, and says `told`. It may be missing for one that was
-/// killed, where the launcher does not let the others say it.
-inline void check_blames(const std::string& err, int rank, const std::string& told, int exit_code = 0) {
-  if (may_be_unnamed(exit_code) && lines_starting_with(err, "lockstep:").empty()) return;
+/// One line of the whole job blames a replica, the right one, and says `told`.
+inline void check_blames(const std::string& err, int rank, const std::string& told) {
   CHECK(lines_starting_with(err, "lockstep:").size() == 1);
   const std::vector<std::string> lines = lines_starting_with(err, "lockstep: replica ");
   REQUIRE(lines.size() == 1);

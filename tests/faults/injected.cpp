@@ -43,7 +43,7 @@ void check_fault(int ranks, const std::string& kind, int code, std::chrono::dura
     CHECK(outcome.exit_code == code);
     CHECK(outcome.seconds < on_this_machine(limit + start_up));
     CHECK(outcome.out.empty());
-    check_blames(outcome.err, place.rank, told, outcome.exit_code);
+    check_blames(outcome.err, place.rank, told);
     // The step as progress and metrics count it, too.
     for (const std::string& line : lines_starting_with(outcome.err, "lockstep:"))
       CHECK_THAT(line, Catch::Contains(fmt::format(" in step {}", place.step + 1)));

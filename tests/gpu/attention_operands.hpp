@@ -5,16 +5,12 @@
 #include <tuple>
 
 #include "gpu_support.hpp"
-#include "ops/sequence_kernels.hpp"
+#include "ops/checks.hpp"
+#include "ops/sequence_checks.hpp"
 
 namespace lockstep::test {
 
-struct AttentionSizes {
-  std::int64_t windows, context, heads, head_width;
-
-  std::int64_t positions() const { return windows * context; }
-  std::int64_t width() const { return heads * head_width; }
-};
+using ops::AttentionSizes;
 
 /// qkv and y.
 inline Operands attention_operands(DType dtype, const AttentionSizes& s) {
@@ -27,16 +23,12 @@ inline Operands gradient_operands(DType dtype, const AttentionSizes& s) {
           ops::filled(dtype, {s.positions(), 3 * s.width()}, 9)};
 }
 
-inline DType type_of_log_sum_exps(DType dtype) {
-  return dtype == DType::bf16 ? DType::f32 : dtype;
-}
-
 /// Memory of these kernels for what their attention keeps.
 inline Tensor memory_to_keep(const ops::Kernels& kernels, DType dtype, const AttentionSizes& s) {
   Stream& stream = kernels.name() == "cuda" ? gpu().stream : Stream::host();
-  if (kernels.sequence().kept_scores() == ops::KeptScores::probabilities)
-    return Tensor::uninitialised(dtype, {s.windows, s.heads, s.context, s.context}, stream);
-  return Tensor::uninitialised(type_of_log_sum_exps(dtype), {s.windows, s.heads, s.context}, stream);
+  const ops::KeptScores kept = kernels.sequence().kept_scores();
+  return Tensor::uninitialised(kept == ops::KeptScores::probabilities ? dtype : ops::sum_type(dtype),
+                               ops::shape_of(kept, s.windows, s.heads, s.context), stream);
 }
 
 /// From qkv to y.

@@ -1,5 +1,4 @@
 // Matrices on a GPU whose rows lie further apart than they are long.
-#include <array>
 
 #include "gpu_support.hpp"
 

@@ -181,7 +181,7 @@ TEST_CASE("attention on a GPU keeps the log-sum-exp of each row of scores, and n
     for (const AttentionSizes& s : attentions) {
       CAPTURE(name_of(dtype), s.windows, s.context, s.heads, s.head_width);
       Operands operands = attention_operands(dtype, s);
-      operands.push_back(filled(type_of_log_sum_exps(dtype), {s.windows, s.heads, s.context}, 9));
+      operands.push_back(filled(ops::sum_type(dtype), {s.windows, s.heads, s.context}, 9));
       const Tensor kept = after_cuda(operands, [](const Kernels& kernels, const Views& views) {
         kernels.sequence().causal_attention({.qkv = views[0], .kept = views[2], .y = views[1]});
       })[2];

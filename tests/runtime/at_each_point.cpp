@@ -42,7 +42,6 @@ void check_code(const Outcome& outcome, int code) {
 void check_names(const Outcome& outcome, int culprit, const std::string& told) {
   const auto lines = lines_starting_with(outcome.err, "lockstep:");
   INFO("stderr: " << outcome.err);
-  if (may_be_unnamed(outcome.exit_code) && lines.empty()) return;
   REQUIRE(lines.size() == 1);
   CHECK_THAT(lines.front(), Catch::StartsWith(fmt::format("lockstep: replica {} ", culprit)));
   CHECK_THAT(lines.front(), Catch::Contains(told));
@@ -96,6 +95,7 @@ void check_killed_by(const std::string& point, const std::string& doing) {
   CAPTURE(culprit);
   const Outcome outcome = fail_at(point, "kill", culprit);
   if (!may_be_unnamed(outcome.exit_code)) check_code(outcome, code_of_killed());
+  if (may_be_unnamed(outcome.exit_code) && lines_starting_with(outcome.err, "lockstep:").empty()) return;
   check_names(outcome, culprit, "is gone: its process ended while the job was " + doing);
 }
 
@@ -171,7 +171,7 @@ TEST_CASE("a rank that stops while MPI starts is named, and the job ends with 5"
   // What it is asked for comes from the options, which a rank that stops in them has not got.
   const Outcome outcome = fail_at(point, "stop", culprit);
   // On a busy machine mpirun 4.1 may die of a SIGPIPE while it ends a job that is still starting.
-  check_code(outcome, outcome.exit_code == 128 + SIGPIPE ? outcome.exit_code : code_of_stopped_outside_of_mpi);
+  check_code(outcome, outcome.exit_code == 128 + SIGPIPE ? outcome.exit_code : code_of_stopped_without_mpi);
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was starting");
 }
 
@@ -180,7 +180,7 @@ TEST_CASE("a rank that stops while MPI ends is named, and the job ends with 5", 
   const int culprit = GENERATE(0, 2);
   CAPTURE(point, culprit);
   const Outcome outcome = fail_at(point, "stop", culprit);
-  check_code(outcome, code_of_stopped_outside_of_mpi);
+  check_code(outcome, code_of_stopped_without_mpi);
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was ending");
 }
 
@@ -218,7 +218,10 @@ TEST_CASE("a rank that stops behind MPI's end is continued, and the job ends wit
 }
 
 TEST_CASE("where the options are wrong, a rank that is late in its end blames nobody") {
-  if (code_of_stopped_outside_of_mpi != 5) return;  // nobody ends it
+  if (!ends_with_any_rank) {
+    WARN("not tried: this launcher does not end a job when one of its ranks has ended");
+    return;
+  }
   // The late one has MPI's end behind it when mpirun tells it to end because the other ended with 2.
   const Outcome outcome = fail_at("after MPI", "late", 0, 2);
   check_code(outcome, 2);
@@ -238,10 +241,10 @@ void check_with_one_thread(const std::string& point, const std::string& fault, i
 
 TEST_CASE("where only the main thread may call MPI, a job works, and a rank that is killed is named", "[B-46]") {
   check_with_one_thread("nowhere", "throw", 0, "");
-  check_with_one_thread("replica code", "kill", 137, "is gone: its process ended");
+  check_with_one_thread("replica code", "kill", code_of_killed(), "is gone: its process ended");
 }
 TEST_CASE("where only the main thread may call MPI, a rank that stops is named, and the job ends with 5", "[B-45]") {
-  check_with_one_thread("merge function", "stop", 5, "has stopped: no sign of life for 1 s");
+  check_with_one_thread("merge function", "stop", code_of_stopped_without_mpi, "has stopped: no sign of life for 1 s");
 }
 TEST_CASE("where only the main thread may call MPI, a rank that is late is named, and the job ends with 5", "[B-45]") {
   check_with_one_thread("agreed computation", "busy", 5, "is late: sum #1 of the step");

@@ -12,13 +12,15 @@
 #include <thread>
 #include <vector>
 
-#include <dlfcn.h>
 #include <mpi.h>
 #include <unistd.h>
 
 #include <lockstep/lockstep.hpp>
 
+#include "support/next_function.hpp"
+
 using namespace lockstep;
+using lockstep::test::next;
 
 extern char** environ;
 
@@ -87,12 +89,6 @@ struct Process {
     require(program.errors == 0, "no error for it");
   }
 };
-
-/// MPI's function of that name.
-template <class Function>
-Function* next(const char* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
-}
 
 int count(int result, const MPI_Comm* made) {
   if (*made != MPI_COMM_NULL) ++program.communicators;
@@ -165,16 +161,23 @@ void make_many(int count) {
   }
 }
 
-/// Two at once, one on another thread than MPI's, none at all, and one that wants a signal.
+std::string refused(const RuntimeOptions& options) {
+  try {
+    const Runtime runtime{options};
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+void be_refused_without_mpi() {
+  require(refused({}).find("in a program that has not started MPI") != std::string::npos, "a start of MPI");
+  require(refused({.communicator = 0}).find("in a program that has not started MPI") != std::string::npos,
+          "a start of MPI before a communicator");
+}
+
+/// Two at once, one on another thread than MPI's, none at all, one between two groups, and one that wants a signal.
 void be_refused() {
-  const auto refused = [](const RuntimeOptions& options) -> std::string {
-    try {
-      const Runtime runtime{options};
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "nothing";
-  };
   RuntimeOptions options = program.options();
   {
     const Runtime runtime{options};
@@ -185,6 +188,11 @@ void be_refused() {
   require(elsewhere.starts_with("the runtime was made on another thread"), "another thread to be refused");
   options.communicator = MPI_Comm_c2f(MPI_COMM_NULL);
   require(refused(options).find("is MPI_COMM_NULL") != std::string::npos, "MPI_COMM_NULL to be refused");
+  MPI_Comm between = MPI_COMM_NULL;
+  MPI_Intercomm_create(program.part, 0, MPI_COMM_WORLD, 1 - program.rank, 5, &between);
+  options.communicator = MPI_Comm_c2f(between);
+  require(refused(options).find("is an intercommunicator") != std::string::npos, "an intercommunicator to be refused");
+  MPI_Comm_disconnect(&between);
   options.communicator = program.options().communicator;
   options.stop_signal = SIGUSR1;
   options.on_failure = RuntimeOptions::OnFailure::report;
@@ -230,7 +238,14 @@ extern "C" int MPI_Comm_free(MPI_Comm* communicator) {
 int main(int argc, char** argv) {
   program.mode = argv[1];
   std::signal(SIGUSR2, [](int) {});
-  MPI_Init(&argc, &argv);
+  if (program.mode == "refused") be_refused_without_mpi();
+  if (std::getenv("LOCKSTEP_TEST_MULTIPLE")) {
+    int level = 0;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    if (level != MPI_THREAD_MULTIPLE) return 1;
+  } else {
+    MPI_Init(&argc, &argv);
+  }
   MPI_Comm_rank(MPI_COMM_WORLD, &program.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &program.size);
   program.mine = program.rank == std::atoi(argv[2]);

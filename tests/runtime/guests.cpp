@@ -1,6 +1,5 @@
 // Runtimes in a program that owns MPI: what they share with it, what they leave behind, and who ends the job.
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 
 #include <catch2/catch.hpp>
@@ -15,10 +14,12 @@ using namespace lockstep::test;
 namespace {
 
 Outcome guests(int ranks, const std::string& mode, int culprit, const std::string& count = "0",
-               std::chrono::seconds timeout = std::chrono::seconds{120}) {
+               std::chrono::seconds timeout = std::chrono::seconds{120}, const Environment& more = {}) {
+  Environment environment = mpi_environment();
+  environment.insert(more.begin(), more.end());
   const Outcome outcome = run_command(
       {"mpirun", "-n", std::to_string(ranks), std::getenv("LOCKSTEP_GUEST"), mode, std::to_string(culprit), count},
-      {.environment = mpi_environment(), .timeout = timeout});
+      {.environment = environment, .timeout = timeout});
   INFO("stdout: " << outcome.out << "\nstderr: " << outcome.err);
   CHECK_FALSE(outcome.timed_out);
   CHECK(processes_left(outcome.marker).empty());
@@ -47,6 +48,13 @@ TEST_CASE("two runtimes train beside the program's own messages, and leave its p
   check_fine(guests(4, "works", 0));
 }
 
+TEST_CASE("guests of a program with MPI_THREAD_MULTIPLE train there, and end the job by a call of MPI's") {
+  const Environment multiple{{"LOCKSTEP_TEST_MULTIPLE", "1"}};
+  check_fine(guests(4, "works", 0, "0", std::chrono::seconds{120}, multiple));
+  check_ended(guests(4, "stop", 3, "0", std::chrono::seconds{120}, multiple), 5,
+              "has stopped: no sign of life for 1 s");
+}
+
 TEST_CASE("runtimes that come and go leak no communicator, thread or file") {
   const char* const many = std::getenv("LOCKSTEP_MANY_RUNTIMES");
   check_fine(guests(4, "many", 0, many ? many : "300", std::chrono::seconds{600}));
@@ -58,9 +66,8 @@ TEST_CASE("a second runtime, one on another thread than MPI was started on, no c
 
 TEST_CASE("of a guest, a rank that is gone or stops ends the whole job, and is named with its rank of the world") {
   check_ended(guests(4, "kill", 3), code_of_killed(), "is gone: its process ended");
-  // MPI_Init lets no watchdog call MPI_Abort, and MPICH's launcher has its own code for the rank that it kills.
-  check_ended(guests(4, "stop", 3), this_mpi == lockstep::MpiKind::mpich ? SIGKILL : 5,
-              "has stopped: no sign of life for 1 s");
+  // MPI_Init lets no watchdog call MPI_Abort.
+  check_ended(guests(4, "stop", 3), code_of_stopped_without_mpi, "has stopped: no sign of life for 1 s");
 }
 
 TEST_CASE("of a guest, what its ranks agree on ends the whole job") {

@@ -9,7 +9,6 @@
 #include <string>
 #include <thread>
 
-#include <dlfcn.h>
 #include <mpi.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,8 +16,10 @@
 #include <lockstep/lockstep.hpp>
 
 #include "cluster/launch.hpp"
+#include "support/next_function.hpp"
 
 using namespace lockstep;
+using lockstep::test::next;
 
 namespace {
 
@@ -113,12 +114,6 @@ std::chrono::seconds stall_timeout() {
   const bool shown_by_it =
       culprit.fault != "throw" && culprit.fault != "exit" && culprit.fault != "kill" && culprit.fault != "late";
   return std::chrono::seconds{shown_by_it || before_mpi ? 1 : 20};
-}
-
-/// The function of that name in MPI, or in a library that was loaded before it.
-template <class Function>
-Function* next(const char* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
 }  // namespace

@@ -275,8 +275,9 @@ void kill_processes(std::string_view marker) {
 }
 
 std::optional<int> rank_in(std::string_view variable) {
-  for (const std::string_view name : {"OMPI_COMM_WORLD_RANK=", "PMI_RANK="})
-    if (variable.starts_with(name)) return std::atoi(variable.data() + name.size());
+  for (const LauncherVariables& each : launcher_variables)
+    if (const std::string name = std::string{each.rank_of_mpi} + "="; variable.starts_with(name))
+      return std::atoi(variable.data() + name.size());
   return std::nullopt;
 }
 

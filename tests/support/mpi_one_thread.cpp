@@ -4,11 +4,14 @@
 #include <atomic>
 #include <cstdio>
 
-#include <dlfcn.h>
 #include <mpi.h>
 #include <unistd.h>
 
+#include "support/next_function.hpp"
+
 namespace {
+
+using lockstep::test::next;
 
 constexpr int wrong_thread = 97;
 
@@ -25,12 +28,6 @@ void check(const char* function) {
   if (!has_started || may_call) return;
   std::fprintf(stderr, "%s was called on another thread than the one that MPI was started on\n", function);
   ::_exit(wrong_thread);
-}
-
-/// The function of that name in MPI itself.
-template <class Function>
-Function* next(const char* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
 }  // namespace

@@ -31,15 +31,17 @@ constexpr int code_of_terminated_job(bool stopped_early) {
   return stopped_early ? 75 : SIGTERM;
 }
 
-/// 2. MPICH's kills the others at once when a signal has ended a rank, or fails itself with 255, and while MPI starts
-/// or ends they may not have said by then which rank it was.
+/// 2. MPICH's kills the others at once when a signal has ended a rank, or fails itself with 255. While MPI starts or
+/// ends, and of guests, they may not have said by then which rank it was.
 constexpr bool may_be_unnamed(int exit_code) {
   return this_mpi == MpiKind::mpich && (exit_code == SIGKILL || exit_code == SIGTERM || exit_code == 255);
 }
 
-/// 3. While MPI starts or ends, no call of MPI's ends a job, and MPICH's launcher does not either when a rank has. So
-/// the others kill a rank that has stopped, and the number of that signal counts.
-inline constexpr int code_of_stopped_outside_of_mpi = this_mpi == MpiKind::mpich ? SIGKILL : 5;
+/// 3. While MPI starts or ends, and where only its main thread may call it, no call of MPI's ends a job, and MPICH's
+/// launcher does not either when a rank has ended.
+inline constexpr bool ends_with_any_rank = this_mpi != MpiKind::mpich;
+/// So the others kill a rank that has stopped, and the number of that signal counts.
+inline constexpr int code_of_stopped_without_mpi = ends_with_any_rank ? 5 : SIGKILL;
 
 /// 4. Open MPI 5's, once it is told to end, passes on nothing that ranks write, and kills them half a second later.
 inline constexpr bool interrupted_job_may_be_silent = this_mpi == MpiKind::open_mpi_5;

@@ -356,15 +356,18 @@ TEST_CASE("whoever may write to the folder may lock it, whatever the umask") {
   if (file_system == FileSystem::without_locks) CHECK(mode_of(".lease") == 02770);
 }
 
-TEST_CASE("a lease that this user cannot look into is told, and not waited for") {
+TEST_CASE("a lease that this user cannot look into, or not take over, is told and not waited for") {
+  const auto [mode, told] = GENERATE(
+      table<mode_t, std::string>({{0, "cannot be read: Permission denied"},
+                                  {0555, "cannot be taken over from a process that is gone: Permission denied"}}));
   const TemporaryDirectory folder;
   ::chmod(folder.path().c_str(), 0777);
   fs::create_directory(folder.path() / ".lease");
   (void)folder.write(".lease/key", "");
-  ::chmod((folder.path() / ".lease").c_str(), 0);
-  ChildProcess other{[&] {
+  ::chmod((folder.path() / ".lease").c_str(), mode);
+  ChildProcess other{[&, &told = told] {
     constexpr uid_t nobody = 65534;
-    ExclusiveUse::Options options = in(folder, FileSystem::without_locks);
+    ExclusiveUse::Options options = in(folder, FileSystem::without_locks, {.renewed_every = 1ms, .lost_after = 2ms});
     // The folders above it may be this user's alone.
     if (::chdir(folder.path().c_str()) != 0 || (::geteuid() == 0 && ::setuid(nobody) != 0)) return 3;
     options.file = ".lock";
@@ -372,7 +375,7 @@ TEST_CASE("a lease that this user cannot look into is told, and not waited for")
     try {
       const ExclusiveUse use{options};
     } catch (const CheckpointError& error) {
-      return std::string_view{error.what()}.find("cannot be read: Permission denied") != std::string_view::npos ? 0 : 1;
+      return std::string_view{error.what()}.find(told) != std::string_view::npos ? 0 : 1;
     }
     return 2;
   }};

@@ -193,8 +193,8 @@ TEST_CASE("ranks whose shards are no whole subtree get other bits, with one warn
   CHECK(numbers_of_weighing(3, 1, 12) == on_one);
   CHECK(on_four != on_one);
   CHECK(captured.text() ==
-        "[lockstep] warning: 12 shards on 4 ranks are 3 a rank, no power of two: the weights have other low-order bits "
-        "than on other numbers of ranks\n");
+        "[lockstep] warning: 12 shards on 4 ranks give each rank 3, which is not a power of two: low-order bits of the "
+        "weights differ from those on other numbers of ranks\n");
 }
 
 TEST_CASE("what labels weigh is added up in the fixed order too") {

@@ -137,21 +137,27 @@ TEST_CASE("a product put to cuBLAS by columns is the product by rows") {
                                       MatmulSizes{1, 9, 4}, MatmulSizes{6, 6, 6}}) {
         const auto [m, n, k] = sizes;
         CAPTURE(m, n, k, transpose_a == Kernels::Transpose::yes, transpose_b == Kernels::Transpose::yes);
-        const Tensor a = noise(DType::f64, transpose_a == Kernels::Transpose::yes ? Shape{k, m} : Shape{m, k}, 1);
-        const Tensor b = noise(DType::f64, transpose_b == Kernels::Transpose::yes ? Shape{n, k} : Shape{k, n}, 2);
-        const Tensor expected = Tensor::zeros(DType::f64, {m, n});
-        reference->matmul(a.view(), transpose_a, b.view(), transpose_b, expected.view());
-
-        const Tensor c = filled(DType::f64, {m, n}, not_a_number);
-        column_major_gemm(cuda::column_major(sizes, transpose_a, transpose_b), b.view().elements<double>().data(),
-                          a.view().elements<double>().data(), c.view().elements<double>().data());
-        CHECK(same_bits(c.view(), expected.view()));
+        // Rows with gaps, and without.
+        for (const std::int64_t gap : {0, 3}) {
+          const Shape rows_of_a = transpose_a == Kernels::Transpose::yes ? Shape{k, m} : Shape{m, k};
+          const Shape rows_of_b = transpose_b == Kernels::Transpose::yes ? Shape{n, k} : Shape{k, n};
+          const cuda::Strides strides{.a = rows_of_a[1] + gap, .b = rows_of_b[1] + gap, .c = n + gap};
+          const Tensor a = noise(DType::f64, {rows_of_a[0], strides.a}, 1);
+          const Tensor b = noise(DType::f64, {rows_of_b[0], strides.b}, 2);
+          const Tensor expected = filled(DType::f64, {m, strides.c}, 7), c = filled(DType::f64, {m, strides.c}, 7);
+          reference->matmul({a.view(), rows_of_a[1]}, transpose_a, {b.view(), rows_of_b[1]}, transpose_b,
+                            {expected.view(), n});
+          column_major_gemm(cuda::column_major(sizes, transpose_a, transpose_b, strides),
+                            b.view().elements<double>().data(), a.view().elements<double>().data(),
+                            c.view().elements<double>().data());
+          CHECK(same_bits(c.view(), expected.view()));
+        }
       }
 }
 
 TEST_CASE("a bias of the columns by rows is one of the rows by columns") {
   const MatmulSizes sizes{.m = 3, .n = 5, .k = 2};
-  CHECK(cuda::column_major(sizes, Kernels::Transpose::no, Kernels::Transpose::no).result.rows == sizes.n);
+  CHECK(cuda::column_major(sizes, Kernels::Transpose::no, Kernels::Transpose::no, {2, 5, 5}).result.rows == sizes.n);
 }
 
 TEST_CASE("a launch has at least one block, never more than its limit, and enough for every piece of work") {

@@ -1,5 +1,4 @@
 // Matrices whose rows lie further apart than they are long.
-#include <cmath>
 
 #include <catch2/catch.hpp>
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 #include <string_view>
 #include <vector>
 
@@ -10,11 +11,8 @@ namespace lockstep {
 namespace {
 
 std::vector<std::string> parts_of(std::string_view text) {
-  constexpr std::string_view separator = ", ";
   std::vector<std::string> parts;
-  for (std::size_t end; (end = text.find(separator)) != text.npos; text.remove_prefix(end + separator.size()))
-    parts.emplace_back(text.substr(0, end));
-  parts.emplace_back(text);
+  for (const auto& part : std::views::split(text, std::string_view{", "})) parts.emplace_back(part.begin(), part.end());
   return parts;
 }
 

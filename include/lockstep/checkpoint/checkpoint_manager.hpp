@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -150,7 +151,7 @@ class CheckpointManager {
   bool is_chief() const;
   void prepare_writer();
   void call_writer(const std::function<void(CheckpointWriter&)>& call);
-  std::optional<Resumed> restore(const Here& here, const std::filesystem::path& path,
+  std::optional<Resumed> restore(std::string_view call, const Here& here, const std::filesystem::path& path,
                                  const std::function<std::optional<ReadCheckpoint>(StrategyValues&)>& read);
 
   Strategy& strategy_;

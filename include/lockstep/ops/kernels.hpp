@@ -147,8 +147,8 @@ class Kernels {
   virtual void matmul(const Matrix& a, Transpose transpose_a, const Matrix& b, Transpose transpose_b,
                       const Matrix& c) const = 0;
 
-  /// LOCAL. The stride with which a matrix of so many columns is fast in products: on a GPU the next multiple of 64, so
-  /// that its tensor cores move aligned pieces; on the host `columns`.
+  /// LOCAL. The row stride for fast products: on a GPU, `columns` rounded up to a multiple of 64, so that rows are
+  /// aligned; on the host `columns`.
   virtual std::int64_t row_stride(std::int64_t columns) const = 0;
 
   /// c = the sum of transposed a · b over `factors`: the gradient of a weight from several shards. There is at least

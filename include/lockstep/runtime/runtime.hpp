@@ -27,7 +27,8 @@ struct RuntimeOptions {
 
   /// Which threads of a process may call MPI. `any` asks MPI for MPI_THREAD_MULTIPLE. `main` asks for
   /// MPI_THREAD_FUNNELED: some libraries below MPI, such as builds of UCX, UCC and hcoll, refuse more. Where MPI gives
-  /// less than it was asked for, or the program has started it with less, `any` means `main`.
+  /// less than it was asked for, or the program has started it with less, `any` means `main`; with
+  /// MPI_THREAD_SERIALIZED any thread may make the runtime.
   enum class MpiThreads : std::uint8_t { any, main };
 
   /// What becomes of a failure that all ranks of the runtime know of: an exception in a run, different calls, replicas
@@ -78,7 +79,8 @@ struct RuntimeOptions {
   std::string program_options = {};
 };
 
-/// Starts MPI, reads the cluster spec, binds the device and makes the strategy; ends them in reverse. One per process.
+/// Starts MPI, reads the cluster spec, binds the device and makes the strategy; ends them in reverse. One at a time in
+/// a process; a second is a ContextError.
 ///
 /// Constructor and destructor are COLL over the job, and block. If the constructor throws on one rank, it throws on
 /// every rank: ConfigError for wrong user input, PeerError if only another rank failed. It removes MPI's own arguments
@@ -93,9 +95,10 @@ struct RuntimeOptions {
 /// have a runtime of their own at the same time, and the same ranks another one afterwards. The guest communicates over
 /// communicators of its own, and frees them. It takes no signal, and leaves no handler, no environment variable and no
 /// thread of its own behind, so options that need one are a ConfigError: stop_signal, on_termination and
-/// allow_shared_gpu. SIGTERM ends the process as before, so mpirun may end the job before a rank has said what
-/// happened. Messages that blame one replica also name its rank of MPI_COMM_WORLD. A failure that ends the job ends all
-/// of it, the ranks without a runtime too, if the launcher ends a job of which a process fails.
+/// allow_shared_gpu (with OnFailure::end, the job ends with 2). SIGTERM ends the process as before, so mpirun may end
+/// the job before a rank has said what happened. Messages that blame one replica also name its rank of MPI_COMM_WORLD.
+/// A failure that ends the job ends all of it, the ranks without a runtime too, if the launcher ends a job of which a
+/// process fails.
 ///
 /// While it lives, an uncaught exception ends the whole job with one line on stderr and the exit code of its type. A
 /// rank that dies, stops or stays away is found by the other ranks, also from other nodes.

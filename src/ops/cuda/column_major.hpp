@@ -22,14 +22,6 @@ struct Strides {
   std::int64_t c;
 };
 
-/// Those of the rows of matrices without gaps.
-constexpr Strides without_gaps(const MatmulSizes& sizes, Kernels::Transpose transpose_a,
-                               Kernels::Transpose transpose_b) {
-  const auto [m, n, k] = sizes;
-  return {
-      .a = transpose_a == Kernels::Transpose::no ? k : m, .b = transpose_b == Kernels::Transpose::no ? n : k, .c = n};
-}
-
 /// result [m, n] = op(first) [m, k] · op(second) [k, n].
 struct ColumnMajorProduct {
   ColumnMajor first;
@@ -57,11 +49,6 @@ constexpr ColumnMajorProduct column_major(const MatmulSizes& sizes, Kernels::Tra
       .transpose_first = transpose_b,
       .transpose_second = transpose_a,
   };
-}
-
-constexpr ColumnMajorProduct column_major(const MatmulSizes& sizes, Kernels::Transpose transpose_a,
-                                          Kernels::Transpose transpose_b) {
-  return column_major(sizes, transpose_a, transpose_b, without_gaps(sizes, transpose_a, transpose_b));
 }
 
 }  // namespace lockstep::ops::cuda

@@ -14,8 +14,8 @@ class Scratch {
   /// Enqueues on `stream`, which must outlive it.
   explicit Scratch(Stream& stream) : stream_{stream} {}
 
-  /// The memory for one call. Other threads wait for theirs while it lives. Work enqueued meanwhile may run later: the
-  /// next call's work follows it on the stream.
+  /// The memory for one call. Other threads wait for theirs while it lives. Work enqueued meanwhile may
+  /// use the memory even after this object is gone: the next call's work follows it on the stream.
   class Use {
    public:
     Use(const Scratch& scratch, std::size_t bytes) : lock_{scratch.mutex_}, memory_{scratch.memory_} {

@@ -71,7 +71,7 @@ template <class T>
 cudaError_t launch_causal_softmax(computed_t<T>* scores, T* probabilities, computed_t<T>* log_sum_exps,
                                   std::int64_t matrices, std::int64_t context, cudaStream_t stream);
 
-/// The probabilities again, as e^(score - log_sum_exp). They are apart from the scores.
+/// The probabilities again, as e^(score - log_sum_exp). `probabilities` must not overlap `scores`.
 template <class T>
 cudaError_t launch_causal_probabilities(const computed_t<T>* scores, const computed_t<T>* log_sum_exps,
                                         T* probabilities, std::int64_t matrices, std::int64_t context,

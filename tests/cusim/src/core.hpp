@@ -132,10 +132,10 @@ class [[nodiscard]] GpuAccess {
 enum class FaultKind { none, error, late, hang, memory };
 
 /// What CUSIM_FAULTS has for this call of the function `call` on this rank; functions of the three libraries ask once,
-/// first. CUDA's and cuBLASLt's that only return a version, an error or a text do not; of NCCL's, only
-/// ncclGetErrorString and ncclGetLastError do not. `error`: the call itself fails. `late`: the call
-/// succeeds, and its work fails (CUDA: fail_late; NCCL: the communicator's asynchronous error). `hang`: the call
-/// blocks, or its work never becomes done. `memory`: it fails for want of memory.
+/// first, except those of CUDA and cuBLASLt that only return a version, an error or a text, and ncclGetErrorString and
+/// ncclGetLastError. `error`: the call itself fails. `late`: the call succeeds, and its work fails (CUDA: fail_late;
+/// NCCL: the communicator's asynchronous error). `hang`: the call blocks, or its work never becomes done. `memory`: it
+/// fails for want of memory.
 FaultKind fault_at(std::string_view call);
 
 /// The number that the last fault of this thread carries as code=NUMBER; 0 without one.
