@@ -51,6 +51,9 @@ class ChiefReports final : public Observer {
     if (metrics_) metrics_->on_evaluation(report);
     if (progress_) progress_->on_evaluation(report);
   }
+  void on_parts(const Observer::Parts& report) override {
+    if (metrics_) metrics_->on_parts(report);
+  }
   void on_drift(std::int64_t step, const DriftError& found) override {
     if (metrics_) metrics_->on_drift(step, found);
   }

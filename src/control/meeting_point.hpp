@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "control/busy_clock.hpp"
 #include "control/tag.hpp"
 
 namespace lockstep {
@@ -104,6 +105,7 @@ class MeetingPoint {
 
   /// Messages say "replica r" until the ranks know each other's task and host.
   void set_names(std::vector<std::string> names) { names_ = std::move(names); }
+  const std::vector<std::string>& names() const { return names_; }
   void set_phases(PhaseTable* phases) { phases_ = phases; }
 
   /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`, and, if
@@ -123,6 +125,9 @@ class MeetingPoint {
 
   /// COLL, blocking. Call it in the same place. Returns whether all ranks brought the same digest.
   bool all_equal(std::uint64_t digest);
+
+  /// COLL, blocking. Call it in the same place. Returns every rank's `mine`, in rank order. All bring as many.
+  std::vector<std::int64_t> gather(std::span<const std::int64_t> mine);
 
   /// COLL, blocking. Called instead of `agree` by a rank whose attempt at a collective failed before it began. Throws
   /// `exception` on this rank and PeerError on those in `agree`. `in` is the call of the program that failed; if
@@ -267,7 +272,8 @@ class MeetingPoint {
   friend class Covered;
   Tag next_tag(TagKind kind, int strategy, const Here& here, std::string_view text);
   Answers meet(const Tag& tag, std::exception_ptr own, Answers mine = {}, const Diagnosis& diagnose = {});
-  void enter_after_last();
+  template <class Exchange>
+  void meet_after_last(Exchange&& exchange);
   Tag make_tag(TagKind kind, int strategy) const;
   std::uint32_t& count_of(TagKind kind, bool in_run);
   void set_place(Tag& tag) const;
@@ -309,6 +315,7 @@ class MeetingPoint {
 template <class Sum>
 void Covered::wait_in(Sum&& sum) {
   ++sum_.count;
+  const BusyClock::Waiting waiting;
   meeting_.enter_sum(sum_);
   std::forward<Sum>(sum)();
   meeting_.leave_sum();
