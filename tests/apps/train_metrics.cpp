@@ -10,8 +10,8 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "apps/lockstep-train/reports/metrics_file.hpp"
 #include "base/descriptor.hpp"
+#include "record/metrics_file.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep;

@@ -1,9 +1,11 @@
 // Metrics as a file of JSON objects, one per line.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include <lockstep/fit/observer.hpp>
 
@@ -29,7 +31,8 @@ class MetricsFile final : public Observer {
   /// Removes the findings of an earlier run, and from the file every line but those of the first `steps` steps, after
   /// which this run continues. ConfigError, naming the file, if that fails, or if another process writes it;
   /// CheckpointError if the disk is full.
-  explicit MetricsFile(std::filesystem::path path, std::int64_t steps = 0);
+  /// Messages begin with `name` and the path.
+  explicit MetricsFile(std::filesystem::path path, std::int64_t steps = 0, std::string name = "--metrics");
 
   bool wants_gradient_norm() const override { return true; }
   void on_step(const Step& report) override;
@@ -39,9 +42,14 @@ class MetricsFile final : public Observer {
   /// The findings are complete when the call returns. If they cannot be written, logs an error.
   void on_drift(std::int64_t step, const DriftError& found) override;
 
- private:
-  /// CheckpointError, naming the file, if the line cannot be written.
+  /// The same for a line that the caller has made: an object with "kind" and "step" first. CheckpointError, naming the
+  /// file, if it cannot be written.
   void write(const std::string& line);
+
+  /// How many samples those first steps had, as the last line says; 0 without such a line.
+  std::int64_t samples_before() const { return samples_before_; }
+
+ private:
   std::filesystem::path attestation_path() const;
 
   struct Close {
@@ -49,6 +57,8 @@ class MetricsFile final : public Observer {
   };
 
   std::filesystem::path path_;
+  std::string name_;  ///< with the path
+  std::int64_t samples_before_ = 0;
   std::shared_ptr<ExclusiveUse> use_;  ///< null for what is no file, such as a pipe
   std::unique_ptr<std::FILE, Close> file_;
 };
