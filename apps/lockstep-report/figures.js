@@ -1,6 +1,6 @@
 "use strict";
 // What each figure draws, and the table behind it. A figure is {title, look, height, points, chart(), head, rows(),
-// wide, key}: `look` says what to look for, `chart` is what Chart.js draws, `points` how many values there are.
+// key}: `look` says what to look for, `chart` is what Chart.js draws, `points` how many values there are.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const runs = data.runs;
@@ -87,11 +87,12 @@ for (const run of runs)
     curves.merged = Object.values(curves).some(column => column.least);
 
 /** The lines of one column of a run: its mean and, if points stand for several values, the band that they fill. */
-function linesOf(run, index, source, column, unit) {
+function linesOf(run, index, source, column, unit, scale) {
   const curves = run[source], values = curves[column], lines = [];
   if (!values) return lines;
   const x = axes[view.x].of(curves).map(value => value === null ? null : value * unit.scale);
-  const points = of => x.map((at, i) => ({ x: at, y: of[i] })).filter(point => point.x !== null);
+  const y = value => value === null ? null : value * scale;
+  const points = of => x.map((at, i) => ({ x: at, y: y(of[i]) })).filter(point => point.x !== null);
   const isEvaluation = source === "eval";
   const common = { run: index, hidden: view.hidden.has(index), parsing: false, pointRadius: 0, pointHitRadius: 0 };
   if (values.least) {
@@ -100,7 +101,7 @@ function linesOf(run, index, source, column, unit) {
     lines.push({ ...band, data: points(values.greatest), fill: "-1" });
   }
   lines.push({
-    ...common, source, column, curves, values,
+    ...common, source, curves, values, scale,
     label: several ? run.name : isEvaluation ? "evaluation" : "training",
     data: points(values.mean), borderColor: runColour(index), backgroundColor: runColour(index),
     borderWidth: 1.75, borderDash: isEvaluation ? [5, 4] : runDash(index),
@@ -110,13 +111,14 @@ function linesOf(run, index, source, column, unit) {
 }
 
 function curveLabel(item) {
-  const { label, source, values } = item.dataset, i = item.dataIndex;
-  const range = values.least ? ` (${number(values.least[i])} to ${number(values.greatest[i])})` : "";
-  return `${label}${several && source === "eval" ? ", evaluation" : ""}: ${number(values.mean[i])}${range}`;
+  const { label, source, values, scale } = item.dataset, i = item.dataIndex;
+  const range = values.least ? ` (${number(values.least[i] * scale)} to ${number(values.greatest[i] * scale)})` : "";
+  return `${label}${several && source === "eval" ? ", evaluation" : ""}: ${number(values.mean[i] * scale)}${range}`;
 }
 
 /** A figure of curves over the steps; undefined if no run has values. `columns` are pairs like ["train", "loss"]. */
 function curveFigure(title, look, unitName, columns, more = {}) {
+  const { scale = 1 } = more;
   const there = columns.filter(([source, column]) => runs.some(run => run[source][column]));
   if (there.length === 0) return undefined;
   const each = use => runs.flatMap((run, index) => there.flatMap(([source, column]) => use(run, index, source, column)));
@@ -125,7 +127,8 @@ function curveFigure(title, look, unitName, columns, more = {}) {
     if (!values) return [];
     return values.mean.map((mean, i) => [
       ...(several ? [run.name] : []), ...(there.length > 1 ? [source === "eval" ? "evaluation" : "training"] : []),
-      stepsOf(curves, i), number(mean), ...(values.least ? [number(values.least[i]), number(values.greatest[i])] : []),
+      stepsOf(curves, i), number(mean * scale),
+      ...(values.least ? [number(values.least[i] * scale), number(values.greatest[i] * scale)] : []),
     ]);
   };
   return {
@@ -137,7 +140,7 @@ function curveFigure(title, look, unitName, columns, more = {}) {
       const unit = axisUnit(), x = axes[view.x], logarithmic = view.log && more.log;
       return {
         type: "line",
-        data: { datasets: each((run, index, source, column) => linesOf(run, index, source, column, unit)) },
+        data: { datasets: each((run, index, source, column) => linesOf(run, index, source, column, unit, scale)) },
         options: chartOptions(
           scaleOptions(unit.name ? `${x.title} (${unit.name})` : x.title, { type: "linear", min: 0 }),
           scaleOptions(unitName, { type: logarithmic ? "logarithmic" : "linear", ...more.y }),
@@ -161,8 +164,8 @@ function curveFigure(title, look, unitName, columns, more = {}) {
 
 // --- bars of ranks ---
 
-const rankName = rank => `${rank.replica} ${rank.name}${rank.host ? ` on ${rank.host}` : ""}`;
-const mostBars = 32;
+const rankName = rank => [rank.replica, rank.name, rank.host].filter(text => text !== "").join(" · ");
+const mostBars = 16;
 
 /** The ranks that a figure has room for: those that the others waited for most, in the order of the ranks. */
 function shownRanks(run) {
@@ -314,7 +317,7 @@ function timelineFigure(run) {
     title: `Starts, checkpoints and failures${several ? `: ${run.name}` : ""}`,
     look: "A bar of training for each start, up to the last thing that it wrote; between two, the run was down. Wide " +
       "checkpoints or evaluations keep the ranks from training.",
-    height: 70 + 30 * rows.length, wide: true, points: bars.length,
+    height: 80 + 30 * rows.length, points: bars.length,
     head: ["time (UTC)", "what", "details"],
     rows: () => events.map(event =>
       [new Date(event.time * 1000).toISOString().replace("T", " ").slice(0, 19), event.kind, told(event)]),

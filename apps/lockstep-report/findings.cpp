@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include <fmt/format.h>
 
@@ -16,6 +15,11 @@ using Sentences = std::vector<std::string>;
 
 // Shares of the time that are worth a sentence.
 constexpr double notable_lateness = 0.05, notable_part = 0.1, notable_waiting = 0.2;
+
+/// For the beginning of a sentence.
+char ascii_upper(char c) {
+  return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+}
 
 std::string percent(double share) {
   return share < 0.0995 ? fmt::format("{:.1f}%", 100 * share) : fmt::format("{:.0f}%", 100 * share);
@@ -37,15 +41,15 @@ void tell_failures(const Run& run, Sentences& sentences) {
   if (last)
     sentences.push_back(fmt::format("{}{}: {}", counted(failures, "failure"), failures > 1 ? ", the last of them" : "",
                                     last->text.empty() ? fmt::format("exit code {}", last->exit_code) : last->text));
-  if (run.timeline->starts > 1)
-    sentences.push_back(fmt::format("it was started {} times", run.timeline->starts));
+  if (run.timeline->starts > 1) sentences.push_back(fmt::format("the run was started {} times", run.timeline->starts));
 }
 
 void tell_late_ranks(const Run& run, Sentences& sentences) {
   std::vector<const PartSums::Rank*> late;
   for (const auto& [replica, rank] : run.metrics.parts.ranks())
     if (rank.late() >= notable_lateness) late.push_back(&rank);
-  std::stable_sort(late.begin(), late.end(), [](const auto* one, const auto* other) { return one->late() > other->late(); });
+  std::stable_sort(late.begin(), late.end(),
+                   [](const auto* one, const auto* other) { return one->late() > other->late(); });
   constexpr std::size_t most = 4;
   for (std::size_t i = 0; i < std::min(most, late.size()); ++i) {
     const PartSums::Rank& rank = *late[i];
@@ -73,32 +77,35 @@ void tell_late_hosts(const Run& run, Sentences& sentences) {
   if (hosts.size() < 2) return;
   for (const auto& [name, host] : hosts)
     if (host.ranks > 1 && host.late == host.ranks && host.lateness >= notable_lateness)
-      sentences.push_back(fmt::format("host {}: the others waited {} of the time for its ranks, of which all {} were late",
-                                      name, percent(std::min(1.0, host.lateness)), host.ranks));
+      sentences.push_back(
+          fmt::format("host {}: the others waited {} of the time for its ranks, of which all {} were late", name,
+                      percent(std::min(1.0, host.lateness)), host.ranks));
 }
 
 void tell_parts(const Run& run, Sentences& sentences) {
   const PartSums& parts = run.metrics.parts;
   if (parts.empty()) return;
   const auto tell = [&](const char* part, std::string_view what) {
-    if (const double share = parts.share_of(part); share >= notable_part)
-      sentences.push_back(fmt::format("{} took {} of the time of all ranks", what, percent(share)));
+    if (const double share = parts.least_share_of(part); share >= notable_part)
+      sentences.push_back(fmt::format("{} took {} of the time on every rank", what, percent(share)));
   };
   tell("checkpoint", "checkpoints");
   tell("evaluation", "evaluations");
-  tell("data", "waiting for data");
+  tell("data", "loading data");
   double blamed = 0;
   for (const auto& [replica, rank] : parts.ranks()) blamed += rank.late();
-  if (const double waiting = parts.share_of("waiting"); waiting >= notable_waiting && blamed < notable_lateness)
-    sentences.push_back(fmt::format("the ranks waited {} of the time, and no rank was late: the sums between them take it",
-                                    percent(waiting)));
+  if (const double waiting = parts.least_share_of("waiting"); waiting >= notable_waiting && blamed < notable_lateness)
+    sentences.push_back(
+        fmt::format("the ranks waited {} of the time, and no rank was late: the time goes into the sums between them",
+                    percent(waiting)));
 }
 
 /// The mean time of a step between two fractions of the run.
 double step_seconds(const Curves& train, double from, double to) {
   const auto& points = train.points();
   Curves::Range range;
-  for (auto i = static_cast<std::size_t>(from * double(points.size())); i < std::size_t(to * double(points.size())); ++i)
+  for (auto i = static_cast<std::size_t>(from * double(points.size())); i < std::size_t(to * double(points.size()));
+       ++i)
     range.add(points[i].columns[train_step_seconds]);
   return range.mean();
 }
@@ -125,11 +132,13 @@ void tell_losses(const Run& run, Sentences& sentences) {
                                     lowest->step, lowest->loss, metrics.last_evaluation_loss));
 }
 
-/// A last batch of an epoch may be smaller.
+/// The last batch of an epoch is often smaller, which does not matter while it is a rare one.
 void tell_batches(const Run& run, Sentences& sentences) {
   const Curves::Range batch = run.metrics.train.total(train_batch);
-  if (batch.count > 0 && batch.least < batch.greatest)
-    sentences.push_back(fmt::format("batches differ in size: {:.0f} to {:.0f} samples a step", batch.least, batch.greatest));
+  constexpr double notable = 0.9;
+  if (batch.count > 0 && batch.mean() < notable * batch.greatest)
+    sentences.push_back(fmt::format("batches differ: {:.0f} to {:.0f} samples in a step, {:.4g} on average",
+                                    batch.least, batch.greatest, batch.mean()));
 }
 
 }  // namespace
@@ -143,6 +152,7 @@ std::vector<std::string> findings_of(const Run& run) {
   tell_parts(run, sentences);
   tell_speed(run, sentences);
   tell_batches(run, sentences);
+  for (std::string& sentence : sentences) sentence.front() = ascii_upper(sentence.front());
   return sentences;
 }
 

@@ -56,7 +56,7 @@ void for_each_line(const std::filesystem::path& path, const std::function<void(c
 }
 
 void ReadLines::count_unreadable(const Line& line) {
-  if (line.may_be_cut) {
+  if (line.may_be_cut && line.text.starts_with('{')) {
     is_cut = true;
     return;
   }
@@ -66,8 +66,8 @@ void ReadLines::count_unreadable(const Line& line) {
 std::string ReadLines::note() const {
   std::string note;
   if (unreadable > 0)
-    note = fmt::format("{} {} cannot be read, the first of them line {}", unreadable, unreadable == 1 ? "line" : "lines",
-                       first_unreadable);
+    note = fmt::format("{} {} cannot be read, the first of them line {}", unreadable,
+                       unreadable == 1 ? "line" : "lines", first_unreadable);
   if (unknown > 0)
     note += fmt::format("{}{} {} of a kind that this version does not know", note.empty() ? "" : "; ", unknown,
                         unknown == 1 ? "line is" : "lines are");

@@ -32,7 +32,7 @@ enum Key : std::size_t {
   keys
 };
 constexpr std::array<std::string_view, keys> key_names = {
-    "step", "epoch",    "samples",       "batch",         "loss",   "bits_per_byte", "r2", "mean_absolute_error",
+    "step",     "epoch",         "samples",       "batch",  "loss", "bits_per_byte", "r2", "mean_absolute_error",
     "accuracy", "learning_rate", "gradient_norm", "seconds"};
 
 class Reader {
@@ -100,10 +100,10 @@ class Reader {
     double in_batch = number(batch);
     if (std::isnan(in_batch)) in_batch = seen - samples_;
     if (std::isfinite(seen)) samples_ = seen;
-    metrics_.train.add({*step_, seen, metrics_.training_seconds},
-                       {metrics_.last_loss, number(learning_rate), number(gradient_norm),
-                        took > 0 ? in_batch / took : none, took > 0 ? took : none, in_batch > 0 ? in_batch : none, none,
-                        none});
+    metrics_.train.add(
+        {*step_, seen, metrics_.training_seconds},
+        {metrics_.last_loss, number(learning_rate), number(gradient_norm), took > 0 ? in_batch / took : none,
+         took > 0 ? took : none, in_batch > 0 ? in_batch : none, none, none});
   }
 
   void add_evaluation() {
@@ -113,9 +113,9 @@ class Reader {
     if (std::isfinite(value) && (!metrics_.lowest_evaluation_loss || value < metrics_.lowest_evaluation_loss->loss))
       metrics_.lowest_evaluation_loss = {value, *step_};
     if (const double took = number(seconds); took > 0) metrics_.evaluation_seconds += took;
-    metrics_.evaluations.add({*step_, samples_, metrics_.training_seconds},
-                             {value, number(accuracy), number(bits_per_byte), number(r2), number(mean_absolute_error),
-                              none, none, none});
+    metrics_.evaluations.add(
+        {*step_, samples_, metrics_.training_seconds},
+        {value, number(accuracy), number(bits_per_byte), number(r2), number(mean_absolute_error), none, none, none});
   }
 
   void add_parts(const Line& line) {

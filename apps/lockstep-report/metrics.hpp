@@ -42,8 +42,8 @@ struct Metrics {
 
   Curves train, evaluations;
   PartSums parts;
-  std::int64_t steps = 0, epochs = 0;    ///< the last
-  double training_seconds = 0;           ///< over all starts
+  std::int64_t steps = 0, epochs = 0;  ///< the last
+  double training_seconds = 0;         ///< over all starts
   double evaluation_seconds = 0;
   double last_loss = 0, last_evaluation_loss = 0;
   std::optional<Lowest> lowest_evaluation_loss;

@@ -35,7 +35,8 @@ struct Column {
 /// {"step":[…],"samples":[…],"seconds":[…],NAME:{"mean":[…],"least":[…],"greatest":[…]},…}. A column without values is
 /// left out, and so are the least and the greatest if each point is one value.
 OrderedJson curves_json(const Curves& curves, std::initializer_list<Column> columns) {
-  OrderedJson json{{"step", OrderedJson::array()}, {"samples", OrderedJson::array()}, {"seconds", OrderedJson::array()}};
+  OrderedJson json{
+      {"step", OrderedJson::array()}, {"samples", OrderedJson::array()}, {"seconds", OrderedJson::array()}};
   bool merged = false;
   for (const Curves::Point& point : curves.points()) {
     json["step"].push_back(point.last.step);
@@ -228,7 +229,9 @@ std::string page_data(const std::vector<Run>& runs) {
   return text;
 }
 
-bool page_has_charts() { return !page_files::charts.empty(); }
+bool page_has_charts() {
+  return !page_files::charts.empty();
+}
 
 std::string page_of(const std::vector<Run>& runs) {
   std::string page{page_begin};

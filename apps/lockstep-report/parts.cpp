@@ -1,7 +1,6 @@
 #include "apps/lockstep-report/parts.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "apps/lockstep-report/json_members.hpp"
 
@@ -56,14 +55,11 @@ void PartSums::add(const OrderedJson& line) {
   stretches_.push_back(std::move(stretch));
 }
 
-double PartSums::share_of(std::string_view part) const {
+double PartSums::least_share_of(std::string_view part) const {
   const auto index = static_cast<std::size_t>(std::find(names.begin(), names.end(), part) - names.begin());
-  double elapsed = 0, seconds = 0;
-  for (const auto& [replica, rank] : ranks_) {
-    elapsed += rank.elapsed;
-    seconds += rank.seconds[index];
-  }
-  return elapsed > 0 ? seconds / elapsed : 0;
+  double least = ranks_.empty() ? 0 : 1;
+  for (const auto& [replica, rank] : ranks_) least = std::min(least, rank.seconds[index] / rank.elapsed);
+  return least;
 }
 
 }  // namespace lockstep

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-
 #include "base/foreign_json.hpp"
 
 namespace lockstep {
@@ -23,8 +22,8 @@ class PartSums {
   struct Rank {
     std::int64_t replica = 0;
     std::string name, host;
-    double elapsed = 0;       ///< seconds that its lines cover
-    std::int64_t steps = 0;   ///< steps that they cover
+    double elapsed = 0;      ///< seconds that its lines cover
+    std::int64_t steps = 0;  ///< steps that they cover
     std::array<double, names.size()> seconds{};
     double late_seconds = 0;  ///< that the others waited for it
     std::map<std::string, double> late_by_part;
@@ -48,8 +47,8 @@ class PartSums {
   const std::map<std::int64_t, Rank>& ranks() const { return ranks_; }
   /// In the order of their steps, at most 256: neighbours are merged.
   const std::vector<Stretch>& stretches() const { return stretches_; }
-  /// The share of all ranks' time that a part took.
-  double share_of(std::string_view part) const;
+  /// The share of its time that a part took on the rank where that is least: so much every rank spent on it.
+  double least_share_of(std::string_view part) const;
 
  private:
   std::map<std::int64_t, Rank> ranks_;

@@ -20,16 +20,16 @@ function element(name, attributes = {}, ...children) {
 function table(head, rows) {
   const isNumber = head.map(text => text.startsWith("#"));
   const cell = (name, content, i) => element(name, isNumber[i] ? { className: "number" } : {}, content ?? "");
-  return element("div", { className: "scroll" }, element("table", {},
+  return element("table", {},
     element("thead", {}, element("tr", {}, ...head.map((text, i) => cell("th", text.replace(/^#/, ""), i)))),
-    element("tbody", {}, ...rows.map(row => element("tr", {}, ...row.map((content, i) => cell("td", content, i)))))));
+    element("tbody", {}, ...rows.map(row => element("tr", {}, ...row.map((content, i) => cell("td", content, i))))));
 }
 
 /** Is filled when it is opened: the tables of long runs have thousands of rows. */
 function tableBehind(head, rows, summary = "Table") {
   const details = element("details", {}, element("summary", {}, summary));
   details.addEventListener("toggle", () => {
-    if (details.open && details.children.length === 1) details.append(table(head, rows()));
+    if (details.open && details.children.length === 1) details.append(element("div", { className: "scroll" }, table(head, rows())));
   });
   return details;
 }
@@ -46,12 +46,12 @@ function redraw() {
 }
 
 function show(made) {
-  const figure = element("figure", { className: made.wide ? "wide" : "" },
-    element("h3", {}, made.title), element("p", { className: "look" }, made.look));
+  const head = element("div", {}, element("h3", {}, made.title), element("p", { className: "look" }, made.look));
+  const figure = element("figure", {}, head);
   figure.dataset.points = made.points;
-  if (made.key) figure.append(made.key());
+  if (made.key) head.append(made.key());
   if (typeof Chart === "undefined") {
-    figure.append(table(made.head, made.rows()));
+    figure.append(element("div", { className: "scroll" }, table(made.head, made.rows())));
     return figure;
   }
   const canvas = element("canvas", { role: "img", "aria-label": `${made.title}. ${made.look}` });
@@ -61,9 +61,14 @@ function show(made) {
   return figure;
 }
 
-function section(title, figures) {
-  const there = figures.filter(Boolean);
-  if (there.length > 0) main.append(element("h2", {}, title), element("div", { className: "grid" }, ...there.map(show)));
+function grid(figures) {
+  return element("div", { className: figures.length === 3 ? "grid thirds" : "grid" }, ...figures.map(show));
+}
+
+/** Each of `groups` is a list of figures, of which some may be undefined. */
+function section(title, ...groups) {
+  const there = groups.map(group => group.filter(Boolean)).filter(group => group.length > 0);
+  if (there.length > 0) main.append(element("h2", {}, title), ...there.map(grid));
 }
 
 const lossKey = () => element("div", { className: "key" },
@@ -84,7 +89,7 @@ function standsOut() {
     card.append(run.findings.length > 0
       ? element("ul", { className: "stands-out" }, ...run.findings.map(text => element("li", {}, text)))
       : element("p", {}, "Nothing: no failure, no rank that the others waited for, no loss that is wrong."));
-    for (const note of run.notes) card.append(element("p", { className: "look", style: "min-height: 0" }, `Note: ${note}.`));
+    for (const note of run.notes) card.append(element("p", { className: "look" }, `Note: ${note}.`));
     main.append(card);
   });
 }
@@ -118,12 +123,16 @@ function compared(group) {
 
 function whatWasRun() {
   const heads = ["", ...runs.map(run => several ? run.name : "value")];
-  const differing = ["options", "facts"].flatMap(group => compared(group))
-    .filter(([name, ...texts]) => texts.some(text => text !== texts[0]));
+  // Of a run without run.json, nothing is known.
+  const told = runs.filter(run => Object.keys(run.facts).length > 0);
+  const isOwn = name => ["command", "started", "ended", "starts"].includes(name) || name.startsWith("paths: ");
+  const differing = ["options", "facts"].flatMap(group => compared(group)).filter(([name]) => !isOwn(name))
+    .filter(([name]) => new Set(told.map(run => run.options[name] ?? run.facts[name])).size > 1);
   main.append(element("h2", {}, "What was run"));
   if (several) {
     main.append(element("div", { className: "card" }, element("h3", {}, "In what the runs differ"),
-      differing.length > 0 ? table(heads, differing) : element("p", {}, "In no option, and nothing else that run.json tells.")));
+      differing.length > 0 ? table(heads, differing)
+        : element("p", {}, told.length < 2 ? "Not known: fewer than two of them have a run.json." : "In no option, version or data.")));
   }
   const card = element("div", { className: "card" });
   for (const [title, group] of [["Options", "options"], ["Command, versions and data", "facts"], ["Result", "result"]]) {
@@ -159,6 +168,7 @@ function controls() {
 // --- the page ---
 
 const main = document.getElementById("main");
+const stepUnit = unitOf(Math.max(...runs.map(run => run.training_seconds / Math.max(1, run.steps))));
 document.getElementById("title").textContent = runs.map(run => run.name).join(", ");
 document.getElementById("made").textContent = `Made on ${data.made} by lockstep-report ${data.version}`;
 standsOut();
@@ -181,14 +191,15 @@ section("How fast it was", [
   curveFigure("Samples a second", "Level. A drop that stays is a rank, a disk or a network that became slower.",
     "samples a second", [["train", "samples_per_second"]], { y: { beginAtZero: true } }),
   curveFigure("Time of a step", "Level. Peaks at regular distances are something that happens every so many steps; " +
-    "evaluations and checkpoints are not counted.", "seconds", [["train", "step_seconds"]], { y: { beginAtZero: true } }),
+    "evaluations and checkpoints are not counted.", `step (${stepUnit.name})`, [["train", "step_seconds"]],
+    { y: { beginAtZero: true }, scale: stepUnit.scale }),
   runs.some(run => new Set(run.train.batch?.least ?? run.train.batch?.mean).size > 1)
     ? curveFigure("Batch", "Level, except for the last step of an epoch.", "samples in a step", [["train", "batch"]],
                   { y: { beginAtZero: true } }) : undefined,
 ]);
-section("Where the time went", runs.filter(run => run.parts).flatMap(run =>
+section("Where the time went", ...runs.filter(run => run.parts).map(run =>
   [partsFigure(run), latenessFigure(run), latenessOverStepsFigure(run)]));
-section("When it happened", runs.map(timelineFigure));
+section("When it happened", ...runs.map(run => [timelineFigure(run)]));
 whatWasRun();
 if (drawn.length > 0) {
   controls();

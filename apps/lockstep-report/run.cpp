@@ -42,8 +42,9 @@ void read_record(const std::filesystem::path& path, Run& run) {
     run.notes.push_back("run.json cannot be read: it is no JSON object");
     run.record = nullptr;
   } else if (integer_at(run.record, "format") != known_format) {
-    run.notes.push_back(fmt::format("run.json has the format {}, and this version knows {}: it may say more than is shown",
-                                    shown_at(run.record, "format"), known_format));
+    run.notes.push_back(
+        fmt::format("run.json has the format {}, and this version knows {}: it may say more than is shown",
+                    shown_at(run.record, "format"), known_format));
   }
 }
 
@@ -69,7 +70,8 @@ void read_folder(Run& run) {
     read_record(run.path / "run.json", run);
   else
     run.notes.push_back("run.json is missing");
-  const auto metrics = place_of(run, "metrics", "metrics.jsonl"), timeline = place_of(run, "timeline", "timeline.jsonl");
+  const auto metrics = place_of(run, "metrics", "metrics.jsonl"),
+             timeline = place_of(run, "timeline", "timeline.jsonl");
   if (!has_record && !is_there(metrics) && !is_there(timeline))
     throw ConfigError{fmt::format(
         "{}: has no run.json, metrics.jsonl or timeline.jsonl; expected the folder of a run, or a file of metrics",
@@ -117,7 +119,7 @@ const Event* Run::last(const char* kind) const {
 
 std::string Run::state() const {
   const Event *const start = last("start"), *const end = last("end"), *const failure = last("failure"),
-                    *const stop = last("stop");
+                     *const stop = last("stop");
   const auto is_last = [&](const Event* event) { return event && (!start || event->start >= start->start); };
   if (is_last(failure)) return "failed";
   if (is_last(stop)) return "stopped early";

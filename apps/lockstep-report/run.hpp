@@ -18,7 +18,7 @@ struct Run {
 
   std::string name;  ///< differs from those of the other runs
   std::filesystem::path path;
-  OrderedJson record;                ///< run.json; null without one
+  OrderedJson record;  ///< run.json; null without one
   Metrics metrics;
   std::optional<Timeline> timeline;  ///< none without a file
   std::vector<std::string> notes;    ///< what is missing or could not be read

@@ -15,10 +15,10 @@ struct Event {
   std::string kind;  ///< start, checkpoint, evaluation, stop, failure or end
   double time = 0;   ///< seconds since 1970
   std::int64_t start = 1;
-  std::int64_t step = -1;   ///< negative if it has none
-  std::int64_t ranks = 0;   ///< of a start
-  double seconds = 0;       ///< that it took, up to `time`
-  std::string text;         ///< the path of a checkpoint, the line of a failure
+  std::int64_t step = -1;  ///< negative if it has none
+  std::int64_t ranks = 0;  ///< of a start
+  double seconds = 0;      ///< that it took, up to `time`
+  std::string text;        ///< the path of a checkpoint, the line of a failure
   std::int64_t exit_code = 0;
 };
 
