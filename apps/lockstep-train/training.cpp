@@ -130,8 +130,11 @@ void Trainer::resume() {
 }
 
 RunRecord::Options Trainer::record_options(Observer& progress) const {
-  RunRecord::Options record{
-      .folder = options_.run_folder, .metrics = options_.metrics, .next = &progress, .names = names_of_record()};
+  RunRecord::Options record{.folder = options_.run_folder,
+                            .metrics = options_.metrics,
+                            .trace = options_.trace,
+                            .next = &progress,
+                            .names = names_of_record()};
   if (options_.resume.from != Resume::From::none) record.resume_after = fit_.start.steps;
   if (record.folder.empty()) return record;
   if (record.metrics == RunLayout{record.folder}.metrics()) record.metrics.clear();

@@ -33,6 +33,7 @@ BusyClock::BusyClock(TimeSource source)
 }
 
 BusyClock::~BusyClock() {
+  trace::Ring::end(span_);
   clock_of_thread = outer_;
 }
 
@@ -57,6 +58,9 @@ void BusyClock::change() {
   if (next == clock_.current()) return;
   if (!slow_.empty()) drag();
   clock_.enter(next);
+  trace::Ring::end(span_);
+  span_ = next == waiting ? trace::Ring::begin(trace::Kind::wait, "waiting")
+                          : trace::Ring::begin(trace::Kind::part, name_of(next));
 }
 
 /// At the end of a part. A sleep takes longer than it should, so the next one is shorter.

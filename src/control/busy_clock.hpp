@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/part_clock.hpp"
+#include "trace/ring.hpp"
 
 namespace lockstep {
 
@@ -117,6 +118,7 @@ class BusyClock {
   std::vector<Part> slow_;
   double factor_ = 1;
   std::chrono::nanoseconds owed_{};  ///< sleep; negative if the last one was too long
+  trace::Ring::Open span_;           ///< of the part or the wait, if there is a trace
   BusyClock* outer_;
 };
 

@@ -123,7 +123,9 @@ void MeetingPoint::move_to(Position::Where where) {
 }
 
 void MeetingPoint::leave_depth() {
-  if (--depth_ == 0) move_to(Position::Where::after_run);
+  if (--depth_ > 0) return;
+  move_to(Position::Where::after_run);
+  trace::Ring::end(std::exchange(run_span_, {}));
 }
 
 void MeetingPoint::set_place(Tag& tag) const {
@@ -324,6 +326,9 @@ void MeetingPoint::enter_run(const Here& here) {
     site_ = here;
   }
   move_to(Position::Where::in_run);
+  if (!trace::Ring::is_on()) return;
+  trace::Ring::set_step(position_.step);
+  run_span_ = trace::Ring::begin(trace::Kind::step, name_of_run(position_.kind, position_.step));
 }
 
 void MeetingPoint::leave_run(int strategy, const Here& here, std::string_view result, const Comparison& comparison) {
@@ -361,6 +366,7 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
   last_ = tag;
   const std::uint64_t digest = tag.digest();
   const BusyClock::Waiting waiting;
+  const trace::Within span{trace::Kind::wait, [&] { return describe(tag); }};
   if (phases_) phases_->enter_meeting(waits_, tag);
   constexpr std::uint64_t lowest = 1;
   const auto largest = channel_->max({digest | std::uint64_t{mine[0]}, (~digest & ~lowest) | std::uint64_t{mine[1]}});

@@ -17,6 +17,7 @@
 
 #include "control/busy_clock.hpp"
 #include "control/tag.hpp"
+#include "trace/ring.hpp"
 
 namespace lockstep {
 
@@ -303,6 +304,7 @@ class MeetingPoint {
   Position position_;
   std::optional<std::pair<std::uint64_t, detail::RunKind>> named_;  ///< by the program
   Here site_ = {};                                                  ///< that `position_` names
+  trace::Ring::Open run_span_;                                      ///< of the outermost run, if there is a trace
   using Counts = std::array<std::uint32_t, tag_kinds>;
   Counts counts_in_run_{}, counts_outside_{};
   std::optional<AgreedFailure> failure_;

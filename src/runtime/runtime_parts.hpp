@@ -24,7 +24,6 @@
 #include "runtime/mpi_session.hpp"
 #include "runtime/node.hpp"
 #include "strategy/replica_group.hpp"
-#include "trace/ring.hpp"
 
 namespace lockstep {
 
@@ -60,7 +59,6 @@ struct Runtime::Impl {
   std::optional<RankMap> ranks;
   std::vector<std::string> names;
   std::optional<Watchdog> watchdog;
-  std::optional<trace::Ring> spans;  ///< of this rank, if the job keeps a trace
   std::optional<Strategy> strategy;
   int exceptions_before = std::uncaught_exceptions();
 
@@ -97,8 +95,6 @@ struct Runtime::Impl {
 
   /// COLL. Binds a device on each rank, of one kind on all of them, and adds the plane for its memory.
   void bind();
-  /// COLL. Each rank begins a file of its own.
-  void open_trace();
   DeviceRequest settle(DeviceRequest requested, std::span<const VisibleGpus> gpus,
                        std::span<const std::string> why_none);
   void add_device_plane(const NodePlace& place);

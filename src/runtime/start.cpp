@@ -173,7 +173,6 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
   // From here on messages name task and host.
   watchdog.reset();
   watch(options.on_termination);
-  open_trace();
   strategy.emplace(*group, options.reductions);
 }
 
@@ -200,15 +199,14 @@ void Runtime::Impl::watch(RuntimeOptions::OnTermination on_termination) {
 
 void Runtime::Impl::compare_options() {
   const auto all = gather_texts(
-      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}{}{}, {}, stall timeout {} s{}{}{}{}, {}",
+      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}{}{}, {}, stall timeout {} s{}{}{}, {}",
                              options.device, options.devices.empty() ? "" : fmt::format(" {}", options.devices),
                              options.allow_shared_gpu ? " that may be shared" : "",
                              options.needs_cpu.empty() ? "" : fmt::format(" ({})", options.needs_cpu),
                              describe(options.reductions), options.stall_timeout.count(),
                              options.on_stall == RuntimeOptions::OnStall::observe ? " (observed)" : "",
                              options.on_failure == RuntimeOptions::OnFailure::report ? ", failures reported" : "",
-                             options.network.empty() ? "" : ", network " + options.network,
-                             options.trace_folder.empty() ? "" : ", traced", options.program_options));
+                             options.network.empty() ? "" : ", network " + options.network, options.program_options));
   together("comparing the options", [&] {
     for (std::size_t rank = 1; rank < all.size(); ++rank)
       if (all[rank] != all[0])

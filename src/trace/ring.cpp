@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <thread>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -50,6 +51,27 @@ Descriptor make_file(const std::filesystem::path& file, std::size_t bytes) {
 }  // namespace
 
 std::atomic<Ring*> Ring::current_ = nullptr;
+std::atomic<int> Ring::users_ = 0;
+
+/// Keeps the ring from being unmapped.
+class Ring::Use {
+ public:
+  Use() {
+    if (!is_on()) return;
+    ++users_;
+    ring_ = current_.load();
+    if (!ring_) --users_;
+  }
+  Use(const Use&) = delete;
+  ~Use() {
+    if (ring_) --users_;
+  }
+  Ring* operator->() const { return ring_; }
+  explicit operator bool() const { return ring_ != nullptr; }
+
+ private:
+  Ring* ring_ = nullptr;
+};
 
 Ring::Ring(const Options& options) : bytes_{options.bytes}, records_{(options.bytes - header_bytes) / sizeof(Record)} {
   const Descriptor file = make_file(options.file, bytes_);
@@ -69,11 +91,12 @@ Ring::Ring(const Options& options) : bytes_{options.bytes}, records_{(options.by
   copy(options.device, header().device);
   // Last: a file without it is none.
   header().magic = Header::expected_magic;
-  current_.store(this, std::memory_order_release);
+  current_.store(this);
 }
 
 Ring::~Ring() {
-  current_.store(nullptr, std::memory_order_release);
+  current_.store(nullptr);
+  while (users_.load() > 0) std::this_thread::yield();
   (void)::munmap(memory_, bytes_);
 }
 
@@ -112,15 +135,24 @@ Record& Ring::write(std::uint64_t number, Kind kind, Track track, std::string_vi
   return made;
 }
 
+void Ring::set_step(std::uint64_t step) {
+  if (const Use ring; ring) ring->step_.store(static_cast<std::uint32_t>(step), std::memory_order_relaxed);
+}
+
 Ring::Open Ring::begin(Kind kind, std::string_view name) {
-  const std::uint64_t number = header().written.fetch_add(1, std::memory_order_relaxed);
+  const Use ring;
+  if (!ring) return {};
+  const std::uint64_t number = ring->header().written.fetch_add(1, std::memory_order_relaxed);
   const Time now = std::chrono::steady_clock::now();
-  write(number, kind, own_track(), name, now).length.store(Record::open, std::memory_order_release);
+  ring->write(number, kind, ring->own_track(), name, now).length.store(Record::open, std::memory_order_release);
   return {number, nanoseconds(now)};
 }
 
 void Ring::end(const Open& span) {
-  Record& ended = record(span.number);
+  if (span.begin == 0) return;
+  const Use ring;
+  if (!ring) return;
+  Record& ended = ring->record(span.number);
   if (ended.begin.load(std::memory_order_relaxed) != span.begin ||
       ended.length.load(std::memory_order_relaxed) != Record::open)
     return;
@@ -128,9 +160,11 @@ void Ring::end(const Open& span) {
 }
 
 void Ring::add(Kind kind, Track track, std::string_view name, Time begin, Time end) {
-  const std::uint64_t number = header().written.fetch_add(1, std::memory_order_relaxed);
+  const Use ring;
+  if (!ring) return;
+  const std::uint64_t number = ring->header().written.fetch_add(1, std::memory_order_relaxed);
   const std::int64_t length = std::max<std::int64_t>(nanoseconds(end) - nanoseconds(begin), 0);
-  write(number, kind, track, name, begin).length.store(length + 1, std::memory_order_release);
+  ring->write(number, kind, track, name, begin).length.store(length + 1, std::memory_order_release);
 }
 
 std::string Within::numbered(std::string_view name, std::size_t number) {

@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "trace/ring_layout.hpp"
 
@@ -38,8 +40,7 @@ class Ring {
   /// See Header.
   void set_clock(std::chrono::nanoseconds offset, std::chrono::nanoseconds error);
 
-  /// The step that spans belong to from now on.
-  void set_step(std::uint64_t step) { step_.store(static_cast<std::uint32_t>(step), std::memory_order_relaxed); }
+  // From any thread, also one that outlives the ring. They do nothing while the process has none.
 
   /// Where a span's record is, and when the span began; 0 of nothing.
   struct Open {
@@ -47,17 +48,19 @@ class Ring {
     std::int64_t begin = 0;
   };
 
-  /// From any thread. Begins a span on this thread's track.
-  Open begin(Kind kind, std::string_view name);
+  static bool is_on() { return current_.load(std::memory_order_relaxed) != nullptr; }
 
-  /// Ends it now, unless its record has been written over.
-  void end(const Open& span);
+  /// The step that spans belong to from now on.
+  static void set_step(std::uint64_t step);
 
-  /// From any thread. A span that is over.
-  void add(Kind kind, Track track, std::string_view name, Time begin, Time end);
+  /// Begins a span on this thread's track.
+  static Open begin(Kind kind, std::string_view name);
 
-  /// That of this process; null if there is none.
-  static Ring* current() { return current_.load(std::memory_order_acquire); }
+  /// Ends it now, if it is one, and its record has not been written over.
+  static void end(const Open& span);
+
+  /// A span that is over.
+  static void add(Kind kind, Track track, std::string_view name, Time begin, Time end);
 
  private:
   Header& header() { return *static_cast<Header*>(memory_); }
@@ -71,24 +74,26 @@ class Ring {
   std::atomic<std::uint32_t> step_ = 0;
   std::atomic<int> tracks_ = 0;
   static std::atomic<Ring*> current_;
+  static std::atomic<int> users_;  ///< calls under way
+  class Use;
 };
 
 /// A span of the library's own, as trace::Span is of the program's.
 class [[nodiscard]] Within {
  public:
-  Within(Kind kind, std::string_view name) {
-    if (Ring* const ring = Ring::current()) span_ = ring->begin(kind, name);
+  Within(Kind kind, std::string_view name) : span_{Ring::begin(kind, name)} {}
+  /// `name()`, called only if there is a trace.
+  template <std::invocable Name>
+  Within(Kind kind, Name&& name) {
+    if (Ring::is_on()) span_ = Ring::begin(kind, std::forward<Name>(name)());
   }
   /// "dense_1".
   Within(Kind kind, std::string_view name, std::size_t number) {
-    if (Ring* const ring = Ring::current()) span_ = ring->begin(kind, numbered(name, number));
+    if (Ring::is_on()) span_ = Ring::begin(kind, numbered(name, number));
   }
   Within(const Within&) = delete;
   Within& operator=(const Within&) = delete;
-  ~Within() {
-    if (span_.begin == 0) return;
-    if (Ring* const ring = Ring::current()) ring->end(span_);
-  }
+  ~Within() { Ring::end(span_); }
 
  private:
   static std::string numbered(std::string_view name, std::size_t number);

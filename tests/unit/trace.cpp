@@ -47,7 +47,7 @@ TEST_CASE("spans of all threads are in the file, with their step, and nest like 
   {
     Ring ring{
         {.file = file, .rank = 1, .ranks = 4, .task = "worker:1", .host = "b", .device = "cpu", .bytes = 1 << 16}};
-    ring.set_step(7);
+    Ring::set_step(7);
     const Within outer{Kind::part, "forward"};
     { const Span inner{"mine"}; }
     std::thread{[] { const Span span{"theirs"}; }}.join();
@@ -131,10 +131,10 @@ TEST_CASE("a picture of all ranks has their last steps, by the clock of the firs
       // In nanoseconds: rank 1's clock is behind by 5,000.
       if (rank == 1) ring.set_clock(std::chrono::nanoseconds{5000}, std::chrono::nanoseconds{700});
       for (const int step : {1, 2, 3}) {
-        ring.set_step(static_cast<std::uint64_t>(step));
+        Ring::set_step(static_cast<std::uint64_t>(step));
         const Time begin{std::chrono::microseconds{100 * step - 5 * rank}};
-        ring.add(Kind::step, 0, "step", begin, begin + std::chrono::nanoseconds{20'500});
-        ring.add(Kind::sum, sums_track, "1 \"MiB\"\n", begin, begin);
+        Ring::add(Kind::step, 0, "step", begin, begin + std::chrono::nanoseconds{20'500});
+        Ring::add(Kind::sum, sums_track, "1 \"MiB\"\n", begin, begin);
       }
     }
     rings.push_back(read_ring(file));
@@ -166,5 +166,5 @@ TEST_CASE("a file that is none of a ring, or cannot be made, is named") {
   CHECK_THROWS_WITH(read_ring(folder.write("text", "a text")), Contains("text: no file of a trace"));
   CHECK_THROWS_WITH(read_ring(folder.write("zeros", std::string(9000, '\0'))), Contains("no file of a trace"));
   CHECK_THROWS_AS(Ring({.file = folder.path() / "missing" / "ring"}), ConfigError);
-  CHECK(Ring::current() == nullptr);
+  CHECK_FALSE(Ring::is_on());
 }

@@ -129,6 +129,7 @@ struct TrainingOptions {
   ShowProgress progress = ShowProgress::yes;
   /// The folder of the run. If empty, there is none. A command line puts the files above into it.
   std::filesystem::path run_folder = {};
+  bool trace = false;  ///< in `run_folder`
   /// The options of a command line, without dashes, as text; that of a flag is empty.
   std::map<std::string, std::string> given = {};
 };

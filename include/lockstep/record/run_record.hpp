@@ -14,6 +14,8 @@
 
 namespace lockstep {
 
+class RunTrace;
+
 /// Writes the folder of a run. It is an observer of `fit`:
 ///
 ///   RunRecord record{strategy, {.folder = "run1"}};
@@ -55,6 +57,10 @@ class RunRecord final : public Observer {
     std::optional<std::int64_t> resume_after = {};
     /// The file of metrics, if it is to be elsewhere. A device or a pipe will do.
     std::filesystem::path metrics = {};
+    /// Whether each rank keeps a trace in the folder's `trace`: its last half million spans (trace::Span, and those of
+    /// the library), in a file of 32 MiB that is there also if the rank is killed. `finish` makes pictures of them for
+    /// Perfetto or chrome://tracing, and so does lockstep-inspect of those of a run that was killed.
+    bool trace = false;
     /// A JSON object whose members run.json gets too, such as {"options":{"width":64}}, in place of those of its own.
     /// The members of "paths" are files.
     std::string about = {};
@@ -111,7 +117,8 @@ class RunRecord final : public Observer {
  private:
   class Files;
   Observer* next_;
-  std::unique_ptr<Files> files_;  ///< null on all ranks but the chief, and where nothing is written
+  std::unique_ptr<Files> files_;     ///< null on all ranks but the chief, and where nothing is written
+  std::unique_ptr<RunTrace> trace_;  ///< of this rank; null if there is none
   int exceptions_before_;
 };
 

@@ -75,10 +75,6 @@ struct RuntimeOptions {
   /// intracommunicator that the program keeps. See Runtime. If empty, all ranks of MPI_COMM_WORLD.
   std::optional<int> communicator = {};
   OnFailure on_failure = OnFailure::end;
-  /// If set, every rank writes its last half million spans (trace::Span, and those of the library) to a file of 32 MiB
-  /// in this folder, rank-R.ring, from which `lockstep-inspect trace` makes pictures. The file is there also if the
-  /// rank was killed. All ranks of the job, or none.
-  std::filesystem::path trace_folder = {};
   /// Anything else that must be the same on every rank: the program's own options, as text.
   std::string program_options = {};
 };
