@@ -10,6 +10,7 @@
 #include <lockstep/checkpoint/weights.hpp>
 
 #include "apps/lockstep-train/data/index_file.hpp"
+#include "apps/lockstep-train/reports/event_file.hpp"
 #include "apps/lockstep-train/reports/metrics_file.hpp"
 #include "apps/lockstep-train/reports/progress.hpp"
 #include "apps/lockstep-train/saved/checkpoint_observer.hpp"
@@ -30,18 +31,20 @@
 namespace lockstep {
 namespace {
 
-/// Metrics and progress, as the options ask.
+/// Metrics, event files and progress, as the options ask.
 class ChiefReports final : public Observer {
  public:
   /// For a run that goes on after `steps` steps.
   ChiefReports(const TrainingOptions& options, std::int64_t steps) {
     if (!options.metrics.empty()) metrics_.emplace(options.metrics, steps);
+    if (!options.tensorboard.empty()) events_.emplace(options.tensorboard, steps);
     if (options.progress == ShowProgress::yes) progress_.emplace(stderr, progress_style(stderr));
   }
 
-  bool wants_gradient_norm() const override { return metrics_.has_value(); }
+  bool wants_gradient_norm() const override { return metrics_ || events_; }
   void on_step(const Step& report) override {
     if (metrics_) metrics_->on_step(report);
+    if (events_) events_->on_step(report);
     if (progress_) progress_->on_step(report);
   }
   void on_evaluating(const Evaluation::Progress& progress) override {
@@ -49,6 +52,7 @@ class ChiefReports final : public Observer {
   }
   void on_evaluation(const Evaluation& report) override {
     if (metrics_) metrics_->on_evaluation(report);
+    if (events_) events_->on_evaluation(report);
     if (progress_) progress_->on_evaluation(report);
   }
   void on_drift(std::int64_t step, const DriftError& found) override {
@@ -57,6 +61,7 @@ class ChiefReports final : public Observer {
 
  private:
   std::optional<MetricsFile> metrics_;
+  std::optional<EventFile> events_;
   std::optional<Progress> progress_;
 };
 

@@ -39,6 +39,11 @@ OptionGroup output_options() {
                    "object per line",
            .set = set(&TrainingOptions::metrics, parse_file_name),
            .use = OptionUse::training},
+          {.name = "--tensorboard",
+           .value_name = "DIR",
+           .help = "Write the same as an event file for TensorBoard to DIR",
+           .set = set(&TrainingOptions::tensorboard, parse_file_name),
+           .use = OptionUse::training},
           {.name = "--sample",
            .value_name = "N",
            .help = "Bytes, or tokens, that the trained model writes to stdout before the result, or after each line of "
