@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
@@ -21,6 +22,7 @@
 
 using namespace lockstep;
 using lockstep::test::ChildProcess;
+using lockstep::test::eventually;
 using lockstep::test::read_file;
 using lockstep::test::TemporaryDirectory;
 
@@ -155,15 +157,6 @@ TEST_CASE("a resumed run begins a later file, whose session starts at its first 
     EventFile file{folder.path()};
     first = file.path().filename().string();
     for (const std::int64_t step : {1, 2, 3}) file.on_step({.step = step, .loss = 1});
-    ChildProcess other{[&] {
-      try {
-        const EventFile second{folder.path()};
-        return 1;
-      } catch (const ConfigError& error) {
-        return std::string_view{error.what()}.find(" is in use ") == std::string_view::npos ? 2 : 0;
-      }
-    }};
-    CHECK(other.wait() == 0);
   }
   // Killed in the middle of a record.
   const std::string bytes = read_file(folder.path() / first);
@@ -179,8 +172,18 @@ TEST_CASE("a resumed run begins a later file, whose session starts at its first 
   CHECK(read_file(folder.path() / first) == bytes);
 }
 
-TEST_CASE("a folder that cannot be written is refused before the training") {
+TEST_CASE("a folder that another process writes to, or that cannot be written, is refused before the training") {
   const TemporaryDirectory folder;
+  {
+    const ChildProcess other{[&] {
+      const EventFile file{folder.path() / "used"};
+      return ::pause();
+    }};
+    const auto lock = folder.path() / "used" / ".lock";
+    REQUIRE(eventually([&] { return std::filesystem::exists(lock) && std::filesystem::file_size(lock) > 0; }));
+    CHECK_THROWS_WITH(EventFile{folder.path() / "used"},
+                      Catch::Contains("--tensorboard") && Catch::Contains(" is in use "));
+  }
   const auto file = folder.write("file", "x");
   CHECK_THROWS_AS(EventFile{file}, ConfigError);
   CHECK_THROWS_WITH(EventFile{file / "events"}, Catch::Contains("--tensorboard " + (file / "events").string()));

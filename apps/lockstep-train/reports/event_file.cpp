@@ -26,14 +26,19 @@ namespace {
 constexpr const char* library_file = "liblockstep-tensorboard.so." LOCKSTEP_VERSION;
 constexpr std::string_view name_begin = "events.out.tfevents.";
 
+/// `said` is dlerror's text. It begins with the name of a library, which lacks a folder only if that was not found.
+std::string why_not_opened(std::string_view said) {
+  if (said.substr(0, said.find(": ")) != library_file)
+    return fmt::format("{} cannot be loaded: {}; expected one that can", library_file, excerpt(said));
+  return "this build writes no event files; expected one that found protobuf, protoc and Boost (Debian: "
+         "libprotobuf-dev, "
+         "protobuf-compiler, libboost-dev)";
+}
+
 /// Stays open until the process ends. ConfigError if it is not there.
 const EventRecords* open_records() {
   void* const library = ::dlopen(library_file, RTLD_NOW | RTLD_LOCAL);
-  if (!library)
-    throw ConfigError{
-        fmt::format("--tensorboard: {} cannot be opened ({}); expected a build that found protobuf, protoc "
-                    "and Boost (Debian: libprotobuf-dev, protobuf-compiler, libboost-dev)",
-                    library_file, excerpt(::dlerror()))};
+  if (!library) throw ConfigError{fmt::format("--tensorboard: {}", why_not_opened(::dlerror()))};
   const auto find = reinterpret_cast<FindEventRecords*>(::dlsym(library, event_records_symbol));
   const EventRecords* const records = find ? find() : nullptr;
   if (!records || records->version != std::string_view{LOCKSTEP_VERSION})
