@@ -39,7 +39,7 @@ BusyClock::~BusyClock() {
 
 BusyClock::Times BusyClock::lap() {
   if (!slow_.empty()) drag();
-  const auto all = clock_.lap();
+  const auto all = clock_.lap(clock_.current());
   Times times;
   std::copy_n(all.of_part.begin(), parts, times.busy.begin());
   times.waiting = all.of(waiting);
