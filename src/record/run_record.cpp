@@ -191,6 +191,13 @@ void RunRecord::checkpoint(std::int64_t step, double seconds, const std::filesys
   if (files_) files_->checkpoint(step, seconds, path);
 }
 
+void RunRecord::stop(std::int64_t step) {
+  if (!files_ || stopped_) return;
+  stopped_ = true;
+  files_->made(step);
+  files_->end("stop", nullptr);
+}
+
 void RunRecord::finish(std::string_view result) {
   OrderedJson object = result.empty() ? OrderedJson{} : parse_object(result, "the result of RunRecord::finish");
   if (files_) files_->end("end", std::move(object));
@@ -227,10 +234,7 @@ void RunRecord::on_step_end(const Observer::State& state) {
 }
 
 void RunRecord::on_stop(const Observer::State& state) {
-  if (files_) {
-    files_->made(state.steps);
-    files_->end("stop", nullptr);
-  }
+  stop(state.steps);
   if (next_) next_->on_stop(state);
 }
 

@@ -157,7 +157,7 @@ TEST_CASE("a folder that cannot be written, or that another process uses, is ref
   CHECK_THAT(refusal(used), Catch::StartsWith("run folder " + used.string() + " is in use by process "));
 }
 
-TEST_CASE("an observer behind a record is told what the record is told") {
+TEST_CASE("an observer behind a record is told what the record is told, and an early end is said once") {
   struct Counter final : Observer {
     int steps = 0, ends = 0;
     void on_step(const Step&) override { ++steps; }
@@ -168,6 +168,13 @@ TEST_CASE("an observer behind a record is told what the record is told") {
     record.on_step({.step = 1});
     record.on_step_end({});
   });
+  const TemporaryDirectory folder;
+  sim::run({.ranks = 1}, [&](Strategy& strategy, int) {
+    RunRecord record{strategy, {.folder = folder.path()}};
+    record.on_stop({.steps = 3, .recent = {}});
+    record.stop(3);
+  });
+  CHECK(kinds_in(RunLayout{folder.path()}.timeline()) == std::vector<std::string>{"start 1", "stop 1"});
   CHECK(counter.steps == 1);
   CHECK(counter.ends == 1);
 }
