@@ -78,6 +78,7 @@ class RunRecord::Files {
   void made(std::int64_t step) { step_ = step; }
 
   void checkpoint(std::int64_t step, double seconds, const std::filesystem::path& path) {
+    if (!timeline_) return;
     OrderedJson fields{{"step", step}, {"seconds", seconds}};
     if (!path.empty()) fields["path"] = path_in(layout_.folder, path);
     add("checkpoint", fields);
