@@ -1,20 +1,18 @@
 #include "apps/lockstep-bench/part_clock.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace lockstep::bench {
 
-PartClock::PartClock(std::function<Time()> now) : now_{std::move(now)}, since_{now_()} {}
-
-void PartClock::enter(Part part) {
-  const Time now = now_();
-  times_.of(std::exchange(current_, part)) +=
-      std::chrono::duration<double, std::milli>{now - std::exchange(since_, now)}.count();
-}
+PartClock::PartClock(std::function<Time()> now) : lockstep::PartClock<Part, part_count>{Part::data, std::move(now)} {}
 
 PartTimes PartClock::lap() {
   enter(Part::data);
-  return std::exchange(times_, {});
+  PartTimes times;
+  std::ranges::transform(lockstep::PartClock<Part, part_count>::lap().of_part, times.of_part.begin(),
+                         [](auto time) { return std::chrono::duration<double, std::milli>{time}.count(); });
+  return times;
 }
 
 }  // namespace lockstep::bench

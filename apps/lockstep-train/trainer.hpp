@@ -102,7 +102,7 @@ class Trainer {
   /// Goes on from the checkpoint that `options_` name, if there is one.
   void resume();
   /// What the record of the run is to say and where. `progress` must outlive it.
-  RunRecord::Options record_options(Observer& progress) const;
+  RunRecord::Options record_options(Observer& reports) const;
 
   Strategy& strategy_;
   std::string device_;

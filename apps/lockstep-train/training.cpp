@@ -10,6 +10,7 @@
 #include <lockstep/checkpoint/weights.hpp>
 
 #include "apps/lockstep-train/data/index_file.hpp"
+#include "apps/lockstep-train/reports/event_file.hpp"
 #include "apps/lockstep-train/reports/progress.hpp"
 #include "apps/lockstep-train/reports/run_facts.hpp"
 #include "apps/lockstep-train/saved/checkpoint_observer.hpp"
@@ -35,6 +36,31 @@ namespace {
 RunRecord::Names names_of_record() {
   return {.folder = "--run-dir", .metrics = "--metrics", .resume = "--resume auto"};
 }
+
+/// Event files and progress, as the options ask.
+class ChiefReports final : public Observer {
+ public:
+  /// For a run that goes on after `steps` steps.
+  ChiefReports(const TrainingOptions& options, std::int64_t steps) : progress_{make_progress(options.progress)} {
+    if (!options.tensorboard.empty()) events_.emplace(options.tensorboard, steps);
+  }
+
+  bool wants_gradient_norm() const override { return events_.has_value(); }
+  void on_step(const Step& report) override {
+    if (events_) events_->on_step(report);
+    progress_->on_step(report);
+  }
+  void on_evaluating(const Evaluation::Progress& progress) override { progress_->on_evaluating(progress); }
+  void on_evaluation(const Evaluation& report) override {
+    if (events_) events_->on_evaluation(report);
+    progress_->on_evaluation(report);
+  }
+  void on_parts(const Observer::Parts& report) override { progress_->on_parts(report); }
+
+ private:
+  std::optional<EventFile> events_;
+  std::unique_ptr<Observer> progress_;
+};
 
 std::int64_t steps_of(const TrainingOptions& options, const BatchSchedule& schedule) {
   if (options.steps && options.epochs) throw ConfigError{"--epochs and --steps: expected at most one of the two"};
@@ -129,9 +155,12 @@ void Trainer::resume() {
                     fit_.steps, fit_.steps == 1 ? "" : "s", fit_.start.steps)};
 }
 
-RunRecord::Options Trainer::record_options(Observer& progress) const {
-  RunRecord::Options record{
-      .folder = options_.run_folder, .metrics = options_.metrics, .next = &progress, .names = names_of_record()};
+RunRecord::Options Trainer::record_options(Observer& reports) const {
+  RunRecord::Options record{.folder = options_.run_folder,
+                            .metrics = options_.metrics,
+                            .trace = options_.trace,
+                            .next = &reports,
+                            .names = names_of_record()};
   if (options_.resume.from != Resume::From::none) record.resume_after = fit_.start.steps;
   if (record.folder.empty()) return record;
   if (record.metrics == RunLayout{record.folder}.metrics()) record.metrics.clear();
@@ -168,8 +197,11 @@ TrainingResult Trainer::train() && {
     const WeightsMetadata described = take_initial_weights();
     if (is_chief()) warn_of_columns(described, options_.initial_weights.file, task_->schema());
   }
-  const std::unique_ptr<Observer> progress = make_progress(is_chief() ? options_.progress : ShowProgress::no);
-  RunRecord record{strategy_, record_options(*progress)};
+  auto reports = std::make_unique<Observer>();  // those of other ranks say nothing
+  set_up([&] {
+    if (is_chief()) reports = std::make_unique<ChiefReports>(options_, fit_.start.steps);
+  });
+  RunRecord record{strategy_, record_options(*reports)};
   std::optional<CheckpointObserver> saves;
   if (!options_.checkpoints.empty())
     saves.emplace(record, *checkpoints_,

@@ -50,8 +50,8 @@ bool is_full(int error) {
   return error == ENOSPC || error == EDQUOT;
 }
 
-// Far more than a line of metrics takes.
-constexpr std::streamsize longest_line = 1 << 16;
+// Far more than a line of metrics takes: the longest are those about 10,000 replicas.
+constexpr std::streamsize longest_line = 1 << 22;
 
 /// A line. Error, in words that follow its place, if it is none of metrics.
 OrderedJson parse_line(const std::string& line) {
@@ -161,8 +161,13 @@ void MetricsFile::write(const std::string& line) {
 }
 
 void MetricsFile::on_step(const Observer::Step& report) {
-  Json line{{"kind", "train"},           {"step", report.step}, {"epoch", report.epoch},
-            {"samples", report.samples}, {"loss", report.loss}, {"learning_rate", report.learning_rate}};
+  Json line{{"kind", "train"},
+            {"step", report.step},
+            {"epoch", report.epoch},
+            {"samples", report.samples},
+            {"batch", report.batch},
+            {"loss", report.loss},
+            {"learning_rate", report.learning_rate}};
   if (report.gradient_norm) line["gradient_norm"] = *report.gradient_norm;
   line["seconds"] = report.seconds;
   line["samples_per_second"] = report.samples_per_second;
@@ -179,6 +184,27 @@ void MetricsFile::on_evaluation(const Observer::Evaluation& report) {
     line["accuracy"] = report.accuracy;
   }
   line["seconds"] = report.seconds;
+  write(line.dump());
+}
+
+void MetricsFile::on_parts(const Observer::Parts& report) {
+  Json ranks = Json::array();
+  for (const Observer::Parts::Replica& each : report.replicas)
+    ranks.push_back({{"replica", each.replica},
+                     {"name", each.name},
+                     {"host", each.host},
+                     {"data", each.data},
+                     {"forward", each.forward},
+                     {"backward", each.backward},
+                     {"optimizer", each.optimizer},
+                     {"checkpoint", each.checkpoint},
+                     {"evaluation", each.evaluation},
+                     {"other", each.other},
+                     {"waiting", each.waiting},
+                     {"late", each.late},
+                     {"mostly", each.mostly}});
+  const Json line{
+      {"kind", "parts"}, {"step", report.step}, {"steps", report.steps}, {"seconds", report.seconds}, {"ranks", ranks}};
   write(line.dump());
 }
 

@@ -14,13 +14,16 @@ namespace lockstep {
 class ExclusiveUse;
 
 /// Writes
-///   {"kind":"train","step","epoch","samples","loss","learning_rate","gradient_norm","seconds","samples_per_second"}
+///   {"kind":"train","step","epoch","samples","batch","loss","learning_rate","gradient_norm","seconds",
+///    "samples_per_second"}
 ///   {"kind":"eval","step","epoch","loss","accuracy","seconds"}
-/// after every step and every evaluation, with "bits_per_byte" after the loss of an evaluation on text, and "r2"
-/// and "mean_absolute_error" in the place of the accuracy where numbers are predicted. Numbers read back as the same
-/// doubles; those that are not finite are null. Every line reaches the file before the call returns, so a run that is
-/// killed loses none; CheckpointError, naming the file, if it cannot be written. The findings of an attestation are one
-/// object in FILE.attestation.json beside it:
+///   {"kind":"parts","step","steps","seconds","ranks":[{"replica","name","host",the
+///   parts,"waiting","late","mostly"},…]}
+/// after every step, every evaluation and every Observer::Parts, with "bits_per_byte" after the loss of an evaluation
+/// on text, and "r2" and "mean_absolute_error" in the place of the accuracy where numbers are predicted. Numbers read
+/// back as the same doubles; those that are not finite are null. Every line reaches the file before the call returns,
+/// so a run that is killed loses none; CheckpointError, naming the file, if it cannot be written. The findings of an
+/// attestation are one object in FILE.attestation.json beside it:
 ///   {"step","message","blamed":[REPLICA,…],"differing":[{"name","digests":[DIGEST OF REPLICA 0,…]},…]}
 /// For the chief alone. One process writes a file at a time.
 class MetricsFile final : public Observer {
@@ -34,6 +37,7 @@ class MetricsFile final : public Observer {
   bool wants_gradient_norm() const override { return true; }
   void on_step(const Step& report) override;
   void on_evaluation(const Evaluation& report) override;
+  void on_parts(const Parts& report) override;
 
   /// The findings are complete when the call returns. If they cannot be written, logs an error.
   void on_drift(std::int64_t step, const DriftError& found) override;

@@ -19,6 +19,7 @@ struct RunLayout {
   std::filesystem::path description() const { return folder / "run.json"; }
   std::filesystem::path metrics() const { return folder / "metrics.jsonl"; }
   std::filesystem::path timeline() const { return folder / "timeline.jsonl"; }
+  std::filesystem::path trace() const { return folder / "trace"; }
   // Of lockstep-train.
   std::filesystem::path checkpoints() const { return folder / "checkpoints"; }
   std::filesystem::path weights() const { return folder / "weights.safetensors"; }

@@ -15,6 +15,7 @@
 #include "record/metrics_file.hpp"
 #include "record/run_description.hpp"
 #include "record/run_folder.hpp"
+#include "record/run_trace.hpp"
 #include "record/timeline.hpp"
 
 namespace lockstep {
@@ -166,13 +167,17 @@ RunRecord::RunRecord(Strategy& strategy, Options options, Here here)
         fmt::format("RunRecord::Options::resume_after is {}; expected 0 or more", *options.resume_after)};
   if (!options.about.empty()) (void)parse_object(options.about, "RunRecord::Options::about");
   if (options.folder.empty() && options.metrics.empty()) return;
-  OrderedJson ranks = options.folder.empty() ? OrderedJson{} : gather_ranks(strategy, here);
+  const OrderedJson ranks = options.folder.empty() ? OrderedJson{} : gather_ranks(strategy, here);
+  const bool keeps_trace = options.trace && !options.folder.empty();
+  const std::filesystem::path trace = RunLayout{options.folder}.trace();
   const auto open = [&] {
-    files_ = std::make_unique<Files>(options, std::move(ranks));
+    files_ = std::make_unique<Files>(options, ranks);
+    if (keeps_trace) clear_trace(trace);
     return text_of(files_->failure_note());
   };
   if (const std::string note = strategy.broadcast_object(open, here).value(); !note.empty())
     note_failures(parse_note(note));
+  if (keeps_trace) trace_ = std::make_unique<RunTrace>(strategy, trace, ranks, here);
 }
 
 RunRecord::~RunRecord() {
@@ -204,6 +209,7 @@ void RunRecord::finish(std::string_view result) {
   if (files_) files_->end("end", std::move(object));
   files_.reset();
   forget_failures();
+  if (const auto trace = std::exchange(trace_, nullptr)) trace->write_pictures();
 }
 
 bool RunRecord::wants_gradient_norm() const {
@@ -228,6 +234,11 @@ void RunRecord::on_evaluation(const Observer::Evaluation& report) {
     files_->add("evaluation", {{"step", report.step}, {"seconds", report.seconds}});
   }
   if (next_) next_->on_evaluation(report);
+}
+
+void RunRecord::on_parts(const Observer::Parts& report) {
+  if (files_ && files_->metrics()) files_->metrics()->on_parts(report);
+  if (next_) next_->on_parts(report);
 }
 
 void RunRecord::on_step_end(const Observer::State& state) {

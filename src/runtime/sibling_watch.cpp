@@ -243,7 +243,7 @@ void SiblingWatch::end_for(const std::string& sentence) const {
   // Whichever rank ends first ends the job.
   signals_.let_through();
   sleep(mine ? until_claim_is_seen : Seconds{3});
-  end_siblings_like_launcher();
+  end_siblings_like_launcher(SiblingsToEnd::all);
   std::_Exit(code);
 }
 

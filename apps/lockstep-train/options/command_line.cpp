@@ -81,6 +81,8 @@ void settle_purpose(CommandLine& line, const GivenOptions& given) {
 /// What a run writes goes to its folder, unless an option says otherwise. A run without training reads the folder.
 void settle_run_folder(CommandLine& line) {
   TrainingOptions& training = line.training;
+  if (training.trace && training.run_folder.empty())
+    throw ConfigError{"--trace: expected --run-dir too, whose folder holds the trace"};
   if (training.run_folder.empty()) return;
   const RunLayout layout{training.run_folder};
   const auto put = [](std::filesystem::path& place, std::filesystem::path by_default) {

@@ -58,6 +58,17 @@ OptionGroup output_options() {
                    "object per line",
            .set = set(&TrainingOptions::metrics, parse_file_name),
            .use = OptionUse::training},
+          {.name = "--tensorboard",
+           .value_name = "DIR",
+           .help = "Write the same as an event file for TensorBoard to DIR",
+           .set = set(&TrainingOptions::tensorboard, parse_file_name),
+           .use = OptionUse::training},
+          {.name = "--trace",
+           .help = "Keep a trace of what each rank does when in --run-dir, and at the end make pictures of it for "
+                   "Perfetto or chrome://tracing: of each rank, and of the last 20 steps of all",
+           .set = set_to(&TrainingOptions::trace, true),
+           .use = OptionUse::training,
+           .elsewhere = {"profile", "profiler", "timeline"}},
           {.name = "--sample",
            .value_name = "N",
            .help = "Bytes, or tokens, that the trained model writes to stdout before the result, or after each line of "

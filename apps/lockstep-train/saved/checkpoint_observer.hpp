@@ -28,6 +28,7 @@ class CheckpointObserver final : public Observer {
   void on_step(const Step& report) override { record_.on_step(report); }
   void on_evaluating(const Evaluation::Progress& progress) override { record_.on_evaluating(progress); }
   void on_evaluation(const Evaluation& report) override;
+  void on_parts(const Observer::Parts& report) override { record_.on_parts(report); }
   void on_drift(std::int64_t step, const DriftError& found) override { record_.on_drift(step, found); }
   void on_step_end(const State& state) override;
   void on_stop(const State& state) override;

@@ -14,6 +14,8 @@
 
 namespace lockstep {
 
+class RunTrace;
+
 /// Writes the folder of a run. It is an observer of `fit`:
 ///
 ///   RunRecord record{strategy, {.folder = "run1"}};
@@ -26,7 +28,7 @@ namespace lockstep {
 /// The folder holds three files. docs/reference.md lists their fields.
 ///   run.json        one JSON object: command, ranks with their hosts and devices, times, result. It is replaced as a
 ///                   whole when the run starts and when it ends
-///   metrics.jsonl   one JSON object per line: each step and each evaluation
+///   metrics.jsonl   one JSON object per line: each step and each evaluation, and where the time went
 ///   timeline.jsonl  one JSON object per line: starts, evaluations, checkpoints, early ends, failures and the end, with
 ///                   the time. Lines are only added
 /// A line is in its file when the call returns, so a killed run loses none; the last line of a killed one may be cut
@@ -55,6 +57,10 @@ class RunRecord final : public Observer {
     std::optional<std::int64_t> resume_after = {};
     /// The file of metrics, if it is to be elsewhere. A device or a pipe will do.
     std::filesystem::path metrics = {};
+    /// Whether each rank keeps a trace in the folder's `trace`: its last half million spans (trace::Span, and those of
+    /// the library), in a file of 32 MiB that is there also if the rank is killed. `finish` makes pictures of them for
+    /// Perfetto or chrome://tracing, and so does lockstep-inspect of those of a run that was killed.
+    bool trace = false;
     /// A JSON object whose members run.json gets too, such as {"options":{"width":64}}, in place of those of its own.
     /// The members of "paths" are files.
     std::string about = {};
@@ -106,6 +112,7 @@ class RunRecord final : public Observer {
   void on_step(const Step& report) override;
   void on_evaluating(const Evaluation::Progress& progress) override;
   void on_evaluation(const Evaluation& report) override;
+  void on_parts(const Parts& report) override;
   void on_step_end(const State& state) override;
   void on_stop(const State& state) override;
   void on_drift(std::int64_t step, const DriftError& found) override;
@@ -113,7 +120,8 @@ class RunRecord final : public Observer {
  private:
   class Files;
   Observer* next_;
-  std::unique_ptr<Files> files_;  ///< null on all ranks but the chief, and where nothing is written
+  std::unique_ptr<Files> files_;     ///< null on all ranks but the chief, and where nothing is written
+  std::unique_ptr<RunTrace> trace_;  ///< of this rank; null if there is none
   bool stopped_ = false;
   int exceptions_before_;
 };

@@ -1,0 +1,159 @@
+#include "apps/lockstep-report/findings.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "apps/lockstep-report/json_members.hpp"
+
+namespace lockstep {
+namespace {
+
+using Sentences = std::vector<std::string>;
+
+// Shares of the time that are worth a sentence.
+constexpr double notable_lateness = 0.05, notable_part = 0.1, notable_waiting = 0.2;
+
+/// For the beginning of a sentence.
+char ascii_upper(char c) {
+  return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+}
+
+std::string percent(double share) {
+  return share < 0.0995 ? fmt::format("{:.1f}%", 100 * share) : fmt::format("{:.0f}%", 100 * share);
+}
+
+std::string counted(std::int64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+void tell_failures(const Run& run, Sentences& sentences) {
+  if (!run.timeline) return;
+  std::int64_t failures = 0;
+  const Event* last = nullptr;
+  for (const Event& event : run.timeline->events) {
+    if (event.kind != "failure") continue;
+    ++failures;
+    last = &event;
+  }
+  if (last)
+    sentences.push_back(fmt::format("{}{}: {}", counted(failures, "failure"), failures > 1 ? ", the last of them" : "",
+                                    last->text.empty() ? fmt::format("exit code {}", last->exit_code) : last->text));
+  if (run.timeline->starts > 1) sentences.push_back(fmt::format("the run was started {} times", run.timeline->starts));
+}
+
+void tell_late_ranks(const Run& run, Sentences& sentences) {
+  std::vector<const PartSums::Rank*> late;
+  for (const auto& [replica, rank] : run.metrics.parts.ranks())
+    if (rank.late() >= notable_lateness) late.push_back(&rank);
+  std::stable_sort(late.begin(), late.end(),
+                   [](const auto* one, const auto* other) { return one->late() > other->late(); });
+  constexpr std::size_t most = 4;
+  for (std::size_t i = 0; i < std::min(most, late.size()); ++i) {
+    const PartSums::Rank& rank = *late[i];
+    const std::string mostly = rank.mostly();
+    sentences.push_back(fmt::format("replica {} ({}, host {}): the others waited {} of the time for it{}", rank.replica,
+                                    rank.name, rank.host, percent(rank.late()),
+                                    mostly.empty() ? "" : ", mostly in " + mostly));
+  }
+  if (late.size() > most) sentences.push_back(fmt::format("{} more ranks were as late as these", late.size() - most));
+}
+
+/// A host whose every rank is late is to blame, rather than its ranks.
+void tell_late_hosts(const Run& run, Sentences& sentences) {
+  struct Host {
+    int ranks = 0, late = 0;
+    double lateness = 0;
+  };
+  std::map<std::string, Host> hosts;
+  for (const auto& [replica, rank] : run.metrics.parts.ranks()) {
+    Host& host = hosts[rank.host];
+    ++host.ranks;
+    if (rank.late() >= 0.01) ++host.late;
+    host.lateness += rank.late();
+  }
+  if (hosts.size() < 2) return;
+  for (const auto& [name, host] : hosts)
+    if (host.ranks > 1 && host.late == host.ranks && host.lateness >= notable_lateness)
+      sentences.push_back(
+          fmt::format("host {}: the others waited {} of the time for its ranks, of which all {} were late", name,
+                      percent(std::min(1.0, host.lateness)), host.ranks));
+}
+
+void tell_parts(const Run& run, Sentences& sentences) {
+  const PartSums& parts = run.metrics.parts;
+  if (parts.empty()) return;
+  const auto tell = [&](const char* part, std::string_view what) {
+    if (const double share = parts.least_share_of(part); share >= notable_part)
+      sentences.push_back(fmt::format("{} took {} of the time on every rank", what, percent(share)));
+  };
+  tell("checkpoint", "checkpoints");
+  tell("evaluation", "evaluations");
+  tell("data", "loading data");
+  double blamed = 0;
+  for (const auto& [replica, rank] : parts.ranks()) blamed += rank.late();
+  if (const double waiting = parts.least_share_of("waiting"); waiting >= notable_waiting && blamed < notable_lateness)
+    sentences.push_back(
+        fmt::format("the ranks waited {} of the time, and no rank was late: the time goes into the sums between them",
+                    percent(waiting)));
+}
+
+/// The mean time of a step between two fractions of the run.
+double step_seconds(const Curves& train, double from, double to) {
+  const auto& points = train.points();
+  Curves::Range range;
+  for (auto i = static_cast<std::size_t>(from * double(points.size())); i < std::size_t(to * double(points.size()));
+       ++i)
+    range.add(points[i].columns[train_step_seconds]);
+  return range.mean();
+}
+
+void tell_speed(const Run& run, Sentences& sentences) {
+  constexpr std::size_t least_points = 40;
+  if (run.metrics.train.points().size() < least_points) return;
+  const double before = step_seconds(run.metrics.train, 0.1, 0.35), after = step_seconds(run.metrics.train, 0.75, 1);
+  constexpr double notable = 1.25;
+  if (after > notable * before)
+    sentences.push_back(fmt::format("steps became slower: {:.3g} ms each at first, {:.3g} ms in the last quarter",
+                                    1000 * before, 1000 * after));
+}
+
+void tell_losses(const Run& run, Sentences& sentences) {
+  const Metrics& metrics = run.metrics;
+  if (metrics.not_finite)
+    sentences.push_back(fmt::format("the loss of {} is not finite, first at step {}",
+                                    counted(metrics.not_finite->steps, "step"), metrics.not_finite->first_step));
+  const auto lowest = metrics.lowest_evaluation_loss;
+  constexpr double notable = 1.1;
+  if (lowest && lowest->loss > 0 && metrics.last_evaluation_loss > notable * lowest->loss)
+    sentences.push_back(fmt::format("the evaluation loss was lowest at step {} ({:.4g}), and is {:.4g} at the end",
+                                    lowest->step, lowest->loss, metrics.last_evaluation_loss));
+}
+
+/// The last batch of an epoch is often smaller, which does not matter while it is a rare one.
+void tell_batches(const Run& run, Sentences& sentences) {
+  const Curves::Range batch = run.metrics.train.total(train_batch);
+  constexpr double notable = 0.9;
+  if (batch.count > 0 && batch.mean() < notable * batch.greatest)
+    sentences.push_back(fmt::format("batches differ: {:.0f} to {:.0f} samples in a step, {:.4g} on average",
+                                    batch.least, batch.greatest, batch.mean()));
+}
+
+}  // namespace
+
+std::vector<std::string> findings_of(const Run& run) {
+  Sentences sentences;
+  tell_failures(run, sentences);
+  tell_losses(run, sentences);
+  tell_late_hosts(run, sentences);
+  tell_late_ranks(run, sentences);
+  tell_parts(run, sentences);
+  tell_speed(run, sentences);
+  tell_batches(run, sentences);
+  for (std::string& sentence : sentences) sentence.front() = ascii_upper(sentence.front());
+  return sentences;
+}
+
+}  // namespace lockstep

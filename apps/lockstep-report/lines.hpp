@@ -1,0 +1,36 @@
+// The lines of a file that another process may be writing.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+struct Line {
+  std::string_view text;    ///< valid during the call; without its line break
+  std::int64_t number = 1;  ///< from 1
+  /// Whether it has no line break: a run that was killed, or is still writing, may not have written all of it.
+  bool may_be_cut = false;
+};
+
+/// Calls `use` for each line that is not empty, in order. Reads the file once. ConfigError, naming the path, if it
+/// cannot be read or is no regular file.
+void for_each_line(const std::filesystem::path& path, const std::function<void(const Line&)>& use);
+
+/// What became of the lines of a file.
+struct ReadLines {
+  std::int64_t used = 0;
+  std::int64_t unknown = 0;     ///< of kinds that this version does not know
+  std::int64_t unreadable = 0;  ///< apart from a last one that is cut
+  std::int64_t first_unreadable = 0;
+  bool is_cut = false;  ///< the last one is
+
+  void count_unreadable(const Line& line);
+  /// For people, after the file's name; empty if all is well.
+  std::string note() const;
+};
+
+}  // namespace lockstep

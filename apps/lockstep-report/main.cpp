@@ -1,0 +1,147 @@
+// Reads the command line, and writes the page.
+#include <csignal>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "apps/lockstep-report/page.hpp"
+#include "apps/lockstep-report/run.hpp"
+#include "apps/options/standard_output.hpp"
+#include "base/excerpt.hpp"
+#include "base/printable.hpp"
+#include "checkpoint/file.hpp"
+#include "control/tag.hpp"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr int other_failure = 1;
+constexpr int wrong_usage = 2;
+
+constexpr std::string_view help = R"(Makes a page of what runs did, where their time went, and who held up the others.
+
+Usage: lockstep-report RUN_DIR... [-o FILE]
+
+  lockstep-report run1              a folder that lockstep-train --run-dir wrote
+  lockstep-report run1 run2 run3    several, one above the other
+  lockstep-report metrics.jsonl     a file that lockstep-train --metrics wrote
+
+The page is one file of HTML, which a browser shows without a network. A run
+may still be going on, or have been killed at any moment.
+
+Options:
+  -o,--output FILE          The page, or - for standard output. Default:
+                            report.html
+  -h,--help                 Print this help and exit
+  --version                 Print the version and exit
+
+Exit codes: 0 the page is there; 1 it could not be written; 2 wrong input.
+)";
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw ConfigError{what + "; expected lockstep-report RUN_DIR... [-o FILE]"};
+}
+
+struct CommandLine {
+  std::vector<std::filesystem::path> runs;
+  std::string output = "report.html";
+  std::string text = {};  ///< to print instead
+};
+
+CommandLine parse(std::span<char*> arguments) {
+  CommandLine line;
+  bool only_paths = false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string argument = arguments[i];
+    if (!only_paths && argument == "--")
+      only_paths = true;
+    else if (!only_paths && (argument == "--help" || argument == "-h"))
+      return {.text = std::string{help}};
+    else if (!only_paths && argument == "--version")
+      return {.text = "lockstep-report " LOCKSTEP_VERSION "\n"};
+    else if (!only_paths && (argument == "-o" || argument == "--output")) {
+      if (++i == arguments.size()) refuse(argument + " needs a file");
+      line.output = arguments[i];
+    } else if (!only_paths && argument.starts_with("--output="))
+      line.output = argument.substr(std::string_view{"--output="}.size());
+    else if (!only_paths && argument.starts_with('-'))
+      refuse(fmt::format("there is no option {}", excerpt(argument)));
+    else
+      line.runs.emplace_back(argument);
+  }
+  if (line.runs.empty()) refuse("no run was given");
+  if (line.output.empty()) refuse("the file of -o has no name");
+  return line;
+}
+
+/// A file that holds something else would be lost.
+void require_replaceable(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    throw ConfigError{fmt::format("-o {}: is a folder; expected a file", excerpt(path.string()))};
+  if (!std::filesystem::is_regular_file(path, error) || std::filesystem::file_size(path, error) == 0) return;
+  std::string found(page_begin.size(), ' ');
+  std::ifstream{path, std::ios::binary}.read(found.data(), static_cast<std::streamsize>(found.size()));
+  if (found != page_begin)
+    throw ConfigError{fmt::format(
+        "-o {}: is a file of something else, which would be lost; expected a new file, or a page of lockstep-report",
+        excerpt(path.string()))};
+}
+
+void make_page(const CommandLine& line) {
+  if (line.output != "-") require_replaceable(line.output);
+  const std::string page = page_of(read_runs(line.runs));
+  if (line.output == "-") {
+    write_output(page);
+    return;
+  }
+  std::error_code error;
+  const auto there = std::filesystem::status(line.output, error);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
+    throw ConfigError{fmt::format("-o {}: is no regular file; expected a new file, a page, or - for standard output",
+                                  excerpt(line.output))};
+  NewFile file{line.output, "the page"};
+  file.write(std::as_bytes(std::span{page}));
+  file.commit();
+  write_output(printable(fmt::format("{}: {:.1f} MB, {} run{}{}\n", line.output, double(page.size()) / 1e6,
+                                     line.runs.size(), line.runs.size() == 1 ? "" : "s",
+                                     page_has_charts() ? "" : ", with tables only: this build found no Chart.js")));
+}
+
+void complain(std::string_view what) {
+  const std::string line = fmt::format("lockstep: error: {}\n", one_line(what));
+  (void)!::write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  keep_closed_streams_closed();
+  // `lockstep-report run1 -o - | head` ends it like other tools, even if what started it ignores the signal.
+  std::signal(SIGPIPE, SIG_DFL);
+  try {
+    const CommandLine line = parse({argv + 1, argv + argc});
+    if (!line.text.empty())
+      write_output(line.text);
+    else
+      make_page(line);
+    return 0;
+  } catch (const ConfigError& error) {
+    complain(error.what());
+    return wrong_usage;
+  } catch (const std::exception& error) {
+    complain(error.what());
+    return other_failure;
+  }
+}

@@ -1,0 +1,126 @@
+#include "apps/lockstep-train/reports/event_file.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "base/excerpt.hpp"
+#include "base/host_name.hpp"
+#include "checkpoint/exclusive_use.hpp"
+#include "checkpoint/folder_lock.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* library_file = "liblockstep-tensorboard.so." LOCKSTEP_VERSION;
+constexpr std::string_view name_begin = "events.out.tfevents.";
+
+/// `said` is dlerror's text. It begins with the name of a library, which lacks a folder only if that was not found.
+std::string why_not_opened(std::string_view said) {
+  if (said.substr(0, said.find(": ")) != library_file)
+    return fmt::format("{} cannot be loaded: {}; expected one that can", library_file, excerpt(said));
+  return "this build writes no event files; expected one that found protobuf, protoc and Boost (Debian: "
+         "libprotobuf-dev, "
+         "protobuf-compiler, libboost-dev)";
+}
+
+/// Stays open until the process ends. ConfigError if it is not there.
+const EventRecords* open_records() {
+  void* const library = ::dlopen(library_file, RTLD_NOW | RTLD_LOCAL);
+  if (!library) throw ConfigError{fmt::format("--tensorboard: {}", why_not_opened(::dlerror()))};
+  const auto find = reinterpret_cast<FindEventRecords*>(::dlsym(library, event_records_symbol));
+  const EventRecords* const records = find ? find() : nullptr;
+  if (!records || records->version != std::string_view{LOCKSTEP_VERSION})
+    throw ConfigError{
+        fmt::format("--tensorboard: {} belongs to another lockstep; expected that of " LOCKSTEP_VERSION, library_file)};
+  return records;
+}
+
+[[noreturn]] void refuse(const std::filesystem::path& folder, std::string_view why) {
+  throw ConfigError{fmt::format("--tensorboard {}: {}; expected a folder that can be written", folder.string(), why)};
+}
+
+double now() {
+  return std::chrono::duration<double>{std::chrono::system_clock::now().time_since_epoch()}.count();
+}
+
+/// The number that the next file's name has: readers take the files in the order of their names, so it is later than
+/// those that are there, whatever the clock says.
+std::int64_t next_time(const std::filesystem::path& folder) {
+  auto time = static_cast<std::int64_t>(now());
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator{folder, error}) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(name_begin)) continue;
+    std::int64_t there = 0;
+    std::from_chars(name.data() + name_begin.size(), name.data() + name.size(), there);
+    if (there < std::int64_t{1} << 40) time = std::max(time, there + 1);
+  }
+  return time;
+}
+
+}  // namespace
+
+EventFile::EventFile(std::filesystem::path folder, std::int64_t steps)
+    : folder_{std::move(folder)}, records_{open_records()} {
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  if (error) refuse(folder_, error.message());
+  try {
+    use_ = hold_folder(folder_, "--tensorboard " + folder_.string());
+  } catch (const CheckpointError& fault) {
+    throw ConfigError{fault.what()};
+  }
+  path_ = folder_ / fmt::format("{}{:010d}.{}", name_begin, next_time(folder_), host_name());
+  file_ = Descriptor{::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666)};
+  if (file_.get() < 0) refuse(folder_, std::strerror(errno));
+  write({.kind = TensorBoardEvent::Kind::file_version});
+  write({.kind = TensorBoardEvent::Kind::session_start, .step = steps + 1});
+}
+
+void EventFile::on_step(const Observer::Step& report) {
+  TensorBoardEvent event{.step = report.step,
+                         .scalars = {{"train/loss", report.loss}, {"train/learning_rate", report.learning_rate}}};
+  if (report.gradient_norm) event.scalars.emplace_back("train/gradient_norm", *report.gradient_norm);
+  event.scalars.emplace_back("train/samples_per_second", report.samples_per_second);
+  write(std::move(event));
+}
+
+void EventFile::on_evaluation(const Observer::Evaluation& report) {
+  TensorBoardEvent event{.step = report.step, .scalars = {{"evaluation/loss", report.loss}}};
+  if (report.bits_per_byte) event.scalars.emplace_back("evaluation/bits_per_byte", *report.bits_per_byte);
+  if (report.regression) {
+    event.scalars.emplace_back("evaluation/r2", report.regression->r_squared);
+    event.scalars.emplace_back("evaluation/mean_absolute_error", report.regression->mean_absolute_error);
+  } else {
+    event.scalars.emplace_back("evaluation/accuracy", report.accuracy);
+  }
+  write(std::move(event));
+}
+
+void EventFile::write(TensorBoardEvent event) {
+  use_->require_not_lost();
+  event.wall_time = now();
+  const std::string record = records_->record_of(event);
+  for (std::string_view rest = record; !rest.empty();) {
+    const ssize_t written = ::write(file_.get(), rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0)
+      throw CheckpointError{
+          fmt::format("--tensorboard {}: cannot be written: {}", folder_.string(), std::strerror(errno))};
+    rest.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+// Metrics as an event file of TensorBoard.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/fit/observer.hpp>
+
+#include "apps/tensorboard/event_records.hpp"
+#include "base/descriptor.hpp"
+
+namespace lockstep {
+
+class ExclusiveUse;
+
+/// Writes events.out.tfevents.TIME.HOST to a folder: loss, learning rate, gradient norm and samples a second of each
+/// step as train/…, and each evaluation as evaluation/…. Every record is written as a whole by one call, and reaches
+/// the file before the method returns: a run that is killed leaves a file that can be read. CheckpointError, naming the
+/// folder, if it cannot be written. For the chief alone. One process writes to a folder at a time.
+///
+/// A run that is resumed begins a file of its own. Its first event after the version starts a session at the run's
+/// first step: TensorBoard then drops what earlier files of the folder hold of that step and later ones, so that no
+/// step is there twice. A new run, which starts at step 1, so takes the place of the runs before it.
+class EventFile final : public Observer {
+ public:
+  /// For a run that goes on after `steps` steps. Makes the folder. ConfigError, naming it, if it cannot be written, if
+  /// another process writes to it, or if this build has no event files.
+  explicit EventFile(std::filesystem::path folder, std::int64_t steps = 0);
+
+  bool wants_gradient_norm() const override { return true; }
+  void on_step(const Step& report) override;
+  void on_evaluation(const Evaluation& report) override;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void write(TensorBoardEvent event);
+
+  std::filesystem::path folder_, path_;
+  const EventRecords* records_;
+  std::shared_ptr<ExclusiveUse> use_;
+  Descriptor file_;
+};
+
+}  // namespace lockstep

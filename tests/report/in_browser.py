@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Opens pages of lockstep-report in a browser that shows nothing, and judges what they drew: no error, data in each
+figure, and tables and tooltips for all of it. in_browser.py LOCKSTEP_REPORT [--pictures FOLDER]: pictures of the pages,
+light and dark. Exits 77 where there is no chromium."""
+
+import argparse
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+BROWSER = next((path for name in ["chromium", "chromium-browser", "google-chrome"] if (path := shutil.which(name))), None)
+
+# Does what a reader may do. It runs in the page, and leaves what it has found in the page.
+READER = """<script>{
+for (const details of document.querySelectorAll("details")) details.open = true;
+for (const chosen of ["samples", "seconds", "step"]) {
+  const select = document.querySelector("nav select");
+  select.value = chosen;
+  select.dispatchEvent(new Event("change"));
+}
+for (const box of document.querySelectorAll("nav input")) { box.click(); box.click(); }
+let told = 0;
+for (const { chart } of drawn)
+  chart.data.datasets.forEach((set, datasetIndex) => {
+    const index = set.data.findIndex(value => value !== null);
+    if (set.band || index < 0) return;
+    chart.tooltip.setActiveElements([{ datasetIndex, index }], { x: 1, y: 1 });
+    chart.update();
+    if (chart.tooltip.body.some(part => part.lines.length > 0 && !/undefined|NaN/.test(part.lines[0]))) ++told;
+    else throw new Error(`no tooltip in ${chart.canvas.ariaLabel}`);
+  });
+setTimeout(() => { document.body.dataset.told = told; }, 100);
+}</script></body>"""
+
+PAGES = {"one": (["slow-loader"], 11), "three": (["baseline", "slow-loader", "slow-host"], 19),
+         "many": (["many-ranks", "<img src=x onerror=stop()>\"'&"], 14)}
+
+
+def browse(page, *options, tall=4500):
+    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size=1300,{tall}",
+               "--virtual-time-budget=10000", *options, page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def complaints(dom, figures):
+    errors = re.search(r'<pre id="errors"[^>]*>(.*?)</pre>', dom, re.DOTALL)
+    if not errors or errors[1]:
+        yield f"errors in the page: {errors and errors[1]}"
+    if 'data-ready="yes"' not in dom or not (told := re.search(r'data-told="(\d+)"', dom)) or int(told[1]) < figures:
+        yield "the page did not come to its end"
+    points = [int(count) for count in re.findall(r'<figure[^>]* data-points="(\d+)"', dom)]
+    if len(points) < figures or 0 in points:
+        yield f"figures with {points} points, expected at least {figures} figures with data"
+    if (tables := dom.count("<tbody>")) < figures or "<tbody></tbody>" in dom:
+        yield f"{tables} tables, some of them empty"
+    if "<img" in dom:
+        yield "a text of a run became HTML"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("report")
+    parser.add_argument("--pictures", type=pathlib.Path)
+    arguments = parser.parse_args()
+    if not BROWSER:
+        print("skipped: chromium is not there")
+        return 77
+    failed = False
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        subprocess.run([sys.executable, HERE / "make_runs.py", folder], check=True)
+        for name, (runs, figures) in PAGES.items():
+            page = folder / f"{name}.html"
+            subprocess.run([arguments.report, *(folder / run for run in runs), "-o", page], check=True)
+            if arguments.pictures:
+                arguments.pictures.mkdir(parents=True, exist_ok=True)
+                for scheme, options in {"light": [], "dark": ["--blink-settings=preferredColorScheme=0"]}.items():
+                    browse(page, f"--screenshot={arguments.pictures.resolve() / f'{name}-{scheme}.png'}", *options)
+                continue
+            text = page.read_text(encoding="utf-8")
+            page.write_text(READER.join(text.rsplit("</body>", 1)), encoding="utf-8")
+            for complaint in complaints(browse(page, "--dump-dom"), figures):
+                failed = True
+                print(f"{name}: {complaint}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
