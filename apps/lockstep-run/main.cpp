@@ -183,9 +183,9 @@ class Run {
 
   /// A failure that no rank may have written down.
   void note(const JobEnd& end) const {
-    if (end.exit_code == 0 || end.exit_code == static_cast<int>(Error::ExitCode::stopped)) return;
-    const std::string reason = "lockstep-run: " + judge(end.exit_code, end.report).reason;
-    timeline_.end(end.report.line.empty() ? reason : end.report.line, end.exit_code);
+    const Judgement judgement = judge(end.exit_code, end.report);
+    if (end.exit_code == 0 || judgement.remedy == Remedy::stop) return;
+    timeline_.end(end.report.line.empty() ? "lockstep-run: " + judgement.reason : end.report.line, end.exit_code);
   }
 
   static void add_unreachable(JobEnd& end, const std::vector<std::string>& silent,

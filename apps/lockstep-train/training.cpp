@@ -216,7 +216,10 @@ TrainingResult Trainer::train() && {
                               saves ? *saves : static_cast<Observer&>(record), fault);
   if (saves) checkpoints_->finish();
   result.weights_digest = weights_digest(model_->variables());
-  if (result.fit.stopped) return result;
+  if (result.fit.stopped) {
+    record.stop(result.fit.steps);  // no observer hears of it before the first step
+    return result;
+  }
   export_weights();
   if (options_.sample > 0)
     result.sample = write_sample(strategy_, *task_, result.fit.steps, result.fit.last_evaluation.loss);

@@ -116,7 +116,7 @@ std::string path_in(const std::filesystem::path& folder, const std::filesystem::
   const std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
   const std::filesystem::path inside =
       whole.lexically_relative(std::filesystem::absolute(folder / "").lexically_normal());
-  const bool is_inside = !folder.empty() && !inside.empty() && *inside.begin() != ".." && inside != ".";
+  const bool is_inside = !inside.empty() && *inside.begin() != ".." && inside != ".";
   return is_inside ? inside.string() : whole.string();
 }
 

@@ -21,7 +21,7 @@ OrderedJson describe_run(OrderedJson ranks);
 /// Now, such as "2026-11-26T14:05:09Z".
 std::string time_text();
 
-/// `path` for a file in `folder`: relative to it if it is inside, else absolute.
+/// `path`, not empty, for a file in `folder`: relative to it if it is inside, else absolute.
 std::string path_in(const std::filesystem::path& folder, const std::filesystem::path& path);
 
 /// The object in `text`. InvalidArgument, which calls it `what`, if it is none.

@@ -79,6 +79,7 @@ class RunRecord::Files {
   void made(std::int64_t step) { step_ = step; }
 
   void checkpoint(std::int64_t step, double seconds, const std::filesystem::path& path) {
+    if (!timeline_) return;
     OrderedJson fields{{"step", step}, {"seconds", seconds}};
     if (!path.empty()) fields["path"] = path_in(layout_.folder, path);
     add("checkpoint", fields);
@@ -196,6 +197,13 @@ void RunRecord::checkpoint(std::int64_t step, double seconds, const std::filesys
   if (files_) files_->checkpoint(step, seconds, path);
 }
 
+void RunRecord::stop(std::int64_t step) {
+  if (!files_ || stopped_) return;
+  stopped_ = true;
+  files_->made(step);
+  files_->end("stop", nullptr);
+}
+
 void RunRecord::finish(std::string_view result) {
   OrderedJson object = result.empty() ? OrderedJson{} : parse_object(result, "the result of RunRecord::finish");
   if (files_) files_->end("end", std::move(object));
@@ -238,10 +246,7 @@ void RunRecord::on_step_end(const Observer::State& state) {
 }
 
 void RunRecord::on_stop(const Observer::State& state) {
-  if (files_) {
-    files_->made(state.steps);
-    files_->end("stop", nullptr);
-  }
+  stop(state.steps);
   if (next_) next_->on_stop(state);
 }
 

@@ -39,6 +39,7 @@ void record_steps(const RunRecord::Options& options, std::int64_t first, std::in
     RunRecord record{strategy, options};
     for (std::int64_t step = first; step <= last; ++step)
       record.step(step, {.loss = 1 / static_cast<double>(step), .samples = 10});
+    record.checkpoint(last, 0.25, options.folder / "checkpoints" / "step");
     record.evaluation(last, {.loss = 0.5, .accuracy = 0.9, .seconds = 2});
     record.finish(R"({"loss":0.5})");
   });
@@ -112,8 +113,9 @@ TEST_CASE("a record says what ran, goes on without a missing or a double step, a
                4, 7);
   CHECK(steps_in(layout.metrics()) == std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7});
   CHECK(steps_in(layout.metrics(), "samples") == std::vector<std::int64_t>{10, 20, 30, 40, 50, 60, 70});
-  CHECK(kinds_in(layout.timeline()) ==
-        std::vector<std::string>{"start 1", "evaluation 1", "end 1", "start 2", "evaluation 2", "end 2"});
+  CHECK(kinds_in(layout.timeline()) == std::vector<std::string>{"start 1", "checkpoint 1", "evaluation 1", "end 1",
+                                                                "start 2", "checkpoint 2", "evaluation 2", "end 2"});
+  CHECK(read_timeline(layout.timeline())[1]["path"] == "checkpoints/step");
   const OrderedJson second = OrderedJson::parse(read_file(layout.description()));
   CHECK(second["starts"] == 2);
   CHECK(second["started"] == first["started"]);
@@ -157,7 +159,7 @@ TEST_CASE("a folder that cannot be written, or that another process uses, is ref
   CHECK_THAT(refusal(used), Catch::StartsWith("run folder " + used.string() + " is in use by process "));
 }
 
-TEST_CASE("an observer behind a record is told what the record is told") {
+TEST_CASE("an observer behind a record is told what the record is told, and an early end is said once") {
   struct Counter final : Observer {
     int steps = 0, ends = 0;
     void on_step(const Step&) override { ++steps; }
@@ -168,6 +170,13 @@ TEST_CASE("an observer behind a record is told what the record is told") {
     record.on_step({.step = 1});
     record.on_step_end({});
   });
+  const TemporaryDirectory folder;
+  sim::run({.ranks = 1}, [&](Strategy& strategy, int) {
+    RunRecord record{strategy, {.folder = folder.path()}};
+    record.on_stop({.steps = 3, .recent = {}});
+    record.stop(3);
+  });
+  CHECK(kinds_in(RunLayout{folder.path()}.timeline()) == std::vector<std::string>{"start 1", "stop 1"});
   CHECK(counter.steps == 1);
   CHECK(counter.ends == 1);
 }

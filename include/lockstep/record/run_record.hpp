@@ -101,6 +101,9 @@ class RunRecord final : public Observer {
   /// After a checkpoint was saved. `seconds`: how long the steps waited for it. `path`: where it is.
   void checkpoint(std::int64_t step, double seconds = 0, const std::filesystem::path& path = {});
 
+  /// The run ends early after `step` steps, because a rank was asked to (Strategy::stop_requested). Said once.
+  void stop(std::int64_t step);
+
   /// The run is complete. `result` is a JSON object for run.json; if empty, there is none. InvalidArgument for any
   /// other text. Nothing is written after this.
   void finish(std::string_view result = {});
@@ -119,6 +122,7 @@ class RunRecord final : public Observer {
   Observer* next_;
   std::unique_ptr<Files> files_;     ///< null on all ranks but the chief, and where nothing is written
   std::unique_ptr<RunTrace> trace_;  ///< of this rank; null if there is none
+  bool stopped_ = false;
   int exceptions_before_;
 };
 
