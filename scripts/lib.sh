@@ -6,8 +6,12 @@ build_packages=(
   libopenmpi-dev openmpi-bin
   libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
   libdnnl-dev zlib1g-dev libxxhash-dev libsodium-dev
+  libjs-chart.js
   catch2 python3
 )
+
+# For parts that a build may do without, and their tests: event files for TensorBoard.
+optional_packages=(libprotobuf-dev protobuf-compiler libboost-dev)
 
 # Open MPI refuses to start as root unless both are set: two, so that nobody does it by accident. A root that runs
 # these scripts is a container's.

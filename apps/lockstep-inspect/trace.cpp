@@ -15,9 +15,10 @@ namespace {
 /// What had not ended, from the outside to the inside: "step 5, forward, dense_1".
 std::string doing(const trace::ReadRing& ring) {
   std::string names;
-  const trace::Track main = ring.spans.empty() ? trace::Track{} : ring.spans.front().track;
+  constexpr trace::Track first_thread = 0;
   for (const trace::ReadSpan& span : ring.spans)
-    if (!span.length && span.track == main) names += (names.empty() ? "" : ", ") + span.name;
+    if (!span.length && (span.track == first_thread || span.track == trace::parts_track))
+      names += (names.empty() ? "" : ", ") + span.name;
   return names;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -44,10 +45,36 @@ void tell_failures(const Run& run, Sentences& sentences) {
   if (run.timeline->starts > 1) sentences.push_back(fmt::format("the run was started {} times", run.timeline->starts));
 }
 
+/// A host whose ranks are all late by much the same is to blame, rather than each of them.
+std::set<std::string> tell_late_hosts(const Run& run, Sentences& sentences) {
+  struct Host {
+    int ranks = 0;
+    double least = 1, most = 0, sum = 0;
+  };
+  std::map<std::string, Host> hosts;
+  for (const auto& [replica, rank] : run.metrics.parts.ranks()) {
+    Host& host = hosts[rank.host];
+    ++host.ranks;
+    host.least = std::min(host.least, rank.late());
+    host.most = std::max(host.most, rank.late());
+    host.sum += rank.late();
+  }
+  std::set<std::string> late;
+  for (const auto& [name, host] : hosts)
+    if (host.ranks > 1 && host.least >= notable_lateness && 2 * host.least >= host.most) late.insert(name);
+  if (late.size() == hosts.size()) return {};
+  for (const std::string& name : late)
+    sentences.push_back(
+        fmt::format("host {}: the others waited {} of the time for its {} ranks, all of which were late", name,
+                    percent(hosts[name].sum / hosts[name].ranks), hosts[name].ranks));
+  return late;
+}
+
 void tell_late_ranks(const Run& run, Sentences& sentences) {
+  const std::set<std::string> told = tell_late_hosts(run, sentences);
   std::vector<const PartSums::Rank*> late;
   for (const auto& [replica, rank] : run.metrics.parts.ranks())
-    if (rank.late() >= notable_lateness) late.push_back(&rank);
+    if (rank.late() >= notable_lateness && !told.contains(rank.host)) late.push_back(&rank);
   std::stable_sort(late.begin(), late.end(),
                    [](const auto* one, const auto* other) { return one->late() > other->late(); });
   constexpr std::size_t most = 4;
@@ -58,28 +85,7 @@ void tell_late_ranks(const Run& run, Sentences& sentences) {
                                     rank.name, rank.host, percent(rank.late()),
                                     mostly.empty() ? "" : ", mostly in " + mostly));
   }
-  if (late.size() > most) sentences.push_back(fmt::format("{} more ranks were as late as these", late.size() - most));
-}
-
-/// A host whose every rank is late is to blame, rather than its ranks.
-void tell_late_hosts(const Run& run, Sentences& sentences) {
-  struct Host {
-    int ranks = 0, late = 0;
-    double lateness = 0;
-  };
-  std::map<std::string, Host> hosts;
-  for (const auto& [replica, rank] : run.metrics.parts.ranks()) {
-    Host& host = hosts[rank.host];
-    ++host.ranks;
-    if (rank.late() >= 0.01) ++host.late;
-    host.lateness += rank.late();
-  }
-  if (hosts.size() < 2) return;
-  for (const auto& [name, host] : hosts)
-    if (host.ranks > 1 && host.late == host.ranks && host.lateness >= notable_lateness)
-      sentences.push_back(
-          fmt::format("host {}: the others waited {} of the time for its ranks, of which all {} were late", name,
-                      percent(std::min(1.0, host.lateness)), host.ranks));
+  if (late.size() > most) sentences.push_back(fmt::format("the others waited for {} more ranks", late.size() - most));
 }
 
 void tell_parts(const Run& run, Sentences& sentences) {
@@ -147,7 +153,6 @@ std::vector<std::string> findings_of(const Run& run) {
   Sentences sentences;
   tell_failures(run, sentences);
   tell_losses(run, sentences);
-  tell_late_hosts(run, sentences);
   tell_late_ranks(run, sentences);
   tell_parts(run, sentences);
   tell_speed(run, sentences);

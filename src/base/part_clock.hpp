@@ -42,9 +42,9 @@ class PartClock {
     times_.of_part[static_cast<std::size_t>(std::exchange(current_, part))] += now - std::exchange(since_, now);
   }
 
-  /// Returns the times since the last lap, or since the start. The current part stays.
-  Times lap() {
-    enter(current_);
+  /// Returns the times since the last lap, or since the start. Time counts for `next` from now on.
+  Times lap(Part next) {
+    enter(next);
     return std::exchange(times_, {});
   }
 

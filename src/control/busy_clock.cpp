@@ -39,7 +39,7 @@ BusyClock::~BusyClock() {
 
 BusyClock::Times BusyClock::lap() {
   if (!slow_.empty()) drag();
-  const auto all = clock_.lap();
+  const auto all = clock_.lap(clock_.current());
   Times times;
   std::copy_n(all.of_part.begin(), parts, times.busy.begin());
   times.waiting = all.of(waiting);
@@ -59,8 +59,8 @@ void BusyClock::change() {
   if (!slow_.empty()) drag();
   clock_.enter(next);
   trace::Ring::end(span_);
-  span_ = next == waiting ? trace::Ring::begin(trace::Kind::wait, "waiting")
-                          : trace::Ring::begin(trace::Kind::part, name_of(next));
+  span_ = next == waiting ? trace::Ring::begin(trace::Kind::wait, trace::parts_track, "waiting")
+                          : trace::Ring::begin(trace::Kind::part, trace::parts_track, name_of(next));
 }
 
 /// At the end of a part. A sleep takes longer than it should, so the next one is shorter.

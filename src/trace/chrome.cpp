@@ -32,7 +32,8 @@ std::string_view category_of(Kind kind) {
 }
 
 std::string track_name(const ReadRing& ring, Track track) {
-  if (track == sums_track) return "sums over the ranks";
+  if (track == parts_track) return "parts";
+  if (track == writer_track) return "checkpoint writer";
   if (track == device_track) return ring.device;
   return track < ring.threads.size() ? ring.threads[track] : fmt::format("thread {}", track);
 }

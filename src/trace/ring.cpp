@@ -141,10 +141,18 @@ void Ring::set_step(std::uint64_t step) {
 
 Ring::Open Ring::begin(Kind kind, std::string_view name) {
   const Use ring;
-  if (!ring) return {};
-  const std::uint64_t number = ring->header().written.fetch_add(1, std::memory_order_relaxed);
+  return ring ? ring->start(kind, ring->own_track(), name) : Open{};
+}
+
+Ring::Open Ring::begin(Kind kind, Track track, std::string_view name) {
+  const Use ring;
+  return ring ? ring->start(kind, track, name) : Open{};
+}
+
+Ring::Open Ring::start(Kind kind, Track track, std::string_view name) {
+  const std::uint64_t number = header().written.fetch_add(1, std::memory_order_relaxed);
   const Time now = std::chrono::steady_clock::now();
-  ring->write(number, kind, ring->own_track(), name, now).length.store(Record::open, std::memory_order_release);
+  write(number, kind, track, name, now).length.store(Record::open, std::memory_order_release);
   return {number, nanoseconds(now)};
 }
 

@@ -55,6 +55,7 @@ class Ring {
 
   /// Begins a span on this thread's track.
   static Open begin(Kind kind, std::string_view name);
+  static Open begin(Kind kind, Track track, std::string_view name);
 
   /// Ends it now, if it is one, and its record has not been written over.
   static void end(const Open& span);
@@ -66,6 +67,7 @@ class Ring {
   Header& header() { return *static_cast<Header*>(memory_); }
   Record& record(std::uint64_t number);
   Record& write(std::uint64_t number, Kind kind, Track track, std::string_view name, Time begin);
+  Open start(Kind kind, Track track, std::string_view name);
   Track own_track();
 
   void* memory_;
@@ -82,6 +84,7 @@ class Ring {
 class [[nodiscard]] Within {
  public:
   Within(Kind kind, std::string_view name) : span_{Ring::begin(kind, name)} {}
+  Within(Kind kind, Track track, std::string_view name) : span_{Ring::begin(kind, track, name)} {}
   /// `name()`, called only if there is a trace.
   template <std::invocable Name>
   Within(Kind kind, Name&& name) {

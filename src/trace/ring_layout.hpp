@@ -24,7 +24,9 @@ inline constexpr std::size_t kinds = 8;
 /// Whose line in the picture a span is on: a thread, by the order in which threads first wrote, or a track that is
 /// none.
 using Track = std::uint8_t;
-inline constexpr Track sums_track = 254, device_track = 255;
+inline constexpr Track parts_track = 253;   ///< of the main thread, which change where its other spans go on
+inline constexpr Track writer_track = 254;  ///< of the threads that write checkpoints, one after the other
+inline constexpr Track device_track = 255;
 
 /// One span: 64 bytes, written by one thread. A process may be killed at any moment, so `length` is stored last, and a
 /// reader takes no record whose length is `unwritten`.

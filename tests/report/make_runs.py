@@ -50,8 +50,8 @@ def make(folder, rate=0.1, steps=2000, slow=None, part="data", hosts=("a", "a", 
                 for name, value in PARTS.items()} for rank in range(len(hosts))]
         busy = [sum(parts.values()) for parts in own]
         slowest = max(range(len(hosts)), key=lambda rank: busy[rank])
-        late[slowest] += busy[slowest] - min(busy)
         for rank, parts in enumerate(own):
+            late[rank] += busy[rank] - min(busy)
             for name, value in [*parts.items(), ("waiting", busy[slowest] - busy[rank] + 0.001)]:
                 sums[rank][name] += value
         took, batch = busy[slowest] + 0.001, 64 if step % 50 else 32

@@ -134,7 +134,7 @@ TEST_CASE("a picture of all ranks has their last steps, by the clock of the firs
         Ring::set_step(static_cast<std::uint64_t>(step));
         const Time begin{std::chrono::microseconds{100 * step - 5 * rank}};
         Ring::add(Kind::step, 0, "step", begin, begin + std::chrono::nanoseconds{20'500});
-        Ring::add(Kind::sum, sums_track, "1 \"MiB\"\n", begin, begin);
+        Ring::add(Kind::sum, device_track, "1 \"MiB\"\n", begin, begin);
       }
     }
     rings.push_back(read_ring(file));

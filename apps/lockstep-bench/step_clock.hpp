@@ -36,10 +36,10 @@ struct PartTimes {
 };
 
 /// For one thread. Starts in `data`.
-class PartClock : public lockstep::PartClock<Part, part_count> {
+class StepClock : public lockstep::PartClock<Part, part_count> {
  public:
   /// Tests pass another clock as `now`.
-  explicit PartClock(std::function<Time()> now = std::chrono::steady_clock::now);
+  explicit StepClock(std::function<Time()> now = std::chrono::steady_clock::now);
 
   /// Ends a step. Returns the times since the last lap, or since the start. The next step starts in `data`.
   PartTimes lap();
