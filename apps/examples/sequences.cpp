@@ -1,4 +1,4 @@
-// Trains a model with a loss of its own on padded sequences: mpirun -n 2 sequences [CHECKPOINT]
+// Trains a model with a loss of its own on padded sequences: mpirun -n 2 sequences [CHECKPOINT [RUN_FOLDER]]
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -109,13 +109,15 @@ class Watcher final : public Observer {
   std::filesystem::path checkpoint_;
 };
 
-void train(Runtime& runtime, const std::filesystem::path& checkpoint) {
+void train(Runtime& runtime, const std::filesystem::path& checkpoint, const std::filesystem::path& folder) {
   Strategy& strategy = runtime.strategy();
   const Sequences train{1000, 1}, test{200, 2};
   Predictor model{strategy};
   AdamW adamw{{.learning_rate = LearningRate{{.peak = 0.1, .decay_steps = 320}}}};
   Watcher watcher{strategy, checkpoint};
-  fit(strategy, model, adamw, {train, test}, {.global_batch = 32, .steps = 320}, watcher);
+  RunRecord record{strategy, {.folder = folder, .next = &watcher}};
+  fit(strategy, model, adamw, {train, test}, {.global_batch = 32, .steps = 320}, record);
+  record.finish();
   if (!runtime.is_chief()) return;
   const auto w = model.variables().front().local().elements<float>();
   std::printf("x[t] = %.3f x[t-1] %+.3f x[t-2] %+.3f, weights %s\n", w[0], w[1], w[2],
@@ -127,5 +129,5 @@ void train(Runtime& runtime, const std::filesystem::path& checkpoint) {
 int main(int argc, char** argv) {
   return run_program(
       argc, argv, [] { return RuntimeOptions{.device = "cpu"}; },
-      [&](Runtime& runtime) { train(runtime, argc > 1 ? argv[1] : ""); });
+      [&](Runtime& runtime) { train(runtime, argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : ""); });
 }

@@ -28,7 +28,7 @@ constexpr std::int64_t batches = 16;
 /// MPI all-reduces outside the strategy's collectives are agreements.
 class AgreementTimer final : public AllReduceListener {
  public:
-  AgreementTimer(PartClock& clock, MpiBaseline& mpi) : clock_{clock}, mpi_{mpi} {}
+  AgreementTimer(StepClock& clock, MpiBaseline& mpi) : clock_{clock}, mpi_{mpi} {}
 
   void on_begin(std::int64_t) override {
     interrupted_ = clock_.current();
@@ -40,7 +40,7 @@ class AgreementTimer final : public AllReduceListener {
   void on_end() override { clock_.enter(interrupted_); }
 
  private:
-  PartClock& clock_;
+  StepClock& clock_;
   MpiBaseline& mpi_;
   Part interrupted_ = Part::other;
 };
@@ -158,7 +158,7 @@ void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add)
   const std::int64_t global_batch = global_batch_of(options);
   const std::vector<Variant> variants = variants_of(options, runtime);
   MpiBaseline mpi;
-  PartClock clock;
+  StepClock clock;
   std::optional<RandomSamples> samples;
   runtime.strategy().run([&](ReplicaContext&) { samples.emplace(options.model, batches * global_batch); });
   std::vector<std::unique_ptr<StepRun>> runs;

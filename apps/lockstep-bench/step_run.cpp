@@ -12,14 +12,14 @@ namespace {
 /// Takes a lap after each step.
 class Laps final : public Observer {
  public:
-  explicit Laps(PartClock& clock) : clock_{clock} {}
+  explicit Laps(StepClock& clock) : clock_{clock} {}
 
   void on_step(const Step&) override { steps_.push_back(clock_.lap()); }
 
   std::vector<PartTimes> behind_first() const { return {steps_.begin() + 1, steps_.end()}; }
 
  private:
-  PartClock& clock_;
+  StepClock& clock_;
   std::vector<PartTimes> steps_;
 };
 
@@ -30,16 +30,16 @@ std::shared_ptr<const ops::Kernels> kernels_for(Strategy& strategy, const StepRu
 
 }  // namespace
 
-ReductionOptions timed_reductions(PartClock& clock, std::function<void()> meet) {
+ReductionOptions timed_reductions(StepClock& clock, std::function<void()> meet) {
   return {.around = [&clock, meet = std::move(meet)](const std::function<void()>& collective) {
-    const PartClock::During during{clock, Part::waiting};
+    const StepClock::During during{clock, Part::waiting};
     meet();
     clock.enter(Part::communication);
     collective();
   }};
 }
 
-StepRun::StepRun(Strategy strategy, PartClock& clock, const RandomSamples& samples, const Options& options)
+StepRun::StepRun(Strategy strategy, StepClock& clock, const RandomSamples& samples, const Options& options)
     : strategy_{std::move(strategy)},
       clock_{clock},
       samples_{samples.source()},

@@ -12,7 +12,7 @@
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
-#include "apps/lockstep-bench/part_clock.hpp"
+#include "apps/lockstep-bench/step_clock.hpp"
 #include "apps/lockstep-bench/step_task.hpp"
 #include "apps/lockstep-bench/timed_model.hpp"
 
@@ -20,7 +20,7 @@ namespace lockstep::bench {
 
 /// Reductions under which collectives count as communication. `meet` is called before each and counts as waiting: it
 /// returns when every rank has come. The clock must outlive the strategy.
-ReductionOptions timed_reductions(PartClock& clock, std::function<void()> meet);
+ReductionOptions timed_reductions(StepClock& clock, std::function<void()> meet);
 
 /// A model and its optimizer, trained by `fit` as in lockstep-train. It does not tell the clock of agreements; the
 /// program must do that.
@@ -37,7 +37,7 @@ class StepRun {
   };
 
   /// COLL. `strategy` must use timed_reductions and be on the CPU. Clock and samples must outlive the run.
-  StepRun(Strategy strategy, PartClock& clock, const RandomSamples& samples, const Options& options);
+  StepRun(Strategy strategy, StepClock& clock, const RandomSamples& samples, const Options& options);
 
   std::string_view model() const { return model_->name(); }
   /// The number of elements of all its variables.
@@ -58,7 +58,7 @@ class StepRun {
 
  private:
   Strategy strategy_;
-  PartClock& clock_;
+  StepClock& clock_;
   const SampleSource& samples_;
   Options options_;
   RandomSamples evaluated_;  ///< a single sample, because `fit` evaluates at its end and nobody needs the result

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "apps/lockstep-bench/part_clock.hpp"
+#include "apps/lockstep-bench/step_clock.hpp"
 
 namespace lockstep::bench {
 

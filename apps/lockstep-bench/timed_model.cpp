@@ -4,7 +4,7 @@
 
 namespace lockstep::bench {
 
-TimedModel::TimedModel(nn::Model& model, PartClock& clock) : model_{model}, clock_{clock} {
+TimedModel::TimedModel(nn::Model& model, StepClock& clock) : model_{model}, clock_{clock} {
   model_.observe_passes([&clock](nn::Model::Pass pass) {
     clock.enter(pass == nn::Model::Pass::forward ? Part::forward : Part::backward);
   });

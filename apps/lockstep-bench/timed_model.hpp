@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "apps/lockstep-bench/part_clock.hpp"
+#include "apps/lockstep-bench/step_clock.hpp"
 #include "nn/joint_model.hpp"
 
 namespace lockstep::bench {
@@ -19,7 +19,7 @@ namespace lockstep::bench {
 class TimedModel final : public nn::Model, private nn::JointModel {
  public:
   /// Becomes the observer of the model's passes. Model and clock must outlive it.
-  TimedModel(nn::Model& model, PartClock& clock);
+  TimedModel(nn::Model& model, StepClock& clock);
   ~TimedModel() override;
 
   std::string_view name() const override { return model_.name(); }
@@ -45,7 +45,7 @@ class TimedModel final : public nn::Model, private nn::JointModel {
                                                      DeclaredSums& ranks) override;
 
   nn::Model& model_;
-  PartClock& clock_;
+  StepClock& clock_;
 };
 
 }  // namespace lockstep::bench

@@ -14,6 +14,7 @@
 
 #include "apps/lockstep-inspect/comparison.hpp"
 #include "apps/lockstep-inspect/inspection.hpp"
+#include "apps/lockstep-inspect/trace.hpp"
 #include "apps/options/standard_output.hpp"
 #include "base/excerpt.hpp"
 #include "base/printable.hpp"
@@ -29,6 +30,7 @@ constexpr int wrong_usage = 2;
 constexpr std::string_view help = R"(Shows what a checkpoint holds, or in what two of them differ.
 
 Usage: lockstep-inspect PATH [PATH]
+       lockstep-inspect --trace DIR
 
   lockstep-inspect run1             the checkpoints in a folder
   lockstep-inspect run1/step-400    a checkpoint: manifest, tensors, digests
@@ -37,6 +39,10 @@ Usage: lockstep-inspect PATH [PATH]
 
 Every byte is read, and digests are compared with those of the manifest. It
 runs without mpirun.
+
+With --trace, it makes pictures for Perfetto or chrome://tracing of the trace
+in DIR, such as run1/trace, as a training does at its end: of a run that was
+killed, or goes on. It says what each rank was doing.
 
 Options:
   -h,--help                 Print this help and exit
@@ -52,12 +58,14 @@ Exit codes: 0 undamaged, or equal; 1 damaged, differing, or any other failure;
 
 Report report_for(const std::vector<std::string>& arguments) {
   std::vector<std::filesystem::path> paths;
-  bool only_paths = false;
+  bool only_paths = false, of_trace = false;
   for (const std::string& argument : arguments) {
     if (!only_paths && argument == "--")
       only_paths = true;
     else if (!only_paths && (argument == "--help" || argument == "-h"))
       return {std::string{help}};
+    else if (!only_paths && argument == "--trace")
+      of_trace = true;
     else if (!only_paths && argument == "--version")
       return {"lockstep-inspect " LOCKSTEP_VERSION "\n"};
     else if (!only_paths && argument.size() > 1 && argument.front() == '-')
@@ -66,6 +74,8 @@ Report report_for(const std::vector<std::string>& arguments) {
       paths.emplace_back(argument);
   }
   if (paths.empty()) refuse("no path was given");
+  if (of_trace && paths.size() > 1) refuse("--trace takes one folder");
+  if (of_trace) return inspect_trace(paths[0]);
   if (paths.size() > 2) refuse(fmt::format("{} paths were given", paths.size()));
   return paths.size() == 1 ? inspect(paths[0]) : compare(paths[0], paths[1]);
 }

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/supervised_job.hpp"
 
 namespace lockstep::run {
@@ -71,6 +73,7 @@ void JobReader::read_line(std::string_view line) {
   }
   if (take_off(line, "lockstep: ")) {
     report_.has_spoken = true;
+    if (report_.line.empty()) report_.line = fmt::format("lockstep: {}", line);
     // The first line of a job is the cause.
     if (report_.cause != Cause::unknown) return;
     if (line.starts_with("interrupted ")) report_.cause = Cause::interrupted;

@@ -24,6 +24,7 @@ struct JobReport {
   std::vector<std::string> unreachable = {};  ///< hosts that mpirun or lockstep cannot reach
   std::vector<std::string> lost = {};         ///< hosts whose daemon mpirun had, and has no more
   std::string failure = {};                   ///< what the line says of the rank to blame, "failed: …"
+  std::string line = {};                      ///< the first that lockstep said of the end
   bool has_begun = false;                     ///< the chief said so
   bool has_spoken = false;                    ///< lockstep said how the job ended
 };

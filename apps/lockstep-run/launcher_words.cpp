@@ -12,8 +12,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "comm/mpi/mpi_library.hpp"
 #include "control/network.hpp"
-#include "runtime/foreign_launch.hpp"
 
 namespace lockstep::run {
 namespace {

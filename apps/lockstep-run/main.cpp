@@ -20,6 +20,7 @@
 #include "apps/lockstep-run/job_command.hpp"
 #include "apps/lockstep-run/launcher_words.hpp"
 #include "apps/lockstep-run/probe.hpp"
+#include "apps/lockstep-run/run_timeline.hpp"
 #include "apps/lockstep-run/running_job.hpp"
 #include "apps/lockstep-run/say.hpp"
 #include "apps/lockstep-run/signals.hpp"
@@ -54,6 +55,7 @@ class Run {
       : line_{line},
         command_{line.command},
         checkpoints_{command_.checkpoints()},
+        timeline_{command_.run_folder()},
         supervision_{{.ranks = line.ranks,
                       .min_ranks = line.min_ranks.value_or(1),
                       .may_start_without = line.min_ranks.has_value(),
@@ -136,6 +138,7 @@ class Run {
 
   JobEnd run_job(const Start& start, const std::vector<std::string>& words, const std::vector<std::string>& without) {
     const std::string newest_before = checkpoints_.newest();
+    timeline_.begin();
     MemoryKills memory_kills;
     memory_kills.watch(::getpid());
     JobCommand command{line_, start, words, command_.threads()};
@@ -174,7 +177,15 @@ class Run {
       end.waited_for_start = watch.waited();
       add_unreachable(end, watch.silent(), watch.unreachable());
     }
+    note(end);
     return end;
+  }
+
+  /// A failure that no rank may have written down.
+  void note(const JobEnd& end) const {
+    const Judgement judgement = judge(end.exit_code, end.report);
+    if (end.exit_code == 0 || judgement.remedy == Remedy::stop) return;
+    timeline_.end(end.report.line.empty() ? "lockstep-run: " + judgement.reason : end.report.line, end.exit_code);
   }
 
   static void add_unreachable(JobEnd& end, const std::vector<std::string>& silent,
@@ -256,6 +267,7 @@ class Run {
   CommandLine line_;
   SupervisedCommand command_;
   SupervisedCheckpoints checkpoints_;
+  RunTimeline timeline_;
   Supervision supervision_;
   Signals signals_;
   bool told_to_stop_ = false;

@@ -31,8 +31,9 @@ SupervisedCommand::SupervisedCommand(std::vector<std::string> words) : words_{st
   training_ = read(words_);
   if (training_->checkpoints.empty())
     throw ConfigError{
-        "lockstep-train without --checkpoint-dir: expected a folder of checkpoints, without which a restart would "
-        "begin anew"};
+        "lockstep-train without --checkpoint-dir or --run-dir: expected a folder of checkpoints, without which a "
+        "restart "
+        "would begin anew"};
 }
 
 SupervisedCommand::Training SupervisedCommand::read(const std::vector<std::string>& words) {
@@ -43,6 +44,7 @@ SupervisedCommand::Training SupervisedCommand::read(const std::vector<std::strin
   if (shards.kind == ShardRequest::Kind::automatic && line.runtime.device == "cuda")
     shards.kind = ShardRequest::Kind::per_rank;
   return {.checkpoints = line.training.checkpoints,
+          .run_folder = line.training.run_folder,
           .names_cluster = !line.runtime.cluster_spec.empty(),
           .names_start = line.training.resume.from == Resume::From::path,
           .needs_gpus = line.runtime.device == "cuda" && !line.runtime.allow_shared_gpu,
@@ -57,10 +59,13 @@ std::vector<std::filesystem::path> SupervisedCommand::needed_paths() const {
   std::vector<std::filesystem::path> paths = training_->reads;
   std::erase(paths, "");
   // A training makes the folders that are missing. What is there on this host must be there on all.
-  std::error_code ignored;
-  std::filesystem::path folder = std::filesystem::absolute(training_->checkpoints);
-  while (!std::filesystem::exists(folder, ignored)) folder = folder.parent_path();
-  paths.push_back(std::move(folder));
+  for (const std::filesystem::path& written : {training_->run_folder, training_->checkpoints}) {
+    if (written.empty()) continue;
+    std::error_code ignored;
+    std::filesystem::path folder = std::filesystem::absolute(written);
+    while (!std::filesystem::exists(folder, ignored)) folder = folder.parent_path();
+    if (std::ranges::find(paths, folder) == paths.end()) paths.push_back(std::move(folder));
+  }
   return paths;
 }
 

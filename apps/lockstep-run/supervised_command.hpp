@@ -20,7 +20,7 @@ struct SeenCheckpoints {
 class SupervisedCommand {
  public:
   /// ConfigError for no words, for options that lockstep-train refuses, and for a lockstep-train without
-  /// --checkpoint-dir, which could only begin anew.
+  /// --checkpoint-dir and --run-dir, which could only begin anew.
   explicit SupervisedCommand(std::vector<std::string> words);
 
   /// Whether it is a lockstep-train. Any other program is started again with the same words.
@@ -29,11 +29,14 @@ class SupervisedCommand {
   /// Empty for other programs.
   std::filesystem::path checkpoints() const { return training_ ? training_->checkpoints : ""; }
 
+  /// The folder of the run. Empty for other programs, and for a training without one.
+  std::filesystem::path run_folder() const { return training_ ? training_->run_folder : ""; }
+
   /// Whether the command names a cluster, which has one number of ranks.
   bool fixes_ranks() const { return training_ && training_->names_cluster; }
 
-  /// What the command reads, and the folder of its checkpoints, or the nearest folder above it that exists. Empty for
-  /// other programs.
+  /// What the command reads, and the folders of its run and its checkpoints, or the nearest ones above that exist.
+  /// Empty for other programs.
   std::vector<std::filesystem::path> needed_paths() const;
   /// Whether it asks for a GPU for each rank.
   bool needs_gpus() const { return training_ && training_->needs_gpus; }
@@ -57,6 +60,7 @@ class SupervisedCommand {
   /// What matters here of a lockstep-train's options, as it reads them.
   struct Training {
     std::filesystem::path checkpoints;
+    std::filesystem::path run_folder;
     bool names_cluster;
     bool names_start;  ///< a checkpoint to begin from
     bool needs_gpus;

@@ -49,9 +49,7 @@ EvaluationResult Trainer::evaluate() && {
                           .weights = restored.from,
                           .steps = restored.steps,
                           .evaluation = {.step = restored.steps}};
-  std::unique_ptr<Observer> progress = std::make_unique<Observer>();
-  if (is_chief() && options_.progress == ShowProgress::yes)
-    progress = std::make_unique<Progress>(stderr, progress_style(stderr));
+  const std::unique_ptr<Observer> progress = make_progress(is_chief() ? options_.progress : ShowProgress::no);
   {
     const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
     if (restored.steps > 0) strategy_.set_step(restored.steps, Strategy::RunKind::evaluation);

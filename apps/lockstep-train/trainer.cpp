@@ -70,7 +70,7 @@ void Trainer::make_model() {
 WeightsMetadata Trainer::take_initial_weights() {
   strategy_.seal();
   const auto& [file, match] = options_.initial_weights;
-  const LoadedWeights loaded = load_weights(strategy_, file);
+  const auto loaded = load_weights(strategy_, file);
   if (loaded.taken == 0)
     throw CheckpointError{fmt::format("--init-from {}: has no value for any variable of this model: {}",
                                       loaded.file.string(), loaded.rest)};

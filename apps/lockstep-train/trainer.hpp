@@ -18,6 +18,7 @@
 #include <lockstep/nn/model.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
+#include <lockstep/record/run_record.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 #include "apps/lockstep-train/options/training_options.hpp"
@@ -93,20 +94,21 @@ class Trainer {
 
   // What a training needs besides (training.cpp).
 
-  /// Keeps other jobs out of the folder of checkpoints, before anything is read there. CheckpointError if this number
-  /// of ranks cannot go on from the checkpoint that `options_` name.
-  void hold_checkpoints();
+  /// Keeps other jobs out of the folder of the run and that of checkpoints, before anything is read there.
+  /// CheckpointError if this number of ranks cannot go on from the checkpoint that `options_` name.
+  void hold_folders();
   FitOptions fit_options() const;
   CheckpointManager::Options checkpoint_options() const;
   /// Goes on from the checkpoint that `options_` name, if there is one.
   void resume();
-  /// The chief's reports. Those of other ranks say nothing.
-  std::unique_ptr<Observer> open_reports();
+  /// What the record of the run is to say and where. `progress` must outlive it.
+  RunRecord::Options record_options(Observer& reports) const;
 
   Strategy& strategy_;
   std::string device_;
-  TrainingOptions options_;            ///< as they were given, then complete
-  std::shared_ptr<ExclusiveUse> use_;  ///< of the folder of checkpoints, on the chief
+  TrainingOptions options_;                   ///< as they were given, then complete
+  std::shared_ptr<ExclusiveUse> use_;         ///< of the folder of checkpoints, on the chief
+  std::shared_ptr<ExclusiveUse> run_folder_;  ///< the same of the folder of the run
   DataRequest request_;
   int shards_ = 1;
   int threads_ = 1;  ///< that compute whole shards; those of the kernels are theirs alone

@@ -11,8 +11,8 @@
 
 #include "apps/lockstep-train/data/index_file.hpp"
 #include "apps/lockstep-train/reports/event_file.hpp"
-#include "apps/lockstep-train/reports/metrics_file.hpp"
 #include "apps/lockstep-train/reports/progress.hpp"
+#include "apps/lockstep-train/reports/run_facts.hpp"
 #include "apps/lockstep-train/saved/checkpoint_observer.hpp"
 #include "apps/lockstep-train/saved/exported_weights.hpp"
 #include "apps/lockstep-train/saved/held_checkpoints.hpp"
@@ -26,43 +26,40 @@
 #include "fit/injected_fault.hpp"
 #include "input/batch_schedule.hpp"
 #include "input/shard_sizes.hpp"
+#include "record/run_folder.hpp"
 #include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {
 
-/// Metrics, event files and progress, as the options ask.
+/// As messages name what the options name.
+RunRecord::Names names_of_record() {
+  return {.folder = "--run-dir", .metrics = "--metrics", .resume = "--resume auto"};
+}
+
+/// Event files and progress, as the options ask.
 class ChiefReports final : public Observer {
  public:
   /// For a run that goes on after `steps` steps.
-  ChiefReports(const TrainingOptions& options, std::int64_t steps) {
-    if (!options.metrics.empty()) metrics_.emplace(options.metrics, steps);
+  ChiefReports(const TrainingOptions& options, std::int64_t steps) : progress_{make_progress(options.progress)} {
     if (!options.tensorboard.empty()) events_.emplace(options.tensorboard, steps);
-    if (options.progress == ShowProgress::yes) progress_.emplace(stderr, progress_style(stderr));
   }
 
-  bool wants_gradient_norm() const override { return metrics_ || events_; }
+  bool wants_gradient_norm() const override { return events_.has_value(); }
   void on_step(const Step& report) override {
-    if (metrics_) metrics_->on_step(report);
     if (events_) events_->on_step(report);
-    if (progress_) progress_->on_step(report);
+    progress_->on_step(report);
   }
-  void on_evaluating(const Evaluation::Progress& progress) override {
-    if (progress_) progress_->on_evaluating(progress);
-  }
+  void on_evaluating(const Evaluation::Progress& progress) override { progress_->on_evaluating(progress); }
   void on_evaluation(const Evaluation& report) override {
-    if (metrics_) metrics_->on_evaluation(report);
     if (events_) events_->on_evaluation(report);
-    if (progress_) progress_->on_evaluation(report);
+    progress_->on_evaluation(report);
   }
-  void on_drift(std::int64_t step, const DriftError& found) override {
-    if (metrics_) metrics_->on_drift(step, found);
-  }
+  void on_parts(const Observer::Parts& report) override { progress_->on_parts(report); }
 
  private:
-  std::optional<MetricsFile> metrics_;
   std::optional<EventFile> events_;
-  std::optional<Progress> progress_;
+  std::unique_ptr<Observer> progress_;
 };
 
 std::int64_t steps_of(const TrainingOptions& options, const BatchSchedule& schedule) {
@@ -83,16 +80,17 @@ int micro_batches_of(const TrainingOptions& options, const BatchSchedule& schedu
 
 }  // namespace
 
-void Trainer::hold_checkpoints() {
-  const bool writes = !options_.checkpoints.empty();
-  if (!writes && options_.resume.from == Resume::From::none) return;
+void Trainer::hold_folders() {
+  const bool writes = !options_.checkpoints.empty(), resumes = options_.resume.from != Resume::From::none;
+  if (!writes && !resumes && options_.run_folder.empty()) return;
   set_up([&] {
     if (!is_chief()) return;
-    if (writes) {
-      const auto alone = strategy_.group().meeting().working_alone();  // another job may be ending
-      use_ = hold_folder_of_checkpoints(options_);
-    }
-    if (options_.resume.from != Resume::From::none) require_ranks_that_can_resume(options_, ranks());
+    const auto alone = strategy_.group().meeting().working_alone();  // another job may be ending
+    if (!options_.run_folder.empty())
+      run_folder_ =
+          hold_run_folder(options_.run_folder, names_of_record(), resumes ? RunStart::may_resume : RunStart::anew);
+    if (writes) use_ = hold_folder_of_checkpoints(options_);
+    if (resumes) require_ranks_that_can_resume(options_, ranks());
   });
 }
 
@@ -157,18 +155,28 @@ void Trainer::resume() {
                     fit_.steps, fit_.steps == 1 ? "" : "s", fit_.start.steps)};
 }
 
-std::unique_ptr<Observer> Trainer::open_reports() {
-  std::unique_ptr<Observer> reports = std::make_unique<Observer>();
-  set_up([&] {
-    if (!is_chief()) return;
-    const auto alone = strategy_.group().meeting().working_alone();  // another job may be ending with the metrics
-    reports = std::make_unique<ChiefReports>(options_, fit_.start.steps);
-  });
-  return reports;
+RunRecord::Options Trainer::record_options(Observer& reports) const {
+  RunRecord::Options record{.folder = options_.run_folder,
+                            .metrics = options_.metrics,
+                            .trace = options_.trace,
+                            .next = &reports,
+                            .names = names_of_record()};
+  if (options_.resume.from != Resume::From::none) record.resume_after = fit_.start.steps;
+  if (record.folder.empty()) return record;
+  if (record.metrics == RunLayout{record.folder}.metrics()) record.metrics.clear();
+  const TrainingSamples samples = task_->samples();
+  record.about = to_json(RunFacts{.options = options_,
+                                  .fit = fit_,
+                                  .kernels = kernels_->fingerprint(),
+                                  .data_digest = task_->data_digest(),
+                                  .schema = task_->schema(),
+                                  .samples = samples.train.count(),
+                                  .test_samples = samples.test.count()});
+  return record;
 }
 
 TrainingResult Trainer::train() && {
-  hold_checkpoints();
+  hold_folders();
   request_.index_folder = index_folder(options_.checkpoints);
   complete_options(CheckpointManager::Parts::all);
   std::optional<InjectedFault> fault;
@@ -189,24 +197,33 @@ TrainingResult Trainer::train() && {
     const WeightsMetadata described = take_initial_weights();
     if (is_chief()) warn_of_columns(described, options_.initial_weights.file, task_->schema());
   }
-  const std::unique_ptr<Observer> reports = open_reports();
+  auto reports = std::make_unique<Observer>();  // those of other ranks say nothing
+  set_up([&] {
+    if (is_chief()) reports = std::make_unique<ChiefReports>(options_, fit_.start.steps);
+  });
+  RunRecord record{strategy_, record_options(*reports)};
   std::optional<CheckpointObserver> saves;
   if (!options_.checkpoints.empty())
-    saves.emplace(*reports, *checkpoints_, CheckpointObserver::Options{fit_.steps, options_.keep_best_checkpoint});
+    saves.emplace(record, *checkpoints_,
+                  CheckpointObserver::Options{options_.checkpoints, fit_.steps, options_.keep_best_checkpoint});
 
   if (is_chief())
     log::info(fmt::format("training {}: {} {}, {} shards, {} steps of {} samples", model_->name(), ranks(),
                           ranks() == 1 ? "rank" : "ranks", fit_.shards, fit_.steps, fit_.global_batch));
   TrainingResult result{
       .ranks = ranks(), .shards = fit_.shards, .device = device_, .model = std::string{model_->name()}};
-  result.fit =
-      fit_with_fault(strategy_, *model_, *optimizer_, task_->samples(), fit_, saves ? *saves : *reports, fault);
+  result.fit = fit_with_fault(strategy_, *model_, *optimizer_, task_->samples(), fit_,
+                              saves ? *saves : static_cast<Observer&>(record), fault);
   if (saves) checkpoints_->finish();
   result.weights_digest = weights_digest(model_->variables());
-  if (result.fit.stopped) return result;
+  if (result.fit.stopped) {
+    record.stop(result.fit.steps);  // no observer hears of it before the first step
+    return result;
+  }
   export_weights();
   if (options_.sample > 0)
     result.sample = write_sample(strategy_, *task_, result.fit.steps, result.fit.last_evaluation.loss);
+  record.finish(to_json(result));
   return result;
 }
 

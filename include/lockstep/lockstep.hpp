@@ -51,6 +51,7 @@
 #include <lockstep/optim/learning_rate.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
+#include <lockstep/record/run_record.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/reduce/sum_list.hpp>

@@ -9,6 +9,7 @@ using State = std::atomic<std::uint32_t>;
 
 State own_state{0};
 std::atomic<State*> state_in_use{&own_state};
+std::atomic<void (*)(std::string_view, int)> last_line_listener{nullptr};
 
 State& state() {
   return *state_in_use.load();
@@ -37,10 +38,19 @@ bool end_open_line() {
   return state().compare_exchange_strong(open, number(OpenLine::closed));
 }
 
-void print_last_line(std::string line) {
-  if (state().exchange(number(OpenLine::over)) == number(OpenLine::open)) line.insert(0, 1, '\n');
+void print_last_line(std::string line, int exit_code) {
+  const bool is_open = state().exchange(number(OpenLine::over)) == number(OpenLine::open);
+  line.insert(0, is_open ? 1 : 0, '\n');
   line += '\n';
   (void)!::write(STDERR_FILENO, line.data(), line.size());
+  std::string_view told{line};
+  told.remove_prefix(is_open ? 1 : 0);
+  told.remove_suffix(1);
+  if (const auto listener = last_line_listener.load()) listener(told, exit_code);
+}
+
+void tell_last_line(void (*told)(std::string_view line, int exit_code)) {
+  last_line_listener = told;
 }
 
 }  // namespace lockstep

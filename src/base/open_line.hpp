@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
@@ -24,7 +25,10 @@ bool begin_open_line();
 bool end_open_line();
 
 /// Writes `line` and a line break to stderr in one piece, in any state of the program, on a line of its own. For the
-/// line that says how the job ends.
-void print_last_line(std::string line);
+/// line that says how the job ends, with `exit_code`.
+void print_last_line(std::string line, int exit_code);
+
+/// `told` is called with each such line once it is written, on the thread that wrote it. It must not throw.
+void tell_last_line(void (*told)(std::string_view line, int exit_code));
 
 }  // namespace lockstep

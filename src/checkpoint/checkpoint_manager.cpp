@@ -18,6 +18,7 @@
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/shared_counter.hpp"
 #include "checkpoint/strategy_values.hpp"
+#include "control/busy_clock.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "strategy/context_stack.hpp"
@@ -155,6 +156,7 @@ void CheckpointManager::prepare_writer() {
 
 void CheckpointManager::report_failure() {
   if (!is_chief()) return;
+  const BusyClock::During looking{BusyClock::Part::checkpoint};
   try {
     call_writer(&CheckpointWriter::poll);
   } catch (...) {
@@ -164,6 +166,7 @@ void CheckpointManager::report_failure() {
 
 void CheckpointManager::save(std::int64_t step, const State& state, std::optional<double> loss, Here here) {
   if (step < 0) throw InvalidArgument{fmt::format("a checkpoint of step {}; expected 0 or more", step)};
+  const BusyClock::During saving{BusyClock::Part::checkpoint};
   const Scope scope = detail::enter(strategy_, {"save", here});
   StrategyValues values{strategy_, here};
   report_failure();

@@ -11,6 +11,7 @@
 
 #include "checkpoint/folder_lock.hpp"
 #include "device/devices.hpp"
+#include "trace/ring.hpp"
 
 namespace lockstep {
 namespace {
@@ -72,6 +73,7 @@ void CheckpointWriter::write(Manifest manifest, std::vector<TensorFile> files, S
     const auto require_use = [&] {
       if (use_) use_->require();
     };
+    const trace::Within span{trace::Kind::checkpoint, trace::writer_track, "write a checkpoint"};
     require_use();
     write_checkpoint(folder_, manifest, snapshot_.files(), require_use);
     remove_old(manifest.step);

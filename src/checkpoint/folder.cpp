@@ -11,6 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <lockstep/base/error.hpp>
+
+#include "base/file_type.hpp"
 #include "checkpoint/failure.hpp"
 #include "checkpoint/file.hpp"
 
@@ -37,6 +40,17 @@ bool exchange(const std::filesystem::path& one, const std::filesystem::path& oth
 }
 
 }  // namespace
+
+void require_writable_folder(const std::filesystem::path& folder, const std::string& name) {
+  const auto fail = [&](std::string_view what) { throw ConfigError{fmt::format("{}: {}", name, what)}; };
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  struct stat status = {};
+  if (::stat(folder.c_str(), &status) == 0 && !S_ISDIR(status.st_mode))
+    fail(fmt::format("is {}; expected a folder that can be written", name_of_type(status.st_mode)));
+  if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
+  if (error) fail(error.message() + "; expected a folder that can be written");
+}
 
 NewFolder::NewFolder(std::filesystem::path path) : path_{std::move(path)}, part_{part_of(path_)} {
   std::error_code error;

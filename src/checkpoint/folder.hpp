@@ -31,6 +31,9 @@ class NewFolder {
   std::filesystem::path part_;
 };
 
+/// Makes `folder` if it is not there. ConfigError, which begins with `name`, if nothing can be written to it.
+void require_writable_folder(const std::filesystem::path& folder, const std::string& name);
+
 /// Makes `link` a symbolic link to `target`, at once, whatever it was before.
 void switch_link(const std::filesystem::path& link, const std::string& target);
 

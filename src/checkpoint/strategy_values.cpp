@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/digest.hpp"
+#include "control/busy_clock.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "device/devices.hpp"
@@ -131,6 +132,7 @@ void StrategyValues::spread(const Here& here) {
 }
 
 void on_chief(Strategy& strategy, const Here& here, const std::function<void()>& work) {
+  const BusyClock::During working{BusyClock::Part::checkpoint};
   if (!strategy.extended().should_checkpoint()) return strategy.agree(TagKind::chief, here, {});
   MeetingPoint& meeting = strategy.group().meeting();
   const auto alone = meeting.working_alone();

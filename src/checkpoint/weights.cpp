@@ -106,7 +106,7 @@ std::optional<WeightsMetadata> read_weights_metadata(Strategy& strategy, const s
   return strategy.broadcast_object([&] { return metadata_at(path); }, here).value();
 }
 
-LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path, Here here) {
+detail::LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path, Here here) {
   const Scope scope = detail::enter(strategy, {"load_weights", here});
   StrategyValues values{strategy, here};
   strategy.agree(TagKind::restore, here, path.string());

@@ -123,7 +123,9 @@ void MeetingPoint::move_to(Position::Where where) {
 }
 
 void MeetingPoint::leave_depth() {
-  if (--depth_ == 0) move_to(Position::Where::after_run);
+  if (--depth_ > 0) return;
+  move_to(Position::Where::after_run);
+  trace::Ring::end(std::exchange(run_span_, {}));
 }
 
 void MeetingPoint::set_place(Tag& tag) const {
@@ -171,32 +173,41 @@ Answers MeetingPoint::agree_any(TagKind kind, int strategy, const Here& here, st
 }
 
 std::vector<std::int64_t> MeetingPoint::first_brought(std::span<const std::int64_t> mine) {
-  enter_after_last();
-  // Lower ranks make larger words, whatever the lengths.
-  const auto place = static_cast<std::uint64_t>(size() - rank());
-  const auto largest = channel_->max({mine.empty() ? 0 : place << 32 | mine.size(), 0}).front();
-  std::vector<std::int64_t> numbers(largest & 0xffff'ffff);
-  if (largest != 0) {
+  std::vector<std::int64_t> numbers;
+  meet_after_last([&] {
+    // Lower ranks make larger words, whatever the lengths.
+    const auto place = static_cast<std::uint64_t>(size() - rank());
+    const auto largest = channel_->max({mine.empty() ? 0 : place << 32 | mine.size(), 0}).front();
+    if (largest == 0) return;
     const int root = size() - static_cast<int>(largest >> 32);
+    numbers.resize(largest & 0xffff'ffff);
     if (root == rank()) numbers.assign(mine.begin(), mine.end());
     channel_->broadcast(std::as_writable_bytes(std::span{numbers}), root);
-  }
-  if (phases_) phases_->leave_meeting();
+  });
   return numbers;
 }
 
 bool MeetingPoint::all_equal(std::uint64_t digest) {
-  enter_after_last();
-  const auto largest = channel_->max({digest, ~digest});
-  if (phases_) phases_->leave_meeting();
+  std::array<std::uint64_t, 2> largest{};
+  meet_after_last([&] { largest = channel_->max({digest, ~digest}); });
   return largest[0] == ~largest[1];
 }
 
+std::vector<std::int64_t> MeetingPoint::gather(std::span<const std::int64_t> mine) {
+  std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(size()));
+  meet_after_last([&] { channel_->all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span{all})); });
+  return all;
+}
+
 /// Another agreement, at the place of the last one.
-void MeetingPoint::enter_after_last() {
+template <class Exchange>
+void MeetingPoint::meet_after_last(Exchange&& exchange) {
   ++meetings_;
   ++waits_;
+  const BusyClock::Waiting waiting;
   if (phases_) phases_->enter_meeting(waits_, last_);
+  exchange();
+  if (phases_) phases_->leave_meeting();
 }
 
 void MeetingPoint::fail(std::exception_ptr exception, const std::optional<Here>& in) {
@@ -269,6 +280,7 @@ void MeetingPoint::make_open_sum() {
     MeetingPoint& meeting;
     ~Leave() { meeting.leave_sum(); }
   } const leave{*this};
+  const BusyClock::Waiting waiting;
   enter_sum(tag);
   sum();
 }
@@ -278,12 +290,14 @@ MeetingPoint::LaterWait MeetingPoint::count_later_wait() {
 }
 
 void MeetingPoint::wait_for_device(const LaterWait* others) {
+  BusyClock::wait_for_device(others ? BusyClock::DeviceWait::others : BusyClock::DeviceWait::own);
   // Who works alone has said so, and is not waited for meanwhile.
   if (!phases_ || phases_->phase() == Phase::alone) return;
   others ? phases_->enter_meeting(others->number, others->tag) : phases_->enter(Phase::device);
 }
 
 void MeetingPoint::leave_device() {
+  BusyClock::wait_for_device(BusyClock::DeviceWait::none);
   if (!phases_ || phases_->phase() == Phase::alone) return;
   sum_ ? phases_->enter_meeting(number_of_sum_, *sum_) : phases_->enter(Phase::computing);
 }
@@ -312,6 +326,9 @@ void MeetingPoint::enter_run(const Here& here) {
     site_ = here;
   }
   move_to(Position::Where::in_run);
+  if (!trace::Ring::is_on()) return;
+  trace::Ring::set_step(position_.step);
+  run_span_ = trace::Ring::begin(trace::Kind::step, name_of_run(position_.kind, position_.step));
 }
 
 void MeetingPoint::leave_run(int strategy, const Here& here, std::string_view result, const Comparison& comparison) {
@@ -348,6 +365,8 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
   ++waits_;
   last_ = tag;
   const std::uint64_t digest = tag.digest();
+  const BusyClock::Waiting waiting;
+  const trace::Within span{trace::Kind::wait, [&] { return describe(tag); }};
   if (phases_) phases_->enter_meeting(waits_, tag);
   constexpr std::uint64_t lowest = 1;
   const auto largest = channel_->max({digest | std::uint64_t{mine[0]}, (~digest & ~lowest) | std::uint64_t{mine[1]}});

@@ -15,7 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "control/busy_clock.hpp"
 #include "control/tag.hpp"
+#include "trace/ring.hpp"
 
 namespace lockstep {
 
@@ -104,6 +106,7 @@ class MeetingPoint {
 
   /// Messages say "replica r" until the ranks know each other's task and host.
   void set_names(std::vector<std::string> names) { names_ = std::move(names); }
+  const std::vector<std::string>& names() const { return names_; }
   void set_phases(PhaseTable* phases) { phases_ = phases; }
 
   /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`, and, if
@@ -123,6 +126,9 @@ class MeetingPoint {
 
   /// COLL, blocking. Call it in the same place. Returns whether all ranks brought the same digest.
   bool all_equal(std::uint64_t digest);
+
+  /// COLL, blocking. Call it in the same place. Returns every rank's `mine`, in rank order. All bring as many.
+  std::vector<std::int64_t> gather(std::span<const std::int64_t> mine);
 
   /// COLL, blocking. Called instead of `agree` by a rank whose attempt at a collective failed before it began. Throws
   /// `exception` on this rank and PeerError on those in `agree`. `in` is the call of the program that failed; if
@@ -267,7 +273,8 @@ class MeetingPoint {
   friend class Covered;
   Tag next_tag(TagKind kind, int strategy, const Here& here, std::string_view text);
   Answers meet(const Tag& tag, std::exception_ptr own, Answers mine = {}, const Diagnosis& diagnose = {});
-  void enter_after_last();
+  template <class Exchange>
+  void meet_after_last(Exchange&& exchange);
   Tag make_tag(TagKind kind, int strategy) const;
   std::uint32_t& count_of(TagKind kind, bool in_run);
   void set_place(Tag& tag) const;
@@ -297,6 +304,7 @@ class MeetingPoint {
   Position position_;
   std::optional<std::pair<std::uint64_t, detail::RunKind>> named_;  ///< by the program
   Here site_ = {};                                                  ///< that `position_` names
+  trace::Ring::Open run_span_;                                      ///< of the outermost run, if there is a trace
   using Counts = std::array<std::uint32_t, tag_kinds>;
   Counts counts_in_run_{}, counts_outside_{};
   std::optional<AgreedFailure> failure_;
@@ -309,6 +317,7 @@ class MeetingPoint {
 template <class Sum>
 void Covered::wait_in(Sum&& sum) {
   ++sum_.count;
+  const BusyClock::Waiting waiting;
   meeting_.enter_sum(sum_);
   std::forward<Sum>(sum)();
   meeting_.leave_sum();

@@ -214,7 +214,7 @@ class Watchdog::Thread {
       case LastAct::save: return options_.on_interrupted();
       case LastAct::say_and_end:
         if (claim_report(&table_))
-          print_last_line(fmt::format("lockstep: interrupted {}", place_of(table_.read(table_.row()))));
+          print_last_line(fmt::format("lockstep: interrupted {}", place_of(table_.read(table_.row()))), 128 + SIGTERM);
         die_of_signal();
       case LastAct::end: die_of_signal();
     }
@@ -261,7 +261,7 @@ class Watchdog::Thread {
     const bool elsewhere =
         finding.code == Error::ExitCode::peer_failed && options_.has_lost_others && options_.has_lost_others();
     const bool printing = !elsewhere && claim_report(&table_);
-    if (printing) print_last_line("lockstep: " + finding.sentence);
+    if (printing) print_last_line("lockstep: " + finding.sentence, static_cast<int>(finding.code));
     // The report is printed, or another rank is about to print it: from here on SIGTERM may end this process at once.
     signals_.let_through();
     // mpirun also reports a rank that died, and its exit code says more than ours, so it gets time to end the job. A

@@ -10,6 +10,7 @@
 
 #include <lockstep/input/range.hpp>
 
+#include "control/busy_clock.hpp"
 #include "nn/shard_losses.hpp"
 
 namespace lockstep {
@@ -74,6 +75,7 @@ std::vector<ops::Kernels::BatchLoss> EvaluationPass::evaluate(const SampleBatch:
 }
 
 void EvaluationPass::run(Observer::Evaluation& report, Observer& observer, const Here& here) {
+  const BusyClock::During evaluating{BusyClock::Part::evaluation};
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };

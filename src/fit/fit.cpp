@@ -13,6 +13,7 @@
 #include <lockstep/input/range.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
 
+#include "control/busy_clock.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "fit/accumulation.hpp"
@@ -20,6 +21,7 @@
 #include "fit/frozen_variables.hpp"
 #include "fit/injected_fault.hpp"
 #include "fit/joint_gradients.hpp"
+#include "fit/parts_report.hpp"
 #include "fit/rank_shards.hpp"
 #include "fit/shard_threads.hpp"
 #include "input/batch_schedule.hpp"
@@ -168,6 +170,8 @@ class Fit {
   Started start_gradients(std::int64_t step, std::span<const std::int64_t> samples, const nn::GradientBuffer& sum);
   Started accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples, const nn::GradientBuffer& sum);
   std::int64_t evaluations_from(std::int64_t step) const;
+  void evaluate(FitResult& result, std::int64_t epoch, Observer& observer);
+  Observer::Step report_of(const FitResult& result, const ScheduledBatch& batch, double loss) const;
   void judge_loss(double loss, const std::string& whose);
 
   Strategy& strategy_;
@@ -194,6 +198,7 @@ class Fit {
 
 Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                            Optimizer::AgreedStep& agreed) {
+  BusyClock::enter(BusyClock::Part::forward);
   SendWhenReady ready{agreed, sum_, options_.frozen};
   const nn::GradientBuffer sum = sum_.reporting_to(ready);
   if (joint_gradients_) return joint_gradients_->compute(step, samples, agreed.sums(), sum);
@@ -209,7 +214,10 @@ Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const st
 
 Fit::Started Fit::start_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                   const nn::GradientBuffer& sum) {
-  const RankShards::Loaded shards = train_shards_.load_all(samples);
+  const RankShards::Loaded shards = [&] {
+    const BusyClock::During loading{BusyClock::Part::data};
+    return train_shards_.load_all(samples);
+  }();
   const std::vector<nn::Model::ShardPlace> places = shards.places(step);
   const std::int64_t labels = shards.group.counted_labels();
   if (threads_) return {labels, threads_->train_shards(shards.group, places, sum)};
@@ -225,7 +233,10 @@ Fit::Started Fit::accumulate_gradients(std::int64_t step, std::span<const std::i
   for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
     accumulation_->begin_shard(shard);
     for (int number = 0; number < options_.accumulate; ++number) {
-      const RankShards::Loaded micro_batch = train_shards_.load_one(samples, shard, number);
+      const RankShards::Loaded micro_batch = [&] {
+        const BusyClock::During loading{BusyClock::Part::data};
+        return train_shards_.load_one(samples, shard, number);
+      }();
       losses.push(model_.start_shards(micro_batch.group, micro_batch.places(step), accumulation_->next()),
                   micro_batch.group.batches.front());
       accumulation_->push();
@@ -242,16 +253,20 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   Optimizer::StepSums sums;
   strategy_.set_step(index + 1);
   const auto replica_step = [&](ReplicaContext& context) {
+    const BusyClock::During own{BusyClock::Part::other};
     if (fault_ && fault_->skips_merge(rank_, index)) return;
     const auto compute = [&](Optimizer::AgreedStep& agreed) {
       if (wants_norm_) agreed.keep_gradient_norm();
+      BusyClock::enter(BusyClock::Part::data);
       const Optimizer::StepSums own = compute_gradients(index, samples_.of(batch), agreed);
       if (fault_) fault_->strike(rank_, index, model_.variables());
       return own;
     };
     sums = optimizer_.apply_gradients(context, gradients_, {compute, sums_on_the_way_}, statistics_.view(), here_);
     // If another rank failed in this step, the sums have 0 samples, and there are no statistics to absorb.
+    BusyClock::enter(BusyClock::Part::optimizer);
     model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);
+    BusyClock::enter(BusyClock::Part::other);
     if (attests_in(index)) context.attest_at_end(model_.moving_averages(), here_);
   };
   strategy_.run(replica_step, {}, here_);
@@ -298,22 +313,40 @@ void Fit::load_ahead() {
        .samples = [this, samples = samples_](std::int64_t step) mutable { return samples.of(schedule_.batch(step)); }});
 }
 
+void Fit::evaluate(FitResult& result, std::int64_t epoch, Observer& observer) {
+  strategy_.set_step(result.steps, detail::RunKind::evaluation);
+  result.last_evaluation = {.step = result.steps, .epoch = epoch};
+  evaluation_.run(result.last_evaluation, observer, here_);
+}
+
+Observer::Step Fit::report_of(const FitResult& result, const ScheduledBatch& batch, double loss) const {
+  return {.step = result.steps,
+          .steps = options_.steps,
+          .epoch = batch.epoch + 1,
+          .epochs = schedule_.batch(options_.steps - 1).epoch + 1,
+          .samples = result.samples,
+          .batch = batch.positions.size(),
+          .loss = loss,
+          .learning_rate = optimizer_.learning_rate(),
+          .gradient_norm = wants_norm_ ? std::optional{optimizer_.gradient_norm()} : std::nullopt,
+          .evaluations_left = evaluations_from(result.steps),
+          .evaluation_samples = evaluation_.samples(),
+          .seconds = result.seconds,
+          .samples_per_second = result.samples_per_second};
+}
+
 FitResult Fit::run(Observer& observer) {
+  BusyClock clock{strategy_.group().time()};
+  if (fault_) fault_->slow_down(clock, rank_);
+  PartsReport parts{strategy_, clock, options_.start.steps};
   const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
   if (options_.prefetch > 0 && options_.start.steps < options_.steps) load_ahead();
   Observer::State state = options_.start;
   const std::int64_t samples_before = samples_in(schedule_, state.steps);
   FitResult result{.steps = state.steps, .samples = samples_before};
-  const auto samples_per_second = [&] { return static_cast<double>(result.samples - samples_before) / result.seconds; };
-  const std::int64_t epochs = schedule_.batch(options_.steps - 1).epoch + 1;
-  const auto evaluation_after = [&](std::int64_t epoch, Observer& watching) {
-    strategy_.set_step(result.steps, detail::RunKind::evaluation);
-    result.last_evaluation = {.step = result.steps, .epoch = epoch + 1};
-    evaluation_.run(result.last_evaluation, watching, here_);
-  };
   wants_norm_ = observer.wants_gradient_norm();
   Observer nobody;  // is told of an evaluation that an earlier run has told of
-  if (state.steps == options_.steps) evaluation_after(epochs - 1, nobody);
+  if (state.steps == options_.steps) evaluate(result, schedule_.batch(options_.steps - 1).epoch + 1, nobody);
   for (std::int64_t index = state.steps; index < options_.steps; ++index) {
     if (strategy_.stop_requested()) {
       result.stopped = true;
@@ -321,6 +354,7 @@ FitResult Fit::run(Observer& observer) {
       break;
     }
     const ScheduledBatch batch = schedule_.batch(index);
+    const bool is_last = index + 1 == options_.steps;
     const auto start = Clock::now();
     Optimizer::StepSums sums;
     try {
@@ -332,34 +366,33 @@ FitResult Fit::run(Observer& observer) {
     result.seconds += seconds_since(start);
     result.steps = index + 1;
     result.samples += batch.positions.size();
+    result.samples_per_second = static_cast<double>(result.samples - samples_before) / result.seconds;
+    const bool due = options_.evaluate_every ? result.steps % *options_.evaluate_every == 0 : batch.ends_epoch;
+    if (attests_in(index) && !due && !is_last) parts.gather(result.steps);
     push_recent(state.recent, sums, schedule_.steps_per_epoch());
     const double loss = mean_per_label(sums.loss, sums.weight.value_or(0));
-    observer.on_step(
-        {.step = result.steps,
-         .steps = options_.steps,
-         .epoch = batch.epoch + 1,
-         .epochs = epochs,
-         .samples = result.samples,
-         .loss = loss,
-         .learning_rate = optimizer_.learning_rate(),
-         .gradient_norm = observer.wants_gradient_norm() ? std::optional{optimizer_.gradient_norm()} : std::nullopt,
-         .evaluations_left = evaluations_from(result.steps),
-         .evaluation_samples = evaluation_.samples(),
-         .seconds = result.seconds,
-         .samples_per_second = samples_per_second()});
+    observer.on_step(report_of(result, batch, loss));
+    parts.tell(observer);
     judge_loss(loss, fmt::format("the loss of step {}", result.steps));
 
-    const bool due = options_.evaluate_every ? result.steps % *options_.evaluate_every == 0 : batch.ends_epoch;
-    if (due || result.steps == options_.steps) {
-      evaluation_after(batch.epoch, observer);
+    if (due || is_last) {
+      evaluate(result, batch.epoch + 1, observer);
+      if (!is_last) parts.gather(result.steps);
       observer.on_evaluation(result.last_evaluation);
+      parts.tell(observer);
       judge_loss(result.last_evaluation.loss, fmt::format("the test loss after step {}", result.steps));
     }
     state.steps = result.steps;
     observer.on_step_end(state);
   }
+  if (!result.stopped && options_.start.steps < options_.steps) {
+    // What the chief does alone after the last step keeps the others waiting too.
+    strategy_.agree(TagKind::chief, here_, {});
+    parts.gather(result.steps);
+    parts.tell(observer);
+  }
   result.train_loss = mean_of(state.recent);
-  result.samples_per_second = result.seconds > 0 ? samples_per_second() : 0;
+  result.parts = parts.whole();
   return result;
 }
 
@@ -411,9 +444,7 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
   (void)updated_variables(model.variables(), options.frozen);
   strategy.agree(TagKind::compare, here, text_of(data, options));
   if (strategy.store().has_unsealed()) strategy.seal(here);
-  if (fault && strategy.rank() == 0)
-    log::warning(fmt::format("LOCKSTEP_FAULT: replica {} will fail ({}) in step {}", fault->rank, name_of(fault->kind),
-                             fault->step + 1));
+  if (fault && strategy.rank() == 0) log::warning("LOCKSTEP_FAULT: " + fault->announcement());
   return Fit{strategy, model, optimizer, data, options, fault, here}.run(observer);
 }
 

@@ -27,18 +27,28 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, InjectedFault::Kind>, 7> kinds{
+constexpr std::array<std::pair<std::string_view, InjectedFault::Kind>, 8> kinds{
     {{"throw", InjectedFault::Kind::throws},
      {"exit", InjectedFault::Kind::exits},
      {"kill", InjectedFault::Kind::kills},
      {"stop", InjectedFault::Kind::stops},
      {"skip-merge", InjectedFault::Kind::skips_merge},
      {"flip", InjectedFault::Kind::flips},
-     {"usr1", InjectedFault::Kind::asks_to_stop}}};
+     {"usr1", InjectedFault::Kind::asks_to_stop},
+     {"slow", InjectedFault::Kind::slows}}};
 
+/// Of those that strike in a step.
 std::string names_of_kinds() {
   std::vector<std::string_view> names;
-  for (const auto& [name, kind] : kinds) names.push_back(name);
+  for (const auto& [name, kind] : kinds)
+    if (kind != InjectedFault::Kind::slows) names.push_back(name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string names_of_parts() {
+  std::vector<std::string_view> names;
+  for (std::size_t part = 0; part < BusyClock::parts; ++part)
+    names.push_back(name_of(static_cast<BusyClock::Part>(part)));
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
@@ -49,6 +59,28 @@ std::optional<Integer> number(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
   return value;
+}
+
+constexpr double largest_factor = 1000;
+
+/// All of `text` as a factor; empty if it is none.
+std::optional<double> factor_of(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  // Written so that NaN fails.
+  if (error != std::errc{} || end != text.data() + text.size() || !(value >= 1 && value <= largest_factor))
+    return std::nullopt;
+  return value;
+}
+
+std::vector<std::string_view> split(std::string_view text) {
+  std::vector<std::string_view> parts;
+  for (auto colon = text.find(':'); colon != text.npos; colon = text.find(':')) {
+    parts.push_back(text.substr(0, colon));
+    text.remove_prefix(colon + 1);
+  }
+  parts.push_back(text);
+  return parts;
 }
 
 /// Flips the highest mantissa bit of the first normal weight from `first` on, wrapping around. Returns its index; empty
@@ -96,12 +128,37 @@ std::string_view name_of(InjectedFault::Kind kind) {
   return "?";
 }
 
+namespace {
+
+/// The text is known to begin with the name of the kind.
+InjectedFault parse_slow(std::string_view text, int ranks) {
+  const auto malformed = [&](std::string_view what) {
+    return ConfigError{
+        fmt::format("LOCKSTEP_FAULT '{}': {}; expected slow:RANK:FACTOR or slow:RANK:FACTOR:PART with RANK below {}, "
+                    "FACTOR from 1 to {:g} and PART one of {}",
+                    excerpt(text), what, ranks, largest_factor, names_of_parts())};
+  };
+  const std::vector<std::string_view> parts = split(text);
+  if (parts.size() != 3 && parts.size() != 4) throw malformed("it has neither three nor four parts");
+  const auto rank = number<int>(parts[1]);
+  const auto factor = factor_of(parts[2]);
+  if (!rank || *rank >= ranks) throw malformed("there is no such rank");
+  if (!factor) throw malformed("there is no such factor");
+  std::optional<BusyClock::Part> part;
+  if (parts.size() == 4 && !(part = part_named(parts[3]))) throw malformed("there is no such part of a step");
+  return {InjectedFault::Kind::slows, *rank, 0, *factor, part};
+}
+
+}  // namespace
+
 InjectedFault InjectedFault::parse(std::string_view text, int ranks) {
   const auto malformed = [&](std::string_view what) {
-    return ConfigError{fmt::format(
-        "LOCKSTEP_FAULT '{}': {}; expected KIND:RANK:STEP with KIND one of {}, RANK below {} and STEP from 0",
-        excerpt(text), what, names_of_kinds(), ranks)};
+    return ConfigError{
+        fmt::format("LOCKSTEP_FAULT '{}': {}; expected KIND:RANK:STEP with KIND one of {}, RANK below {} and STEP from "
+                    "0, or slow:RANK:FACTOR",
+                    excerpt(text), what, names_of_kinds(), ranks)};
   };
+  if (text.substr(0, text.find(':')) == name_of(Kind::slows)) return parse_slow(text, ranks);
   const auto first = text.find(':');
   const auto second = first == text.npos ? first : text.find(':', first + 1);
   if (second == text.npos) throw malformed("it has not three parts");
@@ -125,6 +182,17 @@ bool InjectedFault::skips_merge(int at_rank, std::int64_t at_step) const {
   return kind == Kind::skips_merge && at_rank == rank && at_step == step;
 }
 
+void InjectedFault::slow_down(BusyClock& clock, int at_rank) const {
+  if (kind != Kind::slows || at_rank != rank) return;
+  clock.slow_down(part ? std::vector{*part} : std::vector{BusyClock::Part::forward, BusyClock::Part::backward}, factor);
+}
+
+std::string InjectedFault::announcement() const {
+  if (kind != Kind::slows) return fmt::format("replica {} will fail ({}) in step {}", rank, name_of(kind), step + 1);
+  return fmt::format("replica {} takes {:g} times as long for {}", rank, factor,
+                     part ? name_of(*part) : "forward and backward");
+}
+
 void InjectedFault::strike(int at_rank, std::int64_t at_step, std::span<const Variable> weights) const {
   if (at_rank != rank || at_step != step) return;
   switch (kind) {
@@ -132,7 +200,8 @@ void InjectedFault::strike(int at_rank, std::int64_t at_step, std::span<const Va
     case Kind::exits: ::_exit(0);
     case Kind::kills: ::raise(SIGKILL); break;
     case Kind::stops: ::kill(::getpid(), SIGSTOP); break;
-    case Kind::skips_merge: break;
+    case Kind::skips_merge:
+    case Kind::slows: break;
     case Kind::flips: flip(step, weights); break;
     case Kind::asks_to_stop: ::raise(SIGUSR1); break;
   }

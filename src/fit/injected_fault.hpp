@@ -4,30 +4,38 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include <lockstep/fit/fit.hpp>
 #include <lockstep/strategy/variable.hpp>
 
+#include "control/busy_clock.hpp"
+
 namespace lockstep {
 
 /// `KIND:RANK:STEP`: what one rank does in one step, counted from 0; messages count from 1, as all that users see. It
 /// happens after the backward pass, between the step's agreement and its last sum over the ranks. Only skip-merge comes
-/// before the agreement.
+/// before the agreement. Or `slow:RANK:FACTOR[:PART]`, for the whole training.
 struct InjectedFault {
   enum class Kind : std::uint8_t {
-    throws,       ///< "throw": replica code throws
-    exits,        ///< "exit": the process exits with code 0, without a word
-    kills,        ///< "kill": SIGKILL
-    stops,        ///< "stop": SIGSTOP
-    skips_merge,  ///< "skip-merge": replica code returns without the optimizer's merge_call
-    flips,        ///< "flip": one bit of one weight flips, and training continues
-    asks_to_stop  ///< "usr1": SIGUSR1, as from a scheduler
+    throws,        ///< "throw": replica code throws
+    exits,         ///< "exit": the process exits with code 0, without a word
+    kills,         ///< "kill": SIGKILL
+    stops,         ///< "stop": SIGSTOP
+    skips_merge,   ///< "skip-merge": replica code returns without the optimizer's merge_call
+    flips,         ///< "flip": one bit of one weight flips, and training continues
+    asks_to_stop,  ///< "usr1": SIGUSR1, as from a scheduler
+    slows          ///< "slow": its own work in a part of each step takes longer
   };
 
   Kind kind;
   int rank;
   std::int64_t step;
+
+  /// For `slows`: how many times as long the work takes, and in which part; in both passes if that is empty.
+  double factor = 1;
+  std::optional<BusyClock::Part> part = {};
 
   /// ConfigError, naming LOCKSTEP_FAULT and what was expected, unless `text` is a fault of one of `ranks` ranks.
   static InjectedFault parse(std::string_view text, int ranks);
@@ -37,6 +45,12 @@ struct InjectedFault {
 
   /// LOCAL. Whether this rank is to return from replica code without merging.
   bool skips_merge(int at_rank, std::int64_t at_step) const;
+
+  /// LOCAL. If this is the rank to be slow, makes `clock` slow it down.
+  void slow_down(BusyClock& clock, int at_rank) const;
+
+  /// What is going to happen, for a warning: "replica 1 will fail (throw) in step 5".
+  std::string announcement() const;
 
   /// LOCAL. Injects any other fault if this is its rank and its step.
   ///

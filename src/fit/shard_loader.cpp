@@ -4,6 +4,7 @@
 
 #include "device/device.hpp"
 #include "input/batches.hpp"
+#include "trace/ring.hpp"
 
 namespace lockstep {
 
@@ -33,6 +34,7 @@ ShardLoader::~ShardLoader() {
 }
 
 void ShardLoader::assemble(std::span<const std::span<const std::int64_t>> samples) {
+  const trace::Within span{trace::Kind::part, "load a batch"};
   Staging& staging = staging_[assembled_ % staging_.size()];
   if (staging.copied) staging.copied->synchronize();  // two loads ago, so done by now unless the GPU is far behind
   for (std::size_t shard = 0; shard < samples.size(); ++shard)

@@ -4,6 +4,7 @@
 #include "nn/convnet_network.hpp"
 #include "nn/shard_checks.hpp"
 #include "ops/image_kernels.hpp"
+#include "trace/ring.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -67,6 +68,7 @@ void Convnet::Network::forward(const Pass& pass) {
 }
 
 void Convnet::Network::forward_stage(std::size_t index, const Pass& pass, ops::Kernels::Activation activation) {
+  const trace::Within span{trace::Kind::layer, "conv", index};
   const Stage& stage = stages_[index];
   if (!stage.norm)
     return for_each_shard(pass, [&](const Shard& shard) {
@@ -106,6 +108,7 @@ void Convnet::Network::measure(std::size_t index, const Pass& pass) {
 }
 
 void Convnet::Network::forward_head(const Shard& shard) {
+  const trace::Within span{trace::Kind::layer, "dense"};
   const TensorView pooled = of(shard, shard.room.pooled), hidden = of(shard, shard.room.hidden);
   kernels_->image()->max_pool(of(shard, shard.room.outputs[1]), pooled);
   kernels_->relu(pooled, pooled);
@@ -134,6 +137,7 @@ void Convnet::Network::backward(const Pass& pass) {
 
 /// After dropout the output of ReLU is still zero wherever it was before, so it serves for ReLU's gradient.
 void Convnet::Network::backward_head(const Shard& shard) {
+  const trace::Within span{trace::Kind::layer, "dense"};
   const TensorView d_logits = of(shard, shard.room.logits);
   const TensorView hidden = of(shard, shard.room.hidden), d_hidden = of(shard, shard.room.d_hidden);
   dense_[1].backward(*kernels_, hidden, d_logits, *shard.gradients);
@@ -150,6 +154,7 @@ void Convnet::Network::backward_head(const Shard& shard) {
 }
 
 void Convnet::Network::backward_stage(std::size_t index, const Pass& pass) {
+  const trace::Within span{trace::Kind::layer, "conv", index};
   const Stage& stage = stages_[index];
   if (stage.norm) backward_norm(index, pass);
   for_each_shard(pass, [&](const Shard& shard) {

@@ -15,6 +15,7 @@
 #include "nn/shard_plan.hpp"
 #include "nn/shard_sums.hpp"
 #include "nn/squared_error.hpp"
+#include "trace/ring.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -149,6 +150,7 @@ void Mlp::forward(const TensorView& inputs, std::int64_t shards) {
   reserve(all_rows);
   TensorView x = rounded(inputs);
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    const trace::Within span{trace::Kind::layer, "dense", layer};
     const TensorView y = output(layer, all_rows);
     const auto activation =
         layer + 1 == layers_.size() ? ops::Kernels::Activation::none : ops::Kernels::Activation::relu;
@@ -182,6 +184,7 @@ void Mlp::backward(const SampleBatch::Group& shards, const GradientBuffer& sum) 
   shards_->gradients.begin(sum, blocks.blocks);
   const auto plans = shards_->plans.of(blocks);
   for (std::size_t layer = layers_.size(); layer-- > 0;) {
+    const trace::Within span{trace::Kind::layer, "dense", layer};
     const TensorView dy = output(layer, blocks.all_rows());
     const TensorView x = layer > 0 ? output(layer - 1, blocks.all_rows()) : inputs_of(shards);
     add_up_gradients(layer, shards, x, dy);

@@ -3,6 +3,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/nn/model.hpp>
 
+#include "control/busy_clock.hpp"
 #include "nn/shard_checks.hpp"
 #include "nn/shard_losses.hpp"
 #include "nn/shard_sums.hpp"
@@ -32,6 +33,11 @@ ops::Answer<ops::Kernels::BatchLoss> Model::start_shards(const SampleBatch::Grou
                                                          std::span<const Model::ShardPlace> places,
                                                          const GradientBuffer& sum) {
   return train_shards(shards, places, sum);
+}
+
+void Model::begin(Pass pass) const {
+  BusyClock::enter(pass == Pass::forward ? BusyClock::Part::forward : BusyClock::Part::backward);
+  if (on_pass_) on_pass_(pass);
 }
 
 std::vector<double> Model::logits(const SampleBatch& /*batch*/) {

@@ -12,6 +12,7 @@
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "control/busy_clock.hpp"
 #include "control/meeting_point.hpp"
 #include "device/device.hpp"
 #include "ops/answer.hpp"
@@ -173,6 +174,7 @@ void Optimizer::step(const Scale& scale, std::span<const detail::RowSums> rows) 
     last_.gradient_norm = 0;  // the memory no longer holds the sums of the last step
     return;
   }
+  const BusyClock::During updating{BusyClock::Part::optimizer};
   const ops::Kernels& kernels = kernels_for(plan);
   std::int64_t& made = plan.store().counter(places_->counter_in(plan.store()));
   last_ = {.plan = plan_, .learning_rate = rules_.learning_rate.at(made), .divisor = divisor};
@@ -267,7 +269,10 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
   // The host's plane and a GPU's never move tensors at the same time.
   group.see_through([&] {
     declared.finish();
-    if (rules_.clip_norm || step.keeps_norm_) squares = kernels_for(plan).update().start_sum_of_squares(plan.homes());
+    if (rules_.clip_norm || step.keeps_norm_) {
+      const BusyClock::During measuring{BusyClock::Part::optimizer};
+      squares = kernels_for(plan).update().start_sum_of_squares(plan.homes());
+    }
     stream.synchronize();
   });
   try {

@@ -13,6 +13,7 @@
 #include "comm/communicator.hpp"
 #include "control/meeting_point.hpp"
 #include "reduce/cross_device_ops.hpp"
+#include "trace/ring.hpp"
 
 namespace lockstep {
 
@@ -83,7 +84,10 @@ void DeclaredSums::make_the_rest() {
 }
 
 void DeclaredSums::finish() {
-  for (Work& work : started_) wait([&] { work.wait(); });
+  for (std::size_t bucket = 0; bucket < started_.size(); ++bucket) {
+    const trace::Within span{trace::Kind::sum, "bucket", bucket};
+    wait([&] { started_[bucket].wait(); });
+  }
 }
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include "runtime/foreign_launch.hpp"
 
-#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "base/open_line.hpp"
 #include "cluster/launch.hpp"
 #include "comm/mpi/mpi_handle.hpp"
+#include "comm/mpi/mpi_library.hpp"
 #include "control/report_claim.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/siblings.hpp"
@@ -38,13 +38,6 @@ void let_first_speak(const std::string& variable_of_first) {
 
 }  // namespace
 
-std::string mpi_library() {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-  int length = 0;
-  check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
-  return {text.data(), static_cast<std::size_t>(length)};
-}
-
 void refuse_foreign_launch() {
   const auto variable = [](const char* name) { return std::getenv(name); };
   const std::string library = mpi_library();
@@ -61,7 +54,8 @@ void refuse_foreign_launch() {
   if (!launch && !started) launch = Launch{.kind = LauncherKind::slurm};
   if (!launch) return;
   if (launch->is_first) {
-    print_last_line(fmt::format("lockstep: error: {}", describe_foreign_launch(*launch, ranks, library)));
+    print_last_line(fmt::format("lockstep: error: {}", describe_foreign_launch(*launch, ranks, library)),
+                    static_cast<int>(Error::ExitCode::user_input));
     std::this_thread::sleep_for(until_claim_is_seen);
   } else {
     let_first_speak(launch->variable_of_first);

@@ -1,12 +1,7 @@
 // A launcher of another MPI than this program's. It starts processes that do not know of each other.
 #pragma once
 
-#include <string>
-
 namespace lockstep {
-
-/// What MPI_Get_library_version says, also before MPI starts.
-std::string mpi_library();
 
 /// COLL over the processes that the launcher started. If it started more as one job than MPI_COMM_WORLD has, ends this
 /// process with Error::ExitCode::user_input, and one of them prints a line. Each would take itself for rank 0: train

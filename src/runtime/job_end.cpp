@@ -115,7 +115,7 @@ void JobEnd::say(const AgreedFailure& failure) {
   // A job that is interrupted may say so first, and then it stops too late.
   const bool speaks = speaks_ && meeting_.rank() == 0 && !said_;
   if (speaks && (failure.code != Error::ExitCode::stopped || is_guest_ || claim_report(phases_)))
-    print_last_line(failure.line);
+    print_last_line(failure.line, static_cast<int>(failure.code));
   said_ = true;
 }
 
@@ -158,7 +158,7 @@ void JobEnd::alone(const std::string& what, Error::ExitCode cause, Blame blame) 
 
 void JobEnd::end_job(const std::string& line, int code) {
   if (claim_report(phases_)) {
-    print_last_line(line);
+    print_last_line(line, code);
   } else {
     std::this_thread::sleep_for(std::chrono::seconds{1});  // The printing rank ends the job, including this rank.
   }

@@ -190,7 +190,10 @@ void MpiSession::ending(std::optional<PhaseTable> phases, const std::vector<int>
 
 void MpiSession::abort_job(int code) {
   let_launcher_read();
-  if (!may_call_mpi()) std::_Exit(code);
+  if (!may_call_mpi()) {
+    end_siblings_like_launcher(SiblingsToEnd::stopped);
+    std::_Exit(code);
+  }
   int initialized = 0;
   int finalized = 0;
   MPI_Initialized(&initialized);

@@ -84,7 +84,8 @@ int Runtime::run_job(int& argc, char**& argv, const RuntimeOptions& options, con
     impl = std::make_unique<Impl>(argc, argv, options);
   } catch (const std::exception& error) {
     if (claim_report(nullptr)) {
-      print_last_line(fmt::format("lockstep: error: {}", one_line(error.what())));
+      print_last_line(fmt::format("lockstep: error: {}", one_line(error.what())),
+                      static_cast<int>(exit_code_of(error)));
       if (ranks_on_this_node() > 1) std::this_thread::sleep_for(until_claim_is_seen);
     }
     MpiSession::abort_job(static_cast<int>(exit_code_of(error)));

@@ -199,9 +199,9 @@ bool SiblingWatch::is_interrupted() const {
   return rank_from_launcher() == 0 && !expected.empty() && view.nameless == 0 && view.missing(expected).empty();
 }
 
-bool SiblingWatch::report(const std::string& sentence) const {
+bool SiblingWatch::report(const std::string& sentence, int exit_code) const {
   const bool mine = !reported_ && claim_report(options_.table);
-  if (mine) print_last_line("lockstep: " + sentence);
+  if (mine) print_last_line("lockstep: " + sentence, exit_code);
   return mine;
 }
 
@@ -238,19 +238,21 @@ void SiblingWatch::observe(const std::string& sentence) {
 }
 
 void SiblingWatch::end_for(const std::string& sentence) const {
-  const bool mine = report(sentence);
+  constexpr int code = static_cast<int>(Error::ExitCode::stall);
+  const bool mine = report(sentence, code);
   // Whichever rank ends first ends the job.
   signals_.let_through();
   sleep(mine ? until_claim_is_seen : Seconds{3});
-  end_siblings_like_launcher();
-  std::_Exit(static_cast<int>(Error::ExitCode::stall));
+  end_siblings_like_launcher(SiblingsToEnd::all);
+  std::_Exit(code);
 }
 
 void SiblingWatch::end_when_told() const {
+  constexpr int told = 128 + SIGTERM;
   if (const auto rank = whose_end())
-    report(sentence_about_end(*rank));
+    report(sentence_about_end(*rank), told);
   else if (is_interrupted())
-    report("interrupted while the job was starting");
+    report("interrupted while the job was starting", told);
   if (launched_) sleep(until_all_have_looked);
   signals_.die();
 }
@@ -260,7 +262,7 @@ void SiblingWatch::end_without_evidence() const {
   const int rank = *rank_from_launcher();
   const bool with_chief = all.processes.empty() || all.processes.front().rank == 0;
   if (!with_chief) sleep(Seconds{1});
-  report(sentence_about_other_nodes());
+  report(sentence_about_other_nodes(), static_cast<int>(Error::ExitCode::stall));
   const auto place = std::ranges::count_if(all.processes, [&](const auto& each) { return each.rank < rank; });
   end_this_side(Error::ExitCode::stall, with_chief ? Reach::chiefs_side : Reach::cut_off, static_cast<int>(place));
 }

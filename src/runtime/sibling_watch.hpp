@@ -72,7 +72,7 @@ class SiblingWatch {
   std::optional<int> only_missing(const SiblingView& view) const;
   void end_untold();
   bool is_interrupted() const;
-  bool report(const std::string& sentence) const;
+  bool report(const std::string& sentence, int exit_code) const;
   std::string name_of(int rank) const;
   std::string waited_for() const;
   std::string sentence_about(const Trouble& trouble) const;

@@ -113,10 +113,10 @@ SiblingView look_at_siblings() {
   return view;
 }
 
-void end_siblings_like_launcher() {
+void end_siblings_like_launcher(SiblingsToEnd which) {
   if (nearest_launcher() != LauncherKind::pmi) return;
   for (const auto& each : look_at_siblings().processes)
-    if (each.id != ::getpid()) (void)::kill(each.id, SIGKILL);
+    if (each.id != ::getpid() && (each.stopped || which == SiblingsToEnd::all)) (void)::kill(each.id, SIGKILL);
 }
 
 bool has_sibling_with(const std::string& variable) {

@@ -2,6 +2,7 @@
 // job, when there is no phase table.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -32,9 +33,14 @@ struct SiblingView {
 
 SiblingView look_at_siblings();
 
-/// Ends the other ranks that this process's launcher has started here, if the end of this process does not make the
-/// launcher do so, as MPICH's while MPI starts or ends: a rank that has stopped would stay for ever.
-void end_siblings_like_launcher();
+enum class SiblingsToEnd : std::uint8_t {
+  all,
+  stopped,  ///< by a signal: those that cannot end themselves
+};
+
+/// Ends other ranks that this process's launcher has started here, if the end of this process without MPI_Abort does
+/// not make the launcher do so, as with MPICH's: a rank that has stopped would stay for ever.
+void end_siblings_like_launcher(SiblingsToEnd which);
 
 /// Whether a process that the same parent started has this in its environment: "NAME=value".
 bool has_sibling_with(const std::string& variable);

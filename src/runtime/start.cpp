@@ -258,12 +258,15 @@ void Runtime::Impl::read_cluster() {
     require_tasks_match_ranks(tasks, *ranks);
   });
 
+  std::vector<ReplicaGroup::Residence> residences;
   for (int rank = 0; rank < group->size(); ++rank) {
     const auto index = static_cast<std::size_t>(rank);
+    residences.push_back({to_string(ranks->task_of(rank)), hosts[index]});
     const auto world = session.world_ranks().empty() ? std::nullopt : std::optional{session.world_ranks()[index]};
     names[index] = ranks->describe_replica(rank, hosts[index], world);
   }
   meeting().set_names(names);
+  group->set_residences(std::move(residences));
   end.set_name(names[static_cast<std::size_t>(group->rank())]);
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/exit_code.hpp"
 #include "cluster/rank_map.hpp"
+#include "control/busy_clock.hpp"
 #include "control/exceptions.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
@@ -48,6 +49,13 @@ std::vector<std::string> names_of(int ranks) {
   std::vector<std::string> names;
   for (int rank = 0; rank < ranks; ++rank) names.push_back(map.describe_replica(rank, "sim"));
   return names;
+}
+
+std::vector<ReplicaGroup::Residence> residences_of(int ranks) {
+  const RankMap map{ClusterSpec::one_task_per_rank(ranks), ranks};
+  std::vector<ReplicaGroup::Residence> residences;
+  for (int rank = 0; rank < ranks; ++rank) residences.push_back({to_string(map.task_of(rank)), "sim"});
+  return residences;
 }
 
 std::vector<std::string> devices_of(int ranks) {
@@ -164,6 +172,8 @@ void Job::take_part(int rank) {
   ReplicaGroup group{make_communicator(data_, rank), make_channel(control_, rank, options_.ranks), names_,
                      [this, rank](const std::exception_ptr& exception) { end_by(rank, exception); }};
   group.set_device_names(devices_of(options_.ranks));
+  group.set_residences(residences_of(options_.ranks));
+  group.set_time({.now = [this] { return BusyClock::Time{now()}; }, .sleep = sim::sleep});
   group.forbid_threads();
   struct Shown {
     const MeetingPoint*& meeting;

@@ -13,6 +13,7 @@
 #include "base/log_settings.hpp"
 #include "comm/backends.hpp"
 #include "comm/communicator.hpp"
+#include "control/busy_clock.hpp"
 #include "control/channel.hpp"
 #include "control/meeting_point.hpp"
 #include "reduce/cross_device_ops.hpp"
@@ -95,6 +96,7 @@ class GuardedOps final : public CrossDeviceOps {
 
   template <class Collective>
   void guard(detail::DeviceWaits* gpu, Collective&& collective) {
+    const BusyClock::Waiting waiting;
     const auto known = [&] { gpu ? gpu->enqueue_collective(collective) : collective(); };
     try {
       around_ ? around_(known) : known();
@@ -122,7 +124,9 @@ ReplicaGroup::ReplicaGroup(std::unique_ptr<Communicator> data, std::unique_ptr<C
       device_names_(static_cast<std::size_t>(data_->size()), "/device:CPU:0"),
       meeting_{std::make_unique<MeetingPoint>(std::move(control), std::move(replica_names))},
       end_job_{end_job ? std::move(end_job) : EndJob{terminate_with}},
-      node_of_rank_(static_cast<std::size_t>(data_->size()), 0) {}
+      node_of_rank_(static_cast<std::size_t>(data_->size()), 0) {
+  for (int rank = 0; rank < data_->size(); ++rank) residences_.push_back({fmt::format("replica {}", rank), {}});
+}
 
 void ReplicaGroup::set_nodes(std::vector<int> node_of_rank) {
   node_of_rank_ = std::move(node_of_rank);

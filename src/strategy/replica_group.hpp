@@ -12,6 +12,8 @@
 
 #include <lockstep/reduce/reduction_options.hpp>
 
+#include "control/busy_clock.hpp"
+
 namespace lockstep {
 
 class Communicator;
@@ -68,6 +70,20 @@ class ReplicaGroup {
   /// The name of this rank's device.
   const std::string& device_name() const { return device_names_[static_cast<std::size_t>(rank())]; }
 
+  /// Where a replica runs, as reports name it.
+  struct Residence {
+    std::string task;  ///< "worker:1"; "replica 1" if it has none
+    std::string host;  ///< empty if unknown
+  };
+
+  /// LOCAL. One for each replica. Without it, they have neither task nor host.
+  void set_residences(std::vector<Residence> residences) { residences_ = std::move(residences); }
+  const std::vector<Residence>& residences() const { return residences_; }
+
+  /// LOCAL. How the ranks measure time, if it is not real.
+  void set_time(BusyClock::TimeSource time) { time_ = std::move(time); }
+  const BusyClock::TimeSource& time() const { return time_; }
+
   /// LOCAL, before the first strategy is made. For ranks that are threads which take turns: none starts another.
   void forbid_threads() { may_start_threads_ = false; }
   bool may_start_threads() const { return may_start_threads_; }
@@ -106,6 +122,8 @@ class ReplicaGroup {
 
   std::unique_ptr<Communicator> data_;
   std::vector<std::string> device_names_;
+  std::vector<Residence> residences_;
+  BusyClock::TimeSource time_;
   std::unique_ptr<MeetingPoint> meeting_;
   EndJob end_job_;
   std::vector<int> node_of_rank_;

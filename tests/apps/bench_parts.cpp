@@ -13,8 +13,8 @@
 
 #include "apps/lockstep-bench/arithmetic.hpp"
 #include "apps/lockstep-bench/exact_sums.hpp"
-#include "apps/lockstep-bench/part_clock.hpp"
 #include "apps/lockstep-bench/report.hpp"
+#include "apps/lockstep-bench/step_clock.hpp"
 #include "apps/lockstep-bench/step_run.hpp"
 #include "apps/lockstep-bench/step_statistics.hpp"
 #include "apps/lockstep-bench/timed_model.hpp"
@@ -45,7 +45,7 @@ Tensor sum_over(DType dtype, std::int64_t count, int ranks) {
 struct Hand {
   std::int64_t milliseconds = 0;
 
-  PartClock::Time time() const { return PartClock::Time{std::chrono::milliseconds{milliseconds}}; }
+  StepClock::Time time() const { return StepClock::Time{std::chrono::milliseconds{milliseconds}}; }
 };
 
 /// A step that is all `part`.
@@ -183,17 +183,17 @@ TEST_CASE("a value that is wider than its column stays apart from the one before
 
 TEST_CASE("every moment is one part's, and that of an interruption not the interrupted part's") {
   Hand hand;
-  PartClock clock{[&] { return hand.time(); }};
+  StepClock clock{[&] { return hand.time(); }};
   hand.milliseconds += 1;
   clock.enter(Part::forward);
   hand.milliseconds += 2;
   clock.enter(Part::backward);
   hand.milliseconds += 4;
   {
-    const PartClock::During outer{clock, Part::communication};
+    const StepClock::During outer{clock, Part::communication};
     hand.milliseconds += 8;
     {
-      const PartClock::During inner{clock, Part::agreement};
+      const StepClock::During inner{clock, Part::agreement};
       hand.milliseconds += 16;
     }
     hand.milliseconds += 32;
@@ -241,7 +241,7 @@ TEST_CASE("a run times each part of a step as often as fit comes to it") {
   CAPTURE(static_cast<int>(model));
   // Whoever looks at it moves it on, so a part's time is how often it was entered and came to be looked at.
   Hand hand;
-  PartClock clock{[&] {
+  StepClock clock{[&] {
     ++hand.milliseconds;
     return hand.time();
   }};
@@ -277,7 +277,7 @@ TEST_CASE("a run times each part of a step as often as fit comes to it") {
 
 TEST_CASE("a model takes as many passes as it has shards, and each is timed") {
   Hand hand;
-  PartClock clock{[&] {
+  StepClock clock{[&] {
     ++hand.milliseconds;
     return hand.time();
   }};
@@ -312,7 +312,7 @@ TEST_CASE("a model whose shards are computed together is one when it is timed, a
     bool is_joint = true;
   } model;
   Hand hand;
-  PartClock clock{[&] {
+  StepClock clock{[&] {
     ++hand.milliseconds;
     return hand.time();
   }};

@@ -14,11 +14,12 @@ using namespace lockstep::test;
 namespace {
 
 /// Runs the example whose path is in `variable`.
-Outcome run_example(const char* variable, int ranks, const std::filesystem::path& argument) {
+Outcome run_example(const char* variable, int ranks, const std::vector<std::string>& arguments) {
   const char* const program = std::getenv(variable);
   REQUIRE(program);
-  Outcome outcome = run_command({"mpirun", "-n", std::to_string(ranks), program, argument.string()},
-                                {.environment = mpi_environment()});
+  std::vector<std::string> command{"mpirun", "-n", std::to_string(ranks), program};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  Outcome outcome = run_command(command, {.environment = mpi_environment()});
   INFO(outcome.err);
   REQUIRE(outcome.exit_code == 0);
   return outcome;
@@ -26,7 +27,10 @@ Outcome run_example(const char* variable, int ranks, const std::filesystem::path
 
 /// What the program says on its last line.
 std::string train_on(int ranks, const std::filesystem::path& checkpoint) {
-  const Outcome outcome = run_example("LOCKSTEP_EXAMPLE_SEQUENCES", ranks, checkpoint);
+  const std::filesystem::path record = checkpoint.string() + "-record";
+  const Outcome outcome = run_example("LOCKSTEP_EXAMPLE_SEQUENCES", ranks, {checkpoint.string(), record.string()});
+  CHECK(lines_starting_with(read_file(record / "metrics.jsonl"), R"({"kind":"train")").size() == 320);
+  CHECK(lines_starting_with(read_file(record / "timeline.jsonl"), R"({"kind":"end")").size() == 1);
   CHECK(lines_starting_with(outcome.out, "epoch 1: ").size() == 1);  // of the chief alone
   return last_line(outcome.out);
 }
@@ -50,7 +54,7 @@ TEST_CASE("the model function of the example classifies images, with a line of t
   const char* const data = std::getenv("LOCKSTEP_SMALL_DATA");
   REQUIRE(data);
   for (const int ranks : {1, 2}) {
-    const Outcome outcome = run_example("LOCKSTEP_EXAMPLE_ESTIMATOR", ranks, data);
+    const Outcome outcome = run_example("LOCKSTEP_EXAMPLE_ESTIMATOR", ranks, {data});
     double loss = 0, accuracy = 0;
     int predictions = 0;
     INFO(outcome.out);
@@ -93,7 +97,7 @@ TEST_CASE("the solver and the trainer of the example go on where they were kille
 }
 
 TEST_CASE("the residual network of LibTorch in the example learns", "[.torch]") {
-  const Outcome outcome = run_example("LOCKSTEP_EXAMPLE_TORCH_CLASSIFIER", 2, std::getenv("LOCKSTEP_SMALL_DATA"));
+  const Outcome outcome = run_example("LOCKSTEP_EXAMPLE_TORCH_CLASSIFIER", 2, {std::getenv("LOCKSTEP_SMALL_DATA")});
   double loss = 0, accuracy = 0;
   INFO(outcome.out);
   REQUIRE(std::sscanf(last_line(outcome.out).c_str(), "train loss %lf, test accuracy %lf", &loss, &accuracy) == 2);
@@ -105,7 +109,7 @@ TEST_CASE("the Transformer of LibTorch in the example learns a text", "[.torch][
   const TemporaryDirectory folder;
   // Of few words, so that a short one is enough.
   const Outcome outcome =
-      run_example("LOCKSTEP_EXAMPLE_TORCH_LANGUAGE_MODEL", 2, folder.write("text", small_text(3000)));
+      run_example("LOCKSTEP_EXAMPLE_TORCH_LANGUAGE_MODEL", 2, {folder.write("text", small_text(3000)).string()});
   INFO(outcome.out);
   std::vector<double> losses;
   for (const std::string& line : lines_starting_with(outcome.out, "epoch "))

@@ -266,8 +266,8 @@ TEST_CASE("an evaluation alone is refused without weights, and with what only a 
   const auto with = [&](const Arguments& options) { return evaluation + options; };
   check_all(
       {
-          {{"--eval-only"}, {"--eval-only: expected --resume auto, --resume DIR or --init-from FILE"}},
-          {{"--eval-only", "--resume", "none"}, {"--eval-only: expected --resume auto, --resume DIR or --init-from"}},
+          {{"--eval-only"}, {"--eval-only: expected --resume auto, --resume DIR, --init-from FILE or --run-dir DIR"}},
+          {{"--eval-only", "--resume", "none"}, {"--eval-only: expected --resume auto, --resume DIR, --init-from"}},
           {{"--eval-only", "--resume", "auto"}, {"--resume auto: expected --checkpoint-dir"}},
           {with({"--steps", "3"}), {"--steps" + only}},
           {with({"--epochs", "3"}), {"--epochs" + only}},
@@ -327,7 +327,7 @@ TEST_CASE("a prediction is refused without weights, with what it does not do, an
   check_all(
       {
           {{"--predict", ""}, {"--predict '': expected the name of a file"}},
-          {{"--predict", text}, {"--predict: expected --resume auto, --resume DIR or --init-from FILE"}},
+          {{"--predict", text}, {"--predict: expected --resume auto, --resume DIR, --init-from FILE or --run-dir DIR"}},
           {weights + Arguments{"--predict", text, "--eval-only"}, {"--eval-only and --predict were both given"}},
           {weights + Arguments{"--predict", text, "--steps", "3"}, {"--steps: expected only in a training, not with "}},
           {weights + Arguments{"--predict", text, "--eval-samples", "3"}, {"--eval-samples: expected no --predict"}},

@@ -4,6 +4,7 @@
 #include <regex>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "support/training_job.hpp"
@@ -17,9 +18,11 @@ using Keys = std::vector<std::string>;
 const Keys result_keys{"ranks",      "shards",    "device",        "model",
                        "steps",      "samples",   "seconds",       "samples_per_second",
                        "train_loss", "eval_loss", "eval_accuracy", "weights_digest"};
-const Keys train_keys{"kind",          "step",          "epoch",   "samples",           "loss",
-                      "learning_rate", "gradient_norm", "seconds", "samples_per_second"};
+const Keys train_keys{"kind", "step",          "epoch",         "samples", "batch",
+                      "loss", "learning_rate", "gradient_norm", "seconds", "samples_per_second"};
 const Keys eval_keys{"kind", "step", "epoch", "loss", "accuracy", "seconds"};
+const Keys parts_keys{"replica",    "name",       "host",  "data",    "forward", "backward", "optimizer",
+                      "checkpoint", "evaluation", "other", "waiting", "late",    "mostly"};
 
 /// The mean over the samples of the steps after `first`.
 double mean_loss(const std::vector<Json>& metrics, int first) {
@@ -78,6 +81,7 @@ TEST_CASE("the metrics have a line a step and one an evaluation, in order") {
     if (kind == "train") {
       CHECK(keys_of(line) == train_keys);
       CHECK(line["samples"] == samples[i]);
+      CHECK(line["batch"] == (step % 3 == 0 ? 1000 : 2500));
       CHECK(line["seconds"].get<double>() > seconds);
       seconds = line["seconds"].get<double>();
       CHECK(line["samples_per_second"].get<double>() > 0);
@@ -95,6 +99,31 @@ TEST_CASE("the metrics have a line a step and one an evaluation, in order") {
     CHECK(trained.result["seconds"].get<double>() == seconds);
     CHECK(trained.result["train_loss"].get<double>() == Approx(mean_loss(trained.metrics, 3)).epsilon(1e-12));
   }
+}
+
+TEST_CASE("the metrics say where the time of each rank went, and it adds up") {
+  const Trained trained =
+      train(2, {"--hidden", "16", "--epochs", "2", "--global-batch", "2500", "--attest-every", "2"});
+  Keys covered;
+  for (const Json& line : trained.parts) {
+    INFO(line.dump());
+    covered.push_back(fmt::format("{} to {}", line["steps"].get<int>(), line["step"].get<int>()));
+    CHECK(keys_of(line) == Keys{"kind", "step", "steps", "seconds", "ranks"});
+    REQUIRE(line["ranks"].size() == 2);
+    for (int rank = 0; rank < 2; ++rank) {
+      const Json& own = line["ranks"][static_cast<std::size_t>(rank)];
+      CHECK(keys_of(own) == parts_keys);
+      CHECK(own["replica"] == rank);
+      CHECK(own["name"] == fmt::format("worker:{}", rank));
+      double sum = 0;
+      for (const std::string& part : Keys{parts_keys.begin() + 3, parts_keys.end() - 2}) sum += own[part].get<double>();
+      CHECK(sum == Approx(line["seconds"].get<double>()).epsilon(0.2));  // the ranks leave at about the same time
+      for (const char* part : {"data", "forward", "backward", "optimizer", "waiting"})
+        CHECK(own[part].get<double>() > 0);
+      CHECK((own["late"].get<double>() >= 0 && own["late"].get<double>() <= 1));
+    }
+  }
+  CHECK(covered == Keys{"2 to 2", "1 to 3", "1 to 4", "2 to 6"});
 }
 
 TEST_CASE("--eval-every evaluates between, and always at the end") {

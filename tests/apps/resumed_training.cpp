@@ -83,15 +83,18 @@ FitResult told_to_stop_in(std::int64_t step, int ranks, int rank, const Argument
   return results.front();
 }
 
+/// Where checkpoints and metrics are.
+enum class Places { folder_of_run, named };
+
 /// Of 12 steps.
-void check_resumed(const Arguments& run) {
+void check_resumed(const Arguments& run, Places places = Places::named) {
   const Arguments arguments = run + Arguments{"--steps", "12", "--eval-every", "5", "--quiet"};
   const Trained whole = train_simulated(1, arguments);
   const TemporaryDirectory folder;
-  const Arguments going_on = arguments + Arguments{"--checkpoint-dir",   folder.path() / "checkpoints",
-                                                   "--checkpoint-every", "2",
-                                                   "--resume",           "auto",
-                                                   "--metrics",          folder.path() / "metrics"};
+  const Arguments named{"--checkpoint-dir", folder.path() / "checkpoints", "--metrics", folder.path() / "metrics"};
+  const Arguments of_run{"--run-dir", folder.path() / "run"};
+  const Arguments going_on =
+      arguments + (places == Places::named ? named : of_run) + Arguments{"--checkpoint-every", "2", "--resume", "auto"};
   fail_in(2, 2, going_on);  // before there is a checkpoint
   fail_in(6, 2, going_on);
   fail_in(8, 8, going_on);
@@ -99,6 +102,17 @@ void check_resumed(const Arguments& run) {
   check_same(whole, train_simulated(4, going_on));
   // Nothing is left to do.
   check_same(whole, train_simulated(2, going_on));
+  if (places == Places::named) return;
+  const std::string timeline = read_file(folder.path() / "run/timeline.jsonl");
+  CHECK(lines_starting_with(timeline, R"({"kind":"start")").size() == 6);
+  CHECK(lines_starting_with(timeline, R"({"kind":"end")").size() == 2);
+  CHECK(std::filesystem::exists(folder.path() / "run/weights.safetensors"));
+  const Json description = Json::parse(read_file(folder.path() / "run/run.json"));
+  CHECK(description.at("options").at("optimizer") == "momentum");
+  CHECK(description.at("options").at("steps") == 12);
+  CHECK(description.at("data").at("samples") == 90);
+  CHECK(description.at("paths").at("checkpoints") == "checkpoints");
+  CHECK(description.at("result").at("weights_digest") == whole.digest());
 }
 
 }  // namespace
@@ -107,7 +121,8 @@ TEST_CASE("an mlp goes on with everything on") {
   const QuietLog quiet;
   const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
   check_resumed({"--data", images.path(), "--hidden", "9", "--global-batch", "37", "--weight-decay", "0.05",
-                 "--schedule", "cosine", "--warmup-steps", "3", "--clip-norm", "0.7", "--accumulate", "2"});
+                 "--schedule", "cosine", "--warmup-steps", "3", "--clip-norm", "0.7", "--accumulate", "2"},
+                Places::folder_of_run);
 }
 
 TEST_CASE("a convnet goes on with batch norm and dropout") {

@@ -407,7 +407,7 @@ TEST_CASE("a training is started again from its newest checkpoint, with the same
   const Words other{"python3", "train.py", "--resume", "x"};
   CHECK(SupervisedCommand{other}.again(1, 2, {.written = true}) == other);
   test::check_all_refused({{{"lockstep-train", "--data", "x"},
-                            {"lockstep-train without --checkpoint-dir: expected a folder of checkpoints"}},
+                            {"lockstep-train without --checkpoint-dir or --run-dir: expected a folder of checkpoints"}},
                            {{}},
                            {{"x", ":", "y"}, {"mpirun would start two"}}},
                           [](const Words& words) { (void)SupervisedCommand{words}; });

@@ -33,7 +33,9 @@ inline Trained train_simulated(int ranks, const Arguments& arguments) {
              trained.result = Json::parse(text.substr(last_line));
              trained.written = text.substr(0, last_line);
            });
-  if (line.purpose == Purpose::training) trained.metrics = read_metrics(line.training.metrics);
+  if (line.purpose != Purpose::training) return trained;
+  trained.metrics = read_metrics(line.training.metrics);
+  trained.parts = read_parts(line.training.metrics);
   return trained;
 }
 

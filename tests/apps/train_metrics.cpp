@@ -10,8 +10,8 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "apps/lockstep-train/reports/metrics_file.hpp"
 #include "base/descriptor.hpp"
+#include "record/metrics_file.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep;
@@ -91,7 +91,7 @@ TEST_CASE("a line that is none of metrics is told by its number, and a last one 
   CHECK(read(R"({"kind":7,"step":1})") == "has \"kind\": 7");
   for (const char* step : {"\"1\"", "1.5", "null", "[1]"})
     CHECK(read(R"({"kind":"train","step":)" + std::string{step} + "}") == "has \"step\": " + std::string{step});
-  CHECK(read(std::string(100'000, 'x')) == "has more than 65535 bytes");
+  CHECK(read(std::string(5'000'000, 'x')) == "has more than 4194303 bytes");
   CHECK(read(later) == first + "\n");
   for (const char* cut : {R"({"kind":"train","st)", "\x01"}) CHECK(read(cut, "") == first + "\n");
   CHECK(read(R"({"kind":"train","step":2})", "") == first + "\n" + R"({"kind":"train","step":2})" + "\n");

@@ -237,7 +237,7 @@ TEST_CASE("what a file of weights does not have keeps its value, and the rest is
                                                       [] { return Tensor::scalar(0.0F); });
     strategy.seal();
     average.assign(Tensor::scalar(6.0F));
-    const LoadedWeights loaded = load_weights(strategy, path);
+    const auto loaded = load_weights(strategy, path);
     CHECK(loaded.taken == 1);
     CHECK(loaded.rest ==
           "has no 'average'; has 'wider' as f32[2], and the variable is f32[3]; has 'there', which no "

@@ -83,6 +83,26 @@ double distance(const Trained& one, const Trained& other) {
 
 }  // namespace
 
+TEST_CASE("--run-dir is where a run writes and an evaluation reads, unless another option names a place") {
+  const Arguments run{"--data", "x", "--run-dir", "run"};
+  const TrainingOptions all = parse(run).training;
+  CHECK(all.metrics == "run/metrics.jsonl");
+  CHECK(all.checkpoints == "run/checkpoints");
+  CHECK(all.exported_weights == "run/weights.safetensors");
+  const TrainingOptions named =
+      parse(run + Arguments{"--metrics", "m", "--checkpoint-dir", "c", "--export", "e"}).training;
+  CHECK(named.metrics == "m");
+  CHECK(named.checkpoints == "c");
+  CHECK(named.exported_weights == "e");
+  const TrainingOptions evaluated = parse(run + Arguments{"--eval-only"}).training;
+  CHECK(evaluated.resume.from == Resume::From::newest);
+  CHECK(evaluated.checkpoints == "run/checkpoints");
+  CHECK(evaluated.metrics.empty());
+  CHECK(evaluated.exported_weights.empty());
+  CHECK(parse(run + Arguments{"--eval-only", "--init-from", "w"}).training.resume.from == Resume::From::none);
+  CHECK(parse({"--data", "x", "--quiet", "--progress", "json"}).training.progress == ShowProgress::json);
+}
+
 TEST_CASE("ranks whose kernels are not the same say in words in what") {
   const std::vector<std::string> others{"A GPU, cuBLASLt 13.0", "A GPU", "A GPU, cuBLASLt 12.9, CUDA 13, TF32"};
   const std::vector<std::string> says{"'kernels: cuBLASLt 13.0'", "'kernels: nothing else'", "'kernels: TF32'"};

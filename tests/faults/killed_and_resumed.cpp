@@ -4,8 +4,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <random>
+#include <sstream>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include <catch2/catch.hpp>
 
@@ -53,6 +55,25 @@ void kill_one(int ranks, int victim, bool others_at_once, const Arguments& argum
   CHECK(memory.left() == std::set<std::string>{});
 }
 
+/// Requires that the files of a run's folder went on with each start: `steps` in the metrics, each once and in order,
+/// and in the timeline every start, how each ended at most once, and nothing that is cut off.
+void check_folder(const fs::path& run, int steps, int starts) {
+  int made = 0, last_start = 0, last_end = 0;
+  for (const Json& line : read_metrics(run / "metrics.jsonl"))
+    if (line.at("kind") == "train") CHECK(line.at("step") == ++made);
+  CHECK(made == steps);
+  std::istringstream timeline{read_file(run / "timeline.jsonl")};
+  for (std::string text; std::getline(timeline, text);) {
+    const Json line = Json::parse(text);
+    const int start = line.at("start");
+    if (line.at("kind") == "start") CHECK(start == ++last_start);
+    if (line.at("kind") == "failure" || line.at("kind") == "end") CHECK(std::exchange(last_end, start) < start);
+    CHECK(start == last_start);
+  }
+  CHECK(last_start == starts);
+  CHECK(last_end == starts);
+}
+
 /// With `share` of every ten kills. A training that is killed goes on for few of the `steps_to_a_kill`.
 void check_killed(int share, int steps_to_a_kill, const Arguments& arguments) {
   const int kills = (kills_in_all() * share + 9) / 10;
@@ -60,8 +81,8 @@ void check_killed(int share, int steps_to_a_kill, const Arguments& arguments) {
       arguments + Arguments{"--steps", std::to_string((kills + 1) * steps_to_a_kill), "--eval-every", "100000"};
   const Trained whole = train(2, run);
   const TemporaryDirectory folder;
-  const fs::path checkpoints = folder.path() / "checkpoints";
-  const Arguments going_on = run + Arguments{"--checkpoint-dir", checkpoints, "--resume", "auto"};
+  const fs::path checkpoints = folder.path() / "run" / "checkpoints";
+  const Arguments going_on = Arguments{"--run-dir", folder.path() / "run"} + run + Arguments{"--resume", "auto"};
   std::mt19937 random{std::random_device{}()};
   constexpr int rank_counts[]{2, 4, 1};
   for (int kill = 0; kill < kills; ++kill) {
@@ -70,7 +91,10 @@ void check_killed(int share, int steps_to_a_kill, const Arguments& arguments) {
     kill_one(ranks, victim, kill != 3, going_on + Arguments{"--checkpoint-every", "2"}, checkpoints);
   }
   INFO("killed " << kills << " times, the last time after " << newest(checkpoints));
-  CHECK(train(4, going_on).digest() == whole.digest());
+  const Outcome last = run_job(4, going_on);
+  REQUIRE(last.exit_code == 0);
+  CHECK(Json::parse(last_line(last.out)).at("weights_digest") == whole.digest());
+  check_folder(folder.path() / "run", (kills + 1) * steps_to_a_kill, kills + 1);
 }
 
 }  // namespace

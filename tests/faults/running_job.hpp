@@ -37,14 +37,17 @@ class RunningJob {
  public:
   using Clock = std::chrono::steady_clock;
 
+  /// Metrics go to a file of its own, unless `model` has a --run-dir, which is then its first option.
   RunningJob(const Launch& launch, const Arguments& arguments, const SharedMemory& memory,
              const Arguments& model = {"--data", small_data(), "--hidden", "16"})
-      : marker_{fmt::format("{}-{}", ::getpid(), Clock::now().time_since_epoch().count())} {
-    outcome_ = std::async(std::launch::async,
-                          [=, all = arguments + model + Arguments{"--metrics", metrics(), "--stall-timeout", "2"},
-                           environment = Environment{{variable, marker_}, memory.variable()}] {
-                            return launch(all, {.environment = environment});
-                          });
+      : metrics_{has_run_folder(model) ? std::filesystem::path{model[1]} / "metrics.jsonl"
+                                       : folder_.path() / "metrics.jsonl"},
+        marker_{fmt::format("{}-{}", ::getpid(), Clock::now().time_since_epoch().count())} {
+    const Arguments named = has_run_folder(model) ? Arguments{} : Arguments{"--metrics", metrics_};
+    outcome_ = std::async(std::launch::async, [=, all = arguments + model + named + Arguments{"--stall-timeout", "2"},
+                                               environment = Environment{{variable, marker_}, memory.variable()}] {
+      return launch(all, {.environment = environment});
+    });
   }
 
   /// The process of a rank, or of `launcher` where there is no rank; nothing where it is not there. mpirun's daemons,
@@ -71,7 +74,7 @@ class RunningJob {
     const auto deadline = Clock::now() + std::chrono::seconds{60};
     std::error_code ignored;
     while (Clock::now() < deadline) {
-      if (std::filesystem::exists(metrics()) && std::filesystem::file_size(metrics(), ignored) > 1000) return;
+      if (std::filesystem::exists(metrics_) && std::filesystem::file_size(metrics_, ignored) > 1000) return;
       if (is_over()) FAIL("the job ended before it trained: " << outcome_.get().err);
       std::this_thread::sleep_for(std::chrono::milliseconds{10});
     }
@@ -111,9 +114,10 @@ class RunningJob {
     return std::getline(file, name) && name.starts_with(program);
   }
 
-  std::string metrics() const { return folder_.path() / "metrics.jsonl"; }
+  static bool has_run_folder(const Arguments& model) { return !model.empty() && model.front() == "--run-dir"; }
 
   TemporaryDirectory folder_;
+  std::filesystem::path metrics_;
   std::string marker_;
   std::future<Outcome> outcome_;
   Clock::time_point at_;

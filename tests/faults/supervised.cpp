@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <future>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -38,7 +39,12 @@ Outcome supervise(const Arguments& arguments, CommandOptions options) {
 }
 
 Arguments with_checkpoints(const TemporaryDirectory& folder) {
-  return {"--checkpoint-dir", folder.path() / "checkpoints", "--checkpoint-every", "10"};
+  return {"--run-dir", folder.path() / "run", "--checkpoint-every", "10"};
+}
+
+/// Of the lines of the run's timeline.
+std::vector<std::string> kinds_of(const TemporaryDirectory& folder, const std::string& kind) {
+  return lines_starting_with(read_file(folder.path() / "run/timeline.jsonl"), R"({"kind":")" + kind + '"');
 }
 
 std::vector<std::string> decisions(const Outcome& outcome) {
@@ -64,6 +70,7 @@ class Supervised {
     return outcome;
   }
   std::set<std::string> memory_left() const { return memory_.left(); }
+  const TemporaryDirectory& folder() const { return folder_; }
 
  private:
   SharedMemory memory_;
@@ -85,8 +92,20 @@ TEST_CASE("a job whose rank is killed goes on without a person, and ends in the 
   CHECK(Json::parse(last_line(outcome.out)).at("weights_digest") == train(1, run).digest());
   REQUIRE(decisions(outcome).size() == 1);
   CHECK_THAT(decisions(outcome).front(), Catch::StartsWith("lockstep-run: restart 1 of 100, on 2 ranks: "));
-  CHECK(lines_starting_with(outcome.err, "lockstep: replica 1 (worker:1, host ").size() == 1);
+  const auto told = lines_starting_with(outcome.err, "lockstep: replica 1 (worker:1, host ");
+  REQUIRE(told.size() == 1);
   CHECK(processes_left(outcome.marker) == std::vector<std::string>{});
+  // The folder of the run has each step once, and both starts.
+  std::vector<int> steps;
+  for (const Json& line : read_metrics(folder.path() / "run/metrics.jsonl"))
+    if (line.at("kind") == "train") steps.push_back(line.at("step"));
+  std::vector<int> all(40);
+  std::iota(all.begin(), all.end(), 1);
+  CHECK(steps == all);
+  CHECK(kinds_of(folder, "start").size() == 2);
+  REQUIRE(kinds_of(folder, "failure").size() == 1);
+  CHECK(Json::parse(kinds_of(folder, "failure").front()).at("line") == told.front());
+  CHECK(kinds_of(folder, "end").size() == 1);
   CHECK(memory.left() == std::set<std::string>{});
 }
 
@@ -112,6 +131,10 @@ TEST_CASE("a job whose mpirun is killed goes on, and stops after a step when loc
   REQUIRE(decisions(outcome).size() == 3);
   CHECK(decisions(outcome)[0] == "lockstep-run: restart 1 of 100, on 2 ranks: SIGKILL ended mpirun (exit code 137)");
   CHECK_THAT(decisions(outcome)[1], Catch::StartsWith("lockstep-run: SIGTERM: the job is to stop"));
+  // No rank could say how the first job ended.
+  INFO(read_file(supervised.folder().path() / "run/timeline.jsonl"));
+  REQUIRE(kinds_of(supervised.folder(), "failure").size() == 1);
+  CHECK_THAT(kinds_of(supervised.folder(), "failure").front(), Catch::Contains(R"("line":"lockstep-run: )"));
   CHECK(supervised.memory_left() == std::set<std::string>{});
 }
 

@@ -350,7 +350,7 @@ TEST_CASE("metadata are read before there is a variable, from a file, a checkpoi
   CHECK(read(all / "step-1") == WeightsMetadata{{"made after", "1"}, {"model", "small"}});
   CHECK(read(all / "step-1" / "weights.safetensors") == read(all / "step-1"));
   CHECK(read(all) == read(all / "step-2"));
-  const LoadedWeights loaded = load_weights(program.strategy, folder / "w");
+  const auto loaded = load_weights(program.strategy, folder / "w");
   CHECK(loaded.metadata == read(folder / "w"));
   CHECK(loaded.rest == "");
   CHECK(load_weights(program.strategy, all / "latest").metadata == read(all / "step-2"));

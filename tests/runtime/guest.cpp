@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <stdexcept>
 #include <string>
@@ -119,10 +120,18 @@ void train(Runtime& runtime) {
   }
 }
 
+/// The launcher that was called on this host: this process's parent, or that of MPICH's proxy.
+pid_t launcher() {
+  std::string status;  // "12 (a name) S 10 …"
+  std::getline(std::ifstream{"/proc/" + std::to_string(::getppid()) + "/stat"}, status);
+  return status.find("(hydra_pmi_proxy)") == std::string::npos ? ::getppid()
+                                                               : std::atoi(status.c_str() + status.rfind(')') + 4);
+}
+
 void fail(Runtime& runtime, const std::string& how) {
   Strategy& strategy = runtime.strategy();
   if (how == "differs") (void)strategy.same_on_all(program.mine ? 2 : 1);
-  if (how == "interrupted" && program.mine) (void)::kill(::getppid(), SIGTERM);
+  if (how == "interrupted" && program.mine) (void)::kill(launcher(), SIGTERM);
   if (how == "alike") throw std::runtime_error{"failed on purpose"};
   if (how == "alone" && program.mine) throw std::runtime_error{"failed on purpose"};
   strategy.run([&](ReplicaContext& context) {

@@ -64,7 +64,8 @@ Trained train(int ranks, const Arguments& arguments, const CommandOptions& optio
   CHECK(lines_starting_with(outcome.err, "lockstep:").empty());
   CHECK(processes_left(outcome.marker).empty());
 
-  return {Json::parse(outcome.out.substr(last_line)), read_metrics(metrics), outcome.out.substr(0, last_line)};
+  return {Json::parse(outcome.out.substr(last_line)), read_metrics(metrics), outcome.out.substr(0, last_line),
+          read_parts(metrics)};
 }
 
 std::vector<std::string> keys_of(const Json& object) {
@@ -73,11 +74,28 @@ std::vector<std::string> keys_of(const Json& object) {
   return keys;
 }
 
-std::vector<Json> read_metrics(const std::filesystem::path& file) {
-  std::vector<Json> metrics;
+namespace {
+
+enum class Lines { all_but_parts, parts };
+
+std::vector<Json> read_lines(const std::filesystem::path& file, Lines wanted) {
+  std::vector<Json> read;
   std::istringstream lines{read_file(file)};
-  for (std::string line; std::getline(lines, line);) metrics.push_back(Json::parse(line));
-  return metrics;
+  for (std::string line; std::getline(lines, line);) {
+    Json object = Json::parse(line);
+    if ((object["kind"] == "parts") == (wanted == Lines::parts)) read.push_back(std::move(object));
+  }
+  return read;
+}
+
+}  // namespace
+
+std::vector<Json> read_metrics(const std::filesystem::path& file) {
+  return read_lines(file, Lines::all_but_parts);
+}
+
+std::vector<Json> read_parts(const std::filesystem::path& file) {
+  return read_lines(file, Lines::parts);
 }
 
 std::string without_times(const std::vector<Json>& metrics) {
@@ -96,6 +114,12 @@ void check_same(const Trained& one, const Trained& other) {
   CHECK(other.digest() == one.digest());
   CHECK(without_times(other.metrics) == without_times(one.metrics));
   CHECK(other.written == one.written);
+  const auto steps_of = [](const std::vector<Json>& lines) {
+    std::vector<int> steps;
+    for (const Json& line : lines) steps.push_back(line["step"].get<int>());
+    return steps;
+  };
+  CHECK(steps_of(other.parts) == steps_of(one.parts));
   for (const char* key : {"shards", "steps", "samples", "train_loss", "eval_loss", "eval_accuracy", "eval_r2",
                           "eval_mean_absolute_error"}) {
     INFO(key);

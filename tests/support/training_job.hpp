@@ -33,7 +33,8 @@ Arguments small_gpt(const TemporaryDirectory& folder);
 struct Trained {
   Json result;
   std::vector<Json> metrics;
-  std::string written;  ///< to stdout before the result: by a model, asked with --sample
+  std::string written;      ///< to stdout before the result: by a model, asked with --sample
+  std::vector<Json> parts;  ///< of the metrics, what went where
 
   std::string digest() const { return result.at("weights_digest").get<std::string>(); }
 };
@@ -49,8 +50,11 @@ Trained train(int ranks, const Arguments& arguments, const CommandOptions& optio
 /// The keys of an object, in their order.
 std::vector<std::string> keys_of(const Json& object);
 
-/// The objects of a metrics file.
+/// The objects of a metrics file, but for those about where the time went.
 std::vector<Json> read_metrics(const std::filesystem::path& file);
+
+/// Those about where the time went.
+std::vector<Json> read_parts(const std::filesystem::path& file);
 
 /// The same without what may differ between equal runs: `seconds` and `samples_per_second`.
 std::string without_times(const std::vector<Json>& metrics);

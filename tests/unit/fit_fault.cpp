@@ -92,7 +92,7 @@ TEST_CASE("a fault is KIND:RANK:STEP") {
     CHECK(name_of(InjectedFault::parse(std::string{name} + ":0:1", 1).kind) == name);
   CHECK_THROWS_WITH(InjectedFault::parse("flop:0:1", 2),
                     "LOCKSTEP_FAULT 'flop:0:1': there is no such kind; expected KIND:RANK:STEP with KIND one of throw, "
-                    "exit, kill, stop, skip-merge, flip, usr1, RANK below 2 and STEP from 0");
+                    "exit, kill, stop, skip-merge, flip, usr1, RANK below 2 and STEP from 0, or slow:RANK:FACTOR");
   for (const char* text : {"", "kill", "kill:0", "kill:0:", "kill:x:1", "kill:2:1", "kill:-1:1", "kill:0:-1",
                            "kill:0:99999999999999999999", "kill:0:1:2", "burn:0:1", "Kill:0:1", "flip", "flip:2:0",
                            "flip:0:-1", "flip:0:1:3"}) {
@@ -101,7 +101,28 @@ TEST_CASE("a fault is KIND:RANK:STEP") {
     CHECK_THROWS_WITH(InjectedFault::parse(text, 2),
                       Catch::StartsWith(std::string{"LOCKSTEP_FAULT '"} + text + "': ") &&
                           Catch::EndsWith("; expected KIND:RANK:STEP with KIND one of throw, exit, kill, stop, "
-                                          "skip-merge, flip, usr1, RANK below 2 and STEP from 0"));
+                                          "skip-merge, flip, usr1, RANK below 2 and STEP from 0, or "
+                                          "slow:RANK:FACTOR"));
+  }
+}
+
+TEST_CASE("a fault is slow:RANK:FACTOR, or slow:RANK:FACTOR:PART") {
+  const InjectedFault both = InjectedFault::parse("slow:3:1.5", 4), one = InjectedFault::parse("slow:0:2:data", 4);
+  CHECK((both.kind == InjectedFault::Kind::slows && both.rank == 3 && both.factor == 1.5 && !both.part));
+  CHECK((one.rank == 0 && one.factor == 2 && one.part == BusyClock::Part::data));
+  CHECK(both.announcement() == "replica 3 takes 1.5 times as long for forward and backward");
+  CHECK(one.announcement() == "replica 0 takes 2 times as long for data");
+  for (const char* text :
+       {"slow", "slow:1", "slow:2:2", "slow:1:", "slow:1:0.5", "slow:1:nan", "slow:1:1001", "slow:1:2x",
+        "slow:1:2:", "slow:1:2:Data", "slow:1:2:waiting", "slow:1:2:data:1", "slow:-1:2", "slow:1:inf"}) {
+    INFO(text);
+    CHECK_THROWS_AS(InjectedFault::parse(text, 2), ConfigError);
+    CHECK_THROWS_WITH(
+        InjectedFault::parse(text, 2),
+        Catch::StartsWith(std::string{"LOCKSTEP_FAULT '"} + text + "': ") &&
+            Catch::EndsWith("; expected slow:RANK:FACTOR or slow:RANK:FACTOR:PART with RANK below 2, FACTOR "
+                            "from 1 to 1000 and PART one of data, forward, backward, optimizer, "
+                            "checkpoint, evaluation, other"));
   }
 }
 

@@ -42,12 +42,13 @@ OptionGroup checkpoint_options() {
   return {
       "Checkpoints",
       {
-          {.name = "--checkpoint-dir",
-           .value_name = "DIR",
-           .help = "Save the training in DIR/step-N after each epoch and at the end; DIR must not hold checkpoints, "
-                   "except with --resume",
-           .set = set(&TrainingOptions::checkpoints, parse_file_name),
-           .elsewhere = {"output", "output-dir"}},
+          {
+              .name = "--checkpoint-dir",
+              .value_name = "DIR",
+              .help = "Save the training in DIR/step-N after each epoch and at the end; DIR must not hold checkpoints, "
+                      "except with --resume",
+              .set = set(&TrainingOptions::checkpoints, parse_file_name),
+          },
           {.name = "--checkpoint-every",
            .value_name = "K",
            .help = "Steps between checkpoints, instead of an epoch",
@@ -72,9 +73,9 @@ OptionGroup checkpoint_options() {
            .needs = OptionNeeds::checkpoint_dir},
           {.name = "--resume",
            .value_name = "auto|DIR|none",
-           .help =
-               "Go on from the newest complete checkpoint in --checkpoint-dir, from the beginning if there is none; "
-               "or from the checkpoint in the folder DIR; or from the beginning (default none)",
+           .help = "Go on from the newest complete checkpoint in --checkpoint-dir or --run-dir, from the beginning if "
+                   "there is none; "
+                   "or from the checkpoint in the folder DIR; or from the beginning (default none)",
            .set = set_resume},
           {.name = "--override",
            .value_name = "NAME",

@@ -10,6 +10,7 @@
 #include "apps/lockstep-train/options/option_table.hpp"
 #include "apps/options/option_parser.hpp"
 #include "base/log_settings.hpp"
+#include "record/run_folder.hpp"
 
 namespace lockstep {
 namespace {
@@ -50,6 +51,8 @@ void add_option(OptionParser& parser, const OptionRow& row, CommandLine& line, G
   const auto take = [&](const std::string& option, const std::string& text) {
     row.set(line, option, text);
     given.add(row);
+    std::string& all = line.training.given[row.name.substr(2)];
+    all += (all.empty() ? "" : " ") + text;
   };
   if (row.value_name.empty())
     parser.flag(row.name, row.help, [=, &row] { take(row.name, {}); });
@@ -73,6 +76,25 @@ void settle_purpose(CommandLine& line, const GivenOptions& given) {
   if (given.has("--eval-only"))
     throw ConfigError{"--eval-only and --predict were both given: expected at most one of the two"};
   line.purpose = Purpose::prediction;
+}
+
+/// What a run writes goes to its folder, unless an option says otherwise. A run without training reads the folder.
+void settle_run_folder(CommandLine& line) {
+  TrainingOptions& training = line.training;
+  if (training.trace && training.run_folder.empty())
+    throw ConfigError{"--trace: expected --run-dir too, whose folder holds the trace"};
+  if (training.run_folder.empty()) return;
+  const RunLayout layout{training.run_folder};
+  const auto put = [](std::filesystem::path& place, std::filesystem::path by_default) {
+    if (place.empty()) place = std::move(by_default);
+  };
+  put(training.checkpoints, layout.checkpoints());
+  if (line.purpose == Purpose::training) {
+    put(training.metrics, layout.metrics());
+    put(training.exported_weights, layout.weights());
+  } else if (training.resume.from == Resume::From::none && training.initial_weights.file.empty()) {
+    training.resume.from = Resume::From::newest;
+  }
 }
 
 void require_data(const CommandLine& line) {
@@ -106,8 +128,9 @@ void require_purpose(const CommandLine& line, const GivenOptions& given) {
   if (const auto* const row = first_for(OptionUse::training))
     throw ConfigError{fmt::format("{}: expected only in a training, not with {}", row->name, instead)};
   if (training.initial_weights.file.empty() && training.resume.from == Resume::From::none)
-    throw ConfigError{
-        fmt::format("{}: expected --resume auto, --resume DIR or --init-from FILE, with the weights to use", instead)};
+    throw ConfigError{fmt::format(
+        "{}: expected --resume auto, --resume DIR, --init-from FILE or --run-dir DIR, with the weights to use",
+        instead)};
   if (const auto* const row = first_for(OptionUse::no_prediction); row && line.purpose == Purpose::prediction)
     throw ConfigError{fmt::format("{}: expected no --predict", row->name)};
 }
@@ -125,14 +148,15 @@ void require_weights(const CommandLine& line) {
 void require_checkpoint_dir(const CommandLine& line, const std::vector<OptionGroup>& table, const GivenOptions& given) {
   if (!line.training.checkpoints.empty()) return;
   if (line.training.resume.from == Resume::From::newest)
-    throw ConfigError{"--resume auto: expected --checkpoint-dir, in which to look for the newest checkpoint"};
+    throw ConfigError{
+        "--resume auto: expected --checkpoint-dir, in which to look for the newest checkpoint, or --run-dir"};
   const auto needs_it = [](const OptionRow& row) { return row.needs == OptionNeeds::checkpoint_dir; };
   if (!given.first(needs_it)) return;
   std::string names;
   for (const OptionGroup& group : table)
     for (const OptionRow& row : group.rows)
       if (needs_it(row)) names += (names.empty() ? "" : ", ") + row.name;
-  throw ConfigError{fmt::format("{}: expected only with --checkpoint-dir", names)};
+  throw ConfigError{fmt::format("{}: expected only with --checkpoint-dir or --run-dir", names)};
 }
 
 void require_overrides(const CommandLine& line, const GivenOptions& given) {
@@ -184,6 +208,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
 
   const TrainingOptions complete = with_defaults(line.training);
   settle_purpose(line, given);
+  settle_run_folder(line);
   require_data(line);
   require_types(line, complete);
   require_purpose(line, given);

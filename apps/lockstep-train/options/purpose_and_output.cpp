@@ -5,17 +5,27 @@
 #include "base/log_settings.hpp"
 
 namespace lockstep {
+namespace {
+
+/// --progress comes after it, and counts.
+void show_no_progress(CommandLine& line, const std::string&, const std::string&) {
+  line.training.progress = ShowProgress::no;
+}
+
+}  // namespace
 
 OptionGroup purpose_options() {
   return {
       "Instead of training",
       {
           {.name = "--eval-only",
-           .help = "Evaluate the weights of --resume or --init-from on the test set, and train and save nothing",
+           .help =
+               "Evaluate the weights of --resume, --init-from or --run-dir on the test set, and train and save nothing",
            .set = set_to(&CommandLine::purpose, Purpose::evaluation)},
           {.name = "--predict",
            .value_name = "FILE",
-           .help = "Print a JSON line for each sample of FILE, by the weights of --resume or --init-from: the class of "
+           .help = "Print a JSON line for each sample of FILE, by the weights of --resume, --init-from or --run-dir: "
+                   "the class of "
                    "each image or row in an IDX, .npy or CSV file, or its value by a regression; for gpt, what it "
                    "writes after each line of a text. "
                    "Needs no --data",
@@ -33,6 +43,15 @@ OptionGroup output_options() {
   return {
       "Output",
       {
+          {.name = "--run-dir",
+           .value_name = "DIR",
+           .help =
+               "Keep all that the run writes in DIR: run.json, metrics.jsonl, timeline.jsonl, checkpoints, one after "
+               "each epoch and at the end, and weights.safetensors; --metrics, --checkpoint-dir and --export choose "
+               "other places. DIR must not hold a run, except with --resume. With --eval-only or --predict, take "
+               "the weights of the newest checkpoint in DIR, and write nothing there",
+           .set = set(&TrainingOptions::run_folder, parse_file_name),
+           .elsewhere = {"output", "output-dir", "logdir", "log-dir", "logging-dir", "run-folder"}},
           {.name = "--metrics",
            .value_name = "FILE",
            .help = "Write loss, learning rate and gradient norm of each step, and each evaluation, to FILE, one JSON "
@@ -44,6 +63,12 @@ OptionGroup output_options() {
            .help = "Write the same as an event file for TensorBoard to DIR",
            .set = set(&TrainingOptions::tensorboard, parse_file_name),
            .use = OptionUse::training},
+          {.name = "--trace",
+           .help = "Keep a trace of what each rank does when in --run-dir, and at the end make pictures of it for "
+                   "Perfetto or chrome://tracing: of each rank, and of the last 20 steps of all",
+           .set = set_to(&TrainingOptions::trace, true),
+           .use = OptionUse::training,
+           .elsewhere = {"profile", "profiler", "timeline"}},
           {.name = "--sample",
            .value_name = "N",
            .help = "Bytes, or tokens, that the trained model writes to stdout before the result, or after each line of "
@@ -56,7 +81,14 @@ OptionGroup output_options() {
            .set = set(&CommandLine::log_level, named(log::parse_level))},
           {.name = "--quiet",
            .help = "No progress, and a log of warnings and errors unless --log-level is given",
-           .set = set_to(&TrainingOptions::progress, ShowProgress::no)},
+           .set = show_no_progress},
+          {.name = "--progress",
+           .value_name = "auto|json|none",
+           .help =
+               "Progress on stderr: for people, as a JSON object per line, or none (default auto, with --quiet none)",
+           .set = set(&TrainingOptions::progress,
+                      one_of<ShowProgress>(
+                          {{"auto", ShowProgress::yes}, {"json", ShowProgress::json}, {"none", ShowProgress::no}}))},
       }};
 }
 

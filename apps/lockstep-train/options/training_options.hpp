@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,8 +47,8 @@ struct InitialWeights {
   Match match = Match::all;
 };
 
-/// Whether the chief prints progress on stderr.
-enum class ShowProgress : std::uint8_t { yes, no };
+/// Whether the chief prints progress on stderr, for a person or as JSON.
+enum class ShowProgress : std::uint8_t { yes, no, json };
 
 enum class GptPreset : std::uint8_t { gpt2 };
 
@@ -128,6 +129,11 @@ struct TrainingOptions {
   InitialWeights initial_weights = {};     ///< unless the training is resumed
   std::filesystem::path exported_weights;  ///< the file for the weights at the end; if empty, none
   ShowProgress progress = ShowProgress::yes;
+  /// The folder of the run. If empty, there is none. A command line puts the files above into it.
+  std::filesystem::path run_folder = {};
+  bool trace = false;  ///< in `run_folder`
+  /// The options of a command line, without dashes, as text; that of a flag is empty.
+  std::map<std::string, std::string> given = {};
 };
 
 /// Fills in the defaults: all options have a value then, but for the number of classes, which the data decide, and the

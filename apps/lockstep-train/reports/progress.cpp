@@ -34,7 +34,18 @@ std::optional<std::size_t> columns_of(std::FILE* stream) {
   return columns_of(launcher.get());
 }
 
+constexpr std::chrono::milliseconds shortest_pause{100};
+
 }  // namespace
+
+std::unique_ptr<Observer> make_progress(ShowProgress show) {
+  switch (show) {
+    case ShowProgress::yes: return std::make_unique<Progress>(stderr, progress_style(stderr));
+    case ShowProgress::json: return std::make_unique<JsonProgress>(stderr);
+    case ShowProgress::no: break;
+  }
+  return std::make_unique<Observer>();
+}
 
 ProgressStyle progress_style(std::FILE* stream) {
   // Such a terminal, as in an editor, would show the sequence that clears the rest of a line.
@@ -49,7 +60,7 @@ Progress::Progress(std::FILE* stream, ProgressStyle style)
 Progress::~Progress() = default;
 
 bool Progress::due() const {
-  const auto pause = style_ == ProgressStyle::one_line ? std::chrono::milliseconds{100} : std::chrono::seconds{10};
+  const auto pause = style_ == ProgressStyle::one_line ? shortest_pause : std::chrono::seconds{10};
   return Clock::now() - last_ >= pause;
 }
 
@@ -97,6 +108,36 @@ void Progress::on_evaluation(const Observer::Evaluation& report) {
   draw(evaluation_line(report, width()));
   if (style_ == ProgressStyle::one_line && end_open_line()) std::fprintf(stream_, "\n");
   std::fflush(stream_);
+}
+
+JsonProgress::JsonProgress(std::FILE* stream) : stream_{stream}, left_{std::make_unique<TimeLeft>()} {}
+
+JsonProgress::~JsonProgress() = default;
+
+bool JsonProgress::due() const {
+  return Clock::now() - last_ >= shortest_pause;
+}
+
+/// In one piece, as other ranks write to the same stream.
+void JsonProgress::print(const std::string& line) {
+  last_ = Clock::now();
+  std::fputs((line + '\n').c_str(), stream_);
+  std::fflush(stream_);
+}
+
+void JsonProgress::on_step(const Observer::Step& report) {
+  left_->on_step(report);
+  if (due() || report.step == 1 || report.step == report.steps) print(step_json(report, left_->seconds()));
+}
+
+void JsonProgress::on_evaluating(const Observer::Evaluation::Progress& progress) {
+  left_->on_evaluating(progress);
+  if (due()) print(evaluating_json(progress, left_->seconds()));
+}
+
+void JsonProgress::on_evaluation(const Observer::Evaluation& report) {
+  left_->on_evaluation(report);
+  print(evaluation_json(report));
 }
 
 }  // namespace lockstep

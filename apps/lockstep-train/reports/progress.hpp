@@ -10,9 +10,14 @@
 
 #include <lockstep/fit/observer.hpp>
 
+#include "apps/lockstep-train/options/training_options.hpp"
+
 namespace lockstep {
 
 class TimeLeft;
+
+/// For the chief, on stderr. Not null: what is not shown goes to an observer that says nothing.
+std::unique_ptr<Observer> make_progress(ShowProgress show);
 
 /// How progress is written.
 enum class ProgressStyle : std::uint8_t {
@@ -51,6 +56,28 @@ class Progress final : public Observer {
   Clock::time_point last_{};
   bool on_step_line_ = false;                ///< whether a step's line may still be redrawn
   std::optional<Observer::Step> not_shown_;  ///< the last step, unless it was drawn
+};
+
+/// Prints the same as a JSON object per line, for programs: the first step, the last one, evaluations, and in between
+/// at most ten lines a second.
+class JsonProgress final : public Observer {
+ public:
+  explicit JsonProgress(std::FILE* stream);
+  ~JsonProgress() override;
+
+  void on_step(const Step& report) override;
+  void on_evaluating(const Evaluation::Progress& progress) override;
+  void on_evaluation(const Evaluation& report) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool due() const;
+  void print(const std::string& line);
+
+  std::FILE* stream_;
+  std::unique_ptr<TimeLeft> left_;
+  Clock::time_point last_{};
 };
 
 }  // namespace lockstep

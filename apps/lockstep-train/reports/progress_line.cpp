@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "base/foreign_json.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -114,6 +116,39 @@ std::string evaluation_line(const Observer::Evaluation& report, std::size_t widt
                  {quality_text(report), 2},
                  {fmt::format("{:.1f} s", report.seconds), 5}},
                 width);
+}
+
+std::string step_json(const Observer::Step& report, std::optional<double> seconds_left) {
+  return OrderedJson{{"kind", "step"},
+                     {"step", report.step},
+                     {"steps", report.steps},
+                     {"epoch", report.epoch},
+                     {"epochs", report.epochs},
+                     {"loss", report.loss},
+                     {"samples_per_second", report.samples_per_second},
+                     {"seconds_left", seconds_left ? OrderedJson(*seconds_left) : OrderedJson{}}}
+      .dump();
+}
+
+std::string evaluating_json(const Observer::Evaluation::Progress& progress, std::optional<double> seconds_left) {
+  return OrderedJson{
+      {"kind", "evaluating"},        {"step", progress.step},
+      {"epoch", progress.epoch},     {"done", progress.done},
+      {"samples", progress.samples}, {"seconds_left", seconds_left ? OrderedJson(*seconds_left) : OrderedJson{}}}
+      .dump();
+}
+
+std::string evaluation_json(const Observer::Evaluation& report) {
+  OrderedJson json{{"kind", "evaluation"}, {"step", report.step}, {"epoch", report.epoch}, {"loss", report.loss}};
+  if (report.bits_per_byte) json["bits_per_byte"] = *report.bits_per_byte;
+  if (report.regression) {
+    json["r2"] = report.regression->r_squared;
+    json["mean_absolute_error"] = report.regression->mean_absolute_error;
+  } else {
+    json["accuracy"] = report.accuracy;
+  }
+  json["seconds"] = report.seconds;
+  return json.dump();
 }
 
 }  // namespace lockstep

@@ -48,4 +48,9 @@ std::string evaluating_line(const Observer::Evaluation::Progress& progress, std:
                             std::size_t width);
 std::string evaluation_line(const Observer::Evaluation& report, std::size_t width);
 
+// The same as JSON objects: docs/reference.md lists their fields.
+std::string step_json(const Observer::Step& report, std::optional<double> seconds_left);
+std::string evaluating_json(const Observer::Evaluation::Progress& progress, std::optional<double> seconds_left);
+std::string evaluation_json(const Observer::Evaluation& report);
+
 }  // namespace lockstep

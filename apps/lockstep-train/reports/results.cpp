@@ -5,6 +5,7 @@
 #include <lockstep/base/hex.hpp>
 
 #include "base/printable.hpp"
+#include "fit/parts_report.hpp"
 
 namespace lockstep {
 namespace {
@@ -42,6 +43,10 @@ std::string to_json(const TrainingResult& result) {
   };
   add_evaluation(json, result.fit.last_evaluation);
   json["weights_digest"] = to_hex(result.weights_digest);
+  for (const int late : late_replicas(result.fit.parts)) {
+    const Observer::Parts::Replica& replica = result.fit.parts.replicas[static_cast<std::size_t>(late)];
+    json["late"].push_back({{"replica", late}, {"share", replica.late}, {"mostly", replica.mostly}});
+  }
   return json.dump();
 }
 

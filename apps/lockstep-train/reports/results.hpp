@@ -52,7 +52,8 @@ struct Prediction {
 };
 
 /// `{"ranks","shards","device","model","steps","samples","seconds","samples_per_second","train_loss","eval_loss",
-/// "eval_accuracy","weights_digest"}` on one line, with "bits_per_byte" after "eval_loss" for a model of text, and
+/// "eval_accuracy","weights_digest"}` on one line, with `"late":[{"replica","share","mostly"},…]` at the end if the
+/// others waited for a replica (late_replicas), with "bits_per_byte" after "eval_loss" for a model of text, and
 /// "eval_r2" and "eval_mean_absolute_error" in the place of the accuracy for one that predicts numbers.
 std::string to_json(const TrainingResult& result);
 

@@ -1,11 +1,14 @@
 #include "apps/lockstep-train/saved/checkpoint_observer.hpp"
 
+#include <chrono>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
+
+#include "checkpoint/checkpoint_folder.hpp"
 
 namespace lockstep {
 namespace {
@@ -14,12 +17,12 @@ const std::string fit_state_name = "fit";
 
 }  // namespace
 
-CheckpointObserver::CheckpointObserver(Observer& reports, CheckpointManager& checkpoints, Options options)
-    : reports_{reports}, checkpoints_{checkpoints}, options_{options} {}
+CheckpointObserver::CheckpointObserver(RunRecord& record, CheckpointManager& checkpoints, Options options)
+    : record_{record}, checkpoints_{checkpoints}, options_{std::move(options)} {}
 
 void CheckpointObserver::on_evaluation(const Observer::Evaluation& report) {
   if (options_.keep_best) loss_ = report.loss;
-  reports_.on_evaluation(report);
+  record_.on_evaluation(report);
 }
 
 void CheckpointObserver::on_step_end(const Observer::State& state) {
@@ -29,14 +32,19 @@ void CheckpointObserver::on_step_end(const Observer::State& state) {
     save(state, loss);
   else
     checkpoints_.report_failure();
+  record_.on_step_end(state);
 }
 
 void CheckpointObserver::on_stop(const Observer::State& state) {
   if (saved_ != state.steps) save(state, {});
+  record_.on_stop(state);
 }
 
 void CheckpointObserver::save(const Observer::State& state, std::optional<double> loss) {
+  const auto before = std::chrono::steady_clock::now();
   checkpoints_.save(state.steps, {{fit_state_name, state.to_text()}}, loss);
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - before;
+  record_.checkpoint(state.steps, waited.count(), options_.folder / checkpoint_name(state.steps));
   saved_ = state.steps;
 }
 

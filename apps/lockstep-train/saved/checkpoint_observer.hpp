@@ -2,37 +2,41 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
 #include <lockstep/fit/observer.hpp>
+#include <lockstep/record/run_record.hpp>
 
 namespace lockstep {
 
-/// Tells another observer everything, and saves a checkpoint when one is due, after the last step that is made, and, if
-/// the best one is to be kept, after an evaluation that is the best so far.
+/// Tells the record of the run everything, and saves a checkpoint when one is due, after the last step that is made,
+/// and, if the best one is to be kept, after an evaluation that is the best so far.
 class CheckpointObserver final : public Observer {
  public:
   struct Options {
+    std::filesystem::path folder = {};
     std::int64_t steps = 1;  ///< of the whole training
     bool keep_best = false;
   };
 
-  /// `reports` and `checkpoints` must outlive it.
-  CheckpointObserver(Observer& reports, CheckpointManager& checkpoints, Options options);
+  /// `record` and `checkpoints` must outlive it.
+  CheckpointObserver(RunRecord& record, CheckpointManager& checkpoints, Options options);
 
-  bool wants_gradient_norm() const override { return reports_.wants_gradient_norm(); }
-  void on_step(const Step& report) override { reports_.on_step(report); }
-  void on_evaluating(const Evaluation::Progress& progress) override { reports_.on_evaluating(progress); }
+  bool wants_gradient_norm() const override { return record_.wants_gradient_norm(); }
+  void on_step(const Step& report) override { record_.on_step(report); }
+  void on_evaluating(const Evaluation::Progress& progress) override { record_.on_evaluating(progress); }
   void on_evaluation(const Evaluation& report) override;
-  void on_drift(std::int64_t step, const DriftError& found) override { reports_.on_drift(step, found); }
+  void on_parts(const Observer::Parts& report) override { record_.on_parts(report); }
+  void on_drift(std::int64_t step, const DriftError& found) override { record_.on_drift(step, found); }
   void on_step_end(const State& state) override;
   void on_stop(const State& state) override;
 
  private:
   void save(const Observer::State& state, std::optional<double> loss);
 
-  Observer& reports_;
+  RunRecord& record_;
   CheckpointManager& checkpoints_;
   Options options_;
   std::optional<double> loss_;  ///< of an evaluation after this step

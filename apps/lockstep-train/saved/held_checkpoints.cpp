@@ -1,6 +1,5 @@
 #include "apps/lockstep-train/saved/held_checkpoints.hpp"
 
-#include <cerrno>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -8,14 +7,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
 #include "apps/lockstep-train/saved/shared_shards.hpp"
-#include "base/file_type.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/folder.hpp"
 #include "checkpoint/folder_lock.hpp"
 
 namespace lockstep {
@@ -25,16 +22,6 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const fs::path& folder, std::string_view what) {
   throw ConfigError{fmt::format("--checkpoint-dir {}: {}", folder.string(), what)};
-}
-
-void require_writable(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  struct stat status = {};
-  if (::stat(folder.c_str(), &status) == 0 && !S_ISDIR(status.st_mode))
-    fail(folder, fmt::format("is {}; expected a folder that can be written", name_of_type(status.st_mode)));
-  if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
-  if (error) fail(folder, error.message() + "; expected a folder that can be written");
 }
 
 /// Where a link to a checkpoint belongs; a copy of the folder may have made another one of each.
@@ -62,10 +49,11 @@ std::optional<std::pair<fs::path, Manifest>> manifest_to_resume(const TrainingOp
 
 std::shared_ptr<ExclusiveUse> hold_folder_of_checkpoints(const TrainingOptions& options) {
   const fs::path& folder = options.checkpoints;
-  if (!options.checkpoints_optional) require_writable(folder);
+  const std::string name = "--checkpoint-dir " + folder.string();
+  if (!options.checkpoints_optional) require_writable_folder(folder, name);
   std::shared_ptr<ExclusiveUse> use;
   try {
-    use = hold_folder(folder, "--checkpoint-dir " + folder.string());
+    use = hold_folder(folder, name);
   } catch (const CheckpointError&) {
     // The manager of optional ones warns of it.
     if (!options.checkpoints_optional) throw;

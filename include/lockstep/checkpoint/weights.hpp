@@ -30,6 +30,8 @@ std::optional<std::map<std::string, std::string>> read_weights_metadata(Strategy
                                                                         const std::filesystem::path& path,
                                                                         Here here = Here::current());
 
+namespace detail {
+
 /// What `load_weights` did.
 struct LoadedWeights {
   std::filesystem::path file;
@@ -40,12 +42,14 @@ struct LoadedWeights {
   std::map<std::string, std::string> metadata;
 };
 
+}  // namespace detail
+
 /// COLL, blocking. Gives each variable the value that the file has under its name, with its type and shape, on every
 /// rank; the others keep theirs. Only the chief reads the file. `path` is a file, or a checkpoint of CheckpointManager,
 /// whose digests and metadata are then checked. The variables must be sealed (else ContextError), in cross-replica
 /// context or the default one. MismatchError if ranks name different paths. CheckpointError on the chief if the file
 /// cannot be read, and PeerError with the same words on the others; then nothing changes.
-LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path, Here here = Here::current());
+detail::LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path, Here here = Here::current());
 
 /// LOCAL, blocking. xxHash64 over the little-endian bytes of the variables, in the given order.
 std::uint64_t weights_digest(const detail::VariableList& variables);

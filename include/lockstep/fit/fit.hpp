@@ -62,6 +62,8 @@ struct FitResult {
   double samples_per_second = 0;
   double train_loss = 0;  ///< mean per label, by weight, over the last epoch's worth of steps
   Observer::Evaluation last_evaluation{};
+  /// Where the time since the start went, until the last Observer::on_parts. Without replicas if there was none.
+  Observer::Parts parts{};
   bool stopped = false;  ///< early, as a rank asked (Strategy::request_stop)
 };
 

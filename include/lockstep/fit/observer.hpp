@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
@@ -26,6 +27,7 @@ class Observer {
     std::int64_t epoch;    ///< epoch of the step, from 1
     std::int64_t epochs;   ///< epochs that the whole run touches
     std::int64_t samples;  ///< samples seen so far
+    std::int64_t batch;    ///< samples in the step's global batch
     double loss;           ///< mean per label, by weight, of the step's global batch, before its update
     double learning_rate;
     /// Optimizer::gradient_norm, if this rank's observer wants it.
@@ -66,6 +68,43 @@ class Observer {
     double seconds;                        ///< duration of the evaluation
   };
 
+  /// Where the time of the replicas went, and which of them the others waited for. The same on every rank.
+  ///
+  /// A replica is busy from the moment when all leave an agreement or a sum over the ranks until it arrives at the next
+  /// one, and waits in between. So the time that it loses because of another is in `waiting`, and a replica that is
+  /// busy for longer than the fastest one has kept that one waiting. Sums over the ranks are in `waiting` too. A delay
+  /// that hits one replica now and another then makes all of them wait, and none of them late.
+  ///
+  /// Only a rank's main thread counts. What it waits for in its other threads, such as one that loads batches, counts
+  /// as if it did that work itself. A GPU's passes count as backward, except the time in which they are launched.
+  struct Parts {
+    struct Replica {
+      int replica;       ///< its number
+      std::string name;  ///< its task: "worker:1"
+      std::string host;
+      // Seconds. These eight add up to the time that passed on this replica.
+      double data;        ///< loading batches
+      double forward;     ///< up to and including the loss
+      double backward;    ///< with the sum over the replica's shards
+      double optimizer;   ///< from the sums over the ranks to new weights
+      double checkpoint;  ///< saving, as far as the training waits for it
+      double evaluation;  ///< passes over the test set, with their data
+      double other;       ///< the rest, such as observers
+      double waiting;     ///< for the other replicas, with the sums over the ranks
+      /// How much longer it was busy than the least busy replica, divided by the seconds that passed: how much of the
+      /// time that one waited for it.
+      double late;
+      /// The part in which it exceeds the replica that spends the least time there by the most: "data". Empty if it is
+      /// not late.
+      std::string mostly;
+    };
+
+    std::int64_t step = 0;   ///< steps done
+    std::int64_t steps = 0;  ///< how many of them this covers
+    double seconds = 0;      ///< that passed since the last one of these, or since the start
+    std::vector<Replica> replicas;
+  };
+
   /// Progress of a training run. Together with the variables and the optimizer's state, it is all that `fit` needs to
   /// continue as if it had never stopped.
   struct State {
@@ -86,6 +125,10 @@ class Observer {
   /// After each batch of an evaluation, inside replica code: must not communicate.
   virtual void on_evaluating(const Evaluation::Progress& /*progress*/) {}
   virtual void on_evaluation(const Evaluation& /*report*/) {}
+
+  /// After an evaluation or an attestation, and at the end of the run after everything else. Not where a run ends
+  /// early.
+  virtual void on_parts(const Parts& /*report*/) {}
 
   /// At the end of a step, after its evaluation, if there is one.
   virtual void on_step_end(const State& /*state*/) {}

@@ -1,9 +1,11 @@
 // Metrics as a file of JSON objects, one per line.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include <lockstep/fit/observer.hpp>
 
@@ -12,13 +14,16 @@ namespace lockstep {
 class ExclusiveUse;
 
 /// Writes
-///   {"kind":"train","step","epoch","samples","loss","learning_rate","gradient_norm","seconds","samples_per_second"}
+///   {"kind":"train","step","epoch","samples","batch","loss","learning_rate","gradient_norm","seconds",
+///    "samples_per_second"}
 ///   {"kind":"eval","step","epoch","loss","accuracy","seconds"}
-/// after every step and every evaluation, with "bits_per_byte" after the loss of an evaluation on text, and "r2"
-/// and "mean_absolute_error" in the place of the accuracy where numbers are predicted. Numbers read back as the same
-/// doubles; those that are not finite are null. Every line reaches the file before the call returns, so a run that is
-/// killed loses none; CheckpointError, naming the file, if it cannot be written. The findings of an attestation are one
-/// object in FILE.attestation.json beside it:
+///   {"kind":"parts","step","steps","seconds","ranks":[{"replica","name","host",the
+///   parts,"waiting","late","mostly"},…]}
+/// after every step, every evaluation and every Observer::Parts, with "bits_per_byte" after the loss of an evaluation
+/// on text, and "r2" and "mean_absolute_error" in the place of the accuracy where numbers are predicted. Numbers read
+/// back as the same doubles; those that are not finite are null. Every line reaches the file before the call returns,
+/// so a run that is killed loses none; CheckpointError, naming the file, if it cannot be written. The findings of an
+/// attestation are one object in FILE.attestation.json beside it:
 ///   {"step","message","blamed":[REPLICA,…],"differing":[{"name","digests":[DIGEST OF REPLICA 0,…]},…]}
 /// For the chief alone. One process writes a file at a time.
 class MetricsFile final : public Observer {
@@ -26,18 +31,25 @@ class MetricsFile final : public Observer {
   /// Removes the findings of an earlier run, and from the file every line but those of the first `steps` steps, after
   /// which this run continues. ConfigError, naming the file, if that fails, or if another process writes it;
   /// CheckpointError if the disk is full.
-  explicit MetricsFile(std::filesystem::path path, std::int64_t steps = 0);
+  /// Messages begin with `name` and the path.
+  explicit MetricsFile(std::filesystem::path path, std::int64_t steps = 0, std::string name = "--metrics");
 
   bool wants_gradient_norm() const override { return true; }
   void on_step(const Step& report) override;
   void on_evaluation(const Evaluation& report) override;
+  void on_parts(const Parts& report) override;
 
   /// The findings are complete when the call returns. If they cannot be written, logs an error.
   void on_drift(std::int64_t step, const DriftError& found) override;
 
- private:
-  /// CheckpointError, naming the file, if the line cannot be written.
+  /// The same for a line that the caller has made: an object with "kind" and "step" first. CheckpointError, naming the
+  /// file, if it cannot be written.
   void write(const std::string& line);
+
+  /// How many samples those first steps had, as the last line says; 0 without such a line.
+  std::int64_t samples_before() const { return samples_before_; }
+
+ private:
   std::filesystem::path attestation_path() const;
 
   struct Close {
@@ -45,6 +57,8 @@ class MetricsFile final : public Observer {
   };
 
   std::filesystem::path path_;
+  std::string name_;  ///< with the path
+  std::int64_t samples_before_ = 0;
   std::shared_ptr<ExclusiveUse> use_;  ///< null for what is no file, such as a pipe
   std::unique_ptr<std::FILE, Close> file_;
 };

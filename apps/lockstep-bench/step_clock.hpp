@@ -8,6 +8,8 @@
 #include <functional>
 #include <numeric>
 
+#include "base/part_clock.hpp"
+
 namespace lockstep::bench {
 
 /// What a rank does in a step, in the order of the report.
@@ -33,39 +35,14 @@ struct PartTimes {
   bool operator==(const PartTimes&) const = default;
 };
 
-/// Assigns every moment to exactly one part, so that the parts add up to the whole. For one thread.
-class PartClock {
+/// For one thread. Starts in `data`.
+class StepClock : public lockstep::PartClock<Part, part_count> {
  public:
-  using Time = std::chrono::steady_clock::time_point;
-
-  /// Starts in `data`. Tests pass another clock as `now`.
-  explicit PartClock(std::function<Time()> now = std::chrono::steady_clock::now);
-
-  Part current() const { return current_; }
-
-  /// Time counts for `part` from now on.
-  void enter(Part part);
+  /// Tests pass another clock as `now`.
+  explicit StepClock(std::function<Time()> now = std::chrono::steady_clock::now);
 
   /// Ends a step. Returns the times since the last lap, or since the start. The next step starts in `data`.
   PartTimes lap();
-
-  /// Time counts for `part` during its lifetime, and then again for the part it interrupted.
-  class During {
-   public:
-    During(PartClock& clock, Part part) : clock_{clock}, interrupted_{clock.current()} { clock_.enter(part); }
-    During(const During&) = delete;
-    ~During() { clock_.enter(interrupted_); }
-
-   private:
-    PartClock& clock_;
-    Part interrupted_;
-  };
-
- private:
-  std::function<Time()> now_;
-  Time since_;
-  Part current_ = Part::data;
-  PartTimes times_{};
 };
 
 }  // namespace lockstep::bench

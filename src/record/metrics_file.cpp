@@ -1,4 +1,4 @@
-#include "apps/lockstep-train/reports/metrics_file.hpp"
+#include "record/metrics_file.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -29,7 +29,7 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 /// A file that holds something else would be lost. Devices and pipes hold nothing.
-void require_replaceable(const std::filesystem::path& path) {
+void require_replaceable(const std::filesystem::path& path, const std::string& name) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error) || std::filesystem::file_size(path, error) == 0) return;
   constexpr std::string_view begin = R"({"kind":")";
@@ -37,13 +37,12 @@ void require_replaceable(const std::filesystem::path& path) {
   std::ifstream{path}.read(found.data(), static_cast<std::streamsize>(found.size()));
   if (found != begin)
     throw ConfigError{fmt::format(
-        "--metrics {}: is a file of something else, which would be lost; expected a new file, or one of metrics",
-        path.string())};
+        "{}: is a file of something else, which would be lost; expected a new file, or one of metrics", name)};
 }
 
 /// No fault of what the user gave, which is found before.
-[[noreturn]] void fail_to_write(const std::filesystem::path& path, const std::string& why) {
-  throw CheckpointError{fmt::format("--metrics {}: cannot be written: {}", path.string(), why)};
+[[noreturn]] void fail_to_write(const std::string& name, const std::string& why) {
+  throw CheckpointError{fmt::format("{}: cannot be written: {}", name, why)};
 }
 
 /// Whether it says that the disk is full.
@@ -51,12 +50,12 @@ bool is_full(int error) {
   return error == ENOSPC || error == EDQUOT;
 }
 
-// Far more than a line of metrics takes.
-constexpr std::streamsize longest_line = 1 << 16;
+// Far more than a line of metrics takes: the longest are those about 10,000 replicas.
+constexpr std::streamsize longest_line = 1 << 22;
 
-/// The step that a line is about. Error, in words that follow its place, for a line that is none of metrics.
-std::int64_t step_of(const std::string& line) {
-  const OrderedJson metrics = parse_foreign_json(line);
+/// A line. Error, in words that follow its place, if it is none of metrics.
+OrderedJson parse_line(const std::string& line) {
+  OrderedJson metrics = parse_foreign_json(line);
   if (!metrics.is_object()) throw Error{"is no JSON object"};
   for (const char* key : {"kind", "step"}) {
     if (!metrics.contains(key)) throw Error{fmt::format("has no \"{}\"", key)};
@@ -64,12 +63,19 @@ std::int64_t step_of(const std::string& line) {
     if (key == std::string_view{"kind"} ? !value.is_string() : !value.is_number_integer())
       throw Error{fmt::format("has \"{}\": {}", key, shown(value))};
   }
-  return metrics["step"];
+  return metrics;
 }
 
-/// The lines of a file of metrics about the first `steps` steps. A killed run may have cut its last line.
-std::string lines_until(const std::filesystem::path& path, std::int64_t steps) {
-  std::string kept, buffer(longest_line, '\0');
+/// The lines of a file of metrics about some steps.
+struct KeptLines {
+  std::string text = {};
+  std::int64_t samples = 0;  ///< as the last line about a step says
+};
+
+/// Those about the first `steps` steps. A killed run may have cut its last line.
+KeptLines lines_until(const std::filesystem::path& path, std::int64_t steps, const std::string& name) {
+  KeptLines kept;
+  std::string buffer(longest_line, '\0');
   std::error_code error;
   if (steps == 0 || !std::filesystem::is_regular_file(path, error)) return kept;
   std::ifstream file{path};
@@ -79,22 +85,25 @@ std::string lines_until(const std::filesystem::path& path, std::int64_t steps) {
     const std::string line = buffer.substr(0, bytes);
     try {
       if (!fits) throw Error{fmt::format("has more than {} bytes", longest_line - 1)};
-      if (step_of(line) <= steps) kept += line + '\n';
+      const OrderedJson metrics = parse_line(line);
+      if (metrics["step"].get<std::int64_t>() > steps) continue;
+      kept.text += line + '\n';
+      if (const auto samples = metrics.find("samples"); samples != metrics.end() && samples->is_number_integer())
+        kept.samples = *samples;
     } catch (const Error& fault) {
       if (is_last) break;
-      throw ConfigError{
-          fmt::format("--metrics {}:{}: {}; expected a line of metrics, as lockstep-train writes it, or a new file",
-                      path.string(), number, fault.what())};
+      throw ConfigError{fmt::format("{}:{}: {}; expected a line of metrics, as lockstep-train writes it, or a new file",
+                                    name, number, fault.what())};
     }
   }
   return kept;
 }
 
 /// As a whole: whoever is killed here leaves the old lines or the new ones.
-void replace(const std::filesystem::path& path, const std::string& text, ExclusiveUse* use) {
+void replace(const std::filesystem::path& path, const std::string& text, const std::string& what, ExclusiveUse* use) {
   std::optional<NewFile> file;
   try {
-    file.emplace(path, "--metrics");
+    file.emplace(path, what);
   } catch (const CheckpointError& error) {
     if (is_full(errno)) throw;
     throw ConfigError{error.what()};
@@ -105,7 +114,7 @@ void replace(const std::filesystem::path& path, const std::string& text, Exclusi
 }
 
 /// Null for what is no file, and for one that cannot be written, which is told when it is opened.
-std::shared_ptr<ExclusiveUse> use_of(const std::filesystem::path& path) {
+std::shared_ptr<ExclusiveUse> use_of(const std::filesystem::path& path, const std::string& name) {
   std::error_code error;
   const std::filesystem::file_status there = std::filesystem::status(path, error);
   if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there)) return nullptr;
@@ -114,7 +123,7 @@ std::shared_ptr<ExclusiveUse> use_of(const std::filesystem::path& path) {
         ExclusiveUse::Options{.file = path,
                               .lease = path.parent_path() / fmt::format(".{}.lease", path.filename().string()),
                               .content = ExclusiveUse::Content::own,
-                              .name = "--metrics " + path.string(),
+                              .name = name,
                               .expected = "a file that no other training writes",
                               .patience = patience_with_other_jobs()});
   } catch (const CheckpointError&) {
@@ -124,20 +133,21 @@ std::shared_ptr<ExclusiveUse> use_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t steps) : path_{std::move(path)}, use_{use_of(path_)} {
-  require_replaceable(path_);
-  const std::string kept = lines_until(path_, steps);
-  if (!kept.empty()) replace(path_, kept, use_.get());
+MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t steps, std::string name)
+    : path_{std::move(path)}, name_{fmt::format("{} {}", name, path_.string())}, use_{use_of(path_, name_)} {
+  require_replaceable(path_, name_);
+  const KeptLines kept = lines_until(path_, steps, name_);
+  samples_before_ = kept.samples;
+  if (!kept.text.empty()) replace(path_, kept.text, name, use_.get());
   std::string why;
-  file_.reset(open_output(path_, kept.empty() ? OpenOutput::empty : OpenOutput::at_end, why));
-  if (!file_ && is_full(errno)) fail_to_write(path_, why);
-  if (!file_)
-    throw ConfigError{fmt::format("--metrics {}: {}; expected a file that can be written", path_.string(), why)};
+  file_.reset(open_output(path_, kept.text.empty() ? OpenOutput::empty : OpenOutput::at_end, why));
+  if (!file_ && is_full(errno)) fail_to_write(name_, why);
+  if (!file_) throw ConfigError{fmt::format("{}: {}; expected a file that can be written", name_, why)};
   std::error_code error;
   std::filesystem::remove(attestation_path(), error);
   if (error)
-    throw ConfigError{fmt::format("--metrics {}: {}: {}; expected a file that can be removed", path_.string(),
-                                  attestation_path().string(), error.message())};
+    throw ConfigError{fmt::format("{}: {}: {}; expected a file that can be removed", name_, attestation_path().string(),
+                                  error.message())};
 }
 
 std::filesystem::path MetricsFile::attestation_path() const {
@@ -147,12 +157,17 @@ std::filesystem::path MetricsFile::attestation_path() const {
 void MetricsFile::write(const std::string& line) {
   if (use_) use_->require_not_lost();
   if (std::fputs(line.c_str(), file_.get()) < 0 || std::fputc('\n', file_.get()) < 0 || std::fflush(file_.get()) != 0)
-    fail_to_write(path_, std::strerror(errno));
+    fail_to_write(name_, std::strerror(errno));
 }
 
 void MetricsFile::on_step(const Observer::Step& report) {
-  Json line{{"kind", "train"},           {"step", report.step}, {"epoch", report.epoch},
-            {"samples", report.samples}, {"loss", report.loss}, {"learning_rate", report.learning_rate}};
+  Json line{{"kind", "train"},
+            {"step", report.step},
+            {"epoch", report.epoch},
+            {"samples", report.samples},
+            {"batch", report.batch},
+            {"loss", report.loss},
+            {"learning_rate", report.learning_rate}};
   if (report.gradient_norm) line["gradient_norm"] = *report.gradient_norm;
   line["seconds"] = report.seconds;
   line["samples_per_second"] = report.samples_per_second;
@@ -169,6 +184,27 @@ void MetricsFile::on_evaluation(const Observer::Evaluation& report) {
     line["accuracy"] = report.accuracy;
   }
   line["seconds"] = report.seconds;
+  write(line.dump());
+}
+
+void MetricsFile::on_parts(const Observer::Parts& report) {
+  Json ranks = Json::array();
+  for (const Observer::Parts::Replica& each : report.replicas)
+    ranks.push_back({{"replica", each.replica},
+                     {"name", each.name},
+                     {"host", each.host},
+                     {"data", each.data},
+                     {"forward", each.forward},
+                     {"backward", each.backward},
+                     {"optimizer", each.optimizer},
+                     {"checkpoint", each.checkpoint},
+                     {"evaluation", each.evaluation},
+                     {"other", each.other},
+                     {"waiting", each.waiting},
+                     {"late", each.late},
+                     {"mostly", each.mostly}});
+  const Json line{
+      {"kind", "parts"}, {"step", report.step}, {"steps", report.steps}, {"seconds", report.seconds}, {"ranks", ranks}};
   write(line.dump());
 }
 

@@ -1,0 +1,42 @@
+#include "apps/lockstep-inspect/trace.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "record/run_trace.hpp"
+#include "trace/ring_file.hpp"
+
+namespace lockstep {
+namespace {
+
+/// What had not ended, from the outside to the inside: "step 5, forward, dense_1".
+std::string doing(const trace::ReadRing& ring) {
+  std::string names;
+  constexpr trace::Track first_thread = 0;
+  for (const trace::ReadSpan& span : ring.spans)
+    if (!span.length && (span.track == first_thread || span.track == trace::parts_track))
+      names += (names.empty() ? "" : ", ") + span.name;
+  return names;
+}
+
+}  // namespace
+
+Report inspect_trace(const std::filesystem::path& folder) {
+  Report report;
+  for (const trace::ReadRing& ring : read_rings(folder)) {
+    write_picture(folder, ring.rank);
+    const std::string last = doing(ring);
+    report.text += fmt::format("rank-{}.json: replica {} ({}, host {}), {} spans{}{}\n", ring.rank, ring.rank,
+                               ring.task, ring.host, ring.spans.size(),
+                               ring.lost > 0 ? fmt::format(" after {} that are lost", ring.lost) : "",
+                               last.empty() ? "" : "; it was in " + last);
+  }
+  write_merged_picture(folder);
+  report.text += "all-ranks.json: the last steps of all\n";
+  return report;
+}
+
+}  // namespace lockstep

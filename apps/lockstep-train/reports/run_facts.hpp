@@ -1,0 +1,29 @@
+// What lockstep-train adds to the description of a run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <lockstep/fit/fit.hpp>
+#include <lockstep/input/schema.hpp>
+
+#include "apps/lockstep-train/options/training_options.hpp"
+
+namespace lockstep {
+
+/// What a training knows when it begins.
+struct RunFacts {
+  const TrainingOptions& options;  ///< complete
+  const FitOptions& fit;
+  std::string kernels;  ///< their fingerprint
+  std::uint64_t data_digest;
+  const DataSchema& schema;
+  std::int64_t samples;
+  std::int64_t test_samples;
+};
+
+/// {"options","cluster","fingerprint","data","paths"}, as docs/reference.md says. The options are those that the
+/// command line named, as text, and all that describe model, data and training, with the values that count.
+std::string to_json(const RunFacts& facts);
+
+}  // namespace lockstep

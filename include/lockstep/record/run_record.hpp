@@ -1,0 +1,129 @@
+// The record of a run: a folder that says what ran where, what it measured, and what happened when.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <lockstep/base/here.hpp>
+#include <lockstep/fit/observer.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+namespace lockstep {
+
+class RunTrace;
+
+/// Writes the folder of a run. It is an observer of `fit`:
+///
+///   RunRecord record{strategy, {.folder = "run1"}};
+///   fit(strategy, model, optimizer, data, options, record);
+///   record.finish();
+///
+/// A program with a loop of its own calls `step` after each step instead, and `evaluation` and `checkpoint` where they
+/// apply.
+///
+/// The folder holds three files. docs/reference.md lists their fields.
+///   run.json        one JSON object: command, ranks with their hosts and devices, times, result. It is replaced as a
+///                   whole when the run starts and when it ends
+///   metrics.jsonl   one JSON object per line: each step and each evaluation, and where the time went
+///   timeline.jsonl  one JSON object per line: starts, evaluations, checkpoints, early ends, failures and the end, with
+///                   the time. Lines are only added
+/// A line is in its file when the call returns, so a killed run loses none; the last line of a killed one may be cut
+/// off. A failure that ends the job (run_program) is added to the timeline by the rank that says so on stderr, if it
+/// sees the folder.
+///
+/// One process at a time writes to a folder: the chief. It holds the folder until the record is destroyed.
+///
+/// The constructor is COLL. The other methods are LOCAL: every rank may call them, and on ranks other than the chief
+/// they write nothing. What cannot be written is a CheckpointError on the chief, which names the file.
+class RunRecord final : public Observer {
+ public:
+  /// How messages name what the program's user gave: "--out run1 holds a run already; expected --continue, which …".
+  struct Names {
+    std::string folder = "run folder";
+    std::string metrics = "metrics file";
+    std::string resume = "RunRecord::Options::resume_after";
+  };
+
+  struct Options {
+    /// Made if it does not exist. If empty, there is no folder, and no file but `metrics`.
+    std::filesystem::path folder = {};
+    /// Set if this run may go on with what an earlier start of it left in the folder: the number of steps after which
+    /// it goes on, 0 if no checkpoint was found. Lines of metrics about later steps are removed, so that a resumed
+    /// run's metrics equal those of an uninterrupted one, except for times. If not set, the folder must hold no run.
+    std::optional<std::int64_t> resume_after = {};
+    /// The file of metrics, if it is to be elsewhere. A device or a pipe will do.
+    std::filesystem::path metrics = {};
+    /// Whether each rank keeps a trace in the folder's `trace`: its last half million spans (trace::Span, and those of
+    /// the library), in a file of 32 MiB that is there also if the rank is killed. `finish` makes pictures of them for
+    /// Perfetto or chrome://tracing, and so does lockstep-inspect of those of a run that was killed.
+    bool trace = false;
+    /// A JSON object whose members run.json gets too, such as {"options":{"width":64}}, in place of those of its own.
+    /// The members of "paths" are files.
+    std::string about = {};
+    /// Is told everything after the record, if not null. Must outlive it.
+    Observer* next = nullptr;
+    Names names = {};
+  };
+
+  /// What a program of its own knows of a step. What is left out is not written.
+  struct StepNumbers {
+    double loss = 0;
+    std::int64_t samples = 0;  ///< in the step's batch, on all ranks
+    std::int64_t epoch = 0;    ///< from 1
+    std::optional<double> learning_rate = {};
+    std::optional<double> gradient_norm = {};
+  };
+
+  struct EvaluationNumbers {
+    double loss = 0;
+    std::optional<double> accuracy = {};
+    double seconds = 0;  ///< how long it took
+    std::int64_t epoch = 0;
+  };
+
+  /// COLL, blocking, in cross-replica context or the default one; seals the variables as a run does. ConfigError on the
+  /// chief, in one line that begins with a name of `names`, if the folder or a file cannot be written, if another
+  /// process uses the folder, if it holds a run and `resume_after` is not set, and if the file of metrics holds
+  /// something else; PeerError on the others. InvalidArgument if `about` is no JSON object, or `resume_after` negative.
+  RunRecord(Strategy& strategy, Options options, Here here = Here::current());
+  RunRecord(const RunRecord&) = delete;
+  ~RunRecord() override;
+
+  /// After a step, with the number of steps made. Time and samples are counted from the start, samples together with
+  /// those of the steps that were made before.
+  void step(std::int64_t step, const StepNumbers& numbers);
+  void evaluation(std::int64_t step, const EvaluationNumbers& numbers);
+
+  /// After a checkpoint was saved. `seconds`: how long the steps waited for it. `path`: where it is.
+  void checkpoint(std::int64_t step, double seconds = 0, const std::filesystem::path& path = {});
+
+  /// The run ends early after `step` steps, because a rank was asked to (Strategy::stop_requested). Said once.
+  void stop(std::int64_t step);
+
+  /// The run is complete. `result` is a JSON object for run.json; if empty, there is none. InvalidArgument for any
+  /// other text. Nothing is written after this.
+  void finish(std::string_view result = {});
+
+  bool wants_gradient_norm() const override;
+  void on_step(const Step& report) override;
+  void on_evaluating(const Evaluation::Progress& progress) override;
+  void on_evaluation(const Evaluation& report) override;
+  void on_parts(const Parts& report) override;
+  void on_step_end(const State& state) override;
+  void on_stop(const State& state) override;
+  void on_drift(std::int64_t step, const DriftError& found) override;
+
+ private:
+  class Files;
+  Observer* next_;
+  std::unique_ptr<Files> files_;     ///< null on all ranks but the chief, and where nothing is written
+  std::unique_ptr<RunTrace> trace_;  ///< of this rank; null if there is none
+  bool stopped_ = false;
+  int exceptions_before_;
+};
+
+}  // namespace lockstep

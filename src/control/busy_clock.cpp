@@ -1,0 +1,119 @@
+#include "control/busy_clock.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+thread_local BusyClock* clock_of_thread = nullptr;
+
+constexpr std::array<std::string_view, BusyClock::parts> part_names{"data",       "forward",    "backward", "optimizer",
+                                                                    "checkpoint", "evaluation", "other"};
+
+}  // namespace
+
+std::chrono::nanoseconds BusyClock::Times::all_busy() const {
+  return std::accumulate(busy.begin(), busy.end(), std::chrono::nanoseconds{});
+}
+
+BusyClock::Times& BusyClock::Times::operator+=(const Times& other) {
+  for (std::size_t part = 0; part < parts; ++part) busy[part] += other.busy[part];
+  waiting += other.waiting;
+  return *this;
+}
+
+BusyClock::BusyClock() : BusyClock{TimeSource{}} {}
+
+BusyClock::BusyClock(TimeSource source)
+    : source_{std::move(source)}, clock_{Part::other, source_.now}, outer_{std::exchange(clock_of_thread, this)} {
+  if (!source_.sleep) source_.sleep = [](std::chrono::nanoseconds length) { std::this_thread::sleep_for(length); };
+}
+
+BusyClock::~BusyClock() {
+  trace::Ring::end(span_);
+  clock_of_thread = outer_;
+}
+
+BusyClock::Times BusyClock::lap() {
+  if (!slow_.empty()) drag();
+  const auto all = clock_.lap(clock_.current());
+  Times times;
+  std::copy_n(all.of_part.begin(), parts, times.busy.begin());
+  times.waiting = all.of(waiting);
+  return times;
+}
+
+void BusyClock::slow_down(std::vector<Part> slow, double factor) {
+  slow_ = std::move(slow);
+  factor_ = factor;
+}
+
+/// Goes on to what the rank does now.
+void BusyClock::change() {
+  const bool waits = device_ == DeviceWait::none ? waits_ > 0 : device_ == DeviceWait::others;
+  const Part next = waits ? waiting : own_;
+  if (next == clock_.current()) return;
+  if (!slow_.empty()) drag();
+  clock_.enter(next);
+  trace::Ring::end(span_);
+  span_ = next == waiting ? trace::Ring::begin(trace::Kind::wait, trace::parts_track, "waiting")
+                          : trace::Ring::begin(trace::Kind::part, trace::parts_track, name_of(next));
+}
+
+/// At the end of a part. A sleep takes longer than it should, so the next one is shorter.
+void BusyClock::drag() {
+  if (std::ranges::find(slow_, clock_.current()) == slow_.end()) return;
+  const std::chrono::nanoseconds worked = clock_.in_current();
+  owed_ +=
+      std::chrono::round<std::chrono::nanoseconds>((factor_ - 1) * std::chrono::duration<double, std::nano>{worked});
+  if (owed_ <= std::chrono::nanoseconds{}) return;
+  try {
+    source_.sleep(owed_);
+  } catch (...) {
+    slow_.clear();  // a simulated job is over, which the rank finds out at its next call
+  }
+  owed_ -= clock_.in_current() - worked;
+}
+
+void BusyClock::enter(Part part) {
+  if (!clock_of_thread) return;
+  clock_of_thread->own_ = part;
+  clock_of_thread->change();
+}
+
+void BusyClock::wait_for_device(DeviceWait wait) {
+  if (!clock_of_thread) return;
+  clock_of_thread->device_ = wait;
+  clock_of_thread->change();
+}
+
+BusyClock::During::During(Part part) : clock_{clock_of_thread}, interrupted_{clock_ ? clock_->own_ : part} {
+  BusyClock::enter(part);
+}
+
+BusyClock::During::~During() {
+  if (clock_) BusyClock::enter(interrupted_);
+}
+
+BusyClock::Waiting::Waiting() : clock_{clock_of_thread} {
+  if (clock_ && ++clock_->waits_ == 1) clock_->change();
+}
+
+BusyClock::Waiting::~Waiting() {
+  if (clock_ && --clock_->waits_ == 0) clock_->change();
+}
+
+std::string_view name_of(BusyClock::Part part) {
+  return part_names[static_cast<std::size_t>(part)];
+}
+
+std::optional<BusyClock::Part> part_named(std::string_view name) {
+  const auto found = std::ranges::find(part_names, name);
+  if (found == part_names.end()) return std::nullopt;
+  return static_cast<BusyClock::Part>(found - part_names.begin());
+}
+
+}  // namespace lockstep

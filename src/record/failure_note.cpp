@@ -1,0 +1,94 @@
+#include "record/failure_note.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "base/descriptor.hpp"
+#include "base/open_line.hpp"
+#include "record/timeline.hpp"
+
+namespace lockstep {
+namespace {
+
+/// Where this process notes its failure. Whoever has set it may be gone when the line is written.
+struct CurrentNote {
+  std::mutex mutex;
+  std::array<char, PATH_MAX> timeline = {};  ///< empty: nowhere
+  ino_t inode = 0;
+  std::int64_t start = 0;
+};
+
+CurrentNote& current_note() {
+  static CurrentNote current;
+  return current;
+}
+
+/// A file that another rank may be writing to, too.
+void add_to(const FailureNote& note, std::string line) {
+  const Descriptor file{::open(note.timeline.c_str(), O_RDWR | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)};
+  struct stat status = {};
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || status.st_ino != note.inode) return;
+  // The chief may have been killed in the middle of a line.
+  char last = '\n';
+  if (status.st_size > 0) (void)!::pread(file.get(), &last, 1, status.st_size - 1);
+  if (last != '\n') line.insert(0, 1, '\n');
+  (void)!::write(file.get(), line.data(), line.size());
+}
+
+void on_last_line(std::string_view line, int exit_code) {
+  constexpr std::chrono::milliseconds patience{500};
+  if (exit_code == static_cast<int>(Error::ExitCode::stopped)) return;
+  try {
+    FailureNote note;
+    {
+      const std::scoped_lock lock{current_note().mutex};
+      note = {current_note().timeline.data(), current_note().inode, current_note().start};
+    }
+    if (note.timeline.empty()) return;
+    const auto done = std::make_shared<std::atomic<bool>>(false);
+    std::thread{[=, text = timeline_line("failure", note.start, failure_fields(line, exit_code))] {
+      add_to(note, text);
+      *done = true;
+    }}.detach();
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (!*done && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  } catch (const std::exception&) {  // no memory for it
+  }
+}
+
+}  // namespace
+
+void note_failures(const FailureNote& note) {
+  const std::string& path = note.timeline.native();
+  CurrentNote& current = current_note();
+  const std::scoped_lock lock{current.mutex};
+  if (path.size() >= current.timeline.size()) return;
+  current.timeline = {};
+  std::ranges::copy(path, current.timeline.begin());
+  current.inode = note.inode;
+  current.start = note.start;
+  tell_last_line(on_last_line);
+}
+
+void forget_failures() {
+  const std::scoped_lock lock{current_note().mutex};
+  current_note().timeline = {};
+}
+
+}  // namespace lockstep

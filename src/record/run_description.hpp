@@ -1,0 +1,33 @@
+// What run.json says.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include <lockstep/strategy/strategy.hpp>
+
+#include "base/foreign_json.hpp"
+
+namespace lockstep {
+
+/// COLL, blocking. Who the ranks are: [{"replica","task","host","device","process"},…].
+OrderedJson gather_ranks(Strategy& strategy, const Here& here);
+
+/// What this process knows of a run that begins now: {"format","lockstep","program","command","cluster","mpi","ranks",
+/// "paths","started","ended","result","starts"}, all of it.
+OrderedJson describe_run(OrderedJson ranks);
+
+/// Now, such as "2026-11-26T14:05:09Z".
+std::string time_text();
+
+/// `path`, not empty, for a file in `folder`: relative to it if it is inside, else absolute.
+std::string path_in(const std::filesystem::path& folder, const std::filesystem::path& path);
+
+/// The object in `text`. InvalidArgument, which calls it `what`, if it is none.
+OrderedJson parse_object(std::string_view text, const char* what);
+
+/// run.json of an earlier start. An empty object if there is none that can be read.
+OrderedJson read_description(const std::filesystem::path& path);
+
+}  // namespace lockstep

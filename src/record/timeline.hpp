@@ -1,0 +1,53 @@
+// What happened to a run, and when: one JSON object per line, over all its starts.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "base/descriptor.hpp"
+#include "base/foreign_json.hpp"
+
+namespace lockstep {
+
+/// Adds lines to the file, each in one piece:
+///   {"kind","time","start",…}
+/// with the time in seconds since 1970. Failures are a CheckpointError that begins with `name`. One at a time, under
+/// the lock of the run's folder.
+class Timeline {
+ public:
+  /// Makes the file if it is not there. What is left of a line that was cut off is removed. `name` names the file in
+  /// messages: "--run-dir run1/timeline.jsonl".
+  Timeline(const std::filesystem::path& path, std::string name);
+
+  /// The number of the start that lines are about: at first that of the last one in the file, 0 if there is none.
+  std::int64_t start() const { return start_; }
+  void set_start(std::int64_t start) { start_ = start; }
+
+  /// `fields` is an object.
+  void add(std::string_view kind, const OrderedJson& fields);
+
+  /// The number by which the file system knows the file.
+  ino_t inode() const;
+
+ private:
+  std::string name_;
+  Descriptor file_;
+  std::int64_t start_ = 0;
+};
+
+/// A line as `Timeline::add` writes it, for now.
+std::string timeline_line(std::string_view kind, std::int64_t start, const OrderedJson& fields);
+
+/// A failure, for `timeline_line`.
+OrderedJson failure_fields(std::string_view line, int exit_code);
+
+/// The lines of a timeline that are whole, from the byte `first` of the file on. Lines of no known form are left out.
+/// None if it cannot be read.
+std::vector<OrderedJson> read_timeline(const std::filesystem::path& path, std::uint64_t first = 0);
+
+}  // namespace lockstep

@@ -1,0 +1,182 @@
+#include "trace/ring.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <thread>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "base/descriptor.hpp"
+
+namespace lockstep::trace {
+namespace {
+
+std::int64_t nanoseconds(Time time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+/// As much of `text` as there is room for, and a zero byte.
+template <std::size_t n>
+void copy(std::string_view text, std::array<char, n>& to) {
+  const std::size_t size = std::min(text.size(), n - 1);
+  std::copy_n(text.begin(), size, to.begin());
+  to[size] = '\0';
+}
+
+/// Another process may still read the file that was there: it keeps it.
+Descriptor make_file(const std::filesystem::path& file, std::size_t bytes) {
+  const auto fail = [&file](const char* doing, int error) {
+    throw ConfigError{fmt::format("{}: {} ({})", file.string(), doing, std::generic_category().message(error))};
+  };
+  if (::unlink(file.c_str()) != 0 && errno != ENOENT) fail("cannot be replaced", errno);
+  Descriptor made{::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)};
+  if (made.get() < 0) fail("cannot be made", errno);
+  // A page of the mapping without room on the disk would be a SIGBUS.
+  if (const int error = ::posix_fallocate(made.get(), 0, static_cast<off_t>(bytes)); error != 0) {
+    (void)::unlink(file.c_str());
+    fail("there is no room for it", error);
+  }
+  return made;
+}
+
+}  // namespace
+
+std::atomic<Ring*> Ring::current_ = nullptr;
+std::atomic<int> Ring::users_ = 0;
+
+/// Keeps the ring from being unmapped.
+class Ring::Use {
+ public:
+  Use() {
+    if (!is_on()) return;
+    ++users_;
+    ring_ = current_.load();
+    if (!ring_) --users_;
+  }
+  Use(const Use&) = delete;
+  ~Use() {
+    if (ring_) --users_;
+  }
+  Ring* operator->() const { return ring_; }
+  explicit operator bool() const { return ring_ != nullptr; }
+
+ private:
+  Ring* ring_ = nullptr;
+};
+
+Ring::Ring(const Options& options) : bytes_{options.bytes}, records_{(options.bytes - header_bytes) / sizeof(Record)} {
+  const Descriptor file = make_file(options.file, bytes_);
+  memory_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (memory_ == MAP_FAILED)
+    throw ConfigError{
+        fmt::format("{}: cannot be mapped ({})", options.file.string(), std::generic_category().message(errno))};
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  header().records = records_;
+  header().rank = options.rank;
+  header().ranks = options.ranks;
+  header().process = ::getpid();
+  header().wall_offset = std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count() -
+                         nanoseconds(std::chrono::steady_clock::now());
+  copy(options.task, header().task);
+  copy(options.host, header().host);
+  copy(options.device, header().device);
+  // Last: a file without it is none.
+  header().magic = Header::expected_magic;
+  current_.store(this);
+}
+
+Ring::~Ring() {
+  current_.store(nullptr);
+  while (users_.load() > 0) std::this_thread::yield();
+  (void)::munmap(memory_, bytes_);
+}
+
+void Ring::set_clock(std::chrono::nanoseconds offset, std::chrono::nanoseconds error) {
+  header().clock_offset = offset.count();
+  header().clock_error = error.count();
+}
+
+Record& Ring::record(std::uint64_t number) {
+  Record* const records = reinterpret_cast<Record*>(static_cast<std::byte*>(memory_) + header_bytes);
+  return records[number % records_];
+}
+
+/// Threads are numbered as they come. All beyond the last number share it.
+Track Ring::own_track() {
+  thread_local Ring* numbered_by = nullptr;
+  thread_local Track track = 0;
+  if (numbered_by != this) {
+    numbered_by = this;
+    track = static_cast<Track>(std::min<int>(tracks_++, std::ssize(header().threads) - 1));
+    (void)::prctl(PR_GET_NAME, header().threads[track].data());
+  }
+  return track;
+}
+
+Record& Ring::write(std::uint64_t number, Kind kind, Track track, std::string_view name, Time begin) {
+  Record& made = record(number);
+  made.length.store(Record::unwritten, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  made.begin.store(nanoseconds(begin), std::memory_order_relaxed);
+  made.step = step_.load(std::memory_order_relaxed);
+  made.track = track;
+  made.kind = kind;
+  made.name_size = static_cast<std::uint8_t>(std::min(name.size(), made.name.size()));
+  std::copy_n(name.begin(), made.name_size, made.name.begin());
+  return made;
+}
+
+void Ring::set_step(std::uint64_t step) {
+  if (const Use ring; ring) ring->step_.store(static_cast<std::uint32_t>(step), std::memory_order_relaxed);
+}
+
+Ring::Open Ring::begin(Kind kind, std::string_view name) {
+  const Use ring;
+  return ring ? ring->start(kind, ring->own_track(), name) : Open{};
+}
+
+Ring::Open Ring::begin(Kind kind, Track track, std::string_view name) {
+  const Use ring;
+  return ring ? ring->start(kind, track, name) : Open{};
+}
+
+Ring::Open Ring::start(Kind kind, Track track, std::string_view name) {
+  const std::uint64_t number = header().written.fetch_add(1, std::memory_order_relaxed);
+  const Time now = std::chrono::steady_clock::now();
+  write(number, kind, track, name, now).length.store(Record::open, std::memory_order_release);
+  return {number, nanoseconds(now)};
+}
+
+void Ring::end(const Open& span) {
+  if (span.begin == 0) return;
+  const Use ring;
+  if (!ring) return;
+  Record& ended = ring->record(span.number);
+  if (ended.begin.load(std::memory_order_relaxed) != span.begin ||
+      ended.length.load(std::memory_order_relaxed) != Record::open)
+    return;
+  ended.length.store(nanoseconds(std::chrono::steady_clock::now()) - span.begin + 1, std::memory_order_release);
+}
+
+void Ring::add(Kind kind, Track track, std::string_view name, Time begin, Time end) {
+  const Use ring;
+  if (!ring) return;
+  const std::uint64_t number = ring->header().written.fetch_add(1, std::memory_order_relaxed);
+  const std::int64_t length = std::max<std::int64_t>(nanoseconds(end) - nanoseconds(begin), 0);
+  ring->write(number, kind, track, name, begin).length.store(length + 1, std::memory_order_release);
+}
+
+std::string Within::numbered(std::string_view name, std::size_t number) {
+  return fmt::format("{}_{}", name, number);
+}
+
+}  // namespace lockstep::trace

@@ -1,0 +1,107 @@
+// The spans of a process on their way to a file: the last ones of a run, of fixed size, there also after SIGKILL.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "trace/ring_layout.hpp"
+
+namespace lockstep::trace {
+
+using Time = std::chrono::steady_clock::time_point;
+
+/// Writes spans to a mapped file, the newest over the oldest. From its construction to its destruction it is the
+/// process's, of which there is at most one. The kernel keeps what was written, however the process ends.
+class Ring {
+ public:
+  struct Options {
+    std::filesystem::path file;  ///< replaced if it exists
+    int rank = 0;
+    int ranks = 1;
+    std::string task = {};
+    std::string host = {};
+    std::string device = {};
+    std::size_t bytes = std::size_t{32} << 20;  ///< of the file
+  };
+
+  /// ConfigError, naming the file, if it cannot be made, or if the disk has no room for all of it.
+  explicit Ring(const Options& options);
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+  ~Ring();
+
+  /// See Header.
+  void set_clock(std::chrono::nanoseconds offset, std::chrono::nanoseconds error);
+
+  // From any thread, also one that outlives the ring. They do nothing while the process has none.
+
+  /// Where a span's record is, and when the span began; 0 of nothing.
+  struct Open {
+    std::uint64_t number = 0;
+    std::int64_t begin = 0;
+  };
+
+  static bool is_on() { return current_.load(std::memory_order_relaxed) != nullptr; }
+
+  /// The step that spans belong to from now on.
+  static void set_step(std::uint64_t step);
+
+  /// Begins a span on this thread's track.
+  static Open begin(Kind kind, std::string_view name);
+  static Open begin(Kind kind, Track track, std::string_view name);
+
+  /// Ends it now, if it is one, and its record has not been written over.
+  static void end(const Open& span);
+
+  /// A span that is over.
+  static void add(Kind kind, Track track, std::string_view name, Time begin, Time end);
+
+ private:
+  Header& header() { return *static_cast<Header*>(memory_); }
+  Record& record(std::uint64_t number);
+  Record& write(std::uint64_t number, Kind kind, Track track, std::string_view name, Time begin);
+  Open start(Kind kind, Track track, std::string_view name);
+  Track own_track();
+
+  void* memory_;
+  std::size_t bytes_;
+  std::uint64_t records_;
+  std::atomic<std::uint32_t> step_ = 0;
+  std::atomic<int> tracks_ = 0;
+  static std::atomic<Ring*> current_;
+  static std::atomic<int> users_;  ///< calls under way
+  class Use;
+};
+
+/// A span of the library's own, as trace::Span is of the program's.
+class [[nodiscard]] Within {
+ public:
+  Within(Kind kind, std::string_view name) : span_{Ring::begin(kind, name)} {}
+  Within(Kind kind, Track track, std::string_view name) : span_{Ring::begin(kind, track, name)} {}
+  /// `name()`, called only if there is a trace.
+  template <std::invocable Name>
+  Within(Kind kind, Name&& name) {
+    if (Ring::is_on()) span_ = Ring::begin(kind, std::forward<Name>(name)());
+  }
+  /// "dense_1".
+  Within(Kind kind, std::string_view name, std::size_t number) {
+    if (Ring::is_on()) span_ = Ring::begin(kind, numbered(name, number));
+  }
+  Within(const Within&) = delete;
+  Within& operator=(const Within&) = delete;
+  ~Within() { Ring::end(span_); }
+
+ private:
+  static std::string numbered(std::string_view name, std::size_t number);
+
+  Ring::Open span_;
+};
+
+}  // namespace lockstep::trace

@@ -1,0 +1,170 @@
+// The spans of a process on their way to a file and to a picture.
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/trace/span.hpp>
+
+#include "support/job.hpp"
+#include "trace/chrome.hpp"
+#include "trace/ring.hpp"
+#include "trace/ring_file.hpp"
+
+using namespace lockstep;
+using namespace lockstep::trace;
+using Catch::Contains;
+using lockstep::test::TemporaryDirectory;
+
+namespace {
+
+std::vector<std::string> names_of(const ReadRing& ring) {
+  std::vector<std::string> names;
+  for (const ReadSpan& span : ring.spans) names.push_back(span.name);
+  return names;
+}
+
+nlohmann::json picture_of(const std::vector<ReadRing>& rings, const Steps& steps = {}) {
+  std::string text;
+  write_chrome(rings, steps, [&](std::string_view piece) { text += piece; });
+  return nlohmann::json::parse(text);
+}
+
+}  // namespace
+
+TEST_CASE("spans of all threads are in the file, with their step, and nest like blocks") {
+  const TemporaryDirectory folder;
+  const auto file = folder.path() / "rank-1.ring";
+  {
+    Ring ring{
+        {.file = file, .rank = 1, .ranks = 4, .task = "worker:1", .host = "b", .device = "cpu", .bytes = 1 << 16}};
+    Ring::set_step(7);
+    const Within outer{Kind::part, "forward"};
+    { const Span inner{"mine"}; }
+    std::thread{[] { const Span span{"theirs"}; }}.join();
+  }
+  const ReadRing read = read_ring(file);
+  CHECK(read.rank == 1);
+  CHECK(read.ranks == 4);
+  CHECK(read.process == ::getpid());
+  CHECK(read.task == "worker:1");
+  CHECK(read.lost == 0);
+  REQUIRE(names_of(read) == std::vector<std::string>{"forward", "mine", "theirs"});
+  const auto& [outer, inner, theirs] = std::tie(read.spans[0], read.spans[1], read.spans[2]);
+  CHECK(outer.kind == Kind::part);
+  CHECK(inner.kind == Kind::program);
+  CHECK(inner.track == outer.track);
+  CHECK(theirs.track != outer.track);
+  CHECK(read.threads.size() == 2);
+  for (const ReadSpan& span : read.spans) {
+    CHECK(span.step == 7);
+    REQUIRE(span.length);
+    CHECK(span.begin >= outer.begin);
+    CHECK(span.begin + *span.length <= outer.begin + *outer.length);
+  }
+}
+
+TEST_CASE("the newest spans take the place of the oldest, and one that was written over ends nothing") {
+  const TemporaryDirectory folder;
+  const auto file = folder.path() / "ring";
+  {
+    Ring ring{{.file = file, .bytes = header_bytes + 4 * sizeof(Record)}};
+    const Within lost{Kind::program, "lost"};
+    const Within open{Kind::program, "also lost"};
+    for (const char* name : {"a", "b", "c", "d", "e"}) const Within span{Kind::program, name};
+  }
+  const ReadRing read = read_ring(file);
+  CHECK(read.lost == 3);
+  CHECK(names_of(read) == std::vector<std::string>{"b", "c", "d", "e"});
+}
+
+TEST_CASE("of a process that was killed, the file has what it did, and what it was doing") {
+  const TemporaryDirectory folder;
+  const auto file = folder.path() / "ring";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Ring ring{{.file = file, .bytes = 1 << 16}};
+    { const Within done{Kind::part, "data"}; }
+    const Within doing{Kind::part, "forward"};
+    (void)std::raise(SIGKILL);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFSIGNALED(status));
+  const ReadRing read = read_ring(file);
+  REQUIRE(names_of(read) == std::vector<std::string>{"data", "forward"});
+  CHECK(read.spans[0].length);
+  CHECK_FALSE(read.spans[1].length);
+  const auto events = picture_of({read}).at("traceEvents");
+  CHECK(events.back().at("ph") == "B");
+}
+
+TEST_CASE("without a trace, a span is nothing; nor is one that begins before the trace, or ends after it") {
+  const TemporaryDirectory folder;
+  std::optional<Span> before{"before"};
+  std::optional<Ring> ring{std::in_place, Ring::Options{.file = folder.path() / "ring", .bytes = 1 << 16}};
+  before.reset();
+  std::optional<Span> after{"after"};
+  ring.reset();
+  after.reset();
+  const ReadRing read = read_ring(folder.path() / "ring");
+  REQUIRE(names_of(read) == std::vector<std::string>{"after"});
+  CHECK_FALSE(read.spans[0].length);
+}
+
+TEST_CASE("a picture of all ranks has their last steps, by the clock of the first") {
+  const TemporaryDirectory folder;
+  std::vector<ReadRing> rings;
+  for (const int rank : {0, 1}) {
+    const auto file = folder.path() / std::to_string(rank);
+    {
+      Ring ring{{.file = file, .rank = rank, .ranks = 2, .task = "worker", .host = "\"a\"", .bytes = 1 << 16}};
+      // In nanoseconds: rank 1's clock is behind by 5,000.
+      if (rank == 1) ring.set_clock(std::chrono::nanoseconds{5000}, std::chrono::nanoseconds{700});
+      for (const int step : {1, 2, 3}) {
+        Ring::set_step(static_cast<std::uint64_t>(step));
+        const Time begin{std::chrono::microseconds{100 * step - 5 * rank}};
+        Ring::add(Kind::step, 0, "step", begin, begin + std::chrono::nanoseconds{20'500});
+        Ring::add(Kind::sum, device_track, "1 \"MiB\"\n", begin, begin);
+      }
+    }
+    rings.push_back(read_ring(file));
+  }
+  CHECK(last_steps(rings, 2).first == 2);
+  CHECK(last_steps(rings, 9).first == 0);
+  rings[1].lost = 1;  // and so a part of step 1
+  CHECK(last_steps(rings, 9).first == 2);
+
+  const auto picture = picture_of(rings, last_steps(rings, 2));
+  CHECK(picture.at("lockstep").at("clock_error_us") == nlohmann::json{0.0, 0.7});
+  CHECK_FALSE(picture.contains("distributedInfo"));
+  std::array<std::vector<double>, 2> begins;
+  for (const auto& event : picture.at("traceEvents"))
+    if (event.at("ph") == "X" && event.at("cat") == "user_annotation") {
+      CHECK(event.at("name") == "ProfilerStep#" + std::to_string(event.at("args").at("step").get<int>()));
+      CHECK(event.at("dur") == 20.5);
+      begins[event.at("pid").get<std::size_t>()].push_back(event.at("ts"));
+    }
+  CHECK(begins[0] == std::vector<double>{200, 300});
+  CHECK(begins[1] == begins[0]);
+  CHECK(picture_of({rings[1]}).at("distributedInfo") ==
+        nlohmann::json{{"backend", "nccl"}, {"rank", 1}, {"world_size", 2}});
+}
+
+TEST_CASE("a file that is none of a ring, or cannot be made, is named") {
+  const TemporaryDirectory folder;
+  CHECK_THROWS_WITH(read_ring(folder.path() / "missing"), Contains("missing: No such file or directory; expected"));
+  CHECK_THROWS_WITH(read_ring(folder.write("text", "a text")), Contains("text: no file of a trace"));
+  CHECK_THROWS_WITH(read_ring(folder.write("zeros", std::string(9000, '\0'))), Contains("no file of a trace"));
+  CHECK_THROWS_AS(Ring({.file = folder.path() / "missing" / "ring"}), ConfigError);
+  CHECK_FALSE(Ring::is_on());
+}
