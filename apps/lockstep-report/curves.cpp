@@ -1,6 +1,6 @@
 #include "apps/lockstep-report/curves.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 
 void Curves::Range::add(const Range& other) {
   least = std::min(least, other.least);
@@ -31,4 +31,4 @@ void Curves::start_point() {
   points_.emplace_back();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// Values over the same steps. As points come in, neighbours are merged whenever there are `most_points`, so that each
 /// point stands for as many values in a row, and tells their least, their greatest and their mean.
@@ -72,4 +72,4 @@ class Curves {
   std::vector<Point> points_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -4,7 +4,7 @@ import pathlib
 import sys
 
 output, *texts = sys.argv[1:]
-lines = ['#include "apps/lockstep-report/page_files.hpp"', "", "namespace lockstep::page_files {", ""]
+lines = ['#include "apps/lockstep-report/page_files.hpp"', "", "namespace lockstep::report::page_files {", ""]
 for name, file in (text.split("=", 1) for text in texts):
     content = pathlib.Path(file).read_bytes() if file else b""
     # Octal, so that the next character cannot belong to it; a question mark could begin a trigraph.
@@ -13,5 +13,5 @@ for name, file in (text.split("=", 1) for text in texts):
     lines += [f"extern const std::string_view {name};", f"const std::string_view {name}{{"]
     lines += [f'    "{line}"' for line in escaped] or ['    ""']
     lines += [f"    , {len(content)}}};", ""]
-lines += ["}  // namespace lockstep::page_files", ""]
+lines += ["}  // namespace lockstep::report::page_files", ""]
 pathlib.Path(output).write_text("\n".join(lines), encoding="ascii")

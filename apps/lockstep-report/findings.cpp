@@ -9,7 +9,7 @@
 
 #include "apps/lockstep-report/json_members.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 using Sentences = std::vector<std::string>;
@@ -161,4 +161,4 @@ std::vector<std::string> findings_of(const Run& run) {
   return sentences;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -6,10 +6,10 @@
 
 #include "apps/lockstep-report/run.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// Failures, ranks and hosts that the others waited for, time that went elsewhere than into steps, and losses that are
 /// wrong; the gravest first. Empty if nothing stands out.
 std::vector<std::string> findings_of(const Run& run);
 
-}  // namespace lockstep
+}  // namespace lockstep::report

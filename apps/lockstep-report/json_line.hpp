@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::report {
 
 namespace detail {
 
@@ -98,4 +98,4 @@ inline std::optional<std::int64_t> integer_in(std::string_view value) {
   return number;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

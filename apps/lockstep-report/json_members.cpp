@@ -4,7 +4,7 @@
 
 #include "base/character.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 
 const OrderedJson* member(const OrderedJson& object, std::string_view key) {
   if (!object.is_object()) return nullptr;
@@ -51,4 +51,4 @@ std::string as_utf8(std::string_view text) {
   return valid;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -8,7 +8,7 @@
 
 #include "base/foreign_json.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// Null if `object` is none, or lacks `key`.
 const OrderedJson* member(const OrderedJson& object, std::string_view key);
@@ -27,4 +27,4 @@ double seconds_at(const OrderedJson& object, std::string_view key);
 /// `text` with U+FFFD in the place of every byte that is not UTF-8, so that a parser takes it.
 std::string as_utf8(std::string_view text);
 
-}  // namespace lockstep
+}  // namespace lockstep::report

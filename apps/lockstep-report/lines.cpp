@@ -14,7 +14,7 @@
 #include "base/excerpt.hpp"
 #include "base/file_type.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 [[noreturn]] void refuse(const std::filesystem::path& path, std::string_view why) {
@@ -75,4 +75,4 @@ std::string ReadLines::note() const {
   return note;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::report {
 
 struct Line {
   std::string_view text;    ///< valid during the call; without its line break
@@ -33,4 +33,4 @@ struct ReadLines {
   std::string note() const;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

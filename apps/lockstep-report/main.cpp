@@ -25,6 +25,7 @@
 namespace {
 
 using namespace lockstep;
+using namespace lockstep::report;
 
 constexpr int other_failure = 1;
 constexpr int wrong_usage = 2;

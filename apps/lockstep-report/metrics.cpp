@@ -10,7 +10,7 @@
 #include "apps/lockstep-report/json_line.hpp"
 #include "apps/lockstep-report/json_members.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 constexpr double none = std::numeric_limits<double>::quiet_NaN();
@@ -141,4 +141,4 @@ void read_metrics(const std::filesystem::path& path, Metrics& metrics) {
   for_each_line(path, [&](const Line& line) { reader.read(line); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

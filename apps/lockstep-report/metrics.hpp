@@ -11,7 +11,7 @@
 #include "apps/lockstep-report/lines.hpp"
 #include "apps/lockstep-report/parts.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// The columns of Metrics::train.
 enum TrainColumn : std::size_t {
@@ -54,4 +54,4 @@ struct Metrics {
 /// Reads the file in one pass. What lines it cannot use, `lines` says. Throws as for_each_line.
 void read_metrics(const std::filesystem::path& path, Metrics& metrics);
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -12,7 +12,7 @@
 #include "apps/lockstep-report/json_members.hpp"
 #include "apps/lockstep-report/page_files.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 // Of each kind: more would lie on top of each other.
@@ -251,4 +251,4 @@ std::string page_of(const std::vector<Run>& runs) {
   return page += rest;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

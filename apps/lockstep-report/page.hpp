@@ -7,7 +7,7 @@
 
 #include "apps/lockstep-report/run.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// What the page begins with; tells a file that may be replaced from others.
 inline constexpr std::string_view page_begin = "<!doctype html>\n<!-- Made by lockstep-report -->";
@@ -21,4 +21,4 @@ std::string page_data(const std::vector<Run>& runs);
 /// Whether the page draws curves; else it has tables only.
 bool page_has_charts();
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -3,10 +3,10 @@
 
 #include <string_view>
 
-namespace lockstep::page_files {
+namespace lockstep::report::page_files {
 
 extern const std::string_view html, style, figures, script;
 /// Chart.js; empty in a build that did not find it.
 extern const std::string_view charts;
 
-}  // namespace lockstep::page_files
+}  // namespace lockstep::report::page_files

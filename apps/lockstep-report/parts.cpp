@@ -4,7 +4,7 @@
 
 #include "apps/lockstep-report/json_members.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 constexpr std::size_t most_stretches = 256;
@@ -62,4 +62,4 @@ double PartSums::least_share_of(std::string_view part) const {
   return least;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -11,7 +11,7 @@
 
 #include "base/foreign_json.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// The sums of all lines of parts.
 class PartSums {
@@ -55,4 +55,4 @@ class PartSums {
   std::vector<Stretch> stretches_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -88,7 +88,9 @@ function standsOut() {
     if (several) card.append(element("h3", {}, named(run, index)));
     card.append(run.findings.length > 0
       ? element("ul", { className: "stands-out" }, ...run.findings.map(text => element("li", {}, text)))
-      : element("p", {}, "Nothing: no failure, no rank that the others waited for, no loss that is wrong."));
+      : element("p", {}, run.parts && run.timeline
+        ? "Nothing: no failure, no rank that the others waited for, no loss that is wrong."
+        : "Nothing in what is there. Whether a rank was late, or the run failed, these files do not say in full."));
     for (const note of run.notes) card.append(element("p", { className: "look" }, `Note: ${note}.`));
     main.append(card);
   });
@@ -128,7 +130,7 @@ function whatWasRun() {
   const isOwn = name => ["command", "started", "ended", "starts"].includes(name) || name.startsWith("paths: ");
   const differing = ["options", "facts"].flatMap(group => compared(group)).filter(([name]) => !isOwn(name))
     .filter(([name]) => new Set(told.map(run => run.options[name] ?? run.facts[name])).size > 1);
-  main.append(element("h2", {}, "What was run"));
+  if (several || told.length > 0) main.append(element("h2", {}, "What was run"));
   if (several) {
     main.append(element("div", { className: "card" }, element("h3", {}, "In what the runs differ"),
       differing.length > 0 ? table(heads, differing)
@@ -183,7 +185,8 @@ section("How it learned", [
   curveFigure("R²", "Rises towards 1, at which every prediction is exact; 0 is as good as the mean of the labels.",
     "R²", [["eval", "r2"]]),
   curveFigure("Mean absolute error", "Falls, and levels off.", "error (unit of the label)", [["eval", "mean_absolute_error"]]),
-  curveFigure("Learning rate", "The schedule as intended, with its warm-up.", "learning rate", [["train", "learning_rate"]]),
+  curveFigure("Learning rate", "The schedule as intended, with its warm-up.", "learning rate", [["train", "learning_rate"]],
+    { y: { beginAtZero: true } }),
   curveFigure("Gradient norm", "Calm after the first steps. Peaks come before a training that diverges: clip them, or " +
     "lower the learning rate.", "norm of the mean gradient", [["train", "gradient_norm"]], { log: true }),
 ]);

@@ -12,7 +12,7 @@
 #include "apps/lockstep-report/json_members.hpp"
 #include "base/excerpt.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 constexpr std::int64_t known_format = 1;
@@ -167,4 +167,4 @@ std::vector<Run> read_runs(const std::vector<std::filesystem::path>& paths) {
   return runs;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -11,7 +11,7 @@
 #include "apps/lockstep-report/metrics.hpp"
 #include "apps/lockstep-report/timeline.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 
 struct Run {
   explicit Run(std::size_t most_points) : metrics{most_points} {}
@@ -37,4 +37,4 @@ std::vector<Run> read_runs(const std::vector<std::filesystem::path>& paths);
 /// are equal.
 std::vector<std::string> names_of(const std::vector<std::filesystem::path>& paths);
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -9,7 +9,7 @@
 
 #include "apps/lockstep-report/json_members.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 constexpr std::array<std::string_view, 6> kinds = {"start", "checkpoint", "evaluation", "stop", "failure", "end"};
@@ -65,4 +65,4 @@ std::vector<Event> thinned(const std::vector<Event>& events, std::size_t most) {
   return kept;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

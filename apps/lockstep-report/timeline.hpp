@@ -9,7 +9,7 @@
 
 #include "apps/lockstep-report/lines.hpp"
 
-namespace lockstep {
+namespace lockstep::report {
 
 struct Event {
   std::string kind;  ///< start, checkpoint, evaluation, stop, failure or end
@@ -34,4 +34,4 @@ Timeline read_timeline(const std::filesystem::path& path);
 /// All events, or about `most` of a kind that has more, spread over the run.
 std::vector<Event> thinned(const std::vector<Event>& events, std::size_t most);
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -22,6 +22,7 @@
 #include "support/job.hpp"
 
 using namespace lockstep;
+using namespace lockstep::report;
 using namespace lockstep::test;
 using Catch::Contains;
 
