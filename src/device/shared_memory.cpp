@@ -99,7 +99,6 @@ SharedMemory SharedMemory::open(const Handle& handle, std::size_t bytes) {
   SharedMemory memory{std::move(descriptor), bytes};
   if (std::memcmp(memory.data_, &handle.proof, sizeof handle.proof) != 0)
     throw CommError{"the shared memory handed over is another process's"};
-  memory.handle_ = handle;
   return memory;
 }
 

@@ -79,6 +79,14 @@ TEST_CASE("a line has what its width has room for, the less important left out")
   first.step = 1;
   first.loss = -std::numeric_limits<double>::quiet_NaN();
   CHECK(step_line(first, {}, 200) == "step 1/100  epoch 1/2  loss nan  123 samples/s");
+  Observer::Parts parts{.seconds = 10, .replicas = {{.waiting = 2}}};
+  CHECK_FALSE(waiting_share(parts));  // it has nobody to wait for
+  parts.replicas.push_back({.waiting = 1});
+  CHECK(step_line(report, 61, 200, waiting_share(parts)) ==
+        "step 42/100  epoch 1/2  loss 1.2500  123 samples/s  15% waiting  1:01 left");
+  CHECK(step_json(report, {}, 0.15) ==
+        R"({"kind":"step","step":42,"steps":100,"epoch":1,"epochs":2,"loss":1.25,"samples_per_second":123.4,)"
+        R"("waiting":0.15,"seconds_left":null})");
   CHECK(step_line(report, 61, 60) == "step 42/100  epoch 1/2  loss 1.2500  1:01 left");
   CHECK(step_line(report, 61, 35) == "step 42/100  loss 1.2500  1:01 left");
   CHECK(step_line(report, 61, 34) == "step 42/100  loss 1.2500");

@@ -62,6 +62,7 @@ TEST_CASE("without a majority the sentence says who holds what") {
       "(worker:1, host b) and replica 3 digest 0000000000000006: no majority can be told");
   CHECK_THAT(judged({5, 5, 6, 7}).sentence, Catch::Contains("digest 0000000000000007: no majority can be told"));
   CHECK(judged({5, 6}).code == Error::ExitCode::replicas_differ);
+  CHECK(judged({5, 6}).rank == 0);
 }
 
 TEST_CASE("the first value that differs is named, and how many there are") {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -53,6 +54,7 @@ TEST_CASE("a merge_call, and every other collective, is refused while the stream
       {.name = "c", .aggregation = Variable::Aggregation::sum}, [] { return Tensor::scalar(1.f); });
   f.strategy.seal();
   const PerReplica<int> value{1};
+  const auto mapped = f.strategy.extended().map(std::vector{1}, [](int item) { return item; });
   const std::map<std::string, std::function<void()>> collectives{
       {"seal", [&] { f.strategy.seal(); }},
       {"rebroadcast", [&] { f.strategy.rebroadcast(); }},
@@ -63,6 +65,7 @@ TEST_CASE("a merge_call, and every other collective, is refused while the stream
       {"reduce_to", [&] { (void)f.strategy.extended().reduce_to(ReduceOp::sum, value); }},
       {"reduce_to one",
        [&] { (void)f.strategy.extended().reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{0}); }},
+      {"reduce_to of what map returns", [&] { (void)f.strategy.extended().reduce_to(ReduceOp::sum, mapped); }},
       {"broadcast_to", [&] { (void)f.strategy.extended().broadcast_to(value); }},
       {"read", [&] { (void)counter.read(); }},
   };

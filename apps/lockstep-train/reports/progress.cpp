@@ -83,14 +83,14 @@ void Progress::draw(const std::string& line) {
 void Progress::on_step(const Observer::Step& report) {
   left_->on_step(report);
   const bool shown = due() || report.step == 1 || report.step == report.steps;
-  if (shown) draw(step_line(report, left_->seconds(), width()));
+  if (shown) draw(step_line(report, left_->seconds(), width(), waiting_));
   on_step_line_ = style_ == ProgressStyle::one_line;
   not_shown_ = shown ? std::nullopt : std::optional{report};
 }
 
 /// The line of the last step before an evaluation stays.
 void Progress::end_step_line() {
-  if (on_step_line_ && not_shown_) draw(step_line(*not_shown_, left_->seconds(), width()));
+  if (on_step_line_ && not_shown_) draw(step_line(*not_shown_, left_->seconds(), width(), waiting_));
   if (on_step_line_ && end_open_line()) std::fprintf(stream_, "\n");
   on_step_line_ = false;
 }
@@ -110,6 +110,10 @@ void Progress::on_evaluation(const Observer::Evaluation& report) {
   std::fflush(stream_);
 }
 
+void Progress::on_parts(const Observer::Parts& report) {
+  waiting_ = waiting_share(report);
+}
+
 JsonProgress::JsonProgress(std::FILE* stream) : stream_{stream}, left_{std::make_unique<TimeLeft>()} {}
 
 JsonProgress::~JsonProgress() = default;
@@ -127,7 +131,7 @@ void JsonProgress::print(const std::string& line) {
 
 void JsonProgress::on_step(const Observer::Step& report) {
   left_->on_step(report);
-  if (due() || report.step == 1 || report.step == report.steps) print(step_json(report, left_->seconds()));
+  if (due() || report.step == 1 || report.step == report.steps) print(step_json(report, left_->seconds(), waiting_));
 }
 
 void JsonProgress::on_evaluating(const Observer::Evaluation::Progress& progress) {
@@ -138,6 +142,10 @@ void JsonProgress::on_evaluating(const Observer::Evaluation::Progress& progress)
 void JsonProgress::on_evaluation(const Observer::Evaluation& report) {
   left_->on_evaluation(report);
   print(evaluation_json(report));
+}
+
+void JsonProgress::on_parts(const Observer::Parts& report) {
+  waiting_ = waiting_share(report);
 }
 
 }  // namespace lockstep

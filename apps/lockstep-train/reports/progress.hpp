@@ -30,7 +30,8 @@ enum class ProgressStyle : std::uint8_t {
 /// examined instead.
 ProgressStyle progress_style(std::FILE* stream);
 
-/// Prints step, epoch, loss, samples per second and the time left, evaluations included. For the chief alone. `stream`
+/// Prints step, epoch, loss, samples per second, the share of waiting as far as it is known, and the time left,
+/// evaluations included. For the chief alone. `stream`
 /// must outlive it.
 class Progress final : public Observer {
  public:
@@ -40,6 +41,7 @@ class Progress final : public Observer {
   void on_step(const Step& report) override;
   void on_evaluating(const Evaluation::Progress& progress) override;
   void on_evaluation(const Evaluation& report) override;
+  void on_parts(const Parts& report) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -53,6 +55,7 @@ class Progress final : public Observer {
   std::FILE* stream_;
   ProgressStyle style_;
   std::unique_ptr<TimeLeft> left_;
+  std::optional<double> waiting_;
   Clock::time_point last_{};
   bool on_step_line_ = false;                ///< whether a step's line may still be redrawn
   std::optional<Observer::Step> not_shown_;  ///< the last step, unless it was drawn
@@ -68,6 +71,7 @@ class JsonProgress final : public Observer {
   void on_step(const Step& report) override;
   void on_evaluating(const Evaluation::Progress& progress) override;
   void on_evaluation(const Evaluation& report) override;
+  void on_parts(const Parts& report) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -77,6 +81,7 @@ class JsonProgress final : public Observer {
 
   std::FILE* stream_;
   std::unique_ptr<TimeLeft> left_;
+  std::optional<double> waiting_;
   Clock::time_point last_{};
 };
 

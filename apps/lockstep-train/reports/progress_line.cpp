@@ -88,11 +88,20 @@ std::string loss_text(double loss) {
 
 }  // namespace
 
-std::string step_line(const Observer::Step& report, std::optional<double> seconds_left, std::size_t width) {
+std::optional<double> waiting_share(const Observer::Parts& report) {
+  if (report.replicas.size() < 2 || !(report.seconds > 0)) return {};
+  double waiting = 0;
+  for (const Observer::Parts::Replica& each : report.replicas) waiting += each.waiting;
+  return waiting / report.seconds / static_cast<double>(report.replicas.size());
+}
+
+std::string step_line(const Observer::Step& report, std::optional<double> seconds_left, std::size_t width,
+                      std::optional<double> waiting) {
   return fitted({{fmt::format("step {}/{}", report.step, report.steps), 0},
                  {fmt::format("epoch {}/{}", report.epoch, report.epochs), 3},
                  {loss_text(report.loss), 1},
                  {fmt::format("{:.0f} samples/s", report.samples_per_second), 4},
+                 {waiting ? fmt::format("{:.0f}% waiting", *waiting * 100) : "", 5},
                  {left_text(seconds_left), 2}},
                 width);
 }
@@ -118,7 +127,7 @@ std::string evaluation_line(const Observer::Evaluation& report, std::size_t widt
                 width);
 }
 
-std::string step_json(const Observer::Step& report, std::optional<double> seconds_left) {
+std::string step_json(const Observer::Step& report, std::optional<double> seconds_left, std::optional<double> waiting) {
   return OrderedJson{{"kind", "step"},
                      {"step", report.step},
                      {"steps", report.steps},
@@ -126,6 +135,7 @@ std::string step_json(const Observer::Step& report, std::optional<double> second
                      {"epochs", report.epochs},
                      {"loss", report.loss},
                      {"samples_per_second", report.samples_per_second},
+                     {"waiting", waiting ? OrderedJson(*waiting) : OrderedJson{}},
                      {"seconds_left", seconds_left ? OrderedJson(*seconds_left) : OrderedJson{}}}
       .dump();
 }

@@ -43,13 +43,19 @@ struct LinePiece {
 /// The pieces with two blanks between them, in at most `width` characters. If even one piece is too long, it is cut.
 std::string fitted(std::initializer_list<LinePiece> pieces, std::size_t width);
 
-std::string step_line(const Observer::Step& report, std::optional<double> seconds_left, std::size_t width);
+/// The part of its time that a replica has waited for the others, on average; nothing where there are no others.
+std::optional<double> waiting_share(const Observer::Parts& report);
+
+/// `waiting` is the last share that is known.
+std::string step_line(const Observer::Step& report, std::optional<double> seconds_left, std::size_t width,
+                      std::optional<double> waiting = {});
 std::string evaluating_line(const Observer::Evaluation::Progress& progress, std::optional<double> seconds_left,
                             std::size_t width);
 std::string evaluation_line(const Observer::Evaluation& report, std::size_t width);
 
 // The same as JSON objects: docs/reference.md lists their fields.
-std::string step_json(const Observer::Step& report, std::optional<double> seconds_left);
+std::string step_json(const Observer::Step& report, std::optional<double> seconds_left,
+                      std::optional<double> waiting = {});
 std::string evaluating_json(const Observer::Evaluation::Progress& progress, std::optional<double> seconds_left);
 std::string evaluation_json(const Observer::Evaluation& report);
 
