@@ -1,5 +1,4 @@
 // A flipped bit, end to end: found at the next attestation, said in one line, and what is known written down.
-#include <algorithm>
 #include <filesystem>
 #include <string>
 
@@ -17,11 +16,6 @@ struct Flip {
 };
 
 const Arguments small_mlp{"--hidden", "16", "--steps", "9", "--global-batch", "64"};
-
-std::size_t lines_in(const std::filesystem::path& file) {
-  const std::string text = read_file(file);
-  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
-}
 
 /// "variable 'dense_0/weight'", which the rank that flips a bit says itself.
 std::string flipped(const Outcome& outcome, int rank) {
@@ -68,7 +62,7 @@ void check_found(const Flip& flip, const Arguments& arguments, int found) {
              Catch::Contains(flip.ranks > 2 ? " differs from the others in " + name : " of " + name + ", replica 1 ("));
   if (flip.ranks == 2) CHECK_THAT(lines.front(), Catch::EndsWith(": no majority can be told"));
 
-  CHECK(lines_in(metrics) == static_cast<std::size_t>(found - 1));
+  CHECK(read_metrics(metrics).size() == static_cast<std::size_t>(found - 1));
   const Json report = Json::parse(read_file(metrics.string() + ".attestation.json"));
   CHECK(report["step"] == found);
   CHECK("lockstep: " + report["message"].get<std::string>() == lines.front());
