@@ -55,13 +55,11 @@ void read_lines(const std::filesystem::path& path, Run& run) {
   if (run.metrics.steps == 0) run.notes.push_back(fmt::format("{} has no step yet", name));
 }
 
-/// The place of a file whose name is usual, unless the run has put it elsewhere.
+/// Where a file of the run is: `usual` in its folder, unless run.json says otherwise.
 std::filesystem::path place_of(const Run& run, const char* what, const char* usual) {
   const OrderedJson* const paths = member(run.record, "paths");
-  const std::string elsewhere = paths ? text_at(*paths, what) : "";
-  // The folder may have been moved since: what lies in it comes first.
-  if (is_there(run.path / usual) || elsewhere.empty() || !is_there(elsewhere)) return run.path / usual;
-  return elsewhere;
+  const std::string told = paths ? text_at(*paths, what) : "";
+  return !told.empty() && is_there(run.path / told) ? run.path / told : run.path / usual;
 }
 
 void read_folder(Run& run) {

@@ -40,9 +40,10 @@ RunRecord::Names names_of_record() {
 /// Event files and progress, as the options ask.
 class ChiefReports final : public Observer {
  public:
-  /// For a run that goes on after `steps` steps.
-  ChiefReports(const TrainingOptions& options, std::int64_t steps) : progress_{make_progress(options.progress)} {
-    if (!options.tensorboard.empty()) events_.emplace(options.tensorboard, steps);
+  /// For a run that goes on after `steps` steps, in a folder that this process has for its job alone.
+  ChiefReports(const TrainingOptions& options, std::int64_t steps, std::shared_ptr<ExclusiveUse> use)
+      : progress_{make_progress(options.progress)} {
+    if (options.tensorboard) events_.emplace(RunLayout{options.run_folder}.events(), std::move(use), steps);
   }
 
   bool wants_gradient_norm() const override { return events_.has_value(); }
@@ -55,7 +56,10 @@ class ChiefReports final : public Observer {
     if (events_) events_->on_evaluation(report);
     progress_->on_evaluation(report);
   }
-  void on_parts(const Observer::Parts& report) override { progress_->on_parts(report); }
+  void on_parts(const Observer::Parts& report) override {
+    if (events_) events_->on_parts(report);
+    progress_->on_parts(report);
+  }
 
  private:
   std::optional<EventFile> events_;
@@ -199,7 +203,7 @@ TrainingResult Trainer::train() && {
   }
   auto reports = std::make_unique<Observer>();  // those of other ranks say nothing
   set_up([&] {
-    if (is_chief()) reports = std::make_unique<ChiefReports>(options_, fit_.start.steps);
+    if (is_chief()) reports = std::make_unique<ChiefReports>(options_, fit_.start.steps, run_folder_);
   });
   RunRecord record{strategy_, record_options(*reports)};
   std::optional<CheckpointObserver> saves;

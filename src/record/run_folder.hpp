@@ -22,6 +22,7 @@ struct RunLayout {
   std::filesystem::path trace() const { return folder / "trace"; }
   // Of lockstep-train.
   std::filesystem::path checkpoints() const { return folder / "checkpoints"; }
+  std::filesystem::path events() const { return folder / "events"; }
   std::filesystem::path weights() const { return folder / "weights.safetensors"; }
 };
 

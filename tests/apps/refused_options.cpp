@@ -134,6 +134,7 @@ TEST_CASE("a choice that does not exist is refused with those that do") {
           {{"--kernels", "fast"}, {"--kernels", "'fast'", "expected auto, reference, onednn or cuda"}},
           {{"--kernels", "cuda", "--device", "cpu"}, {"cuda kernels", "the device is cpu"}},
           {{"--allow-shared-gpu", "--allow-shared-gpu"}, {"--allow-shared-gpu was given more than once"}},
+          {{"--tensorboard"}, {"--tensorboard: expected --run-dir too"}},
           {{"--log-level", "loud"}, {"--log-level", "'loud'", "expected trace, debug, info, warning, error or off"}},
           {{"--shards", "0"}, {"--shards", "'0'", "expected a power of two up to 1024, or 'ranks'"}},
           {{"--shards", "eight"}, {"--shards", "'eight'", "expected a power of two up to 1024, or 'ranks'"}},

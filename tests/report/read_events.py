@@ -16,10 +16,10 @@ except ImportError:
 program, data = sys.argv[1:]
 with tempfile.TemporaryDirectory() as folder:
     command = ["mpirun", "-n", "2", program, "--data", data, "--steps", "30", "--eval-every", "10", "--quiet",
-               "--checkpoint-dir", f"{folder}/checkpoints", "--checkpoint-every", "10", "--tensorboard", f"{folder}/events"]
+               "--run-dir", f"{folder}/run", "--checkpoint-every", "10", "--tensorboard"]
     subprocess.run(command, env={**os.environ, "LOCKSTEP_FAULT": "kill:0:25"}, check=False, stderr=subprocess.DEVNULL)
     subprocess.run([*command, "--resume", "auto"], check=True, stdout=subprocess.DEVNULL)
-    events = EventAccumulator(f"{folder}/events", size_guidance={"scalars": 0})
+    events = EventAccumulator(f"{folder}/run/events", size_guidance={"scalars": 0})
     events.Reload()
     for tag, steps in {"train/loss": range(1, 31), "train/gradient_norm": range(1, 31), "evaluation/accuracy": [10, 20, 30]}.items():
         found = [event.step for event in events.Scalars(tag)]

@@ -83,6 +83,8 @@ void settle_run_folder(CommandLine& line) {
   TrainingOptions& training = line.training;
   if (training.trace && training.run_folder.empty())
     throw ConfigError{"--trace: expected --run-dir too, whose folder holds the trace"};
+  if (training.tensorboard && training.run_folder.empty())
+    throw ConfigError{"--tensorboard: expected --run-dir too, whose folder holds the event files"};
   if (training.run_folder.empty()) return;
   const RunLayout layout{training.run_folder};
   const auto put = [](std::filesystem::path& place, std::filesystem::path by_default) {

@@ -59,9 +59,8 @@ OptionGroup output_options() {
            .set = set(&TrainingOptions::metrics, parse_file_name),
            .use = OptionUse::training},
           {.name = "--tensorboard",
-           .value_name = "DIR",
-           .help = "Write the same as an event file for TensorBoard to DIR",
-           .set = set(&TrainingOptions::tensorboard, parse_file_name),
+           .help = "Also write the metrics as an event file for TensorBoard, in --run-dir",
+           .set = set_to(&TrainingOptions::tensorboard, true),
            .use = OptionUse::training},
           {.name = "--trace",
            .help = "Keep a trace of what each rank does when in --run-dir, and at the end make pictures of it for "

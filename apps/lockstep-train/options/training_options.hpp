@@ -109,8 +109,6 @@ struct TrainingOptions {
   FitOptions::OnDivergence on_divergence = FitOptions::OnDivergence::stop;
   /// Where the chief writes metrics and, beside them, the findings of an attestation. If empty, nowhere.
   std::filesystem::path metrics;
-  /// The folder of event files for TensorBoard. If empty, none is written.
-  std::filesystem::path tensorboard;
   /// The folder of checkpoints. If empty, none is written.
   std::filesystem::path checkpoints;
   /// Steps between checkpoints. If empty, one at the end of each epoch. The last step always writes one.
@@ -131,7 +129,8 @@ struct TrainingOptions {
   ShowProgress progress = ShowProgress::yes;
   /// The folder of the run. If empty, there is none. A command line puts the files above into it.
   std::filesystem::path run_folder = {};
-  bool trace = false;  ///< in `run_folder`
+  bool trace = false;        ///< in `run_folder`
+  bool tensorboard = false;  ///< writes an event file, in the same
   /// The options of a command line, without dashes, as text; that of a flag is empty.
   std::map<std::string, std::string> given = {};
 };

@@ -18,7 +18,6 @@
 #include "base/excerpt.hpp"
 #include "base/host_name.hpp"
 #include "checkpoint/exclusive_use.hpp"
-#include "checkpoint/folder_lock.hpp"
 
 namespace lockstep {
 namespace {
@@ -72,16 +71,11 @@ std::int64_t next_time(const std::filesystem::path& folder) {
 
 }  // namespace
 
-EventFile::EventFile(std::filesystem::path folder, std::int64_t steps)
-    : folder_{std::move(folder)}, records_{open_records()} {
+EventFile::EventFile(std::filesystem::path folder, std::shared_ptr<ExclusiveUse> use, std::int64_t steps)
+    : folder_{std::move(folder)}, records_{open_records()}, use_{std::move(use)} {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (error) refuse(folder_, error.message());
-  try {
-    use_ = hold_folder(folder_, "--tensorboard " + folder_.string());
-  } catch (const CheckpointError& fault) {
-    throw ConfigError{fault.what()};
-  }
   path_ = folder_ / fmt::format("{}{:010d}.{}", name_begin, next_time(folder_), host_name());
   file_ = Descriptor{::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666)};
   if (file_.get() < 0) refuse(folder_, std::strerror(errno));
@@ -109,8 +103,27 @@ void EventFile::on_evaluation(const Observer::Evaluation& report) {
   write(std::move(event));
 }
 
+void EventFile::on_parts(const Observer::Parts& report) {
+  using Replica = Observer::Parts::Replica;
+  constexpr std::pair<const char*, double Replica::*> parts[] = {
+      {"data", &Replica::data},           {"forward", &Replica::forward},       {"backward", &Replica::backward},
+      {"optimizer", &Replica::optimizer}, {"checkpoint", &Replica::checkpoint}, {"evaluation", &Replica::evaluation},
+      {"other", &Replica::other},         {"waiting", &Replica::waiting}};
+  if (report.steps == 0 || report.replicas.empty()) return;
+  const double ranks = static_cast<double>(report.replicas.size()), steps = static_cast<double>(report.steps);
+  TensorBoardEvent event{.step = report.step};
+  for (const auto& [name, part] : parts) {
+    double seconds = 0;
+    for (const Replica& replica : report.replicas) seconds += replica.*part;
+    event.scalars.emplace_back(fmt::format("parts/{}", name), seconds / ranks / steps);
+  }
+  for (const Replica& replica : report.replicas)
+    event.scalars.emplace_back(fmt::format("late/{} {}", replica.replica, replica.name), replica.late);
+  write(std::move(event));
+}
+
 void EventFile::write(TensorBoardEvent event) {
-  use_->require_not_lost();
+  if (use_) use_->require_not_lost();
   event.wall_time = now();
   const std::string record = records_->record_of(event);
   for (std::string_view rest = record; !rest.empty();) {

@@ -12,6 +12,7 @@
 
 #include "apps/lockstep-train/saved/model_description.hpp"
 #include "base/foreign_json.hpp"
+#include "record/run_folder.hpp"
 
 namespace lockstep {
 namespace {
@@ -140,7 +141,10 @@ std::string to_json(const RunFacts& facts) {
         {"schema", OrderedJson::parse(facts.schema.to_json())},
         {"samples", facts.samples},
         {"test_samples", facts.test_samples}}},
-      {"paths", {{"checkpoints", path(options.checkpoints)}, {"export", path(options.exported_weights)}}}};
+      {"paths",
+       {{"checkpoints", path(options.checkpoints)},
+        {"export", path(options.exported_weights)},
+        {"events", options.tensorboard ? path(RunLayout{options.run_folder}.events()) : OrderedJson{}}}}};
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
