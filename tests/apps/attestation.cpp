@@ -1,5 +1,4 @@
 // A flipped bit, end to end: found at the next attestation, said in one line, and what is known written down.
-#include <algorithm>
 #include <filesystem>
 #include <string>
 
