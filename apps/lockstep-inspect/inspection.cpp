@@ -18,6 +18,7 @@
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/program_state.hpp"
 #include "checkpoint/tensor_file.hpp"
+#include "record/run_folder.hpp"
 #include "tensor/digest.hpp"
 
 namespace lockstep {
@@ -164,6 +165,10 @@ Report inspect_folder(const std::filesystem::path& folder, const std::vector<std
 }  // namespace
 
 Report inspect(const std::filesystem::path& path) {
+  const RunLayout run{path};
+  std::error_code none;
+  if (std::filesystem::exists(run.description(), none) && std::filesystem::exists(run.checkpoints(), none))
+    return inspect(run.checkpoints());
   const auto checkpoints = checkpoints_at(path);
   return checkpoints.empty() ? inspect_contents(contents_of(path)) : inspect_folder(path, checkpoints);
 }

@@ -7,8 +7,9 @@
 
 namespace lockstep {
 
-/// Reads every byte. Trouble is a tensor that has another digest than the manifest gives, and in a folder of
-/// checkpoints one that is damaged. Throws as contents_of and OpenTensorFile.
+/// Of the folder of a run (RunRecord), those in its checkpoints. Reads every byte. Trouble is a tensor that has another
+/// digest than the manifest gives, and in a folder of checkpoints one that is damaged. Throws as contents_of and
+/// OpenTensorFile.
 Report inspect(const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -174,6 +174,7 @@ Answers MeetingPoint::agree_any(TagKind kind, int strategy, const Here& here, st
 
 std::vector<std::int64_t> MeetingPoint::first_brought(std::span<const std::int64_t> mine) {
   std::vector<std::int64_t> numbers;
+  ++meetings_;
   meet_after_last([&] {
     // Lower ranks make larger words, whatever the lengths.
     const auto place = static_cast<std::uint64_t>(size() - rank());
@@ -189,6 +190,7 @@ std::vector<std::int64_t> MeetingPoint::first_brought(std::span<const std::int64
 
 bool MeetingPoint::all_equal(std::uint64_t digest) {
   std::array<std::uint64_t, 2> largest{};
+  ++meetings_;
   meet_after_last([&] { largest = channel_->max({digest, ~digest}); });
   return largest[0] == ~largest[1];
 }
@@ -199,10 +201,9 @@ std::vector<std::int64_t> MeetingPoint::gather(std::span<const std::int64_t> min
   return all;
 }
 
-/// Another agreement, at the place of the last one.
+/// Another wait for the others, at the place of the last agreement.
 template <class Exchange>
 void MeetingPoint::meet_after_last(Exchange&& exchange) {
-  ++meetings_;
   ++waits_;
   const BusyClock::Waiting waiting;
   if (phases_) phases_->enter_meeting(waits_, last_);

@@ -127,7 +127,7 @@ class MeetingPoint {
   /// COLL, blocking. Call it in the same place. Returns whether all ranks brought the same digest.
   bool all_equal(std::uint64_t digest);
 
-  /// COLL, blocking. Call it in the same place. Returns every rank's `mine`, in rank order. All bring as many.
+  /// COLL, blocking. The same, but no agreement. Returns every rank's `mine`, in rank order. All bring as many.
   std::vector<std::int64_t> gather(std::span<const std::int64_t> mine);
 
   /// COLL, blocking. Called instead of `agree` by a rank whose attempt at a collective failed before it began. Throws

@@ -198,7 +198,6 @@ class Fit {
 
 Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                            Optimizer::AgreedStep& agreed) {
-  BusyClock::enter(BusyClock::Part::forward);
   SendWhenReady ready{agreed, sum_, options_.frozen};
   const nn::GradientBuffer sum = sum_.reporting_to(ready);
   if (joint_gradients_) return joint_gradients_->compute(step, samples, agreed.sums(), sum);
@@ -214,10 +213,8 @@ Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const st
 
 Fit::Started Fit::start_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                   const nn::GradientBuffer& sum) {
-  const RankShards::Loaded shards = [&] {
-    const BusyClock::During loading{BusyClock::Part::data};
-    return train_shards_.load_all(samples);
-  }();
+  const RankShards::Loaded shards = train_shards_.load_all(samples);
+  BusyClock::enter(BusyClock::Part::forward);
   const std::vector<nn::Model::ShardPlace> places = shards.places(step);
   const std::int64_t labels = shards.group.counted_labels();
   if (threads_) return {labels, threads_->train_shards(shards.group, places, sum)};
@@ -233,10 +230,9 @@ Fit::Started Fit::accumulate_gradients(std::int64_t step, std::span<const std::i
   for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
     accumulation_->begin_shard(shard);
     for (int number = 0; number < options_.accumulate; ++number) {
-      const RankShards::Loaded micro_batch = [&] {
-        const BusyClock::During loading{BusyClock::Part::data};
-        return train_shards_.load_one(samples, shard, number);
-      }();
+      BusyClock::enter(BusyClock::Part::data);
+      const RankShards::Loaded micro_batch = train_shards_.load_one(samples, shard, number);
+      BusyClock::enter(BusyClock::Part::forward);
       losses.push(model_.start_shards(micro_batch.group, micro_batch.places(step), accumulation_->next()),
                   micro_batch.group.batches.front());
       accumulation_->push();
@@ -264,9 +260,7 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
     };
     sums = optimizer_.apply_gradients(context, gradients_, {compute, sums_on_the_way_}, statistics_.view(), here_);
     // If another rank failed in this step, the sums have 0 samples, and there are no statistics to absorb.
-    BusyClock::enter(BusyClock::Part::optimizer);
     model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);
-    BusyClock::enter(BusyClock::Part::other);
     if (attests_in(index)) context.attest_at_end(model_.moving_averages(), here_);
   };
   strategy_.run(replica_step, {}, here_);
@@ -368,7 +362,10 @@ FitResult Fit::run(Observer& observer) {
     result.samples += batch.positions.size();
     result.samples_per_second = static_cast<double>(result.samples - samples_before) / result.seconds;
     const bool due = options_.evaluate_every ? result.steps % *options_.evaluate_every == 0 : batch.ends_epoch;
-    if (attests_in(index) && !due && !is_last) parts.gather(result.steps);
+    // An attestation of its own costs no message.
+    constexpr std::int64_t steps_worth_one = 100;
+    if (attests_in(index) && !due && !is_last && parts.steps_until(result.steps) >= steps_worth_one)
+      parts.gather(result.steps);
     push_recent(state.recent, sums, schedule_.steps_per_epoch());
     const double loss = mean_per_label(sums.loss, sums.weight.value_or(0));
     observer.on_step(report_of(result, batch, loss));

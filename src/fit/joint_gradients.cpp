@@ -46,10 +46,9 @@ Optimizer::StepSums JointGradients::compute(std::int64_t step, std::span<const s
   Optimizer::StepSums sums;
   std::vector<ops::Kernels::BatchLoss::Weighed> losses(static_cast<std::size_t>(shards_.count()));
   for (int number = 0; number < shards_.micro_batches(); ++number) {
-    const RankShards::Loaded micro_batch = [&] {
-      const BusyClock::During loading{BusyClock::Part::data};
-      return shards_.load_all(batch, number);
-    }();
+    BusyClock::enter(BusyClock::Part::data);
+    const RankShards::Loaded micro_batch = shards_.load_all(batch, number);
+    BusyClock::enter(BusyClock::Part::forward);
     const std::vector<nn::Model::ShardPlace> places = micro_batch.places(step);
     const ShardBuffers& own = number == 0 ? of_shards_ : *of_micro_batch_;
     const std::vector<ops::Kernels::BatchLoss> results =

@@ -14,7 +14,7 @@
 namespace lockstep::nn {
 namespace {
 
-void check(std::span<const std::int32_t> prompt, const GenerateOptions& options) {
+void check(std::span<const std::int32_t> prompt, const GptOptions::Generation& options) {
   if (prompt.empty()) throw InvalidArgument{"generate: the prompt is empty; expected 1 token or more"};
   if (options.length < 0)
     throw InvalidArgument{fmt::format("generate: the length is {}; expected 0 or more", options.length)};
@@ -44,7 +44,8 @@ std::size_t draw(std::span<double> logits, double temperature, double uniform) {
 
 }  // namespace
 
-std::vector<std::int32_t> generate(Model& model, std::span<const std::int32_t> prompt, const GenerateOptions& options) {
+std::vector<std::int32_t> generate(Model& model, std::span<const std::int32_t> prompt,
+                                   const GptOptions::Generation& options) {
   Gpt& gpt = gpt_of(model);
   check(prompt, options);
   std::vector<std::int32_t> tokens{prompt.begin(), prompt.end()};
@@ -60,7 +61,7 @@ std::vector<std::int32_t> generate(Model& model, std::span<const std::int32_t> p
   return tokens;
 }
 
-std::string generate(Model& model, std::string_view prompt, const GenerateOptions& options) {
+std::string generate(Model& model, std::string_view prompt, const GptOptions::Generation& options) {
   const std::int64_t vocabulary = gpt_of(model).options().vocabulary;
   if (vocabulary > 256)
     throw InvalidArgument{

@@ -268,7 +268,10 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
   std::optional<ops::Answer<double>> squares;
   // The host's plane and a GPU's never move tensors at the same time.
   group.see_through([&] {
-    declared.finish();
+    {
+      const BusyClock::Waiting for_all;  // one wait, however many sums
+      declared.finish();
+    }
     if (rules_.clip_norm || step.keeps_norm_) {
       const BusyClock::During measuring{BusyClock::Part::optimizer};
       squares = kernels_for(plan).update().start_sum_of_squares(plan.homes());
@@ -283,7 +286,10 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
   }
   if (failure) sums = {};
   std::int64_t failures = failure ? 1 : 0;
-  covered.wait_in([&] { all_reduce(sums, failures, request.statistics, reductions); });
+  covered.wait_in([&] {
+    BusyClock::enter(BusyClock::Part::optimizer);  // what comes after the wait
+    all_reduce(sums, failures, request.statistics, reductions);
+  });
   if (failure) std::rethrow_exception(failure);
   if (failures > 0) {
     sums = {};

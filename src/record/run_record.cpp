@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <chrono>
 #include <exception>
+#include <optional>
 #include <span>
 #include <utility>
 

@@ -1,9 +1,11 @@
 #include "record/timeline.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <utility>
 
 #include <fcntl.h>

@@ -89,7 +89,7 @@ class GuardedOps final : public CrossDeviceOps {
     // What the program measures begins with the start and ends with the wait.
     if (around_) return Work::later([this, gpu, start] { guard(gpu, [&] { start().wait(); }); });
     std::optional<Work> started;
-    guard(gpu, [&] { started = start(); });
+    run(gpu, [&] { started = start(); });
     return Work::later(
         [this, gpu, work = std::make_shared<Work>(*std::move(started))] { guard(gpu, [&] { work->wait(); }); });
   }
@@ -97,6 +97,11 @@ class GuardedOps final : public CrossDeviceOps {
   template <class Collective>
   void guard(detail::DeviceWaits* gpu, Collective&& collective) {
     const BusyClock::Waiting waiting;
+    run(gpu, collective);
+  }
+
+  template <class Collective>
+  void run(detail::DeviceWaits* gpu, Collective&& collective) {
     const auto known = [&] { gpu ? gpu->enqueue_collective(collective) : collective(); };
     try {
       around_ ? around_(known) : known();

@@ -58,6 +58,13 @@ void alter(const std::filesystem::path& file) {
 
 }  // namespace
 
+TEST_CASE("the folder of a run is shown as that of its checkpoints") {
+  const TemporaryDirectory folder;
+  (void)save(folder.path() / "checkpoints");
+  folder.write("run.json", "{}");
+  CHECK(inspect(folder.path()).text == inspect(folder.path() / "checkpoints").text);
+}
+
 TEST_CASE("a checkpoint is shown with its manifest and its tensors, and an altered tensor is named") {
   const TemporaryDirectory folder;
   const auto checkpoint = save(folder.path());

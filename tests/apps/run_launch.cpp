@@ -327,6 +327,9 @@ TEST_CASE("what a training needs on each host is what it reads, and the part of 
   const test::TemporaryDirectory there;
   const SupervisedCommand command{{"lockstep-train", "--data", "d", "--checkpoint-dir", there.path() / "a/b/"}};
   CHECK(command.needed_paths() == std::vector<std::filesystem::path>{"d", there.path()});
+  const SupervisedCommand with_folder{{"lockstep-train", "--data", "d", "--run-dir", there.path() / "run"}};
+  CHECK(with_folder.checkpoints() == there.path() / "run/checkpoints");
+  CHECK(with_folder.needed_paths() == command.needed_paths());
   const Texts words{"lockstep-train", "--data", "d", "--checkpoint-dir", "c", "--device", "cuda"};
   CHECK(SupervisedCommand{words}.needs_gpus());
 }

@@ -75,9 +75,9 @@ TEST_CASE("a trace has every rank's steps, parts, layers, sums and waits, and ch
 TEST_CASE("of a rank that was killed, the trace says what it was doing") {
   const TemporaryDirectory folder;
   const auto run = folder.path() / "run";
-  const Outcome job = run_job(2, short_run() + Arguments{"--steps", "6", "--run-dir", run, "--trace"},
+  const Outcome job = run_job(2, {"--data", small_data(), "--hidden", "8", "--steps", "6", "--run-dir", run, "--trace"},
                               {.environment = {{"LOCKSTEP_FAULT", "kill:1:3"}}});
-  CHECK(job.exit_code != 0);
+  CHECK(job.exit_code == 137);
   const Outcome inspected = run_command({std::getenv("LOCKSTEP_INSPECT"), "--trace", run / "trace"});
   INFO(inspected.out << inspected.err);
   CHECK(inspected.exit_code == 0);

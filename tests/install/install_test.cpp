@@ -105,6 +105,11 @@ TEST_CASE("the installed library comes with its links and its pkg-config file, a
     for (const std::string& end : {std::string{}, "." + version.substr(0, version.find('.')), "." + version})
       expected.push_back("lib" + name + ".so" + end);
   for (const std::string& name : installed_libraries()) expected.push_back("pkgconfig/" + name + ".pc");
+  // Of one version, too: lockstep-train opens it.
+  if (from_meson("LOCKSTEP_HAS_TENSORBOARD") == "yes")
+    for (const std::string& end : {std::string{}, "." + version})
+      expected.push_back("liblockstep-tensorboard.so" + end);
+  std::ranges::sort(expected);
   CHECK(libraries == expected);
 }
 

@@ -259,6 +259,29 @@ TEST_CASE("reports come after evaluations, attestations and the end, and cover t
   CHECK((alone.all.front().replicas.front().late == 0 && alone.all.front().replicas.front().mostly.empty()));
 }
 
+TEST_CASE("a step looks at the clock a few times, however many shards and variables it has") {
+  int looks = 0;
+  const auto looks_of = [&](std::int64_t steps) {
+    const auto group = make_local_group();
+    group->set_time({.now = [&] {
+      ++looks;
+      return BusyClock::Time{};
+    }});
+    Strategy strategy{*group};
+    ScriptedModel model{strategy, 3, column_sums};
+    Sgd sgd{{.learning_rate = 1}};
+    const ImageData data = images(8);
+    const ImageSamples train{data.train, DType::f64}, test{data.test, DType::f64};
+    Observer nobody;
+    looks = 0;
+    (void)fit(strategy, model, sgd, {train, test},
+              {.global_batch = 8, .steps = steps, .shards = 8, .evaluate_every = 100}, nobody);
+    return looks;
+  };
+  // For four waits, four parts, and none twice.
+  CHECK(looks_of(20) - looks_of(10) <= 10 * 12);
+}
+
 TEST_CASE("the line about late replicas names one, or all, once there is enough to tell by") {
   const auto report = [](const std::vector<int>& busy, std::int64_t steps, nanoseconds percent) {
     std::vector<BusyClock::Times> times;

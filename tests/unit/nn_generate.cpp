@@ -114,7 +114,7 @@ TEST_CASE("a gpt learns a text by heart and says it") {
 
 TEST_CASE("what cannot be generated is refused") {
   GptProgram program{bytes(DType::f32), reference()};
-  const auto refused = [&](std::string_view prompt, const GenerateOptions& options, const std::string& message) {
+  const auto refused = [&](std::string_view prompt, const GptOptions::Generation& options, const std::string& message) {
     CHECK_THROWS_AS(generate(program.model, prompt, options), InvalidArgument);
     CHECK_THROWS_WITH(generate(program.model, prompt, options), Catch::Contains(message));
   };

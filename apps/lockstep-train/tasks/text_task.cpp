@@ -119,7 +119,7 @@ class TextTask final : public TrainingTask {
 
 std::string TextTask::write_sample() {
   if (options_.sample == 0) return "";
-  const nn::GenerateOptions length{.length = options_.sample, .seed = options_.seed};
+  const nn::GptOptions::Generation length{.length = options_.sample, .seed = options_.seed};
   if (!options_.vocabulary) return generate(*model_, prompt, length);
   // What a text begins with: where a tokenizer marks that, the first token of the data is the mark.
   std::int32_t first;

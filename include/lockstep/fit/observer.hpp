@@ -126,12 +126,13 @@ class Observer {
   virtual void on_evaluating(const Evaluation::Progress& /*progress*/) {}
   virtual void on_evaluation(const Evaluation& /*report*/) {}
 
-  /// After an evaluation or an attestation, and at the end of the run after everything else. Not where a run ends
-  /// early.
+  /// After an evaluation, after an attestation 100 steps or more after the last of these, and at the end of the run
+  /// after everything else. Not where a run ends early.
   virtual void on_parts(const Parts& /*report*/) {}
 
   /// At the end of a step, after its evaluation, if there is one.
-  virtual void on_step_end(const State& /*state*/) {}
+      virtual void
+      on_step_end(const State& /*state*/) {}
 
   /// After `on_step_end` of the last step that is made, if that is not the last of the run because a rank asked for an
   /// early end.

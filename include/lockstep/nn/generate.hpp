@@ -8,16 +8,9 @@
 #include <vector>
 
 #include <lockstep/nn/model.hpp>
+#include <lockstep/nn/models.hpp>
 
 namespace lockstep::nn {
-
-struct GenerateOptions {
-  std::int64_t length = 256;  ///< tokens to draw
-  /// Divides the logits; below 1, likely tokens become likelier. 0 takes the likeliest token, and the lowest of several
-  /// equally likely ones.
-  double temperature = 1;
-  std::uint64_t seed = 1;
-};
 
 /// LOCAL, blocking. Returns the continuation of `prompt`, without the prompt. Each token is drawn from the
 /// probabilities that `model`, made by make_gpt, predicts after the last `context` tokens. The result is a function of
@@ -25,9 +18,9 @@ struct GenerateOptions {
 /// generated_text, 0}. InvalidArgument for a model of another kind, for an empty prompt, a token in it outside the
 /// vocabulary, a negative length, a temperature that is negative or not finite, and logits that are not finite.
 std::vector<std::int32_t> generate(Model& model, std::span<const std::int32_t> prompt,
-                                   const GenerateOptions& options = {});
+                                   const GptOptions::Generation& options = {});
 
 /// The same for a model whose tokens are bytes. InvalidArgument also for a vocabulary of more than 256 tokens.
-std::string generate(Model& model, std::string_view prompt, const GenerateOptions& options = {});
+std::string generate(Model& model, std::string_view prompt, const GptOptions::Generation& options = {});
 
 }  // namespace lockstep::nn

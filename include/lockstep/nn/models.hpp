@@ -83,6 +83,15 @@ struct GptOptions {
   DType dtype = DType::f32;  ///< of the variables: f32 or f64
   std::uint64_t seed = 1;    ///< seeds the initial weights
   Model::Precision precision = Model::Precision::full;
+
+  /// Of `generate`.
+  struct Generation {
+    std::int64_t length = 256;  ///< tokens to draw
+    /// Divides the logits; below 1, likely tokens become likelier. 0 takes the likeliest token, and the lowest of
+    /// several equally likely ones.
+    double temperature = 1;
+    std::uint64_t seed = 1;
+  };
 };
 
 /// COLL. Makes a decoder-only transformer in the manner of GPT-2 (Radford et al.: "Language models are unsupervised
