@@ -116,6 +116,16 @@ function curveLabel(item) {
   return `${label}${several && source === "eval" ? ", evaluation" : ""}: ${number(values.mean[i] * scale)}${range}`;
 }
 
+/** Where an axis may end so that a few peaks, such as the first step, do not flatten the rest; undefined if it need not. */
+function endOfAxis(columns) {
+  const values = runs.flatMap(run => columns.flatMap(([source, column]) => {
+    const values = run[source][column];
+    return values ? (values.greatest ?? values.mean).filter(value => value !== null) : [];
+  })).sort((a, b) => a - b);
+  const usual = values[Math.floor(0.97 * values.length)];
+  return values.length > 20 && values[values.length - 1] > 4 * usual ? 2 * usual : undefined;
+}
+
 /** A figure of curves over the steps; undefined if no run has values. `columns` are pairs like ["train", "loss"]. */
 function curveFigure(title, look, unitName, columns, more = {}) {
   const { scale = 1 } = more;
@@ -131,8 +141,10 @@ function curveFigure(title, look, unitName, columns, more = {}) {
       ...(values.least ? [number(values.least[i] * scale), number(values.greatest[i] * scale)] : []),
     ]);
   };
+  const usualEnd = more.cut ? endOfAxis(there) : undefined;
+  const end = usualEnd && Number((usualEnd * scale).toPrecision(2));
   return {
-    title, look, height: 280,
+    title, look: end ? `${look} Peaks above ${number(end)} are cut off.` : look, height: 280,
     points: each((run, index, source, column) => (run[source][column]?.mean ?? []).filter(v => v !== null)).length,
     head: [...(several ? ["run"] : []), ...(there.length > 1 ? ["of"] : []), "step", "#mean", "#least", "#greatest"],
     rows: () => each(rowsOf),
@@ -143,7 +155,9 @@ function curveFigure(title, look, unitName, columns, more = {}) {
         data: { datasets: each((run, index, source, column) => linesOf(run, index, source, column, unit, scale)) },
         options: chartOptions(
           scaleOptions(unit.name ? `${x.title} (${unit.name})` : x.title, { type: "linear", min: 0 }),
-          scaleOptions(unitName, { type: logarithmic ? "logarithmic" : "linear", ...more.y }),
+          scaleOptions(unitName, {
+            type: logarithmic ? "logarithmic" : "linear", max: logarithmic ? undefined : end, ...more.y,
+          }),
           {
             interaction: { mode: "nearest", axis: "x", intersect: false },
             plugins: {
@@ -193,7 +207,7 @@ function partsFigure(run) {
     title: `Parts of a step by rank${several ? `: ${run.name}` : ""}`,
     look: "A rank with little waiting and a longer part than the others holds them up; waiting on all ranks is the sums " +
       "between them. Checkpoints and evaluations are spread over the steps." + limited(run),
-    height: 90 + 26 * ranks.length, points: ranks.length * parts.length,
+    height: 125 + 26 * ranks.length, points: ranks.length * parts.length,
     head: ["rank", "host", ...parts.map(part => `#${part} (${unit.name})`)],
     rows: () => run.parts.ranks.map(rank =>
       [`${rank.replica} ${rank.name}`, rank.host, ...parts.map(part => number(perStep(rank, part) * unit.scale))]),
@@ -227,7 +241,7 @@ function latenessFigure(run) {
     title: `Whom the others waited for${several ? `: ${run.name}` : ""}`,
     look: "The share of the time that the others waited for a rank; the colour is the part in which it lost most of it. " +
       "Below 5%, look elsewhere.",
-    height: 90 + 26 * shown.length, points: shown.length,
+    height: 125 + 26 * shown.length, points: shown.length,
     head: ["rank", "host", "#late", "mostly in"],
     rows: () => ranks.map(rank => [`${rank.replica} ${rank.name}`, rank.host, percent(rank.late), rank.mostly]),
     chart: () => ({
@@ -264,7 +278,9 @@ function latenessOverStepsFigure(run) {
       type: "line",
       data: {
         datasets: late.map((shares, i) => ({
-          label: names[i], data: step.map((at, k) => ({ x: at, y: shares[k] * 100 })), parsing: false,
+          // A value holds for the steps before it.
+          label: names[i], parsing: false,
+          data: [{ x: 0, y: shares[0] * 100 }, ...step.map((at, k) => ({ x: at, y: shares[k] * 100 }))],
           borderColor: runColour(i), backgroundColor: runColour(i), borderWidth: 1.75, stepped: "after",
           borderDash: [[], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]][i], pointRadius: 0,
         })),

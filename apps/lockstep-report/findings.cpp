@@ -30,6 +30,13 @@ std::string counted(std::int64_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
+/// The line of a failure began with the program's name on stderr.
+std::string what_failed(const Event& failure) {
+  constexpr std::string_view program = "lockstep: ";
+  if (failure.text.empty()) return fmt::format("exit code {}", failure.exit_code);
+  return failure.text.substr(failure.text.starts_with(program) ? program.size() : 0);
+}
+
 void tell_failures(const Run& run, Sentences& sentences) {
   if (!run.timeline) return;
   std::int64_t failures = 0;
@@ -41,7 +48,7 @@ void tell_failures(const Run& run, Sentences& sentences) {
   }
   if (last)
     sentences.push_back(fmt::format("{}{}: {}", counted(failures, "failure"), failures > 1 ? ", the last of them" : "",
-                                    last->text.empty() ? fmt::format("exit code {}", last->exit_code) : last->text));
+                                    what_failed(*last)));
   if (run.timeline->starts > 1) sentences.push_back(fmt::format("the run was started {} times", run.timeline->starts));
 }
 

@@ -115,7 +115,7 @@ void make_page(const CommandLine& line) {
   NewFile file{line.output, "the page"};
   file.write(std::as_bytes(std::span{page}));
   file.commit();
-  write_output(printable(fmt::format("{}: {:.1f} MB, {} run{}{}\n", line.output, double(page.size()) / 1e6,
+  write_output(printable(fmt::format("{}: {} kB, {} run{}{}\n", line.output, (page.size() + 999) / 1000,
                                      line.runs.size(), line.runs.size() == 1 ? "" : "s",
                                      page_has_charts() ? "" : ", with tables only: this build found no Chart.js")));
 }

@@ -159,7 +159,7 @@ function controls() {
   select.addEventListener("change", () => { view.x = select.value; redraw(); });
   const log = element("input", { type: "checkbox" });
   log.addEventListener("change", () => { view.log = log.checked; redraw(); });
-  nav.append(element("label", {}, "curves over", select), element("label", {}, log, "logarithmic losses and norms"));
+  nav.append(element("label", {}, "curves over", select), element("label", {}, log, "logarithmic losses, norms and times"));
   if (several) runs.forEach((run, index) => {
     const box = element("input", { type: "checkbox", checked: true });
     box.addEventListener("change", () => { box.checked ? view.hidden.delete(index) : view.hidden.add(index); redraw(); });
@@ -195,7 +195,7 @@ section("How fast it was", [
     "samples a second", [["train", "samples_per_second"]], { y: { beginAtZero: true } }),
   curveFigure("Time of a step", "Level. Peaks at regular distances are something that happens every so many steps; " +
     "evaluations and checkpoints are not counted.", `step (${stepUnit.name})`, [["train", "step_seconds"]],
-    { y: { beginAtZero: true }, scale: stepUnit.scale }),
+    { y: { beginAtZero: true }, scale: stepUnit.scale, log: true, cut: true }),
   runs.some(run => new Set(run.train.batch?.least ?? run.train.batch?.mean).size > 1)
     ? curveFigure("Batch", "Level, except for the last step of an epoch.", "samples in a step", [["train", "batch"]],
                   { y: { beginAtZero: true } }) : undefined,

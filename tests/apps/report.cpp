@@ -67,7 +67,7 @@ const std::string some_timeline =
     "\n"
     R"({"kind":"checkpoint","time":1010.5,"start":1,"step":10,"seconds":0.5,"path":"step-10"})"
     "\n"
-    R"({"kind":"failure","time":1012,"start":1,"line":"replica 1 is gone","exit_code":137})"
+    R"({"kind":"failure","time":1012,"start":1,"line":"lockstep: replica 1 is gone","exit_code":137})"
     "\n"
     R"({"kind":"start","time":1020,"start":2,"ranks":2,"step":10,"resumed":true})"
     "\n"

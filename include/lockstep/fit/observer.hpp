@@ -131,8 +131,7 @@ class Observer {
   virtual void on_parts(const Parts& /*report*/) {}
 
   /// At the end of a step, after its evaluation, if there is one.
-      virtual void
-      on_step_end(const State& /*state*/) {}
+  virtual void on_step_end(const State& /*state*/) {}
 
   /// After `on_step_end` of the last step that is made, if that is not the last of the run because a rank asked for an
   /// early end.
