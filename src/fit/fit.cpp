@@ -362,10 +362,7 @@ FitResult Fit::run(Observer& observer) {
     result.samples += batch.positions.size();
     result.samples_per_second = static_cast<double>(result.samples - samples_before) / result.seconds;
     const bool due = options_.evaluate_every ? result.steps % *options_.evaluate_every == 0 : batch.ends_epoch;
-    // An attestation of its own costs no message.
-    constexpr std::int64_t steps_worth_one = 100;
-    if (attests_in(index) && !due && !is_last && parts.steps_until(result.steps) >= steps_worth_one)
-      parts.gather(result.steps);
+    if (attests_in(index) && !due && !is_last) parts.gather(result.steps);
     push_recent(state.recent, sums, schedule_.steps_per_epoch());
     const double loss = mean_per_label(sums.loss, sums.weight.value_or(0));
     observer.on_step(report_of(result, batch, loss));

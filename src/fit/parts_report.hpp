@@ -38,9 +38,6 @@ class PartsReport {
   /// line was about, the chief logs a line.
   void gather(std::int64_t step);
 
-  /// LOCAL. The steps up to `step` that were not gathered.
-  std::int64_t steps_until(std::int64_t step) const { return step - step_; }
-
   /// LOCAL. Tells what was gathered since the last call, if anything.
   void tell(Observer& observer);
 

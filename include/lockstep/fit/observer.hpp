@@ -126,8 +126,8 @@ class Observer {
   virtual void on_evaluating(const Evaluation::Progress& /*progress*/) {}
   virtual void on_evaluation(const Evaluation& /*report*/) {}
 
-  /// After an evaluation, after an attestation 100 steps or more after the last of these, and at the end of the run
-  /// after everything else. Not where a run ends early.
+  /// After an evaluation or an attestation, and at the end of the run after everything else. Not where a run ends
+  /// early.
   virtual void on_parts(const Parts& /*report*/) {}
 
   /// At the end of a step, after its evaluation, if there is one.
