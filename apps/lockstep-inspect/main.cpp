@@ -40,9 +40,9 @@ Usage: lockstep-inspect PATH [PATH]
 Every byte is read, and digests are compared with those of the manifest. It
 runs without mpirun.
 
-With --trace, it makes pictures for Perfetto or chrome://tracing of the trace
-in DIR, such as run1/trace, as a training does at its end: of a run that was
-killed, or goes on. It says what each rank was doing.
+--trace turns the trace in DIR, such as run1/trace, into pictures for Perfetto
+or chrome://tracing. A training does so at its end; use this for one that was
+killed or still runs. It also says what each rank was doing.
 
 Options:
   -h,--help                 Print this help and exit

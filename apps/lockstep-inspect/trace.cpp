@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -26,16 +27,17 @@ std::string doing(const trace::ReadRing& ring) {
 
 Report inspect_trace(const std::filesystem::path& folder) {
   Report report;
-  for (const trace::ReadRing& ring : read_rings(folder)) {
-    write_picture(folder, ring.rank);
+  Rings rings = read_rings(folder, [&](const trace::ReadRing& ring) {
+    write_picture(folder, ring);
     const std::string last = doing(ring);
     report.text += fmt::format("rank-{}.json: replica {} ({}, host {}), {} spans{}{}\n", ring.rank, ring.rank,
                                ring.task, ring.host, ring.spans.size(),
                                ring.lost > 0 ? fmt::format(" after {} that are lost", ring.lost) : "",
                                last.empty() ? "" : "; it was in " + last);
-  }
-  write_merged_picture(folder);
+  });
+  write_merged_picture(folder, std::move(rings.read));
   report.text += "all-ranks.json: the last steps of all\n";
+  for (const std::string& each : rings.unreadable) report.text += each + "\n";
   return report;
 }
 

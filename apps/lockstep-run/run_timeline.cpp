@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -30,17 +31,18 @@ void RunTimeline::begin() {
   before_ = none ? 0 : size;
 }
 
-bool RunTimeline::says_how_it_ended() const {
+bool RunTimeline::lacks_an_end() const {
   const auto lines = read_timeline(RunLayout{folder_}.timeline(), before_);
-  return std::ranges::any_of(lines, [](const auto& line) {
-    return line["kind"] == "failure" || line["kind"] == "end" || line["kind"] == "stop";
-  });
+  const auto has = [&](std::string_view kind) {
+    return std::ranges::any_of(lines, [&](const auto& line) { return line["kind"] == kind; });
+  };
+  return has("start") && !has("failure") && !has("end") && !has("stop");
 }
 
 void RunTimeline::end(const std::string& line, int exit_code) const {
   const RunLayout layout{folder_};
   std::error_code none;
-  if (folder_.empty() || !std::filesystem::exists(layout.description(), none)) return;
+  if (folder_.empty() || !std::filesystem::exists(layout.description(), none) || !lacks_an_end()) return;
   const std::string name = "--run-dir " + folder_.string();
   try {
     const ExclusiveUse use{{.file = folder_ / ".lock",
@@ -48,7 +50,7 @@ void RunTimeline::end(const std::string& line, int exit_code) const {
                             .name = name,
                             .expected = "a folder that no other training uses",
                             .patience = patience_with_writers}};
-    if (says_how_it_ended()) return;
+    if (!lacks_an_end()) return;  // a rank was still ending
     Timeline timeline{layout.timeline(), "--run-dir " + layout.timeline().string()};
     timeline.add("failure", failure_fields(line, exit_code));
   } catch (const Error& error) {

@@ -15,12 +15,12 @@ class RunTimeline {
   /// Before a job begins. What is there by now is of earlier ones.
   void begin();
 
-  /// After a job that failed. Adds the failure unless a line says already how the job ended, or another process writes
-  /// to the folder.
+  /// After a job that failed. Adds the failure if the job has said there that it began, and not how it ended, and no
+  /// other process writes to the folder.
   void end(const std::string& line, int exit_code) const;
 
  private:
-  bool says_how_it_ended() const;
+  bool lacks_an_end() const;
 
   std::filesystem::path folder_;
   std::uint64_t before_ = 0;  ///< bytes of earlier jobs

@@ -101,7 +101,7 @@ class Trainer {
   CheckpointManager::Options checkpoint_options() const;
   /// Goes on from the checkpoint that `options_` name, if there is one.
   void resume();
-  /// What the record of the run is to say and where. `progress` must outlive it.
+  /// What the record of the run says, and where it writes. `reports` must outlive it.
   RunRecord::Options record_options(Observer& reports) const;
 
   Strategy& strategy_;

@@ -329,7 +329,9 @@ void MeetingPoint::enter_run(const Here& here) {
   move_to(Position::Where::in_run);
   if (!trace::Ring::is_on()) return;
   trace::Ring::set_step(position_.step);
-  run_span_ = trace::Ring::begin(trace::Kind::step, name_of_run(position_.kind, position_.step));
+  const bool is_step = position_.kind == detail::RunKind::step;
+  run_span_ =
+      trace::Ring::begin(is_step ? trace::Kind::step : trace::Kind::run, name_of_run(position_.kind, position_.step));
 }
 
 void MeetingPoint::leave_run(int strategy, const Here& here, std::string_view result, const Comparison& comparison) {

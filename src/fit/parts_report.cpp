@@ -143,8 +143,9 @@ void PartsReport::gather(std::int64_t step) {
     sum.replicas.push_back(to_times(std::span{all}.subspan(first, mine.size())));
   gathered_ = report_of(sum);
   whole_.add(sum.steps, sum.replicas);
+  if (strategy_.rank() != 0) return;
   to_judge_.add(sum.steps, sum.replicas);
-  if (strategy_.rank() == 0) warn_of_late();
+  warn_of_late();
 }
 
 void PartsReport::tell(Observer& observer) {
@@ -167,11 +168,12 @@ void PartsReport::warn_of_late() {
   const Observer::Parts report = report_of(to_judge_);
   if (!is_long_enough(report)) return;
   to_judge_ = {};
-  std::vector<int> late = late_replicas(report);
+  const std::vector<int> late = late_replicas(report);
   if (late.empty()) return;
   const std::string line = line_about(late, report, strategy_.group().meeting().names());
-  std::ranges::sort(late);
-  if (std::exchange(warned_of_, late) != late) log::warning(line);
+  const std::size_t known = warned_of_.size();
+  warned_of_.insert(late.begin(), late.end());
+  if (warned_of_.size() > known) log::warning(line);
 }
 
 }  // namespace lockstep

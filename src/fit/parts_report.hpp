@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,8 +35,8 @@ class PartsReport {
   PartsReport(Strategy& strategy, BusyClock& clock, std::int64_t step);
 
   /// COLL, blocking. Call it directly after an agreement, so that the intervals of all ranks end together. Ends the
-  /// interval with `step`. If a rank has been late for long enough to tell, and it is not the one that the last such
-  /// line was about, the chief logs a line.
+  /// interval with `step`. If a rank has been late for long enough to tell, and no line was about it, the chief logs
+  /// one.
   void gather(std::int64_t step);
 
   /// LOCAL. Tells what was gathered since the last call, if anything.
@@ -60,8 +61,8 @@ class PartsReport {
   BusyClock& clock_;
   std::int64_t step_;
   std::optional<Observer::Parts> gathered_;
-  Sum whole_, to_judge_;        ///< since the start, and since the chief last looked who is late
-  std::vector<int> warned_of_;  ///< in ascending order
+  Sum whole_, to_judge_;  ///< since the start, and since the chief last looked who is late
+  std::set<int> warned_of_;
 };
 
 }  // namespace lockstep

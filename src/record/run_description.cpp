@@ -25,29 +25,11 @@
 namespace lockstep {
 namespace {
 
-/// What a rank says of itself.
-struct OwnPlace {
-  std::array<char, 256> host = {};
-  std::int64_t process = 0;
-};
-
-/// The part of "/job:worker/task:1/device:GPU:0" between `before` and the next slash; empty if there is none.
-std::string part_of_device(std::string_view name, std::string_view before) {
-  const auto found = name.find(before);
-  if (found == name.npos) return {};
-  name.remove_prefix(found + before.size());
-  return std::string{name.substr(0, name.find('/'))};
-}
-
+/// "cuda:1" of "/job:worker/task:1/device:GPU:1".
 std::string device_in(std::string_view name) {
-  const std::string device = part_of_device(name, "/device:");
-  constexpr std::string_view gpu = "GPU:";
-  return device.starts_with(gpu) ? "cuda:" + device.substr(gpu.size()) : "cpu";
-}
-
-std::string task_in(std::string_view name) {
-  const std::string job = part_of_device(name, "/job:");
-  return job.empty() ? "" : job + ":" + part_of_device(name, "/task:");
+  constexpr std::string_view gpu = "/device:GPU:";
+  const auto found = name.find(gpu);
+  return found == name.npos ? "cpu" : "cuda:" + std::string{name.substr(found + gpu.size())};
 }
 
 std::vector<std::string> own_command() {
@@ -61,28 +43,16 @@ std::vector<std::string> own_command() {
 
 OrderedJson gather_ranks(Strategy& strategy, const Here& here) {
   ReplicaGroup& group = strategy.group();
-  OwnPlace own{.process = ::getpid()};
-  const std::string host = host_name();
-  std::memcpy(own.host.data(), host.data(), std::min(host.size(), own.host.size() - 1));
-  std::vector<OwnPlace> all(static_cast<std::size_t>(strategy.num_replicas_in_sync()));
-  const MeetingPoint::NamedSteps named = group.meeting().keep_named_steps();
-  strategy.set_step(0, Strategy::RunKind::setup);
-  strategy.run(
-      [&](ReplicaContext& context) {
-        const Tensor mine = Tensor::zeros(DType::u8, {1, static_cast<std::int64_t>(sizeof own)});
-        std::memcpy(mine.view().data(), &own, sizeof own);
-        const Tensor rows = context.all_gather(mine, here);
-        std::memcpy(all.data(), rows.view().data(), all.size() * sizeof own);
-      },
-      {}, here);
+  strategy.agree(TagKind::compare, here, "the ranks of a run");
+  const std::vector<std::int64_t> processes = group.meeting().gather(std::array{std::int64_t{::getpid()}});
   OrderedJson ranks = OrderedJson::array();
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const std::string& device = group.device_names()[rank];
+  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+    const ReplicaGroup::Residence& residence = group.residences()[rank];
     ranks.push_back({{"replica", rank},
-                     {"task", task_in(device)},
-                     {"host", std::string{all[rank].host.data()}},
-                     {"device", device_in(device)},
-                     {"process", all[rank].process}});
+                     {"task", residence.task},
+                     {"host", residence.host},
+                     {"device", device_in(group.device_names()[rank])},
+                     {"process", processes[rank]}});
   }
   return ranks;
 }

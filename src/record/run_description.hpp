@@ -11,11 +11,11 @@
 
 namespace lockstep {
 
-/// COLL, blocking. Who the ranks are: [{"replica","task","host","device","process"},…].
+/// COLL, blocking, one agreement. Who the ranks are: [{"replica","task","host","device","process"},…].
 OrderedJson gather_ranks(Strategy& strategy, const Here& here);
 
 /// What this process knows of a run that begins now: {"format","lockstep","program","command","cluster","mpi","ranks",
-/// "paths","started","ended","result","starts"}, all of it.
+/// "paths","started","ended","result","starts"}, and "options", "fingerprint" and "data" without contents.
 OrderedJson describe_run(OrderedJson ranks);
 
 /// Now, such as "2026-11-26T14:05:09Z".

@@ -209,9 +209,9 @@ void RunRecord::stop(std::int64_t step) {
 void RunRecord::finish(std::string_view result) {
   OrderedJson object = result.empty() ? OrderedJson{} : parse_object(result, "the result of RunRecord::finish");
   if (files_) files_->end("end", std::move(object));
+  if (const auto trace = std::exchange(trace_, nullptr)) trace->write_pictures();
   files_.reset();
   forget_failures();
-  if (const auto trace = std::exchange(trace_, nullptr)) trace->write_pictures();
 }
 
 bool RunRecord::wants_gradient_norm() const {

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
 
 #include "checkpoint/file.hpp"
 #include "control/clock_offset.hpp"
@@ -25,6 +26,7 @@ namespace {
 
 /// Of the picture of all ranks. More make pictures that viewers open slowly.
 constexpr std::uint32_t merged_steps = 20;
+constexpr const char* merged_name = "all-ranks.json";
 
 std::filesystem::path ring_of(const std::filesystem::path& folder, int rank) {
   return folder / fmt::format("rank-{}.ring", rank);
@@ -76,7 +78,8 @@ bool are_on_several_hosts(const OrderedJson& ranks) {
 }  // namespace
 
 RunTrace::RunTrace(Strategy& strategy, std::filesystem::path folder, const OrderedJson& ranks, const Here& here)
-    : folder_{std::move(folder)},
+    : strategy_{strategy},
+      folder_{std::move(folder)},
       rank_{strategy.rank()},
       ring_{make_ring(strategy, options_of(folder_, rank_, ranks), here)} {
   if (!are_on_several_hosts(ranks)) return;
@@ -85,37 +88,67 @@ RunTrace::RunTrace(Strategy& strategy, std::filesystem::path folder, const Order
 }
 
 void RunTrace::write_pictures() const {
-  write_picture(folder_, rank_);
-  if (rank_ == 0) write_merged_picture(folder_);
+  const auto alone = strategy_.group().meeting().working_alone();
+  try {
+    write_picture(folder_, trace::read_ring(ring_of(folder_, rank_)));
+    if (rank_ == 0) write_merged_picture(folder_, read_rings(folder_, keep_last_steps).read);
+  } catch (const Error& error) {
+    log::warning(fmt::format("{}; lockstep-inspect --trace {} makes the pictures", error.what(), folder_.string()));
+  }
 }
 
 void clear_trace(const std::filesystem::path& folder) {
+  const std::filesystem::path before = folder / "before";
   try {
     std::filesystem::create_directories(folder);
-    for (const char* const ending : {".ring", ".json"})
-      for (const auto& file : files_of_ranks(folder, ending)) std::filesystem::remove(file);
+    if (const auto rings = files_of_ranks(folder, ".ring"); !rings.empty()) {
+      std::filesystem::remove_all(before);
+      std::filesystem::create_directory(before);
+      for (const auto& ring : rings) std::filesystem::rename(ring, before / ring.filename());
+    }
+    for (const auto& picture : files_of_ranks(folder, ".json")) std::filesystem::remove(picture);
+    std::filesystem::remove(folder / merged_name);
   } catch (const std::filesystem::filesystem_error& error) {
     throw ConfigError{
         fmt::format("{}: cannot be made ready for a trace ({})", folder.string(), error.code().message())};
   }
 }
 
-void write_picture(const std::filesystem::path& folder, int rank) {
-  const trace::ReadRing ring = trace::read_ring(ring_of(folder, rank));
-  write_spans({&ring, 1}, {}, folder / fmt::format("rank-{}.json", rank));
+void write_picture(const std::filesystem::path& folder, const trace::ReadRing& ring) {
+  write_spans({&ring, 1}, {}, folder / fmt::format("rank-{}.json", ring.rank));
 }
 
-void write_merged_picture(const std::filesystem::path& folder) {
-  const std::vector<trace::ReadRing> rings = read_rings(folder);
-  write_spans(rings, trace::last_steps(rings, merged_steps), folder / "all-ranks.json");
+void write_merged_picture(const std::filesystem::path& folder, std::vector<trace::ReadRing> rings) {
+  for (trace::ReadRing& ring : rings) keep_last_steps(ring);
+  write_spans(rings, trace::last_steps(rings, merged_steps), folder / merged_name);
 }
 
-std::vector<trace::ReadRing> read_rings(const std::filesystem::path& folder) {
-  std::vector<trace::ReadRing> rings;
-  for (const auto& file : files_of_ranks(folder, ".ring")) rings.push_back(trace::read_ring(file));
-  if (rings.empty()) throw ConfigError{fmt::format("{}: holds no trace of a rank", folder.string())};
-  std::ranges::sort(rings, {}, &trace::ReadRing::rank);
+Rings read_rings(const std::filesystem::path& folder, const std::function<void(trace::ReadRing&)>& see) {
+  Rings rings;
+  for (const auto& file : files_of_ranks(folder, ".ring")) {
+    try {
+      see(rings.read.emplace_back(trace::read_ring(file)));
+    } catch (const ConfigError& error) {
+      rings.unreadable.emplace_back(error.what());
+    }
+  }
+  if (rings.read.empty())
+    throw ConfigError{rings.unreadable.empty() ? fmt::format("{}: holds no trace of a rank", folder.string())
+                                               : rings.unreadable.front()};
+  std::ranges::sort(rings.read, {}, &trace::ReadRing::rank);
   return rings;
+}
+
+void keep_last_steps(trace::ReadRing& ring) {
+  // Ranks are at most one step apart.
+  constexpr std::uint32_t enough = merged_steps + 2;
+  std::uint32_t last = 0;
+  for (const trace::ReadSpan& span : ring.spans) last = std::max(last, span.step);
+  const auto removed =
+      std::erase_if(ring.spans, [&](const trace::ReadSpan& span) { return span.step + enough < last; });
+  // What comes before the first step that is kept is not what was lost.
+  if (removed > 0) ring.lost = 0;
+  ring.spans.shrink_to_fit();
 }
 
 }  // namespace lockstep

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <lockstep/base/here.hpp>
@@ -14,7 +16,7 @@
 
 namespace lockstep {
 
-/// Keeps a trace of this rank from its construction to its destruction.
+/// Keeps a trace of this rank from its construction to its destruction. The strategy must outlive it.
 class RunTrace {
  public:
   /// COLL, blocking. Each rank begins its file in `folder`, which replica 0 has made (clear_trace). `ranks` are those
@@ -23,27 +25,36 @@ class RunTrace {
   RunTrace(Strategy& strategy, std::filesystem::path folder, const OrderedJson& ranks, const Here& here);
 
   /// LOCAL. Writes what this rank has done so far as a picture (write_picture). Replica 0 also writes the last steps of
-  /// all ranks whose files it sees. CheckpointError if that fails.
+  /// all ranks whose files it sees, and the others may wait for it. If that fails, logs a warning: the rings are there.
   void write_pictures() const;
 
  private:
+  Strategy& strategy_;
   std::filesystem::path folder_;
   int rank_;
   std::unique_ptr<trace::Ring> ring_;
 };
 
-/// Makes the folder of a trace, and removes what an earlier start has left there. ConfigError if that fails.
+/// Makes the folder of a trace, and moves the rings that an earlier start has left there to FOLDER/before, in the place
+/// of those. Removes its pictures. ConfigError if that fails.
 void clear_trace(const std::filesystem::path& folder);
 
-/// Writes FOLDER/rank-R.json from FOLDER/rank-R.ring. ConfigError if that is none, CheckpointError if the picture
-/// cannot be written.
-void write_picture(const std::filesystem::path& folder, int rank);
+/// Writes FOLDER/rank-R.json. CheckpointError if that fails.
+void write_picture(const std::filesystem::path& folder, const trace::ReadRing& ring);
 
-/// Writes FOLDER/all-ranks.json: the last 20 steps of all ranks, as far as each has them whole. Throws the same, and as
-/// read_rings.
-void write_merged_picture(const std::filesystem::path& folder);
+/// Writes FOLDER/all-ranks.json: the last 20 steps of all ranks, as far as each has them whole. The same error.
+void write_merged_picture(const std::filesystem::path& folder, std::vector<trace::ReadRing> rings);
 
-/// The rings in a folder, by rank. ConfigError if there is none, or one that cannot be read.
-std::vector<trace::ReadRing> read_rings(const std::filesystem::path& folder);
+/// The rings in a folder.
+struct Rings {
+  std::vector<trace::ReadRing> read;    ///< by rank
+  std::vector<std::string> unreadable;  ///< why a file could not be read, such as that of a rank killed at its start
+};
+
+/// Calls `see` for each ring that was read, which may change it. ConfigError if none was.
+Rings read_rings(const std::filesystem::path& folder, const std::function<void(trace::ReadRing&)>& see);
+
+/// Leaves only the steps that a picture of all ranks may show.
+void keep_last_steps(trace::ReadRing& ring);
 
 }  // namespace lockstep

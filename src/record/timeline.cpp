@@ -16,6 +16,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/file_type.hpp"
+#include "checkpoint/shared_files.hpp"
 
 namespace lockstep {
 namespace {
@@ -68,6 +69,7 @@ Timeline::Timeline(const std::filesystem::path& path, std::string name) : name_{
   const std::string wrong = why_not_regular(path);
   if (file_.get() < 0 || !wrong.empty())
     throw CheckpointError{fmt::format("{}: {}", name_, wrong.empty() ? std::strerror(errno) : wrong)};
+  share_with_writers_of_folder(file_.get(), path);
   const std::string text = text_from(path, 0);
   if (const std::size_t whole = whole_lines(text); whole < text.size())
     if (::ftruncate(file_.get(), static_cast<off_t>(whole)) != 0)

@@ -21,7 +21,7 @@ std::string_view category_of(Kind kind) {
   switch (kind) {
     case Kind::step:
     case Kind::program: return "user_annotation";
-    case Kind::device: return "kernel";
+    case Kind::run: return "run";
     case Kind::part: return "part";
     case Kind::layer: return "layer";
     case Kind::wait: return "wait";
@@ -34,8 +34,9 @@ std::string_view category_of(Kind kind) {
 std::string track_name(const ReadRing& ring, Track track) {
   if (track == parts_track) return "parts";
   if (track == writer_track) return "checkpoint writer";
-  if (track == device_track) return ring.device;
-  return track < ring.threads.size() ? ring.threads[track] : fmt::format("thread {}", track);
+  if (track == 0) return "main thread";
+  const bool has_name = track < ring.threads.size() && ring.threads[track] != ring.threads[0];
+  return fmt::format("{} {}", has_name ? ring.threads[track] : "thread", track);
 }
 
 /// Pieces of a reasonable size.

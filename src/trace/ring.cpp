@@ -79,19 +79,22 @@ Ring::Ring(const Options& options) : bytes_{options.bytes}, records_{(options.by
   if (memory_ == MAP_FAILED)
     throw ConfigError{
         fmt::format("{}: cannot be mapped ({})", options.file.string(), std::generic_category().message(errno))};
-  const auto wall = std::chrono::system_clock::now().time_since_epoch();
   header().records = records_;
   header().rank = options.rank;
   header().ranks = options.ranks;
   header().process = ::getpid();
-  header().wall_offset = std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count() -
-                         nanoseconds(std::chrono::steady_clock::now());
   copy(options.task, header().task);
   copy(options.host, header().host);
   copy(options.device, header().device);
   // Last: a file without it is none.
   header().magic = Header::expected_magic;
-  current_.store(this);
+  static std::atomic<int> rings = 0;
+  number_ = ++rings;
+  Ring* none = nullptr;
+  if (current_.compare_exchange_strong(none, this)) return;
+  (void)::munmap(memory_, bytes_);
+  throw ConfigError{
+      fmt::format("{}: the process keeps a trace already; expected one at a time", options.file.string())};
 }
 
 Ring::~Ring() {
@@ -112,10 +115,10 @@ Record& Ring::record(std::uint64_t number) {
 
 /// Threads are numbered as they come. All beyond the last number share it.
 Track Ring::own_track() {
-  thread_local Ring* numbered_by = nullptr;
+  thread_local int numbered_by = 0;
   thread_local Track track = 0;
-  if (numbered_by != this) {
-    numbered_by = this;
+  if (numbered_by != number_) {
+    numbered_by = number_;
     track = static_cast<Track>(std::min<int>(tracks_++, std::ssize(header().threads) - 1));
     (void)::prctl(PR_GET_NAME, header().threads[track].data());
   }
@@ -165,14 +168,6 @@ void Ring::end(const Open& span) {
       ended.length.load(std::memory_order_relaxed) != Record::open)
     return;
   ended.length.store(nanoseconds(std::chrono::steady_clock::now()) - span.begin + 1, std::memory_order_release);
-}
-
-void Ring::add(Kind kind, Track track, std::string_view name, Time begin, Time end) {
-  const Use ring;
-  if (!ring) return;
-  const std::uint64_t number = ring->header().written.fetch_add(1, std::memory_order_relaxed);
-  const std::int64_t length = std::max<std::int64_t>(nanoseconds(end) - nanoseconds(begin), 0);
-  ring->write(number, kind, track, name, begin).length.store(length + 1, std::memory_order_release);
 }
 
 std::string Within::numbered(std::string_view name, std::size_t number) {

@@ -31,7 +31,8 @@ class Ring {
     std::size_t bytes = std::size_t{32} << 20;  ///< of the file
   };
 
-  /// ConfigError, naming the file, if it cannot be made, or if the disk has no room for all of it.
+  /// ConfigError, naming the file, if it cannot be made, if the disk has no room for all of it, or if the process has a
+  /// ring.
   explicit Ring(const Options& options);
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
@@ -60,9 +61,6 @@ class Ring {
   /// Ends it now, if it is one, and its record has not been written over.
   static void end(const Open& span);
 
-  /// A span that is over.
-  static void add(Kind kind, Track track, std::string_view name, Time begin, Time end);
-
  private:
   Header& header() { return *static_cast<Header*>(memory_); }
   Record& record(std::uint64_t number);
@@ -75,6 +73,7 @@ class Ring {
   std::uint64_t records_;
   std::atomic<std::uint32_t> step_ = 0;
   std::atomic<int> tracks_ = 0;
+  int number_;  ///< among the rings of the process
   static std::atomic<Ring*> current_;
   static std::atomic<int> users_;  ///< calls under way
   class Use;

@@ -71,26 +71,27 @@ ReadRing read_ring(const std::filesystem::path& file) {
                 .task = text_of(header.task),
                 .host = text_of(header.host),
                 .device = text_of(header.device),
-                .wall_offset = header.wall_offset - offset,
                 .clock_error = header.clock_error,
                 .threads = {},
                 .lost = written > header.records ? written - header.records : 0,
                 .spans = {}};
-  for (const auto& name : header.threads)
-    if (name[0] != '\0') ring.threads.push_back(text_of(name));
+  for (const auto& name : header.threads) ring.threads.push_back(text_of(name));
   ring.spans.reserve(std::min(written, header.records));
   for (std::uint64_t number = ring.lost; number < written; ++number) {
     const Record& record = mapped.record(number);
     const std::int64_t length = record.length.load(std::memory_order_acquire);
+    const std::int64_t begin = record.begin;
     // Also one that was being written when the process was killed.
     if (length == Record::unwritten || static_cast<std::size_t>(record.kind) >= kinds) continue;
-    ring.spans.push_back({.begin = record.begin + offset,
+    ring.spans.push_back({.begin = begin + offset,
                           .length = length == Record::open ? std::nullopt : std::optional{length - 1},
                           .step = record.step,
                           .track = record.track,
                           .kind = record.kind,
                           .name = printable(std::string_view{
                               record.name.data(), std::min<std::size_t>(record.name_size, record.name.size())})});
+    // The writer may have come round meanwhile.
+    if (record.begin != begin) ring.spans.pop_back();
   }
   std::ranges::stable_sort(ring.spans, {}, &ReadSpan::begin);
   return ring;

@@ -27,7 +27,6 @@ struct ReadRing {
   std::string task;
   std::string host;
   std::string device;
-  std::int64_t wall_offset;          ///< to add for nanoseconds since 1970
   std::int64_t clock_error;          ///< of the other times, in nanoseconds
   std::vector<std::string> threads;  ///< by track
   std::uint64_t lost;                ///< spans that were written over

@@ -10,12 +10,12 @@ namespace lockstep::trace {
 
 /// What a span is about.
 enum class Kind : std::uint8_t {
-  step,    ///< a run of the strategy: a step or an evaluation
-  part,    ///< of a step: data, forward, backward
-  layer,   ///< a layer's forward or backward pass
-  wait,    ///< for the other ranks
-  sum,     ///< a bucket of gradients on its way
-  device,  ///< work of a GPU
+  step,   ///< a run of the strategy that is a step
+  run,    ///< another one, such as an evaluation
+  part,   ///< of a step: data, forward, backward
+  layer,  ///< a layer's forward or backward pass
+  wait,   ///< for the other ranks
+  sum,    ///< waiting for the sum of a bucket of gradients
   checkpoint,
   program,  ///< a trace::Span of the program's own
 };
@@ -24,9 +24,8 @@ inline constexpr std::size_t kinds = 8;
 /// Whose line in the picture a span is on: a thread, by the order in which threads first wrote, or a track that is
 /// none.
 using Track = std::uint8_t;
-inline constexpr Track parts_track = 253;   ///< of the main thread, which change where its other spans go on
-inline constexpr Track writer_track = 254;  ///< of the threads that write checkpoints, one after the other
-inline constexpr Track device_track = 255;
+inline constexpr Track parts_track = 254;   ///< parts of the main thread's time; they do not nest with its other spans
+inline constexpr Track writer_track = 255;  ///< of the threads that write checkpoints, one after the other
 
 /// One span: 64 bytes, written by one thread. A process may be killed at any moment, so `length` is stored last, and a
 /// reader takes no record whose length is `unwritten`.
@@ -57,8 +56,8 @@ struct Header {
   std::int32_t rank;
   std::int32_t ranks;
   std::int64_t process;
-  std::int64_t wall_offset;  ///< nanoseconds to add to the monotonic clock for those since 1970
-  /// Nanoseconds to add to this host's monotonic clock for that of rank 0's host, and by how much that may be wrong.
+  /// Nanoseconds to add to this host's monotonic clock for that of rank 0's host, and by how much that may have been
+  /// wrong when the ring was made: clocks drift apart.
   std::atomic<std::int64_t> clock_offset;
   std::atomic<std::int64_t> clock_error;
   Text task;  ///< "worker:1"

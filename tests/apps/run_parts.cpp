@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,6 +30,7 @@
 #include "apps/lockstep-run/launcher_words.hpp"
 #include "apps/lockstep-run/line_catcher.hpp"
 #include "apps/lockstep-run/process_tree.hpp"
+#include "apps/lockstep-run/run_timeline.hpp"
 #include "apps/lockstep-run/running_job.hpp"
 #include "apps/lockstep-run/signals.hpp"
 #include "apps/lockstep-run/start_watch.hpp"
@@ -312,4 +314,25 @@ TEST_CASE("the command line of lockstep-run names ranks and hosts, and what foll
        {{"--hostfile", "/none", "--", "x"}, {"--hostfile /none: cannot be read: No such file or directory"}},
        {{"--hostfile", "/dev/null", "--", "x"}, {"--hostfile /dev/null: is a device, not a regular file"}}},
       [](const Texts& words) { (void)parse(words); });
+}
+
+TEST_CASE("a job's failure goes to the timeline of its run if the job began there, and did not say how it ended") {
+  const lockstep::test::TemporaryDirectory folder;
+  const auto path =
+      folder.write("timeline.jsonl", "{\"kind\":\"start\",\"start\":1}\n{\"kind\":\"end\",\"start\":1}\n");
+  folder.write("run.json", "{}");
+  const std::string earlier = lockstep::test::read_file(path);
+  RunTimeline timeline{folder.path()};
+  timeline.begin();
+  timeline.end("it was refused", 2);
+  CHECK(lockstep::test::read_file(path) == earlier);
+  const auto says = [&](const char* line) { std::ofstream{path, std::ios::app} << line << '\n'; };
+  says(R"({"kind":"start","start":2})");
+  timeline.end("nobody is left", 137);
+  CHECK(lockstep::test::lines_starting_with(lockstep::test::read_file(path), R"({"kind":"failure",)").size() == 1);
+  timeline.begin();
+  says(R"({"kind":"start","start":3})");
+  says(R"({"kind":"stop","start":3})");
+  timeline.end("it has said that", 75);
+  CHECK(lockstep::test::lines_starting_with(lockstep::test::read_file(path), R"({"kind":"failure",)").size() == 1);
 }

@@ -1,5 +1,6 @@
 // The trace of a run: pictures of its ranks, and what a rank was doing when it was killed.
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <set>
 #include <string>
@@ -50,7 +51,8 @@ TEST_CASE("a trace has every rank's steps, parts, layers, sums and waits, and ch
   const std::string digest = train(2, run).digest();
   CHECK(train(2, run + Arguments{"--run-dir", folder.path() / "run", "--trace"}).digest() == digest);
   const Json all = picture(folder.path() / "run/trace/all-ranks.json");
-  std::map<int, std::set<std::string>> names, categories;
+  std::map<int, std::multiset<std::string>> names;
+  std::map<int, std::set<std::string>> categories;
   for (const Json& event : all.at("traceEvents")) {
     if (event.at("ph") == "M") continue;
     CHECK(event.at("ph") == "X");
@@ -63,6 +65,7 @@ TEST_CASE("a trace has every rank's steps, parts, layers, sums and waits, and ch
     for (const char* name : {"ProfilerStep#1", "ProfilerStep#6", "data", "forward", "backward", "optimizer",
                              "evaluation", "dense_1", "bucket_0", "waiting", "the end of the step"})
       CHECK(names[rank].contains(name));
+    CHECK(names[rank].count("ProfilerStep#6") == 1);  // the evaluation after it is none
     for (const char* category : {"user_annotation", "part", "layer", "sum", "wait"})
       CHECK(categories[rank].contains(category));
   }
@@ -77,6 +80,7 @@ TEST_CASE("of a rank that was killed, the trace says what it was doing") {
   const auto run = folder.path() / "run";
   const Outcome job = run_job(2, {"--data", small_data(), "--hidden", "8", "--steps", "6", "--run-dir", run, "--trace"},
                               {.environment = {{"LOCKSTEP_FAULT", "kill:1:3"}}});
+  std::ofstream{run / "trace/rank-2.ring"} << "of a rank that was killed at its start";
   CHECK(job.exit_code == 137);
   const Outcome inspected = run_command({std::getenv("LOCKSTEP_INSPECT"), "--trace", run / "trace"});
   INFO(inspected.out << inspected.err);
@@ -84,6 +88,7 @@ TEST_CASE("of a rank that was killed, the trace says what it was doing") {
   const auto lines = lines_starting_with(inspected.out, "rank-1.json: replica 1 (worker:1, host ");
   REQUIRE(lines.size() == 1);
   CHECK_THAT(lines.front(), Contains("; it was in step 4, "));
+  CHECK_THAT(inspected.out, Contains("rank-2.ring: no file of a trace"));
   CHECK(std::filesystem::exists(run / "trace/rank-0.json"));
   CHECK(std::filesystem::exists(run / "trace/all-ranks.json"));
 }

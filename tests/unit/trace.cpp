@@ -64,7 +64,7 @@ TEST_CASE("spans of all threads are in the file, with their step, and nest like 
   CHECK(inner.kind == Kind::program);
   CHECK(inner.track == outer.track);
   CHECK(theirs.track != outer.track);
-  CHECK(read.threads.size() == 2);
+  for (const Track track : {outer.track, theirs.track}) CHECK_FALSE(read.threads.at(track).empty());
   for (const ReadSpan& span : read.spans) {
     CHECK(span.step == 7);
     REQUIRE(span.length);
@@ -121,23 +121,52 @@ TEST_CASE("without a trace, a span is nothing; nor is one that begins before the
   CHECK_FALSE(read.spans[0].length);
 }
 
-TEST_CASE("a picture of all ranks has their last steps, by the clock of the first") {
+TEST_CASE("the times of a rank are those of the first rank's clock") {
   const TemporaryDirectory folder;
+  Ring ring{{.file = folder.path() / "ring", .bytes = 1 << 16}};
+  { const Span span{"a"}; }
+  const std::int64_t own = read_ring(folder.path() / "ring").spans.at(0).begin;
+  ring.set_clock(std::chrono::nanoseconds{-5000}, std::chrono::nanoseconds{700});
+  const ReadRing read = read_ring(folder.path() / "ring");
+  CHECK(read.spans.at(0).begin == own - 5000);
+  CHECK(read.clock_error == 700);
+}
+
+TEST_CASE("threads of a second ring have its tracks, and a process has one ring at a time") {
+  const TemporaryDirectory folder;
+  for (const char* name : {"first", "second"}) {
+    const Ring ring{{.file = folder.path() / name, .bytes = 1 << 16}};
+    CHECK_THROWS_WITH(Ring({.file = folder.path() / "third", .bytes = 1 << 16}), Contains("keeps a trace already"));
+    // The other way round than before.
+    if (name == std::string{"second"}) std::thread{[] { const Span span{"theirs"}; }}.join();
+    { const Span span{"mine"}; }
+    if (name == std::string{"first"}) std::thread{[] { const Span span{"theirs"}; }}.join();
+    const ReadRing read = read_ring(folder.path() / name);
+    REQUIRE(read.spans.size() == 2);
+    CHECK(read.spans[0].track == 0);
+    CHECK(read.spans[1].track == 1);
+  }
+}
+
+TEST_CASE("a picture of all ranks has their last steps") {
   std::vector<ReadRing> rings;
   for (const int rank : {0, 1}) {
-    const auto file = folder.path() / std::to_string(rank);
-    {
-      Ring ring{{.file = file, .rank = rank, .ranks = 2, .task = "worker", .host = "\"a\"", .bytes = 1 << 16}};
-      // In nanoseconds: rank 1's clock is behind by 5,000.
-      if (rank == 1) ring.set_clock(std::chrono::nanoseconds{5000}, std::chrono::nanoseconds{700});
-      for (const int step : {1, 2, 3}) {
-        Ring::set_step(static_cast<std::uint64_t>(step));
-        const Time begin{std::chrono::microseconds{100 * step - 5 * rank}};
-        Ring::add(Kind::step, 0, "step", begin, begin + std::chrono::nanoseconds{20'500});
-        Ring::add(Kind::sum, device_track, "1 \"MiB\"\n", begin, begin);
-      }
+    ReadRing ring{.rank = rank,
+                  .ranks = 2,
+                  .process = 1,
+                  .task = "worker",
+                  .host = "\"a\"",
+                  .device = "cuda:0",
+                  .clock_error = 700 * rank,
+                  .threads = {},
+                  .lost = 0,
+                  .spans = {}};
+    for (std::uint32_t step = 1; step <= 3; ++step) {
+      const std::int64_t begin = 100'000 * step;
+      ring.spans.push_back({begin, 20'500, step, 0, Kind::step, "step"});
+      ring.spans.push_back({begin, 0, step, 0, Kind::run, "the evaluation \"1\"\n"});
     }
-    rings.push_back(read_ring(file));
+    rings.push_back(std::move(ring));
   }
   CHECK(last_steps(rings, 2).first == 2);
   CHECK(last_steps(rings, 9).first == 0);
@@ -154,8 +183,7 @@ TEST_CASE("a picture of all ranks has their last steps, by the clock of the firs
       CHECK(event.at("dur") == 20.5);
       begins[event.at("pid").get<std::size_t>()].push_back(event.at("ts"));
     }
-  CHECK(begins[0] == std::vector<double>{200, 300});
-  CHECK(begins[1] == begins[0]);
+  for (const auto& each : begins) CHECK(each == std::vector<double>{200, 300});
   CHECK(picture_of({rings[1]}).at("distributedInfo") ==
         nlohmann::json{{"backend", "nccl"}, {"rank", 1}, {"world_size", 2}});
 }

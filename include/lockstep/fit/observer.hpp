@@ -71,9 +71,9 @@ class Observer {
   /// Where the time of the replicas went, and which of them the others waited for. The same on every rank.
   ///
   /// A replica is busy from the moment when all leave an agreement or a sum over the ranks until it arrives at the next
-  /// one, and waits in between. So the time that it loses because of another is in `waiting`, and a replica that is
-  /// busy for longer than the fastest one has kept that one waiting. Sums over the ranks are in `waiting` too. A delay
-  /// that hits one replica now and another then makes all of them wait, and none of them late.
+  /// one, and waits from then until all leave that one. So the time that it loses because of another is in `waiting`,
+  /// and a replica that is busy for longer than the fastest one has kept that one waiting. Sums over the ranks are in
+  /// `waiting` too. A delay that hits one replica now and another then makes all of them wait, and none of them late.
   ///
   /// Only a rank's main thread counts. What it waits for in its other threads, such as one that loads batches, counts
   /// as if it did that work itself. A GPU's passes count as backward, except the time in which they are launched.

@@ -25,7 +25,7 @@ class RunTrace;
 /// A program with a loop of its own calls `step` after each step instead, and `evaluation` and `checkpoint` where they
 /// apply.
 ///
-/// The folder holds three files. docs/reference.md lists their fields.
+/// The folder holds these files, and `trace` if it is asked for. docs/reference.md lists their fields.
 ///   run.json        one JSON object: command, ranks with their hosts and devices, times, result. It is replaced as a
 ///                   whole when the run starts and when it ends
 ///   metrics.jsonl   one JSON object per line: each step and each evaluation, and where the time went
@@ -38,7 +38,7 @@ class RunTrace;
 /// One process at a time writes to a folder: the chief. It holds the folder until the record is destroyed.
 ///
 /// The constructor is COLL. The other methods are LOCAL: every rank may call them, and on ranks other than the chief
-/// they write nothing. What cannot be written is a CheckpointError on the chief, which names the file.
+/// they write nothing but their trace. What cannot be written is a CheckpointError on the chief, which names the file.
 class RunRecord final : public Observer {
  public:
   /// How messages name what the program's user gave: "--out run1 holds a run already; expected --continue, which …".
@@ -53,13 +53,15 @@ class RunRecord final : public Observer {
     std::filesystem::path folder = {};
     /// Set if this run may go on with what an earlier start of it left in the folder: the number of steps after which
     /// it goes on, 0 if no checkpoint was found. Lines of metrics about later steps are removed, so that a resumed
-    /// run's metrics equal those of an uninterrupted one, except for times. If not set, the folder must hold no run.
+    /// run's metrics equal those of an uninterrupted one, except for times and `parts`. If not set, the folder must
+    /// hold no run.
     std::optional<std::int64_t> resume_after = {};
     /// The file of metrics, if it is to be elsewhere. A device or a pipe will do.
     std::filesystem::path metrics = {};
     /// Whether each rank keeps a trace in the folder's `trace`: its last half million spans (trace::Span, and those of
     /// the library), in a file of 32 MiB that is there also if the rank is killed. `finish` makes pictures of them for
-    /// Perfetto or chrome://tracing, and so does lockstep-inspect of those of a run that was killed.
+    /// Perfetto or chrome://tracing, and so does lockstep-inspect of those of a run that was killed. One at a time in a
+    /// process.
     bool trace = false;
     /// A JSON object whose members run.json gets too, such as {"options":{"width":64}}, in place of those of its own.
     /// The members of "paths" are files.
@@ -69,7 +71,7 @@ class RunRecord final : public Observer {
     Names names = {};
   };
 
-  /// What a program of its own knows of a step. What is left out is not written.
+  /// What a program with a loop of its own knows of a step. What is left out is not written.
   struct StepNumbers {
     double loss = 0;
     std::int64_t samples = 0;  ///< in the step's batch, on all ranks
@@ -85,7 +87,7 @@ class RunRecord final : public Observer {
     std::int64_t epoch = 0;
   };
 
-  /// COLL, blocking, in cross-replica context or the default one; seals the variables as a run does. ConfigError on the
+  /// COLL, blocking, in cross-replica context or the default one. ConfigError on the
   /// chief, in one line that begins with a name of `names`, if the folder or a file cannot be written, if another
   /// process uses the folder, if it holds a run and `resume_after` is not set, and if the file of metrics holds
   /// something else; PeerError on the others. InvalidArgument if `about` is no JSON object, or `resume_after` negative.

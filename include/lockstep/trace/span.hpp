@@ -7,7 +7,7 @@
 namespace lockstep::trace {
 
 /// LOCAL, from any thread. A stretch of the program's own work, from its construction to its destruction, as traces
-/// show it (RuntimeOptions::trace_folder, lockstep-train --trace):
+/// show it (RunRecord::Options::trace, lockstep-train --trace):
 ///
 ///   const trace::Span reading{"read the next file"};
 ///
