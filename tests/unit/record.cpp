@@ -1,4 +1,5 @@
 // The folder of a run: who may write it, what it says, and how it goes on after a kill.
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -12,9 +13,12 @@
 #include <lockstep/sim/sim.hpp>
 
 #include "base/open_line.hpp"
+#include "control/clock_offset.hpp"
+#include "control/meeting_point.hpp"
 #include "record/failure_note.hpp"
 #include "record/run_folder.hpp"
 #include "record/timeline.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 
@@ -179,4 +183,34 @@ TEST_CASE("an observer behind a record is told what the record is told, and an e
   CHECK(kinds_in(RunLayout{folder.path()}.timeline()) == std::vector<std::string>{"start 1", "stop 1"});
   CHECK(counter.steps == 1);
   CHECK(counter.ends == 1);
+}
+
+TEST_CASE("a trace whose pictures cannot be made fails no run, and the next start keeps its ring") {
+  const TemporaryDirectory temporary;
+  const RunLayout layout{temporary.path() / "run"};
+  const auto run = [&](bool without_folder) {
+    sim::run({.ranks = 1}, [&](Strategy& strategy, int) {
+      RunRecord record{strategy, {.folder = layout.folder, .resume_after = 0, .trace = true}};
+      (void)strategy.same_on_all(1);
+      if (without_folder) std::filesystem::rename(layout.trace(), temporary.path() / "elsewhere");
+      record.finish();
+      if (without_folder) std::filesystem::rename(temporary.path() / "elsewhere", layout.trace());
+    });
+  };
+  run(true);
+  CHECK(kinds_in(layout.timeline()) == std::vector<std::string>{"start 1", "end 1"});
+  CHECK_FALSE(std::filesystem::exists(layout.trace() / "rank-0.json"));
+  run(false);
+  CHECK(std::filesystem::exists(layout.trace() / "before" / "rank-0.ring"));
+  CHECK(std::filesystem::exists(layout.trace() / "rank-0.json"));
+  CHECK(std::filesystem::exists(layout.trace() / "all-ranks.json"));
+}
+
+TEST_CASE("ranks that read one clock find no offset beyond the error") {
+  sim::run({.ranks = 3}, [](Strategy& strategy, int rank) {
+    (void)strategy.same_on_all(1);
+    const ClockOffset found = find_clock_offset(strategy.group().meeting().channel());
+    CHECK(std::chrono::abs(found.offset) <= found.error);
+    CHECK((found.error.count() == 0) == (rank == 0));
+  });
 }
