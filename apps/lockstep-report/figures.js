@@ -24,6 +24,8 @@ function tick(value) {
   const size = Math.abs(value);
   return size > 0 && size < 1e-3 ? value.toExponential() : size < 1e4 ? plain.format(value) : compact.format(value);
 }
+/** `value` in another unit; null, which is no value, stays null. */
+const scaled = (value, scale) => value === null ? null : value * scale;
 const percent = value => `${plain.format(Math.round(value * 1000) / 10)}%`;
 
 /** A unit of time in which `seconds` is a handy number. */
@@ -90,9 +92,8 @@ for (const run of runs)
 function linesOf(run, index, source, column, unit, scale) {
   const curves = run[source], values = curves[column], lines = [];
   if (!values) return lines;
-  const x = axes[view.x].of(curves).map(value => value === null ? null : value * unit.scale);
-  const y = value => value === null ? null : value * scale;
-  const points = of => x.map((at, i) => ({ x: at, y: y(of[i]) })).filter(point => point.x !== null);
+  const x = axes[view.x].of(curves).map(value => scaled(value, unit.scale));
+  const points = of => x.map((at, i) => ({ x: at, y: scaled(of[i], scale) })).filter(point => point.x !== null);
   const isEvaluation = source === "eval";
   const common = { run: index, hidden: view.hidden.has(index), parsing: false, pointRadius: 0, pointHitRadius: 0 };
   if (values.least) {
@@ -112,8 +113,8 @@ function linesOf(run, index, source, column, unit, scale) {
 
 function curveLabel(item) {
   const { label, source, values, scale } = item.dataset, i = item.dataIndex;
-  const range = values.least ? ` (${number(values.least[i] * scale)} to ${number(values.greatest[i] * scale)})` : "";
-  return `${label}${several && source === "eval" ? ", evaluation" : ""}: ${number(values.mean[i] * scale)}${range}`;
+  const range = values.least ? ` (${number(scaled(values.least[i], scale))} to ${number(scaled(values.greatest[i], scale))})` : "";
+  return `${label}${several && source === "eval" ? ", evaluation" : ""}: ${number(scaled(values.mean[i], scale))}${range}`;
 }
 
 /** Where an axis may end so that a few peaks, such as the first step, do not flatten the rest; undefined if it need not. */
@@ -137,8 +138,8 @@ function curveFigure(title, look, unitName, columns, more = {}) {
     if (!values) return [];
     return values.mean.map((mean, i) => [
       ...(several ? [run.name] : []), ...(there.length > 1 ? [source === "eval" ? "evaluation" : "training"] : []),
-      stepsOf(curves, i), number(mean * scale),
-      ...(values.least ? [number(values.least[i] * scale), number(values.greatest[i] * scale)] : []),
+      stepsOf(curves, i), number(scaled(mean, scale)),
+      ...(values.least ? [number(scaled(values.least[i], scale)), number(scaled(values.greatest[i], scale))] : []),
     ]);
   };
   const usualEnd = more.cut ? endOfAxis(there) : undefined;
@@ -304,8 +305,8 @@ function latenessOverStepsFigure(run) {
 
 // --- the time line ---
 
-const eventRows = [["training", "backward"], ["evaluation", "forward"], ["checkpoint", "checkpoint"],
-                   ["stop", "other"], ["failure", "evaluation"]];
+const eventRows = [["training", "backward"], ["evaluation", "evaluation"], ["checkpoint", "checkpoint"],
+                   ["stop", "other"], ["failure", "alarm"]];
 
 function told(event) {
   return [`start ${event.start}`, event.step !== undefined ? `step ${event.step}` : "",

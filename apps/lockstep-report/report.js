@@ -98,6 +98,11 @@ function standsOut() {
 
 const lastOf = column => column ? column.mean.filter(value => value !== null).at(-1) : undefined;
 
+function samplesPerSecond(run) {
+  const samples = run.train.samples.at(-1);
+  return typeof samples === "number" && run.training_seconds > 0 ? samples / run.training_seconds : undefined;
+}
+
 function summaryTable() {
   const columns = [
     ["run", named],
@@ -108,7 +113,7 @@ function summaryTable() {
     ["#accuracy", run => number(lastOf(run.eval.accuracy)), run => run.eval.accuracy],
     ["#R²", run => number(lastOf(run.eval.r2)), run => run.eval.r2],
     ["#bits per byte", run => number(lastOf(run.eval.bits_per_byte)), run => run.eval.bits_per_byte],
-    ["#samples/s", run => number(Math.max(...run.train.samples.slice(-1)) / run.training_seconds)],
+    ["#samples/s", run => number(samplesPerSecond(run))],
     ["#training time", run => duration(run.training_seconds)],
     ["#evaluations", run => duration(run.evaluation_seconds)],
     ["#ranks", run => number(run.parts?.ranks.length || run.tasks.length || null)],
@@ -127,7 +132,8 @@ function whatWasRun() {
   const heads = ["", ...runs.map(run => several ? run.name : "value")];
   // Of a run without run.json, nothing is known.
   const told = runs.filter(run => Object.keys(run.facts).length > 0);
-  const isOwn = name => ["command", "started", "ended", "starts"].includes(name) || name.startsWith("paths: ");
+  const own = ["command", "started", "ended", "starts", "run-dir", "metrics", "export", "checkpoint-dir", "resume"];
+  const isOwn = name => own.includes(name) || name.startsWith("paths: ");
   const differing = ["options", "facts"].flatMap(group => compared(group)).filter(([name]) => !isOwn(name))
     .filter(([name]) => new Set(told.map(run => run.options[name] ?? run.facts[name])).size > 1);
   if (several || told.length > 0) main.append(element("h2", {}, "What was run"));

@@ -190,9 +190,40 @@ TEST_CASE("missing and empty files, and other versions, are told and not refused
   write(run / "other", "no metrics at all\n");
   CHECK_THROWS_WITH(read_runs({run / "other"}), Contains("has no line of metrics"));
   CHECK_THROWS_WITH(read_runs({run / "none"}), Contains("No such file or directory"));
+  // Where run.json says that the metrics are, and nowhere else.
+  write(run / "run.json", R"({"format":1,"paths":{"metrics":"../elsewhere.jsonl","timeline":"timeline.jsonl"}})");
+  CHECK_THAT(all(read_runs({run})[0].notes), Contains("../elsewhere.jsonl is missing\n"));
   // A file of metrics alone, which may have just been made.
   write(run / "other", "");
   CHECK_NOTHROW(read_runs({run / "other"}));
+}
+
+TEST_CASE("a run.json or a timeline that cannot be read costs a page no more than what it says") {
+  const TemporaryDirectory folder;
+  for (const char* const name : {"run.json", "timeline.jsonl"}) {
+    const auto run = make_run(folder.path() / name);
+    std::filesystem::remove(run / name);
+    std::filesystem::create_directory(run / name);
+    const auto runs = read_runs({run});
+    CHECK(runs[0].metrics.steps == 20);
+    CHECK_THAT(all(runs[0].notes), Contains((run / name).string() + ": is a folder"));
+  }
+}
+
+TEST_CASE("an event at a time that a browser has no date for is a line that cannot be read") {
+  const TemporaryDirectory folder;
+  const auto run = make_run(folder.path() / "run");
+  write(run / "timeline.jsonl", some_timeline + R"({"kind":"stop","time":1e14,"start":2,"step":20})"
+                                                "\n");
+  const auto runs = read_runs({run});
+  CHECK(runs[0].timeline->events.size() == 5);
+  CHECK_THAT(all(runs[0].notes), Contains("timeline.jsonl: 1 line cannot be read, the first of them line 6"));
+}
+
+TEST_CASE("a run without a step has no loss") {
+  const TemporaryDirectory folder;
+  write(folder.path() / "m", "");
+  CHECK(data_of({folder.path() / "m"})["runs"][0]["last_loss"].is_null());
 }
 
 TEST_CASE("a loss that is not finite is a gap and a finding") {
@@ -240,7 +271,9 @@ TEST_CASE("the state of a run is that of its last start") {
 TEST_CASE("runs of the same name are told apart") {
   CHECK(names_of({"/a/run", "/b/run"}) == std::vector<std::string>{"a/run", "b/run"});
   CHECK(names_of({"/a/one/", "/a/two"}) == std::vector<std::string>{"one", "two"});
-  CHECK(names_of({"/a/run", "/a/run"}) == std::vector<std::string>{"run", "run (2)"});
+  CHECK(names_of({"/a/run", "/a/run/"}) == std::vector<std::string>{"run", "run (2)"});
+  CHECK(names_of({"/a/run", "/b/run", "/a/run"}) == std::vector<std::string>{"a/run", "b/run", "a/run (2)"});
+  CHECK(names_of({"/", "/a"}) == std::vector<std::string>{"/", "a"});
 }
 
 TEST_CASE("nothing in a run's texts becomes code of the page") {
@@ -259,6 +292,7 @@ TEST_CASE("nothing in a run's texts becomes code of the page") {
   CHECK(ends == 4);
   const OrderedJson options = data_of({run})["runs"][0]["options"];
   CHECK(options.begin().value() == as_utf8(evil));
+  CHECK((page.find("Permission is hereby granted") != page.npos) == page_has_charts());
   // It asks for nothing.
   CHECK_THAT(page, !Contains("<link") && !Contains("@import") && Contains("default-src 'none'"));
 }
