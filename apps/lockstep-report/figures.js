@@ -188,7 +188,7 @@ function shownRanks(run) {
   return ranks.sort((a, b) => a.replica - b.replica);
 }
 const limited = run => run.parts.ranks.length > mostBars
-  ? ` Of ${run.parts.ranks.length} ranks, the ${mostBars} that were late most.` : "";
+  ? ` Of ${run.parts.ranks.length} ranks, the ${mostBars} that were late the most.` : "";
 
 function barOptions(xTitle, more = {}) {
   return chartOptions(
@@ -206,8 +206,8 @@ function partsFigure(run) {
   const parts = data.parts.filter(part => run.parts.ranks.some(rank => rank.seconds[part] > 0));
   return {
     title: `Parts of a step by rank${several ? `: ${run.name}` : ""}`,
-    look: "A rank with little waiting and a longer part than the others holds them up; waiting on all ranks is the sums " +
-      "between them. Checkpoints and evaluations are spread over the steps." + limited(run),
+    look: "A rank with little waiting and a longer part than the others holds them up; if all ranks wait, the time goes into the " +
+      "sums between them. Checkpoints and evaluations are spread over the steps." + limited(run),
     height: 125 + 26 * ranks.length, points: ranks.length * parts.length,
     head: ["rank", "host", ...parts.map(part => `#${part} (${unit.name})`)],
     rows: () => run.parts.ranks.map(rank =>

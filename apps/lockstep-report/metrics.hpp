@@ -53,7 +53,7 @@ struct Metrics {
   ReadLines lines;
 };
 
-/// Reads the file in one pass. What lines it cannot use, `lines` says. Throws as for_each_line.
+/// Reads the file in one pass. `lines` says which lines it could not use. Throws as for_each_line.
 void read_metrics(const std::filesystem::path& path, Metrics& metrics);
 
 }  // namespace lockstep::report

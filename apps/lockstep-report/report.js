@@ -90,7 +90,7 @@ function standsOut() {
       ? element("ul", { className: "stands-out" }, ...run.findings.map(text => element("li", {}, text)))
       : element("p", {}, run.parts && run.timeline
         ? "Nothing: no failure, no rank that the others waited for, no loss that is wrong."
-        : "Nothing in what is there. Whether a rank was late, or the run failed, these files do not say in full."));
+        : "Nothing, but these files do not show whether a rank was late or the run failed."));
     for (const note of run.notes) card.append(element("p", { className: "look" }, `Note: ${note}.`));
     main.append(card);
   });
@@ -138,9 +138,9 @@ function whatWasRun() {
     .filter(([name]) => new Set(told.map(run => run.options[name] ?? run.facts[name])).size > 1);
   if (several || told.length > 0) main.append(element("h2", {}, "What was run"));
   if (several) {
-    main.append(element("div", { className: "card" }, element("h3", {}, "In what the runs differ"),
+    main.append(element("div", { className: "card" }, element("h3", {}, "How the runs differ"),
       differing.length > 0 ? table(heads, differing)
-        : element("p", {}, told.length < 2 ? "Not known: fewer than two of them have a run.json." : "In no option, version or data.")));
+        : element("p", {}, told.length < 2 ? "Not known: fewer than two of them have a run.json." : "They have the same options, versions and data.")));
   }
   const card = element("div", { className: "card" });
   for (const [title, group] of [["Options", "options"], ["Command, versions and data", "facts"], ["Result", "result"]]) {

@@ -152,7 +152,9 @@ std::string Run::state() const {
 
 std::vector<std::string> names_of(const std::vector<std::filesystem::path>& paths) {
   std::map<std::string, std::string> names;  // by the whole path
-  const auto whole = [](const std::filesystem::path& path) { return tail_of(std::filesystem::absolute(path), every_part); };
+  const auto whole = [](const std::filesystem::path& path) {
+    return tail_of(std::filesystem::absolute(path), every_part);
+  };
   for (std::size_t parts = 1;; ++parts) {
     names.clear();
     std::set<std::string> tails;
