@@ -190,10 +190,10 @@ function shownRanks(run) {
 const limited = run => run.parts.ranks.length > mostBars
   ? ` Of ${run.parts.ranks.length} ranks, the ${mostBars} that were late the most.` : "";
 
-function barOptions(xTitle, more = {}) {
+function barOptions(xTitle, { x, y, ...more }) {
   return chartOptions(
-    scaleOptions(xTitle, { beginAtZero: true, ...more.x }),
-    scaleOptions("", { title: { display: false }, grid: { display: false }, ticks: { color: colour("ink"), autoSkip: false }, ...more.y }),
+    scaleOptions(xTitle, { beginAtZero: true, ...x }),
+    scaleOptions("", { title: { display: false }, grid: { display: false }, ticks: { color: colour("ink"), autoSkip: false }, ...y }),
     { indexAxis: "y", ...more });
 }
 const partLegend = () => ({
@@ -222,7 +222,7 @@ function partsFigure(run) {
         })),
       },
       options: barOptions(`mean of a step (${unit.name})`, {
-        x: { stacked: true }, y: { stacked: true, ticks: { color: colour("ink"), autoSkip: false } },
+        x: { stacked: true }, y: { stacked: true },
         plugins: {
           ...partLegend(),
           tooltip: { callbacks: { label: item => `${item.dataset.label}: ${number(item.raw)} ${unit.name}` } },
@@ -255,7 +255,7 @@ function latenessFigure(run) {
         })),
       },
       options: barOptions("share of the time (%)", {
-        x: { stacked: true, suggestedMax: 10 }, y: { stacked: true, ticks: { color: colour("ink"), autoSkip: false } },
+        x: { stacked: true, suggestedMax: 10 }, y: { stacked: true },
         plugins: {
           ...partLegend(),
           tooltip: { callbacks: { label: item => `late ${percent(item.raw / 100)}, mostly in ${item.dataset.label}` } },
