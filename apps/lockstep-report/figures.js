@@ -24,6 +24,8 @@ function tick(value) {
   const size = Math.abs(value);
   return size > 0 && size < 1e-3 ? value.toExponential() : size < 1e4 ? plain.format(value) : compact.format(value);
 }
+/** `value` in another unit; null, which is no value, stays null. */
+const scaled = (value, scale) => value === null ? null : value * scale;
 const percent = value => `${plain.format(Math.round(value * 1000) / 10)}%`;
 
 /** A unit of time in which `seconds` is a handy number. */
@@ -90,9 +92,8 @@ for (const run of runs)
 function linesOf(run, index, source, column, unit, scale) {
   const curves = run[source], values = curves[column], lines = [];
   if (!values) return lines;
-  const x = axes[view.x].of(curves).map(value => value === null ? null : value * unit.scale);
-  const y = value => value === null ? null : value * scale;
-  const points = of => x.map((at, i) => ({ x: at, y: y(of[i]) })).filter(point => point.x !== null);
+  const x = axes[view.x].of(curves).map(value => scaled(value, unit.scale));
+  const points = of => x.map((at, i) => ({ x: at, y: scaled(of[i], scale) })).filter(point => point.x !== null);
   const isEvaluation = source === "eval";
   const common = { run: index, hidden: view.hidden.has(index), parsing: false, pointRadius: 0, pointHitRadius: 0 };
   if (values.least) {
@@ -112,8 +113,8 @@ function linesOf(run, index, source, column, unit, scale) {
 
 function curveLabel(item) {
   const { label, source, values, scale } = item.dataset, i = item.dataIndex;
-  const range = values.least ? ` (${number(values.least[i] * scale)} to ${number(values.greatest[i] * scale)})` : "";
-  return `${label}${several && source === "eval" ? ", evaluation" : ""}: ${number(values.mean[i] * scale)}${range}`;
+  const range = values.least ? ` (${number(scaled(values.least[i], scale))} to ${number(scaled(values.greatest[i], scale))})` : "";
+  return `${label}${several && source === "eval" ? ", evaluation" : ""}: ${number(scaled(values.mean[i], scale))}${range}`;
 }
 
 /** Where an axis may end so that a few peaks, such as the first step, do not flatten the rest; undefined if it need not. */
@@ -137,8 +138,8 @@ function curveFigure(title, look, unitName, columns, more = {}) {
     if (!values) return [];
     return values.mean.map((mean, i) => [
       ...(several ? [run.name] : []), ...(there.length > 1 ? [source === "eval" ? "evaluation" : "training"] : []),
-      stepsOf(curves, i), number(mean * scale),
-      ...(values.least ? [number(values.least[i] * scale), number(values.greatest[i] * scale)] : []),
+      stepsOf(curves, i), number(scaled(mean, scale)),
+      ...(values.least ? [number(scaled(values.least[i], scale)), number(scaled(values.greatest[i], scale))] : []),
     ]);
   };
   const usualEnd = more.cut ? endOfAxis(there) : undefined;
@@ -187,12 +188,12 @@ function shownRanks(run) {
   return ranks.sort((a, b) => a.replica - b.replica);
 }
 const limited = run => run.parts.ranks.length > mostBars
-  ? ` Of ${run.parts.ranks.length} ranks, the ${mostBars} that were late most.` : "";
+  ? ` Of ${run.parts.ranks.length} ranks, the ${mostBars} that were late the most.` : "";
 
-function barOptions(xTitle, more = {}) {
+function barOptions(xTitle, { x, y, ...more }) {
   return chartOptions(
-    scaleOptions(xTitle, { beginAtZero: true, ...more.x }),
-    scaleOptions("", { title: { display: false }, grid: { display: false }, ticks: { color: colour("ink"), autoSkip: false }, ...more.y }),
+    scaleOptions(xTitle, { beginAtZero: true, ...x }),
+    scaleOptions("", { title: { display: false }, grid: { display: false }, ticks: { color: colour("ink"), autoSkip: false }, ...y }),
     { indexAxis: "y", ...more });
 }
 const partLegend = () => ({
@@ -205,8 +206,8 @@ function partsFigure(run) {
   const parts = data.parts.filter(part => run.parts.ranks.some(rank => rank.seconds[part] > 0));
   return {
     title: `Parts of a step by rank${several ? `: ${run.name}` : ""}`,
-    look: "A rank with little waiting and a longer part than the others holds them up; waiting on all ranks is the sums " +
-      "between them. Checkpoints and evaluations are spread over the steps." + limited(run),
+    look: "A rank with little waiting and a longer part than the others holds them up; if all ranks wait, the time goes into the " +
+      "sums between them. Checkpoints and evaluations are spread over the steps." + limited(run),
     height: 125 + 26 * ranks.length, points: ranks.length * parts.length,
     head: ["rank", "host", ...parts.map(part => `#${part} (${unit.name})`)],
     rows: () => run.parts.ranks.map(rank =>
@@ -221,7 +222,7 @@ function partsFigure(run) {
         })),
       },
       options: barOptions(`mean of a step (${unit.name})`, {
-        x: { stacked: true }, y: { stacked: true, ticks: { color: colour("ink"), autoSkip: false } },
+        x: { stacked: true }, y: { stacked: true },
         plugins: {
           ...partLegend(),
           tooltip: { callbacks: { label: item => `${item.dataset.label}: ${number(item.raw)} ${unit.name}` } },
@@ -254,7 +255,7 @@ function latenessFigure(run) {
         })),
       },
       options: barOptions("share of the time (%)", {
-        x: { stacked: true, suggestedMax: 10 }, y: { stacked: true, ticks: { color: colour("ink"), autoSkip: false } },
+        x: { stacked: true, suggestedMax: 10 }, y: { stacked: true },
         plugins: {
           ...partLegend(),
           tooltip: { callbacks: { label: item => `late ${percent(item.raw / 100)}, mostly in ${item.dataset.label}` } },
@@ -304,8 +305,8 @@ function latenessOverStepsFigure(run) {
 
 // --- the time line ---
 
-const eventRows = [["training", "backward"], ["evaluation", "forward"], ["checkpoint", "checkpoint"],
-                   ["stop", "other"], ["failure", "evaluation"]];
+const eventRows = [["training", "backward"], ["evaluation", "evaluation"], ["checkpoint", "checkpoint"],
+                   ["stop", "other"], ["failure", "alarm"]];
 
 function told(event) {
   return [`start ${event.start}`, event.step !== undefined ? `step ${event.step}` : "",

@@ -7,8 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "apps/lockstep-report/json_members.hpp"
-
 namespace lockstep::report {
 namespace {
 
@@ -100,7 +98,7 @@ void tell_parts(const Run& run, Sentences& sentences) {
   if (parts.empty()) return;
   const auto tell = [&](const char* part, std::string_view what) {
     if (const double share = parts.least_share_of(part); share >= notable_part)
-      sentences.push_back(fmt::format("{} took {} of the time on every rank", what, percent(share)));
+      sentences.push_back(fmt::format("{} took at least {} of the time on every rank", what, percent(share)));
   };
   tell("checkpoint", "checkpoints");
   tell("evaluation", "evaluations");

@@ -17,10 +17,14 @@ std::string text_at(const OrderedJson& object, std::string_view key) {
   return value && value->is_string() ? value->get<std::string>() : "";
 }
 
+std::string shown(const OrderedJson& value) {
+  if (value.is_null()) return "";
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
 std::string shown_at(const OrderedJson& object, std::string_view key) {
   const OrderedJson* const value = member(object, key);
-  if (!value || value->is_null()) return "";
-  return value->is_string() ? value->get<std::string>() : value->dump();
+  return value ? shown(*value) : "";
 }
 
 std::optional<std::int64_t> integer_at(const OrderedJson& object, std::string_view key) {

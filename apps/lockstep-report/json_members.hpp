@@ -16,7 +16,10 @@ const OrderedJson* member(const OrderedJson& object, std::string_view key);
 /// Empty unless it is a string.
 std::string text_at(const OrderedJson& object, std::string_view key);
 
-/// A string as it is, anything else as JSON; empty if it is missing or null.
+/// A string as it is, anything else as JSON; empty if it is null.
+std::string shown(const OrderedJson& value);
+
+/// The same of a member; empty if it is missing.
 std::string shown_at(const OrderedJson& object, std::string_view key);
 
 std::optional<std::int64_t> integer_at(const OrderedJson& object, std::string_view key);

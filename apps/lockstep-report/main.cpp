@@ -35,7 +35,7 @@ constexpr std::string_view help = R"(Makes a page of what runs did, where their 
 Usage: lockstep-report RUN_DIR... [-o FILE]
 
   lockstep-report run1              a folder that lockstep-train --run-dir wrote
-  lockstep-report run1 run2 run3    several, one above the other
+  lockstep-report run1 run2 run3    several, in the same figures
   lockstep-report metrics.jsonl     a file that lockstep-train --metrics wrote
 
 The page is one file of HTML, which a browser shows without a network. A run
@@ -89,9 +89,14 @@ CommandLine parse(std::span<char*> arguments) {
 /// A file that holds something else would be lost.
 void require_replaceable(const std::filesystem::path& path) {
   std::error_code error;
-  if (std::filesystem::is_directory(path, error))
+  const auto there = std::filesystem::status(path, error);
+  if (std::filesystem::is_directory(there))
     throw ConfigError{fmt::format("-o {}: is a folder; expected a file", excerpt(path.string()))};
-  if (!std::filesystem::is_regular_file(path, error) || std::filesystem::file_size(path, error) == 0) return;
+  if (!std::filesystem::exists(there)) return;
+  if (!std::filesystem::is_regular_file(there))
+    throw ConfigError{fmt::format("-o {}: is no regular file; expected a new file, a page, or - for standard output",
+                                  excerpt(path.string()))};
+  if (std::filesystem::file_size(path, error) == 0) return;
   std::string found(page_begin.size(), ' ');
   std::ifstream{path, std::ios::binary}.read(found.data(), static_cast<std::streamsize>(found.size()));
   if (found != page_begin)
@@ -107,17 +112,13 @@ void make_page(const CommandLine& line) {
     write_output(page);
     return;
   }
-  std::error_code error;
-  const auto there = std::filesystem::status(line.output, error);
-  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
-    throw ConfigError{fmt::format("-o {}: is no regular file; expected a new file, a page, or - for standard output",
-                                  excerpt(line.output))};
   NewFile file{line.output, "the page"};
   file.write(std::as_bytes(std::span{page}));
   file.commit();
-  write_output(printable(fmt::format("{}: {} kB, {} run{}{}\n", line.output, (page.size() + 999) / 1000,
-                                     line.runs.size(), line.runs.size() == 1 ? "" : "s",
-                                     page_has_charts() ? "" : ", with tables only: this build found no Chart.js")));
+  write_output(printable(fmt::format(
+      "{}: {} kB, {} run{}{}\n", line.output, (page.size() + 999) / 1000, line.runs.size(),
+      line.runs.size() == 1 ? "" : "s",
+      page_has_charts() ? "" : ", with tables only: this build found no Chart.js (Debian: libjs-chart.js)")));
 }
 
 void complain(std::string_view what) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -45,13 +46,14 @@ struct Metrics {
   std::int64_t steps = 0, epochs = 0;  ///< the last
   double training_seconds = 0;         ///< over all starts
   double evaluation_seconds = 0;
-  double last_loss = 0, last_evaluation_loss = 0;
+  /// NaN without a step or an evaluation.
+  double last_loss = std::numeric_limits<double>::quiet_NaN(), last_evaluation_loss = last_loss;
   std::optional<Lowest> lowest_evaluation_loss;
   std::optional<NotFinite> not_finite;
   ReadLines lines;
 };
 
-/// Reads the file in one pass. What lines it cannot use, `lines` says. Throws as for_each_line.
+/// Reads the file in one pass. `lines` says which lines it could not use. Throws as for_each_line.
 void read_metrics(const std::filesystem::path& path, Metrics& metrics);
 
 }  // namespace lockstep::report

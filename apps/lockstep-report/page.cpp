@@ -3,7 +3,6 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <set>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -117,7 +116,8 @@ OrderedJson timeline_json(const Run& run) {
 OrderedJson texts_of(const OrderedJson* object) {
   OrderedJson texts = OrderedJson::object();
   if (object && object->is_object())
-    for (const auto& [name, value] : object->items()) texts[name] = shown_at(*object, name);
+    for (const auto& [name, value] : object->items())
+      texts.get_ref<OrderedJson::object_t&>().emplace_back(name, shown(value));
   return texts;
 }
 
@@ -151,7 +151,7 @@ OrderedJson record_json(const Run& run) {
 
 OrderedJson run_json(const Run& run) {
   const Metrics& metrics = run.metrics;
-  OrderedJson json{{"name", run.name}, {"path", run.path.string()}, {"state", run.state()}};
+  OrderedJson json{{"name", run.name}, {"state", run.state()}};
   json.update(record_json(run));
   json["findings"] = findings_of(run);
   json["notes"] = run.notes;
@@ -160,9 +160,6 @@ OrderedJson run_json(const Run& run) {
   json["training_seconds"] = short_number(metrics.training_seconds);
   json["evaluation_seconds"] = short_number(metrics.evaluation_seconds);
   json["last_loss"] = short_number(metrics.last_loss);
-  if (metrics.lowest_evaluation_loss)
-    json["lowest"] = {{"step", metrics.lowest_evaluation_loss->step},
-                      {"loss", short_number(metrics.lowest_evaluation_loss->loss)}};
   json["train"] = curves_json(metrics.train, {{train_loss, "loss"},
                                               {train_learning_rate, "learning_rate"},
                                               {train_gradient_norm, "gradient_norm"},

@@ -90,13 +90,18 @@ function standsOut() {
       ? element("ul", { className: "stands-out" }, ...run.findings.map(text => element("li", {}, text)))
       : element("p", {}, run.parts && run.timeline
         ? "Nothing: no failure, no rank that the others waited for, no loss that is wrong."
-        : "Nothing in what is there. Whether a rank was late, or the run failed, these files do not say in full."));
+        : "Nothing, but these files do not show whether a rank was late or the run failed."));
     for (const note of run.notes) card.append(element("p", { className: "look" }, `Note: ${note}.`));
     main.append(card);
   });
 }
 
 const lastOf = column => column ? column.mean.filter(value => value !== null).at(-1) : undefined;
+
+function samplesPerSecond(run) {
+  const samples = run.train.samples.at(-1);
+  return typeof samples === "number" && run.training_seconds > 0 ? samples / run.training_seconds : undefined;
+}
 
 function summaryTable() {
   const columns = [
@@ -108,7 +113,7 @@ function summaryTable() {
     ["#accuracy", run => number(lastOf(run.eval.accuracy)), run => run.eval.accuracy],
     ["#R²", run => number(lastOf(run.eval.r2)), run => run.eval.r2],
     ["#bits per byte", run => number(lastOf(run.eval.bits_per_byte)), run => run.eval.bits_per_byte],
-    ["#samples/s", run => number(Math.max(...run.train.samples.slice(-1)) / run.training_seconds)],
+    ["#samples/s", run => number(samplesPerSecond(run))],
     ["#training time", run => duration(run.training_seconds)],
     ["#evaluations", run => duration(run.evaluation_seconds)],
     ["#ranks", run => number(run.parts?.ranks.length || run.tasks.length || null)],
@@ -127,14 +132,15 @@ function whatWasRun() {
   const heads = ["", ...runs.map(run => several ? run.name : "value")];
   // Of a run without run.json, nothing is known.
   const told = runs.filter(run => Object.keys(run.facts).length > 0);
-  const isOwn = name => ["command", "started", "ended", "starts"].includes(name) || name.startsWith("paths: ");
+  const own = ["command", "started", "ended", "starts", "run-dir", "metrics", "export", "checkpoint-dir", "resume"];
+  const isOwn = name => own.includes(name) || name.startsWith("paths: ");
   const differing = ["options", "facts"].flatMap(group => compared(group)).filter(([name]) => !isOwn(name))
     .filter(([name]) => new Set(told.map(run => run.options[name] ?? run.facts[name])).size > 1);
   if (several || told.length > 0) main.append(element("h2", {}, "What was run"));
   if (several) {
-    main.append(element("div", { className: "card" }, element("h3", {}, "In what the runs differ"),
+    main.append(element("div", { className: "card" }, element("h3", {}, "How the runs differ"),
       differing.length > 0 ? table(heads, differing)
-        : element("p", {}, told.length < 2 ? "Not known: fewer than two of them have a run.json." : "In no option, version or data.")));
+        : element("p", {}, told.length < 2 ? "Not known: fewer than two of them have a run.json." : "They have the same options, versions and data.")));
   }
   const card = element("div", { className: "card" });
   for (const [title, group] of [["Options", "options"], ["Command, versions and data", "facts"], ["Result", "result"]]) {

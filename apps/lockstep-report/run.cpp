@@ -1,8 +1,9 @@
 #include "apps/lockstep-report/run.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
-#include <sstream>
+#include <set>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 
 #include "apps/lockstep-report/json_members.hpp"
 #include "base/excerpt.hpp"
+#include "record/run_folder.hpp"
 
 namespace lockstep::report {
 namespace {
@@ -30,10 +32,13 @@ bool is_there(const std::filesystem::path& path) {
 }
 
 void read_record(const std::filesystem::path& path, Run& run) {
-  std::string text;
-  for_each_line(path, [&](const Line& line) { text.append(line.text) += '\n'; });
   try {
+    std::string text;
+    for_each_line(path, [&](const Line& line) { text.append(line.text) += '\n'; });
     run.record = parse_foreign_json(as_utf8(text));
+  } catch (const ConfigError& error) {
+    run.notes.emplace_back(error.what());
+    return;
   } catch (const Error& error) {
     run.notes.push_back(fmt::format("run.json cannot be read: it {}", error.what()));
     return;
@@ -55,21 +60,43 @@ void read_lines(const std::filesystem::path& path, Run& run) {
   if (run.metrics.steps == 0) run.notes.push_back(fmt::format("{} has no step yet", name));
 }
 
-/// Where a file of the run is: `usual` in its folder, unless run.json says otherwise.
-std::filesystem::path place_of(const Run& run, const char* what, const char* usual) {
+/// Where a file of the run is: where run.json says, or at `usual` if it says nothing, or the folder has been moved.
+std::filesystem::path place_of(const Run& run, const char* what, const std::filesystem::path& usual) {
   const OrderedJson* const paths = member(run.record, "paths");
   const std::string told = paths ? text_at(*paths, what) : "";
-  return !told.empty() && is_there(run.path / told) ? run.path / told : run.path / usual;
+  return !told.empty() && (is_there(run.path / told) || !is_there(usual)) ? run.path / told : usual;
+}
+
+/// For notes: as it is seen from the folder of the run.
+std::string name_in(const Run& run, const std::filesystem::path& path) {
+  const auto relative = path.lexically_relative(run.path);
+  return (relative.empty() ? path : relative).string();
+}
+
+void read_timeline_of(Run& run, const std::filesystem::path& path) {
+  if (!is_there(path)) {
+    run.notes.push_back(name_in(run, path) + " is missing");
+    return;
+  }
+  try {
+    run.timeline = read_timeline(path);
+  } catch (const ConfigError& error) {
+    run.notes.emplace_back(error.what());
+    return;
+  }
+  if (const std::string note = run.timeline->lines.note(); !note.empty())
+    run.notes.push_back(fmt::format("{}: {}", path.filename().string(), note));
 }
 
 void read_folder(Run& run) {
-  const bool has_record = is_there(run.path / "run.json");
+  const RunLayout layout{run.path};
+  const bool has_record = is_there(layout.description());
   if (has_record)
-    read_record(run.path / "run.json", run);
+    read_record(layout.description(), run);
   else
     run.notes.push_back("run.json is missing");
-  const auto metrics = place_of(run, "metrics", "metrics.jsonl"),
-             timeline = place_of(run, "timeline", "timeline.jsonl");
+  const auto metrics = place_of(run, "metrics", layout.metrics()),
+             timeline = place_of(run, "timeline", layout.timeline());
   if (!has_record && !is_there(metrics) && !is_there(timeline))
     throw ConfigError{fmt::format(
         "{}: has no run.json, metrics.jsonl or timeline.jsonl; expected the folder of a run, or a file of metrics",
@@ -77,14 +104,8 @@ void read_folder(Run& run) {
   if (is_there(metrics))
     read_lines(metrics, run);
   else
-    run.notes.push_back("metrics.jsonl is missing");
-  if (!is_there(timeline)) {
-    run.notes.push_back("timeline.jsonl is missing");
-    return;
-  }
-  run.timeline = read_timeline(timeline);
-  if (const std::string note = run.timeline->lines.note(); !note.empty())
-    run.notes.push_back("timeline.jsonl: " + note);
+    run.notes.push_back(name_in(run, metrics) + " is missing");
+  read_timeline_of(run, timeline);
 }
 
 void read_file(Run& run) {
@@ -94,6 +115,8 @@ void read_file(Run& run) {
     throw ConfigError{fmt::format("{}: has no line of metrics; expected the folder of a run, or a file of metrics",
                                   excerpt(run.path.string()))};
 }
+
+constexpr auto every_part = std::numeric_limits<std::size_t>::max();
 
 /// The last `parts` parts of a path, without empty ones.
 std::string tail_of(const std::filesystem::path& path, std::size_t parts) {
@@ -128,21 +151,27 @@ std::string Run::state() const {
 }
 
 std::vector<std::string> names_of(const std::vector<std::filesystem::path>& paths) {
-  std::vector<std::string> names;
-  for (std::size_t parts = 1; parts <= 16; ++parts) {
+  std::map<std::string, std::string> names;  // by the whole path
+  const auto whole = [](const std::filesystem::path& path) {
+    return tail_of(std::filesystem::absolute(path), every_part);
+  };
+  for (std::size_t parts = 1;; ++parts) {
     names.clear();
-    for (const auto& path : paths) names.push_back(tail_of(std::filesystem::absolute(path), parts));
-    std::vector<std::string> sorted = names;
-    std::sort(sorted.begin(), sorted.end());
-    if (std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end()) return names;
+    std::set<std::string> tails;
+    for (const auto& path : paths) {
+      const std::string tail = tail_of(std::filesystem::absolute(path), parts);
+      if (names.emplace(whole(path), tail).second) tails.insert(tail);
+    }
+    if (tails.size() == names.size()) break;
   }
-  // The same path twice.
   std::map<std::string, int> counts;
-  for (std::size_t i = 0; i < paths.size(); ++i) {
-    names[i] = tail_of(std::filesystem::absolute(paths[i]), 1);
-    if (const int count = ++counts[names[i]]; count > 1) names[i] += fmt::format(" ({})", count);
+  std::vector<std::string> all;
+  for (const auto& path : paths) {
+    const std::string& name = names.at(whole(path));
+    const int count = ++counts[name];
+    all.push_back(count == 1 ? name : fmt::format("{} ({})", name, count));
   }
-  return names;
+  return all;
 }
 
 std::vector<Run> read_runs(const std::vector<std::filesystem::path>& paths) {

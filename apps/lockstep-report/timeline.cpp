@@ -12,6 +12,9 @@
 namespace lockstep::report {
 namespace {
 
+// Seconds since 1970. A browser has no date for what is far beyond.
+constexpr double latest_time = 1e11;
+
 constexpr std::array<std::string_view, 6> kinds = {"start", "checkpoint", "evaluation", "stop", "failure", "end"};
 
 Event event_in(const OrderedJson& line) {
@@ -36,7 +39,8 @@ Timeline read_timeline(const std::filesystem::path& path) {
     try {
       const OrderedJson object = parse_foreign_json(as_utf8(line.text));
       Event event = event_in(object);
-      if (event.kind.empty() || event.time == 0) return timeline.lines.count_unreadable(line);
+      if (event.kind.empty() || event.time == 0 || event.time > latest_time)
+        return timeline.lines.count_unreadable(line);
       if (std::find(kinds.begin(), kinds.end(), event.kind) == kinds.end()) {
         ++timeline.lines.unknown;
         return;

@@ -35,11 +35,11 @@ void write(const std::filesystem::path& path, std::string_view text) {
   std::ofstream{path, std::ios::binary} << text;
 }
 
-std::string train_line(std::int64_t step, double seconds, std::string_view loss = "0.5") {
+std::string train_line(std::int64_t step, double seconds, std::string_view loss = "0.5", int batch = 64) {
   return fmt::format(
-      R"({{"kind":"train","step":{},"epoch":1,"samples":{},"batch":64,"loss":{},"learning_rate":0.1,"gradient_norm":2,"seconds":{},"samples_per_second":1}})"
+      R"({{"kind":"train","step":{},"epoch":1,"samples":{},"batch":{},"loss":{},"learning_rate":0.1,"gradient_norm":2,"seconds":{},"samples_per_second":1}})"
       "\n",
-      step, 64 * step, loss, seconds);
+      step, 64 * step, batch, loss, seconds);
 }
 
 std::string eval_line(std::int64_t step, double loss) {
@@ -50,15 +50,16 @@ std::string eval_line(std::int64_t step, double loss) {
 
 struct RankParts {
   std::string name, host;
-  double data = 0.1, late = 0;
+  double data = 0.1, late = 0, checkpoint = 0, evaluation = 0.1, waiting = 0.3;
 };
 
 std::string parts_line(std::int64_t step, const std::vector<RankParts>& ranks) {
   std::string line = fmt::format(R"({{"kind":"parts","step":{},"steps":10,"seconds":2,"ranks":[)", step);
   for (std::size_t i = 0; i < ranks.size(); ++i)
     line += fmt::format(
-        R"({}{{"replica":{},"name":"{}","host":"{}","data":{},"forward":0.2,"backward":0.4,"optimizer":0.1,"checkpoint":0,"evaluation":0.1,"other":0,"waiting":0.3,"late":{},"mostly":"data"}})",
-        i > 0 ? "," : "", i, ranks[i].name, ranks[i].host, ranks[i].data, ranks[i].late);
+        R"({}{{"replica":{},"name":"{}","host":"{}","data":{},"forward":0.2,"backward":0.4,"optimizer":0.1,"checkpoint":{},"evaluation":{},"other":0,"waiting":{},"late":{},"mostly":"data"}})",
+        i > 0 ? "," : "", i, ranks[i].name, ranks[i].host, ranks[i].data, ranks[i].checkpoint, ranks[i].evaluation,
+        ranks[i].waiting, ranks[i].late);
   return line + "]}\n";
 }
 
@@ -190,9 +191,40 @@ TEST_CASE("missing and empty files, and other versions, are told and not refused
   write(run / "other", "no metrics at all\n");
   CHECK_THROWS_WITH(read_runs({run / "other"}), Contains("has no line of metrics"));
   CHECK_THROWS_WITH(read_runs({run / "none"}), Contains("No such file or directory"));
+  // Where run.json says that the metrics are, and nowhere else.
+  write(run / "run.json", R"({"format":1,"paths":{"metrics":"../elsewhere.jsonl","timeline":"timeline.jsonl"}})");
+  CHECK_THAT(all(read_runs({run})[0].notes), Contains("../elsewhere.jsonl is missing\n"));
   // A file of metrics alone, which may have just been made.
   write(run / "other", "");
   CHECK_NOTHROW(read_runs({run / "other"}));
+}
+
+TEST_CASE("a run.json or a timeline that cannot be read costs a page no more than what it says") {
+  const TemporaryDirectory folder;
+  for (const char* const name : {"run.json", "timeline.jsonl"}) {
+    const auto run = make_run(folder.path() / name);
+    std::filesystem::remove(run / name);
+    std::filesystem::create_directory(run / name);
+    const auto runs = read_runs({run});
+    CHECK(runs[0].metrics.steps == 20);
+    CHECK_THAT(all(runs[0].notes), Contains((run / name).string() + ": is a folder"));
+  }
+}
+
+TEST_CASE("an event at a time that a browser has no date for is a line that cannot be read") {
+  const TemporaryDirectory folder;
+  const auto run = make_run(folder.path() / "run");
+  write(run / "timeline.jsonl", some_timeline + R"({"kind":"stop","time":1e14,"start":2,"step":20})"
+                                                "\n");
+  const auto runs = read_runs({run});
+  CHECK(runs[0].timeline->events.size() == 5);
+  CHECK_THAT(all(runs[0].notes), Contains("timeline.jsonl: 1 line cannot be read, the first of them line 6"));
+}
+
+TEST_CASE("a run without a step has no loss") {
+  const TemporaryDirectory folder;
+  write(folder.path() / "m", "");
+  CHECK(data_of({folder.path() / "m"})["runs"][0]["last_loss"].is_null());
 }
 
 TEST_CASE("a loss that is not finite is a gap and a finding") {
@@ -220,8 +252,56 @@ TEST_CASE("findings name the rank or the host that the others waited for, and wh
           10, {{"worker:0", "a"}, {"worker:1", "a"}, {"worker:2", "b", 0.5, 0.07}, {"worker:3", "b", 0.5, 0.09}})),
       Catch::Equals("Host b: the others waited 8.0% of the time for its 2 ranks, all of which were late\n"));
   CHECK_THAT(told(parts_line(10, {{"worker:0", "a", 0.5}, {"worker:1", "a", 0.6}})),
-             Contains("Loading data took 25% of the time on every rank\n"));
+             Contains("Loading data took at least 25% of the time on every rank\n"));
   CHECK(told(parts_line(10, {{"worker:0", "a"}, {"worker:1", "b", 0.1, 0.049}})) == "");
+}
+
+TEST_CASE("findings tell parts that take long on every rank, and time in the sums") {
+  const TemporaryDirectory folder;
+  const auto told = [&](const std::vector<RankParts>& ranks) {
+    write(folder.path() / "m", train_line(1, 1) + parts_line(10, ranks));
+    return all(findings_of(read_runs({folder.path() / "m"})[0]));
+  };
+  CHECK(told({{.name = "0", .host = "a", .checkpoint = 0.2}, {.name = "1", .host = "b", .checkpoint = 0.3}}) ==
+        "Checkpoints took at least 10% of the time on every rank\n");
+  CHECK(told({{.name = "0", .host = "a", .checkpoint = 0.2}, {.name = "1", .host = "b"}}) == "");
+  CHECK(told({{.name = "0", .host = "a", .evaluation = 0.4}, {.name = "1", .host = "b", .evaluation = 0.5}}) ==
+        "Evaluations took at least 20% of the time on every rank\n");
+  CHECK(told({{.name = "0", .host = "a", .waiting = 0.5}, {.name = "1", .host = "b", .waiting = 0.6}}) ==
+        "The ranks waited 25% of the time, and no rank was late: the time goes into the sums between them\n");
+  std::vector<RankParts> late;
+  for (int rank = 0; rank < 7; ++rank) late.push_back({.name = "r", .host = fmt::format("h{}", rank), .late = 0.1});
+  CHECK_THAT(told(late), Contains("The others waited for 3 more ranks\n"));
+}
+
+TEST_CASE("findings tell slower steps, uneven batches and an evaluation loss that rises") {
+  const TemporaryDirectory folder;
+  const auto told = [&](const std::string& lines) {
+    write(folder.path() / "m", lines);
+    return all(findings_of(read_runs({folder.path() / "m"})[0]));
+  };
+  const auto steps = [](double later, int smaller) {
+    std::string lines;
+    double clock = 0;
+    for (int step = 1; step <= 60; ++step)
+      lines += train_line(step, clock += step <= 30 ? 0.25 : later, "0.5", step % 2 ? 64 : smaller);
+    return lines;
+  };
+  CHECK(told(steps(0.25, 64)) == "");
+  CHECK(told(steps(0.5, 64)) == "Steps became slower: 250 ms each at first, 500 ms in the last quarter\n");
+  CHECK(told(steps(0.25, 32)) == "Batches differ: 32 to 64 samples in a step, 48 on average\n");
+  CHECK(told(train_line(1, 1) + eval_line(1, 0.25) + eval_line(2, 0.5)) ==
+        "The evaluation loss was lowest at step 1 (0.25), and is 0.5 at the end\n");
+  CHECK(told(train_line(1, 1) + eval_line(1, 0.25) + eval_line(2, 0.26)) == "");
+}
+
+TEST_CASE("the page of a long run is small") {
+  const TemporaryDirectory folder;
+  std::string lines;
+  for (int step = 1; step <= 100'000; ++step)
+    lines += train_line(step, 0.001 * step * (1 + step % 7 / 1e3), "0.123456789");
+  write(folder.path() / "m", lines);
+  CHECK(page_of(read_runs({folder.path() / "m"})).size() < 1'000'000);
 }
 
 TEST_CASE("the state of a run is that of its last start") {
@@ -240,7 +320,9 @@ TEST_CASE("the state of a run is that of its last start") {
 TEST_CASE("runs of the same name are told apart") {
   CHECK(names_of({"/a/run", "/b/run"}) == std::vector<std::string>{"a/run", "b/run"});
   CHECK(names_of({"/a/one/", "/a/two"}) == std::vector<std::string>{"one", "two"});
-  CHECK(names_of({"/a/run", "/a/run"}) == std::vector<std::string>{"run", "run (2)"});
+  CHECK(names_of({"/a/run", "/a/run/"}) == std::vector<std::string>{"run", "run (2)"});
+  CHECK(names_of({"/a/run", "/b/run", "/a/run"}) == std::vector<std::string>{"a/run", "b/run", "a/run (2)"});
+  CHECK(names_of({"/", "/a"}) == std::vector<std::string>{"/", "a"});
 }
 
 TEST_CASE("nothing in a run's texts becomes code of the page") {
@@ -259,6 +341,7 @@ TEST_CASE("nothing in a run's texts becomes code of the page") {
   CHECK(ends == 4);
   const OrderedJson options = data_of({run})["runs"][0]["options"];
   CHECK(options.begin().value() == as_utf8(evil));
+  CHECK((page.find("Permission is hereby granted") != page.npos) == page_has_charts());
   // It asks for nothing.
   CHECK_THAT(page, !Contains("<link") && !Contains("@import") && Contains("default-src 'none'"));
 }

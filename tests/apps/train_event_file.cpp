@@ -146,6 +146,30 @@ TEST_CASE("an event file holds a record for each step and evaluation as soon as 
                                                                     {"evaluation/mean_absolute_error", 2}});
 }
 
+TEST_CASE("an event file has the parts of a step as the mean of the ranks, and how late each rank was") {
+  const TemporaryDirectory folder;
+  EventFile file{folder.path()};
+  Observer::Parts::Replica first{}, second{};
+  first.replica = 0, first.name = "chief:0", first.data = 1, first.waiting = 4;
+  second.replica = 1, second.name = "worker:0", second.data = 3, second.backward = 8, second.late = 0.5;
+  file.on_parts({.step = 20, .steps = 4, .replicas = {first, second}});
+  const auto events = records_in(read_file(file.path()));
+  REQUIRE(events.size() == 3);
+  CHECK(step_in(events[2]) == 20);
+  CHECK(scalars_in(events[2]) == std::map<std::string, double>{{"parts/data", 0.5},
+                                                               {"parts/forward", 0},
+                                                               {"parts/backward", 1},
+                                                               {"parts/optimizer", 0},
+                                                               {"parts/checkpoint", 0},
+                                                               {"parts/evaluation", 0},
+                                                               {"parts/other", 0},
+                                                               {"parts/waiting", 0.5},
+                                                               {"late/0 chief:0", 0},
+                                                               {"late/1 worker:0", 0.5}});
+  file.on_parts({.step = 30, .steps = 0, .replicas = {first}});
+  CHECK(records_in(read_file(file.path())).size() == 3);
+}
+
 TEST_CASE("a resumed run begins a later file, whose session starts at its first step") {
   const TemporaryDirectory folder;
   std::string first;

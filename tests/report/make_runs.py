@@ -39,8 +39,8 @@ def record(folder, options, hosts, ends, starts):
 
 
 def make(folder, rate=0.1, steps=2000, slow=None, part="data", hosts=("a", "a", "b", "b"), restarts=(), checkpoint=0.05,
-         ends=True, options=None):
-    """`slow` has the factor of each slow rank in `part`."""
+         ends=True, options=None, lost=()):
+    """`slow` has the factor of each slow rank in `part`, `lost` the steps whose loss is not finite."""
     chance, files, slow = random.Random(len(folder.name)), Files(folder), slow or {}
     now, seconds, samples, start, since = 1.7676e9, 0.0, 0, 1, 0
     sums, late, elapsed = [dict.fromkeys([*PARTS, "waiting"], 0.0) for _ in hosts], [0.0] * len(hosts), 0.0
@@ -58,7 +58,7 @@ def make(folder, rate=0.1, steps=2000, slow=None, part="data", hosts=("a", "a", 
         now, seconds, elapsed, samples = now + took, seconds + took, elapsed + took, samples + batch
         noise = chance.random() * math.exp(-step / steps) / 4
         files.metric(kind="train", step=step, epoch=1 + (step - 1) // 50, samples=samples, batch=batch,
-                     loss=2.3 * math.exp(-20 * rate * step / steps) + noise + 0.1,
+                     loss=None if step in lost else 2.3 * math.exp(-20 * rate * step / steps) + noise + 0.1,
                      learning_rate=rate * min(1, step / 50) * (1 + math.cos(math.pi * step / steps)) / 2,
                      gradient_norm=1 + chance.random() / 3 + (5 if step == steps // 2 else 0), seconds=seconds,
                      samples_per_second=samples / seconds)
@@ -85,7 +85,8 @@ def make(folder, rate=0.1, steps=2000, slow=None, part="data", hosts=("a", "a", 
             files.event(kind="start", time=now, start=start, ranks=len(hosts), step=step, resumed=True)
     if ends:
         files.event(kind="end", time=now, start=start, step=steps)
-    record(folder, {"model": "mlp", "learning-rate": str(rate), "optimizer": "adam", **(options or {})}, hosts, ends, start)
+    record(folder, {"model": "mlp", "learning-rate": str(rate), "optimizer": "adam", "run-dir": str(folder),
+                    **(options or {})}, hosts, ends, start)
 
 
 def main():
@@ -95,6 +96,8 @@ def main():
     make(folder / "slow-host", rate=0.05, steps=1600, slow={2: 1.3, 3: 1.3}, part="backward", checkpoint=0.8, ends=False)
     make(folder / "many-ranks", steps=300, slow={33: 3}, hosts=[f"n{rank // 16}" for rank in range(64)])
     make(folder / "<img src=x onerror=stop()>\"'&", steps=100, options={"data": "</script><img src=x onerror=stop()>"})
+    make(folder / "no-loss", steps=20, lost=(2, 3))
+    make(folder / "empty", steps=0)
 
 
 if __name__ == "__main__":
