@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t at_the_same_time = 32;
 constexpr int failed_somehow = 1;
-constexpr int most_tries = 2;
+constexpr int most_tries = 3;
 // mpirun needs a moment to remove its folder of temporary files.
 constexpr auto until_mpirun_is_killed = 2s;
 
