@@ -40,6 +40,8 @@ std::vector<std::filesystem::path> files_of_ranks(const std::filesystem::path& f
     const std::string name = entry.path().filename();
     if (name.starts_with("rank-") && name.ends_with(ending)) files.push_back(entry.path());
   }
+  // By rank.
+  std::ranges::sort(files, {}, [](const auto& file) { return std::pair{file.string().size(), file.string()}; });
   return files;
 }
 
