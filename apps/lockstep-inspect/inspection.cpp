@@ -18,6 +18,7 @@
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/program_state.hpp"
 #include "checkpoint/tensor_file.hpp"
+#include "cluster/counted.hpp"
 #include "record/run_folder.hpp"
 #include "tensor/digest.hpp"
 
@@ -25,10 +26,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t longest_value = 80;
-
-std::string counted(std::size_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
 
 /// "name   value" with the values in a column.
 void print_facts(std::string& text, const std::vector<Fact>& facts) {
@@ -88,7 +85,7 @@ void print_tensors(std::string& text, const OpenTensorFile& file, std::optional<
     elements += element_count(entry.shape);
   }
   fmt::format_to(std::back_inserter(text), "{}: {}, {} elements\n", file.path().filename().string(),
-                 counted(file.entries().size(), "tensor"), elements);
+                 counted(std::ssize(file.entries()), "tensor"), elements);
   if (!described || !described->has_metadata(file.metadata())) print_facts(text, facts_of(file.metadata()));
   if (described && !described->has_metadata(file.metadata())) altered.push_back("metadata");
   for (const safetensors::Entry& entry : file.entries()) {
@@ -138,7 +135,7 @@ Report inspect_folder(const std::filesystem::path& folder, const std::vector<std
     return std::filesystem::read_symlink(folder / link, none).string();
   };
   const std::string latest = target_of("latest"), best = target_of("best");
-  Report report{fmt::format("{}: {}\n", folder.string(), counted(checkpoints.size(), "checkpoint"))};
+  Report report{fmt::format("{}: {}\n", folder.string(), counted(std::ssize(checkpoints), "checkpoint"))};
   std::size_t damaged = 0;
   std::string first;
   for (const std::filesystem::path& checkpoint : checkpoints) {
@@ -158,7 +155,7 @@ Report inspect_folder(const std::filesystem::path& folder, const std::vector<std
   }
   if (damaged > 0)
     report.trouble = fmt::format("{}: {} of {} damaged, such as {}", folder.string(), damaged,
-                                 counted(checkpoints.size(), "checkpoint"), first);
+                                 counted(std::ssize(checkpoints), "checkpoint"), first);
   return report;
 }
 

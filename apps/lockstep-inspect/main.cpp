@@ -1,6 +1,4 @@
 // Reads the command line, and says what was found.
-#include <csignal>
-#include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -8,7 +6,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
@@ -16,16 +13,15 @@
 #include "apps/lockstep-inspect/inspection.hpp"
 #include "apps/lockstep-inspect/trace.hpp"
 #include "apps/options/standard_output.hpp"
+#include "apps/options/tool_main.hpp"
 #include "base/excerpt.hpp"
 #include "base/printable.hpp"
-#include "control/tag.hpp"
 
 namespace {
 
 using namespace lockstep;
 
 constexpr int differing_or_damaged = 1;
-constexpr int wrong_usage = 2;
 
 constexpr std::string_view help = R"(Shows what a checkpoint holds, or in what two of them differ.
 
@@ -80,28 +76,14 @@ Report report_for(const std::vector<std::string>& arguments) {
   return paths.size() == 1 ? inspect(paths[0]) : compare(paths[0], paths[1]);
 }
 
-void complain(std::string_view what) {
-  const std::string line = fmt::format("lockstep: error: {}\n", one_line(what));
-  (void)!::write(STDERR_FILENO, line.data(), line.size());
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  keep_closed_streams_closed();
-  // `lockstep-inspect run1 | head` ends it like other tools, even if what started it ignores the signal.
-  std::signal(SIGPIPE, SIG_DFL);
-  try {
+  return run_tool([&] {
     const Report report = report_for({argv + 1, argv + argc});
     write_output(printable(report.text));
     if (report.trouble.empty()) return 0;
     complain(report.trouble);
     return differing_or_damaged;
-  } catch (const ConfigError& error) {
-    complain(error.what());
-    return wrong_usage;
-  } catch (const std::exception& error) {
-    complain(error.what());
-    return differing_or_damaged;
-  }
+  });
 }

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "cluster/counted.hpp"
+
 namespace lockstep::report {
 namespace {
 
@@ -22,10 +24,6 @@ char ascii_upper(char c) {
 
 std::string percent(double share) {
   return share < 0.0995 ? fmt::format("{:.1f}%", 100 * share) : fmt::format("{:.0f}%", 100 * share);
-}
-
-std::string counted(std::int64_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 /// The line of a failure began with the program's name on stderr.

@@ -1,6 +1,4 @@
 // Reads the command line, and writes the page.
-#include <csignal>
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <span>
@@ -10,25 +8,21 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
 #include "apps/lockstep-report/page.hpp"
 #include "apps/lockstep-report/run.hpp"
 #include "apps/options/standard_output.hpp"
+#include "apps/options/tool_main.hpp"
 #include "base/excerpt.hpp"
 #include "base/printable.hpp"
 #include "checkpoint/file.hpp"
-#include "control/tag.hpp"
 
 namespace {
 
 using namespace lockstep;
 using namespace lockstep::report;
-
-constexpr int other_failure = 1;
-constexpr int wrong_usage = 2;
 
 constexpr std::string_view help = R"(Makes a page of what runs did, where their time went, and who held up the others.
 
@@ -121,29 +115,15 @@ void make_page(const CommandLine& line) {
       page_has_charts() ? "" : ", with tables only: this build found no Chart.js (Debian: libjs-chart.js)")));
 }
 
-void complain(std::string_view what) {
-  const std::string line = fmt::format("lockstep: error: {}\n", one_line(what));
-  (void)!::write(STDERR_FILENO, line.data(), line.size());
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  keep_closed_streams_closed();
-  // `lockstep-report run1 -o - | head` ends it like other tools, even if what started it ignores the signal.
-  std::signal(SIGPIPE, SIG_DFL);
-  try {
+  return run_tool([&] {
     const CommandLine line = parse({argv + 1, argv + argc});
     if (!line.text.empty())
       write_output(line.text);
     else
       make_page(line);
     return 0;
-  } catch (const ConfigError& error) {
-    complain(error.what());
-    return wrong_usage;
-  } catch (const std::exception& error) {
-    complain(error.what());
-    return other_failure;
-  }
+  });
 }

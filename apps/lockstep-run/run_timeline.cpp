@@ -11,7 +11,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/lockstep-run/say.hpp"
-#include "checkpoint/exclusive_use.hpp"
+#include "checkpoint/folder_lock.hpp"
 #include "record/run_folder.hpp"
 #include "record/timeline.hpp"
 
@@ -45,11 +45,7 @@ void RunTimeline::end(const std::string& line, int exit_code) const {
   if (folder_.empty() || !std::filesystem::exists(layout.description(), none) || !lacks_an_end()) return;
   const std::string name = "--run-dir " + folder_.string();
   try {
-    const ExclusiveUse use{{.file = folder_ / ".lock",
-                            .lease = folder_ / ".lease",
-                            .name = name,
-                            .expected = "a folder that no other training uses",
-                            .patience = patience_with_writers}};
+    const auto use = hold_folder(folder_, name, patience_with_writers);
     if (!lacks_an_end()) return;  // a rank was still ending
     Timeline timeline{layout.timeline(), "--run-dir " + layout.timeline().string()};
     timeline.add("failure", failure_fields(line, exit_code));

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
-#include <numeric>
 #include <utility>
 
 namespace lockstep {
@@ -21,10 +20,6 @@ class PartClock {
     std::array<std::chrono::nanoseconds, parts> of_part{};
 
     std::chrono::nanoseconds of(Part part) const { return of_part[static_cast<std::size_t>(part)]; }
-    std::chrono::nanoseconds whole() const {
-      return std::accumulate(of_part.begin(), of_part.end(), std::chrono::nanoseconds{});
-    }
-    bool operator==(const Times&) const = default;
   };
 
   /// Starts in `first`. Tests pass another clock as `now`.

@@ -16,6 +16,7 @@ std::chrono::milliseconds patience_with_other_jobs();
 
 /// LOCAL. Makes `folder` if it is not there. Everything in this process that writes to it shares the use of it, by
 /// `.lock`, or by `.lease`, in it. `name` begins the messages. Throws and blocks as ExclusiveUse does.
-std::shared_ptr<ExclusiveUse> hold_folder(const std::filesystem::path& folder, const std::string& name);
+std::shared_ptr<ExclusiveUse> hold_folder(const std::filesystem::path& folder, const std::string& name,
+                                          std::chrono::milliseconds patience = patience_with_other_jobs());
 
 }  // namespace lockstep

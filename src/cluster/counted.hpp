@@ -1,6 +1,7 @@
 // Numbers with their nouns, for messages.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -9,7 +10,7 @@
 namespace lockstep {
 
 /// "1 chief", "2 workers".
-inline std::string counted(int count, std::string_view noun) {
+inline std::string counted(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 

@@ -25,8 +25,6 @@ BusyClock::Times& BusyClock::Times::operator+=(const Times& other) {
   return *this;
 }
 
-BusyClock::BusyClock() : BusyClock{TimeSource{}} {}
-
 BusyClock::BusyClock(TimeSource source)
     : source_{std::move(source)}, clock_{Part::other, source_.now}, outer_{std::exchange(clock_of_thread, this)} {
   if (!source_.sleep) source_.sleep = [](std::chrono::nanoseconds length) { std::this_thread::sleep_for(length); };

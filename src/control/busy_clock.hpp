@@ -58,7 +58,6 @@ class BusyClock {
   };
 
   /// Becomes the clock of this thread until it is destroyed, and starts in `other`. They nest like blocks.
-  BusyClock();
   explicit BusyClock(TimeSource source);
   BusyClock(const BusyClock&) = delete;
   BusyClock& operator=(const BusyClock&) = delete;

@@ -1,10 +1,10 @@
 // Opens liblockstep-cuda.so.
 #include <string_view>
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include "base/excerpt.hpp"
+#include "base/part_library.hpp"
 #include "device/gpu_backend.hpp"
 
 namespace lockstep::detail {
@@ -12,20 +12,11 @@ namespace {
 
 constexpr const char* file = "liblockstep-cuda.so." LOCKSTEP_VERSION;
 
-/// `said` is dlerror's text. It begins with the name of a library, which lacks a folder only if the library was not
-/// found. The text after it may be translated, so it is not parsed.
-std::string why_not_opened(std::string_view said) {
-  const std::string_view name = said.substr(0, said.find(": "));
-  if (name == file) return "this build has no GPU backend";
-  if (name.find('/') == name.npos) return fmt::format("{}, which {} needs, was not found", excerpt(name), file);
-  return fmt::format("{} cannot be loaded: {}", file, excerpt(said));
-}
-
 GpuLibrary open() {
-  // Its symbols are for nobody else. It stays open: memory and threads of the process depend on it until the end.
-  void* const library = ::dlopen(file, RTLD_NOW | RTLD_LOCAL);
-  if (!library) return {.why_none = why_not_opened(::dlerror())};
-  const auto find = reinterpret_cast<FindGpuBackend*>(::dlsym(library, gpu_backend_symbol));
+  const PartLibrary part = open_part(file, gpu_backend_symbol);
+  if (!part.exists) return {.why_none = "this build has no GPU backend"};
+  if (!part.trouble.empty()) return {.why_none = part.trouble};
+  const auto find = reinterpret_cast<FindGpuBackend*>(part.symbol);
   if (!find) return {.why_none = fmt::format("{} is no GPU backend of lockstep", file)};
   const GpuBackend* const backend = find();
   if (backend->version != std::string_view{LOCKSTEP_VERSION})

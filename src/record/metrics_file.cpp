@@ -21,6 +21,7 @@
 #include "base/foreign_json.hpp"
 #include "checkpoint/file.hpp"
 #include "checkpoint/folder_lock.hpp"
+#include "record/evaluation_json.hpp"
 
 namespace lockstep {
 
@@ -175,14 +176,8 @@ void MetricsFile::on_step(const Observer::Step& report) {
 }
 
 void MetricsFile::on_evaluation(const Observer::Evaluation& report) {
-  Json line{{"kind", "eval"}, {"step", report.step}, {"epoch", report.epoch}, {"loss", report.loss}};
-  if (report.bits_per_byte) line["bits_per_byte"] = *report.bits_per_byte;
-  if (report.regression) {
-    line["r2"] = report.regression->r_squared;
-    line["mean_absolute_error"] = report.regression->mean_absolute_error;
-  } else {
-    line["accuracy"] = report.accuracy;
-  }
+  Json line{{"kind", "eval"}, {"step", report.step}, {"epoch", report.epoch}};
+  add_evaluation(line, report);
   line["seconds"] = report.seconds;
   write(line.dump());
 }

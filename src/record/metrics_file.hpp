@@ -30,8 +30,7 @@ class MetricsFile final : public Observer {
  public:
   /// Removes the findings of an earlier run, and from the file every line but those of the first `steps` steps, after
   /// which this run continues. ConfigError, naming the file, if that fails, or if another process writes it;
-  /// CheckpointError if the disk is full.
-  /// Messages begin with `name` and the path.
+  /// CheckpointError if the disk is full. Messages begin with `name` and the path.
   explicit MetricsFile(std::filesystem::path path, std::int64_t steps = 0, std::string name = "--metrics");
 
   bool wants_gradient_norm() const override { return true; }
@@ -42,7 +41,7 @@ class MetricsFile final : public Observer {
   /// The findings are complete when the call returns. If they cannot be written, logs an error.
   void on_drift(std::int64_t step, const DriftError& found) override;
 
-  /// The same for a line that the caller has made: an object with "kind" and "step" first. CheckpointError, naming the
+  /// Writes a line that the caller has made: an object with "kind" and "step" first. CheckpointError, naming the
   /// file, if it cannot be written.
   void write(const std::string& line);
 

@@ -259,9 +259,9 @@ TEST_CASE("reports come after evaluations, attestations and the end, and cover t
   CHECK((alone.all.front().replicas.front().late == 0 && alone.all.front().replicas.front().mostly.empty()));
 }
 
-TEST_CASE("a step looks at the clock a few times, however many shards and variables it has") {
+TEST_CASE("a step of a model that takes its shards at once looks at the clock a few times, however many they are") {
   int looks = 0;
-  const auto looks_of = [&](std::int64_t steps) {
+  const auto looks_of = [&](std::int64_t steps, int shards) {
     const auto group = make_local_group();
     group->set_time({.now = [&] {
       ++looks;
@@ -275,11 +275,11 @@ TEST_CASE("a step looks at the clock a few times, however many shards and variab
     Observer nobody;
     looks = 0;
     (void)fit(strategy, model, sgd, {train, test},
-              {.global_batch = 8, .steps = steps, .shards = 8, .evaluate_every = 100}, nobody);
+              {.global_batch = 8, .steps = steps, .shards = shards, .evaluate_every = 100}, nobody);
     return looks;
   };
   // For four waits, four parts, and none twice.
-  CHECK(looks_of(20) - looks_of(10) <= 10 * 12);
+  for (const int shards : {1, 8}) CHECK(looks_of(20, shards) - looks_of(10, shards) <= 10 * 12);
 }
 
 TEST_CASE("the line about late replicas names one, or all, once there is enough to tell by") {

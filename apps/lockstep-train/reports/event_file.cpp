@@ -8,15 +8,14 @@
 #include <string_view>
 #include <system_error>
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
-#include "base/excerpt.hpp"
 #include "base/host_name.hpp"
+#include "base/part_library.hpp"
 #include "checkpoint/exclusive_use.hpp"
 
 namespace lockstep {
@@ -25,20 +24,16 @@ namespace {
 constexpr const char* library_file = "liblockstep-tensorboard.so." LOCKSTEP_VERSION;
 constexpr std::string_view name_begin = "events.out.tfevents.";
 
-/// `said` is dlerror's text. It begins with the name of a library, which lacks a folder only if that was not found.
-std::string why_not_opened(std::string_view said) {
-  if (said.substr(0, said.find(": ")) != library_file)
-    return fmt::format("{} cannot be loaded: {}; expected one that can", library_file, excerpt(said));
-  return "this build writes no event files; expected one that found protobuf, protoc and Boost (Debian: "
-         "libprotobuf-dev, "
-         "protobuf-compiler, libboost-dev)";
-}
-
 /// Stays open until the process ends. ConfigError if it is not there.
 const EventRecords* open_records() {
-  void* const library = ::dlopen(library_file, RTLD_NOW | RTLD_LOCAL);
-  if (!library) throw ConfigError{fmt::format("--tensorboard: {}", why_not_opened(::dlerror()))};
-  const auto find = reinterpret_cast<FindEventRecords*>(::dlsym(library, event_records_symbol));
+  const PartLibrary part = open_part(library_file, event_records_symbol);
+  if (!part.exists)
+    throw ConfigError{
+        "--tensorboard: this build writes no event files; expected one that found protobuf, protoc and Boost (Debian: "
+        "libprotobuf-dev, protobuf-compiler, libboost-dev)"};
+  if (!part.trouble.empty())
+    throw ConfigError{fmt::format("--tensorboard: {}; expected one that can be loaded", part.trouble)};
+  const auto find = reinterpret_cast<FindEventRecords*>(part.symbol);
   const EventRecords* const records = find ? find() : nullptr;
   if (!records || records->version != std::string_view{LOCKSTEP_VERSION})
     throw ConfigError{

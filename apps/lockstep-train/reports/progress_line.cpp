@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/foreign_json.hpp"
+#include "record/evaluation_json.hpp"
 
 namespace lockstep {
 namespace {
@@ -149,14 +150,8 @@ std::string evaluating_json(const Observer::Evaluation::Progress& progress, std:
 }
 
 std::string evaluation_json(const Observer::Evaluation& report) {
-  OrderedJson json{{"kind", "evaluation"}, {"step", report.step}, {"epoch", report.epoch}, {"loss", report.loss}};
-  if (report.bits_per_byte) json["bits_per_byte"] = *report.bits_per_byte;
-  if (report.regression) {
-    json["r2"] = report.regression->r_squared;
-    json["mean_absolute_error"] = report.regression->mean_absolute_error;
-  } else {
-    json["accuracy"] = report.accuracy;
-  }
+  OrderedJson json{{"kind", "evaluation"}, {"step", report.step}, {"epoch", report.epoch}};
+  add_evaluation(json, report);
   json["seconds"] = report.seconds;
   return json.dump();
 }

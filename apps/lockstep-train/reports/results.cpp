@@ -6,6 +6,7 @@
 
 #include "base/printable.hpp"
 #include "fit/parts_report.hpp"
+#include "record/evaluation_json.hpp"
 
 namespace lockstep {
 namespace {
@@ -14,17 +15,6 @@ void add_class(nlohmann::ordered_json& json, const Prediction::Class& found) {
   json["class"] = found.number;
   json["label"] = found.label;
   json["probability"] = found.probability;
-}
-
-void add_evaluation(nlohmann::ordered_json& json, const Observer::Evaluation& found) {
-  json["eval_loss"] = found.loss;
-  if (found.bits_per_byte) json["bits_per_byte"] = *found.bits_per_byte;
-  if (found.regression) {
-    json["eval_r2"] = found.regression->r_squared;
-    json["eval_mean_absolute_error"] = found.regression->mean_absolute_error;
-  } else {
-    json["eval_accuracy"] = found.accuracy;
-  }
 }
 
 }  // namespace
@@ -41,7 +31,7 @@ std::string to_json(const TrainingResult& result) {
       {"samples_per_second", result.fit.samples_per_second},
       {"train_loss", result.fit.train_loss},
   };
-  add_evaluation(json, result.fit.last_evaluation);
+  add_evaluation(json, result.fit.last_evaluation, "eval_");
   json["weights_digest"] = to_hex(result.weights_digest);
   for (const int late : late_replicas(result.fit.parts)) {
     const Observer::Parts::Replica& replica = result.fit.parts.replicas[static_cast<std::size_t>(late)];
@@ -60,7 +50,7 @@ std::string to_json(const EvaluationResult& result) {
   if (result.steps > 0) json["steps"] = result.steps;
   json["eval_samples"] = found.samples;
   json["seconds"] = found.seconds;
-  add_evaluation(json, found);
+  add_evaluation(json, found, "eval_");
   json["weights_digest"] = to_hex(result.weights_digest);
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
