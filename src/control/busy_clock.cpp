@@ -22,11 +22,15 @@ std::chrono::nanoseconds BusyClock::Times::all_busy() const {
 BusyClock::Times& BusyClock::Times::operator+=(const Times& other) {
   for (std::size_t part = 0; part < parts; ++part) busy[part] += other.busy[part];
   waiting += other.waiting;
+  queued += other.queued;
   return *this;
 }
 
 BusyClock::BusyClock(TimeSource source)
-    : source_{std::move(source)}, clock_{Part::other, source_.now}, outer_{std::exchange(clock_of_thread, this)} {
+    : source_{std::move(source)},
+      run_delay_{source_.run_delay()},
+      clock_{Part::other, source_.now},
+      outer_{std::exchange(clock_of_thread, this)} {
   if (!source_.sleep) source_.sleep = [](std::chrono::nanoseconds length) { std::this_thread::sleep_for(length); };
 }
 
@@ -41,6 +45,8 @@ BusyClock::Times BusyClock::lap() {
   Times times;
   std::copy_n(all.of_part.begin(), parts, times.busy.begin());
   times.waiting = all.of(waiting);
+  const std::chrono::nanoseconds run_delay = source_.run_delay();
+  times.queued = run_delay - std::exchange(run_delay_, run_delay);
   return times;
 }
 

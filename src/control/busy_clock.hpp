@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/part_clock.hpp"
+#include "base/run_delay.hpp"
 #include "trace/ring.hpp"
 
 namespace lockstep {
@@ -45,11 +46,13 @@ class BusyClock {
   struct TimeSource {
     std::function<Time()> now = std::chrono::steady_clock::now;
     std::function<void(std::chrono::nanoseconds)> sleep;  ///< if empty, the thread sleeps
+    std::function<std::chrono::nanoseconds()> run_delay = lockstep::run_delay;
   };
 
   struct Times {
     std::array<std::chrono::nanoseconds, parts> busy{};  ///< by part
     std::chrono::nanoseconds waiting{};
+    std::chrono::nanoseconds queued{};  ///< of all these, ready to run without a processor
 
     std::chrono::nanoseconds all_busy() const;
     std::chrono::nanoseconds elapsed() const { return all_busy() + waiting; }
@@ -110,6 +113,7 @@ class BusyClock {
   void drag();
 
   TimeSource source_;
+  std::chrono::nanoseconds run_delay_;  ///< when the lap began
   PartClock<Part, parts + 1> clock_;
   Part own_ = Part::other;  ///< what the rank does when it does not wait
   int waits_ = 0;           ///< how deep

@@ -27,6 +27,7 @@ using std::chrono::nanoseconds;
 struct ByHand {
   nanoseconds time{};
   std::vector<nanoseconds> slept;
+  nanoseconds queued{};
   int looks = 0;
 
   void pass(std::int64_t length) { time += nanoseconds{length}; }
@@ -40,7 +41,8 @@ struct ByHand {
                 [this](nanoseconds length) {
                   slept.push_back(length);
                   time += length;
-                }};
+                },
+            .run_delay = [this] { return queued; }};
   }
 };
 
