@@ -150,6 +150,14 @@ TEST_CASE("what is off changes nothing") {
   CHECK(digest_of(adamw + Arguments{"--learning-rate", "0.001"}) == digest_of(adamw));
 }
 
+TEST_CASE("activations that are computed again change nothing") {
+  const Data data;
+  for (const char* precision : {"full", "bf16"}) {
+    const Arguments run = data.gpt({"--steps", "3", "--global-batch", "20", "--precision", precision, "--sample", "9"});
+    check_same(train_simulated(1, run), train_simulated(2, run + Arguments{"--recompute"}));
+  }
+}
+
 TEST_CASE("--eval-samples changes what is evaluated, and nothing else") {
   const Data data;
   const Arguments run{"--data", data.images.path(), "--hidden", "20", "--steps", "3"};
