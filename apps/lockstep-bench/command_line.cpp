@@ -21,11 +21,12 @@ constexpr std::int64_t largest_global_batch = 16384;
 constexpr std::int64_t most_hidden = 16384;
 
 /// ConfigError unless sizes are whole elements and the first is not above the last.
-void require_sizes(const AllReduceOptions& options) {
-  const auto element_bytes = static_cast<std::int64_t>(size_of(options.dtype));
+template <class Options>
+void require_sizes(const Options& options, DType dtype) {
+  const auto element_bytes = static_cast<std::int64_t>(size_of(dtype));
   if (options.min_bytes % element_bytes != 0)
     throw ConfigError{fmt::format("--min-bytes {}: expected a multiple of {}, the bytes of one {}", options.min_bytes,
-                                  element_bytes, name_of(options.dtype))};
+                                  element_bytes, name_of(dtype))};
   if (options.min_bytes > options.max_bytes)
     throw ConfigError{fmt::format("--min-bytes {} is above --max-bytes {}: expected at most the latter",
                                   options.min_bytes, options.max_bytes)};
@@ -34,6 +35,28 @@ void require_sizes(const AllReduceOptions& options) {
 void add_json(OptionParser& parser, std::filesystem::path& json) {
   parser.option("--json", "FILE", "Write the table to FILE as JSON, in the same units",
                 [&](const std::string& option, const std::string& text) { json = parse_file_name(option, text); });
+}
+
+/// "64K", "1M".
+std::string size_text(std::int64_t bytes) {
+  if (bytes % (1 << 20) == 0) return fmt::format("{}M", bytes >> 20);
+  return bytes % (1 << 10) == 0 ? fmt::format("{}K", bytes >> 10) : fmt::format("{}", bytes);
+}
+
+/// The options of a benchmark of several sizes.
+template <class Options>
+void add_sizes(OptionParser& parser, Options& options) {
+  parser.option("--min-bytes", "N",
+                fmt::format("First size, such as 8 or 64K; each is twice the previous one (default {})",
+                            size_text(options.min_bytes)),
+                [&](const std::string& option, const std::string& text) {
+                  options.min_bytes = parse_bytes(option, text, most_bytes);
+                });
+  parser.option("--max-bytes", "N",
+                fmt::format("Upper limit of the sizes, such as 1M or 1G (default {})", size_text(options.max_bytes)),
+                [&](const std::string& option, const std::string& text) {
+                  options.max_bytes = parse_bytes(option, text, most_bytes);
+                });
 }
 
 /// The options of every benchmark.
@@ -63,12 +86,19 @@ void add_common(OptionParser& parser, Options& options, CommandLine& line) {
   add_run(parser, line);
 }
 
+NetworkOptions network_of(NetworkOptions options, const RuntimeOptions& runtime) {
+  require_sizes(options, DType::f32);
+  options.network = runtime.network;
+  return options;
+}
+
 }  // namespace
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
   CommandLine line;
   AllReduceOptions all_reduce;
   MergeCallOptions merge_call;
+  NetworkOptions network;
   StepOptions step;
   InputOptions input;
   WatchdogOptions watchdog;
@@ -83,17 +113,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "4 a rank failed, 5 a rank stalled."};
 
   parser.command(AllReduceOptions::name, "Time of a sum over all ranks, by size");
-  parser.option(
-      "--min-bytes", "N",
-      fmt::format("First size, such as 8 or 64K; each is twice the previous one (default {})", all_reduce.min_bytes),
-      [&](const std::string& option, const std::string& text) {
-        all_reduce.min_bytes = parse_bytes(option, text, most_bytes);
-      });
-  parser.option("--max-bytes", "N",
-                fmt::format("Upper limit of the sizes, such as 1M or 1G (default {}M)", all_reduce.max_bytes >> 20),
-                [&](const std::string& option, const std::string& text) {
-                  all_reduce.max_bytes = parse_bytes(option, text, most_bytes);
-                });
+  add_sizes(parser, all_reduce);
   parser.option("--dtype", "f32|f64", "Type of the elements (default f32)",
                 [&](const std::string& option, const std::string& text) {
                   all_reduce.dtype = parse_choice<DType>(option, text, {{"f32", DType::f32}, {"f64", DType::f64}});
@@ -115,6 +135,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   merge_call.merges = parse_count(option, text, 1, most_iterations);
                 });
   add_common(parser, merge_call, line);
+
+  parser.command(
+      NetworkOptions::name,
+      "What the links between nodes carry, one way and both ways, by TCP streams, by MPI and in a sum. Start "
+      "one rank on each node");
+  add_sizes(parser, network);
+  add_common(parser, network, line);
 
   parser.command(
       StepOptions::name,
@@ -186,11 +213,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   if (parser.chosen() == InputOptions::name && input.data.empty())
     throw ConfigError{"--data is missing: expected data as lockstep-train takes them"};
   if (parser.chosen() == AllReduceOptions::name) {
-    require_sizes(all_reduce);
+    require_sizes(all_reduce, all_reduce.dtype);
     line.benchmark = all_reduce;
   } else {
     if (parser.chosen() == MergeCallOptions::name)
       line.benchmark = merge_call;
+    else if (parser.chosen() == NetworkOptions::name)
+      line.benchmark = network_of(network, line.runtime);
     else if (parser.chosen() == StepOptions::name)
       line.benchmark = step;
     else if (parser.chosen() == InputOptions::name)

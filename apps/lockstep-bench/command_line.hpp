@@ -11,6 +11,7 @@
 #include "apps/lockstep-bench/all_reduce.hpp"
 #include "apps/lockstep-bench/input.hpp"
 #include "apps/lockstep-bench/merge_call.hpp"
+#include "apps/lockstep-bench/network.hpp"
 #include "apps/lockstep-bench/step.hpp"
 #include "apps/lockstep-bench/watchdog.hpp"
 
@@ -20,7 +21,8 @@ struct CommandLine {
   RuntimeOptions runtime;
 
   /// The benchmark to run, and its options.
-  std::variant<AllReduceOptions, MergeCallOptions, StepOptions, InputOptions, WatchdogOptions> benchmark;
+  std::variant<AllReduceOptions, MergeCallOptions, NetworkOptions, StepOptions, InputOptions, WatchdogOptions>
+      benchmark;
 
   /// Where to write the JSON. If empty, nowhere.
   std::filesystem::path json;

@@ -1,5 +1,6 @@
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -23,6 +24,7 @@ void check(int code, const char* call) {
 
 struct MpiBaseline::Comm {
   MPI_Comm handle = MPI_COMM_NULL;
+  int rank = 0;
   int ranks = 0;
   int ranks_on_node = 0;
 
@@ -30,6 +32,7 @@ struct MpiBaseline::Comm {
     check(MPI_Comm_dup(MPI_COMM_WORLD, &handle), "MPI_Comm_dup");
     // The default handler aborts, so no return code would ever be seen.
     check(MPI_Comm_set_errhandler(handle, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Comm_rank(handle, &rank), "MPI_Comm_rank");
     check(MPI_Comm_size(handle, &ranks), "MPI_Comm_size");
     MPI_Comm node = MPI_COMM_NULL;
     check(MPI_Comm_split_type(handle, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
@@ -47,6 +50,14 @@ struct MpiBaseline::Comm {
 MpiBaseline::MpiBaseline() : comm_{std::make_unique<Comm>()} {}
 MpiBaseline::~MpiBaseline() = default;
 
+int MpiBaseline::rank() const {
+  return comm_->rank;
+}
+
+int MpiBaseline::ranks() const {
+  return comm_->ranks;
+}
+
 int MpiBaseline::ranks_on_node() const {
   return comm_->ranks_on_node;
 }
@@ -63,6 +74,45 @@ void MpiBaseline::all_reduce(const TensorView& tensor) {
 void MpiBaseline::all_reduce_16_bytes() {
   std::array<std::uint64_t, 2> words{};
   comm_->all_reduce(words.data(), words.size(), MPI_UINT64_T, MPI_MAX);
+}
+
+void MpiBaseline::exchange(std::int64_t bytes) {
+  const int count = static_cast<int>(bytes);
+  check(MPI_Alltoall(sent(bytes * comm_->ranks), count, MPI_BYTE, received(bytes * comm_->ranks), count, MPI_BYTE,
+                     comm_->handle),
+        "MPI_Alltoall");
+}
+
+void MpiBaseline::send(int to, std::int64_t bytes) {
+  check(MPI_Send(sent(bytes), static_cast<int>(bytes), MPI_BYTE, to, 0, comm_->handle), "MPI_Send");
+}
+
+void MpiBaseline::receive(int from, std::int64_t bytes) {
+  check(MPI_Recv(received(bytes), static_cast<int>(bytes), MPI_BYTE, from, 0, comm_->handle, MPI_STATUS_IGNORE),
+        "MPI_Recv");
+}
+
+std::vector<std::uint64_t> MpiBaseline::gather(std::uint64_t number) {
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(comm_->ranks));
+  check(MPI_Allgather(&number, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, comm_->handle), "MPI_Allgather");
+  return all;
+}
+
+namespace {
+
+std::byte* grown(std::vector<std::byte>& memory, std::int64_t bytes) {
+  memory.resize(std::max(memory.size(), static_cast<std::size_t>(bytes)));
+  return memory.data();
+}
+
+}  // namespace
+
+std::byte* MpiBaseline::sent(std::int64_t bytes) {
+  return grown(sent_, bytes);
+}
+
+std::byte* MpiBaseline::received(std::int64_t bytes) {
+  return grown(received_, bytes);
 }
 
 std::vector<double> MpiBaseline::largest(std::vector<double> values) {

@@ -1,6 +1,8 @@
 // MPI as a program without lockstep would call it: the baseline of lockstep's times.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -8,13 +10,17 @@
 
 namespace lockstep::bench {
 
-/// All ranks of the job, on a communicator of its own. Every method but one is COLL and blocking; CommError if MPI
-/// fails. MPI must run throughout its lifetime. AllReduceCounter sees none of its calls.
+/// All ranks of the job, on a communicator of its own. Methods are blocking, and COLL if they do not say else;
+/// CommError if MPI fails. MPI must run throughout its lifetime. AllReduceCounter sees none of its calls.
 class MpiBaseline {
  public:
   MpiBaseline();
   MpiBaseline(const MpiBaseline&) = delete;
   ~MpiBaseline();
+
+  /// LOCAL.
+  int rank() const;
+  int ranks() const;
 
   /// LOCAL. How many ranks share this rank's node.
   int ranks_on_node() const;
@@ -28,6 +34,16 @@ class MpiBaseline {
   /// The least that an agreement costs: the maximum of two 64-bit words, 16 bytes.
   void all_reduce_16_bytes();
 
+  /// Sends `bytes` to every other rank and receives as many from it.
+  void exchange(std::int64_t bytes);
+
+  /// Two ranks call them for each other.
+  void send(int to, std::int64_t bytes);
+  void receive(int from, std::int64_t bytes);
+
+  /// The numbers of all ranks.
+  std::vector<std::uint64_t> gather(std::uint64_t number);
+
   /// The largest over the ranks, element by element. Every rank gives the same number of values.
   std::vector<double> largest(std::vector<double> values);
   /// The same with the mean.
@@ -35,7 +51,12 @@ class MpiBaseline {
 
  private:
   struct Comm;
+  /// Memory for messages, of which nobody reads the content.
+  std::byte* sent(std::int64_t bytes);
+  std::byte* received(std::int64_t bytes);
+
   std::unique_ptr<Comm> comm_;
+  std::vector<std::byte> sent_, received_;
 };
 
 }  // namespace lockstep::bench

@@ -84,6 +84,9 @@ const std::vector<std::string> merge_call_columns{"merges",     "time",  "mpi_ti
 const std::vector<std::string> step_parts{"data",          "forward",   "backward",  "waiting",
                                           "communication", "agreement", "optimizer", "other"};
 
+const std::vector<std::string> network_columns{"bytes",     "latency",       "mpi_latency", "one_way", "mpi_one_way",
+                                               "both_ways", "mpi_both_ways", "sum",         "ratio"};
+
 const std::vector<std::string> watchdog_columns{"store", "meeting", "atomic", "ratio", "seconds", "cpu"};
 
 void check_head(const Json& json, const std::string& name, int ranks) {
@@ -210,6 +213,26 @@ TEST_CASE("a merge_call is exactly one all-reduce of 16 bytes, on 1 to 4 ranks")
   CHECK(benched.table[0][4] == "1");
 }
 
+TEST_CASE("the network carries TCP streams, messages of MPI and sums, at sizes that double, between 2 to 4 ranks") {
+  const int ranks = GENERATE(2, 3, 4);
+  const Benched benched = bench(ranks, {"network", "--min-bytes", "4", "--max-bytes", "19", "--iterations", "2"});
+  check_head(benched.json, "network", ranks);
+  const Json& rows = benched.json["rows"];
+  REQUIRE(rows.size() == 3);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    INFO(rows[i].dump());
+    CHECK(keys_of(rows[i]) == network_columns);
+    for (const auto& [key, value] : rows[i].items()) CHECK(value.get<double>() > 0);
+    CHECK(rows[i]["bytes"] == 4 << i);
+    CHECK(rows[i]["ratio"].get<double>() ==
+          Approx(rows[i]["sum"].get<double>() / rows[i]["both_ways"].get<double>()));
+  }
+}
+
+TEST_CASE("one rank has no network to measure") {
+  check_refused(refuse(1, {"network"}), {"network: there is one rank; expected two or more, on several nodes"});
+}
+
 TEST_CASE("the price of being watched is measured on every rank, against a bare store") {
   const int ranks = GENERATE(1, 2, 4);
   const Benched benched = bench(ranks, {"watchdog", "--seconds", "1"});
@@ -252,7 +275,7 @@ TEST_CASE("without --json a benchmark writes its table only") {
 
 TEST_CASE("a command line that is wrong is refused in one line, wherever that is found out") {
   check_refused(refuse(2, {}),
-                {"no command was given: expected all-reduce or merge-call or step or input or watchdog"});
+                {"no command was given: expected all-reduce or merge-call or network or step or input or watchdog"});
   check_refused(refuse(2, {"step", "--shards", "6"}),
                 {"--shards is 6, which does not fit a job of 2 ranks", "expected"});
 }

@@ -29,10 +29,10 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
   const std::string bytes = "expected a whole number from 1 to 4294967296, such as 65536, 64K, 1M or 1G";
   const std::vector<RefusedOptions> rows{
       {{},
-       {"no command was given: expected all-reduce or merge-call or step or input or watchdog",
+       {"no command was given: expected all-reduce or merge-call or network or step or input or watchdog",
         "lockstep-bench --help"}},
       {{"all-scatter"},
-       {"there is no command 'all-scatter': expected all-reduce or merge-call or step or input or watchdog"}},
+       {"there is no command 'all-scatter': expected all-reduce or merge-call or network or step or input or watchdog"}},
       {{"--iterations", "3"}, {"there is no option --iterations; lockstep-bench --help"}},
       {{"--iterations", "3", "all-reduce"},
        {"'--iterations' comes before the command: expected lockstep-bench all-reduce and its options"}},
@@ -53,6 +53,10 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       {{"all-reduce", "--max-bytes", "4294967297"}, {"--max-bytes 4294967297: " + bytes}},
       {{"all-reduce", "--min-bytes", "16", "--max-bytes", "8"},
        {"--min-bytes 16 is above --max-bytes 8: expected at most the latter"}},
+      {{"network", "--min-bytes", "16", "--max-bytes", "8"},
+       {"--min-bytes 16 is above --max-bytes 8: expected at most the latter"}},
+      {{"network", "--min-bytes", "6"}, {"--min-bytes 6: expected a multiple of 4, the bytes of one f32"}},
+      {{"network", "--dtype", "f32"}, {"there is no option --dtype; lockstep-bench network --help"}},
       {{"all-reduce", "--min-bytes", "6"}, {"--min-bytes 6: expected a multiple of 4, the bytes of one f32"}},
       {{"all-reduce", "--dtype", "f64", "--min-bytes", "4"}, {"--min-bytes 4: expected a multiple of 8"}},
       {{"all-reduce", "--dtype", "f16"}, {"--dtype f16: expected f32 or f64"}},

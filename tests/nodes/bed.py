@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Tests scripts/nodes: nodes with names, memory and files of their own, on a network of the delay and the rates that
+were asked for, of which nothing is left. Exits with 77 where there can be none."""
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+STREAMS = pathlib.Path(__file__).with_name("streams.py")
+LIMIT = 60  # seconds for what takes a fraction of one, on a busy machine
+
+
+def nodes(name, *words, check=True):
+    done = subprocess.run([ROOT / "scripts/nodes", "--name", name, *words], text=True, capture_output=True, cwd=ROOT,
+                          stdin=subprocess.DEVNULL, timeout=LIMIT)
+    if done.returncode == 77:
+        print(done.stderr.strip())
+        sys.exit(77)
+    assert not check or done.returncode == 0, f"{name} {words}: exit code {done.returncode}: {done.stderr}"
+    return done
+
+
+def folder_of(name):
+    return pathlib.Path(os.environ.get("TMPDIR", "/tmp")) / f"lockstep-nodes-{name}"
+
+
+def networks():
+    """The namespaces of networks in which processes are."""
+    found = set()
+    for link in pathlib.Path("/proc").glob("[0-9]*/ns/net"):
+        try:
+            found.add(os.readlink(link))
+        except OSError:
+            pass  # it has ended
+    return found
+
+
+def holders(name):
+    """The command lines that name the folder of the nodes."""
+    found = []
+    for file in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = file.read_bytes()
+        except OSError:
+            continue
+        if str(folder_of(name)).encode() in words:
+            found.append(words)
+    return found
+
+
+def require_nothing_left(name, network):
+    assert not folder_of(name).exists(), folder_of(name)
+    until = time.monotonic() + LIMIT
+    while (left := holders(name)) or network in networks():
+        assert time.monotonic() < until, f"left: {left}, or processes in {network}"
+        time.sleep(0.05)
+    assert name not in pathlib.Path("/proc/mounts").read_text()
+
+
+def measure(name, *, delay_ms, mbit):
+    server = subprocess.Popen([ROOT / "scripts/nodes", "--name", name, "exec", f"{name}1", sys.executable, STREAMS,
+                               "serve"], text=True, stdout=subprocess.PIPE, cwd=ROOT)
+    try:
+        assert server.stdout.readline() == "ready\n"
+        said = nodes(name, "exec", f"{name}2", sys.executable, STREAMS, "10.79.0.1", "600000").stdout
+        assert server.wait(LIMIT) == 0
+    finally:
+        server.kill()
+    trip, one_way, both_ways = map(float, said.split())
+    # A busy machine may take longer. None can be faster.
+    assert 2 * delay_ms <= trip <= 2 * delay_ms + 5, said
+    for rate in (one_way, both_ways):
+        assert mbit * 0.4 <= rate <= mbit * 1.02, said
+
+
+def main():
+    first, second, killed = (f"t{os.getpid()}-{letter}" for letter in "abc")
+    try:
+        nodes(first, "up", "2", "--rate", "50mbit", "--delay", "3ms")
+        network = nodes(first, "exec", f"{first}1", "readlink", "/proc/self/ns/net").stdout.strip()
+        nodes(second, "up", "2", "--rate", "60mbit")
+        measure(first, delay_ms=3, mbit=50)
+        measure(second, delay_ms=0, mbit=60)
+        twice = nodes(first, "up", check=False)
+        assert twice.returncode == 1 and "nodes are up" in twice.stderr, twice.stderr
+
+        alone = "touch /tmp/mine /dev/shm/mine; hostname; ls /tmp /dev/shm"
+        assert nodes(first, "exec", f"{first}1", "sh", "-c", alone).stdout.split() == \
+            [f"{first}1", "/dev/shm:", "mine", "/tmp:", "mine"]
+        assert nodes(first, "exec", f"{first}2", "sh", "-c", "ls /tmp /dev/shm").stdout.split() == ["/dev/shm:", "/tmp:"]
+        ran = nodes(first, "run", "-n", "3", "hostname")
+        assert sorted(ran.stdout.split()) == [f"{first}1", f"{first}1", f"{first}2"], ran.stdout
+
+        # What runs when they are taken down, on a node and on the head.
+        for node in (f"{first}2", f"{first}head"):
+            runs = subprocess.Popen([ROOT / "scripts/nodes", "--name", first, "exec", node, "sh", "-c",
+                                     "echo runs; exec sleep 1000"], text=True, cwd=ROOT, stdout=subprocess.PIPE,
+                                    stderr=subprocess.DEVNULL, start_new_session=True)
+            assert runs.stdout.readline() == "runs\n"
+        nodes(first, "down")
+        require_nothing_left(first, network)
+        assert nodes(second, "exec", f"{second}1", "hostname").stdout == f"{second}1\n"
+
+        starting = subprocess.Popen([ROOT / "scripts/nodes", "--name", killed, "up", "4"], cwd=ROOT,
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not (folder_of(killed) / "log" / f"{killed}2").exists() and starting.poll() is None:
+            time.sleep(0.01)
+        starting.kill()
+        starting.wait()
+        nodes(killed, "down")
+        require_nothing_left(killed, "none")
+    finally:
+        for name in (first, second, killed):
+            nodes(name, "down")
+
+
+if __name__ == "__main__":
+    main()
