@@ -15,6 +15,7 @@
 #include "base/open_line.hpp"
 #include "control/clock_offset.hpp"
 #include "control/meeting_point.hpp"
+#include "control/watch_notes.hpp"
 #include "record/failure_note.hpp"
 #include "record/run_folder.hpp"
 #include "record/timeline.hpp"
@@ -183,6 +184,25 @@ TEST_CASE("an observer behind a record is told what the record is told, and an e
   CHECK(kinds_in(RunLayout{folder.path()}.timeline()) == std::vector<std::string>{"start 1", "stop 1"});
   CHECK(counter.steps == 1);
   CHECK(counter.ends == 1);
+}
+
+TEST_CASE("while a record lives, the watchdog's notes go to the folder of the run") {
+  const TemporaryDirectory temporary;
+  const RunLayout layout{temporary.path() / "run"};
+  sim::run({.ranks = 1}, [&](Strategy& strategy, int) {
+    RunRecord record{strategy, {.folder = layout.folder}};
+    const auto notes = watch_notes();
+    REQUIRE(notes);
+    CHECK(notes->table == layout.where());
+    notes->write(notes->table, "first\n");
+    notes->write(notes->table, "second\n");
+    notes->write(stack_file(notes->stacks, 3), "a stack\n");
+    CHECK(read_file(layout.where()) == "second\n");
+    CHECK(read_file(layout.folder / "stacks/rank-3.txt") == "a stack\n");
+    CHECK_THROWS_AS(notes->write(layout.where() / "no folder", "third\n"), CheckpointError);
+    record.finish();
+    CHECK_FALSE(watch_notes());
+  });
 }
 
 TEST_CASE("a trace whose pictures cannot be made fails no run, and the next start keeps its ring") {
