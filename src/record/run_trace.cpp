@@ -27,7 +27,7 @@ namespace {
 
 /// Of the picture of all ranks. More make pictures that viewers open slowly.
 constexpr std::uint32_t merged_steps = 20;
-constexpr const char* merged_name = "all-ranks.json";
+constexpr const char* merged_name = "all-ranks.trace";
 
 std::filesystem::path ring_of(const std::filesystem::path& folder, int rank) {
   return folder / fmt::format("rank-{}.ring", rank);

@@ -45,7 +45,7 @@ void clear_trace(const std::filesystem::path& folder);
 /// Writes FOLDER/rank-R.json. CheckpointError if that fails.
 void write_picture(const std::filesystem::path& folder, const trace::ReadRing& ring);
 
-/// Writes FOLDER/all-ranks.json: the last 20 steps of all ranks, as far as each has them whole. The same error.
+/// Writes FOLDER/all-ranks.trace: the last 20 steps of all ranks, as far as each has them whole. The same error.
 void write_merged_picture(const std::filesystem::path& folder, std::vector<trace::ReadRing> rings);
 
 /// The rings in a folder.

@@ -128,7 +128,8 @@ void write_chrome(std::span<const ReadRing> rings, const Steps& steps,
   Pieces out{write};
   out.add("{{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\n");
   if (rings.size() == 1)
-    out.add("\"distributedInfo\":{{\"backend\":\"{}\",\"rank\":{},\"world_size\":{}}},\n",
+    // Holistic Trace Analysis looks for the rank with a regular expression, which wants the space.
+    out.add("\"distributedInfo\":{{\"backend\":\"{}\",\"rank\": {},\"world_size\":{}}},\n",
             rings[0].device == "cpu" ? "mpi" : "nccl", rings[0].rank, rings[0].ranks);
   out.add("\"lockstep\":{{");
   add_errors(out, rings, "clock_error_us", &ReadRing::clock_error);

@@ -318,7 +318,7 @@ TEST_CASE("a trace has a row for each stream of each GPU, until a GPU refuses to
   REQUIRE(outcome.exit_code == 0);
   CHECK(lines_starting_with(outcome.err, "[rank 1] warning: the trace has no more spans of the GPU").size() ==
         (fault.empty() ? 0 : 1));
-  const Json picture = Json::parse(read_file(folder.path() / "run/trace/all-ranks.json"));
+  const Json picture = Json::parse(read_file(folder.path() / "run/trace/all-ranks.trace"));
   std::map<int, std::map<int, std::map<std::string, int>>> names;  // by rank and stream
   for (const Json& event : picture.at("traceEvents"))
     if (event.contains("cat") && (event.at("cat") == "kernel" || event.at("cat") == "gpu_user_annotation"))
