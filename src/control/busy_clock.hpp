@@ -105,6 +105,16 @@ class BusyClock {
   enum class DeviceWait : std::uint8_t { none, own, others };
   static void wait_for_device(DeviceWait wait);
 
+  /// As long as it lives, it is as if this thread had no clock; what it does counts for the part that it is in. Begins
+  /// and ends outside of the scopes above; one at a time. To find out what a clock costs.
+  class [[nodiscard]] Off {
+   public:
+    Off();
+    Off(const Off&) = delete;
+    Off& operator=(const Off&) = delete;
+    ~Off();
+  };
+
  private:
   /// Past the parts.
   static constexpr Part waiting{parts};
@@ -114,6 +124,7 @@ class BusyClock {
 
   TimeSource source_;
   std::chrono::nanoseconds run_delay_;  ///< when the lap began
+  bool is_real_;  ///< its time is that of traces
   PartClock<Part, parts + 1> clock_;
   Part own_ = Part::other;  ///< what the rank does when it does not wait
   int waits_ = 0;           ///< how deep

@@ -10,12 +10,12 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/element_count.hpp"
+#include "device/stream_spans.hpp"
 #include "nn/activations.hpp"
 #include "nn/shard_checks.hpp"
 #include "nn/shard_losses.hpp"
 #include "nn/vectors.hpp"
 #include "ops/sequence_kernels.hpp"
-#include "trace/ring.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -174,11 +174,14 @@ std::vector<double> Gpt::logits_after(std::span<const std::int32_t> tokens) {
 
 ops::Answer<void> Gpt::forward(const TensorView& tokens) {
   arrange(tokens.shape()[0]);
+  LayerSpans spans{stream_, "forward"};
+  spans.next("embedding");
   ops::Answer<void> tokens_known = embedding_.forward(*kernels_, tokens, activations_.embedded);
   for (std::size_t block = 0; block < blocks_.size(); ++block) {
-    const trace::Within span{trace::Kind::layer, "block", block};
+    spans.next("block", block);
     blocks_[block].forward(*kernels_, input_of(block), activations_.blocks[block]);
   }
+  spans.next("logits");
   final_norm_.forward(*kernels_, input_of(blocks_.size()), activations_.normed, activations_.moments);
   embedding_.forward_logits(*kernels_, activations_.normed, logits());
   return tokens_known;
@@ -186,15 +189,18 @@ ops::Answer<void> Gpt::forward(const TensorView& tokens) {
 
 void Gpt::backward(const TensorView& tokens, const GradientBuffer& gradients) {
   const TensorView &d = activations_.d, &d_normed = activations_.scratch.d_rows;
+  LayerSpans spans{stream_, "backward"};
+  spans.next("logits");
   embedding_.backward_logits(*kernels_, activations_.normed, logits(), d_normed, gradients);
   final_norm_.backward(*kernels_, input_of(blocks_.size()), activations_.moments, d_normed, d, gradients);
   for (std::size_t block = blocks_.size(); block-- > 0;) {
-    const trace::Within span{trace::Kind::layer, "block", block};
+    spans.next("block", block);
     // The forward pass ended with the last block.
     if (options_.recompute && block + 1 < blocks_.size())
       blocks_[block].recompute(*kernels_, input_of(block), activations_.blocks[block]);
     blocks_[block].backward(*kernels_, input_of(block), activations_.blocks[block], d, activations_.scratch, gradients);
   }
+  spans.next("embedding");
   embedding_.backward(*kernels_, tokens, d, gradients);
 }
 

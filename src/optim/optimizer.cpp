@@ -15,6 +15,7 @@
 #include "control/busy_clock.hpp"
 #include "control/meeting_point.hpp"
 #include "device/device.hpp"
+#include "device/stream_spans.hpp"
 #include "ops/answer.hpp"
 #include "ops/update_kernels.hpp"
 #include "optim/live_optimizers.hpp"
@@ -175,6 +176,7 @@ void Optimizer::step(const Scale& scale, std::span<const detail::RowSums> rows) 
     return;
   }
   const BusyClock::During updating{BusyClock::Part::optimizer};
+  const StreamSpan span{plan.store().stream(), trace::Kind::layer, "optimizer"};
   const ops::Kernels& kernels = kernels_for(plan);
   std::int64_t& made = plan.store().counter(places_->counter_in(plan.store()));
   last_ = {.plan = plan_, .learning_rate = rules_.learning_rate.at(made), .divisor = divisor};

@@ -60,6 +60,7 @@ class DeclaredSums {
 
  private:
   void start_complete();
+  void start_next();
   void wait(const std::function<void()>& sum);
 
   CrossDeviceOps& reductions_;

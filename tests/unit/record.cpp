@@ -223,7 +223,7 @@ TEST_CASE("a trace whose pictures cannot be made fails no run, and the next star
   run(false);
   CHECK(std::filesystem::exists(layout.trace() / "before" / "rank-0.ring"));
   CHECK(std::filesystem::exists(layout.trace() / "rank-0.json"));
-  CHECK(std::filesystem::exists(layout.trace() / "all-ranks.json"));
+  CHECK(std::filesystem::exists(layout.trace() / "all-ranks.trace"));
 }
 
 TEST_CASE("ranks that read one clock find no offset beyond the error") {
