@@ -61,7 +61,12 @@ void DeclaredSums::start_complete() {
   if (made_ < list_.counts.size()) return;
   while (complete_ < ready_.size() && ready_[complete_]) ++complete_;
   while (started_.size() < buckets_.size() && buckets_[started_.size()].pieces <= complete_)
-    started_.push_back(reductions_.start(buckets_[started_.size()].memory));
+    start(buckets_[started_.size()]);
+}
+
+void DeclaredSums::start(const GradientBucket& bucket) {
+  started_.push_back(bucket.slices ? reductions_.start_scatter({bucket.memory, *bucket.slices})
+                                   : reductions_.start(bucket.memory));
 }
 
 std::optional<std::size_t> DeclaredSums::first_unready() const {
@@ -77,9 +82,9 @@ void DeclaredSums::require_all_made() const {
 void DeclaredSums::make_the_rest() {
   while (made_ < list_.counts.size()) all_reduce(Tensor::zeros(list_.dtype, {list_.counts[made_]}, stream_).view());
   while (started_.size() < buckets_.size()) {
-    const TensorView& memory = buckets_[started_.size()].memory;
-    memory.fill_zero(stream_);
-    started_.push_back(reductions_.start(memory));
+    const GradientBucket& bucket = buckets_[started_.size()];
+    bucket.memory.fill_zero(stream_);
+    start(bucket);
   }
 }
 
