@@ -67,7 +67,9 @@ void DeclaredSums::start_complete() {
 
 void DeclaredSums::start_next() {
   const BucketSpans spans{started_.size()};
-  started_.push_back(reductions_.start(buckets_[started_.size()].memory));
+  const GradientBucket& bucket = buckets_[started_.size()];
+  started_.push_back(bucket.slices ? reductions_.start_scatter({bucket.memory, *bucket.slices})
+                                   : reductions_.start(bucket.memory));
 }
 
 std::optional<std::size_t> DeclaredSums::first_unready() const {
@@ -83,8 +85,7 @@ void DeclaredSums::require_all_made() const {
 void DeclaredSums::make_the_rest() {
   while (made_ < list_.counts.size()) all_reduce(Tensor::zeros(list_.dtype, {list_.counts[made_]}, stream_).view());
   while (started_.size() < buckets_.size()) {
-    const TensorView& memory = buckets_[started_.size()].memory;
-    memory.fill_zero(stream_);
+    buckets_[started_.size()].memory.fill_zero(stream_);
     start_next();
   }
 }

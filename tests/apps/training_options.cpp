@@ -294,6 +294,17 @@ TEST_CASE("1, 2, 4 and 8 ranks train every model in bf16 to the same bytes, and 
   check_same_on_simulated({1, 4}, data.gpt(bf16 + Arguments{"--steps", "2", "--kernels", "reference"}));
 }
 
+TEST_CASE("an optimizer in slices changes no byte of a model and nothing that is told, on any number of ranks") {
+  const Data data;
+  const Arguments images{"--data", data.images.path(), "--steps", "4"};
+  const Arguments run = GENERATE_COPY(
+      images + everything + Arguments{"--hidden", "301", "--global-batch", "61", "--optimizer", "momentum"},
+      images + Arguments{"--model", "convnet", "--optimizer", "adamw", "--sync-batch-norm", "--learning-rate", "0.01"},
+      data.gpt({"--steps", "4", "--global-batch", "16", "--precision", "bf16", "--freeze", "*embedding*"}) + everything);
+  const Trained whole = train_simulated(1, run);
+  for (const int ranks : {1, 2, 4, 8}) check_same(whole, train_simulated(ranks, run + Arguments{"--shard-optimizer"}));
+}
+
 TEST_CASE("a training that may diverge goes on to a result without losses, and its model writes nothing") {
   const Data data;
   const Trained trained = train_simulated(2, data.gpt({"--optimizer", "sgd", "--learning-rate", "1e30", "--steps", "4",
