@@ -140,6 +140,8 @@ class Look {
     if (state_.open_ticks == 0) return;
     const std::uint64_t on_its_way = job_.between_nodes() ? 2 * job_.ticks_a_heartbeat() : 0;
     result_.answers = state_.open_ticks > ticks_in(time_to_ask) + on_its_way + ticks_until_turn();
+    // What comes from now on is another question.
+    if (result_.answers) state_.answered = questions.asked;
   }
 
   /// What is known of the stack of a rank that stalls: "; its stack is in run1/stacks/rank-2.txt".

@@ -83,6 +83,7 @@ void Whereabouts::measure_memory() {
 
 void Whereabouts::look(Observation& seen) {
   if (heeds_signals_) measure_memory();
+  go_on_telling();
   go_on_with_stack();
   seen.asked = heeds_signals_ && question_has_come();
   seen.questions = table_.questions();
@@ -104,14 +105,23 @@ void Whereabouts::tell() {
   const Stay::Seconds heartbeats_come =
       std::max<Stay::Seconds>(1s, 3.0 * static_cast<double>(job_.ticks_a_heartbeat()) * job_.tick);
   auto text = where_table(job_.names, stays_, heartbeats_come, std::chrono::system_clock::now());
-  teller_.start([text = std::move(text), notes = watch_notes()] {
-    print_lines(text);
+  to_print_ = text;
+  if (watch_notes()) to_keep_ = std::move(text);
+  go_on_telling();
+}
+
+/// What is still under way may be an earlier table, or never end.
+void Whereabouts::go_on_telling() {
+  if (to_print_ && printer_.start([text = *to_print_] { print_lines(text); })) to_print_.reset();
+  if (!to_keep_) return;
+  const bool has_begun = table_keeper_.start([text = *to_keep_, notes = watch_notes()] {
     if (notes) try {
         notes->write(notes->table, text);
       } catch (const std::exception& error) {
         log::warning(error.what());
       }
   });
+  if (has_begun) to_keep_.reset();
 }
 
 void Whereabouts::take_stack() {
@@ -128,7 +138,7 @@ void Whereabouts::go_on_with_stack() {
       keep_stack(stack, {});
     else if (Clock::now() - taken_->asked_at > time_to_record)
       keep_stack({}, "asked for its stack, and does not answer");
-  } else if (!keeper_.is_busy()) {
+  } else if (!stack_keeper_.is_busy()) {
     if (*taken_->kept) table_.set_stack_kept(taken_->meeting);
     taken_.reset();
   }
@@ -140,7 +150,7 @@ void Whereabouts::keep_stack(const std::optional<RawStack>& stack, const std::st
   const std::string head =
       fmt::format("{}, process {}, {}\nit {}\n", job_.names[static_cast<std::size_t>(row)], ::getpid(),
                   utc_text(std::chrono::system_clock::now()), describe(table_.read(row)));
-  keeper_.start([=, notes = watch_notes(), kept = taken_->kept, thread = main_thread()] {
+  stack_keeper_.start([=, notes = watch_notes(), kept = taken_->kept, thread = main_thread()] {
     if (notes) try {
         const std::string main = stack ? describe(*stack) : fmt::format("{}\n", why_none);
         notes->write(stack_file(notes->stacks, row),

@@ -60,6 +60,7 @@ class Whereabouts {
 
   void measure_memory();
   void tell();
+  void go_on_telling();
   void take_stack();
   void go_on_with_stack();
   void keep_stack(const std::optional<RawStack>& stack, const std::string& why_none);
@@ -70,8 +71,10 @@ class Whereabouts {
   std::vector<Stay> stays_;  ///< by row
   std::optional<Clock::time_point> measured_at_;
   std::optional<TakenStack> taken_;
-  SideThread teller_;
-  SideThread keeper_;
+  std::optional<std::string> to_print_, to_keep_;  ///< the last table, until a thread has begun with it
+  SideThread printer_;
+  SideThread table_keeper_;
+  SideThread stack_keeper_;
 };
 
 }  // namespace lockstep
