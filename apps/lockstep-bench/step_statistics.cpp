@@ -43,8 +43,8 @@ Interval median_interval(std::vector<double> sample) {
   double tail = 0;
   while (true) {
     const auto fewer = static_cast<double>(rank);
-    tail += std::exp(std::lgamma(size + 1) - std::lgamma(fewer + 1) - std::lgamma(size - fewer + 1) -
-                     size * std::log(2.0));
+    tail +=
+        std::exp(std::lgamma(size + 1) - std::lgamma(fewer + 1) - std::lgamma(size - fewer + 1) - size * std::log(2.0));
     if (tail > 0.025) break;
     ++rank;
   }

@@ -102,7 +102,8 @@ trace::Track StreamTrace::track_of(const Stream& stream) {
   const auto found = std::ranges::find(streams_, &stream);
   const auto index = found - streams_.begin();
   if (found == streams_.end()) streams_.push_back(&stream);
-  return static_cast<trace::Track>(std::min<std::ptrdiff_t>(trace::first_stream_track + index, trace::last_stream_track));
+  return static_cast<trace::Track>(
+      std::min<std::ptrdiff_t>(trace::first_stream_track + index, trace::last_stream_track));
 }
 
 StreamTrace::Wait::Wait(Stream& stream) {
@@ -192,8 +193,8 @@ BucketSpans::~BucketSpans() {
 }
 
 std::string BucketSpans::name_of(std::string_view collective) {
-  return bucket_of_thread ? fmt::format("nccl {} bucket_{}", collective, *bucket_of_thread)
-                          : fmt::format("nccl {}", collective);
+  return bucket_of_thread ? fmt::format("ncclKernel_{} bucket_{}", collective, *bucket_of_thread)
+                          : fmt::format("ncclKernel_{}", collective);
 }
 
 }  // namespace lockstep

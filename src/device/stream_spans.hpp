@@ -98,7 +98,7 @@ class StreamTrace {
   bool failed_ = false;
 
   static std::atomic<StreamTrace*> current_;
-  static std::mutex mutex_;     ///< of whatever is current
+  static std::mutex mutex_;   ///< of whatever is current
   static Number after_last_;  ///< of those before this one
 };
 
@@ -156,7 +156,8 @@ class [[nodiscard]] BucketSpans {
   BucketSpans& operator=(const BucketSpans&) = delete;
   ~BucketSpans();
 
-  /// "nccl all_reduce bucket_3"; without the bucket if it is for none.
+  /// "ncclKernel_all_reduce bucket_3", so that Holistic Trace Analysis knows it for a sum; without the bucket if it is
+  /// for none.
   static std::string name_of(std::string_view collective);
 
  private:

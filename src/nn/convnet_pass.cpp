@@ -1,8 +1,8 @@
 // The passes of the convnet, layer by layer with all shards side by side: shards that are normalised together meet at
 // every batch norm. A single shard goes the same way.
 
-#include "nn/convnet_network.hpp"
 #include "device/stream_spans.hpp"
+#include "nn/convnet_network.hpp"
 #include "nn/shard_checks.hpp"
 #include "ops/image_kernels.hpp"
 

@@ -61,8 +61,7 @@ bool DeclaredSums::ready(std::size_t piece) {
 void DeclaredSums::start_complete() {
   if (made_ < list_.counts.size()) return;
   while (complete_ < ready_.size() && ready_[complete_]) ++complete_;
-  while (started_.size() < buckets_.size() && buckets_[started_.size()].pieces <= complete_)
-    start_next();
+  while (started_.size() < buckets_.size() && buckets_[started_.size()].pieces <= complete_) start_next();
 }
 
 void DeclaredSums::start_next() {

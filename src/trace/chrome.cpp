@@ -36,6 +36,12 @@ std::string_view gpu_category_of(Kind kind) {
   return kind == Kind::part ? "gpu_user_annotation" : "kernel";
 }
 
+/// Between a step and the kernels in it. So large because Holistic Trace Analysis keeps the indices of events in a type
+/// that it chooses by these.
+std::uint64_t correlation_of(std::uint32_t step) {
+  return (std::uint64_t{1} << 30) + step;
+}
+
 /// As in the arguments of PyTorch's kernels, where 0 is the default stream.
 int stream_number(Track track) {
   return track - first_stream_track + 1;
@@ -96,14 +102,15 @@ void add_span(Pieces& out, int rank, const ReadSpan& span) {
   // Holistic Trace Analysis finds steps by this name.
   const std::string name = span.kind == Kind::step ? fmt::format("ProfilerStep#{}", span.step) : span.name;
   out.add(",\n{{\"ph\":\"{}\",\"cat\":\"{}\",\"name\":{},\"pid\":{},\"tid\":{},\"ts\":{}.{:03}",
-          span.length ? 'X' : 'B', is_of_stream(span.track) ? gpu_category_of(span.kind) : category_of(span.kind), json_text(name), rank, span.track, span.begin / 1000,
-          span.begin % 1000);
+          span.length ? 'X' : 'B', is_of_stream(span.track) ? gpu_category_of(span.kind) : category_of(span.kind),
+          json_text(name), rank, span.track, span.begin / 1000, span.begin % 1000);
   if (span.length) out.add(",\"dur\":{}.{:03}", *span.length / 1000, *span.length % 1000);
   if (span.kind == Kind::step) {
-    out.add(",\"args\":{{\"step\":{0},\"correlation\":{0},\"what\":{1}}}}}", span.step, json_text(span.name));
+    out.add(",\"args\":{{\"step\":{},\"correlation\":{},\"what\":{}}}}}", span.step, correlation_of(span.step),
+            json_text(span.name));
   } else if (is_of_stream(span.track) && span.kind != Kind::part) {
-    out.add(",\"args\":{{\"step\":{0},\"device\":{1},\"stream\":{2},\"correlation\":{0}}}}}", span.step, rank,
-            stream_number(span.track));
+    out.add(",\"args\":{{\"step\":{},\"device\":{},\"stream\":{},\"correlation\":{}}}}}", span.step, rank,
+            stream_number(span.track), correlation_of(span.step));
   } else {
     out.add(",\"args\":{{\"step\":{}}}}}", span.step);
   }

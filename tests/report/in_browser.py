@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Opens pages of lockstep-report in a browser that shows nothing, and judges what they drew: no error, data in each
 figure, and tables and tooltips for all of it. in_browser.py LOCKSTEP_REPORT [--pictures FOLDER]: pictures of the pages,
-light and dark. Exits 77 where there is no chromium."""
+light and dark. --excerpt FILE: a small picture of the beginning of one. Exits 77 where there is no chromium."""
 
 import argparse
 import pathlib
@@ -47,8 +47,8 @@ PAGES = {"one": (["slow-loader"], 11, [], []),
          "empty": (["empty"], 1, [], ["∞", "NaN", "undefined", r'<td class="number">0</td><td class="number">0</td><td class="number">0</td>'])}
 
 
-def browse(page, *options, tall=4500):
-    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size=1300,{tall}",
+def browse(page, *options, size="1300,4500"):
+    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}",
                "--virtual-time-budget=10000", *options, page.as_uri()]
     # On a busy machine, a browser may hang before it opens the page.
     for patience in [40, 80, 120]:
@@ -85,6 +85,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("report")
     parser.add_argument("--pictures", type=pathlib.Path)
+    parser.add_argument("--excerpt", type=pathlib.Path)
     arguments = parser.parse_args()
     if not BROWSER:
         print("skipped: chromium is not there")
@@ -96,6 +97,9 @@ def main():
         for name, (runs, figures, said, unsaid) in PAGES.items():
             page = folder / f"{name}.html"
             subprocess.run([arguments.report, *(folder / run for run in runs), "-o", page], check=True)
+            if arguments.excerpt:
+                browse(page, f"--screenshot={arguments.excerpt.resolve()}", size="1000,900")
+                return 0
             if arguments.pictures:
                 arguments.pictures.mkdir(parents=True, exist_ok=True)
                 for scheme, options in {"light": [], "dark": ["--blink-settings=preferredColorScheme=0"]}.items():

@@ -158,7 +158,7 @@ TEST_CASE("what the GPU has not come to is written after a later wait, and anoth
     const BucketSpans bucket{3};
     const StreamSpan span{sums, trace::Kind::sum, BucketSpans::name_of("all_reduce")};
   }
-  CHECK(BucketSpans::name_of("broadcast") == "nccl broadcast");
+  CHECK(BucketSpans::name_of("broadcast") == "ncclKernel_broadcast");
   traced.gpu.stuck_at = 2;
   traced.wait_for(traced.stream);
   CHECK(traced.names().empty());  // not even the mark that was waited for
@@ -166,7 +166,7 @@ TEST_CASE("what the GPU has not come to is written after a later wait, and anoth
   traced.wait_for(traced.stream);
   traced.gpu.stuck_at = 100;
   traced.wait_for(traced.stream);
-  CHECK(traced.names() == std::vector<std::string>{"optimizer", "nccl all_reduce bucket_3"});
+  CHECK(traced.names() == std::vector<std::string>{"optimizer", "ncclKernel_all_reduce bucket_3"});
   CHECK(traced.read().spans.back().track == trace::first_stream_track + 1);
 }
 
@@ -177,8 +177,12 @@ TEST_CASE("a GPU that refuses to be asked ends no job, and is not asked again") 
     { const StreamSpan span{traced.stream, trace::Kind::layer, "dense_0"}; }
     traced.wait_for(traced.stream);
   };
-  SECTION("a mark") { traced.gpu.answer = DeviceMarks::Put::failed; }
-  SECTION("a time") { traced.gpu.tells = false; }
+  SECTION("a mark") {
+    traced.gpu.answer = DeviceMarks::Put::failed;
+  }
+  SECTION("a time") {
+    traced.gpu.tells = false;
+  }
   step();
   traced.gpu.answer = DeviceMarks::Put::done;
   traced.gpu.tells = true;

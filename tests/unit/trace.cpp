@@ -146,6 +146,29 @@ TEST_CASE("a process may be killed at any moment") {
   CHECK(lost > 0);
 }
 
+TEST_CASE("a trace of 100,000 steps is as large as one of a single step, and its last steps are whole") {
+  const TemporaryDirectory folder;
+  const auto file = folder.path() / "ring";
+  constexpr std::uint32_t steps = 100'000;
+  std::optional<Ring> ring{std::in_place, Ring::Options{.file = file}};
+  CHECK(std::filesystem::file_size(file) == 32 << 20);
+  for (std::uint32_t step = 1; step <= steps; ++step) {
+    Ring::set_step(step);
+    const Within span{Kind::step, "step"};
+    for (const std::size_t layer : {0, 1, 2, 3, 4, 5}) const Within inner{Kind::layer, "dense", layer};
+  }
+  ring.reset();
+  CHECK(std::filesystem::file_size(file) == 32 << 20);
+  const ReadRing read = read_ring(file);
+  CHECK(read.spans.size() + read.lost == 7 * steps);
+  CHECK(read.spans.size() > 500'000);
+  const Steps last = last_steps({&read, 1}, 20);
+  CHECK(last.first == steps - 19);
+  std::size_t bytes = 0;
+  write_chrome({&read, 1}, last, [&](std::string_view piece) { bytes += piece.size(); });
+  CHECK(bytes < 20 * 7 * 200);
+}
+
 TEST_CASE("without a trace, a span is nothing; nor is one that begins before the trace, or ends after it") {
   const TemporaryDirectory folder;
   std::optional<Span> before{"before"};
@@ -235,7 +258,8 @@ TEST_CASE("a picture of all ranks has their last steps") {
       ring.spans.push_back({begin, 20'500, step, 0, Kind::step, "step"});
       ring.spans.push_back({begin + 1000, 9000, step, first_stream_track, Kind::part, "forward"});
       ring.spans.push_back({begin + 2000, 4000, step, first_stream_track, Kind::layer, "dense_0"});
-      ring.spans.push_back({begin + 3000, 5000, step, first_stream_track + 1, Kind::sum, "nccl all_reduce bucket_0"});
+      ring.spans.push_back(
+          {begin + 3000, 5000, step, first_stream_track + 1, Kind::sum, "ncclKernel_all_reduce bucket_0"});
       ring.spans.push_back({begin, 0, step, 0, Kind::run, "the evaluation \"1\"\n"});
     }
     rings.push_back(std::move(ring));
@@ -263,7 +287,8 @@ TEST_CASE("a picture of all ranks has their last steps") {
 
 TEST_CASE("Holistic Trace Analysis finds in a picture what it asks for") {
   // As of its version 0.5.0: the events of a GPU have a stream, and a correlation with one of the host, whose step is
-  // theirs too; sums over ranks are kernels whose names begin with "nccl"; every span has a category and a length.
+  // theirs too; sums over ranks are kernels whose names begin with "ncclKernel"; every span has a category and a
+  // length. The rank is found with the regular expression "rank":\\s+(\\d+).
   ReadRing ring{.rank = 0,
                 .ranks = 1,
                 .process = 1,
@@ -278,9 +303,12 @@ TEST_CASE("Holistic Trace Analysis finds in a picture what it asks for") {
   ring.spans.push_back({1000, 9000, 4, 0, Kind::step, "step"});
   ring.spans.push_back({2000, 6000, 4, first_stream_track, Kind::part, "forward"});
   ring.spans.push_back({2000, 4000, 4, first_stream_track, Kind::layer, "dense_0"});
-  ring.spans.push_back({3000, 5000, 4, first_stream_track + 1, Kind::sum, "nccl all_reduce bucket_0"});
+  ring.spans.push_back({3000, 5000, 4, first_stream_track + 1, Kind::sum, "ncclKernel_all_reduce bucket_0"});
+  std::string text;
+  write_chrome({&ring, 1}, {}, [&](std::string_view piece) { text += piece; });
+  CHECK_THAT(text, Contains("\"rank\": 0,"));
   nlohmann::json spans, threads;
-  const auto picture = picture_of({ring});
+  const auto picture = nlohmann::json::parse(text);
   CHECK(picture.at("schemaVersion").is_number());
   for (const auto& event : picture.at("traceEvents")) {
     if (event.at("ph") == "X") spans.push_back(event);
@@ -290,7 +318,7 @@ TEST_CASE("Holistic Trace Analysis finds in a picture what it asks for") {
   for (const auto& span : spans)
     for (const char* const key : {"cat", "name", "pid", "tid", "ts", "dur", "args"}) CHECK(span.contains(key));
   CHECK(spans[0].at("name") == "ProfilerStep#4");
-  CHECK(spans[0].at("args").at("correlation") == 4);
+  CHECK(spans[0].at("args").at("correlation") == (1 << 30) + 4);
   CHECK_FALSE(spans[0].at("args").contains("stream"));
   CHECK(spans[1].at("cat") == "gpu_user_annotation");
   CHECK_FALSE(spans[1].at("args").contains("stream"));  // or what is inside would count twice
@@ -298,7 +326,7 @@ TEST_CASE("Holistic Trace Analysis finds in a picture what it asks for") {
     const auto& span = spans[static_cast<std::size_t>(stream + 1)];
     CHECK(span.at("cat") == "kernel");
     CHECK(span.at("args").at("stream") == stream);
-    CHECK(span.at("args").at("correlation") == 4);
+    CHECK(span.at("args").at("correlation") == (1 << 30) + 4);
   }
   CHECK(threads == nlohmann::json{"main thread", "cuda:0, stream 1", "cuda:0, stream 2"});
 }

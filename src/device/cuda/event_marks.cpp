@@ -44,8 +44,8 @@ class EventMarks final : public DeviceMarks {
     float milliseconds = 0;
     const cudaError_t result = cudaEventElapsedTime(&milliseconds, events_[from], events_[to]);
     if (result == cudaSuccess)
-      return {Reached::both, std::chrono::round<std::chrono::nanoseconds>(
-                                 std::chrono::duration<double, std::milli>{milliseconds})};
+      return {Reached::both,
+              std::chrono::round<std::chrono::nanoseconds>(std::chrono::duration<double, std::milli>{milliseconds})};
     // It would be reported to the next caller that asks for the last error.
     (void)cudaGetLastError();
     return {result == cudaErrorNotReady || detail::is_late(result) ? Reached::not_yet : Reached::failed, {}};

@@ -310,7 +310,7 @@ TEST_CASE("a trace of the GPUs' streams costs a step neither a wait nor an event
 TEST_CASE("a trace has a row for each stream of each GPU, until a GPU refuses to tell its times", "[training]") {
   const std::string fault = GENERATE("", "rank=1 call=cudaEventElapsedTime nth=20 kind=error");
   const TemporaryDirectory folder;
-  const Arguments arguments{"--data",  small_data(), "--shards", "2", "--run-dir", folder.path() / "run",
+  const Arguments arguments{"--data",  small_data(),   "--shards", "2", "--run-dir", folder.path() / "run",
                             "--trace", "--eval-every", "2"};
   const Outcome outcome =
       run_job(2, arguments + small, {.environment = {{"CUSIM_DEVICES", "2"}, {"CUSIM_FAULTS", fault}}});
@@ -327,7 +327,7 @@ TEST_CASE("a trace has a row for each stream of each GPU, until a GPU refuses to
   CHECK(names[0][0]["forward"] > 3);  // also of evaluations
   for (const char* const once : {"backward", "optimizer"}) CHECK(names[0][0][once] == 3);
   CHECK(names[0][0]["dense_0"] > 6);
-  CHECK(names[0][1]["nccl all_gather bucket_0"] == 3);
+  CHECK(names[0][1]["ncclKernel_all_gather bucket_0"] == 3);
   CHECK((names[1][0]["optimizer"] == 3) == fault.empty());
 }
 
