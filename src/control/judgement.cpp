@@ -136,12 +136,14 @@ class Look {
         std::exchange(state_.answered, questions.answered).value_or(questions.answered) != questions.answered;
     // What had come by now was part of the question that was answered.
     result_.asks = seen_.asked && !is_news && !questions.is_open();
+    const std::uint32_t number = questions.asked + (result_.asks ? 1 : 0);
+    if (std::exchange(state_.asked, number) != number) state_.open_ticks = 0;
     state_.open_ticks = questions.is_open() || result_.asks ? state_.open_ticks + 1 : 0;
     if (state_.open_ticks == 0) return;
     const std::uint64_t on_its_way = job_.between_nodes() ? 2 * job_.ticks_a_heartbeat() : 0;
     result_.answers = state_.open_ticks > ticks_in(time_to_ask) + on_its_way + ticks_until_turn();
     // What comes from now on is another question.
-    if (result_.answers) state_.answered = questions.asked;
+    if (result_.answers) state_.answered = number;
   }
 
   /// What is known of the stack of a rank that stalls: "; its stack is in run1/stacks/rank-2.txt".

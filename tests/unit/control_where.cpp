@@ -244,7 +244,13 @@ TEST_CASE("a question is passed on, and answered by the lowest node when it has 
     CHECK(job.first(answers) == 309);
     job.seen.questions.answered = 1;
     job.seen.asked = true;
-    CHECK(job.look().asks);
+    const Judgement next = job.look();
+    CHECK((next.asks && !next.answers));
+    job.seen.asked = false;
+    job.seen.questions.asked = 2;
+    CHECK(job.first(answers) == 308);
+    job.seen.questions = {.asked = 3, .answered = 2};  // others were as quick
+    CHECK(job.first(answers) == 309);
   }
 }
 
