@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Opens pages of lockstep-report in a browser that shows nothing, and judges what they drew: no error, data in each
 figure, and tables and tooltips for all of it. in_browser.py LOCKSTEP_REPORT [--pictures FOLDER]: pictures of the pages,
-light and dark. --excerpt FILE: a small picture of the beginning of one. Exits 77 where there is no chromium."""
+light and dark. --excerpt FILE: a small picture of what stands out
+in one, and of where its time went. Exits 77 where there is no chromium."""
 
 import argparse
 import pathlib
@@ -35,6 +36,16 @@ for (const { chart } of drawn)
   });
 setTimeout(() => { document.body.dataset.told = told; }, 100);
 }</script></body>"""
+
+# Leaves what stands out, and the figures that say why.
+EXCERPT = """<script>
+for (const unneeded of document.querySelectorAll("nav, header p, details")) unneeded.remove();
+for (const heading of document.querySelectorAll("h2"))
+  if (!["What stands out", "Where the time went"].includes(heading.textContent)) {
+    heading.nextElementSibling.remove();
+    heading.remove();
+  }
+</script></body>"""
 
 # A row of the table of what differs between runs.
 DIFFERENCE = "differ</h3><table>(?:(?!</table>).)*<td>{}</td>"
@@ -98,7 +109,8 @@ def main():
             page = folder / f"{name}.html"
             subprocess.run([arguments.report, *(folder / run for run in runs), "-o", page], check=True)
             if arguments.excerpt:
-                browse(page, f"--screenshot={arguments.excerpt.resolve()}", size="1000,900")
+                page.write_text(EXCERPT.join(page.read_text(encoding="utf-8").rsplit("</body>", 1)), encoding="utf-8")
+                browse(page, f"--screenshot={arguments.excerpt.resolve()}", size="1300,730")
                 return 0
             if arguments.pictures:
                 arguments.pictures.mkdir(parents=True, exist_ok=True)

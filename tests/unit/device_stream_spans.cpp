@@ -106,7 +106,8 @@ TEST_CASE("a stream's span lies where the host's clock says, within the error th
   trace::Ring::set_step(8);
   {
     StreamTrace::Wait wait{traced.stream};
-    while (now() < nanoseconds{traced.gpu.marks.at(2).at + hours{7}}.count()) {
+    // The host looks a little later than the GPU comes to the end.
+    while (now() < nanoseconds{traced.gpu.marks.at(2).at + hours{7} + microseconds{200}}.count()) {
     }
     wait.over();
   }
@@ -117,7 +118,7 @@ TEST_CASE("a stream's span lies where the host's clock says, within the error th
   CHECK(read.spans[0].step == 7);
   CHECK(read.spans[0].track == trace::first_stream_track);
   CHECK(read.spans[0].length == length.count());
-  CHECK(read.device_clock_error >= 500);
+  CHECK(read.device_clock_error >= 100'000);
   CHECK(read.device_clock_error <= (end - begin) / 2);
   const std::int64_t true_begin = nanoseconds{traced.gpu.marks.at(0).at + hours{7}}.count();
   CHECK(std::abs(read.spans[0].begin - true_begin) <= read.device_clock_error);
