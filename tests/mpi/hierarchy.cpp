@@ -27,6 +27,34 @@ TEST_CASE("ranks of one group are a communicator, in the order that they had") {
   CHECK((last != nullptr) == (rank() == 3));
 }
 
+TEST_CASE("slices of any length, also of none, go to every rank and come from it") {
+  const auto all = make_mpi_communicator();
+  // Shorter and longer than what goes as one message, and no multiple of that.
+  for (const std::int64_t longest : {100, 20'000, 150'001}) {
+    const std::vector<std::int64_t> bounds{0, longest, longest, longest + 7, 2 * longest};
+    const auto begin = [&](int of) { return bounds[static_cast<std::size_t>(of)]; };
+    const auto value = [](int from, std::int64_t index) { return static_cast<float>(1'000'000 * from + index); };
+    const Tensor mine = Tensor::zeros(DType::f32, {bounds.back()});
+    for (std::int64_t i = 0; i < bounds.back(); ++i)
+      mine.view().elements<float>()[static_cast<std::size_t>(i)] = value(rank(), i);
+
+    const std::int64_t length = begin(rank() + 1) - begin(rank());
+    const Tensor received = Tensor::zeros(DType::f32, {4 * length + 1});
+    all->all_to_all(mine.view(), bounds, received.view().slice(0, 4 * length)).wait();
+    std::vector<float> expected;
+    for (int from = 0; from < 4; ++from)
+      for (std::int64_t i = 0; i < length; ++i) expected.push_back(value(from, begin(rank()) + i));
+    expected.push_back(0);  // nothing is written behind the end
+    CHECK(received.to_vector<float>() == expected);
+
+    all->all_gather(mine.view(), bounds).wait();
+    std::vector<float> whole;
+    for (int from = 0; from < 4; ++from)
+      for (std::int64_t i = begin(from); i < begin(from + 1); ++i) whole.push_back(value(from, i));
+    CHECK(mine.to_vector<float>() == whole);
+  }
+}
+
 TEST_CASE(
     "a hierarchical sum over MPI has the bits of the one tree where nodes are equal, and is right where they are not",
     "[E-13]") {
