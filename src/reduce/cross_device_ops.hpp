@@ -66,7 +66,7 @@ class CrossDeviceOps {
   /// reduction or `gather_slices`.
   virtual Work start_scatter(const Sliced& message) = 0;
 
-  /// The owners' slices overwrite everyone's. Those of `through` are unspecified afterwards.
+  /// The owners' slices overwrite everyone's. `through` is unspecified afterwards.
   virtual void gather_slices(std::span<const Sliced> messages) = 0;
 
   /// In place on `root`. On other ranks the tensors' contents are unspecified afterwards.

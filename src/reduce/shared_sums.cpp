@@ -106,10 +106,6 @@ void SharedSums::spread(std::span<const Spread> all) {
   std::uint64_t word = 0;  // of all places, in order
   for (const Spread& each : all) {
     places.push_back(memory_.place_of(each.through.data(), each.through.bytes()));
-    const auto rank = static_cast<std::size_t>(memory_.rank());
-    for (const std::vector<std::int64_t>& bounds : each.pieces)
-      if (places.back())
-        copy_bytes(slice_of(each.through, bounds, rank).data(), slice_of(each.flat, bounds, rank));
     word = word * 0x9E3779B97F4A7C15 + (places.back() ? places.back()->word : 0);
   }
   const bool are_shared = std::ranges::all_of(places, [](const auto& place) { return place.has_value(); });
@@ -118,15 +114,22 @@ void SharedSums::spread(std::span<const Spread> all) {
       for (const std::vector<std::int64_t>& bounds : each.pieces) spread_in_slots(each.flat, bounds);
     return;
   }
-  for (std::size_t i = 0; i < all.size(); ++i)
-    for (const std::vector<std::int64_t>& bounds : all[i].pieces)
-      for (int other = 0; other < memory_.size(); ++other) {
-        const TensorView slice = slice_of(all[i].flat, bounds, static_cast<std::size_t>(other));
-        if (other == memory_.rank() || slice.bytes() == 0) continue;
-        std::memcpy(slice.data(), places[i]->first + other * places[i]->stride + (slice.data() - all[i].flat.data()),
-                    slice.bytes());
-      }
+  const auto others = [&](const auto& body) {
+    for (std::size_t i = 0; i < all.size(); ++i)
+      for (const std::vector<std::int64_t>& bounds : all[i].pieces)
+        for (int other = 0; other < memory_.size(); ++other)
+          if (other != memory_.rank()) body(all[i], *places[i], bounds, other);
+  };
+  // A rank writes where it has read for the sum, so that it touches no other pages of another rank's memory.
+  others([&](const Spread& each, const NodeMemory::Place& place, SliceBounds bounds, int other) {
+    const TensorView mine = slice_of(each.flat, bounds, static_cast<std::size_t>(memory_.rank()));
+    copy_bytes(place.first + other * place.stride + (mine.data() - each.flat.data()), mine);
+  });
   memory_.exchange();
+  others([&](const Spread& each, const NodeMemory::Place&, SliceBounds bounds, int other) {
+    const auto rank = static_cast<std::size_t>(other);
+    copy_bytes(slice_of(each.flat, bounds, rank).data(), slice_of(each.through, bounds, rank));
+  });
 }
 
 void SharedSums::sum_own_in_slots(const TensorView& flat, SliceBounds bounds) {

@@ -39,8 +39,8 @@ class SharedSums {
   /// read the rest of `flat` until the next call.
   void sum_own(const TensorView& flat, std::span<const std::vector<std::int64_t>> pieces);
 
-  /// The second half for several tensors: every rank gets the slices of all others. They pass through the same slices
-  /// of `through`, which has the shape of `flat`, if that is memory that NodeMemory allocated.
+  /// The second half for several tensors: every rank gets the slices of all others. They pass through `through`, which
+  /// has the shape of `flat` and which nobody needs any more, if that is memory that NodeMemory allocated.
   struct Spread {
     TensorView flat, through;
     std::vector<std::vector<std::int64_t>> pieces;

@@ -71,8 +71,8 @@ namespace lockstep {
 struct Sliced {
   TensorView memory;
   detail::SliceMap slices;  ///< covers `memory`
-  /// Memory of as many bytes that the ranks may share and `CrossDeviceOps::gather_slices` may overwrite in this rank's
-  /// slices. May be empty.
+  /// Memory of as many bytes that the ranks may share, which nobody needs any more: `CrossDeviceOps::gather_slices` may
+  /// overwrite it. May be empty.
   TensorView through = {};
 };
 

@@ -1,4 +1,5 @@
-// Optimizers whose work the ranks share in slices: the same bytes as without, and each rank keeps its part of the state.
+// Optimizers whose work the ranks share in slices: the same bytes as without, and each rank keeps its part of the
+// state.
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -74,8 +75,8 @@ struct SlicedProgram {
     std::vector<Optimizer::Gradient> all;
     for (const Variable& each : updated()) {
       const std::uint64_t seed = static_cast<std::uint64_t>(100 * step + 10 * of_rank) + all.size();
-      const Tensor value = each.dtype() == DType::f64 ? inexact<double>(each.shape(), seed)
-                                                      : inexact<float>(each.shape(), seed);
+      const Tensor value =
+          each.dtype() == DType::f64 ? inexact<double>(each.shape(), seed) : inexact<float>(each.shape(), seed);
       all.push_back({Tensor::copy_of(value.view(), strategy.stream()), each});
     }
     return all;
@@ -234,12 +235,12 @@ TEST_CASE("rows of a gradient meet an optimizer in slices") {
         for (std::int64_t row = 0; row < rows; ++row) indices.push_back((row * 37 + rank()) % 100);
         for (Optimizer::Gradient& gradient : gradients)
           if (gradient.variable.name() == "table")
-            gradient.value = IndexedSlices{Tensor::copy_of(values.view(), each->strategy.stream()),
-                                           Tensor::copy_of(Tensor::from(indices, {rows}).view(), each->strategy.stream()),
-                                           {100, 301}};
-        each->strategy.run([&](ReplicaContext& context) {
-          optimizer->apply_gradients(context, gradients, std::int64_t{rank() + 1});
-        });
+            gradient.value =
+                IndexedSlices{Tensor::copy_of(values.view(), each->strategy.stream()),
+                              Tensor::copy_of(Tensor::from(indices, {rows}).view(), each->strategy.stream()),
+                              {100, 301}};
+        each->strategy.run(
+            [&](ReplicaContext& context) { optimizer->apply_gradients(context, gradients, std::int64_t{rank() + 1}); });
         each->norms.push_back(optimizer->gradient_norm());
       }
     }
@@ -344,11 +345,11 @@ TEST_CASE("a rank that cannot update its slices keeps nobody waiting") {
 
 TEST_CASE("what cannot work in slices is refused") {
   const auto sum = [](std::span<const TensorView>, const TensorView&, Stream&) {};
-  CHECK_THAT(message_of<InvalidArgument>([&] {
-               (void)runtime().make_strategy(
-                   with_slices({.kind = ReductionOptions::Kind::to_one_rank, .accumulate = sum}));
-             }),
-             Catch::Contains("an optimizer in slices, with a function that accumulates"));
+  CHECK_THAT(
+      message_of<InvalidArgument>([&] {
+        (void)runtime().make_strategy(with_slices({.kind = ReductionOptions::Kind::to_one_rank, .accumulate = sum}));
+      }),
+      Catch::Contains("an optimizer in slices, with a function that accumulates"));
   if (ranks() == 1) return;
   SlicedProgram parts{with_slices()};
   Nameless nameless;
@@ -359,8 +360,7 @@ TEST_CASE("what cannot work in slices is refused") {
   CHECK_THAT(message_of<InvalidArgument>([&] { nameless.prepare(parts.strategy, parts.updated()); }),
              Catch::EndsWith(expected));
   parts.strategy.run([&](ReplicaContext& context) {
-    CHECK_THAT(message_of<InvalidArgument>([&] { nameless.apply_gradients(context, own); }),
-               Catch::EndsWith(expected));
+    CHECK_THAT(message_of<InvalidArgument>([&] { nameless.apply_gradients(context, own); }), Catch::EndsWith(expected));
   });
   expect_in_step();
 }

@@ -409,13 +409,12 @@ TEST_CASE("tensors go to the plane of their device, the host's first") {
   ops->broadcast(std::span{slices}.subspan(1, 1), 0);
   std::vector<Tensor> gathered{slices[1].values, slices[0].values, slices[1].values};
   ops->all_gather(gathered);
-  CHECK(notes == std::vector<std::string>{"host mean f32[2]", "gpu mean f32[1] f32[3]", "gpu to 3 f32[1]",
-                                          "host from 2 f32[2]", "gpu started f32[1]", "host started f32[2]",
-                                          "host began the mean of f32[2]", "gpu began the mean of f32[1] f32[3]",
-                                          "host ended f32[2]", "gpu ended f32[1] f32[3]", "gpu scattered f32[1]",
-                                          "gpu gathered f32[1]", "host sum of slices 2", "gpu sum of slices 1",
-                                          "host to of slices 1", "gpu from of slices 1", "host gathers 1",
-                                          "gpu gathers 2"});
+  CHECK(notes == std::vector<std::string>{
+                     "host mean f32[2]", "gpu mean f32[1] f32[3]", "gpu to 3 f32[1]", "host from 2 f32[2]",
+                     "gpu started f32[1]", "host started f32[2]", "host began the mean of f32[2]",
+                     "gpu began the mean of f32[1] f32[3]", "host ended f32[2]", "gpu ended f32[1] f32[3]",
+                     "gpu scattered f32[1]", "gpu gathered f32[1]", "host sum of slices 2", "gpu sum of slices 1",
+                     "host to of slices 1", "gpu from of slices 1", "host gathers 1", "gpu gathers 2"});
 }
 
 TEST_CASE("a group of one moves nothing") {
