@@ -297,12 +297,15 @@ TEST_CASE("1, 2, 4 and 8 ranks train every model in bf16 to the same bytes, and 
 TEST_CASE("an optimizer in slices changes no byte of a model and nothing that is told, on any number of ranks") {
   const Data data;
   const Arguments images{"--data", data.images.path(), "--steps", "4"};
-  const Arguments run = GENERATE_COPY(
+  const std::vector<Arguments> runs{
       images + everything + Arguments{"--hidden", "301", "--global-batch", "61", "--optimizer", "momentum"},
       images + Arguments{"--model", "convnet", "--optimizer", "adamw", "--sync-batch-norm", "--learning-rate", "0.01"},
-      data.gpt({"--steps", "4", "--global-batch", "16", "--precision", "bf16", "--freeze", "*embedding*"}) + everything);
-  const Trained whole = train_simulated(1, run);
-  for (const int ranks : {1, 2, 4, 8}) check_same(whole, train_simulated(ranks, run + Arguments{"--shard-optimizer"}));
+      data.gpt({"--steps", "4", "--global-batch", "16", "--precision", "bf16", "--freeze", "*embedding*"}) +
+          everything};
+  for (const Arguments& run : runs) {
+    const Trained whole = train_simulated(1, run);
+    for (const int ranks : {2, 4, 8}) check_same(whole, train_simulated(ranks, run + Arguments{"--shard-optimizer"}));
+  }
 }
 
 TEST_CASE("a training that may diverge goes on to a result without losses, and its model writes nothing") {
