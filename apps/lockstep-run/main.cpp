@@ -243,9 +243,10 @@ class Run {
   void pass_question(const RunningJob& job) {
     if (!is_asked_ || !job.report().has_begun) return;
     is_asked_ = false;
+    // Any rank knows the others. Launchers also pass it to what a rank has started, and it would end MPICH's.
+    if (job.signal_ranks(SIGUSR2)) return;
     if (line_.mpi != MpiKind::mpich || names_srun(line_.mpirun)) return job.signal(SIGUSR2);
-    // It would end MPICH's launcher. Any rank knows the others.
-    if (!job.signal_a_rank(SIGUSR2)) say("SIGUSR2: no rank runs on this host: send it to one on another");
+    say("SIGUSR2: no rank runs on this host: send it to one on another");
   }
 
   void look(StartWatch& watch, bool has_begun, const Start& start, RunningJob& job) {

@@ -78,11 +78,12 @@ void RunningJob::signal(int number) const {
   if (!ended_) ::kill(id_, number);
 }
 
-bool RunningJob::signal_a_rank(int number) const {
-  if (ended_) return false;
+bool RunningJob::signal_ranks(int number) const {
+  bool is_sent = false;
+  if (ended_) return is_sent;
   for (const pid_t process : descendants_of(id_))
-    if (is_rank(process) && handles(process, number)) return ::kill(process, number) == 0;
-  return false;
+    if (is_rank(process) && handles(process, number) && ::kill(process, number) == 0) is_sent = true;
+  return is_sent;
 }
 
 bool RunningJob::has_begun() {

@@ -146,10 +146,10 @@ class Look {
     if (result_.answers) state_.answered = number;
   }
 
-  /// What is known of the stack of a rank that stalls: "; its stack is in run1/stacks/rank-2.txt".
+  /// The file about the threads of a rank that stalls: "; run1/stacks/rank-2.txt says where its threads were".
   std::string stack_of(int row) const {
     if (!this->row(row).stack_kept || seen_.stacks.empty()) return {};
-    return fmt::format("; its stack is in {}", stack_file(seen_.stacks, row).string());
+    return fmt::format("; {} says where its threads were", stack_file(seen_.stacks, row).string());
   }
 
   std::optional<Finding> look_around() {

@@ -52,6 +52,8 @@ void catch_question_signal() {
   if (::sigaction(SIGUSR2, nullptr, &before) != 0) return;
   computing_thread = ::gettid();
   if ((before.sa_flags & SA_SIGINFO) || before.sa_handler != SIG_DFL) return;
+  sigset_t blocked;
+  if (::pthread_sigmask(SIG_BLOCK, nullptr, &blocked) != 0 || ::sigismember(&blocked, SIGUSR2) != 0) return;
   make_room_for_handler();
   // The first call loads a library, which a handler must not.
   std::array<void*, 1> frame;

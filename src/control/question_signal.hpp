@@ -16,8 +16,8 @@ struct RawStack {
 };
 
 /// From here to the end of the process, SIGUSR2 does nothing but be remembered: one that comes when the job has ended
-/// must not look like a failure. A program that handles or ignores the signal keeps it. Call it on the thread that
-/// computes: that is the one whose stack is recorded, and the handler leaves its stack alone.
+/// must not look like a failure. A program that handles, ignores or blocks the signal keeps it. Call it on the thread
+/// that computes: that is the one whose stack is recorded, and the handler leaves its stack alone.
 void catch_question_signal();
 
 /// Gives the signal back, in a program that turns out to be somebody else's.

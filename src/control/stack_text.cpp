@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -15,59 +15,71 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <link.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/descriptor.hpp"
 
 namespace lockstep {
 namespace {
 
-/// A file's bytes, read as they are needed.
-class MappedFile {
+/// A file, read as it is needed. It is not mapped: one that cannot be read then would end the process.
+class PartsOfFile {
  public:
-  explicit MappedFile(const char* path) : file_{::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {
-    struct stat status = {};
-    if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size <= 0)
-      return;
-    const auto size = static_cast<std::size_t>(status.st_size);
-    void* const begin = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file_.get(), 0);
-    if (begin != MAP_FAILED) bytes_ = {static_cast<const std::byte*>(begin), size};
-  }
-  MappedFile(const MappedFile&) = delete;
-  ~MappedFile() {
-    if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-  }
+  explicit PartsOfFile(const char* path) : file_{::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {}
 
-  /// Part of it as `T`s. Empty if it does not hold them all.
+  /// Part of it as `T`s: fewer if it does not hold them all.
   template <class T>
-  std::span<const T> part(std::uint64_t offset, std::uint64_t count) const {
-    if (offset % alignof(T) != 0 || offset > bytes_.size() || count > (bytes_.size() - offset) / sizeof(T)) return {};
-    return {reinterpret_cast<const T*>(bytes_.data() + offset), static_cast<std::size_t>(count)};
+  std::vector<T> part(std::uint64_t offset, std::size_t count) const {
+    std::vector<T> read(count);
+    char* const begin = reinterpret_cast<char*>(read.data());
+    std::size_t size = 0;
+    while (size < count * sizeof(T)) {
+      const ssize_t more =
+          ::pread(file_.get(), begin + size, count * sizeof(T) - size, static_cast<off_t>(offset + size));
+      if (more <= 0) break;
+      size += static_cast<std::size_t>(more);
+    }
+    read.resize(size / sizeof(T));
+    return read;
   }
 
  private:
   Descriptor file_;
-  std::span<const std::byte> bytes_;
 };
+
+/// The symbol of the function at that address, from a table of symbols.
+std::optional<ElfW(Sym)> function_in(const PartsOfFile& file, const ElfW(Shdr) & table, std::uint64_t address) {
+  constexpr std::uint64_t most_at_once = 4096;
+  const std::uint64_t count = table.sh_size / sizeof(ElfW(Sym));
+  for (std::uint64_t done = 0; done < count;) {
+    const auto symbols =
+        file.part<ElfW(Sym)>(table.sh_offset + done * sizeof(ElfW(Sym)), std::min(most_at_once, count - done));
+    if (symbols.empty()) return std::nullopt;
+    for (const auto& symbol : symbols)
+      if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && address >= symbol.st_value &&
+          address - symbol.st_value < symbol.st_size)
+        return symbol;
+    done += symbols.size();
+  }
+  return std::nullopt;
+}
 
 /// The name of the function at that address of a library, from the table that linkers leave in its file for debuggers:
 /// also functions that other libraries cannot see. Empty if there is none.
 std::string name_in_file(const char* path, std::uint64_t address) {
-  const MappedFile file{path};
+  constexpr std::uint64_t longest = 1 << 16;
+  const PartsOfFile file{path};
   const auto header = file.part<ElfW(Ehdr)>(0, 1);
   if (header.empty() || std::memcmp(header[0].e_ident, ELFMAG, SELFMAG) != 0) return {};
   const auto sections = file.part<ElfW(Shdr)>(header[0].e_shoff, header[0].e_shnum);
   for (const auto& section : sections) {
     if (section.sh_type != SHT_SYMTAB || section.sh_link >= sections.size()) continue;
+    const auto symbol = function_in(file, section, address);
     const auto& names = sections[section.sh_link];
-    const auto text = file.part<char>(names.sh_offset, names.sh_size);
-    for (const auto& symbol : file.part<ElfW(Sym)>(section.sh_offset, section.sh_size / sizeof(ElfW(Sym)))) {
-      if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_name >= text.size()) continue;
-      if (address < symbol.st_value || address - symbol.st_value >= symbol.st_size) continue;
-      const auto name = text.subspan(symbol.st_name);
-      return {name.begin(), std::ranges::find(name, '\0')};
-    }
+    if (!symbol || symbol->st_name >= names.sh_size) continue;
+    const auto name =
+        file.part<char>(names.sh_offset + symbol->st_name, std::min(longest, names.sh_size - symbol->st_name));
+    return {name.begin(), std::ranges::find(name, '\0')};
   }
   return {};
 }
@@ -83,7 +95,7 @@ std::string readable_name(const std::string& name) {
   return text;
 }
 
-/// Not in the table of a library: code made at run time.
+/// One line. A frame in no library is code made at run time.
 std::string line_of_frame(std::size_t number, void* frame) {
   // A return address may be the beginning of the next function.
   const auto address = reinterpret_cast<std::uintptr_t>(frame) - (number == 0 ? 0 : 1);

@@ -163,10 +163,10 @@ FailureNote parse_note(const std::string& text) {
   return {note["timeline"].get<std::string>(), note["inode"], note["start"]};
 }
 
-void write_note(const std::filesystem::path& file, const std::string& text) {
+void write_note(const RunLayout& layout, const std::filesystem::path& file, const std::string& text) {
   // Not the folder of the run: if that is gone, so is what this is about.
   std::error_code ignored;
-  std::filesystem::create_directory(file.parent_path(), ignored);
+  if (file.parent_path() == layout.stacks()) std::filesystem::create_directory(layout.stacks(), ignored);
   NewFile note{file, "file of the run"};
   note.write(std::as_bytes(std::span{text}));
   note.commit();
@@ -178,7 +178,8 @@ void note_in_folder(const FailureNote& note) {
   struct stat status = {};
   if (::stat(note.timeline.c_str(), &status) != 0 || status.st_ino != note.inode) return;
   const RunLayout layout{note.timeline.parent_path()};
-  keep_watch_notes(std::make_shared<WatchNotes>(WatchNotes{layout.where(), layout.stacks(), write_note}));
+  const auto write = [layout](const auto& file, const std::string& text) { write_note(layout, file, text); };
+  keep_watch_notes(std::make_shared<WatchNotes>(WatchNotes{layout.where(), layout.stacks(), write}));
 }
 
 void forget_folder() {

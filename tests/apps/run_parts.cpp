@@ -169,7 +169,7 @@ TEST_CASE("children that were there before a job are neither waited for nor kill
   CHECK(::waitpid(stranger, &status, 0) == stranger);
 }
 
-TEST_CASE("a job's rank gets a signal that would end its launcher, if it handles that") {
+TEST_CASE("each of a job's ranks gets a signal that would end its launcher, if it handles that") {
   CHECK_FALSE(handles(::getpid(), SIGUSR2));
   CHECK_FALSE(handles(1 << 30, SIGUSR2));
   const auto code_of = [](const char* script, const std::function<void(RunningJob&)>& meanwhile) {
@@ -181,9 +181,13 @@ TEST_CASE("a job's rank gets a signal that would end its launcher, if it handles
     }
     return *code;
   };
-  const char* const starts_rank = "PMI_RANK=3 sh -c \"trap 'exit 7' USR2; while :; do sleep 0.01; done\"; exit $?";
-  CHECK(code_of(starts_rank, [](RunningJob& job) { (void)job.signal_a_rank(SIGUSR2); }) == 7);
-  CHECK(code_of("PMI_RANK=3 sh -c 'sleep 0.1'", [](RunningJob& job) { CHECK_FALSE(job.signal_a_rank(SIGUSR2)); }) == 0);
+  // The first rank is stopped.
+  const char* const starts_ranks = R"(PMI_RANK=3 sh -c 'trap : USR2; kill -STOP $$' &
+      until grep -q 'State:.T' /proc/$!/status; do sleep 0.01; done
+      PMI_RANK=4 sh -c 'trap "exit 7" USR2; for i in $(seq 300); do sleep 0.01; done'
+      code=$?; kill -KILL $!; exit $code)";
+  CHECK(code_of(starts_ranks, [](RunningJob& job) { (void)job.signal_ranks(SIGUSR2); }) == 7);
+  CHECK(code_of("PMI_RANK=3 sh -c 'sleep 0.1'", [](RunningJob& job) { CHECK_FALSE(job.signal_ranks(SIGUSR2)); }) == 0);
 }
 
 TEST_CASE("what is ignored when lockstep-run starts, as under nohup, is no wish to stop") {

@@ -34,6 +34,13 @@ struct AskedJob {
     return read_file(run() / "where.txt");
   }
 
+  void wait_for_rank(int rank) const {
+    while (!job.find(rank)) {
+      REQUIRE_FALSE(job.is_over());
+      std::this_thread::sleep_for(10ms);
+    }
+  }
+
   void wait_for_steps(std::size_t count) const {
     const auto steps = [&] { return lines_starting_with(read_file(run() / "metrics.jsonl"), R"({"kind":"train")"); };
     while (steps().size() < count) {
@@ -81,17 +88,22 @@ std::string row(const std::string& table, int rank) {
 TEST_CASE("SIGUSR2 to lockstep-run says once where all ranks are, and the job goes on to the same bytes") {
   const Arguments run{"--steps", "20", "--eval-every", "1000000"};
   AskedJob asked{supervise, "stop:1:9", run, "60"};
+  asked.wait_for_rank(0);
+  asked.job.send(SIGUSR2, std::nullopt, "lockstep-run");
   asked.job.wait_until_it_trains();
   asked.wait_for_steps(9);
+  // That is answered by then.
+  std::this_thread::sleep_for(1s);
+  std::filesystem::remove(asked.run() / "where.txt");
   asked.job.send(SIGUSR2, std::nullopt, "lockstep-run");
-  std::size_t asked_times = 1;
+  std::size_t asked_times = 2;
   const auto silent_row = [&] { return row(asked.wait_for_table(), 1); };
   while (silent_row().find(" s  no heartbeat for ") == std::string::npos) {
     std::filesystem::remove(asked.run() / "where.txt");
     asked.job.send(SIGUSR2, 0);
     ++asked_times;
   }
-  // The signal that mpirun has passed on to this rank comes now: it was answered long ago.
+  // The signal that lockstep-run has sent to this rank comes now: it was answered long ago.
   asked.job.send(SIGCONT, 1);
   const Outcome outcome = asked.end();
   INFO("stderr: " << outcome.err);
@@ -99,7 +111,8 @@ TEST_CASE("SIGUSR2 to lockstep-run says once where all ranks are, and the job go
   const std::string table = asked.table(outcome, asked_times);
   CHECK_THAT(row(table, 0), Catch::Contains(" MiB ") && Catch::Contains(" s  in step 10, waiting at "));
   CHECK_THAT(row(table, 1), Catch::Contains(" MiB ") && Catch::Contains(" s; was in step 10, computing"));
-  CHECK(lines_starting_with(outcome.err, "lockstep").empty());
+  CHECK(lines_starting_with(outcome.err, "lockstep") ==
+        std::vector<std::string>{"lockstep-run: SIGUSR2: the ranks say where they are once they have met"});
   CHECK(Json::parse(last_line(outcome.out)).at("weights_digest") == train(1, AskedJob::model + run).digest());
 }
 
@@ -118,7 +131,7 @@ TEST_CASE("a rank that is asked says where another hangs, which leaves its stack
   CHECK_THAT(row(table, 1), Catch::Contains(" s  in step 10, computing") && Catch::Contains(" " + process + " "));
 
   const std::filesystem::path file = asked.run() / "stacks" / "rank-1.txt";
-  check_blames(outcome.err, 1, "; its stack is in " + file.string() + "; ");
+  check_blames(outcome.err, 1, "; " + file.string() + " says where its threads were; ");
   CHECK_THAT(read_file(file),
              Catch::Contains("replica 1 (worker:1, host ") && Catch::Contains("\nit was in step 10, ") &&
                  Catch::Contains(" lockstep::InjectedFault::strike(") && Catch::Contains("  (liblockstep.so."));

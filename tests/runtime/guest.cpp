@@ -221,10 +221,14 @@ void run(int count, const Process& before) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/// Before the options are made, some ranks cannot know that they are guests.
 int run_with_code(int argc, char** argv) {
-  return run_program(argc, argv, program.options(), [](Runtime& runtime) {
+  const auto body = [](Runtime& runtime) {
     if (program.rank % 2 == 1) fail(runtime, "throw");
-  });
+  };
+  if (program.rank < 2) return run_program(argc, argv, program.options(), body);
+  return run_program(
+      argc, argv, [] { return program.options(); }, body);
 }
 
 }  // namespace
@@ -246,7 +250,8 @@ extern "C" int MPI_Comm_free(MPI_Comm* communicator) {
 
 int main(int argc, char** argv) {
   program.mode = argv[1];
-  std::signal(SIGUSR2, [](int) {});
+  // A runtime would take it only from a program without a handler.
+  if (program.mode != "report_code") std::signal(SIGUSR2, [](int) {});
   if (program.mode == "refused") be_refused_without_mpi();
   if (std::getenv("LOCKSTEP_TEST_MULTIPLE")) {
     int level = 0;

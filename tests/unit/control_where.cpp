@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -300,7 +301,7 @@ TEST_CASE("the sentence about a rank that is late names the file of its stack, i
       "b is late: merge_call #5 (trainer.cpp:120) was waited for 1 s; it runs, and was before the first step, "
       "computing";
   const std::string end = "; work that only one rank does is announced by working_alone()";
-  CHECK(sentence(true, "/run/stacks") == start + "; its stack is in /run/stacks/rank-1.txt" + end);
+  CHECK(sentence(true, "/run/stacks") == start + "; /run/stacks/rank-1.txt says where its threads were" + end);
   CHECK(sentence(false, "/run/stacks") == start + end);
   CHECK(sentence(true, "") == start + end);
 }
@@ -316,6 +317,20 @@ TEST_CASE("a program that handles SIGUSR2 keeps it") {
   release_question_signal();
   ::raise(SIGUSR2);
   std::signal(SIGUSR2, SIG_DFL);
+}
+
+TEST_CASE("a program that blocks SIGUSR2 keeps it") {
+  const HeldQuestions held;
+  catch_question_signal();
+  ::kill(::getpid(), SIGUSR2);
+  CHECK_FALSE(question_has_come());
+  CHECK_FALSE(ask_for_stack());
+  sigset_t question;
+  sigemptyset(&question);
+  sigaddset(&question, SIGUSR2);
+  const timespec at_once = {};
+  CHECK(::sigtimedwait(&question, nullptr, &at_once) == SIGUSR2);
+  release_question_signal();
 }
 
 TEST_CASE("SIGUSR2 is a question, also where the main thread cannot take it") {

@@ -202,6 +202,11 @@ TEST_CASE("while a record lives, the watchdog's notes go to the folder of the ru
     CHECK_THROWS_AS(notes->write(layout.where() / "no folder", "third\n"), CheckpointError);
     record.finish();
     CHECK_FALSE(watch_notes());
+    // A thread may still be about to write.
+    std::filesystem::remove_all(layout.folder);
+    for (const auto& file : {notes->table, stack_file(notes->stacks, 3)})
+      CHECK_THROWS_AS(notes->write(file, "late\n"), CheckpointError);
+    CHECK_FALSE(std::filesystem::exists(layout.folder));
   });
 }
 
