@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <ctime>
 #include <string_view>
 #include <vector>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 namespace lockstep {
@@ -57,11 +57,7 @@ void Stay::look(const PhaseTable::Snapshot& now, Seconds took) {
 }
 
 std::string utc_text(std::chrono::system_clock::time_point now) {
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  std::tm parts = {};
-  ::gmtime_r(&seconds, &parts);
-  std::array<char, 32> text;
-  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S UTC", &parts)};
+  return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(std::chrono::system_clock::to_time_t(now)));
 }
 
 std::string where_table(std::span<const std::string> names, std::span<const Stay> stays, Stay::Seconds heartbeats_come,

@@ -26,10 +26,9 @@ struct Stay {
 /// longer than `heartbeats_come` is shown with what was known last, and since when.
 ///
 ///   Where the 2 ranks are, 2026-11-26 17:01:02 UTC:
-///     rank                          process  memory    peak   for  place
-///     replica 0 (worker:0, host a)     4242  81 MiB  90 MiB   3.2 s  in step 12, waiting at merge_call #1
-///     (train.cpp:9) replica 1 (worker:1, host b)      999  80 MiB  90 MiB  31.0 s  no heartbeat for 30.2 s; was in
-///     step 12, computing
+///     rank                          process  memory    peak     for  place
+///     replica 0 (worker:0, host a)     4242  81 MiB  90 MiB   3.2 s  in step 12, computing
+///     replica 1 (worker:1, host b)      999  80 MiB  90 MiB  31.0 s  no heartbeat for 30.2 s; was in step 12, …
 ///
 /// The process is the rank's number on its own host. What is unknown is "-".
 std::string where_table(std::span<const std::string> names, std::span<const Stay> stays, Stay::Seconds heartbeats_come,

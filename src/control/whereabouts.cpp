@@ -4,8 +4,6 @@
 #include <cerrno>
 #include <exception>
 #include <string_view>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -45,26 +43,6 @@ void print_lines(std::string text) {
 }
 
 }  // namespace
-
-SideThread::~SideThread() {
-  const auto until = std::chrono::steady_clock::now() + 500ms;
-  while (is_busy() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
-}
-
-bool SideThread::start(std::function<void()> work) {
-  if (is_busy()) return false;
-  *done_ = false;
-  try {
-    std::thread{[work = std::move(work), done = done_] {
-      work();
-      *done = true;
-    }}.detach();
-  } catch (const std::system_error&) {
-    *done_ = true;
-    return false;
-  }
-  return true;
-}
 
 Whereabouts::Whereabouts(PhaseTable& table, const WatchedJob& job, KeptSignals::Keep signals)
     : table_{table},

@@ -4,12 +4,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/side_thread.hpp"
 #include "control/judgement.hpp"
 #include "control/kept_signals.hpp"
 #include "control/phase_table.hpp"
@@ -17,23 +17,6 @@
 #include "control/where_table.hpp"
 
 namespace lockstep {
-
-/// A thread that does what may take for ever, such as writing to a file system that hangs. One thing at a time.
-class SideThread {
- public:
-  SideThread() = default;
-  SideThread(const SideThread&) = delete;
-  /// Waits half a second for what is under way, and then leaves it alone.
-  ~SideThread();
-
-  bool is_busy() const { return !*done_; }
-
-  /// False, and nothing happens, if it is busy or the system has no thread for it. `work` owns what it uses.
-  bool start(std::function<void()> work);
-
- private:
-  std::shared_ptr<std::atomic<bool>> done_ = std::make_shared<std::atomic<bool>>(true);
-};
 
 /// Used by the watchdog's thread alone. Nothing here waits.
 class Whereabouts {

@@ -2,15 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <chrono>
 #include <climits>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -20,6 +16,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/open_line.hpp"
+#include "base/side_thread.hpp"
 #include "record/timeline.hpp"
 
 namespace lockstep {
@@ -51,7 +48,6 @@ void add_to(const FailureNote& note, std::string line) {
 }
 
 void on_last_line(std::string_view line, int exit_code) {
-  constexpr std::chrono::milliseconds patience{500};
   if (exit_code == static_cast<int>(Error::ExitCode::stopped)) return;
   try {
     FailureNote note;
@@ -60,14 +56,9 @@ void on_last_line(std::string_view line, int exit_code) {
       note = {current_note().timeline.data(), current_note().inode, current_note().start};
     }
     if (note.timeline.empty()) return;
-    const auto done = std::make_shared<std::atomic<bool>>(false);
-    std::thread{[=, text = timeline_line("failure", note.start, failure_fields(line, exit_code))] {
-      add_to(note, text);
-      *done = true;
-    }}.detach();
-    const auto until = std::chrono::steady_clock::now() + patience;
-    while (!*done && std::chrono::steady_clock::now() < until)
-      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    SideThread side;
+    side.start(
+        [=, text = timeline_line("failure", note.start, failure_fields(line, exit_code))] { add_to(note, text); });
   } catch (const std::exception&) {  // no memory for it
   }
 }

@@ -285,6 +285,7 @@ TEST_CASE("a clock that is off counts nothing, and one that ends meanwhile is fo
   off.emplace();
   clock.reset();
   off.reset();
+  const int last = hand.looks;
   BusyClock::enter(Part::data);  // of no clock
-  CHECK(hand.looks > looks);
+  CHECK(hand.looks == last);
 }

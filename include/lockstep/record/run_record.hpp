@@ -32,12 +32,12 @@ class RunTrace;
 ///   timeline.jsonl  one JSON object per line: starts, evaluations, checkpoints, early ends, failures and the end, with
 ///                   the time. Lines are only added
 ///   where.txt       where every rank was when somebody asked last: SIGUSR2, see Runtime
-///   stacks          of each rank that let the others wait almost too long, what its thread was doing
+///   stacks          the main thread's stack of each rank that was late, or nearly
 /// A line is in its file when the call returns, so a killed run loses none; the last line of a killed one may be cut
 /// off. A failure that ends the job (run_program) is added to the timeline by the rank that says so on stderr, if it
-/// sees the folder.
+/// sees the folder. Only the chief writes the first three files. Any rank may write where.txt and its own stack.
 ///
-/// One process at a time writes to a folder: the chief. It holds the folder until the record is destroyed.
+/// The chief holds the folder until the record is destroyed.
 ///
 /// The constructor is COLL. The other methods are LOCAL: every rank may call them, and on ranks other than the chief
 /// they write nothing but their trace. What cannot be written is a CheckpointError on the chief, which names the file.

@@ -1,0 +1,31 @@
+#include "base/side_thread.hpp"
+
+#include <chrono>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace lockstep {
+
+SideThread::~SideThread() {
+  using namespace std::chrono_literals;
+  const auto until = std::chrono::steady_clock::now() + 500ms;
+  while (is_busy() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
+}
+
+bool SideThread::start(std::function<void()> work) {
+  if (is_busy()) return false;
+  *done_ = false;
+  try {
+    std::thread{[work = std::move(work), done = done_] {
+      work();
+      *done = true;
+    }}.detach();
+  } catch (const std::system_error&) {
+    *done_ = true;
+    return false;
+  }
+  return true;
+}
+
+}  // namespace lockstep

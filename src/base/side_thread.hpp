@@ -1,0 +1,27 @@
+// Work that may never end, beside a thread that must go on.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+namespace lockstep {
+
+/// A thread that does what may take for ever, such as writing to a file system that hangs. One thing at a time.
+class SideThread {
+ public:
+  SideThread() = default;
+  SideThread(const SideThread&) = delete;
+  /// Waits half a second for what is under way, and then leaves it alone.
+  ~SideThread();
+
+  bool is_busy() const { return !*done_; }
+
+  /// False, and nothing happens, if it is busy or the system has no thread for it. `work` owns what it uses.
+  bool start(std::function<void()> work);
+
+ private:
+  std::shared_ptr<std::atomic<bool>> done_ = std::make_shared<std::atomic<bool>>(true);
+};
+
+}  // namespace lockstep
