@@ -2,6 +2,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,8 +35,9 @@ struct AskedJob {
     return read_file(run() / "where.txt");
   }
 
-  void wait_for_rank(int rank) const {
-    while (!job.find(rank)) {
+  /// A signal would end it now.
+  void wait_for_mpirun() const {
+    while (!job.find(std::nullopt)) {
       REQUIRE_FALSE(job.is_over());
       std::this_thread::sleep_for(10ms);
     }
@@ -88,7 +90,7 @@ std::string row(const std::string& table, int rank) {
 TEST_CASE("SIGUSR2 to lockstep-run says once where all ranks are, and the job goes on to the same bytes") {
   const Arguments run{"--steps", "20", "--eval-every", "1000000"};
   AskedJob asked{supervise, "stop:1:9", run, "60"};
-  asked.wait_for_rank(0);
+  asked.wait_for_mpirun();
   asked.job.send(SIGUSR2, std::nullopt, "lockstep-run");
   asked.job.wait_until_it_trains();
   asked.wait_for_steps(9);
