@@ -207,7 +207,7 @@ TEST_CASE("an optimizer in slices makes the same values with every reduction and
   for (const ReductionOptions::Kind kind :
        {ReductionOptions::Kind::fixed_order, ReductionOptions::Kind::hierarchical, ReductionOptions::Kind::to_one_rank})
     all.push_back({.kind = kind});
-  all.push_back({.packing = ReductionOptions::into_packs(3)});
+  for (const int packs : {3, 100}) all.push_back({.packing = ReductionOptions::into_packs(packs)});
   all.push_back({.packing = ReductionOptions::group_small(1000, 2)});
   all.push_back({.packing = ReductionOptions::unpacked()});
   all.push_back({.smaller = {{.up_to_bytes = 200'000, .kind = ReductionOptions::Kind::to_one_rank}}});

@@ -80,7 +80,9 @@ void check_halves(int ranks, const MakeOps& make, SliceMap::Slice part) {
 
 TEST_CASE("slices cover all elements, begin at borders of blocks and are about even") {
   for (const int ranks : {2, 3, 4, 7})
-    for (const Packing& packing : {ReductionOptions::into_packs(1), ReductionOptions::unpacked()}) {
+    for (const Packing& packing : {ReductionOptions::into_packs(1), ReductionOptions::into_packs(3),
+                                   ReductionOptions::into_packs(100), ReductionOptions::into_packs(10'000),
+                                   ReductionOptions::group_small(1000, 2), ReductionOptions::unpacked()}) {
       const SliceMap map{packing, mixed_counts, sizeof(float), order_of(ranks)};
       CAPTURE(ranks, map.pieces());
       std::int64_t end = 0;
