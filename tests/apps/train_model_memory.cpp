@@ -17,3 +17,19 @@ TEST_CASE("the ranks of a host share its memory, a host by itself") {
     CHECK(room.owner == (rank < 3 ? "each of the 3 ranks of this host" : "this host"));
   });
 }
+
+TEST_CASE("ranks that share an optimizer keep a part of its state each") {
+  sim::run({.ranks = 4, .reductions = {.shard_optimizer = true}}, [&](Strategy& strategy, int) {
+    const Room room = room_on(strategy);
+    CHECK(room.optimizer_state == 0.25);
+    TrainingOptions options;
+    options.optimizer = OptimizerKind::adamw;
+    options.dtype = DType::f32;
+    // Weights, gradients and their sum over shards, and half of a copy: 14 bytes for each weight.
+    const double weights = 1e9;
+    CHECK_NOTHROW(require_memory(options, {.weights = weights},
+                                 {.bytes = 14.1e9, .owner = "z", .optimizer_state = 0.25}, "x", "y"));
+    CHECK_THROWS(require_memory(options, {.weights = weights}, {.bytes = 13.9e9, .owner = "z", .optimizer_state = 0.25},
+                                "x", "y"));
+  });
+}
