@@ -62,8 +62,7 @@ std::vector<std::int64_t> allocations_of_steps(const ReductionOptions& reduction
 }  // namespace
 
 TEST_CASE("a step after the first allocates no memory for tensors") {
-  const std::vector<std::pair<ReductionOptions, int>> programs{
-      {{}, 3}, {{}, 3000}, {{.shard_optimizer = true}, 3000}};
+  const std::vector<std::pair<ReductionOptions, int>> programs{{{}, 3}, {{}, 3000}, {{.shard_optimizer = true}, 3000}};
   for (const auto& [reductions, hidden] : programs) {
     const std::int64_t before = allocations;
     const std::vector<std::int64_t> counts = allocations_of_steps(reductions, hidden);
