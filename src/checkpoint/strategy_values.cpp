@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -44,7 +45,8 @@ void for_each_piece(const detail::StoreSegment& segment, Body&& body) {
   for (std::size_t i = 0; i < map.pieces(); ++i) {
     const SliceBounds bounds = map.bounds(i);
     const Tensor memory = Tensor::zeros(segment.dtype, {bounds.back() - bounds.front()}, *segment.stream);
-    body(Piece{bounds.front(), {memory.view(), {detail::from_zero(bounds), map.owners()}}});
+    const auto slices = std::make_shared<const detail::SliceMap>(detail::from_zero(bounds), map.owners());
+    body(Piece{bounds.front(), {memory.view(), slices}});
   }
 }
 
@@ -77,7 +79,9 @@ StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_
   for (const Variable& variable : sync_on_read_) combined_.push_back(Tensor::zeros(variable.dtype(), variable.shape()));
   for (VariableStore::OptimizerState& state : strategy.store().optimizer_state()) {
     if (const auto& part = state.in_slices) {
-      const auto same = [&](const SlicedSlot& each) { return each.segment == part->segment && each.name == part->slot; };
+      const auto same = [&](const SlicedSlot& each) {
+        return each.segment == part->segment && each.name == part->slot;
+      };
       if (std::ranges::any_of(sliced_, same)) continue;
       sliced_.push_back({part->segment, part->slot, {}});
       if (strategy.rank() == 0) sliced_.back().whole = Tensor::zeros(part->segment->dtype, {part->segment->count});
@@ -135,12 +139,14 @@ void StrategyValues::gather_slices(const Here& here) {
   strategy_.agree(TagKind::broadcast, here, fmt::format("{} slots in slices", sliced_.size()));
   for (const SlicedSlot& slot : sliced_)
     for_each_piece(*slot.segment, [&](const Piece& piece) {
-      for_own_slices(*slot.segment, slot.name, piece, [&](const TensorView& kept, const TensorView& sent) { copy(kept, sent, strategy_.stream()); });
+      for_own_slices(*slot.segment, slot.name, piece,
+                     [&](const TensorView& kept, const TensorView& sent) { copy(kept, sent, strategy_.stream()); });
       strategy_.reductions().gather_slices({&piece.sliced, 1});
       if (strategy_.rank() == 0)
-        copy(Tensor::on_host(piece.sliced.memory).view(), slot.whole.view().slice(piece.first, piece.sliced.memory.count()),
-             Stream::host());
+        copy(Tensor::on_host(piece.sliced.memory).view(),
+             slot.whole.view().slice(piece.first, piece.sliced.memory.count()), Stream::host());
     });
+  strategy_.stream().synchronize();
 }
 
 /// From the chief to the ranks that keep them.
@@ -152,15 +158,15 @@ void StrategyValues::spread_slices(const Here& here) {
       const TensorView& memory = piece.sliced.memory;
       if (strategy_.rank() == 0) copy(slot.whole.view().slice(piece.first, memory.count()), memory, strategy_.stream());
       strategy_.reductions().broadcast({&memory, 1}, 0);
-      for_own_slices(*slot.segment, slot.name, piece, [&](const TensorView& kept, const TensorView& sent) { copy(sent, kept, strategy_.stream()); });
+      for_own_slices(*slot.segment, slot.name, piece,
+                     [&](const TensorView& kept, const TensorView& sent) { copy(sent, kept, strategy_.stream()); });
     });
   strategy_.stream().synchronize();
 }
 
 const StrategyValues::SlicedSlot& StrategyValues::slot_of(const VariableStore::OptimizerState::InSlices& state) const {
-  return *std::ranges::find_if(sliced_, [&](const SlicedSlot& each) {
-    return each.segment == state.segment && each.name == state.slot;
-  });
+  return *std::ranges::find_if(
+      sliced_, [&](const SlicedSlot& each) { return each.segment == state.segment && each.name == state.slot; });
 }
 
 std::vector<NamedTensor> StrategyValues::variables() const {
@@ -179,8 +185,7 @@ std::vector<NamedTensor> StrategyValues::optimizer_state() const {
   for (VariableStore::OptimizerState& state : strategy_.store().optimizer_state())
     if (state.in_slices) {
       const TensorView whole = slot_of(*state.in_slices).whole.view();
-      const TensorView value =
-          whole.slice(state.in_slices->first, state.value.count()).reshaped(state.value.shape());
+      const TensorView value = whole.slice(state.in_slices->first, state.value.count()).reshaped(state.value.shape());
       tensors.push_back({std::move(state.name), value});
     } else {
       tensors.push_back({std::move(state.name), state.holder.value_or(0) == 0 ? state.value : (next++)->view()});

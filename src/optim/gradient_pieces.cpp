@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 
 #include "base/element_type.hpp"
 #include "reduce/cross_device_ops.hpp"
@@ -46,7 +47,9 @@ std::vector<GradientBucket> GradientPieces::buckets(const Packing& packing) cons
     for (const Bucket& each : plan_buckets(packing, counts_[range], size_of(memory.dtype()))) {
       GradientBucket& bucket =
           buckets.emplace_back(GradientBucket{memory.slice(each.first, each.count), pieces + each.tensors});
-      if (slices) bucket.slices = slices->map().within(ranges_[range].first + each.first, each.count);
+      if (slices)
+        bucket.slices =
+            std::make_shared<const SliceMap>(slices->map().within(ranges_[range].first + each.first, each.count));
     }
     pieces += counts_[range].size();
   }

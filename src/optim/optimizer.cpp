@@ -59,9 +59,9 @@ TensorView view_of(std::vector<double>& numbers) {
   return {reinterpret_cast<std::byte*>(numbers.data()), {std::ssize(numbers)}, DType::f64};
 }
 
-/// One small message, with integers as integers. It does not include the gradients, because an f64 beside an f64 range
-/// would turn that range into a packed copy. `failures` are this rank's on entry, and all ranks' on return. So are
-/// `blocks`, of which each is another rank's or zero.
+/// One message, small but for `blocks`, with integers as integers. It does not include the gradients, because an f64
+/// beside an f64 range would turn that range into a packed copy. `failures` are this rank's on entry, and all ranks' on
+/// return. So are `blocks`, of which each is another rank's or zero.
 void all_reduce(Optimizer::StepSums& sums, std::int64_t& failures, const TensorView& statistics,
                 std::vector<double>& blocks, CrossDeviceOps& reductions) {
   std::array<std::int64_t, 3> integers{sums.samples, sums.correct, failures};
@@ -134,8 +134,8 @@ void Optimizer::require_shareable(std::span<const VariableStore::FlatRange> rang
   for (const VariableStore::FlatRange& range : ranges)
     if (range.segment->slices)
       throw InvalidArgument{call.text() +
-                            "the strategy shares the work of optimizers in slices (shard_optimizer), and this optimizer "
-                            "does not say that it updates element by element (updates_by_element)"};
+                            "the strategy shares the work of optimizers in slices (shard_optimizer), and this "
+                            "optimizer does not say that it updates element by element (updates_by_element)"};
 }
 
 std::int64_t Optimizer::steps(Strategy& strategy) const {
@@ -148,7 +148,8 @@ const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const O
   using detail::Decay;
   const Decay decay = rules_.weight_decay > 0 ? Decay::some : Decay::none;
   const auto at_zero = keeps_zero_gradients() ? detail::AtZero::nothing : detail::AtZero::something;
-  auto plan = std::make_shared<const Plan>(strategy, gradients, decay, at_zero, *call.here);
+  const auto state = slots().empty() ? detail::Slots::none : detail::Slots::some;
+  auto plan = std::make_shared<const Plan>(strategy, gradients, decay, at_zero, state, *call.here);
   require_shareable(plan->shared_ranges(), call);
   places_->keep(strategy.store(), plan->variables(), slots(), call);
   plan_ = std::move(plan);
@@ -259,7 +260,9 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::v
   if (sums) all_reduce(*sums, failures, request.statistics, none, reductions);
   if (!slices.empty()) reductions.all_reduce(ReduceOp::sum, std::span{slices});
   const std::vector<detail::RowSums> rows = plan.bring_home(slices);
-  for (const std::vector<TensorView>& ranges : plan.dense_sums()) reductions.all_reduce(ReduceOp::sum, ranges);
+  // As one message, where that is what a computation's step does: compressed, if gradients are.
+  for (const std::vector<TensorView>& ranges : plan.dense_sums())
+    ranges.size() == 1 ? reductions.start(ranges.front()).wait() : reductions.all_reduce(ReduceOp::sum, ranges);
   for (const Sliced& shared : plan.scatters()) reductions.start_scatter(shared).wait();
   step_and_send({sums ? weight_of(*sums) : request.divisor, sum_of_squares(plan, reductions)}, rows, reductions);
 }
@@ -267,7 +270,8 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::v
 /// Of gradients of which each rank has its slices: no rank can add them up later. Nothing if every rank has all.
 std::optional<double> Optimizer::sum_of_squares(const Plan& plan, CrossDeviceOps& reductions) {
   if (!plan.is_shared()) return {};
-  std::vector<double> blocks = plan.among_all(plan.own_block_squares(kernels_for(plan)));
+  plan.sum_own_blocks(kernels_for(plan));
+  std::vector<double> blocks = plan.own_among_all();
   const TensorView view = view_of(blocks);
   reductions.all_reduce(ReduceOp::sum, {&view, 1});
   return ops::UpdateKernels::sum_of_blocks(std::move(blocks));
@@ -280,8 +284,7 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
                                  CrossDeviceOps& reductions, Covered& covered) {
   StepSums& sums = *request.sums;
   Stream& stream = plan.store().stream();
-  const std::vector<GradientBucket> buckets = plan.buckets(reductions.packing());
-  DeclaredSums declared{reductions, request.computation->sums, stream, buckets, &covered};
+  DeclaredSums declared{reductions, request.computation->sums, stream, plan.buckets(), &covered};
   AgreedStep step{[&](const Variable& variable) { return plan.bring_home(variable, request.gradients); }, declared};
   std::exception_ptr failure;
   try {
@@ -296,7 +299,6 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
     group.see_through([&] { declared.make_the_rest(); });
   }
   std::optional<ops::Answer<double>> squares;
-  Tensor own_squares;
   // The host's plane and a GPU's never move tensors at the same time.
   group.see_through([&] {
     {
@@ -305,7 +307,7 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
     }
     if (plan.is_shared()) {
       const BusyClock::During measuring{BusyClock::Part::optimizer};
-      own_squares = plan.own_block_squares(kernels_for(plan));
+      plan.sum_own_blocks(kernels_for(plan));
     } else if (rules_.clip_norm || step.keeps_norm_) {
       const BusyClock::During measuring{BusyClock::Part::optimizer};
       squares = kernels_for(plan).update().start_sum_of_squares(plan.homes());
@@ -320,7 +322,7 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
   }
   if (failure) sums = {};
   std::int64_t failures = failure ? 1 : 0;
-  std::vector<double> blocks = plan.is_shared() ? plan.among_all(own_squares) : std::vector<double>{};
+  std::vector<double> blocks = plan.is_shared() ? plan.own_among_all() : std::vector<double>{};
   covered.wait_in([&] {
     BusyClock::enter(BusyClock::Part::optimizer);  // what comes after the wait
     all_reduce(sums, failures, request.statistics, blocks, reductions);
@@ -383,7 +385,8 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
       [&](CrossDeviceOps& reductions) {
         if (reduced) {
           const std::vector<detail::RowSums> rows = plan.bring_home(slices);
-          return step_and_send({.squares = sum_of_squares(plan, reductions), .keeps_gradients = true}, rows, reductions);
+          const std::optional<double> squares = sum_of_squares(plan, reductions);
+          return step_and_send({.squares = squares, .keeps_gradients = true}, rows, reductions);
         }
         reduce_and_step(plan, request, slices, reductions);
       },

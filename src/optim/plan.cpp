@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -64,8 +65,8 @@ VariableStore::FlatRange detail::part_of(const VariableStore::FlatRange& range, 
   return {range.values.slice(first, count), range.gradients.slice(first, count), range.segment, range.first + first};
 }
 
-detail::SliceMap detail::slices_of(const VariableStore::FlatRange& range) {
-  return range.segment->slices->map().within(range.first, range.values.count());
+std::shared_ptr<const detail::SliceMap> detail::slices_of(const VariableStore::FlatRange& range) {
+  return std::make_shared<const SliceMap>(range.segment->slices->map().within(range.first, range.values.count()));
 }
 
 const Tensor& Optimizer::Gradient::Value::dense() const {
@@ -90,7 +91,7 @@ void detail::require_applicable(const Call& call, Strategy& strategy, std::span<
 }
 
 Optimizer::Plan::Plan(Strategy& strategy, std::span<const Optimizer::Gradient> gradients, detail::Decay decay,
-                      detail::AtZero at_zero, const Here& here)
+                      detail::AtZero at_zero, detail::Slots slots, const Here& here)
     : store_{&strategy.store()}, rank_{strategy.rank()} {
   for (const Optimizer::Gradient& gradient : gradients) {
     variables_.push_back(gradient.variable);
@@ -104,8 +105,9 @@ Optimizer::Plan::Plan(Strategy& strategy, std::span<const Optimizer::Gradient> g
     if (range.segment->holder) held_values_[*range.segment->holder].push_back(range.values);
   list_ = list_of(gradients);
   marked_list_ = fmt::format("{} variables (digest {}) {}", variables_.size(), to_hex(digest_of(list_)), list_);
+  buckets_ = pieces_.buckets(strategy.reductions().packing());
   plan_sums();
-  plan_updates(decay, at_zero);
+  plan_updates(decay, at_zero, slots);
   if (is_shared()) plan_blocks();
 }
 
@@ -230,7 +232,7 @@ void Optimizer::Plan::add_update(const VariableStore::FlatRange& range, bool dec
     updates_.push_back({detail::part_of(range, own.first - range.first, own.count), decayed});
 }
 
-void Optimizer::Plan::plan_updates(detail::Decay decay, detail::AtZero at_zero) {
+void Optimizer::Plan::plan_updates(detail::Decay decay, detail::AtZero at_zero, detail::Slots slots) {
   const auto add = [&](std::span<const Variable> variables, bool decayed) {
     for (const VariableStore::FlatRange& range : store_->ranges(variables)) add_update(range, decayed);
   };
@@ -238,8 +240,9 @@ void Optimizer::Plan::plan_updates(detail::Decay decay, detail::AtZero at_zero) 
     const Variable& variable = variables_[sparse_[i]];
     const bool decayed = decay == detail::Decay::some && is_decayed(variable);
     for (const VariableStore::FlatRange& range : store_->ranges({&variable, 1})) {
-      // Every rank has all rows, and no state: it updates them itself.
-      if (!decayed && at_zero == detail::AtZero::nothing) {
+      // Every rank has all rows, but not all state.
+      const bool lacks_state = range.segment->slices && slots == detail::Slots::some;
+      if (!decayed && at_zero == detail::AtZero::nothing && !lacks_state) {
         updates_.push_back({range, decayed, i});
       } else {
         if (range.segment->slices) share(range);
@@ -269,22 +272,21 @@ void Optimizer::Plan::plan_blocks() {
     }
     blocks_ += ops::square_blocks(flat.count());
   }
-}
-
-Tensor Optimizer::Plan::own_block_squares(const ops::Kernels& kernels) const {
   std::int64_t own = 0;
   for (const detail::OwnBlocks& each : own_blocks_) own += ops::square_blocks(each.part.count());
-  Tensor sums = Tensor::zeros(DType::f64, {own}, store_->stream());
+  own_squares_ = Tensor::zeros(DType::f64, {own}, store_->stream());
+}
+
+void Optimizer::Plan::sum_own_blocks(const ops::Kernels& kernels) const {
   std::int64_t next = 0;
   for (const detail::OwnBlocks& each : own_blocks_) {
     const std::int64_t blocks = ops::square_blocks(each.part.count());
-    kernels.update().block_squares(each.part, sums.view().slice(std::exchange(next, next + blocks), blocks));
+    kernels.update().block_squares(each.part, own_squares_.view().slice(std::exchange(next, next + blocks), blocks));
   }
-  return sums;
 }
 
-std::vector<double> Optimizer::Plan::among_all(const Tensor& own) const {
-  const auto sums = own.to_vector<double>();
+std::vector<double> Optimizer::Plan::own_among_all() const {
+  const auto sums = own_squares_.to_vector<double>();
   std::vector<double> all(static_cast<std::size_t>(blocks_));
   auto next = sums.begin();
   for (const detail::OwnBlocks& each : own_blocks_) {

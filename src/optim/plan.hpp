@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,13 +35,16 @@ void require_applicable(const Call& call, Strategy& strategy, std::span<const Va
 VariableStore::FlatRange part_of(const VariableStore::FlatRange& range, std::int64_t first, std::int64_t count);
 
 /// How the ranks share `range`, which they do.
-SliceMap slices_of(const VariableStore::FlatRange& range);
+std::shared_ptr<const SliceMap> slices_of(const VariableStore::FlatRange& range);
 
 /// Whether an optimizer decays some variables. Those are then updated separately from the others.
 enum class Decay : std::uint8_t { none, some };
 
 /// What an update does where the gradient is zero and nothing decays.
 enum class AtZero : std::uint8_t { nothing, something };
+
+/// Whether an optimizer keeps state for each variable.
+enum class Slots : std::uint8_t { none, some };
 
 struct RangeUpdate {
   VariableStore::FlatRange range;
@@ -61,7 +65,7 @@ struct OwnBlocks {
 class Optimizer::Plan {
  public:
   Plan(Strategy& strategy, std::span<const Optimizer::Gradient> gradients, detail::Decay decay, detail::AtZero at_zero,
-       const Here& here);
+       detail::Slots slots, const Here& here);
 
   bool is_for(Strategy& strategy, std::span<const Optimizer::Gradient> gradients) const;
 
@@ -85,7 +89,7 @@ class Optimizer::Plan {
   std::size_t bring_home(const Variable& variable, std::span<const Optimizer::Gradient> gradients) const;
 
   /// What travels as one message.
-  std::vector<GradientBucket> buckets(const Packing& packing) const { return pieces_.buckets(packing); }
+  std::span<const GradientBucket> buckets() const { return buckets_; }
 
   const Variable& variable_of(std::size_t piece) const;
 
@@ -110,11 +114,11 @@ class Optimizer::Plan {
   /// Their values, which each rank has updated in its slices.
   std::span<const Sliced> gathers() const { return gathers_; }
 
-  /// The sums of squares of this rank's blocks: of the shared gradients those in its slices, and on rank 0 all others.
-  /// On the device, one after the other.
-  Tensor own_block_squares(const ops::Kernels& kernels) const;
+  /// Enqueues the sums of squares of this rank's blocks: of the shared gradients those in its slices, and on rank 0 all
+  /// others. They stay in the plan's memory.
+  void sum_own_blocks(const ops::Kernels& kernels) const;
   /// The same on the host among all blocks, with zeros in place of the other ranks'. The sum over the ranks holds all.
-  std::vector<double> among_all(const Tensor& own) const;
+  std::vector<double> own_among_all() const;
   /// As much of it as a message has room for. A longer list begins with its length and its digest, so that a difference
   /// at its end still shows.
   const std::string& list(std::size_t room) const { return list_.size() <= room ? list_ : marked_list_; }
@@ -122,7 +126,7 @@ class Optimizer::Plan {
  private:
   std::vector<Variable> those(std::span<const std::size_t> numbers) const;
   void plan_sums();
-  void plan_updates(detail::Decay decay, detail::AtZero at_zero);
+  void plan_updates(detail::Decay decay, detail::AtZero at_zero, detail::Slots slots);
   void add_update(const VariableStore::FlatRange& range, bool decayed);
   void share(const VariableStore::FlatRange& range);
   void plan_blocks();
@@ -135,12 +139,14 @@ class Optimizer::Plan {
   std::vector<VariableStore::FlatRange> ranges_;
   std::map<int, std::vector<TensorView>> held_values_;
   detail::GradientPieces pieces_;  ///< of the dense ones
+  std::vector<GradientBucket> buckets_;
   std::vector<std::vector<TensorView>> dense_sums_;
   std::vector<detail::RangeUpdate> updates_;  ///< the same memory, cut so that each pass has one weight decay
   std::vector<VariableStore::FlatRange> shared_;
   std::vector<Sliced> scatters_, gathers_;
   std::vector<detail::OwnBlocks> own_blocks_;
   std::int64_t blocks_ = 0;  ///< of all ranks
+  Tensor own_squares_;       ///< of this rank's blocks, one after the other, on the device
   std::string list_, marked_list_;
 };
 

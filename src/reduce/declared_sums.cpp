@@ -67,7 +67,7 @@ void DeclaredSums::start_complete() {
 void DeclaredSums::start_next() {
   const BucketSpans spans{started_.size()};
   const GradientBucket& bucket = buckets_[started_.size()];
-  started_.push_back(bucket.slices ? reductions_.start_scatter({bucket.memory, *bucket.slices})
+  started_.push_back(bucket.slices ? reductions_.start_scatter({bucket.memory, bucket.slices})
                                    : reductions_.start(bucket.memory));
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,7 +29,7 @@ struct GradientBucket {
   TensorView memory;
   std::size_t pieces;
   /// If given, each rank gets the sum in its own slices alone.
-  std::optional<detail::SliceMap> slices = {};
+  std::shared_ptr<const detail::SliceMap> slices = {};
 };
 
 /// The sums of a list, and then of gradients, that the ranks have agreed on in advance. A rank that fails between two

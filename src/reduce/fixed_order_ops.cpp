@@ -47,10 +47,7 @@ class FixedOrderOps final : public detail::FlatOps {
   }
 
   void gather_slices(std::span<const Sliced> messages) override {
-    if (!shared_) return FlatOps::gather_slices(messages);
-    std::vector<detail::SharedSums::Spread> all;
-    for (const Sliced& message : messages) all.push_back({message.memory, message.through, pieces_of(message)});
-    shared_->spread(all);
+    shared_ ? shared_->spread(messages) : FlatOps::gather_slices(messages);
   }
 
   void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) override {
@@ -128,20 +125,11 @@ class FixedOrderOps final : public detail::FlatOps {
     }
   }
 
-  static std::vector<std::vector<std::int64_t>> pieces_of(const Sliced& message) {
-    std::vector<std::vector<std::int64_t>> pieces;
-    for (std::size_t i = 0; i < message.slices.pieces(); ++i) {
-      const SliceBounds bounds = message.slices.bounds(i);
-      pieces.emplace_back(bounds.begin(), bounds.end());
-    }
-    return pieces;
-  }
-
   void scatter(const Sliced& message) {
     if (communicator().size() == 1) return;
-    if (shared_) return shared_->sum_own(message.memory, pieces_of(message));
-    for (std::size_t i = 0; i < message.slices.pieces(); ++i) {
-      const SliceBounds all = message.slices.bounds(i);
+    if (shared_) return shared_->sum_own(message);
+    for (std::size_t i = 0; i < message.slices->pieces(); ++i) {
+      const SliceBounds all = message.slices->bounds(i);
       sum_slice(ReduceOp::sum, message.memory.slice(all.front(), all.back() - all.front()), detail::from_zero(all));
     }
   }

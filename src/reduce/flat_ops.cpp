@@ -49,8 +49,8 @@ Work FlatOps::start_scatter(const Sliced& message) {
 
 void FlatOps::gather_slices(std::span<const Sliced> messages) {
   for (const Sliced& message : messages)
-    for (std::size_t i = 0; i < message.slices.pieces(); ++i) {
-      const SliceBounds bounds = message.slices.bounds(i);
+    for (std::size_t i = 0; i < message.slices->pieces(); ++i) {
+      const SliceBounds bounds = message.slices->bounds(i);
       communicator_.all_gather(message.memory.slice(bounds.front(), bounds.back() - bounds.front()), from_zero(bounds))
           .wait();
     }

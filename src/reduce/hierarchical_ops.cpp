@@ -192,7 +192,7 @@ class HierarchicalOps final : public detail::FlatOps {
     const TensorView sent = compressed_.take(communicator(), *compression_, slice.memory.count());
     detail::convert(slice.memory, sent);
     between_->start_scatter({sent, slice.slices}).wait();
-    for (const detail::SliceMap::Slice& own : slice.slices.of(mine_.node))
+    for (const detail::SliceMap::Slice& own : slice.slices->of(mine_.node))
       detail::convert(sent.slice(own.first, own.count), slice.memory.slice(own.first, own.count));
   }
 

@@ -1,7 +1,9 @@
 #include "reduce/node_slices.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/element_type.hpp"
@@ -9,6 +11,16 @@
 #include "reduce/arithmetic.hpp"
 
 namespace lockstep::detail {
+namespace {
+
+/// 0, 1, 2, …
+std::vector<int> first_ranks(int count) {
+  std::vector<int> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
 
 /// Ranks that carry nothing have empty slices.
 std::vector<std::int64_t> NodeSlices::bounds_of(const TensorView& bucket) const {
@@ -32,70 +44,73 @@ void NodeSlices::sum(const TensorView& flat, const BetweenNodes& between) {
     } else if (shared_) {
       shared_->sum_slices(bucket, bounds, between_nodes);
     } else {
-      const TensorView received = received_.take(node_, flat.dtype(), mine.count() * node_.size());
-      node_.all_to_all(bucket, bounds, received).wait();
-      if (mine.count() > 0)
-        tree_sum({.first = received.slice(0, mine.count()), .stride = mine.count(), .count = node_.size()}, 1, mine,
-                 node_.stream());
+      sum_slice(bucket, bounds);
       between_nodes();
       node_.all_gather(bucket, bounds).wait();
     }
   }
 }
 
-/// The bounds of a slice for every rank of the node.
-std::vector<std::vector<std::int64_t>> NodeSlices::pieces_of(const SliceMap& slices, int nodes) const {
-  std::vector<std::vector<std::int64_t>> pieces;
-  for (std::size_t i = 0; i < slices.pieces(); ++i) {
-    const SliceBounds all = slices.bounds(i);
-    std::vector<std::int64_t>& bounds = pieces.emplace_back();
+/// This rank's slice of `piece` over the node.
+void NodeSlices::sum_slice(const TensorView& piece, SliceBounds bounds) {
+  const auto rank = static_cast<std::size_t>(node_.rank());
+  const TensorView mine = piece.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
+  const TensorView received = received_.take(node_, mine.dtype(), mine.count() * node_.size());
+  node_.all_to_all(piece, bounds, received).wait();
+  if (mine.count() > 0)
+    tree_sum({.first = received.slice(0, mine.count()), .stride = mine.count(), .count = node_.size()}, 1, mine,
+             node_.stream());
+}
+
+/// The message with a slice for every rank of the node.
+Sliced NodeSlices::in_node(const Sliced& message, int nodes) const {
+  std::vector<std::int64_t> bounds;
+  for (std::size_t i = 0; i < message.slices->pieces(); ++i) {
+    const SliceBounds all = message.slices->bounds(i);
     for (std::size_t k = 0; k < all.size(); k += static_cast<std::size_t>(nodes)) bounds.push_back(all[k]);
-    bounds.resize(static_cast<std::size_t>(node_.size()) + 1, all.back());
+    bounds.resize((i + 1) * (static_cast<std::size_t>(node_.size()) + 1), all.back());
   }
-  return pieces;
+  return {message.memory, std::make_shared<const SliceMap>(std::move(bounds), first_ranks(node_.size())),
+          message.through};
 }
 
 /// Calls `body` for this rank's slices of the pieces, if it carries some.
 void NodeSlices::for_each_slice(const Sliced& message, int nodes, const SlicedBetweenNodes& body) const {
   if (node_.rank() >= carriers_) return;
-  std::vector<int> order(static_cast<std::size_t>(nodes));
-  std::iota(order.begin(), order.end(), 0);
-  for (std::size_t i = 0; i < message.slices.pieces(); ++i) {
-    const SliceBounds mine =
-        message.slices.bounds(i).subspan(static_cast<std::size_t>(node_.rank() * nodes), order.size() + 1);
+  for (std::size_t i = 0; i < message.slices->pieces(); ++i) {
+    const SliceBounds mine = message.slices->bounds(i).subspan(static_cast<std::size_t>(node_.rank() * nodes),
+                                                               static_cast<std::size_t>(nodes) + 1);
     if (mine.front() < mine.back())
-      body({message.memory.slice(mine.front(), mine.back() - mine.front()), SliceMap{from_zero(mine), order}});
+      body({message.memory.slice(mine.front(), mine.back() - mine.front()),
+            std::make_shared<const SliceMap>(from_zero(mine), first_ranks(nodes))});
   }
 }
 
 void NodeSlices::scatter(const Sliced& message, int nodes, const SlicedBetweenNodes& between) {
-  const std::vector<std::vector<std::int64_t>> pieces = pieces_of(message.slices, nodes);
-  if (node_.size() > 1 && shared_) shared_->sum_own(message.memory, pieces);
-  if (node_.size() > 1 && !shared_)
-    for (const std::vector<std::int64_t>& bounds : pieces) {
-      const auto rank = static_cast<std::size_t>(node_.rank());
-      const TensorView piece = message.memory.slice(bounds.front(), bounds.back() - bounds.front());
-      const TensorView mine = message.memory.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
-      const TensorView received = received_.take(node_, mine.dtype(), mine.count() * node_.size());
-      node_.all_to_all(piece, from_zero(bounds), received).wait();
-      if (mine.count() > 0)
-        tree_sum({.first = received.slice(0, mine.count()), .stride = mine.count(), .count = node_.size()}, 1, mine,
-                 node_.stream());
+  if (node_.size() > 1) {
+    const Sliced here = in_node(message, nodes);
+    for (std::size_t i = 0; !shared_ && i < here.slices->pieces(); ++i) {
+      const SliceBounds bounds = here.slices->bounds(i);
+      sum_slice(here.memory.slice(bounds.front(), bounds.back() - bounds.front()), from_zero(bounds));
     }
+    if (shared_) shared_->sum_own(here);
+  }
   for_each_slice(message, nodes, between);
 }
 
 void NodeSlices::gather(std::span<const Sliced> messages, int nodes, const SlicedBetweenNodes& between) {
-  std::vector<SharedSums::Spread> all;
+  std::vector<Sliced> here;
   for (const Sliced& message : messages) {
     for_each_slice(message, nodes, between);
-    all.push_back({message.memory, message.through, pieces_of(message.slices, nodes)});
+    here.push_back(in_node(message, nodes));
   }
   if (node_.size() == 1) return;
-  if (shared_) return shared_->spread(all);
-  for (const SharedSums::Spread& each : all)
-    for (const std::vector<std::int64_t>& bounds : each.pieces)
-      node_.all_gather(each.flat.slice(bounds.front(), bounds.back() - bounds.front()), from_zero(bounds)).wait();
+  if (shared_) return shared_->spread(here);
+  for (const Sliced& each : here)
+    for (std::size_t i = 0; i < each.slices->pieces(); ++i) {
+      const SliceBounds bounds = each.slices->bounds(i);
+      node_.all_gather(each.memory.slice(bounds.front(), bounds.back() - bounds.front()), from_zero(bounds)).wait();
+    }
 }
 
 }  // namespace lockstep::detail

@@ -39,9 +39,10 @@ class NodeSlices {
   void gather(std::span<const Sliced> messages, int nodes, const SlicedBetweenNodes& between);
 
  private:
-  std::vector<std::vector<std::int64_t>> pieces_of(const SliceMap& slices, int nodes) const;
+  Sliced in_node(const Sliced& message, int nodes) const;
   void for_each_slice(const Sliced& message, int nodes, const SlicedBetweenNodes& body) const;
   std::vector<std::int64_t> bounds_of(const TensorView& bucket) const;
+  void sum_slice(const TensorView& piece, SliceBounds bounds);
 
   Communicator& node_;
   int carriers_;

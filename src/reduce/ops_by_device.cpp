@@ -31,9 +31,7 @@ class OpsByDevice final : public CrossDeviceOps {
 
   /// Of the variables, which are on the device.
   std::vector<int> slice_owners() const override { return device_->slice_owners(); }
-  Work start_scatter(const Sliced& message) override {
-    return ops_of(message.memory.device()).start_scatter(message);
-  }
+  Work start_scatter(const Sliced& message) override { return ops_of(message.memory.device()).start_scatter(message); }
   void gather_slices(std::span<const Sliced> messages) override { device_->gather_slices(messages); }
 
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {

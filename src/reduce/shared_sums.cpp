@@ -86,12 +86,14 @@ void SharedSums::sum_slices(const TensorView& flat, SliceBounds bounds, const st
   memory_.exchange();
 }
 
-void SharedSums::sum_own(const TensorView& flat, std::span<const std::vector<std::int64_t>> pieces) {
+void SharedSums::sum_own(const Sliced& message) {
+  const TensorView& flat = message.memory;
   const auto place = memory_.place_of(flat.data(), flat.bytes());
   const bool same = memory_.exchange(place ? place->word : 0);
   const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
   const auto rank = static_cast<std::size_t>(memory_.rank());
-  for (const std::vector<std::int64_t>& bounds : pieces) {
+  for (std::size_t i = 0; i < message.slices->pieces(); ++i) {
+    const SliceBounds bounds = message.slices->bounds(i);
     if (same && place) {
       tree_sum_in_place({place->first + bounds[rank] * size, place->stride, memory_.size()}, flat.dtype(),
                         bounds[rank + 1] - bounds[rank], 1, memory_.rank(), memory_.rank() + 1);
@@ -101,34 +103,34 @@ void SharedSums::sum_own(const TensorView& flat, std::span<const std::vector<std
   }
 }
 
-void SharedSums::spread(std::span<const Spread> all) {
+void SharedSums::spread(std::span<const Sliced> messages) {
   std::vector<std::optional<NodeMemory::Place>> places;
   std::uint64_t word = 0;  // of all places, in order
-  for (const Spread& each : all) {
+  for (const Sliced& each : messages) {
     places.push_back(memory_.place_of(each.through.data(), each.through.bytes()));
     word = word * 0x9E3779B97F4A7C15 + (places.back() ? places.back()->word : 0);
   }
   const bool are_shared = std::ranges::all_of(places, [](const auto& place) { return place.has_value(); });
   if (!memory_.exchange(are_shared ? word | 1 : 0) || !are_shared) {
-    for (const Spread& each : all)
-      for (const std::vector<std::int64_t>& bounds : each.pieces) spread_in_slots(each.flat, bounds);
+    for (const Sliced& each : messages)
+      for (std::size_t i = 0; i < each.slices->pieces(); ++i) spread_in_slots(each.memory, each.slices->bounds(i));
     return;
   }
   const auto others = [&](const auto& body) {
-    for (std::size_t i = 0; i < all.size(); ++i)
-      for (const std::vector<std::int64_t>& bounds : all[i].pieces)
+    for (std::size_t i = 0; i < messages.size(); ++i)
+      for (std::size_t piece = 0; piece < messages[i].slices->pieces(); ++piece)
         for (int other = 0; other < memory_.size(); ++other)
-          if (other != memory_.rank()) body(all[i], *places[i], bounds, other);
+          if (other != memory_.rank()) body(messages[i], *places[i], messages[i].slices->bounds(piece), other);
   };
   // A rank writes where it has read for the sum, so that it touches no other pages of another rank's memory.
-  others([&](const Spread& each, const NodeMemory::Place& place, SliceBounds bounds, int other) {
-    const TensorView mine = slice_of(each.flat, bounds, static_cast<std::size_t>(memory_.rank()));
-    copy_bytes(place.first + other * place.stride + (mine.data() - each.flat.data()), mine);
+  others([&](const Sliced& each, const NodeMemory::Place& place, SliceBounds bounds, int other) {
+    const TensorView mine = slice_of(each.memory, bounds, static_cast<std::size_t>(memory_.rank()));
+    copy_bytes(place.first + other * place.stride + (mine.data() - each.memory.data()), mine);
   });
   memory_.exchange();
-  others([&](const Spread& each, const NodeMemory::Place&, SliceBounds bounds, int other) {
+  others([&](const Sliced& each, const NodeMemory::Place&, SliceBounds bounds, int other) {
     const auto rank = static_cast<std::size_t>(other);
-    copy_bytes(slice_of(each.flat, bounds, rank).data(), slice_of(each.through, bounds, rank));
+    copy_bytes(slice_of(each.memory, bounds, rank).data(), slice_of(each.through, bounds, rank));
   });
 }
 

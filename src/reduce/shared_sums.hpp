@@ -11,6 +11,7 @@
 
 #include "comm/communicator.hpp"
 #include "comm/shm/node_memory.hpp"
+#include "reduce/slice_map.hpp"
 
 namespace lockstep::detail {
 
@@ -35,17 +36,12 @@ class SharedSums {
   /// all others.
   void sum_slices(const TensorView& flat, SliceBounds bounds, const std::function<void()>& between);
 
-  /// The first half alone, for several pieces of `flat`, each with the bounds of a slice for every rank. The others may
-  /// read the rest of `flat` until the next call.
-  void sum_own(const TensorView& flat, std::span<const std::vector<std::int64_t>> pieces);
+  /// The first half alone, for messages whose slice k belongs to rank k. The others may read the rest of the memory
+  /// until the next call.
+  void sum_own(const Sliced& message);
 
-  /// The second half for several tensors: every rank gets the slices of all others. They pass through `through`, which
-  /// has the shape of `flat` and which nobody needs any more, if that is memory that NodeMemory allocated.
-  struct Spread {
-    TensorView flat, through;
-    std::vector<std::vector<std::int64_t>> pieces;
-  };
-  void spread(std::span<const Spread> all);
+  /// The second half for several messages: every rank gets the slices of all others.
+  void spread(std::span<const Sliced> messages);
 
  private:
   struct Targets {

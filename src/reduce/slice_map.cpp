@@ -48,8 +48,12 @@ SliceMap::SliceMap(const Packing& packing, std::span<const std::int64_t> counts,
   const std::vector<std::int64_t> borders = borders_of(counts);
   const std::int64_t longest = bucket_bytes / static_cast<std::int64_t>(element_bytes);
   for (const Bucket& bucket : plan_buckets(packing, counts, element_bytes)) {
-    const std::int64_t pieces = (bucket.count + longest - 1) / longest;
-    const std::vector<std::int64_t> ends = even_parts(borders, bucket.first, bucket.count, pieces);
+    // A packing may end a message anywhere.
+    const std::int64_t first = nearest(borders, bucket.first);
+    const std::int64_t count = nearest(borders, bucket.first + bucket.count) - first;
+    if (count == 0) continue;
+    const std::int64_t pieces = (count + longest - 1) / longest;
+    const std::vector<std::int64_t> ends = even_parts(borders, first, count, pieces);
     for (std::size_t piece = 0; piece + 1 < ends.size(); ++piece) {
       const std::vector<std::int64_t> bounds =
           even_parts(borders, ends[piece], ends[piece + 1] - ends[piece], std::ssize(owners_));

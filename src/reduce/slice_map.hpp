@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -31,13 +32,13 @@ class SliceMap {
 
   SliceMap() = default;
 
-  /// Of tensors that lie one after the other from position 0. Pieces are the messages that `packing` makes, cut where
-  /// they are longer than a sum sends at once; slices are as even as slice_granule allows. `owners[k]` is the rank of
-  /// slice k (CrossDeviceOps::slice_owners). Pure, so that all ranks make the same map.
+  /// Of tensors that lie one after the other from position 0. Pieces are about the messages that `packing` makes,
+  /// cut where they are longer than a sum sends at once; slices are as even as slice_granule allows. `owners[k]` is the
+  /// rank of slice k (CrossDeviceOps::slice_owners). Pure, so that all ranks make the same map.
   SliceMap(const Packing& packing, std::span<const std::int64_t> counts, std::size_t element_bytes,
            std::vector<int> owners);
 
-  /// One piece. There is one bound more than owners.
+  /// `bounds` are those of all pieces, of which each has one more than there are owners.
   SliceMap(std::vector<std::int64_t> bounds, std::vector<int> owners);
 
   /// The part of the map in [first, first + count), from position 0.
@@ -70,9 +71,9 @@ namespace lockstep {
 /// A flat message in slices.
 struct Sliced {
   TensorView memory;
-  detail::SliceMap slices;  ///< covers `memory`
-  /// Memory of as many bytes that the ranks may share, which nobody needs any more: `CrossDeviceOps::gather_slices` may
-  /// overwrite it. May be empty.
+  std::shared_ptr<const detail::SliceMap> slices;  ///< covers `memory`
+  /// As long as `memory`, or empty. If it is memory that NodeMemory allocated, `CrossDeviceOps::gather_slices` may pass
+  /// the slices through it, and so overwrite it.
   TensorView through = {};
 };
 

@@ -265,9 +265,8 @@ std::vector<VariableStore::OptimizerState> VariableStore::optimizer_state() cons
     for (const auto& [slot, values] : variable->segment->slots) {
       StoreSegment& segment = *variable->segment;
       const bool is_here = !segment.slices && values.count() == segment.count;
-      const TensorView value = is_here
-                                   ? values.view().slice(variable->offset, count).reshaped(variable->shape)
-                                   : TensorView{nullptr, variable->shape, variable->dtype, segment.values.device()};
+      const TensorView value = is_here ? values.view().slice(variable->offset, count).reshaped(variable->shape)
+                                       : TensorView{nullptr, variable->shape, variable->dtype, segment.values.device()};
       OptimizerState& state =
           all.emplace_back(OptimizerState{fmt::format("{}@{}", variable->name, slot), value, variable->holder});
       if (segment.slices) state.in_slices = {&segment, slot, variable->offset};

@@ -18,6 +18,12 @@ TEST_CASE("the ranks of a host share its memory, a host by itself") {
   });
 }
 
+TEST_CASE("on nodes of unequal size, only some ranks share an optimizer") {
+  const ReductionOptions reductions{.kind = ReductionOptions::Kind::hierarchical, .shard_optimizer = true};
+  sim::run({.ranks = 4, .ranks_per_node = 3, .reductions = reductions},
+           [](Strategy& strategy, int) { CHECK(room_on(strategy).optimizer_state == 0.5); });
+}
+
 TEST_CASE("ranks that share an optimizer keep a part of its state each") {
   sim::run({.ranks = 4, .reductions = {.shard_optimizer = true}}, [&](Strategy& strategy, int) {
     const Room room = room_on(strategy);

@@ -1,5 +1,6 @@
 // Optimizers whose work the ranks share in slices: the same bytes as without, and each rank keeps its part of the
 // state.
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -55,6 +56,15 @@ struct SlicedProgram {
     add<float>("table", {100, 301});
     add<double>("double", {17001});
     add<float>("c", {20001});
+    strategy.seal();
+  }
+
+  /// What is in no slices: a small variable, and one that the last rank alone updates.
+  void add_whole_ones() {
+    const QuietLog quiet;
+    add<float>("small", {60});
+    add<float>("held", {211, 100});
+    variables.back().state().holder = last();
     strategy.seal();
   }
 
@@ -149,7 +159,7 @@ void check_same(const SlicedProgram& a, const SlicedProgram& b) {
   CHECK(a.norms == b.norms);
 }
 
-/// Neither elements nor blocks nor ranks are everything to it.
+/// Does not say that it updates element by element.
 class Nameless : public Optimizer {
  public:
   Nameless() : Optimizer{{.learning_rate = 1}, nullptr} {}
@@ -157,6 +167,34 @@ class Nameless : public Optimizer {
  protected:
   std::vector<std::string_view> slots() const override { return {"moment"}; }
   void update(const ops::Kernels&, const VariableStore::FlatRange&, const ops::UpdateStep&) override {}
+};
+
+/// Keeps the squares of all gradients, and changes nothing where one is zero. On the host.
+class Adagrad final : public Optimizer {
+ public:
+  Adagrad() : Optimizer{{.learning_rate = 0.1}, nullptr} {}
+
+ protected:
+  std::vector<std::string_view> slots() const override { return {"squares"}; }
+  bool keeps_zero_gradients() const override { return true; }
+  bool updates_by_element() const override { return true; }
+  void update(const ops::Kernels&, const VariableStore::FlatRange& range, const ops::UpdateStep& step) override {
+    range.values.dtype() == DType::f32 ? update_as<float>(range, step) : update_as<double>(range, step);
+  }
+
+ private:
+  template <class T>
+  static void update_as(const VariableStore::FlatRange& range, const ops::UpdateStep& step) {
+    const TensorView slot = range.slot("squares");
+    T* const values = range.values.elements<T>().data();
+    T* const squares = slot.elements<T>().data();
+    const T* const gradients = range.gradients.elements<T>().data();
+    for (std::int64_t i = 0; i < range.values.count(); ++i) {
+      const T gradient = gradients[i] / static_cast<T>(step.divisor);
+      squares[i] += gradient * gradient;
+      if (gradient != 0) values[i] -= static_cast<T>(step.learning_rate) * gradient / std::sqrt(squares[i]);
+    }
+  }
 };
 
 /// Cannot update on one rank.
@@ -207,7 +245,7 @@ TEST_CASE("an optimizer in slices makes the same values with every reduction and
   for (const ReductionOptions::Kind kind :
        {ReductionOptions::Kind::fixed_order, ReductionOptions::Kind::hierarchical, ReductionOptions::Kind::to_one_rank})
     all.push_back({.kind = kind});
-  all.push_back({.packing = ReductionOptions::into_packs(3)});
+  for (const int packs : {3, 100}) all.push_back({.packing = ReductionOptions::into_packs(packs)});
   all.push_back({.packing = ReductionOptions::group_small(1000, 2)});
   all.push_back({.packing = ReductionOptions::unpacked()});
   all.push_back({.smaller = {{.up_to_bytes = 200'000, .kind = ReductionOptions::Kind::to_one_rank}}});
@@ -222,8 +260,26 @@ TEST_CASE("an optimizer in slices makes the same values with every reduction and
   }
 }
 
-TEST_CASE("rows of a gradient meet an optimizer in slices") {
+TEST_CASE("an optimizer in slices updates other variables whole, or on the rank that holds them") {
   for (const Make& make : all_optimizers) {
+    SlicedProgram whole{{}}, parts{with_slices()};
+    for (SlicedProgram* const each : {&whole, &parts}) each->add_whole_ones();
+    const auto one = make(), other = make();
+    int number = 0;
+    for (const Way way : {Way::computation, Way::samples, Way::ready_gradients, Way::reduced}) {
+      whole.step(*one, number, way);
+      parts.step(*other, number++, way);
+      check_same(whole, parts);
+    }
+    parts.strategy.attest();
+  }
+}
+
+TEST_CASE("rows of a gradient meet an optimizer in slices") {
+  std::vector<Make> all = all_optimizers;
+  if (runtime().strategy().stream().kind() == DeviceKind::cpu)
+    all.emplace_back([] { return std::make_unique<Adagrad>(); });
+  for (const Make& make : all) {
     SlicedProgram whole{{}}, parts{with_slices()};
     for (SlicedProgram* const each : {&whole, &parts}) {
       const auto optimizer = make();
@@ -283,6 +339,7 @@ TEST_CASE("a step without samples changes nothing that is in slices") {
 TEST_CASE("an optimizer in slices writes the same checkpoint, and each goes on from the other's") {
   const SharedFolder folder;
   SlicedProgram whole{{}}, parts{with_slices()};
+  for (SlicedProgram* const each : {&whole, &parts}) each->add_whole_ones();
   const auto one = make_adamw(), other = make_adamw();
   whole.steps(*one, 0, 2);
   parts.steps(*other, 0, 2);
@@ -293,6 +350,7 @@ TEST_CASE("an optimizer in slices writes the same checkpoint, and each goes on f
   for (const bool in_slices : {false, true}) {
     // Made in another state, which the checkpoint replaces on every rank.
     SlicedProgram resumed{in_slices ? with_slices() : ReductionOptions{}};
+    resumed.add_whole_ones();
     const auto third = make_adamw();
     if (in_slices) {
       third->prepare(resumed.strategy, resumed.updated());

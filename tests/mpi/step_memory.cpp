@@ -1,6 +1,7 @@
 // The memory that training steps take: none, once the first has been made.
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -36,11 +37,14 @@ extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcep
   return ::memalign(alignment, bytes);
 }
 
-TEST_CASE("a step after the first allocates no memory for tensors") {
-  Strategy strategy = runtime().make_strategy();
+namespace {
+
+/// The allocations before the end of each of some steps with `hidden` units.
+std::vector<std::int64_t> allocations_of_steps(const ReductionOptions& reductions, int hidden) {
+  Strategy strategy = runtime().make_strategy(reductions);
   const std::shared_ptr<const ops::Kernels> kernels =
       ops::make_kernels(ops::Kernels::Choice::automatic, {}, strategy.stream());
-  nn::Mlp model{strategy, nn::MlpOptions{.inputs = 4, .hidden = {3}, .classes = 2}, kernels};
+  nn::Mlp model{strategy, nn::MlpOptions{.inputs = 4, .hidden = {hidden}, .classes = 2}, kernels};
   AdamW optimizer{{.learning_rate = 0.01, .weight_decay = 0.1}, kernels};
   ImageData::Set images{.rows = 2, .columns = 2};
   for (std::uint8_t image = 0; image < 14; ++image) {
@@ -52,7 +56,19 @@ TEST_CASE("a step after the first allocates no memory for tensors") {
   Counting counted;
   (void)fit(strategy, model, optimizer, {samples, samples},
             {.global_batch = 7, .steps = 4, .shards = 2 * ranks(), .evaluate_every = 1000}, counted);
-  REQUIRE(counted.before_end.size() == 4);
-  CHECK(counted.before_end.front() > 0);
-  for (const std::int64_t count : counted.before_end) CHECK(count == counted.before_end.front());
+  return counted.before_end;
+}
+
+}  // namespace
+
+TEST_CASE("a step after the first allocates no memory for tensors") {
+  const std::vector<std::pair<ReductionOptions, int>> programs{{{}, 3}, {{}, 3000}, {{.shard_optimizer = true}, 3000}};
+  for (const auto& [reductions, hidden] : programs) {
+    const std::int64_t before = allocations;
+    const std::vector<std::int64_t> counts = allocations_of_steps(reductions, hidden);
+    CAPTURE(hidden, reductions.shard_optimizer);
+    REQUIRE(counts.size() == 4);
+    CHECK(counts.front() > before);
+    for (const std::int64_t count : counts) CHECK(count == counts.front());
+  }
 }

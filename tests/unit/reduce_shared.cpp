@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -9,11 +10,13 @@
 
 #include "comm/communicator.hpp"
 #include "reduce/shared_sums.hpp"
+#include "reduce/slice_map.hpp"
 #include "reduce_support.hpp"
 #include "support/node_ranks.hpp"
 
 using namespace lockstep;
 using lockstep::detail::SharedSums;
+using lockstep::detail::SliceMap;
 using lockstep::test::make_parts;
 using lockstep::test::on_node;
 using lockstep::test::same_bits;
@@ -125,21 +128,22 @@ TEST_CASE("a sum in halves gives each rank its slices, and then every rank what 
   constexpr int ranks = 3;
   const auto parts = make_parts<double>(ranks, 200'003);
   const auto count = static_cast<std::int64_t>(parts.front().size());
-  const std::vector<std::vector<std::int64_t>> pieces{{0, 70'001, 70'001, 90'000}, {90'000, 90'000, 150'000, count}};
+  const auto map = std::make_shared<const SliceMap>(
+      std::vector<std::int64_t>{0, 70'001, 70'001, 90'000, 90'000, 90'000, 150'000, count}, std::vector<int>{0, 1, 2});
   auto expected = tree(parts);
   for (double& each : expected) each *= 2;
   for (const Home home : homes) {
     CAPTURE(static_cast<int>(home));
     CHECK(all_hold(after<double>(parts, home,
                                  [&](SharedSums& sums, const TensorView& tensor, int rank) {
-                                   sums.sum_own(tensor, pieces);
+                                   sums.sum_own({tensor, map});
                                    const Tensor values = Tensor::zeros(DType::f64, {count});
-                                   for (const auto& bounds : pieces)
-                                     for (auto i = bounds[at(rank)]; i < bounds[at(rank) + 1]; ++i)
+                                   for (const SliceMap::Slice& own : map->of(rank))
+                                     for (auto i = own.first; i < own.first + own.count; ++i)
                                        values.view().elements<double>()[static_cast<std::size_t>(i)] =
                                            2 * tensor.elements<double>()[static_cast<std::size_t>(i)];
-                                   const SharedSums::Spread spread{values.view(), tensor, pieces};
-                                   sums.spread({&spread, 1});
+                                   const Sliced message{values.view(), map, tensor};
+                                   sums.spread({&message, 1});
                                    copy(values.view(), tensor);
                                  }),
                    expected));

@@ -59,14 +59,15 @@ void check_halves(int ranks, const MakeOps& make, SliceMap::Slice part) {
   on_threads(ranks, [&](ThreadCommunicator& communicator) {
     const auto ops = make(communicator);
     const auto rank = static_cast<std::size_t>(communicator.rank());
-    const SliceMap map = SliceMap{{}, counts, sizeof(float), ops->slice_owners()}.within(part.first, part.count);
+    const auto map = std::make_shared<const SliceMap>(
+        SliceMap{{}, counts, sizeof(float), ops->slice_owners()}.within(part.first, part.count));
     const auto own = [&] { return Tensor::from(parts[rank], {sum_of(counts)}); };
     const Tensor summed = own(), scattered = own(), values = Tensor::zeros(DType::f32, {sum_of(counts)});
     ops->start(summed.view().slice(part.first, part.count)).wait();
     const TensorView gradients = scattered.view().slice(part.first, part.count);
     const TensorView gathered = values.view().slice(part.first, part.count);
     ops->start_scatter({gradients, map}).wait();
-    for (const SliceMap::Slice& slice : map.of(communicator.rank()))
+    for (const SliceMap::Slice& slice : map->of(communicator.rank()))
       copy(gradients.slice(slice.first, slice.count), gathered.slice(slice.first, slice.count));
     const Sliced message{gathered, map, gradients};
     ops->gather_slices({&message, 1});
@@ -80,7 +81,9 @@ void check_halves(int ranks, const MakeOps& make, SliceMap::Slice part) {
 
 TEST_CASE("slices cover all elements, begin at borders of blocks and are about even") {
   for (const int ranks : {2, 3, 4, 7})
-    for (const Packing& packing : {ReductionOptions::into_packs(1), ReductionOptions::unpacked()}) {
+    for (const Packing& packing :
+         {ReductionOptions::into_packs(1), ReductionOptions::into_packs(3), ReductionOptions::into_packs(100),
+          ReductionOptions::group_small(1000, 2), ReductionOptions::unpacked()}) {
       const SliceMap map{packing, mixed_counts, sizeof(float), order_of(ranks)};
       CAPTURE(ranks, map.pieces());
       std::int64_t end = 0;
@@ -131,12 +134,16 @@ TEST_CASE("a sum in halves has the bits of the whole one, and every rank gets wh
     for (const SliceMap::Slice part : {SliceMap::Slice{0, 17'328}, {5008, 12'320}, {0, 5024}}) {
       CAPTURE(nodes, part.first);
       const auto ranks = static_cast<int>(nodes.size());
-      check_halves(ranks, [](Communicator& each) { return make_fixed_order_ops(each); }, part);
-      check_halves(ranks, [&](Communicator& each) { return make_hierarchical_ops(each, nodes); }, part);
+      check_halves(
+          ranks, [](Communicator& each) { return make_fixed_order_ops(each); }, part);
+      check_halves(
+          ranks, [&](Communicator& each) { return make_hierarchical_ops(each, nodes); }, part);
       check_halves(
           ranks, [&](Communicator& each) { return make_hierarchical_ops(each, nodes, {}, DType::bf16); }, part);
-      check_halves(ranks, [](Communicator& each) { return make_to_one_rank_ops(each); }, part);
-      check_halves(ranks, [](Communicator& each) { return make_backend_order_ops(each); }, part);
+      check_halves(
+          ranks, [](Communicator& each) { return make_to_one_rank_ops(each); }, part);
+      check_halves(
+          ranks, [](Communicator& each) { return make_backend_order_ops(each); }, part);
       const auto by_size = [](Communicator& each) {
         std::vector<SizedOps> small;
         small.push_back({30'000, make_backend_order_ops(each)});

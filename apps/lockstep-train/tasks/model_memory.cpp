@@ -7,6 +7,7 @@
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
 #include "base/element_type.hpp"
 #include "device/device.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/replica_group.hpp"
 
 namespace lockstep {
@@ -14,7 +15,8 @@ namespace lockstep {
 Room room_on(Strategy& strategy) {
   const DeviceKind device = strategy.stream().kind();
   const auto bytes = static_cast<double>(memory_bytes(device));
-  const double state = strategy.store().shares_updates() ? 1.0 / strategy.num_replicas_in_sync() : 1;
+  const auto parts = static_cast<double>(strategy.reductions().slice_owners().size());
+  const double state = strategy.store().shares_updates() ? 1 / parts : 1;
   if (device == DeviceKind::cuda)
     return {.bytes = bytes, .owner = "this GPU", .device = device, .optimizer_state = state};
   const int ranks = strategy.group().ranks_of_node();

@@ -89,15 +89,19 @@ struct ReductionOptions {
   Accumulate accumulate = {};
   /// f16 or bf16: f32 gradients cross the network as this type, in half the bytes. The sum of each node is rounded once
   /// before it travels, and the sum over the nodes once, to nearest even; within a node nothing is. All else that is
-  /// reduced stays as it is. With it `automatic` stands for hierarchical; the bits depend on which ranks share a node.
-  /// A sum over samples above 65504 is infinite in f16. For gradients on the host (ConfigError on GPUs).
+  /// reduced stays as it is: rows of IndexedSlices too, and, where gradients are ready before their step, those of
+  /// variables that are sealed in several parts of up to 64 KiB. With it `automatic` stands for hierarchical; the bits
+  /// depend on which ranks share a node. A sum over samples above 65504 is infinite in f16. For gradients on the host
+  /// (ConfigError on GPUs).
   std::optional<DType> gradient_compression = {};
   /// Each rank updates a part of the variables, and keeps the state of optimizers for this part alone: for P ranks,
-  /// 1/P of it. An optimizer's step then sums the gradients in slices, updates this rank's slice and sends the new
-  /// values to all, in place of the gradients' sums. The bits are the same as without it. Fixed-order and hierarchical
-  /// reductions send the same bytes too, but for values that return from a compression; others send half as many more.
-  /// For optimizers that update element by element (Optimizer::updates_by_element). Variables that are sealed together
-  /// and take no more than 64 KiB stay whole, and so do those that one rank alone updates.
+  /// 1/P of it. Between nodes of unequal size, hierarchical reductions give a part only to as many ranks of each node
+  /// as the smallest node has. An optimizer's step then sums the gradients in slices, updates this rank's slice and
+  /// sends the new values to all, in place of the gradients' sums. The bits are the same as without it. Fixed-order and
+  /// hierarchical reductions send as many bytes as without it, except that with gradient_compression the values return
+  /// in full; others send half as much again. For optimizers that update element by element
+  /// (Optimizer::updates_by_element). Variables that are sealed together and take no more than 64 KiB stay whole, and
+  /// so do those that one rank alone updates.
   bool shard_optimizer = false;
   /// If empty, collectives are called directly.
   AroundCollective around = {};

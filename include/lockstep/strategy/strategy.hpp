@@ -131,7 +131,8 @@ class Strategy {
   /// COLL, blocking, in cross-replica or default context. Overwrites every sealed mirrored variable and the optimizer
   /// state with replica 0's, on all ranks, to recover from a failed step. A variable that one rank alone updates
   /// (ReplicateOptions::Placement) gets that rank's value. Sync-on-read variables keep their values, since each rank's
-  /// is its own. MismatchError if ranks have different pieces of optimizer state.
+  /// is its own. State in slices (ReductionOptions::shard_optimizer) stays as each rank has it: to recover, go on from
+  /// a checkpoint instead. MismatchError if ranks have different pieces of optimizer state.
   void rebroadcast(Here here = Here::current());
 
   /// COLL, blocking, in cross-replica or default context. Proves, by comparing digests, that every sealed mirrored

@@ -226,7 +226,7 @@ class VariableStore {
   std::shared_ptr<detail::LiveOptimizers> live_optimizers_;
   std::shared_ptr<detail::StoreGuests> guests_ = std::make_shared<detail::StoreGuests>();
   std::size_t sealed_ = 0;
-  std::size_t sealed_segments_ = 0;  ///< before the last `seal`
+  std::size_t sealed_segments_ = 0;                   ///< before the last `seal`
   std::shared_ptr<const detail::Sharding> sharding_;  ///< null: every rank updates everything
 };
 
