@@ -32,7 +32,8 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
        {"no command was given: expected all-reduce or merge-call or network or step or input or watchdog",
         "lockstep-bench --help"}},
       {{"all-scatter"},
-       {"there is no command 'all-scatter': expected all-reduce or merge-call or network or step or input or watchdog"}},
+       {"there is no command 'all-scatter': expected all-reduce or merge-call or network or step or input or "
+        "watchdog"}},
       {{"--iterations", "3"}, {"there is no option --iterations; lockstep-bench --help"}},
       {{"--iterations", "3", "all-reduce"},
        {"'--iterations' comes before the command: expected lockstep-bench all-reduce and its options"}},
