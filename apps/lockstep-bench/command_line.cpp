@@ -177,6 +177,15 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string& option, const std::string& text) {
                   step.steps = parse_count(option, text, 1, most_iterations);
                 });
+  parser.option("--compare", "shards|trace|parts",
+                "What to alternate with: one shard per rank (shards, default), the same steps without a trace, or "
+                "without the clock of a step's parts. Steps are not broken down then",
+                [&](const std::string& option, const std::string& text) {
+                  using Compare = StepOptions::Compare;
+                  step.compare = parse_choice<Compare>(
+                      option, text,
+                      {{"shards", Compare::shards}, {"trace", Compare::trace}, {"parts", Compare::parts}});
+                });
   parser.option(
       "--checkpoint-dir", "DIR", "Also save checkpoints in DIR, and measure for how long steps wait for them",
       [&](const std::string& option, const std::string& text) { step.checkpoints = parse_file_name(option, text); });
@@ -212,6 +221,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   if (line.answer) return line;
   if (parser.chosen() == InputOptions::name && input.data.empty())
     throw ConfigError{"--data is missing: expected data as lockstep-train takes them"};
+  if (step.compare != StepOptions::Compare::shards && !step.checkpoints.empty())
+    throw ConfigError{"--checkpoint-dir belongs to --compare shards: expected only one of the comparisons"};
   if (parser.chosen() == AllReduceOptions::name) {
     require_sizes(all_reduce, all_reduce.dtype);
     line.benchmark = all_reduce;

@@ -5,6 +5,7 @@
 #include <lockstep/runtime/runtime.hpp>
 
 #include "apps/lockstep-bench/command_line.hpp"
+#include "apps/lockstep-bench/step_cost.hpp"
 #include "apps/options/run_command_line.hpp"
 
 namespace {
@@ -29,7 +30,8 @@ std::string measure(Runtime& runtime, const bench::WatchdogOptions& options, con
 }
 
 std::string measure(Runtime& runtime, const StepOptions& options, const AddRow& add) {
-  bench_step(runtime, options, add);
+  options.compare == StepOptions::Compare::shards ? bench_step(runtime, options, add)
+                                                  : bench_step_cost(runtime, options, add);
   return {};
 }
 

@@ -22,9 +22,6 @@
 namespace lockstep::bench {
 namespace {
 
-// Global batches of samples in memory. Training starts over after the last.
-constexpr std::int64_t batches = 16;
-
 /// MPI all-reduces outside the strategy's collectives are agreements.
 class AgreementTimer final : public AllReduceListener {
  public:
@@ -44,16 +41,6 @@ class AgreementTimer final : public AllReduceListener {
   MpiBaseline& mpi_;
   Part interrupted_ = Part::other;
 };
-
-std::int64_t global_batch_of(const StepOptions& options) {
-  if (options.global_batch) return *options.global_batch;
-  switch (options.model) {
-    case StepModel::mlp: return 256;
-    case StepModel::convnet: return 128;
-    case StepModel::gpt: return 16;
-  }
-  return 1;
-}
 
 /// How one of the compared runs differs from the others.
 struct Variant {
@@ -154,13 +141,23 @@ void add_checkpoints(Row& row, const Measured& measured) {
 
 }  // namespace
 
+std::int64_t global_batch_of(const StepOptions& options) {
+  if (options.global_batch) return *options.global_batch;
+  switch (options.model) {
+    case StepModel::mlp: return 256;
+    case StepModel::convnet: return 128;
+    case StepModel::gpt: return 16;
+  }
+  return 1;
+}
+
 void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add) {
   const std::int64_t global_batch = global_batch_of(options);
   const std::vector<Variant> variants = variants_of(options, runtime);
   MpiBaseline mpi;
   StepClock clock;
   std::optional<RandomSamples> samples;
-  runtime.strategy().run([&](ReplicaContext&) { samples.emplace(options.model, batches * global_batch); });
+  runtime.strategy().run([&](ReplicaContext&) { samples.emplace(options.model, step_batches * global_batch); });
   std::vector<std::unique_ptr<StepRun>> runs;
   for (const Variant& variant : variants)
     runs.push_back(std::make_unique<StepRun>(

@@ -27,7 +27,17 @@ struct StepOptions {
   std::int64_t iterations = 20;
   nn::Model::Precision precision = nn::Model::Precision::full;
   std::filesystem::path checkpoints;  ///< the folder to save some in; empty if that is not to be measured
+
+  /// What turns are taken between: bench_step, or bench_step_cost.
+  enum class Compare : std::uint8_t { shards, trace, parts };
+  Compare compare = Compare::shards;
 };
+
+/// The one asked for, or the model's.
+std::int64_t global_batch_of(const StepOptions& options);
+
+/// Global batches of samples in memory. Training starts over after the last.
+inline constexpr std::int64_t step_batches = 16;
 
 /// COLL, on the CPU. Trains one model with the number of shards asked for and another with one shard per rank; or one
 /// in bf16 and another in full precision, both with that number of shards. They

@@ -1,6 +1,7 @@
 #include "apps/lockstep-bench/step_statistics.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "apps/lockstep-bench/timing.hpp"
 
@@ -32,6 +33,23 @@ double ratio_of(const std::vector<Block>& blocks, const std::vector<Block>& othe
   for (std::size_t pair = 0; pair < blocks.size(); ++pair)
     ratios.push_back(median_step(blocks[pair]) / median_step(others[pair]));
   return median(std::move(ratios));
+}
+
+Interval median_interval(std::vector<double> sample) {
+  std::ranges::sort(sample);
+  const auto size = static_cast<double>(sample.size());
+  // How many lie below the median of the whole: `fewer` or less with probability `tail`.
+  std::size_t rank = 0;
+  double tail = 0;
+  while (true) {
+    const auto fewer = static_cast<double>(rank);
+    tail +=
+        std::exp(std::lgamma(size + 1) - std::lgamma(fewer + 1) - std::lgamma(size - fewer + 1) - size * std::log(2.0));
+    if (tail > 0.025) break;
+    ++rank;
+  }
+  rank = std::max<std::size_t>(rank, 1);
+  return {sample[rank - 1], median(sample), sample[sample.size() - rank]};
 }
 
 }  // namespace lockstep::bench

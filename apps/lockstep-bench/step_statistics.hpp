@@ -1,6 +1,7 @@
 // Statistics of the measured steps.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "apps/lockstep-bench/step_clock.hpp"
@@ -17,5 +18,16 @@ PartTimes typical_step(const std::vector<Block>& blocks);
 /// How much longer a step of `blocks` is than one of `others`, which took turns. This is the median over the pairs of
 /// the ratio of their median steps, so that drift from pair to pair affects both terms alike.
 double ratio_of(const std::vector<Block>& blocks, const std::vector<Block>& others);
+
+struct Interval {
+  double low, median, high;
+};
+
+/// The median of a sample, and the interval which that of whatever the sample was drawn from lies in with a confidence
+/// of at least 95%, however it is distributed: the values of equal rank from either end of the sample, of which the
+/// probability that so few lie below the median, by the binomial distribution, is at most 2.5%. At least
+/// `fewest_for_interval` values.
+Interval median_interval(std::vector<double> sample);
+inline constexpr std::int64_t fewest_for_interval = 6;
 
 }  // namespace lockstep::bench

@@ -36,7 +36,7 @@ Report inspect_trace(const std::filesystem::path& folder) {
                                last.empty() ? "" : "; it was in " + last);
   });
   write_merged_picture(folder, std::move(rings.read));
-  report.text += "all-ranks.json: the last steps of all\n";
+  report.text += "all-ranks.trace: the last steps of all\n";
   for (const std::string& each : rings.unreadable) report.text += each + "\n";
   return report;
 }

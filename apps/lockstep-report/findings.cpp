@@ -15,7 +15,7 @@ namespace {
 using Sentences = std::vector<std::string>;
 
 // Shares of the time that are worth a sentence.
-constexpr double notable_lateness = 0.05, notable_part = 0.1, notable_waiting = 0.2;
+constexpr double notable_lateness = 0.05, notable_part = 0.1, notable_waiting = 0.2, notable_queue = 0.1;
 
 /// For the beginning of a sentence.
 char ascii_upper(char c) {
@@ -91,6 +91,31 @@ void tell_late_ranks(const Run& run, Sentences& sentences) {
   if (late.size() > most) sentences.push_back(fmt::format("the others waited for {} more ranks", late.size() - most));
 }
 
+/// Whether something else than the ranks has their processors. Ranks that have much less of that than others are left
+/// out.
+bool tell_queues(const PartSums& parts, Sentences& sentences) {
+  double least = 1, most = 0;
+  for (const auto& [replica, rank] : parts.ranks()) {
+    least = std::min(least, rank.queued());
+    most = std::max(most, rank.queued());
+  }
+  Sentences each;
+  for (const auto& [replica, rank] : parts.ranks())
+    if (rank.queued() >= std::max(notable_queue, most / 2))
+      each.push_back(
+          fmt::format("replica {} ({}, host {}) was ready to run for {} of the time without a processor: "
+                      "something else has it",
+                      rank.replica, rank.name, rank.host, percent(rank.queued())));
+  if (each.size() < 2 || each.size() < parts.ranks().size())
+    sentences.insert(sentences.end(), each.begin(), each.end());
+  else
+    sentences.push_back(
+        fmt::format("every rank was ready to run for at least {} of the time without a processor: "
+                    "their hosts have too few",
+                    percent(least)));
+  return !each.empty();
+}
+
 void tell_parts(const Run& run, Sentences& sentences) {
   const PartSums& parts = run.metrics.parts;
   if (parts.empty()) return;
@@ -101,6 +126,7 @@ void tell_parts(const Run& run, Sentences& sentences) {
   tell("checkpoint", "checkpoints");
   tell("evaluation", "evaluations");
   tell("data", "loading data");
+  if (tell_queues(parts, sentences)) return;  // ranks wait in the sums for one without a processor
   double blamed = 0;
   for (const auto& [replica, rank] : parts.ranks()) blamed += rank.late();
   if (const double waiting = parts.least_share_of("waiting"); waiting >= notable_waiting && blamed < notable_lateness)

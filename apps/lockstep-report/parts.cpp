@@ -45,6 +45,7 @@ void PartSums::add(const OrderedJson& line) {
     rank.elapsed += elapsed;
     rank.steps += std::max(std::int64_t{0}, integer_at(line, "steps").value_or(0));
     for (std::size_t part = 0; part < names.size(); ++part) rank.seconds[part] += seconds_at(entry, names[part]);
+    rank.queued_seconds += seconds_at(entry, "queued");
     const double late = std::min(1.0, seconds_at(entry, "late")) * elapsed;
     if (late == 0) continue;
     rank.late_seconds += late;

@@ -25,10 +25,12 @@ class PartSums {
     double elapsed = 0;      ///< seconds that its lines cover
     std::int64_t steps = 0;  ///< steps that they cover
     std::array<double, names.size()> seconds{};
-    double late_seconds = 0;  ///< that the others waited for it
+    double late_seconds = 0;    ///< that the others waited for it
+    double queued_seconds = 0;  ///< in which it was ready to run and had no processor
     std::map<std::string, double> late_by_part;
 
     double late() const { return elapsed > 0 ? late_seconds / elapsed : 0; }
+    double queued() const { return elapsed > 0 ? queued_seconds / elapsed : 0; }
     /// The part that most of the lateness is blamed on; empty if none is.
     std::string mostly() const;
   };

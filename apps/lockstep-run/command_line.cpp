@@ -70,7 +70,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const ReadVari
       "  lockstep-run --hostfile hosts --min-ranks 2 -- lockstep-train --data DIR --checkpoint-dir run1\n"
       "  lockstep-run --cluster-spec cluster.json -- lockstep-train --data DIR --checkpoint-dir run1\n\n"
       "SIGINT, SIGTERM, SIGHUP and SIGUSR1 let the training save a checkpoint and end with exit code 75; a second "
-      "SIGINT, SIGTERM or SIGHUP ends it at once.\n"
+      "SIGINT, SIGTERM or SIGHUP ends it at once. SIGUSR2 makes the job say where its ranks are.\n"
       "Exit codes: that of the job, 130, 143 or 129 when a second signal ended it, 2 wrong options, or a host that "
       "cannot be reached, or does not answer, at the first start."};
   const auto number = [&](const char* name, const char* value_name, const std::string& help, int smallest, auto take) {

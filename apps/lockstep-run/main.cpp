@@ -146,6 +146,7 @@ class Run {
     StartWatch watch = watch_of(start);
     kill_at_.reset();
     is_not_begun_ = false;
+    is_asked_ = false;
     bool has_begun = false;
     Clock::time_point begin;
     std::optional<int> code;
@@ -154,6 +155,7 @@ class Run {
       job.relay();
       while (const auto signal = signals_.take())
         if (*signal != SIGCHLD) take(*signal, job);
+      pass_question(job);
       if (!has_begun && (job.has_begun() || checkpoints_.newest() != newest_before)) {
         has_begun = true;
         begin = Clock::now();
@@ -222,7 +224,10 @@ class Run {
 
   void take(int signal, RunningJob& job) {
     const char* const name = ::sigabbrev_np(signal);
-    if (!told_to_stop_) {
+    if (signal == SIGUSR2) {
+      is_asked_ = true;
+      if (!job.report().has_begun) say("SIGUSR2: the ranks say where they are once they have met");
+    } else if (!told_to_stop_) {
       told_to_stop_ = true;
       next_wish_ = Clock::now();
       say(fmt::format("SIG{}: the job is to stop after the step under way; SIGINT or SIGTERM now ends it at once",
@@ -232,6 +237,15 @@ class Run {
       say(fmt::format("SIG{}: ends the job at once", name));
       end(job);
     }
+  }
+
+  /// Before the ranks have met, the signal might end one.
+  void pass_question(const RunningJob& job) {
+    if (!is_asked_ || !job.report().has_begun) return;
+    is_asked_ = false;
+    if (line_.mpi != MpiKind::mpich || names_srun(line_.mpirun)) return job.signal(SIGUSR2);
+    // It would end MPICH's launcher. Any rank knows the others.
+    if (!job.signal_a_rank(SIGUSR2)) say("SIGUSR2: no rank runs on this host: send it to one on another");
   }
 
   void look(StartWatch& watch, bool has_begun, const Start& start, RunningJob& job) {
@@ -276,6 +290,7 @@ class Run {
   std::optional<int> killed_by_;
   std::optional<Clock::time_point> kill_at_;
   bool is_not_begun_ = false;  ///< the job under way, which is ended for that
+  bool is_asked_ = false;      ///< the job under way, where its ranks are
 };
 
 }  // namespace

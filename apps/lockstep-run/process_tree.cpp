@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -43,6 +44,15 @@ bool is_rank(pid_t process) {
       if (!own || variable.substr(name.size() + 1) != own) return true;
     }
   }
+  return false;
+}
+
+bool handles(pid_t process, int signal) {
+  constexpr std::string_view handled = "SigCgt:\t";
+  std::ifstream status{fmt::format("/proc/{}/status", process)};
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(handled))
+      return (std::strtoull(line.c_str() + handled.size(), nullptr, 16) >> (signal - 1) & 1) != 0;
   return false;
 }
 

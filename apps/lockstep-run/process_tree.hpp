@@ -16,4 +16,7 @@ std::vector<pid_t> descendants_of(pid_t process);
 /// Whether a launcher gave the process a rank, other than that of this process.
 bool is_rank(pid_t process);
 
+/// Whether the process has a handler for the signal.
+bool handles(pid_t process, int signal);
+
 }  // namespace lockstep::run

@@ -78,6 +78,13 @@ void RunningJob::signal(int number) const {
   if (!ended_) ::kill(id_, number);
 }
 
+bool RunningJob::signal_a_rank(int number) const {
+  if (ended_) return false;
+  for (const pid_t process : descendants_of(id_))
+    if (is_rank(process) && handles(process, number)) return ::kill(process, number) == 0;
+  return false;
+}
+
 bool RunningJob::has_begun() {
   if (has_begun_ || ended_) return has_begun_;
   const std::vector<pid_t> processes = descendants_of(id_);

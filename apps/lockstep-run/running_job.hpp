@@ -33,6 +33,9 @@ class RunningJob {
 
   void signal(int number) const;
 
+  /// Sends it to one rank on this host that has a handler for it. False if there is none.
+  bool signal_a_rank(int number) const;
+
   /// Whether its ranks have met, as the chief says, or one runs on this host: mpirun starts none before every host has
   /// answered. It looks at the job's processes, so it need not be asked often.
   bool has_begun();

@@ -14,7 +14,7 @@ Signals::Signals() {
   sigset_t set;
   sigemptyset(&set);
   // A signal that is ignored, as by nohup, would come all the same if it were held back.
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2})
     if (struct sigaction old = {}; ::sigaction(signal, nullptr, &old) != 0 || old.sa_handler != SIG_IGN)
       sigaddset(&set, signal);
   // Where it is ignored, children leave no exit code.
@@ -37,7 +37,7 @@ std::optional<int> Signals::take_within(std::chrono::milliseconds time) const {
   const auto until = Clock::now() + time;
   while (true) {
     while (const auto signal = take())
-      if (*signal != SIGCHLD) return signal;
+      if (*signal != SIGCHLD && *signal != SIGUSR2) return signal;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     if (left.count() <= 0) return std::nullopt;
     pollfd wait{descriptor(), POLLIN, 0};

@@ -19,7 +19,8 @@ class Signals {
   /// The next one that has come.
   std::optional<int> take() const;
 
-  /// Whether a user's, or a scheduler's, comes within this time. The ends of children do not count.
+  /// Whether a user, or a scheduler, wishes to stop within this time. The ends of children do not count, nor does
+  /// SIGUSR2, which asks a job where its ranks are.
   std::optional<int> take_within(std::chrono::milliseconds time) const;
 
  private:

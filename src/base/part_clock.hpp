@@ -31,10 +31,11 @@ class PartClock {
   /// How long ago the current part was entered, or the last lap ended, whichever is later.
   std::chrono::nanoseconds in_current() const { return now_() - since_; }
 
-  /// Time counts for `part` from now on.
-  void enter(Part part) {
+  /// Time counts for `part` from now on. Returns when that is.
+  Time enter(Part part) {
     const Time now = now_();
     times_.of_part[static_cast<std::size_t>(std::exchange(current_, part))] += now - std::exchange(since_, now);
+    return now;
   }
 
   /// Returns the times since the last lap, or since the start. Time counts for `next` from now on.

@@ -7,12 +7,16 @@
 #include <unordered_set>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/digest.hpp"
 #include "control/busy_clock.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "device/devices.hpp"
 #include "reduce/cross_device_ops.hpp"
+#include "reduce/slice_map.hpp"
+#include "strategy/held_slices.hpp"
 #include "strategy/replica_group.hpp"
 #include "strategy/shared_values.hpp"
 #include "tensor/digest.hpp"
@@ -26,6 +30,31 @@ bool is_sync_on_read(const Variable& variable) {
 
 bool is_mean(const Variable& variable) {
   return variable.state().aggregation == Variable::Aggregation::mean;
+}
+
+/// A piece of a slot of which every rank has slices.
+struct Piece {
+  std::int64_t first;  ///< in the segment
+  Sliced sliced;       ///< in memory of the segment's device
+};
+
+template <class Body>
+void for_each_piece(const detail::StoreSegment& segment, Body&& body) {
+  const detail::SliceMap& map = segment.slices->map();
+  for (std::size_t i = 0; i < map.pieces(); ++i) {
+    const SliceBounds bounds = map.bounds(i);
+    const Tensor memory = Tensor::zeros(segment.dtype, {bounds.back() - bounds.front()}, *segment.stream);
+    body(Piece{bounds.front(), {memory.view(), {detail::from_zero(bounds), map.owners()}}});
+  }
+}
+
+/// Calls `body(kept, sent)` for this rank's slices of the piece: in the slot `name`, and in the piece's memory.
+template <class Body>
+void for_own_slices(detail::StoreSegment& segment, const std::string& name, const Piece& piece, Body&& body) {
+  const TensorView slot = segment.slots.at(name).view();
+  for (const detail::SliceMap::Slice& own : segment.slices->own_in(piece.first, piece.sliced.memory.count()))
+    body(slot.slice(segment.slices->position_of(own.first, own.count), own.count),
+         piece.sliced.memory.slice(own.first - piece.first, own.count));
 }
 
 /// What all ranks are about to send each other of `held`.
@@ -47,6 +76,12 @@ StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_
   std::ranges::copy_if(variables_, std::back_inserter(sync_on_read_), is_sync_on_read);
   for (const Variable& variable : sync_on_read_) combined_.push_back(Tensor::zeros(variable.dtype(), variable.shape()));
   for (VariableStore::OptimizerState& state : strategy.store().optimizer_state()) {
+    if (const auto& part = state.in_slices) {
+      const auto same = [&](const SlicedSlot& each) { return each.segment == part->segment && each.name == part->slot; };
+      if (std::ranges::any_of(sliced_, same)) continue;
+      sliced_.push_back({part->segment, part->slot, {}});
+      if (strategy.rank() == 0) sliced_.back().whole = Tensor::zeros(part->segment->dtype, {part->segment->count});
+    }
     if (state.holder.value_or(0) == 0) continue;
     of_held_.push_back(Tensor::zeros(state.value.dtype(), state.value.shape()));
     held_.push_back(std::move(state));
@@ -56,6 +91,7 @@ StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_
 void StrategyValues::combine(const Here& here) {
   combine_sync_on_read(here);
   gather_held(here);
+  gather_slices(here);
 }
 
 void StrategyValues::combine_sync_on_read(const Here& here) {
@@ -93,6 +129,40 @@ void StrategyValues::spread_held(const Here& here) {
   }
 }
 
+/// To the chief, a piece at a time, so that no other rank needs memory for all.
+void StrategyValues::gather_slices(const Here& here) {
+  if (sliced_.empty()) return;
+  strategy_.agree(TagKind::broadcast, here, fmt::format("{} slots in slices", sliced_.size()));
+  for (const SlicedSlot& slot : sliced_)
+    for_each_piece(*slot.segment, [&](const Piece& piece) {
+      for_own_slices(*slot.segment, slot.name, piece, [&](const TensorView& kept, const TensorView& sent) { copy(kept, sent, strategy_.stream()); });
+      strategy_.reductions().gather_slices({&piece.sliced, 1});
+      if (strategy_.rank() == 0)
+        copy(Tensor::on_host(piece.sliced.memory).view(), slot.whole.view().slice(piece.first, piece.sliced.memory.count()),
+             Stream::host());
+    });
+}
+
+/// From the chief to the ranks that keep them.
+void StrategyValues::spread_slices(const Here& here) {
+  if (!strategy_.broadcast_object(sliced_was_set_, here).value()) return;
+  strategy_.agree(TagKind::broadcast, here, fmt::format("{} slots in slices", sliced_.size()));
+  for (const SlicedSlot& slot : sliced_)
+    for_each_piece(*slot.segment, [&](const Piece& piece) {
+      const TensorView& memory = piece.sliced.memory;
+      if (strategy_.rank() == 0) copy(slot.whole.view().slice(piece.first, memory.count()), memory, strategy_.stream());
+      strategy_.reductions().broadcast({&memory, 1}, 0);
+      for_own_slices(*slot.segment, slot.name, piece, [&](const TensorView& kept, const TensorView& sent) { copy(sent, kept, strategy_.stream()); });
+    });
+  strategy_.stream().synchronize();
+}
+
+const StrategyValues::SlicedSlot& StrategyValues::slot_of(const VariableStore::OptimizerState::InSlices& state) const {
+  return *std::ranges::find_if(sliced_, [&](const SlicedSlot& each) {
+    return each.segment == state.segment && each.name == state.slot;
+  });
+}
+
 std::vector<NamedTensor> StrategyValues::variables() const {
   std::vector<NamedTensor> tensors;
   auto next = combined_.begin();
@@ -107,7 +177,14 @@ std::vector<NamedTensor> StrategyValues::optimizer_state() const {
   std::vector<NamedTensor> tensors;
   auto next = of_held_.begin();
   for (VariableStore::OptimizerState& state : strategy_.store().optimizer_state())
-    tensors.push_back({std::move(state.name), state.holder.value_or(0) == 0 ? state.value : (next++)->view()});
+    if (state.in_slices) {
+      const TensorView whole = slot_of(*state.in_slices).whole.view();
+      const TensorView value =
+          whole.slice(state.in_slices->first, state.value.count()).reshaped(state.value.shape());
+      tensors.push_back({std::move(state.name), value});
+    } else {
+      tensors.push_back({std::move(state.name), state.holder.value_or(0) == 0 ? state.value : (next++)->view()});
+    }
   return tensors;
 }
 
@@ -119,12 +196,17 @@ void StrategyValues::set(std::span<const NamedTensor> homes, std::span<const Ten
     const TensorView& home = homes[i].value;
     copy(values[i].view(), home, home.device() == DeviceKind::cpu ? Stream::host() : strategy_.stream());
     held_was_set_ |= held_homes.contains(home.data());
+    sliced_was_set_ |= std::ranges::any_of(sliced_, [&](const SlicedSlot& slot) {
+      const TensorView whole = slot.whole.view();
+      return whole.data() <= home.data() && home.data() < whole.data() + whole.bytes();
+    });
   }
   strategy_.store().written();
 }
 
 void StrategyValues::spread(const Here& here) {
   if (!strategy_.store().held_values().empty()) spread_held(here);
+  if (!sliced_.empty()) spread_slices(here);
   strategy_.rebroadcast(here);
   if (combined_.empty()) return;
   combined_ = strategy_.extended().broadcast_to(PerReplica{combined_}, here).value();

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <lockstep/strategy/strategy.hpp>
@@ -19,7 +20,8 @@ class StrategyValues {
   StrategyValues(Strategy& strategy, const Here& here);
 
   /// COLL, directly after an agreement. The values of the sync-on-read variables, as a read combines them, and the
-  /// optimizer state that one rank alone holds. The mean of equal values is that value, whatever the number of ranks.
+  /// optimizer state that one rank alone holds, or of which each has slices. The mean of equal values is that value,
+  /// whatever the number of ranks.
   void combine(const Here& here);
 
   /// LOCAL, on the chief. The variables, and the optimizers' state: where their values lie, for a file to be written or
@@ -37,6 +39,16 @@ class StrategyValues {
   void combine_sync_on_read(const Here& here);
   void gather_held(const Here& here);
   void spread_held(const Here& here);
+  void gather_slices(const Here& here);
+  void spread_slices(const Here& here);
+
+  /// A slot of which every rank has slices.
+  struct SlicedSlot {
+    detail::StoreSegment* segment;
+    std::string name;
+    Tensor whole;  ///< on the host of the chief
+  };
+  const SlicedSlot& slot_of(const VariableStore::OptimizerState::InSlices& state) const;
 
   Strategy& strategy_;
   std::vector<Variable> variables_;                  ///< in the order of their creation
@@ -44,7 +56,8 @@ class StrategyValues {
   std::vector<Tensor> combined_;                     ///< their values
   std::vector<VariableStore::OptimizerState> held_;  ///< state held only by a rank other than the chief
   std::vector<Tensor> of_held_;                      ///< its values, on the host of the chief
-  bool held_was_set_ = false;                        ///< on the chief
+  std::vector<SlicedSlot> sliced_;
+  bool held_was_set_ = false, sliced_was_set_ = false;  ///< on the chief
 };
 
 /// COLL. Does `work` on the chief while the others wait. If it fails there, it fails on all.

@@ -9,6 +9,7 @@ namespace lockstep {
 namespace {
 
 thread_local BusyClock* clock_of_thread = nullptr;
+thread_local BusyClock* clock_that_is_off = nullptr;
 
 constexpr std::array<std::string_view, BusyClock::parts> part_names{"data",       "forward",    "backward", "optimizer",
                                                                     "checkpoint", "evaluation", "other"};
@@ -22,16 +23,22 @@ std::chrono::nanoseconds BusyClock::Times::all_busy() const {
 BusyClock::Times& BusyClock::Times::operator+=(const Times& other) {
   for (std::size_t part = 0; part < parts; ++part) busy[part] += other.busy[part];
   waiting += other.waiting;
+  queued += other.queued;
   return *this;
 }
 
 BusyClock::BusyClock(TimeSource source)
-    : source_{std::move(source)}, clock_{Part::other, source_.now}, outer_{std::exchange(clock_of_thread, this)} {
+    : source_{std::move(source)},
+      run_delay_{source_.run_delay()},
+      is_real_{!source_.sleep},
+      clock_{Part::other, source_.now},
+      outer_{std::exchange(clock_of_thread, this)} {
   if (!source_.sleep) source_.sleep = [](std::chrono::nanoseconds length) { std::this_thread::sleep_for(length); };
 }
 
 BusyClock::~BusyClock() {
   trace::Ring::end(span_);
+  if (clock_that_is_off == this) clock_that_is_off = nullptr;
   clock_of_thread = outer_;
 }
 
@@ -41,6 +48,8 @@ BusyClock::Times BusyClock::lap() {
   Times times;
   std::copy_n(all.of_part.begin(), parts, times.busy.begin());
   times.waiting = all.of(waiting);
+  const std::chrono::nanoseconds run_delay = source_.run_delay();
+  times.queued = run_delay - std::exchange(run_delay_, run_delay);
   return times;
 }
 
@@ -55,10 +64,10 @@ void BusyClock::change() {
   const Part next = waits ? waiting : own_;
   if (next == clock_.current()) return;
   if (!slow_.empty()) drag();
-  clock_.enter(next);
-  trace::Ring::end(span_);
-  span_ = next == waiting ? trace::Ring::begin(trace::Kind::wait, trace::parts_track, "waiting")
-                          : trace::Ring::begin(trace::Kind::part, trace::parts_track, name_of(next));
+  const Time now = clock_.enter(next);
+  if (!trace::Ring::is_on()) return;
+  span_ = trace::Ring::next(span_, next == waiting ? trace::Kind::wait : trace::Kind::part, trace::parts_track,
+                            next == waiting ? "waiting" : name_of(next), is_real_ ? now : trace::Time::clock::now());
 }
 
 /// At the end of a part. A sleep takes longer than it should, so the next one is shorter.
@@ -86,6 +95,14 @@ void BusyClock::wait_for_device(DeviceWait wait) {
   if (!clock_of_thread) return;
   clock_of_thread->device_ = wait;
   clock_of_thread->change();
+}
+
+BusyClock::Off::Off() {
+  clock_that_is_off = std::exchange(clock_of_thread, nullptr);
+}
+
+BusyClock::Off::~Off() {
+  if (clock_that_is_off) clock_of_thread = std::exchange(clock_that_is_off, nullptr);
 }
 
 BusyClock::During::During(Part part) : clock_{clock_of_thread}, interrupted_{clock_ ? clock_->own_ : part} {

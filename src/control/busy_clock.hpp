@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/part_clock.hpp"
+#include "base/run_delay.hpp"
 #include "trace/ring.hpp"
 
 namespace lockstep {
@@ -45,11 +46,13 @@ class BusyClock {
   struct TimeSource {
     std::function<Time()> now = std::chrono::steady_clock::now;
     std::function<void(std::chrono::nanoseconds)> sleep;  ///< if empty, the thread sleeps
+    std::function<std::chrono::nanoseconds()> run_delay = lockstep::run_delay;
   };
 
   struct Times {
     std::array<std::chrono::nanoseconds, parts> busy{};  ///< by part
     std::chrono::nanoseconds waiting{};
+    std::chrono::nanoseconds queued{};  ///< of all these, ready to run without a processor
 
     std::chrono::nanoseconds all_busy() const;
     std::chrono::nanoseconds elapsed() const { return all_busy() + waiting; }
@@ -102,6 +105,16 @@ class BusyClock {
   enum class DeviceWait : std::uint8_t { none, own, others };
   static void wait_for_device(DeviceWait wait);
 
+  /// As long as it lives, it is as if this thread had no clock; what it does counts for the part that it is in. Begins
+  /// and ends outside of the scopes above; one at a time. To find out what a clock costs.
+  class [[nodiscard]] Off {
+   public:
+    Off();
+    Off(const Off&) = delete;
+    Off& operator=(const Off&) = delete;
+    ~Off();
+  };
+
  private:
   /// Past the parts.
   static constexpr Part waiting{parts};
@@ -110,6 +123,8 @@ class BusyClock {
   void drag();
 
   TimeSource source_;
+  std::chrono::nanoseconds run_delay_;  ///< when the lap began
+  bool is_real_;  ///< its time is that of traces
   PartClock<Part, parts + 1> clock_;
   Part own_ = Part::other;  ///< what the rank does when it does not wait
   int waits_ = 0;           ///< how deep

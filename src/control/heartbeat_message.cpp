@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include <fmt/format.h>
@@ -30,6 +31,11 @@ struct Content {
   std::uint64_t meeting;
   std::uint64_t step;
   std::uint64_t since;
+  std::uint64_t resident;
+  std::uint64_t peak;
+  std::int64_t number;
+  std::uint32_t asked;
+  std::uint32_t answered;
   std::uint32_t count;
   std::int32_t rank;
   std::uint32_t observed_count;
@@ -51,7 +57,7 @@ struct Sealed {
 static_assert(std::has_unique_object_representations_v<Sealed>, "padding would carry other memory of the process");
 static_assert(sizeof(Sealed) == sealed_heartbeat_bytes);
 
-enum Flag : std::uint8_t { terminated = 1, reported = 2, warned = 4, all_flags = 7 };
+enum Flag : std::uint8_t { terminated = 1, reported = 2, warned = 4, stack_kept = 8, all_flags = 15 };
 
 SealBytes seal_of(const Content& content, const HeartbeatKey& key) {
   SealBytes made;
@@ -79,6 +85,7 @@ bool is_valid(const Content& content, int ranks) {
          is_one_of(content.phase, Phase::device) && is_one_of(content.kind, TagKind::open_sum) &&
          is_one_of(content.where, Position::Where::after_run) &&
          is_one_of(content.run_kind, detail::RunKind::prediction) && is_one_of(content.open_line, OpenLine::over) &&
+         content.number >= 0 && content.number <= std::numeric_limits<std::int32_t>::max() &&
          content.flags <= all_flags && is_text(content.site) && is_text(content.site_of_run);
 }
 
@@ -104,6 +111,11 @@ SealedHeartbeat seal(const HeartbeatMessage& message, const HeartbeatKey& key) {
   content.meeting = row.meeting;
   content.step = row.position.step;
   content.since = row.position.since;
+  content.resident = row.memory.resident;
+  content.peak = row.memory.peak;
+  content.number = row.number;
+  content.asked = message.questions.asked;
+  content.answered = message.questions.answered;
   content.count = row.last.count;
   content.rank = message.rank;
   content.observed_count = message.observed.count;
@@ -114,7 +126,7 @@ SealedHeartbeat seal(const HeartbeatMessage& message, const HeartbeatKey& key) {
   content.run_kind = static_cast<std::uint8_t>(row.position.kind);
   content.open_line = static_cast<std::uint8_t>(message.open_line);
   content.flags = static_cast<std::uint8_t>((row.terminated ? terminated : 0) | (message.reported ? reported : 0) |
-                                            (message.warned ? warned : 0));
+                                            (message.warned ? warned : 0) | (row.stack_kept ? stack_kept : 0));
   std::copy_n(row.last.site, sizeof row.last.site, content.site.begin());
   std::copy_n(row.position.site, sizeof row.position.site, content.site_of_run.begin());
   sealed.seal = seal_of(content, key);
@@ -138,10 +150,14 @@ std::optional<HeartbeatMessage> open_sealed(std::span<const std::byte> bytes, co
   message.reported = (content.flags & reported) != 0;
   message.warned = (content.flags & warned) != 0;
   message.observed = {content.observed_count, content.observed_row};
+  message.questions = {content.asked, content.answered};
   message.open_line = static_cast<OpenLine>(content.open_line);
   PhaseTable::Snapshot& row = message.row;
   row.phase = static_cast<Phase>(content.phase);
   row.terminated = (content.flags & terminated) != 0;
+  row.stack_kept = (content.flags & stack_kept) != 0;
+  row.memory = {content.resident, content.peak};
+  row.number = static_cast<std::int32_t>(content.number);
   row.heartbeat = content.heartbeat;
   row.meeting = content.meeting;
   row.last.kind = static_cast<TagKind>(content.kind);

@@ -26,10 +26,11 @@ struct HeartbeatMessage {
   bool reported = false;       ///< on its node the failure has been reported
   bool warned = false;         ///< on its node someone has said that heartbeats do not get through
   PhaseTable::Observed observed;
+  PhaseTable::Questions questions;
   OpenLine open_line = OpenLine::closed;
 };
 
-inline constexpr std::size_t sealed_heartbeat_bytes = 176;
+inline constexpr std::size_t sealed_heartbeat_bytes = 208;
 using SealedHeartbeat = std::array<std::byte, sealed_heartbeat_bytes>;
 
 SealedHeartbeat seal(const HeartbeatMessage& message, const HeartbeatKey& key);

@@ -159,6 +159,7 @@ void Heartbeats::send(const PhaseTable& table) {
                                         .reported = table.reported(),
                                         .warned = table.warned(),
                                         .observed = table.observed(),
+                                        .questions = table.questions(),
                                         .open_line = static_cast<OpenLine>(table.open_line().load())},
                                        key_);
   socket_->read_errors();
@@ -209,6 +210,7 @@ std::optional<int> Heartbeats::take(std::span<const std::byte> bytes, Way way, s
     heard.observed = message->observed.count;
     (void)table.observe(message->observed.row);
   }
+  table.note(message->questions);
   note_open_line(table, *message);
   return message->rank;
 }

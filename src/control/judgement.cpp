@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "control/tag.hpp"
+#include "control/watch_notes.hpp"
 
 namespace lockstep {
 namespace {
@@ -33,6 +34,8 @@ class Look {
     note_own_call();
     note_own_wait();
     note_stalls_told();
+    note_others_wait();
+    note_questions();
   }
   Look(const Look&) = delete;
 
@@ -68,6 +71,8 @@ class Look {
   static constexpr Seconds turn{0.5};
   // A rank that waits in an earlier meeting waits for somebody else. How much longer the others have to find whom.
   static constexpr Seconds for_another_cause{1};
+  // How long one question takes to reach all ranks: mpirun tells its daemons, and a busy machine delays threads.
+  static constexpr Seconds time_to_ask{0.3};
   // How many times longer than planned a tick may count for.
   static constexpr double longest_tick = 4;
   // How many times longer than others a rank may be waited for that is mute, since it may work alone.
@@ -109,6 +114,42 @@ class Look {
       const bool before = std::exchange(peer(row).stall_told, sight(row).stall_told);
       if (sight(row).stall_told && !before) state_.ticks_since_stall_told = 0;
     }
+  }
+
+  void note_others_wait() {
+    const Snapshot& mine = row(job_.row);
+    const bool in_time = mine.phase == Phase::leaving || mine.phase == Phase::alone || mine.phase == Phase::absent;
+    const auto waits = [&](const Observation::Row& other) {
+      return other.seen.phase == Phase::meeting && other.seen.meeting > mine.meeting;
+    };
+    const bool same = std::exchange(state_.awaited_meeting, mine.meeting) == mine.meeting;
+    const bool is_awaited = !in_time && same && std::ranges::any_of(seen_.rows, waits);
+    state_.awaited_ticks = is_awaited ? state_.awaited_ticks + 1 : 0;
+    const std::uint64_t ticks = std::max(state_.awaited_ticks, state_.called_ticks);
+    // Early enough to be on disk when others say that it is late. Once.
+    result_.takes_stack = ticks == stall_ticks_ - stall_ticks_ / 4;
+  }
+
+  void note_questions() {
+    const PhaseTable::Questions& questions = seen_.questions;
+    const bool is_news =
+        std::exchange(state_.answered, questions.answered).value_or(questions.answered) != questions.answered;
+    // What had come by now was part of the question that was answered.
+    result_.asks = seen_.asked && !is_news && !questions.is_open();
+    const std::uint32_t number = questions.asked + (result_.asks ? 1 : 0);
+    if (std::exchange(state_.asked, number) != number) state_.open_ticks = 0;
+    state_.open_ticks = questions.is_open() || result_.asks ? state_.open_ticks + 1 : 0;
+    if (state_.open_ticks == 0) return;
+    const std::uint64_t on_its_way = job_.between_nodes() ? 2 * job_.ticks_a_heartbeat() : 0;
+    result_.answers = state_.open_ticks > ticks_in(time_to_ask) + on_its_way + ticks_until_turn();
+    // What comes from now on is another question.
+    if (result_.answers) state_.answered = number;
+  }
+
+  /// What is known of the stack of a rank that stalls: "; its stack is in run1/stacks/rank-2.txt".
+  std::string stack_of(int row) const {
+    if (!this->row(row).stack_kept || seen_.stacks.empty()) return {};
+    return fmt::format("; its stack is in {}", stack_file(seen_.stacks, row).string());
   }
 
   std::optional<Finding> look_around() {
@@ -170,7 +211,8 @@ class Look {
     if (seen.phase == Phase::meeting)
       for (int each = 0; each < rows(); ++each)
         if (waits_at(each, seen.meeting)) together.push_back(each);
-    if (together.size() < 2) return stalled({row}, late_sentence(name(row), this->row(job_.row).last, seconds, seen));
+    if (together.size() < 2)
+      return stalled({row}, late_sentence(name(row), this->row(job_.row).last, seconds, seen, stack_of(row)));
     // Each may wait for another of them.
     auto sentence = fmt::format("error: {} has not ended for {:g} s on replicas {}, and no rank is late for it",
                                 describe(seen.last), seconds, fmt::join(together, ", "));
@@ -209,12 +251,13 @@ class Look {
     if (std::ranges::any_of(seen_.rows, is_awaited)) return std::nullopt;
     return stall(job_.row, [&] {
       // Nobody else sees it, so nobody else has a turn.
-      return Finding{fmt::format("{} is stuck: a call to its GPU's driver has not returned for {:g} s; it {}",
-                                 name(job_.row), job_.stall_timeout.count(), describe(row(job_.row))),
-                     Error::ExitCode::stall,
-                     Reach::whole_job,
-                     {job_.row},
-                     0};
+      return Finding{
+          fmt::format("{} is stuck: a call to its GPU's driver has not returned for {:g} s; it {}{}", name(job_.row),
+                      job_.stall_timeout.count(), describe(row(job_.row)), stack_of(job_.row)),
+          Error::ExitCode::stall,
+          Reach::whole_job,
+          {job_.row},
+          0};
     });
   }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -76,6 +77,9 @@ struct Observation {
   bool warned = false;                    ///< someone has said that heartbeats do not get through
   bool takes_a_line = true;               ///< stderr does: whoever reads it may have stopped
   std::map<int, bool> host_answers = {};  ///< by node, for those that were asked
+  bool asked = false;                     ///< somebody has asked this rank where everyone is, since the look before
+  PhaseTable::Questions questions;        ///< as this node knew them after that
+  std::filesystem::path stacks;           ///< the folder of stacks; empty if there is none
 };
 
 /// What is kept from one look to the next.
@@ -104,6 +108,11 @@ struct WatchState {
   std::uint64_t told_ticks = 0;              ///< since this rank was told to end
   std::uint64_t ticks_since_stall_told = 0;  ///< of any row
   bool asked_to_save = false;                ///< this rank was asked to save what it has made
+  std::uint64_t awaited_ticks = 0;           ///< how long others have waited for this rank where it is
+  std::uint64_t awaited_meeting = 0;         ///< the last that it has come to
+  std::uint32_t asked = 0;                   ///< the number of the last question where everyone is
+  std::uint64_t open_ticks = 0;              ///< how long it has been open
+  std::optional<std::uint32_t> answered;     ///< how often that was answered, as the last look showed it
 };
 
 /// That a rank is gone, or stalls.
@@ -132,6 +141,9 @@ struct Judgement {
   std::optional<Finding> stall = {};                ///< only to be told of, unless its first row has been
   std::optional<std::string> lost_heartbeats = {};  ///< a warning for the job, once
   LastAct last_act = LastAct::none;
+  bool takes_stack = false;  ///< this rank is about to stall, and keeps its stack
+  bool asks = false;         ///< passes on to the others that somebody wants to know where everyone is
+  bool answers = false;      ///< says so, unless another rank of this node does
 };
 
 /// What is wrong with the lowest row that has a problem; this rank's own row comes last. A rank of this node can be
@@ -151,6 +163,13 @@ struct Judgement {
 ///                 knowing, so it is late only after ten times the stall timeout
 /// If every rank has come to an agreement that does not end, and none is silent, the network is to blame. If heartbeats
 /// get through by TCP alone, or not at all while the job goes on, one rank of the job warns of that, once.
+///
+/// A rank for which others have waited for three quarters of the stall timeout, or whose driver has not returned for as
+/// long, keeps its stack. The sentence that ends the job a little later names the file.
+///
+/// Somebody who wants to know where everyone is may ask all ranks, as mpirun does with a signal, or one. What is asked
+/// within 0.3 s, or before the answer is known, is one question. The lowest node alive answers it; if it does not, the
+/// next.
 ///
 /// Of the nodes that see a silence, the one with the lowest living rank speaks first. So does one of the nodes that
 /// observe a stall; a heartbeat carries one such stall, so the next is told of when that one has travelled.

@@ -1,5 +1,6 @@
 #include "control/phase_table.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -30,6 +31,26 @@ struct Site {
   }
 };
 
+/// Both numbers in one word, so that they change together.
+std::uint64_t word_of(const PhaseTable::Questions& questions) {
+  return std::uint64_t{questions.asked} << 32 | questions.answered;
+}
+
+PhaseTable::Questions questions_in(std::uint64_t word) {
+  return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint32_t>(word)};
+}
+
+/// Whether `next`, called with the numbers as they are, changes them.
+template <class Next>
+bool change(std::atomic<std::uint64_t>& questions, Next&& next) {
+  std::uint64_t before = questions.load();
+  while (true) {
+    const std::uint64_t after = word_of(next(questions_in(before)));
+    if (after == before) return false;
+    if (questions.compare_exchange_weak(before, after)) return true;
+  }
+}
+
 }  // namespace
 
 struct PhaseTable::Header {
@@ -37,17 +58,22 @@ struct PhaseTable::Header {
   std::atomic<int> finished;
   std::atomic<std::uint32_t> open_line;
   std::atomic<std::uint32_t> warned;
-  std::atomic<std::uint64_t> observed;  ///< count and row
+  std::atomic<std::uint64_t> observed;   ///< count and row
+  std::atomic<std::uint64_t> questions;  ///< asked and answered
 };
 
 struct alignas(128) PhaseTable::Row {
   std::atomic<std::uint32_t> phase;
   std::atomic<std::int32_t> process;
+  std::atomic<std::int32_t> number;
   std::atomic<std::uint32_t> terminated;
   std::atomic<std::uint64_t> heartbeat;
   std::atomic<std::uint64_t> meeting;
   std::atomic<std::uint64_t> passed;
   std::atomic<std::uint64_t> observed;  ///< the meeting before which the rank was said to stall
+  std::atomic<std::uint64_t> stack;     ///< the meeting before which its stack was kept
+  std::atomic<std::uint64_t> resident;
+  std::atomic<std::uint64_t> peak;
   std::atomic<std::uint32_t> count;
   std::atomic<std::uint32_t> kind;
   Site site;
@@ -80,6 +106,7 @@ std::size_t PhaseTable::bytes_for(int rows) {
 
 PhaseTable::PhaseTable(SharedMemory memory, int rows, int row, Processes processes)
     : memory_{std::move(memory)}, rows_{rows}, row_{row} {
+  row_at(row_).number.store(::getpid(), std::memory_order_relaxed);
   if (processes == Processes::known) row_at(row_).process.store(::getpid(), std::memory_order_relaxed);
   enter(Phase::computing);
 }
@@ -123,6 +150,15 @@ void PhaseTable::set_terminated() {
   row_at(row_).terminated.store(1, std::memory_order_release);
 }
 
+void PhaseTable::set_memory(const MemoryUse& memory) {
+  row_at(row_).resident.store(memory.resident, std::memory_order_relaxed);
+  row_at(row_).peak.store(memory.peak, std::memory_order_relaxed);
+}
+
+void PhaseTable::set_stack_kept(std::uint64_t meeting) {
+  row_at(row_).stack.store(meeting + 1, std::memory_order_relaxed);
+}
+
 PhaseTable::Snapshot PhaseTable::read(int index) const {
   const Row& row = row_at(index);
   Snapshot snapshot;
@@ -130,6 +166,7 @@ PhaseTable::Snapshot PhaseTable::read(int index) const {
   snapshot.heartbeat = row.heartbeat.load(std::memory_order_acquire);
   snapshot.phase = static_cast<Phase>(row.phase.load(std::memory_order_acquire));
   snapshot.process = row.process.load(std::memory_order_relaxed);
+  snapshot.number = row.number.load(std::memory_order_relaxed);
   snapshot.terminated = row.terminated.load(std::memory_order_acquire) != 0;
   snapshot.meeting = row.meeting.load(std::memory_order_relaxed);
   snapshot.passed = row.passed.load(std::memory_order_relaxed);
@@ -141,6 +178,8 @@ PhaseTable::Snapshot PhaseTable::read(int index) const {
   snapshot.position.step = row.step.load(std::memory_order_relaxed);
   snapshot.position.since = row.since.load(std::memory_order_relaxed);
   row.site_of_run.get(snapshot.position.site);
+  snapshot.memory = {row.resident.load(std::memory_order_relaxed), row.peak.load(std::memory_order_relaxed)};
+  snapshot.stack_kept = row.stack.load(std::memory_order_relaxed) == snapshot.meeting + 1;
   return snapshot;
 }
 
@@ -149,6 +188,10 @@ void PhaseTable::write(int index, const Snapshot& seen) {
   row.set_meeting(seen.meeting, seen.last);
   row.set_position(seen.position);
   row.terminated.store(seen.terminated, std::memory_order_relaxed);
+  row.number.store(seen.number, std::memory_order_relaxed);
+  row.resident.store(seen.memory.resident, std::memory_order_relaxed);
+  row.peak.store(seen.memory.peak, std::memory_order_relaxed);
+  row.stack.store(seen.stack_kept ? seen.meeting + 1 : 0, std::memory_order_relaxed);
   row.phase.store(static_cast<std::uint32_t>(seen.phase), std::memory_order_release);
   row.heartbeat.store(seen.heartbeat, std::memory_order_release);
 }
@@ -205,6 +248,26 @@ void PhaseTable::show_observed(int row) {
     continue;
 }
 
+PhaseTable::Questions PhaseTable::questions() const {
+  return questions_in(header().questions.load());
+}
+
+void PhaseTable::ask() {
+  change(header().questions, [](Questions now) {
+    return Questions{now.asked + (now.is_open() ? 0 : 1), now.answered};
+  });
+}
+
+bool PhaseTable::answer() {
+  return change(header().questions, [](Questions now) { return Questions{now.asked, now.asked}; });
+}
+
+void PhaseTable::note(const Questions& questions) {
+  change(header().questions, [&](Questions now) {
+    return Questions{std::max(now.asked, questions.asked), std::max(now.answered, questions.answered)};
+  });
+}
+
 namespace {
 
 std::string_view name_of_work(Phase phase) {
@@ -241,11 +304,12 @@ std::string describe(const PhaseTable::Snapshot& row) {
   return "was " + place_of(row);
 }
 
-std::string late_sentence(std::string_view name, const Tag& waited, double seconds, const PhaseTable::Snapshot& row) {
+std::string late_sentence(std::string_view name, const Tag& waited, double seconds, const PhaseTable::Snapshot& row,
+                          std::string_view more) {
   return fmt::format(
-      "{} is late: {} was waited for {:g} s; it runs, and {}; work that only one rank does is announced by "
+      "{} is late: {} was waited for {:g} s; it runs, and {}{}; work that only one rank does is announced by "
       "working_alone()",
-      name, describe(waited), seconds, describe(row));
+      name, describe(waited), seconds, describe(row), more);
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/memory_use.hpp"
 #include "control/tag.hpp"
 #include "device/shared_memory.hpp"
 
@@ -32,6 +33,7 @@ class PhaseTable {
   struct Snapshot {
     Phase phase = Phase::absent;
     std::int32_t process = 0;  ///< 0 if unknown, or on another node
+    std::int32_t number = 0;   ///< of the process on its own host, for people; 0 if unknown
     bool terminated = false;   ///< SIGTERM is about to end the process
     std::uint64_t heartbeat = 0;
     std::uint64_t meeting =
@@ -39,6 +41,8 @@ class PhaseTable {
     std::uint64_t passed = 0;  ///< number of the last one that every rank came to; 0 if unknown, or on another node
     Tag last;                  ///< kind, count and site of the last agreement
     Position position;
+    MemoryUse memory;         ///< of the process, about a second ago
+    bool stack_kept = false;  ///< its watchdog has left a stack of its main thread at the place where it is
   };
 
   static std::size_t bytes_for(int rows);
@@ -65,6 +69,11 @@ class PhaseTable {
   /// Says that this process was told to end, and will. It has a word of its own, since the main thread may still enter
   /// phases.
   void set_terminated();
+
+  void set_memory(const MemoryUse& memory);
+
+  /// Says that the stack of this process's main thread is kept, taken when `meeting` was the last it had entered.
+  void set_stack_kept(std::uint64_t meeting);
 
   Snapshot read(int row) const;
 
@@ -97,6 +106,24 @@ class PhaseTable {
   Observed observed() const;
   void show_observed(int row);
 
+  /// How often somebody has asked where everyone is (SIGUSR2), and has been answered, as far as this node knows.
+  struct Questions {
+    std::uint32_t asked = 0;
+    std::uint32_t answered = 0;
+    bool is_open() const { return asked != answered; }
+    bool operator==(const Questions&) const = default;
+  };
+  Questions questions() const;
+
+  /// Asks, unless a question is open.
+  void ask();
+
+  /// True for the first caller on the node, which is to answer the open question.
+  bool answer();
+
+  /// Takes note of what another node knows.
+  void note(const Questions& questions);
+
   /// Whether a line of progress is open on the terminal of the job, see open_line.hpp.
   std::atomic<std::uint32_t>& open_line() const;
 
@@ -121,7 +148,8 @@ std::string describe(const PhaseTable::Snapshot& row);
 /// The same without the verb, for a rank that has started and has not left: "in step 5, computing".
 std::string place_of(const PhaseTable::Snapshot& row);
 
-/// What is said of a rank that runs, but has let the others wait at the agreement `waited`.
-std::string late_sentence(std::string_view name, const Tag& waited, double seconds, const PhaseTable::Snapshot& row);
+/// What is said of a rank that runs, but has let the others wait at the agreement `waited`. `more` follows its place.
+std::string late_sentence(std::string_view name, const Tag& waited, double seconds, const PhaseTable::Snapshot& row,
+                          std::string_view more = {});
 
 }  // namespace lockstep

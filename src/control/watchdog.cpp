@@ -27,6 +27,7 @@
 #include "base/memory_kills.hpp"
 #include "base/open_line.hpp"
 #include "control/report_claim.hpp"
+#include "control/whereabouts.hpp"
 #include "device/device_call.hpp"
 
 namespace lockstep {
@@ -84,6 +85,7 @@ class Watchdog::Thread {
         end_job_{std::move(end_job)},
         heartbeats_{heartbeats},
         state_{job_, rows_of(table)},
+        whereabouts_{table, job_, options_.signals},
         stop_{::eventfd(0, EFD_CLOEXEC)},
         signals_{options_.signals} {
     if (heartbeats_) heartbeats_->ask_after(3 * job_.ticks_a_heartbeat());
@@ -147,6 +149,7 @@ class Watchdog::Thread {
       beat(told_at_ ? Heartbeat::now : Heartbeat::when_due);
       Judgement judged = judge_what_is_seen();
       state_ = std::move(judged.state);
+      whereabouts_.act(judged);
       if (judged.stall) warn_of(*judged.stall);
       if (judged.failure) return report(*judged.failure);
       if (judged.lost_heartbeats && table_.claim_warning()) log::warning(*judged.lost_heartbeats);
@@ -178,6 +181,7 @@ class Watchdog::Thread {
     // Only warnings need to know.
     if (options_.on_stall || heartbeats_) seen_.takes_a_line = stderr_takes_a_line();
     seen_.host_answers.clear();
+    whereabouts_.look(seen_);
   }
 
   void look_at(int row) {
@@ -301,6 +305,7 @@ class Watchdog::Thread {
   Clock::time_point ticked_at_ = Clock::now();
   Seconds took_{0};
   WatchState state_;
+  Whereabouts whereabouts_;
   Observation seen_;
   std::vector<Descriptor> processes_;  ///< by row
   std::set<int> terminated_;           ///< rows whose process SIGTERM has ended, if nobody keeps it

@@ -34,6 +34,11 @@ std::unique_ptr<Device> make_cuda_device(int index) {
   return detail::gpu_backend().make_device(index);
 }
 
+std::unique_ptr<DeviceMarks> make_device_marks() {
+  const detail::GpuBackend& gpus = detail::gpu_backend();
+  return gpus.make_marks ? gpus.make_marks() : nullptr;
+}
+
 int detail::cuda_device_index() {
   return gpu_backend().device_index();
 }

@@ -9,6 +9,7 @@
 #include <lockstep/base/device_kind.hpp>
 
 #include "device/device.hpp"
+#include "device/device_marks.hpp"
 
 namespace lockstep {
 
@@ -29,6 +30,10 @@ std::vector<std::string> cuda_device_uuids();
 /// Binds GPU `index` of this node for the life of the process. Nothing in the process may touch a GPU before.
 /// DeviceError if there is no GPU backend, or the GPU cannot be used.
 std::unique_ptr<Device> make_cuda_device(int index);
+
+/// Marks on the streams of this process's GPU, which must be bound; null if the backend has none. DeviceError if there
+/// is no backend.
+std::unique_ptr<DeviceMarks> make_device_marks();
 
 /// Blocks until all work of this process on its device of `kind` is done, on whichever stream and of whichever library.
 void synchronize_device(DeviceKind kind);

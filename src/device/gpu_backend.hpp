@@ -12,6 +12,7 @@ namespace lockstep {
 
 class Communicator;
 class Device;
+class DeviceMarks;
 class Stream;
 class TensorView;
 struct NcclOptions;
@@ -38,6 +39,7 @@ struct GpuBackend {
   void (*synchronize_device)();
   void (*read_device)(void* to, const void* from, std::size_t bytes);
   std::uint64_t (*memory_bytes)();
+  std::unique_ptr<DeviceMarks> (*make_marks)();  ///< may be null: a simulation has none
 
   // comm/backends.hpp
   std::unique_ptr<Communicator> (*make_nccl_communicator)(Communicator& host, Device& device, Stream& compute,

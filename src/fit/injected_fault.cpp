@@ -27,11 +27,12 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, InjectedFault::Kind>, 8> kinds{
+constexpr std::array<std::pair<std::string_view, InjectedFault::Kind>, 9> kinds{
     {{"throw", InjectedFault::Kind::throws},
      {"exit", InjectedFault::Kind::exits},
      {"kill", InjectedFault::Kind::kills},
      {"stop", InjectedFault::Kind::stops},
+     {"hang", InjectedFault::Kind::hangs},
      {"skip-merge", InjectedFault::Kind::skips_merge},
      {"flip", InjectedFault::Kind::flips},
      {"usr1", InjectedFault::Kind::asks_to_stop},
@@ -200,6 +201,8 @@ void InjectedFault::strike(int at_rank, std::int64_t at_step, std::span<const Va
     case Kind::exits: ::_exit(0);
     case Kind::kills: ::raise(SIGKILL); break;
     case Kind::stops: ::kill(::getpid(), SIGSTOP); break;
+    case Kind::hangs:
+      while (true) ::pause();
     case Kind::skips_merge:
     case Kind::slows: break;
     case Kind::flips: flip(step, weights); break;

@@ -23,6 +23,7 @@ struct InjectedFault {
     exits,         ///< "exit": the process exits with code 0, without a word
     kills,         ///< "kill": SIGKILL
     stops,         ///< "stop": SIGSTOP
+    hangs,         ///< "hang": the thread that computes waits for ever
     skips_merge,   ///< "skip-merge": replica code returns without the optimizer's merge_call
     flips,         ///< "flip": one bit of one weight flips, and training continues
     asks_to_stop,  ///< "usr1": SIGUSR1, as from a scheduler

@@ -47,19 +47,21 @@ BusyClock::Part mostly_in(const BusyClock::Times& replica, const BusyClock::Time
 }
 
 /// The clock of a rank as numbers that travel.
-using Numbers = std::array<std::int64_t, BusyClock::parts + 1>;
+using Numbers = std::array<std::int64_t, BusyClock::parts + 2>;
 
 Numbers to_numbers(const BusyClock::Times& times) {
   Numbers numbers{};
   for (std::size_t part = 0; part < BusyClock::parts; ++part) numbers[part] = times.busy[part].count();
-  numbers.back() = times.waiting.count();
+  numbers[BusyClock::parts] = times.waiting.count();
+  numbers.back() = times.queued.count();
   return numbers;
 }
 
 BusyClock::Times to_times(std::span<const std::int64_t> numbers) {
   BusyClock::Times times;
   for (std::size_t part = 0; part < BusyClock::parts; ++part) times.busy[part] = nanoseconds{numbers[part]};
-  times.waiting = nanoseconds{numbers.back()};
+  times.waiting = nanoseconds{numbers[BusyClock::parts]};
+  times.queued = nanoseconds{numbers.back()};
   return times;
 }
 
@@ -97,6 +99,7 @@ Observer::Parts parts_of(std::span<const BusyClock::Times> replicas,
                                .evaluation = in(BusyClock::Part::evaluation),
                                .other = in(BusyClock::Part::other),
                                .waiting = in_seconds(own.waiting),
+                               .queued = in_seconds(own.queued),
                                .late = late > 0 ? late / in_seconds(elapsed) : 0,
                                .mostly = late > 0 ? std::string{name_of(mostly_in(own, least))} : ""});
   }

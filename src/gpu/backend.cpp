@@ -20,6 +20,7 @@ extern "C" const lockstep::detail::GpuBackend* lockstep_gpu_backend() {
       .synchronize_device = cuda::synchronize_device,
       .read_device = cuda::read_device,
       .memory_bytes = cuda::memory_bytes,
+      .make_marks = cuda::make_marks,
       .make_nccl_communicator = make_real_nccl_communicator,
       .allow_shared_gpu = set_shared_gpu_environment,
       .convert = ops::cuda::convert,

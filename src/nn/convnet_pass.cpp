@@ -1,10 +1,10 @@
 // The passes of the convnet, layer by layer with all shards side by side: shards that are normalised together meet at
 // every batch norm. A single shard goes the same way.
 
+#include "device/stream_spans.hpp"
 #include "nn/convnet_network.hpp"
 #include "nn/shard_checks.hpp"
 #include "ops/image_kernels.hpp"
-#include "trace/ring.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -60,15 +60,18 @@ void Convnet::Network::round_images(const Pass& pass) const {
 }
 
 void Convnet::Network::forward(const Pass& pass) {
+  LayerSpans spans{stream_, "forward"};
   round_images(pass);
+  spans.next("conv", 0);
   forward_stage(0, pass, ops::Kernels::Activation::relu);
   // ReLU comes after the pooling: the largest of four is still the largest after ReLU, and fewer elements are left.
+  spans.next("conv", 1);
   forward_stage(1, pass, ops::Kernels::Activation::none);
+  spans.next("dense");
   for_each_shard(pass, [&](const Shard& shard) { forward_head(shard); });
 }
 
 void Convnet::Network::forward_stage(std::size_t index, const Pass& pass, ops::Kernels::Activation activation) {
-  const trace::Within span{trace::Kind::layer, "conv", index};
   const Stage& stage = stages_[index];
   if (!stage.norm)
     return for_each_shard(pass, [&](const Shard& shard) {
@@ -108,7 +111,6 @@ void Convnet::Network::measure(std::size_t index, const Pass& pass) {
 }
 
 void Convnet::Network::forward_head(const Shard& shard) {
-  const trace::Within span{trace::Kind::layer, "dense"};
   const TensorView pooled = of(shard, shard.room.pooled), hidden = of(shard, shard.room.hidden);
   kernels_->image()->max_pool(of(shard, shard.room.outputs[1]), pooled);
   kernels_->relu(pooled, pooled);
@@ -125,19 +127,22 @@ void Convnet::Network::drop(std::size_t layer, const Shard& shard, const TensorV
 
 /// From the last layer, whose output has already been overwritten by its gradient, to the first.
 void Convnet::Network::backward(const Pass& pass) {
+  LayerSpans spans{stream_, "backward"};
+  spans.next("dense");
   for_each_shard(pass, [&](const Shard& shard) { backward_head(shard); });
+  spans.next("conv", 1);
   backward_stage(1, pass);
   for_each_shard(pass, [&](const Shard& shard) {
     const TensorView first = of(shard, shard.room.outputs[0]), d_first = d_output_of(0, shard);
     stages_[1].convolution.backward_input(*kernels_, d_output_of(1, shard), d_first);
     kernels_->relu_gradient(first, d_first, d_first);
   });
+  spans.next("conv", 0);
   backward_stage(0, pass);  // nobody needs the gradient of the images
 }
 
 /// After dropout the output of ReLU is still zero wherever it was before, so it serves for ReLU's gradient.
 void Convnet::Network::backward_head(const Shard& shard) {
-  const trace::Within span{trace::Kind::layer, "dense"};
   const TensorView d_logits = of(shard, shard.room.logits);
   const TensorView hidden = of(shard, shard.room.hidden), d_hidden = of(shard, shard.room.d_hidden);
   dense_[1].backward(*kernels_, hidden, d_logits, *shard.gradients);
@@ -154,7 +159,6 @@ void Convnet::Network::backward_head(const Shard& shard) {
 }
 
 void Convnet::Network::backward_stage(std::size_t index, const Pass& pass) {
-  const trace::Within span{trace::Kind::layer, "conv", index};
   const Stage& stage = stages_[index];
   if (stage.norm) backward_norm(index, pass);
   for_each_shard(pass, [&](const Shard& shard) {

@@ -10,12 +10,12 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/element_count.hpp"
+#include "device/stream_spans.hpp"
 #include "nn/activations.hpp"
 #include "nn/shard_checks.hpp"
 #include "nn/shard_losses.hpp"
 #include "nn/vectors.hpp"
 #include "ops/sequence_kernels.hpp"
-#include "trace/ring.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -24,7 +24,7 @@ constexpr double stddev = 0.02;
 
 /// Checks all sizes before the first layer creates a variable.
 const GptOptions& checked(const GptOptions& options) {
-  const auto& [layers, heads, width, context, vocabulary, dtype, seed, precision] = options;
+  const auto& [layers, heads, width, context, vocabulary, dtype, seed, precision, recompute] = options;
   if (dtype != DType::f32 && dtype != DType::f64)
     throw InvalidArgument{fmt::format("a gpt of {} is not supported; expected f32 or f64", name_of(dtype))};
   if (std::min({layers, heads, width, context, vocabulary}) < 1 || width % heads != 0)
@@ -174,11 +174,14 @@ std::vector<double> Gpt::logits_after(std::span<const std::int32_t> tokens) {
 
 ops::Answer<void> Gpt::forward(const TensorView& tokens) {
   arrange(tokens.shape()[0]);
+  LayerSpans spans{stream_, "forward"};
+  spans.next("embedding");
   ops::Answer<void> tokens_known = embedding_.forward(*kernels_, tokens, activations_.embedded);
   for (std::size_t block = 0; block < blocks_.size(); ++block) {
-    const trace::Within span{trace::Kind::layer, "block", block};
+    spans.next("block", block);
     blocks_[block].forward(*kernels_, input_of(block), activations_.blocks[block]);
   }
+  spans.next("logits");
   final_norm_.forward(*kernels_, input_of(blocks_.size()), activations_.normed, activations_.moments);
   embedding_.forward_logits(*kernels_, activations_.normed, logits());
   return tokens_known;
@@ -186,12 +189,18 @@ ops::Answer<void> Gpt::forward(const TensorView& tokens) {
 
 void Gpt::backward(const TensorView& tokens, const GradientBuffer& gradients) {
   const TensorView &d = activations_.d, &d_normed = activations_.scratch.d_rows;
+  LayerSpans spans{stream_, "backward"};
+  spans.next("logits");
   embedding_.backward_logits(*kernels_, activations_.normed, logits(), d_normed, gradients);
   final_norm_.backward(*kernels_, input_of(blocks_.size()), activations_.moments, d_normed, d, gradients);
   for (std::size_t block = blocks_.size(); block-- > 0;) {
-    const trace::Within span{trace::Kind::layer, "block", block};
+    spans.next("block", block);
+    // The forward pass ended with the last block.
+    if (options_.recompute && block + 1 < blocks_.size())
+      blocks_[block].recompute(*kernels_, input_of(block), activations_.blocks[block]);
     blocks_[block].backward(*kernels_, input_of(block), activations_.blocks[block], d, activations_.scratch, gradients);
   }
+  spans.next("embedding");
   embedding_.backward(*kernels_, tokens, d, gradients);
 }
 
@@ -208,7 +217,9 @@ void Gpt::arrange(std::int64_t windows) {
     Activations all;
     all.embedded = workspace.take({rows, options_.width}, options_.dtype);
     for (const TransformerBlock& block : blocks_)
-      all.blocks.push_back(block.take_activations(*kernels_, workspace, shape));
+      all.blocks.push_back(options_.recompute && !all.blocks.empty()
+                               ? block.take_activations(workspace, shape, all.blocks.front())
+                               : block.take_activations(*kernels_, workspace, shape));
     all.normed = workspace.take({rows, options_.width});
     all.moments = workspace.take({rows, 2}, options_.dtype);
     all.logits = workspace.take({rows, kernels_->row_stride(options_.vocabulary)});

@@ -43,7 +43,7 @@ class Gpt final : public Model {
   /// What the forward pass leaves for a number of windows, and memory for the backward pass.
   struct Activations {
     TensorView embedded;
-    std::vector<TransformerBlock::Activations> blocks;
+    std::vector<TransformerBlock::Activations> blocks;  ///< with GptOptions::recompute, the same memory but for y
     TensorView normed, moments;
     TensorView logits;  ///< with padding, so that products are fast (Kernels::row_stride)
     TransformerBlock::Scratch scratch;

@@ -10,12 +10,12 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/element_count.hpp"
+#include "device/stream_spans.hpp"
 #include "nn/activations.hpp"
 #include "nn/shard_checks.hpp"
 #include "nn/shard_plan.hpp"
 #include "nn/shard_sums.hpp"
 #include "nn/squared_error.hpp"
-#include "trace/ring.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -148,9 +148,10 @@ void Mlp::forward(const TensorView& inputs, std::int64_t shards) {
   const ops::RowBlocks blocks{.rows = all_rows / shards, .blocks = shards};
   const auto plans = shards_->plans.of(blocks);
   reserve(all_rows);
+  LayerSpans spans{stream_, "forward"};
   TensorView x = rounded(inputs);
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    const trace::Within span{trace::Kind::layer, "dense", layer};
+    spans.next("dense", layer);
     const TensorView y = output(layer, all_rows);
     const auto activation =
         layer + 1 == layers_.size() ? ops::Kernels::Activation::none : ops::Kernels::Activation::relu;
@@ -181,10 +182,11 @@ ShardLosses Mlp::losses(const SampleBatch::Group& shards) {
 /// others are overwritten on the way.
 void Mlp::backward(const SampleBatch::Group& shards, const GradientBuffer& sum) {
   const ops::RowBlocks blocks = rows_of(shards);
+  LayerSpans spans{stream_, "backward"};
   shards_->gradients.begin(sum, blocks.blocks);
   const auto plans = shards_->plans.of(blocks);
   for (std::size_t layer = layers_.size(); layer-- > 0;) {
-    const trace::Within span{trace::Kind::layer, "dense", layer};
+    spans.next("dense", layer);
     const TensorView dy = output(layer, blocks.all_rows());
     const TensorView x = layer > 0 ? output(layer - 1, blocks.all_rows()) : inputs_of(shards);
     add_up_gradients(layer, shards, x, dy);

@@ -70,6 +70,13 @@ TransformerBlock::Activations TransformerBlock::take_activations(const ops::Kern
           .y = workspace.take({rows, width_}, sums)};
 }
 
+TransformerBlock::Activations TransformerBlock::take_activations(Workspace& workspace, const Windows& windows,
+                                                                 const Activations& shared) const {
+  Activations all = shared;
+  all.y = workspace.take({windows.rows(), width_}, attention_norm_.gain().dtype());
+  return all;
+}
+
 TransformerBlock::Scratch TransformerBlock::take_scratch(Workspace& workspace, const Windows& windows) const {
   const DType sums = attention_norm_.gain().dtype();
   const Shape shape{windows.rows(), width_};
@@ -81,13 +88,17 @@ TransformerBlock::Scratch TransformerBlock::take_scratch(Workspace& workspace, c
   return scratch;
 }
 
-void TransformerBlock::forward(const ops::Kernels& kernels, const TensorView& x, const Activations& all) const {
+void TransformerBlock::recompute(const ops::Kernels& kernels, const TensorView& x, const Activations& all) const {
   attention_norm_.forward(kernels, x, all.attention_normed, all.attention_moments);
   attention_.forward(kernels, all.attention_normed, all.attention, all.middle);
   kernels.add(all.middle, x);
   mlp_norm_.forward(kernels, all.middle, all.mlp_normed, all.mlp_moments);
   expand_.forward(kernels, all.mlp_normed, ops::Kernels::Activation::none, all.expanded);
   kernels.sequence().gelu(all.expanded, all.activated);
+}
+
+void TransformerBlock::forward(const ops::Kernels& kernels, const TensorView& x, const Activations& all) const {
+  recompute(kernels, x, all);
   contract_.forward(kernels, all.activated, ops::Kernels::Activation::none, all.y);
   kernels.add(all.y, all.middle);
 }

@@ -59,10 +59,15 @@ class TransformerBlock {
 
   /// For passes of `kernels`.
   Activations take_activations(const ops::Kernels& kernels, Workspace& workspace, const Windows& windows) const;
+  /// The same with memory of its own for y alone: blocks that share the rest each find there what the last one left.
+  Activations take_activations(Workspace& workspace, const Windows& windows, const Activations& shared) const;
   Scratch take_scratch(Workspace& workspace, const Windows& windows) const;
 
   /// Overwrites `activations`, for x [windows * context, width].
   void forward(const ops::Kernels& kernels, const TensorView& x, const Activations& activations) const;
+
+  /// The same without y.
+  void recompute(const ops::Kernels& kernels, const TensorView& x, const Activations& activations) const;
 
   /// Turns d, the gradient of y, into that of x, and overwrites the variables' gradients in `gradients`.
   void backward(const ops::Kernels& kernels, const TensorView& x, const Activations& activations, const TensorView& d,

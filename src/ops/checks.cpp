@@ -9,6 +9,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "tensor/overlap.hpp"
+#include "ops/square_blocks.hpp"
 
 namespace lockstep::ops {
 namespace {
@@ -239,6 +240,14 @@ void check_moments(std::string_view operation, const AdamWMoments& moments) {
 
 void check_floats(DeviceKind device, std::string_view operation, std::span<const TensorView> operands) {
   for (const TensorView& each : operands) require_float(device, operation, each);
+}
+
+void check_block_squares(DeviceKind device, const TensorView& part, const TensorView& sums) {
+  require_float(device, "block_squares", part);
+  require_place(device, "block_squares", sums);
+  if (sums.dtype() != DType::f64 || sums.count() != square_blocks(part.count()))
+    throw InvalidArgument{fmt::format("block_squares: {} for the sums of {}; expected f64[{}]", describe(sums),
+                                      describe(part), square_blocks(part.count()))};
 }
 
 }  // namespace lockstep::ops

@@ -100,4 +100,7 @@ void check_moments(std::string_view operation, const AdamWMoments& moments);
 /// Each operand is f32 or f64.
 void check_floats(DeviceKind device, std::string_view operation, std::span<const TensorView> operands);
 
+/// `part` is f32 or f64, and `sums` f64 with an element for each of its blocks.
+void check_block_squares(DeviceKind device, const TensorView& part, const TensorView& sums);
+
 }  // namespace lockstep::ops

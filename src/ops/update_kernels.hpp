@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include <lockstep/tensor/tensor.hpp>
 
@@ -61,6 +62,13 @@ class UpdateKernels {
 
   /// The same without a wait.
   virtual Answer<double> start_sum_of_squares(std::span<const TensorView> parts) const = 0;
+
+  /// The sum of each block of `part`, before they are added up. `sums` is f64 and has square_blocks(part.count())
+  /// elements (square_blocks.hpp).
+  virtual void block_squares(const TensorView& part, const TensorView& sums) const = 0;
+
+  /// What sum_of_squares makes of the sums of all blocks, on the host.
+  static double sum_of_blocks(std::vector<double> sums);
 };
 
 }  // namespace lockstep::ops

@@ -7,6 +7,7 @@
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
 #include "reduce/message_plan.hpp"
+#include "strategy/held_slices.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -41,8 +42,12 @@ std::vector<GradientBucket> GradientPieces::buckets(const Packing& packing) cons
   std::size_t pieces = 0;
   for (std::size_t range = 0; range < ranges_.size(); ++range) {
     const TensorView& memory = ranges_[range].gradients;
-    for (const Bucket& each : plan_buckets(packing, counts_[range], size_of(memory.dtype())))
-      buckets.push_back({memory.slice(each.first, each.count), pieces + each.tensors});
+    const auto slices = ranges_[range].segment->slices;
+    for (const Bucket& each : plan_buckets(packing, counts_[range], size_of(memory.dtype()))) {
+      GradientBucket& bucket =
+          buckets.emplace_back(GradientBucket{memory.slice(each.first, each.count), pieces + each.tensors});
+      if (slices) bucket.slices = slices->map().within(ranges_[range].first + each.first, each.count);
+    }
     pieces += counts_[range].size();
   }
   return buckets;

@@ -15,6 +15,7 @@
 #include "control/busy_clock.hpp"
 #include "control/meeting_point.hpp"
 #include "device/device.hpp"
+#include "device/stream_spans.hpp"
 #include "ops/answer.hpp"
 #include "ops/update_kernels.hpp"
 #include "optim/live_optimizers.hpp"
@@ -54,16 +55,22 @@ double weight_of(const Optimizer::StepSums& sums) {
   return sums.weight ? *sums.weight : static_cast<double>(sums.samples);
 }
 
+TensorView view_of(std::vector<double>& numbers) {
+  return {reinterpret_cast<std::byte*>(numbers.data()), {std::ssize(numbers)}, DType::f64};
+}
+
 /// One small message, with integers as integers. It does not include the gradients, because an f64 beside an f64 range
-/// would turn that range into a packed copy. `failures` are this rank's on entry, and all ranks' on return.
+/// would turn that range into a packed copy. `failures` are this rank's on entry, and all ranks' on return. So are
+/// `blocks`, of which each is another rank's or zero.
 void all_reduce(Optimizer::StepSums& sums, std::int64_t& failures, const TensorView& statistics,
-                CrossDeviceOps& reductions) {
+                std::vector<double>& blocks, CrossDeviceOps& reductions) {
   std::array<std::int64_t, 3> integers{sums.samples, sums.correct, failures};
   const TensorView integer_view{reinterpret_cast<std::byte*>(integers.data()), {3}, DType::i64};
   std::array<double, 2> reals{sums.loss, weight_of(sums)};
   const TensorView real_view{reinterpret_cast<std::byte*>(reals.data()), {2}, DType::f64};
   std::vector<TensorView> views{integer_view, real_view};
   if (statistics.count() > 0) views.push_back(statistics);
+  if (!blocks.empty()) views.push_back(view_of(blocks));
   reductions.all_reduce(ReduceOp::sum, views);
   sums.samples = integers[0];
   sums.correct = integers[1];
@@ -77,11 +84,6 @@ void require_samples(const detail::Call& call, const Optimizer::StepSums& sums) 
     throw InvalidArgument{fmt::format("{}{} samples; expected 0 or more", call.text(), sums.samples)};
   if (const double weight = weight_of(sums); !(weight >= 0) || std::isinf(weight))
     throw InvalidArgument{fmt::format("{}samples that weigh {}; expected a number from 0", call.text(), weight)};
-}
-
-/// Elements [first, first + count) of `range`.
-VariableStore::FlatRange part_of(const VariableStore::FlatRange& range, std::int64_t first, std::int64_t count) {
-  return {range.values.slice(first, count), range.gradients.slice(first, count), range.segment, range.first + first};
 }
 
 }  // namespace
@@ -115,6 +117,7 @@ void Optimizer::prepare(Strategy& strategy, const detail::VariableList& variable
   const std::vector<Variable> list{variables.begin(), variables.end()};
   for (const Variable& variable : list) detail::require_applicable(call, strategy, variable);
   const std::vector<VariableStore::FlatRange> ranges = strategy.store().ranges(list, here);
+  require_shareable(ranges, call);
   places_->enter(strategy.store(), call);
   places_->keep(strategy.store(), list, slots(), call);
   for (const VariableStore::FlatRange& range : ranges) prepare_slots(range, strategy.rank());
@@ -123,13 +126,16 @@ void Optimizer::prepare(Strategy& strategy, const detail::VariableList& variable
 
 /// Makes the slots of `range`, or notes what another rank makes.
 void Optimizer::prepare_slots(const VariableStore::FlatRange& range, int rank) const {
-  for (const std::string_view slot : slots()) {
-    if (range.is_held_by(rank)) {
-      (void)range.slot(slot);
-    } else {
-      range.note_slot(slot);
-    }
-  }
+  for (const std::string_view slot : slots()) range.make_slot(slot, rank);
+}
+
+void Optimizer::require_shareable(std::span<const VariableStore::FlatRange> ranges, const detail::Call& call) const {
+  if (updates_by_element()) return;
+  for (const VariableStore::FlatRange& range : ranges)
+    if (range.segment->slices)
+      throw InvalidArgument{call.text() +
+                            "the strategy shares the work of optimizers in slices (shard_optimizer), and this optimizer "
+                            "does not say that it updates element by element (updates_by_element)"};
 }
 
 std::int64_t Optimizer::steps(Strategy& strategy) const {
@@ -141,7 +147,9 @@ const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const O
   if (plan_ && plan_->is_for(strategy, gradients)) return *plan_;
   using detail::Decay;
   const Decay decay = rules_.weight_decay > 0 ? Decay::some : Decay::none;
-  auto plan = std::make_shared<const Plan>(strategy, gradients, decay, *call.here);
+  const auto at_zero = keeps_zero_gradients() ? detail::AtZero::nothing : detail::AtZero::something;
+  auto plan = std::make_shared<const Plan>(strategy, gradients, decay, at_zero, *call.here);
+  require_shareable(plan->shared_ranges(), call);
   places_->keep(strategy.store(), plan->variables(), slots(), call);
   plan_ = std::move(plan);
   return *plan_;
@@ -175,38 +183,46 @@ void Optimizer::step(const Scale& scale, std::span<const detail::RowSums> rows) 
     return;
   }
   const BusyClock::During updating{BusyClock::Part::optimizer};
+  const StreamSpan span{plan.store().stream(), trace::Kind::layer, "optimizer"};
   const ops::Kernels& kernels = kernels_for(plan);
   std::int64_t& made = plan.store().counter(places_->counter_in(plan.store()));
   last_ = {.plan = plan_, .learning_rate = rules_.learning_rate.at(made), .divisor = divisor};
   if (scale.squares) last_.gradient_norm = std::sqrt(*scale.squares) / divisor;
   ops::UpdateStep step{
       .learning_rate = last_.learning_rate, .divisor = divisor, .factor = clip_factor(), .number = made + 1};
+  for (const VariableStore::FlatRange& range : plan.shared_ranges()) prepare_slots(range, plan.rank());
   for (const detail::RangeUpdate& each : plan.updates()) {
     step.weight_decay = each.decayed ? rules_.weight_decay : 0;
     if (!each.range.is_held_by(plan.rank())) {
       prepare_slots(each.range, plan.rank());
-    } else if (each.slices && !each.decayed && keeps_zero_gradients()) {
-      const detail::RowSums& named = rows[*each.slices];
+    } else if (each.rows_of) {
+      const detail::RowSums& named = rows[*each.rows_of];
       for (const detail::RowRun& run : named.runs) {
         const VariableStore::FlatRange rows_of_run =
-            part_of(each.range, run.first * named.row_size, run.count * named.row_size);
+            detail::part_of(each.range, run.first * named.row_size, run.count * named.row_size);
         update(kernels, rows_of_run, step);
         rows_of_run.values_changed();
       }
     } else {
       update(kernels, each.range, step);
-      each.range.values_changed();
+      if (!each.range.segment->slices) each.range.values_changed();  // otherwise once all slices are there
     }
   }
   ++made;
 }
 
-/// Where one rank alone has updated variables, the others get their values from it. A rank waits for those under
-/// `covered`, if that is given.
+/// Where one rank alone has updated variables, or a slice of them, the others get their values from it. A rank waits
+/// for those under `covered`, if that is given.
 void Optimizer::step_and_send(const Scale& scale, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
                               Covered* covered) {
   const Plan& plan = *plan_;
-  if (plan.held_values().empty()) return step(scale, rows);
+  std::span<const Sliced> shared = scale.divisor != 0 ? plan.gathers() : std::span<const Sliced>{};
+  std::vector<Sliced> apart;
+  if (scale.keeps_gradients) {
+    for (const Sliced& each : shared) apart.push_back({each.memory, each.slices});
+    shared = apart;
+  }
+  if (plan.held_values().empty() && shared.empty()) return step(scale, rows);
   std::exception_ptr failure;
   try {
     step(scale, rows);
@@ -215,10 +231,13 @@ void Optimizer::step_and_send(const Scale& scale, std::span<const detail::RowSum
   }
   const auto send = [&] {
     for (const auto& [holder, values] : plan.held_values()) reductions.broadcast(values, holder);
+    if (!shared.empty()) reductions.gather_slices(shared);
   };
   covered ? covered->wait_in(send) : send();
   for (const detail::RangeUpdate& each : plan.updates())
     if (!each.range.is_held_by(plan.rank())) each.range.values_changed();
+  if (!shared.empty())
+    for (const VariableStore::FlatRange& range : plan.shared_ranges()) range.values_changed();
   if (failure) std::rethrow_exception(failure);
 }
 
@@ -236,11 +255,22 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::v
   StepSums* const sums = request.sums;
   // Host data first: a GPU then continues with its gradients while the host continues with the step.
   std::int64_t failures = 0;
-  if (sums) all_reduce(*sums, failures, request.statistics, reductions);
+  std::vector<double> none;
+  if (sums) all_reduce(*sums, failures, request.statistics, none, reductions);
   if (!slices.empty()) reductions.all_reduce(ReduceOp::sum, std::span{slices});
   const std::vector<detail::RowSums> rows = plan.bring_home(slices);
   for (const std::vector<TensorView>& ranges : plan.dense_sums()) reductions.all_reduce(ReduceOp::sum, ranges);
-  step_and_send({sums ? weight_of(*sums) : request.divisor}, rows, reductions);
+  for (const Sliced& shared : plan.scatters()) reductions.start_scatter(shared).wait();
+  step_and_send({sums ? weight_of(*sums) : request.divisor, sum_of_squares(plan, reductions)}, rows, reductions);
+}
+
+/// Of gradients of which each rank has its slices: no rank can add them up later. Nothing if every rank has all.
+std::optional<double> Optimizer::sum_of_squares(const Plan& plan, CrossDeviceOps& reductions) {
+  if (!plan.is_shared()) return {};
+  std::vector<double> blocks = plan.among_all(plan.own_block_squares(kernels_for(plan)));
+  const TensorView view = view_of(blocks);
+  reductions.all_reduce(ReduceOp::sum, {&view, 1});
+  return ops::UpdateKernels::sum_of_blocks(std::move(blocks));
 }
 
 /// Lets the ranks compute what they have agreed on. If that fails here, takes part in the sums that the others wait
@@ -266,13 +296,17 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
     group.see_through([&] { declared.make_the_rest(); });
   }
   std::optional<ops::Answer<double>> squares;
+  Tensor own_squares;
   // The host's plane and a GPU's never move tensors at the same time.
   group.see_through([&] {
     {
       const BusyClock::Waiting for_all;  // one wait, however many sums
       declared.finish();
     }
-    if (rules_.clip_norm || step.keeps_norm_) {
+    if (plan.is_shared()) {
+      const BusyClock::During measuring{BusyClock::Part::optimizer};
+      own_squares = plan.own_block_squares(kernels_for(plan));
+    } else if (rules_.clip_norm || step.keeps_norm_) {
       const BusyClock::During measuring{BusyClock::Part::optimizer};
       squares = kernels_for(plan).update().start_sum_of_squares(plan.homes());
     }
@@ -286,16 +320,19 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
   }
   if (failure) sums = {};
   std::int64_t failures = failure ? 1 : 0;
+  std::vector<double> blocks = plan.is_shared() ? plan.among_all(own_squares) : std::vector<double>{};
   covered.wait_in([&] {
     BusyClock::enter(BusyClock::Part::optimizer);  // what comes after the wait
-    all_reduce(sums, failures, request.statistics, reductions);
+    all_reduce(sums, failures, request.statistics, blocks, reductions);
   });
   if (failure) std::rethrow_exception(failure);
   if (failures > 0) {
     sums = {};
     return;
   }
-  const auto known = squares ? std::optional{squares->read()} : std::nullopt;
+  std::optional<double> known;
+  if (squares) known = squares->read();
+  if (plan.is_shared()) known = ops::UpdateKernels::sum_of_blocks(std::move(blocks));
   step_and_send({weight_of(sums), known}, {}, reductions, &covered);
 }
 
@@ -344,7 +381,10 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   context.declared_merge(
       batch,
       [&](CrossDeviceOps& reductions) {
-        if (reduced) return step_and_send({}, plan.bring_home(slices), reductions);
+        if (reduced) {
+          const std::vector<detail::RowSums> rows = plan.bring_home(slices);
+          return step_and_send({.squares = sum_of_squares(plan, reductions), .keeps_gradients = true}, rows, reductions);
+        }
         reduce_and_step(plan, request, slices, reductions);
       },
       here);

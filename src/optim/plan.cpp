@@ -10,7 +10,10 @@
 #include <lockstep/base/hex.hpp>
 
 #include "base/digest.hpp"
+#include "ops/square_blocks.hpp"
+#include "ops/update_kernels.hpp"
 #include "reduce/cross_device_ops.hpp"
+#include "strategy/held_slices.hpp"
 #include "tensor/overlap.hpp"
 #include "tensor/shared_parts.hpp"
 
@@ -47,12 +50,23 @@ void require_no_duplicates(const detail::Call& call, std::span<const Variable> v
         fmt::format("{}variable {} is given twice; add its gradients up", call.text(), (*twice)->label())};
 }
 
+static_assert(detail::slice_granule % ops::square_block == 0);
+
 /// Matrices, filters and embeddings decay; biases, and what norms scale and shift by, do not.
 bool is_decayed(const Variable& variable) {
   return variable.shape().size() >= 2;
 }
 
 }  // namespace
+
+VariableStore::FlatRange detail::part_of(const VariableStore::FlatRange& range, std::int64_t first,
+                                         std::int64_t count) {
+  return {range.values.slice(first, count), range.gradients.slice(first, count), range.segment, range.first + first};
+}
+
+detail::SliceMap detail::slices_of(const VariableStore::FlatRange& range) {
+  return range.segment->slices->map().within(range.first, range.values.count());
+}
 
 const Tensor& Optimizer::Gradient::Value::dense() const {
   if (const auto* const tensor = std::get_if<Tensor>(&value_)) return *tensor;
@@ -76,7 +90,7 @@ void detail::require_applicable(const Call& call, Strategy& strategy, std::span<
 }
 
 Optimizer::Plan::Plan(Strategy& strategy, std::span<const Optimizer::Gradient> gradients, detail::Decay decay,
-                      const Here& here)
+                      detail::AtZero at_zero, const Here& here)
     : store_{&strategy.store()}, rank_{strategy.rank()} {
   for (const Optimizer::Gradient& gradient : gradients) {
     variables_.push_back(gradient.variable);
@@ -91,7 +105,8 @@ Optimizer::Plan::Plan(Strategy& strategy, std::span<const Optimizer::Gradient> g
   list_ = list_of(gradients);
   marked_list_ = fmt::format("{} variables (digest {}) {}", variables_.size(), to_hex(digest_of(list_)), list_);
   plan_sums();
-  plan_updates(decay);
+  plan_updates(decay, at_zero);
+  if (is_shared()) plan_blocks();
 }
 
 bool Optimizer::Plan::is_for(Strategy& strategy, std::span<const Optimizer::Gradient> gradients) const {
@@ -183,22 +198,54 @@ std::vector<Variable> Optimizer::Plan::those(std::span<const std::size_t> number
 /// Variables that were sealed one by one, such as those of towers, are as many ranges.
 void Optimizer::Plan::plan_sums() {
   std::vector<TensorView> small;
-  for (const VariableStore::FlatRange& range : pieces_.ranges())
+  std::vector<VariableStore::FlatRange> whole;
+  for (const VariableStore::FlatRange& range : pieces_.ranges()) {
+    if (!range.segment->slices) {
+      whole.push_back(range);
+    } else {
+      scatters_.push_back({range.gradients, detail::slices_of(range)});
+      share(range);
+    }
+  }
+  for (const VariableStore::FlatRange& range : whole)
     if (range.gradients.bytes() <= small_range_bytes) small.push_back(range.gradients);
   if (!small.empty()) dense_sums_.push_back(std::move(small));
-  for (const VariableStore::FlatRange& range : pieces_.ranges())
+  for (const VariableStore::FlatRange& range : whole)
     if (range.gradients.bytes() > small_range_bytes) dense_sums_.push_back({range.gradients});
 }
 
-void Optimizer::Plan::plan_updates(detail::Decay decay) {
+/// The ranks share the update of `range`, whose gradients nobody needs after it.
+void Optimizer::Plan::share(const VariableStore::FlatRange& range) {
+  shared_.push_back(range);
+  gathers_.push_back({range.values, detail::slices_of(range), range.gradients});
+}
+
+/// Of this rank's slices, if the ranks share it.
+void Optimizer::Plan::add_update(const VariableStore::FlatRange& range, bool decayed) {
+  if (!range.segment->slices) {
+    updates_.push_back({range, decayed});
+    return;
+  }
+  for (const detail::SliceMap::Slice& own : range.segment->slices->own_in(range.first, range.values.count()))
+    updates_.push_back({detail::part_of(range, own.first - range.first, own.count), decayed});
+}
+
+void Optimizer::Plan::plan_updates(detail::Decay decay, detail::AtZero at_zero) {
   const auto add = [&](std::span<const Variable> variables, bool decayed) {
-    for (const VariableStore::FlatRange& range : store_->ranges(variables)) updates_.push_back({range, decayed});
+    for (const VariableStore::FlatRange& range : store_->ranges(variables)) add_update(range, decayed);
   };
   for (std::size_t i = 0; i < sparse_.size(); ++i) {
     const Variable& variable = variables_[sparse_[i]];
     const bool decayed = decay == detail::Decay::some && is_decayed(variable);
-    for (const VariableStore::FlatRange& range : store_->ranges({&variable, 1}))
-      updates_.push_back({range, decayed, i});
+    for (const VariableStore::FlatRange& range : store_->ranges({&variable, 1})) {
+      // Every rank has all rows, and no state: it updates them itself.
+      if (!decayed && at_zero == detail::AtZero::nothing) {
+        updates_.push_back({range, decayed, i});
+      } else {
+        if (range.segment->slices) share(range);
+        add_update(range, decayed);
+      }
+    }
   }
   std::vector<Variable> some = those(dense_);
   if (decay == detail::Decay::none) return add(some, false);
@@ -206,6 +253,46 @@ void Optimizer::Plan::plan_updates(detail::Decay decay) {
   const auto decayed = static_cast<std::size_t>(others.begin() - some.begin());
   add(std::span{some}.first(decayed), true);
   add(std::span{some}.subspan(decayed), false);
+}
+
+void Optimizer::Plan::plan_blocks() {
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    const detail::VariableState& variable = variables_[i].state();
+    const TensorView flat = homes_[i].reshaped({homes_[i].count()});
+    if (!variable.segment->slices) {
+      if (rank_ == 0 && flat.count() > 0) own_blocks_.push_back({flat, blocks_});
+    } else {
+      for (const detail::SliceMap::Slice& own : variable.segment->slices->own_in(variable.offset, flat.count())) {
+        const std::int64_t first = own.first - variable.offset;
+        own_blocks_.push_back({flat.slice(first, own.count), blocks_ + first / ops::square_block});
+      }
+    }
+    blocks_ += ops::square_blocks(flat.count());
+  }
+}
+
+Tensor Optimizer::Plan::own_block_squares(const ops::Kernels& kernels) const {
+  std::int64_t own = 0;
+  for (const detail::OwnBlocks& each : own_blocks_) own += ops::square_blocks(each.part.count());
+  Tensor sums = Tensor::zeros(DType::f64, {own}, store_->stream());
+  std::int64_t next = 0;
+  for (const detail::OwnBlocks& each : own_blocks_) {
+    const std::int64_t blocks = ops::square_blocks(each.part.count());
+    kernels.update().block_squares(each.part, sums.view().slice(std::exchange(next, next + blocks), blocks));
+  }
+  return sums;
+}
+
+std::vector<double> Optimizer::Plan::among_all(const Tensor& own) const {
+  const auto sums = own.to_vector<double>();
+  std::vector<double> all(static_cast<std::size_t>(blocks_));
+  auto next = sums.begin();
+  for (const detail::OwnBlocks& each : own_blocks_) {
+    const auto end = next + ops::square_blocks(each.part.count());
+    std::copy(next, end, all.begin() + each.first);
+    next = end;
+  }
+  return all;
 }
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@
 #include "optim/row_sums.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "reduce/slice_map.hpp"
 #include "strategy/context_stack.hpp"
 
 namespace lockstep {
@@ -29,14 +30,29 @@ void require_applicable(const Call& call, Strategy& strategy, const Variable& va
 /// The same for each of `variables`, none of which may be there twice.
 void require_applicable(const Call& call, Strategy& strategy, std::span<const Variable> variables);
 
+/// Elements [first, first + count) of `range`.
+VariableStore::FlatRange part_of(const VariableStore::FlatRange& range, std::int64_t first, std::int64_t count);
+
+/// How the ranks share `range`, which they do.
+SliceMap slices_of(const VariableStore::FlatRange& range);
+
 /// Whether an optimizer decays some variables. Those are then updated separately from the others.
 enum class Decay : std::uint8_t { none, some };
+
+/// What an update does where the gradient is zero and nothing decays.
+enum class AtZero : std::uint8_t { nothing, something };
 
 struct RangeUpdate {
   VariableStore::FlatRange range;
   bool decayed;
-  /// The variable, among those whose gradients are slices; nothing if the gradients are dense.
-  std::optional<std::size_t> slices = {};
+  /// The variable, among those whose gradients are slices and of which only the named rows change.
+  std::optional<std::size_t> rows_of = {};
+};
+
+/// Blocks of UpdateKernels::sum_of_squares that this rank adds up for all.
+struct OwnBlocks {
+  TensorView part;
+  std::int64_t first;  ///< of the blocks, among all that the plan's gradients have
 };
 
 }  // namespace detail
@@ -44,7 +60,8 @@ struct RangeUpdate {
 /// The checked list. A gradient that is a tensor is dense; others are slices.
 class Optimizer::Plan {
  public:
-  Plan(Strategy& strategy, std::span<const Optimizer::Gradient> gradients, detail::Decay decay, const Here& here);
+  Plan(Strategy& strategy, std::span<const Optimizer::Gradient> gradients, detail::Decay decay, detail::AtZero at_zero,
+       const Here& here);
 
   bool is_for(Strategy& strategy, std::span<const Optimizer::Gradient> gradients) const;
 
@@ -82,6 +99,22 @@ class Optimizer::Plan {
   /// The dense gradients' memory, by reduction: small ranges together, each other one by itself.
   std::span<const std::vector<TensorView>> dense_sums() const { return dense_sums_; }
   std::span<const detail::RangeUpdate> updates() const { return updates_; }
+
+  /// Whether the ranks share the update of some of the variables (VariableStore::share_updates). For these, `updates`
+  /// are of this rank's slices, and `dense_sums` lacks them.
+  bool is_shared() const { return !shared_.empty(); }
+  /// The shared variables' memory.
+  std::span<const VariableStore::FlatRange> shared_ranges() const { return shared_; }
+  /// Their dense gradients, which each rank sums in its slices.
+  std::span<const Sliced> scatters() const { return scatters_; }
+  /// Their values, which each rank has updated in its slices.
+  std::span<const Sliced> gathers() const { return gathers_; }
+
+  /// The sums of squares of this rank's blocks: of the shared gradients those in its slices, and on rank 0 all others.
+  /// On the device, one after the other.
+  Tensor own_block_squares(const ops::Kernels& kernels) const;
+  /// The same on the host among all blocks, with zeros in place of the other ranks'. The sum over the ranks holds all.
+  std::vector<double> among_all(const Tensor& own) const;
   /// As much of it as a message has room for. A longer list begins with its length and its digest, so that a difference
   /// at its end still shows.
   const std::string& list(std::size_t room) const { return list_.size() <= room ? list_ : marked_list_; }
@@ -89,7 +122,10 @@ class Optimizer::Plan {
  private:
   std::vector<Variable> those(std::span<const std::size_t> numbers) const;
   void plan_sums();
-  void plan_updates(detail::Decay decay);
+  void plan_updates(detail::Decay decay, detail::AtZero at_zero);
+  void add_update(const VariableStore::FlatRange& range, bool decayed);
+  void share(const VariableStore::FlatRange& range);
+  void plan_blocks();
 
   VariableStore* store_;
   int rank_;
@@ -101,6 +137,10 @@ class Optimizer::Plan {
   detail::GradientPieces pieces_;  ///< of the dense ones
   std::vector<std::vector<TensorView>> dense_sums_;
   std::vector<detail::RangeUpdate> updates_;  ///< the same memory, cut so that each pass has one weight decay
+  std::vector<VariableStore::FlatRange> shared_;
+  std::vector<Sliced> scatters_, gathers_;
+  std::vector<detail::OwnBlocks> own_blocks_;
+  std::int64_t blocks_ = 0;  ///< of all ranks
   std::string list_, marked_list_;
 };
 

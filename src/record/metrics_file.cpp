@@ -196,6 +196,7 @@ void MetricsFile::on_parts(const Observer::Parts& report) {
                      {"evaluation", each.evaluation},
                      {"other", each.other},
                      {"waiting", each.waiting},
+                     {"queued", each.queued},
                      {"late", each.late},
                      {"mostly", each.mostly}});
   const Json line{

@@ -20,6 +20,8 @@ struct RunLayout {
   std::filesystem::path metrics() const { return folder / "metrics.jsonl"; }
   std::filesystem::path timeline() const { return folder / "timeline.jsonl"; }
   std::filesystem::path trace() const { return folder / "trace"; }
+  std::filesystem::path where() const { return folder / "where.txt"; }
+  std::filesystem::path stacks() const { return folder / "stacks"; }
   // Of lockstep-train.
   std::filesystem::path checkpoints() const { return folder / "checkpoints"; }
   std::filesystem::path events() const { return folder / "events"; }

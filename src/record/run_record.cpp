@@ -3,9 +3,11 @@
 #include <exception>
 #include <optional>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/record/run_record.hpp>
@@ -13,6 +15,7 @@
 #include "base/foreign_json.hpp"
 #include "checkpoint/exclusive_use.hpp"
 #include "checkpoint/file.hpp"
+#include "control/watch_notes.hpp"
 #include "record/failure_note.hpp"
 #include "record/metrics_file.hpp"
 #include "record/run_description.hpp"
@@ -160,6 +163,29 @@ FailureNote parse_note(const std::string& text) {
   return {note["timeline"].get<std::string>(), note["inode"], note["start"]};
 }
 
+void write_note(const std::filesystem::path& file, const std::string& text) {
+  // Not the folder of the run: if that is gone, so is what this is about.
+  std::error_code ignored;
+  std::filesystem::create_directory(file.parent_path(), ignored);
+  NewFile note{file, "file of the run"};
+  note.write(std::as_bytes(std::span{text}));
+  note.commit();
+}
+
+/// LOCAL. What this process learns of a job that goes on, or is about to end, goes to the folder as well.
+void note_in_folder(const FailureNote& note) {
+  note_failures(note);
+  struct stat status = {};
+  if (::stat(note.timeline.c_str(), &status) != 0 || status.st_ino != note.inode) return;
+  const RunLayout layout{note.timeline.parent_path()};
+  keep_watch_notes(std::make_shared<WatchNotes>(WatchNotes{layout.where(), layout.stacks(), write_note}));
+}
+
+void forget_folder() {
+  keep_watch_notes(nullptr);
+  forget_failures();
+}
+
 }  // namespace
 
 RunRecord::RunRecord(Strategy& strategy, Options options, Here here)
@@ -178,13 +204,13 @@ RunRecord::RunRecord(Strategy& strategy, Options options, Here here)
     return text_of(files_->failure_note());
   };
   if (const std::string note = strategy.broadcast_object(open, here).value(); !note.empty())
-    note_failures(parse_note(note));
+    note_in_folder(parse_note(note));
   if (keeps_trace) trace_ = std::make_unique<RunTrace>(strategy, trace, ranks, here);
 }
 
 RunRecord::~RunRecord() {
   // The job says how it failed when this object is gone.
-  if (std::uncaught_exceptions() <= exceptions_before_) forget_failures();
+  if (std::uncaught_exceptions() <= exceptions_before_) forget_folder();
 }
 
 void RunRecord::step(std::int64_t step, const StepNumbers& numbers) {
@@ -211,7 +237,7 @@ void RunRecord::finish(std::string_view result) {
   if (files_) files_->end("end", std::move(object));
   if (const auto trace = std::exchange(trace_, nullptr)) trace->write_pictures();
   files_.reset();
-  forget_failures();
+  forget_folder();
 }
 
 bool RunRecord::wants_gradient_norm() const {

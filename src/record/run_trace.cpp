@@ -17,6 +17,7 @@
 #include "checkpoint/file.hpp"
 #include "control/clock_offset.hpp"
 #include "control/meeting_point.hpp"
+#include "device/devices.hpp"
 #include "strategy/replica_group.hpp"
 #include "trace/chrome.hpp"
 #include "trace/ring_file.hpp"
@@ -26,7 +27,7 @@ namespace {
 
 /// Of the picture of all ranks. More make pictures that viewers open slowly.
 constexpr std::uint32_t merged_steps = 20;
-constexpr const char* merged_name = "all-ranks.json";
+constexpr const char* merged_name = "all-ranks.trace";
 
 std::filesystem::path ring_of(const std::filesystem::path& folder, int rank) {
   return folder / fmt::format("rank-{}.ring", rank);
@@ -84,6 +85,8 @@ RunTrace::RunTrace(Strategy& strategy, std::filesystem::path folder, const Order
       folder_{std::move(folder)},
       rank_{strategy.rank()},
       ring_{make_ring(strategy, options_of(folder_, rank_, ranks), here)} {
+  if (strategy.stream().kind() == DeviceKind::cuda)
+    if (auto marks = make_device_marks()) gpu_.emplace(std::move(marks));
   if (!are_on_several_hosts(ranks)) return;
   const ClockOffset clock = find_clock_offset(strategy.group().meeting().channel());
   ring_->set_clock(clock.offset, clock.error);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,12 +12,13 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "base/foreign_json.hpp"
+#include "device/stream_spans.hpp"
 #include "trace/ring.hpp"
 #include "trace/ring_file.hpp"
 
 namespace lockstep {
 
-/// Keeps a trace of this rank from its construction to its destruction. The strategy must outlive it.
+/// Keeps a trace of this rank, and of its GPU, from its construction to its destruction. The strategy must outlive it.
 class RunTrace {
  public:
   /// COLL, blocking. Each rank begins its file in `folder`, which replica 0 has made (clear_trace). `ranks` are those
@@ -33,6 +35,7 @@ class RunTrace {
   std::filesystem::path folder_;
   int rank_;
   std::unique_ptr<trace::Ring> ring_;
+  std::optional<StreamTrace> gpu_;
 };
 
 /// Makes the folder of a trace, and moves the rings that an earlier start has left there to FOLDER/before, in the place
@@ -42,7 +45,7 @@ void clear_trace(const std::filesystem::path& folder);
 /// Writes FOLDER/rank-R.json. CheckpointError if that fails.
 void write_picture(const std::filesystem::path& folder, const trace::ReadRing& ring);
 
-/// Writes FOLDER/all-ranks.json: the last 20 steps of all ranks, as far as each has them whole. The same error.
+/// Writes FOLDER/all-ranks.trace: the last 20 steps of all ranks, as far as each has them whole. The same error.
 void write_merged_picture(const std::filesystem::path& folder, std::vector<trace::ReadRing> rings);
 
 /// The rings in a folder.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/tensor/tensor.hpp>
@@ -14,6 +15,7 @@
 namespace lockstep {
 
 using Packing = ReductionOptions::Packing;
+struct Sliced;
 
 /// LOCAL, before any communication. InvalidArgument if `op` is not a ReduceOp or is not defined for `dtype`: the mean
 /// of integers is not an integer. Sums of integers wrap around.
@@ -53,6 +55,19 @@ class CrossDeviceOps {
   /// The same for `all_reduce(op, tensors)`, with its messages and its bits. The memory of `tensors` stays untouched
   /// until the wait; the span may end with the call.
   virtual Work start_all_reduce(ReduceOp op, std::span<const TensorView> tensors) = 0;
+
+  // A sum in two halves, between which each rank works on its own slices of a message (slice_map.hpp).
+
+  /// LOCAL. The ranks of the slices that a piece of a message is cut into, in order: how these reductions divide it.
+  virtual std::vector<int> slice_owners() const = 0;
+
+  /// As `start`, but the sum arrives only in this rank's slices of `message.memory`, with the bits that `start` gives.
+  /// The rest of the memory is unspecified afterwards, and other ranks may read all of it until the next fence: another
+  /// reduction or `gather_slices`.
+  virtual Work start_scatter(const Sliced& message) = 0;
+
+  /// The owners' slices overwrite everyone's. `through` is unspecified afterwards.
+  virtual void gather_slices(std::span<const Sliced> messages) = 0;
 
   /// In place on `root`. On other ranks the tensors' contents are unspecified afterwards.
   virtual void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) = 0;

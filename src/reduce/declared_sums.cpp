@@ -12,6 +12,7 @@
 #include "base/digest.hpp"
 #include "comm/communicator.hpp"
 #include "control/meeting_point.hpp"
+#include "device/stream_spans.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "trace/ring.hpp"
 
@@ -60,8 +61,14 @@ bool DeclaredSums::ready(std::size_t piece) {
 void DeclaredSums::start_complete() {
   if (made_ < list_.counts.size()) return;
   while (complete_ < ready_.size() && ready_[complete_]) ++complete_;
-  while (started_.size() < buckets_.size() && buckets_[started_.size()].pieces <= complete_)
-    started_.push_back(reductions_.start(buckets_[started_.size()].memory));
+  while (started_.size() < buckets_.size() && buckets_[started_.size()].pieces <= complete_) start_next();
+}
+
+void DeclaredSums::start_next() {
+  const BucketSpans spans{started_.size()};
+  const GradientBucket& bucket = buckets_[started_.size()];
+  started_.push_back(bucket.slices ? reductions_.start_scatter({bucket.memory, *bucket.slices})
+                                   : reductions_.start(bucket.memory));
 }
 
 std::optional<std::size_t> DeclaredSums::first_unready() const {
@@ -77,15 +84,15 @@ void DeclaredSums::require_all_made() const {
 void DeclaredSums::make_the_rest() {
   while (made_ < list_.counts.size()) all_reduce(Tensor::zeros(list_.dtype, {list_.counts[made_]}, stream_).view());
   while (started_.size() < buckets_.size()) {
-    const TensorView& memory = buckets_[started_.size()].memory;
-    memory.fill_zero(stream_);
-    started_.push_back(reductions_.start(memory));
+    buckets_[started_.size()].memory.fill_zero(stream_);
+    start_next();
   }
 }
 
 void DeclaredSums::finish() {
   for (std::size_t bucket = 0; bucket < started_.size(); ++bucket) {
     const trace::Within span{trace::Kind::sum, "bucket", bucket};
+    const BucketSpans spans{bucket};
     wait([&] { started_[bucket].wait(); });
   }
 }

@@ -14,6 +14,7 @@
 #include "comm/communicator.hpp"
 #include "control/meeting_point.hpp"
 #include "reduce/cross_device_ops.hpp"
+#include "reduce/slice_map.hpp"
 
 namespace lockstep {
 
@@ -26,6 +27,8 @@ std::string describe(const SumList& list);
 struct GradientBucket {
   TensorView memory;
   std::size_t pieces;
+  /// If given, each rank gets the sum in its own slices alone.
+  std::optional<detail::SliceMap> slices = {};
 };
 
 /// The sums of a list, and then of gradients, that the ranks have agreed on in advance. A rank that fails between two
@@ -60,6 +63,7 @@ class DeclaredSums {
 
  private:
   void start_complete();
+  void start_next();
   void wait(const std::function<void()>& sum);
 
   CrossDeviceOps& reductions_;

@@ -13,6 +13,7 @@
 #include "reduce/flat_ops.hpp"
 #include "reduce/implementations.hpp"
 #include "reduce/shared_sums.hpp"
+#include "reduce/slice_map.hpp"
 
 namespace lockstep {
 namespace {
@@ -39,6 +40,17 @@ class FixedOrderOps final : public detail::FlatOps {
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
     if (is_one_message(tensors)) return reduce_whole(op, tensors);
     FlatOps::all_reduce(op, tensors);
+  }
+
+  Work start_scatter(const Sliced& message) override {
+    return Work::later([this, message] { scatter(message); });
+  }
+
+  void gather_slices(std::span<const Sliced> messages) override {
+    if (!shared_) return FlatOps::gather_slices(messages);
+    std::vector<detail::SharedSums::Spread> all;
+    for (const Sliced& message : messages) all.push_back({message.memory, message.through, pieces_of(message)});
+    shared_->spread(all);
   }
 
   void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) override {
@@ -116,6 +128,35 @@ class FixedOrderOps final : public detail::FlatOps {
     }
   }
 
+  static std::vector<std::vector<std::int64_t>> pieces_of(const Sliced& message) {
+    std::vector<std::vector<std::int64_t>> pieces;
+    for (std::size_t i = 0; i < message.slices.pieces(); ++i) {
+      const SliceBounds bounds = message.slices.bounds(i);
+      pieces.emplace_back(bounds.begin(), bounds.end());
+    }
+    return pieces;
+  }
+
+  void scatter(const Sliced& message) {
+    if (communicator().size() == 1) return;
+    if (shared_) return shared_->sum_own(message.memory, pieces_of(message));
+    for (std::size_t i = 0; i < message.slices.pieces(); ++i) {
+      const SliceBounds all = message.slices.bounds(i);
+      sum_slice(ReduceOp::sum, message.memory.slice(all.front(), all.back() - all.front()), detail::from_zero(all));
+    }
+  }
+
+  /// This rank's slice of `bucket` over the ranks.
+  void sum_slice(ReduceOp op, const TensorView& bucket, SliceBounds bounds) {
+    const int ranks = communicator().size();
+    const auto rank = static_cast<std::size_t>(communicator().rank());
+    const TensorView mine = bucket.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
+    const TensorView received = exchanged_.take(communicator(), bucket.dtype(), mine.count() * ranks);
+    communicator().all_to_all(bucket, bounds, received).wait();
+    detail::tree_sum({.first = received.slice(0, mine.count()), .stride = mine.count(), .count = ranks}, divisor(op),
+                     mine, stream());
+  }
+
   /// Each rank sums its slice of every bucket over the ranks; `collect` then brings the slices together.
   template <class Collect>
   void sum_in_buckets(ReduceOp op, const TensorView& flat, Collect&& collect) {
@@ -125,12 +166,7 @@ class FixedOrderOps final : public detail::FlatOps {
     for (std::int64_t first = 0; first < flat.count(); first += bucket_count) {
       const TensorView bucket = flat.slice(first, std::min(bucket_count, flat.count() - first));
       const auto bounds = even_slices(bucket.count(), ranks);
-      const auto rank = static_cast<std::size_t>(communicator().rank());
-      const TensorView mine = bucket.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
-      const TensorView received = exchanged_.take(communicator(), flat.dtype(), mine.count() * ranks);
-      communicator().all_to_all(bucket, bounds, received).wait();
-      detail::tree_sum({.first = received.slice(0, mine.count()), .stride = mine.count(), .count = ranks}, divisor(op),
-                       mine, stream());
+      sum_slice(op, bucket, bounds);
       collect(bucket, bounds);
     }
   }

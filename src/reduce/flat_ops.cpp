@@ -4,6 +4,7 @@
 
 #include "base/element_type.hpp"
 #include "comm/communicator.hpp"
+#include "reduce/slice_map.hpp"
 
 namespace lockstep::detail {
 
@@ -34,6 +35,25 @@ std::int64_t Message::count_of(std::span<const TensorView> parts) {
 
 void FlatOps::all_reduce(ReduceOp op, std::span<const TensorView> tensors) {
   for_each_flat(tensors, [&](const TensorView& flat) { reduce(op, flat); });
+}
+
+std::vector<int> FlatOps::slice_owners() const {
+  std::vector<int> ranks(static_cast<std::size_t>(communicator_.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+Work FlatOps::start_scatter(const Sliced& message) {
+  return start(message.memory);
+}
+
+void FlatOps::gather_slices(std::span<const Sliced> messages) {
+  for (const Sliced& message : messages)
+    for (std::size_t i = 0; i < message.slices.pieces(); ++i) {
+      const SliceBounds bounds = message.slices.bounds(i);
+      communicator_.all_gather(message.memory.slice(bounds.front(), bounds.back() - bounds.front()), from_zero(bounds))
+          .wait();
+    }
 }
 
 void FlatOps::reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) {

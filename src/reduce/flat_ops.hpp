@@ -77,7 +77,7 @@ class Message {
 };
 
 /// Makes messages of tensors as `packing` says. Tensors that are adjacent in memory are passed on in place, others as a
-/// packed copy: one call per message.
+/// packed copy: one call per message. A message of which each rank needs its slices is summed as a whole.
 class FlatOps : public CrossDeviceOps {
  public:
   /// Tensors are in memory of the device that `communicator` serves. It must outlive this object.
@@ -91,6 +91,9 @@ class FlatOps : public CrossDeviceOps {
   Work start_all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
     return Work::later([this, op, all = std::vector(tensors.begin(), tensors.end())] { all_reduce(op, all); });
   }
+  std::vector<int> slice_owners() const override;
+  Work start_scatter(const Sliced& message) override;
+  void gather_slices(std::span<const Sliced> messages) override;
   void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) override;
   void broadcast(std::span<const TensorView> tensors, int root) override;
   void all_reduce(ReduceOp op, std::span<IndexedSlices> slices) override;

@@ -16,6 +16,7 @@
 #include "reduce/flat_ops.hpp"
 #include "reduce/implementations.hpp"
 #include "reduce/node_slices.hpp"
+#include "reduce/slice_map.hpp"
 #include "tensor/convert.hpp"
 
 namespace lockstep {
@@ -64,12 +65,16 @@ class Summands {
   std::vector<Tensor> wide_;
 };
 
+int nodes_of(std::span<const Place> places) {
+  int nodes = 0;
+  for (const Place& place : places) nodes = std::max(nodes, place.node + 1);
+  return nodes;
+}
+
 /// How many ranks of each node can carry a slice. If the n-th ranks of the nodes are in another order than the nodes,
 /// they would add up in another one: then only the first ranks do.
 int carriers_of(std::span<const Place> places) {
-  int nodes = 0;
-  for (const Place& place : places) nodes = std::max(nodes, place.node + 1);
-  std::vector<int> ranks(static_cast<std::size_t>(nodes));
+  std::vector<int> ranks(static_cast<std::size_t>(nodes_of(places)));
   std::map<int, int> last;  // by place within a node: the last node that has a rank there
   for (const Place& place : places) {
     ++ranks[static_cast<std::size_t>(place.node)];
@@ -89,6 +94,7 @@ class HierarchicalOps final : public detail::FlatOps {
         compression_{has_one_node() ? std::nullopt : compression},
         mine_{places_[static_cast<std::size_t>(communicator.rank())]},
         carriers_{carriers_of(places_)},
+        nodes_{nodes_of(places_)},
         node_plane_{communicator.split(mine_.node)},
         between_plane_{communicator.split(carries() ? std::optional{mine_.within} : std::nullopt)},
         node_{make_fixed_order_ops(*node_plane_, packing)},
@@ -107,6 +113,26 @@ class HierarchicalOps final : public detail::FlatOps {
   }
 
   SharedAllocation allocate_shared(std::size_t bytes) override { return node_->allocate_shared(bytes); }
+
+  /// The slices of a place are neighbours: those of its node's sum, one for each node.
+  std::vector<int> slice_owners() const override {
+    std::vector<int> owners(static_cast<std::size_t>(carriers_ * nodes_));
+    for (std::size_t rank = 0; rank < places_.size(); ++rank)
+      if (const Place& place = places_[rank]; place.within < carriers_)
+        owners[static_cast<std::size_t>(place.within * nodes_ + place.node)] = static_cast<int>(rank);
+    return owners;
+  }
+  Work start_scatter(const Sliced& message) override {
+    return Work::later([this, message] {
+      slices_.scatter(message, nodes_, [&](const Sliced& slice) {
+        const bool compresses = compression_ && slice.memory.dtype() == DType::f32;
+        compresses ? scatter_compressed(slice) : between_->start_scatter(slice).wait();
+      });
+    });
+  }
+  void gather_slices(std::span<const Sliced> messages) override {
+    slices_.gather(messages, nodes_, [&](const Sliced& slice) { between_->gather_slices({&slice, 1}); });
+  }
 
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
     if (!is_small(tensors)) return FlatOps::all_reduce(op, tensors);
@@ -162,6 +188,14 @@ class HierarchicalOps final : public detail::FlatOps {
     });
   }
 
+  void scatter_compressed(const Sliced& slice) {
+    const TensorView sent = compressed_.take(communicator(), *compression_, slice.memory.count());
+    detail::convert(slice.memory, sent);
+    between_->start_scatter({sent, slice.slices}).wait();
+    for (const detail::SliceMap::Slice& own : slice.slices.of(mine_.node))
+      detail::convert(sent.slice(own.first, own.count), slice.memory.slice(own.first, own.count));
+  }
+
   /// What one rank of a node carries faster than several: messages that cost their latency.
   static bool is_small(std::span<const TensorView> tensors) {
     constexpr std::size_t small_bytes = 16 << 10;
@@ -185,6 +219,7 @@ class HierarchicalOps final : public detail::FlatOps {
   std::optional<DType> compression_;  ///< of gradients; empty on one node
   Place mine_;
   int carriers_;
+  int nodes_;
   std::unique_ptr<Communicator> node_plane_;
   std::unique_ptr<Communicator>
       between_plane_;  ///< of the ranks at this rank's place on all nodes; null unless it carries

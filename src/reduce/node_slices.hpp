@@ -1,16 +1,23 @@
 // How the ranks of a node carry one tensor between nodes: each takes a slice of it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <span>
+#include <vector>
 
 #include "comm/communicator.hpp"
 #include "reduce/flat_ops.hpp"
 #include "reduce/shared_sums.hpp"
+#include "reduce/slice_map.hpp"
 
 namespace lockstep::detail {
 
 /// A slice that holds the sum over this rank's node. To be replaced by the sum over all nodes, in place.
 using BetweenNodes = std::function<void(const TensorView& slice)>;
+
+/// A carrier's slice of a message in slices, cut further, into one slice for each node.
+using SlicedBetweenNodes = std::function<void(const Sliced& slice)>;
 
 /// The ranks of one node, of which the first `carriers` carry a slice each.
 class NodeSlices {
@@ -25,7 +32,15 @@ class NodeSlices {
   /// alike on nodes of any size.
   void sum(const TensorView& flat, const BetweenNodes& between);
 
+  /// The same in halves, for messages whose pieces are cut into a slice for each carrier, and this into one for each of
+  /// `nodes`. The first sums over the node and then calls `between`; the second calls it and then brings the carriers'
+  /// slices together.
+  void scatter(const Sliced& message, int nodes, const SlicedBetweenNodes& between);
+  void gather(std::span<const Sliced> messages, int nodes, const SlicedBetweenNodes& between);
+
  private:
+  std::vector<std::vector<std::int64_t>> pieces_of(const SliceMap& slices, int nodes) const;
+  void for_each_slice(const Sliced& message, int nodes, const SlicedBetweenNodes& body) const;
   std::vector<std::int64_t> bounds_of(const TensorView& bucket) const;
 
   Communicator& node_;

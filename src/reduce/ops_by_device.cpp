@@ -6,6 +6,7 @@
 #include "comm/communicator.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/implementations.hpp"
+#include "reduce/slice_map.hpp"
 
 namespace lockstep {
 namespace {
@@ -27,6 +28,13 @@ class OpsByDevice final : public CrossDeviceOps {
       for (Work& work : *started) work.wait();
     });
   }
+
+  /// Of the variables, which are on the device.
+  std::vector<int> slice_owners() const override { return device_->slice_owners(); }
+  Work start_scatter(const Sliced& message) override {
+    return ops_of(message.memory.device()).start_scatter(message);
+  }
+  void gather_slices(std::span<const Sliced> messages) override { device_->gather_slices(messages); }
 
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
     by_device(tensors, [&](CrossDeviceOps& ops, std::span<const TensorView> some) { ops.all_reduce(op, some); });

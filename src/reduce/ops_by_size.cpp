@@ -6,6 +6,7 @@
 #include "comm/communicator.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/implementations.hpp"
+#include "reduce/slice_map.hpp"
 
 namespace lockstep {
 namespace {
@@ -35,6 +36,14 @@ class OpsBySize final : public CrossDeviceOps {
       for (Work& work : *started) work.wait();
     });
   }
+
+  std::vector<int> slice_owners() const override { return rest_->slice_owners(); }
+  /// What goes another way than the rest is summed as a whole, for its bits.
+  Work start_scatter(const Sliced& message) override {
+    CrossDeviceOps& ops = ops_of(message.memory);
+    return &ops == rest_.get() ? ops.start_scatter(message) : ops.start(message.memory);
+  }
+  void gather_slices(std::span<const Sliced> messages) override { rest_->gather_slices(messages); }
 
   void broadcast(std::span<const TensorView> tensors, int root) override { rest_->broadcast(tensors, root); }
 

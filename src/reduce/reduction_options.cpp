@@ -114,6 +114,9 @@ void require_valid(const ReductionOptions& options) {
         fmt::format("{} reductions have an order of their own; a function that accumulates is for "
                     "ReductionOptions::Kind::to_one_rank",
                     name_of(options.kind))};
+  if (options.accumulate && options.shard_optimizer)
+    throw InvalidArgument{
+        "an optimizer in slices, with a function that accumulates; expected reductions that sum, without a function"};
   if (!options.gradient_compression) return;
   if (!is_16_bit_float(*options.gradient_compression))
     throw InvalidArgument{
@@ -134,6 +137,7 @@ std::string describe(const ReductionOptions& options) {
     all += fmt::format(", up to {} bytes {}", some.up_to_bytes, told(some.kind, some.packing));
   if (options.gradient_compression)
     all += fmt::format(", gradients in {} between nodes", name_of(*options.gradient_compression));
+  if (options.shard_optimizer) all += ", optimizer in slices";
   return all;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/element_type.hpp"
 #include "comm/communicator.hpp"
@@ -20,6 +21,17 @@ constexpr std::size_t alignment = 16;
 
 // A slice begins at a cache line of its own where the tensor does.
 constexpr std::int64_t line_bytes = 64;
+
+/// At most `most` elements of a rank's slice, from `first` on.
+TensorView slice_of(const TensorView& flat, SliceBounds bounds, std::size_t rank, std::int64_t first = 0,
+                    std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
+  const std::int64_t begin = std::min(bounds[rank] + first, bounds[rank + 1]);
+  return flat.slice(begin, std::min(most, bounds[rank + 1] - begin));
+}
+
+void copy_bytes(void* to, const TensorView& from) {
+  if (from.bytes() > 0) std::memcpy(to, from.data(), from.bytes());
+}
 
 }  // namespace
 
@@ -56,7 +68,11 @@ void SharedSums::sum(const TensorView& flat, int divisor, std::optional<int> roo
 void SharedSums::sum_slices(const TensorView& flat, SliceBounds bounds, const std::function<void()>& between) {
   const auto place = memory_.place_of(flat.data(), flat.bytes());
   const bool same = memory_.exchange(place ? place->word : 0);
-  if (!same || !place) return sum_slices_in_slots(flat, bounds, between);
+  if (!same || !place) {
+    sum_own_in_slots(flat, bounds);
+    between();
+    return spread_in_slots(flat, bounds);
+  }
   const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
   const auto rank = static_cast<std::size_t>(memory_.rank());
   const std::int64_t count = bounds[rank + 1] - bounds[rank];
@@ -70,36 +86,81 @@ void SharedSums::sum_slices(const TensorView& flat, SliceBounds bounds, const st
   memory_.exchange();
 }
 
-void SharedSums::sum_slices_in_slots(const TensorView& flat, SliceBounds bounds, const std::function<void()>& between) {
+void SharedSums::sum_own(const TensorView& flat, std::span<const std::vector<std::int64_t>> pieces) {
+  const auto place = memory_.place_of(flat.data(), flat.bytes());
+  const bool same = memory_.exchange(place ? place->word : 0);
+  const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
+  const auto rank = static_cast<std::size_t>(memory_.rank());
+  for (const std::vector<std::int64_t>& bounds : pieces) {
+    if (same && place) {
+      tree_sum_in_place({place->first + bounds[rank] * size, place->stride, memory_.size()}, flat.dtype(),
+                        bounds[rank + 1] - bounds[rank], 1, memory_.rank(), memory_.rank() + 1);
+    } else {
+      sum_own_in_slots(flat, bounds);
+    }
+  }
+}
+
+void SharedSums::spread(std::span<const Spread> all) {
+  std::vector<std::optional<NodeMemory::Place>> places;
+  std::uint64_t word = 0;  // of all places, in order
+  for (const Spread& each : all) {
+    places.push_back(memory_.place_of(each.through.data(), each.through.bytes()));
+    word = word * 0x9E3779B97F4A7C15 + (places.back() ? places.back()->word : 0);
+  }
+  const bool are_shared = std::ranges::all_of(places, [](const auto& place) { return place.has_value(); });
+  if (!memory_.exchange(are_shared ? word | 1 : 0) || !are_shared) {
+    for (const Spread& each : all)
+      for (const std::vector<std::int64_t>& bounds : each.pieces) spread_in_slots(each.flat, bounds);
+    return;
+  }
+  const auto others = [&](const auto& body) {
+    for (std::size_t i = 0; i < all.size(); ++i)
+      for (const std::vector<std::int64_t>& bounds : all[i].pieces)
+        for (int other = 0; other < memory_.size(); ++other)
+          if (other != memory_.rank()) body(all[i], *places[i], bounds, other);
+  };
+  // A rank writes where it has read for the sum, so that it touches no other pages of another rank's memory.
+  others([&](const Spread& each, const NodeMemory::Place& place, SliceBounds bounds, int other) {
+    const TensorView mine = slice_of(each.flat, bounds, static_cast<std::size_t>(memory_.rank()));
+    copy_bytes(place.first + other * place.stride + (mine.data() - each.flat.data()), mine);
+  });
+  memory_.exchange();
+  others([&](const Spread& each, const NodeMemory::Place&, SliceBounds bounds, int other) {
+    const auto rank = static_cast<std::size_t>(other);
+    copy_bytes(slice_of(each.flat, bounds, rank).data(), slice_of(each.through, bounds, rank));
+  });
+}
+
+void SharedSums::sum_own_in_slots(const TensorView& flat, SliceBounds bounds) {
   const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
   const auto ranks = static_cast<std::size_t>(memory_.size()), rank = static_cast<std::size_t>(memory_.rank());
   std::int64_t longest = 0;
   for (std::size_t r = 0; r < ranks; ++r) longest = std::max(longest, bounds[r + 1] - bounds[r]);
-  const auto piece_of = [&](std::size_t r, std::int64_t first, std::int64_t most) {
-    const std::int64_t begin = std::min(bounds[r] + first, bounds[r + 1]);
-    return flat.slice(begin, std::min(most, bounds[r + 1] - begin));
-  };
-  const auto copy_bytes = [](void* to, const TensorView& from) {
-    if (from.bytes() > 0) std::memcpy(to, from.data(), from.bytes());
-  };
-
   // A piece of every slice at a time, so that all ranks have something to sum.
   const std::size_t room = NodeMemory::slot_bytes / ranks / alignment * alignment;
   const std::int64_t most = static_cast<std::int64_t>(room) / size;
   for (std::int64_t first = 0; first < longest; first += most) {
-    for (std::size_t r = 0; r < ranks; ++r) copy_bytes(memory_.slot() + r * room, piece_of(r, first, most));
+    for (std::size_t r = 0; r < ranks; ++r)
+      copy_bytes(memory_.slot() + r * room, slice_of(flat, bounds, r, first, most));
     memory_.exchange();
-    const TensorView mine = piece_of(rank, first, most);
+    const TensorView mine = slice_of(flat, bounds, rank, first, most);
     tree_sum({memory_.slots() + rank * room, NodeMemory::slot_stride(), memory_.size()}, mine.dtype(), mine.count(), 1,
              mine.data());
   }
-  between();
+}
+
+void SharedSums::spread_in_slots(const TensorView& flat, SliceBounds bounds) {
+  const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
+  const auto ranks = static_cast<std::size_t>(memory_.size()), rank = static_cast<std::size_t>(memory_.rank());
+  std::int64_t longest = 0;
+  for (std::size_t r = 0; r < ranks; ++r) longest = std::max(longest, bounds[r + 1] - bounds[r]);
   const std::int64_t whole = static_cast<std::int64_t>(NodeMemory::slot_bytes) / size;
   for (std::int64_t first = 0; first < longest; first += whole) {
-    copy_bytes(memory_.slot(), piece_of(rank, first, whole));
+    copy_bytes(memory_.slot(), slice_of(flat, bounds, rank, first, whole));
     memory_.exchange();
     for (std::size_t r = 0; r < ranks; ++r) {
-      const TensorView piece = piece_of(r, first, whole);
+      const TensorView piece = slice_of(flat, bounds, r, first, whole);
       if (r != rank && piece.bytes() > 0)
         std::memcpy(piece.data(), memory_.slots() + static_cast<std::int64_t>(r) * NodeMemory::slot_stride(),
                     piece.bytes());

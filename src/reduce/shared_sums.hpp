@@ -1,9 +1,11 @@
 // Sums in the fixed order over the ranks of one node, which read and write each other's memory.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include <lockstep/tensor/tensor.hpp>
 
@@ -33,6 +35,18 @@ class SharedSums {
   /// all others.
   void sum_slices(const TensorView& flat, SliceBounds bounds, const std::function<void()>& between);
 
+  /// The first half alone, for several pieces of `flat`, each with the bounds of a slice for every rank. The others may
+  /// read the rest of `flat` until the next call.
+  void sum_own(const TensorView& flat, std::span<const std::vector<std::int64_t>> pieces);
+
+  /// The second half for several tensors: every rank gets the slices of all others. They pass through `through`, which
+  /// has the shape of `flat` and which nobody needs any more, if that is memory that NodeMemory allocated.
+  struct Spread {
+    TensorView flat, through;
+    std::vector<std::vector<std::int64_t>> pieces;
+  };
+  void spread(std::span<const Spread> all);
+
  private:
   struct Targets {
     int first, last;
@@ -41,7 +55,8 @@ class SharedSums {
     return root ? Targets{*root, *root + 1} : Targets{0, memory_.size()};
   }
   void sum_slice(std::byte* first, std::int64_t stride, DType dtype, std::int64_t count, int divisor, Targets to);
-  void sum_slices_in_slots(const TensorView& flat, SliceBounds bounds, const std::function<void()>& between);
+  void sum_own_in_slots(const TensorView& flat, SliceBounds bounds);
+  void spread_in_slots(const TensorView& flat, SliceBounds bounds);
   void sum_in_slots(const TensorView& flat, int divisor, std::optional<int> root);
 
   NodeMemory& memory_;

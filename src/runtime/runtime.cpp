@@ -10,6 +10,7 @@
 #include "base/exit_code.hpp"
 #include "base/open_line.hpp"
 #include "control/kept_signals.hpp"
+#include "control/question_signal.hpp"
 #include "control/report_claim.hpp"
 #include "control/tag.hpp"
 #include "runtime/mpi_session.hpp"
@@ -115,6 +116,7 @@ int Runtime::run(int& argc, char**& argv, const std::function<RuntimeOptions()>&
                  const std::function<void(Runtime&)>& body) {
   // From the very beginning: a rank that ends as soon as it is told to could be taken for the cause.
   std::optional<KeptSignals> signals{std::in_place};
+  catch_question_signal();
   RuntimeOptions made;
   std::exception_ptr wrong;
   try {
@@ -122,7 +124,10 @@ int Runtime::run(int& argc, char**& argv, const std::function<RuntimeOptions()>&
   } catch (...) {
     wrong = std::current_exception();
   }
-  if (made.communicator) signals.reset();
+  if (made.communicator) {
+    signals.reset();
+    release_question_signal();
+  }
   return run_job(argc, argv, made, wrong, body);
 }
 

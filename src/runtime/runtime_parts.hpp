@@ -32,9 +32,9 @@ struct NcclEnvironment {
   explicit NcclEnvironment(const RuntimeOptions& options);
 };
 
-/// Caught from here on.
-struct StopSignal {
-  explicit StopSignal(const RuntimeOptions& options);
+/// Those that a user sends to a job that goes on. Caught from here on.
+struct CaughtSignals {
+  explicit CaughtSignals(const RuntimeOptions& options);
 };
 
 /// Ends the process if another MPI's launcher started it.
@@ -46,7 +46,7 @@ struct OwnLauncher {
 struct Runtime::Impl {
   NcclEnvironment nccl_environment;  ///< before MPI, which starts threads
   std::string launch;                ///< what is doubtful about how the process was started
-  StopSignal stop_signal;            ///< before MPI, whose start takes time
+  CaughtSignals caught_signals;      ///< before MPI, whose start takes time
   KeptSignals signals;               ///< held through all watches, which take turns
   OwnLauncher can_start_mpi;
   MpiSession session;

@@ -22,6 +22,7 @@
 #include "comm/backends.hpp"
 #include "comm/communicator.hpp"
 #include "control/network.hpp"
+#include "control/question_signal.hpp"
 #include "control/stop_signal.hpp"
 #include "reduce/reduction_choice.hpp"
 #include "runtime/foreign_launch.hpp"
@@ -90,8 +91,11 @@ NcclEnvironment::NcclEnvironment(const RuntimeOptions& options) {
   if (options.allow_shared_gpu && !options.communicator) allow_shared_gpu();
 }
 
-StopSignal::StopSignal(const RuntimeOptions& options) {
-  if (options.stop_signal != 0 && !options.communicator) catch_stop_signal(options.stop_signal);
+CaughtSignals::CaughtSignals(const RuntimeOptions& options) {
+  if (options.communicator) return;
+  if (options.stop_signal != 0) catch_stop_signal(options.stop_signal);
+  // After it: the signal may be the same.
+  catch_question_signal();
 }
 
 OwnLauncher::OwnLauncher(const RuntimeOptions& options) {
@@ -102,7 +106,7 @@ OwnLauncher::OwnLauncher(const RuntimeOptions& options) {
 Runtime::Impl::Impl(int& argc, char**& argv, const RuntimeOptions& given)
     : nccl_environment{given},
       launch{launch_warning([](const char* name) { return std::getenv(name); })},
-      stop_signal{given},
+      caught_signals{given},
       signals{kept_by(given)},
       can_start_mpi{given},
       session{argc, argv, given},

@@ -173,7 +173,9 @@ void Job::take_part(int rank) {
                      [this, rank](const std::exception_ptr& exception) { end_by(rank, exception); }};
   group.set_device_names(devices_of(options_.ranks));
   group.set_residences(residences_of(options_.ranks));
-  group.set_time({.now = [this] { return BusyClock::Time{now()}; }, .sleep = sim::sleep});
+  group.set_time({.now = [this] { return BusyClock::Time{now()}; },
+                  .sleep = sim::sleep,
+                  .run_delay = [] { return std::chrono::nanoseconds{}; }});
   group.forbid_threads();
   struct Shown {
     const MeetingPoint*& meeting;

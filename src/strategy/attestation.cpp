@@ -95,7 +95,7 @@ Attestation::Attestation(const VariableStore& store, std::span<const SyncOnReadV
     add_variable(variable);
   }
   for (const VariableStore::OptimizerState& state : store.optimizer_state())
-    if (!state.holder) add(fmt::format("optimizer state '{}'", state.name), state.value);
+    if (!state.holder && !state.in_slices) add(fmt::format("optimizer state '{}'", state.name), state.value);
 }
 
 void Attestation::add(std::string name, const TensorView& value) {

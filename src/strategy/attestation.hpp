@@ -16,7 +16,7 @@
 namespace lockstep::detail {
 
 /// Digests of what the replicas of a store hold alike: its sealed mirrored variables in order of creation, the
-/// sync-on-read variables in `alike`, and the optimizers' state.
+/// sync-on-read variables in `alike`, and the optimizers' state, without that which no two ranks hold.
 class Attestation {
  public:
   /// LOCAL, after VariableStore::bring_home. Waits for all work on the variables' device. ContextError for a variable

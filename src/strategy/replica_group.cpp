@@ -19,6 +19,7 @@
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/implementations.hpp"
 #include "reduce/reduction_choice.hpp"
+#include "reduce/slice_map.hpp"
 #include "strategy/device_waits.hpp"
 #include "strategy/local_group.hpp"
 
@@ -33,6 +34,9 @@ bool is_on_gpu(const Tensor& tensor) {
 }
 bool is_on_gpu(const IndexedSlices& slices) {
   return is_on_gpu(slices.values);
+}
+bool is_on_gpu(const Sliced& message) {
+  return is_on_gpu(message.memory);
 }
 
 /// Reductions whose failure ends the job, inside what the program has put around them. Those on a GPU are known to who
@@ -52,6 +56,13 @@ class GuardedOps final : public CrossDeviceOps {
     return guarded(waits_for(tensors), [this, op, all = std::vector(tensors.begin(), tensors.end())] {
       return ops_->start_all_reduce(op, all);
     });
+  }
+  std::vector<int> slice_owners() const override { return ops_->slice_owners(); }
+  Work start_scatter(const Sliced& message) override {
+    return guarded(waits_for(std::span{&message.memory, 1}), [this, message] { return ops_->start_scatter(message); });
+  }
+  void gather_slices(std::span<const Sliced> messages) override {
+    guard(waits_for(messages), [&] { ops_->gather_slices(messages); });
   }
   SharedAllocation allocate_shared(std::size_t bytes) override { return ops_->allocate_shared(bytes); }
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {

@@ -5,6 +5,7 @@
 
 #include "reduce/cross_device_ops.hpp"
 #include "strategy/context_stack.hpp"
+#include "strategy/held_slices.hpp"
 #include "strategy/replica_group.hpp"
 
 namespace lockstep {
@@ -30,7 +31,10 @@ struct Strategy::Core {
         id{its_group.next_strategy()},
         store{its_group.stream()},
         extended{handle},
-        self{std::make_shared<Strategy*>(&handle)} {}
+        self{std::make_shared<Strategy*>(&handle)} {
+    if (options.shard_optimizer && group.size() > 1)
+      store.share_updates({reductions->packing(), reductions->slice_owners(), group.rank()});
+  }
   Core(const Core&) = delete;
   ~Core() { *self = nullptr; }
 };

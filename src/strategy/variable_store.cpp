@@ -11,6 +11,7 @@
 #include "base/element_type.hpp"
 #include "base/site.hpp"
 #include "device/device.hpp"
+#include "strategy/held_slices.hpp"
 #include "strategy/store_guest.hpp"
 #include "tensor/convert.hpp"
 
@@ -19,6 +20,9 @@ namespace {
 
 using detail::StoreSegment;
 using detail::VariableState;
+
+/// Segments up to this size are updated by every rank: a message costs more.
+constexpr std::int64_t whole_bytes = 64 << 10;
 
 std::int64_t padded(std::int64_t count, DType dtype) {
   const auto granule = static_cast<std::int64_t>(VariableStore::alignment_bytes / size_of(dtype));
@@ -50,6 +54,14 @@ void bring_values_home_of(const detail::StoreGuests& guests) {
   for (const auto& guest : living(guests)) guest->bring_values_home();
 }
 
+/// What this rank holds of the slot `name`, made on first use.
+TensorView slot_of(StoreSegment& segment, std::string_view name) {
+  Tensor& slot = segment.slots[std::string{name}];
+  const std::int64_t count = segment.slices ? segment.slices->count() : segment.count;
+  if (slot.count() != count) slot = Tensor::zeros(segment.dtype, {count}, *segment.stream);
+  return slot.view();
+}
+
 }  // namespace
 
 TensorView detail::WorkingCopy::of(const TensorView& values, Stream& stream) {
@@ -69,13 +81,16 @@ void detail::WorkingCopy::refresh(const TensorView& values, std::int64_t first, 
 }
 
 TensorView VariableStore::FlatRange::slot(std::string_view name) const {
-  Tensor& slot = segment->slots[std::string{name}];
-  if (slot.count() != segment->count) slot = Tensor::zeros(segment->dtype, {segment->count}, *segment->stream);
-  return slot.view().slice(first, values.count());
+  const std::int64_t at = segment->slices ? segment->slices->position_of(first, values.count()) : first;
+  return slot_of(*segment, name).slice(at, values.count());
 }
 
-void VariableStore::FlatRange::note_slot(std::string_view name) const {
-  segment->slots.try_emplace(std::string{name});
+void VariableStore::FlatRange::make_slot(std::string_view name, int rank) const {
+  if (is_held_by(rank)) {
+    (void)slot_of(*segment, name);
+  } else {
+    segment->slots.try_emplace(std::string{name});
+  }
 }
 
 std::string VariableStore::unique_name(const std::string& asked) const {
@@ -99,6 +114,22 @@ struct VariableStore::Layout {
   std::vector<std::shared_ptr<StoreSegment>> made;
   std::vector<Place> places;  ///< of the variables from the first unsealed one
 };
+
+/// Decides which rank updates which part of the segments.
+void VariableStore::share_updates_of(const Layout& layout) const {
+  for (const auto& segment : layout.made) {
+    const bool is_small = segment->count * static_cast<std::int64_t>(size_of(segment->dtype)) <= whole_bytes;
+    if (!segment->trainable || segment->holder || is_small ||
+        segment->synchronization != Variable::Synchronization::on_write)
+      continue;
+    std::vector<std::int64_t> counts;  // in memory order
+    for (std::size_t i = variables_.size(); i-- > sealed_;)
+      if (layout.places[i - sealed_].segment == segment)
+        counts.push_back(padded(variables_[i]->initial.count(), segment->dtype));
+    segment->slices = std::make_shared<const detail::HeldSlices>(
+        detail::SliceMap{sharding_->packing, counts, size_of(segment->dtype), sharding_->owners}, sharding_->rank);
+  }
+}
 
 VariableStore::Layout VariableStore::layout() const {
   Layout layout;
@@ -147,6 +178,7 @@ std::vector<TensorView> VariableStore::seal(std::vector<Buffer> gradients) {
     }
     if (given != gradients.end()) ++given;
   }
+  if (sharding_) share_updates_of(layout);
   for (Layout::Place& place : layout.places) {
     VariableState& variable = *variables_[sealed_++];
     variable.segment = std::move(place.segment);
@@ -158,6 +190,10 @@ std::vector<TensorView> VariableStore::seal(std::vector<Buffer> gradients) {
   sealed_segments_ = segments_.size();
   segments_.insert(segments_.end(), layout.made.begin(), layout.made.end());
   return values;
+}
+
+void VariableStore::share_updates(detail::Sharding sharding) {
+  sharding_ = std::make_shared<const detail::Sharding>(std::move(sharding));
 }
 
 void VariableStore::reallocate_gradients() {
@@ -227,11 +263,14 @@ std::vector<VariableStore::OptimizerState> VariableStore::optimizer_state() cons
     if (!variable->segment) continue;
     const std::int64_t count = element_count(variable->shape);
     for (const auto& [slot, values] : variable->segment->slots) {
-      const bool is_here = values.count() == variable->segment->count;
-      const TensorView value =
-          is_here ? values.view().slice(variable->offset, count).reshaped(variable->shape)
-                  : TensorView{nullptr, variable->shape, variable->dtype, variable->segment->values.device()};
-      all.push_back({fmt::format("{}@{}", variable->name, slot), value, variable->holder});
+      StoreSegment& segment = *variable->segment;
+      const bool is_here = !segment.slices && values.count() == segment.count;
+      const TensorView value = is_here
+                                   ? values.view().slice(variable->offset, count).reshaped(variable->shape)
+                                   : TensorView{nullptr, variable->shape, variable->dtype, segment.values.device()};
+      OptimizerState& state =
+          all.emplace_back(OptimizerState{fmt::format("{}@{}", variable->name, slot), value, variable->holder});
+      if (segment.slices) state.in_slices = {&segment, slot, variable->offset};
     }
   }
   for (const auto& [name, value] : counters_) all.push_back({name, value.view()});
@@ -244,7 +283,7 @@ std::vector<TensorView> VariableStore::optimizer_values() const {
   std::vector<TensorView> all;
   for (const auto& segment : segments_)
     for (const auto& [slot, values] : segment->slots)
-      if (!segment->holder) all.push_back(values.view());
+      if (!segment->holder && !segment->slices) all.push_back(values.view());
   for (const auto& [name, value] : counters_) all.push_back(value.view());
   for (const auto& guest : guests())
     for (OptimizerState& state : guest->state()) all.push_back(std::move(state.value));

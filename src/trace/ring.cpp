@@ -142,35 +142,74 @@ void Ring::set_step(std::uint64_t step) {
   if (const Use ring; ring) ring->step_.store(static_cast<std::uint32_t>(step), std::memory_order_relaxed);
 }
 
+std::uint32_t Ring::step() {
+  const Use ring;
+  return ring ? ring->step_.load(std::memory_order_relaxed) : 0;
+}
+
 Ring::Open Ring::begin(Kind kind, std::string_view name) {
   const Use ring;
-  return ring ? ring->start(kind, ring->own_track(), name) : Open{};
+  return ring ? ring->start(kind, ring->own_track(), name, std::chrono::steady_clock::now()) : Open{};
 }
 
 Ring::Open Ring::begin(Kind kind, Track track, std::string_view name) {
   const Use ring;
-  return ring ? ring->start(kind, track, name) : Open{};
-}
-
-Ring::Open Ring::start(Kind kind, Track track, std::string_view name) {
-  const std::uint64_t number = header().written.fetch_add(1, std::memory_order_relaxed);
-  const Time now = std::chrono::steady_clock::now();
-  write(number, kind, track, name, now).length.store(Record::open, std::memory_order_release);
-  return {number, nanoseconds(now)};
+  return ring ? ring->start(kind, track, name, std::chrono::steady_clock::now()) : Open{};
 }
 
 void Ring::end(const Open& span) {
   if (span.begin == 0) return;
+  if (const Use ring; ring) ring->finish(span, std::chrono::steady_clock::now());
+}
+
+Ring::Open Ring::next(const Open& ended, Kind kind, Track track, std::string_view name, Time at) {
+  const Use ring;
+  if (!ring) return {};
+  ring->finish(ended, at);
+  return ring->start(kind, track, name, at);
+}
+
+Ring::Open Ring::next(const Open& ended, Kind kind, std::string_view name) {
+  const Use ring;
+  if (!ring) return {};
+  const Time now = std::chrono::steady_clock::now();
+  ring->finish(ended, now);
+  return ring->start(kind, ring->own_track(), name, now);
+}
+
+void Ring::add(const Ended& span) {
   const Use ring;
   if (!ring) return;
-  Record& ended = ring->record(span.number);
+  const std::uint64_t number = ring->header().written.fetch_add(1, std::memory_order_relaxed);
+  Record& made = ring->write(number, span.kind, span.track, span.name, span.begin);
+  made.step = span.step;
+  made.length.store(std::max<std::int64_t>(span.length.count(), 0) + 1, std::memory_order_release);
+}
+
+void Ring::raise_device_error(std::chrono::nanoseconds error) {
+  const Use ring;
+  if (!ring) return;
+  std::atomic<std::int64_t>& most = ring->header().device_clock_error;
+  if (most.load(std::memory_order_relaxed) < error.count()) most.store(error.count(), std::memory_order_relaxed);
+}
+
+Ring::Open Ring::start(Kind kind, Track track, std::string_view name, Time at) {
+  const std::uint64_t number = header().written.fetch_add(1, std::memory_order_relaxed);
+  write(number, kind, track, name, at).length.store(Record::open, std::memory_order_release);
+  return {number, nanoseconds(at)};
+}
+
+/// Nothing if its record has been written over.
+void Ring::finish(const Open& span, Time at) {
+  if (span.begin == 0) return;
+  Record& ended = record(span.number);
   if (ended.begin.load(std::memory_order_relaxed) != span.begin ||
       ended.length.load(std::memory_order_relaxed) != Record::open)
     return;
-  ended.length.store(nanoseconds(std::chrono::steady_clock::now()) - span.begin + 1, std::memory_order_release);
+  ended.length.store(nanoseconds(at) - span.begin + 1, std::memory_order_release);
 }
 
-std::string Within::numbered(std::string_view name, std::size_t number) {
+std::string numbered(std::string_view name, std::size_t number) {
   return fmt::format("{}_{}", name, number);
 }
 

@@ -41,6 +41,21 @@ class Ring {
   /// See Header.
   void set_clock(std::chrono::nanoseconds offset, std::chrono::nanoseconds error);
 
+  /// How many spans it was given, whether or not their records are still there.
+  std::uint64_t written() { return header().written.load(std::memory_order_relaxed); }
+
+  /// As long as it lives, it is as if the process had no ring. They do not overlap. To find out what a ring costs.
+  class [[nodiscard]] Off {
+   public:
+    Off() : ring_{current_.exchange(nullptr)} {}
+    Off(const Off&) = delete;
+    Off& operator=(const Off&) = delete;
+    ~Off() { current_ = ring_; }
+
+   private:
+    Ring* ring_;
+  };
+
   // From any thread, also one that outlives the ring. They do nothing while the process has none.
 
   /// Where a span's record is, and when the span began; 0 of nothing.
@@ -49,10 +64,21 @@ class Ring {
     std::int64_t begin = 0;
   };
 
+  /// A span that has ended.
+  struct Ended {
+    Kind kind;
+    Track track;
+    std::uint32_t step;
+    Time begin;
+    std::chrono::nanoseconds length;
+    std::string_view name;
+  };
+
   static bool is_on() { return current_.load(std::memory_order_relaxed) != nullptr; }
 
   /// The step that spans belong to from now on.
   static void set_step(std::uint64_t step);
+  static std::uint32_t step();
 
   /// Begins a span on this thread's track.
   static Open begin(Kind kind, std::string_view name);
@@ -61,11 +87,23 @@ class Ring {
   /// Ends it now, if it is one, and its record has not been written over.
   static void end(const Open& span);
 
+  /// Ends one span and begins another, both at `at`: two spans for one look at the clock.
+  static Open next(const Open& ended, Kind kind, Track track, std::string_view name, Time at);
+  /// On this thread's track, now.
+  static Open next(const Open& ended, Kind kind, std::string_view name);
+
+  /// Writes a span whose times were not known before it had ended: of a GPU's work.
+  static void add(const Ended& span);
+
+  /// Raises Header::device_clock_error to `error`.
+  static void raise_device_error(std::chrono::nanoseconds error);
+
  private:
   Header& header() { return *static_cast<Header*>(memory_); }
   Record& record(std::uint64_t number);
   Record& write(std::uint64_t number, Kind kind, Track track, std::string_view name, Time begin);
-  Open start(Kind kind, Track track, std::string_view name);
+  Open start(Kind kind, Track track, std::string_view name, Time at);
+  void finish(const Open& span, Time at);
   Track own_track();
 
   void* memory_;
@@ -78,6 +116,9 @@ class Ring {
   static std::atomic<int> users_;  ///< calls under way
   class Use;
 };
+
+/// "dense_1".
+std::string numbered(std::string_view name, std::size_t number);
 
 /// A span of the library's own, as trace::Span is of the program's.
 class [[nodiscard]] Within {
@@ -98,8 +139,6 @@ class [[nodiscard]] Within {
   ~Within() { Ring::end(span_); }
 
  private:
-  static std::string numbered(std::string_view name, std::size_t number);
-
   Ring::Open span_;
 };
 

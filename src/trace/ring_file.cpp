@@ -72,6 +72,7 @@ ReadRing read_ring(const std::filesystem::path& file) {
                 .host = text_of(header.host),
                 .device = text_of(header.device),
                 .clock_error = header.clock_error,
+                .device_clock_error = header.device_clock_error,
                 .threads = {},
                 .lost = written > header.records ? written - header.records : 0,
                 .spans = {}};

@@ -28,6 +28,7 @@ struct ReadRing {
   std::string host;
   std::string device;
   std::int64_t clock_error;          ///< of the other times, in nanoseconds
+  std::int64_t device_clock_error;   ///< of the GPU's streams, against the same host; 0 without a GPU
   std::vector<std::string> threads;  ///< by track
   std::uint64_t lost;                ///< spans that were written over
   std::vector<ReadSpan> spans;       ///< as they began

@@ -13,7 +13,7 @@ enum class Kind : std::uint8_t {
   step,   ///< a run of the strategy that is a step
   run,    ///< another one, such as an evaluation
   part,   ///< of a step: data, forward, backward
-  layer,  ///< a layer's forward or backward pass
+  layer,  ///< a layer's forward or backward pass; on a GPU's stream also the optimizer's update
   wait,   ///< for the other ranks
   sum,    ///< waiting for the sum of a bucket of gradients
   checkpoint,
@@ -24,6 +24,8 @@ inline constexpr std::size_t kinds = 8;
 /// Whose line in the picture a span is on: a thread, by the order in which threads first wrote, or a track that is
 /// none.
 using Track = std::uint8_t;
+inline constexpr Track first_stream_track = 240;  ///< of a GPU's streams, by the order in which they got spans
+inline constexpr Track last_stream_track = 247;
 inline constexpr Track parts_track = 254;   ///< parts of the main thread's time; they do not nest with its other spans
 inline constexpr Track writer_track = 255;  ///< of the threads that write checkpoints, one after the other
 
@@ -46,7 +48,7 @@ static_assert(sizeof(Record) == 64 && std::atomic<std::int64_t>::is_always_lock_
 
 /// The beginning of the file; the records follow.
 struct Header {
-  static constexpr std::array<char, 16> expected_magic{"lockstep trace1"};
+  static constexpr std::array<char, 16> expected_magic{"lockstep trace2"};
   static constexpr std::size_t text_bytes = 64;
   using Text = std::array<char, text_bytes>;  ///< ends with a zero byte
 
@@ -60,6 +62,8 @@ struct Header {
   /// wrong when the ring was made: clocks drift apart.
   std::atomic<std::int64_t> clock_offset;
   std::atomic<std::int64_t> clock_error;
+  /// By how many nanoseconds the spans of GPU streams may be displaced against those of this host: the most so far.
+  std::atomic<std::int64_t> device_clock_error;
   Text task;  ///< "worker:1"
   Text host;
   Text device;
@@ -67,5 +71,9 @@ struct Header {
 };
 static_assert(sizeof(Header) <= 4096);
 inline constexpr std::size_t header_bytes = 4096;
+
+inline constexpr bool is_of_stream(Track track) {
+  return track >= first_stream_track && track <= last_stream_track;
+}
 
 }  // namespace lockstep::trace

@@ -37,10 +37,10 @@ TEST_CASE("--device cuda without a GPU is refused", "[D-33]") {
 TEST_CASE("a malformed LOCKSTEP_FAULT is refused with its form") {
   for (const char* fault : {"", "kill:2:1"}) {
     INFO("LOCKSTEP_FAULT='" << fault << "'");
-    check_refused(
-        run_refused(2, short_run(), {.environment = {{"LOCKSTEP_FAULT", fault}}}),
-        {std::string{"LOCKSTEP_FAULT '"} + fault + "'",
-         "expected KIND:RANK:STEP with KIND one of throw, exit, kill, stop, skip-merge, flip, usr1, RANK below 2"});
+    check_refused(run_refused(2, short_run(), {.environment = {{"LOCKSTEP_FAULT", fault}}}),
+                  {std::string{"LOCKSTEP_FAULT '"} + fault + "'",
+                   "expected KIND:RANK:STEP with KIND one of throw, exit, kill, stop, hang, skip-merge, flip, usr1, "
+                   "RANK below 2"});
   }
 }
 

@@ -298,6 +298,27 @@ TEST_CASE("step compares nothing where the shards are one a rank already") {
   check_steps(bench(2, quick + Arguments{"--shards", "ranks"}), 2, "mlp", 6, {2});
 }
 
+TEST_CASE("step measures what a trace and the clock of the parts cost, with an interval") {
+  const std::string compare = GENERATE("trace", "parts");
+  const Arguments quick{"step", "--compare", compare, "--global-batch", "6", "--steps", "1"};
+  const Benched benched = bench(2, quick + Arguments{"--iterations", "7", "--warm-up", "1"});
+  REQUIRE(benched.json["rows"].size() == 1);
+  const Json& row = benched.json["rows"][0];
+  INFO(row.dump());
+  CHECK(row["compare"] == compare);
+  for (const char* cell : {"without", "with", "low"}) CHECK(row[cell].get<double>() > 0);
+  CHECK(row["low"] <= row["ratio"]);
+  CHECK(row["ratio"] <= row["high"]);
+  CHECK(row.contains("spans") == (compare == "trace"));
+  if (compare == "trace") {
+    // A step has its span, its parts, the layers of both passes, a sum and agreements.
+    CHECK(row["spans"] > 15);
+    CHECK(row["spans"] < 60);
+    CHECK(row["off"] > 0);
+  }
+  check_refused(refuse(2, quick + Arguments{"--iterations", "5"}), {"--iterations 5 are too few", "at least 6"});
+}
+
 TEST_CASE("step measures the pauses of checkpoints, whose folder holds the last of them") {
   const TemporaryDirectory folder;
   const Benched benched = bench(2, {"step", "--global-batch", "6", "--shards", "4", "--steps", "1", "--iterations", "2",

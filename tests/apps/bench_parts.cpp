@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -234,6 +235,19 @@ TEST_CASE("the ratio of two runs is that of the steps of one pair, of the median
   const std::vector<Block> others{block(2, 1, 3), block(10, 10, 10), block(100, 99, 9999)};
   CHECK(ratio_of(blocks, others) == 2);
   CHECK(ratio_of(others, others) == 1);
+}
+
+TEST_CASE("the interval of a median holds the ranks that the binomial distribution gives") {
+  // Conover, Practical Nonparametric Statistics: for 20 values the 6th and the 15th, for 100 the 40th and the 61st.
+  for (const auto& [size, low, high] : {std::tuple{6, 1, 6}, {8, 1, 8}, {9, 2, 8}, {20, 6, 15}, {100, 40, 61}}) {
+    CAPTURE(size);
+    std::vector<double> sample;
+    for (int i = size; i > 0; --i) sample.push_back(i);
+    const Interval interval = median_interval(sample);
+    CHECK(interval.low == low);
+    CHECK(interval.high == high);
+    CHECK(interval.median == (size + 1) / 2.0);
+  }
 }
 
 TEST_CASE("a run times each part of a step as often as fit comes to it") {

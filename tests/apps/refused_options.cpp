@@ -153,6 +153,7 @@ TEST_CASE("an option of one model is refused with another") {
           {{"--heads", "2", "--model", "convnet"}, {"--heads: expected only with --model gpt"}},
           {{"--embed", "64", "--model", "mlp"}, {"--embed: expected only with --model gpt"}},
           {{"--context", "64"}, {"--context: expected only with --model gpt"}},
+          {{"--recompute"}, {"--recompute: expected only with --model gpt"}},
           {{"--sample", "64"}, {"--sample: expected only with --model gpt"}},
           {{"--model", "convnet", "--hidden", "16"}, {"--hidden: expected only with --model mlp"}},
           {{"--model", "gpt", "--hidden", "16"}, {"--hidden: expected only with --model mlp"}},
@@ -168,7 +169,7 @@ TEST_CASE("weights of a model refuse the options of others as its name does") {
       {"--scale", "none"},  {"--augment", "flip"},     {"--hidden", "5"},          {"--batch-norm", ""},
       {"--dropout", "0.5"}, {"--sync-batch-norm", ""}, {"--layers", "2"},          {"--heads", "2"},
       {"--embed", "8"},     {"--context", "8"},        {"--vocabulary", "9"},      {"--sample", "4"},
-      {"--preset", "gpt2"}};
+      {"--preset", "gpt2"}, {"--recompute", ""}};
   int of_models = 0;
   for (const OptionGroup& group : option_table())
     for (const OptionRow& row : group.rows) {
@@ -208,7 +209,8 @@ TEST_CASE("sizes of a gpt that are none, or do not fit, are refused by their opt
           {{"--context", "0"}, {"--context 0" + sizes}},
           {{"--context", "2.5"}, {"--context 2.5" + sizes}},
           {{"--context", "99999999999"}, {"--context 99999999999" + sizes}},
-          {{"--context", "400000"}, {"--context 400000: a model of", "expected smaller sizes, or fewer samples"}},
+          {{"--context", "400000"},
+           {"--context 400000: a model of", "expected smaller sizes, --recompute, or fewer samples"}},
           {{"--global-batch", "9223372036854775807", "--context", "1", "--embed", "16384"},
            {"--embed 16384 --context 1: a model of", "(--global-batch, --accumulate)"}},
           {{"--sample", "0"}, {"--sample 0" + sizes}},

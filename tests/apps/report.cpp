@@ -50,16 +50,16 @@ std::string eval_line(std::int64_t step, double loss) {
 
 struct RankParts {
   std::string name, host;
-  double data = 0.1, late = 0, checkpoint = 0, evaluation = 0.1, waiting = 0.3;
+  double data = 0.1, late = 0, checkpoint = 0, evaluation = 0.1, waiting = 0.3, queued = 0;
 };
 
 std::string parts_line(std::int64_t step, const std::vector<RankParts>& ranks) {
   std::string line = fmt::format(R"({{"kind":"parts","step":{},"steps":10,"seconds":2,"ranks":[)", step);
   for (std::size_t i = 0; i < ranks.size(); ++i)
     line += fmt::format(
-        R"({}{{"replica":{},"name":"{}","host":"{}","data":{},"forward":0.2,"backward":0.4,"optimizer":0.1,"checkpoint":{},"evaluation":{},"other":0,"waiting":{},"late":{},"mostly":"data"}})",
+        R"({}{{"replica":{},"name":"{}","host":"{}","data":{},"forward":0.2,"backward":0.4,"optimizer":0.1,"checkpoint":{},"evaluation":{},"other":0,"waiting":{},"queued":{},"late":{},"mostly":"data"}})",
         i > 0 ? "," : "", i, ranks[i].name, ranks[i].host, ranks[i].data, ranks[i].checkpoint, ranks[i].evaluation,
-        ranks[i].waiting, ranks[i].late);
+        ranks[i].waiting, ranks[i].queued, ranks[i].late);
   return line + "]}\n";
 }
 
@@ -269,6 +269,14 @@ TEST_CASE("findings tell parts that take long on every rank, and time in the sum
         "Evaluations took at least 20% of the time on every rank\n");
   CHECK(told({{.name = "0", .host = "a", .waiting = 0.5}, {.name = "1", .host = "b", .waiting = 0.6}}) ==
         "The ranks waited 25% of the time, and no rank was late: the time goes into the sums between them\n");
+  // Ranks wait in a sum for one that has no processor there.
+  CHECK(told({{.name = "0", .host = "a", .waiting = 0.5}, {.name = "1", .host = "b", .waiting = 0.6, .queued = 0.5}}) ==
+        "Replica 1 (1, host b) was ready to run for 25% of the time without a processor: something else has it\n");
+  CHECK(told({{.name = "0", .host = "a", .queued = 0.3}, {.name = "1", .host = "b", .queued = 0.5}}) ==
+        "Every rank was ready to run for at least 15% of the time without a processor: their hosts have too few\n");
+  CHECK(told({{.name = "0", .host = "a", .queued = 0.2}, {.name = "1", .host = "b", .queued = 0.5}}) ==
+        "Replica 1 (1, host b) was ready to run for 25% of the time without a processor: something else has it\n");
+  CHECK(told({{.name = "0", .host = "a"}, {.name = "1", .host = "b", .queued = 0.19}}) == "");
   std::vector<RankParts> late;
   for (int rank = 0; rank < 7; ++rank) late.push_back({.name = "r", .host = fmt::format("h{}", rank), .late = 0.1});
   CHECK_THAT(told(late), Contains("The others waited for 3 more ranks\n"));

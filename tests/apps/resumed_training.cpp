@@ -86,8 +86,8 @@ FitResult told_to_stop_in(std::int64_t step, int ranks, int rank, const Argument
 /// Where checkpoints and metrics are.
 enum class Places { folder_of_run, named };
 
-/// Of 12 steps.
-void check_resumed(const Arguments& run, Places places = Places::named) {
+/// Of 12 steps. Some of the starts also have the options `sometimes`.
+void check_resumed(const Arguments& run, Places places = Places::named, const Arguments& sometimes = {}) {
   const Arguments arguments = run + Arguments{"--steps", "12", "--eval-every", "5", "--quiet"};
   const Trained whole = train_simulated(1, arguments);
   const TemporaryDirectory folder;
@@ -96,10 +96,10 @@ void check_resumed(const Arguments& run, Places places = Places::named) {
   const Arguments going_on =
       arguments + (places == Places::named ? named : of_run) + Arguments{"--checkpoint-every", "2", "--resume", "auto"};
   fail_in(2, 2, going_on);  // before there is a checkpoint
-  fail_in(6, 2, going_on);
+  fail_in(6, 2, going_on + sometimes);
   fail_in(8, 8, going_on);
   fail_in(12, 1, going_on);
-  check_same(whole, train_simulated(4, going_on));
+  check_same(whole, train_simulated(4, going_on + sometimes));
   // Nothing is left to do.
   check_same(whole, train_simulated(2, going_on));
   if (places == Places::named) return;
@@ -123,6 +123,14 @@ TEST_CASE("an mlp goes on with everything on") {
   check_resumed({"--data", images.path(), "--hidden", "9", "--global-batch", "37", "--weight-decay", "0.05",
                  "--schedule", "cosine", "--warmup-steps", "3", "--clip-norm", "0.7", "--accumulate", "2"},
                 Places::folder_of_run);
+}
+
+TEST_CASE("a training goes on with an optimizer in slices and without, on other numbers of ranks") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  check_resumed({"--data", images.path(), "--hidden", "301", "--global-batch", "37", "--optimizer", "adamw",
+                 "--weight-decay", "0.05", "--schedule", "cosine", "--clip-norm", "0.7", "--attest-every", "3"},
+                Places::named, {"--shard-optimizer"});
 }
 
 TEST_CASE("a convnet goes on with batch norm and dropout") {

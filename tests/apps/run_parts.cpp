@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -168,6 +169,23 @@ TEST_CASE("children that were there before a job are neither waited for nor kill
   CHECK(::waitpid(stranger, &status, 0) == stranger);
 }
 
+TEST_CASE("a job's rank gets a signal that would end its launcher, if it handles that") {
+  CHECK_FALSE(handles(::getpid(), SIGUSR2));
+  CHECK_FALSE(handles(1 << 30, SIGUSR2));
+  const auto code_of = [](const char* script, const std::function<void(RunningJob&)>& meanwhile) {
+    RunningJob job{{"sh", "-c", script}, {}};
+    std::optional<int> code;
+    while (!(code = job.poll())) {
+      meanwhile(job);
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    return *code;
+  };
+  const char* const starts_rank = "PMI_RANK=3 sh -c \"trap 'exit 7' USR2; while :; do sleep 0.01; done\"; exit $?";
+  CHECK(code_of(starts_rank, [](RunningJob& job) { (void)job.signal_a_rank(SIGUSR2); }) == 7);
+  CHECK(code_of("PMI_RANK=3 sh -c 'sleep 0.1'", [](RunningJob& job) { CHECK_FALSE(job.signal_a_rank(SIGUSR2)); }) == 0);
+}
+
 TEST_CASE("what is ignored when lockstep-run starts, as under nohup, is no wish to stop") {
   sigset_t before;
   ::sigprocmask(SIG_SETMASK, nullptr, &before);
@@ -178,6 +196,9 @@ TEST_CASE("what is ignored when lockstep-run starts, as under nohup, is no wish 
     for (const int each : {SIGHUP, SIGUSR1}) ::raise(each);
     CHECK(signals.take() == SIGUSR1);
     CHECK_FALSE(signals.take());
+    // Between two jobs, there are no ranks to ask where they are.
+    for (const int each : {SIGUSR2, SIGTERM}) ::raise(each);
+    CHECK(signals.take_within(std::chrono::milliseconds{0}) == SIGTERM);
     RunningJob job{{"sh", "-c", "exit 3"}, {}};
     std::optional<int> code;
     for (int looks = 0; looks < 5000 && !(code = job.poll()); ++looks)

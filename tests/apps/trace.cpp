@@ -50,7 +50,7 @@ TEST_CASE("a trace has every rank's steps, parts, layers, sums and waits, and ch
   const Arguments run{"--hidden", "8", "--steps", "6", "--global-batch", "64", "--shards", "4", "--eval-samples", "8"};
   const std::string digest = train(2, run).digest();
   CHECK(train(2, run + Arguments{"--run-dir", folder.path() / "run", "--trace"}).digest() == digest);
-  const Json all = picture(folder.path() / "run/trace/all-ranks.json");
+  const Json all = picture(folder.path() / "run/trace/all-ranks.trace");
   std::map<int, std::multiset<std::string>> names;
   std::map<int, std::set<std::string>> categories;
   for (const Json& event : all.at("traceEvents")) {
@@ -90,5 +90,5 @@ TEST_CASE("of a rank that was killed, the trace says what it was doing") {
   CHECK_THAT(lines.front(), Contains("; it was in step 4, "));
   CHECK_THAT(inspected.out, Contains("rank-2.ring: no file of a trace"));
   CHECK(std::filesystem::exists(run / "trace/rank-0.json"));
-  CHECK(std::filesystem::exists(run / "trace/all-ranks.json"));
+  CHECK(std::filesystem::exists(run / "trace/all-ranks.trace"));
 }

@@ -150,6 +150,14 @@ TEST_CASE("what is off changes nothing") {
   CHECK(digest_of(adamw + Arguments{"--learning-rate", "0.001"}) == digest_of(adamw));
 }
 
+TEST_CASE("activations that are computed again change nothing") {
+  const Data data;
+  for (const char* precision : {"full", "bf16"}) {
+    const Arguments run = data.gpt({"--steps", "3", "--global-batch", "20", "--precision", precision, "--sample", "9"});
+    check_same(train_simulated(1, run), train_simulated(2, run + Arguments{"--recompute"}));
+  }
+}
+
 TEST_CASE("--eval-samples changes what is evaluated, and nothing else") {
   const Data data;
   const Arguments run{"--data", data.images.path(), "--hidden", "20", "--steps", "3"};
@@ -284,6 +292,20 @@ TEST_CASE("1, 2, 4 and 8 ranks train every model in bf16 to the same bytes, and 
                                                                 "2", "--clip-norm", "0.5"}));
   check_same_on_simulated(all_counts, data.gpt(bf16 + Arguments{"--steps", "3", "--global-batch", "11"}));
   check_same_on_simulated({1, 4}, data.gpt(bf16 + Arguments{"--steps", "2", "--kernels", "reference"}));
+}
+
+TEST_CASE("an optimizer in slices changes no byte of a model and nothing that is told, on any number of ranks") {
+  const Data data;
+  const Arguments images{"--data", data.images.path(), "--steps", "4"};
+  const std::vector<Arguments> runs{
+      images + everything + Arguments{"--hidden", "301", "--global-batch", "61", "--optimizer", "momentum"},
+      images + Arguments{"--model", "convnet", "--optimizer", "adamw", "--sync-batch-norm", "--learning-rate", "0.01"},
+      data.gpt({"--steps", "4", "--global-batch", "16", "--precision", "bf16", "--freeze", "*embedding*"}) +
+          everything};
+  for (const Arguments& run : runs) {
+    const Trained whole = train_simulated(1, run);
+    for (const int ranks : {2, 4, 8}) check_same(whole, train_simulated(ranks, run + Arguments{"--shard-optimizer"}));
+  }
 }
 
 TEST_CASE("a training that may diverge goes on to a result without losses, and its model writes nothing") {

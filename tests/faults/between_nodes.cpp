@@ -160,6 +160,40 @@ TEST_CASE("tasks on other hosts than the spec names are refused before the train
                 {"worker:0 is named to be on " + hosts.names()[1] + ", but mpirun started it on " + hosts.names()[0]});
 }
 
+TEST_CASE("a job on two hosts that is asked, by one rank's signal or by one to all, says once where all are",
+          "[extended]") {
+  const Hosts hosts{2};
+  const SharedMemory memory;
+  const TemporaryDirectory folder;
+  const std::filesystem::path table = folder.path() / "run/where.txt";
+  RunningJob job{on(hosts, 1),
+                 without_end(),
+                 memory,
+                 {"--run-dir", folder.path() / "run", "--data", small_data(), "--hidden", "16"}};
+  job.wait_until_it_trains();
+  for (const std::optional<int> rank : {std::optional{1}, std::optional<int>{}}) {
+    job.send(SIGUSR2, rank);
+    while (!std::filesystem::exists(table)) {
+      REQUIRE_FALSE(job.is_over());
+      std::this_thread::sleep_for(10ms);
+    }
+    const std::string text = read_file(table);
+    INFO(text);
+    for (const int each : {0, 1}) {
+      CHECK(count_of(text, fmt::format("  replica {0} (worker:{0}, host {1}) ", each, hosts.names()[each])) == 1);
+      CHECK(count_of(text, fmt::format(" {} ", job.find(each).value())) >= 1);
+    }
+    CHECK(count_of(text, " MiB  ") == 4);
+    std::filesystem::remove(table);
+  }
+  job.send(SIGUSR1, std::nullopt);
+  std::chrono::duration<double> after{0};
+  const Outcome outcome = job.end(after);
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 75);
+  CHECK(count_of(outcome.err, "Where the 2 ranks are, ") == 2);
+}
+
 TEST_CASE("where datagrams do not get through, rank 0 says so, and the job goes on without", "[long]") {
   const Hosts hosts{2};
   hosts.silence_datagrams(1);

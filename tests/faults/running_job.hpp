@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <future>
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -32,22 +34,24 @@ inline Launch on_this_host(int ranks) {
       [ranks](const Arguments& arguments, const CommandOptions& options) { return run_job(ranks, arguments, options); };
 }
 
-/// A job under way, with a stall timeout of 2 s.
+/// A job under way.
 class RunningJob {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// Metrics go to a file of its own, unless `model` has a --run-dir, which is then its first option.
   RunningJob(const Launch& launch, const Arguments& arguments, const SharedMemory& memory,
-             const Arguments& model = {"--data", small_data(), "--hidden", "16"})
+             const Arguments& model = {"--data", small_data(), "--hidden", "16"},
+             const std::string& stall_timeout = "2")
       : metrics_{has_run_folder(model) ? std::filesystem::path{model[1]} / "metrics.jsonl"
                                        : folder_.path() / "metrics.jsonl"},
         marker_{fmt::format("{}-{}", ::getpid(), Clock::now().time_since_epoch().count())} {
     const Arguments named = has_run_folder(model) ? Arguments{} : Arguments{"--metrics", metrics_};
-    outcome_ = std::async(std::launch::async, [=, all = arguments + model + named + Arguments{"--stall-timeout", "2"},
-                                               environment = Environment{{variable, marker_}, memory.variable()}] {
-      return launch(all, {.environment = environment});
-    });
+    outcome_ = std::async(std::launch::async,
+                          [=, all = arguments + model + named + Arguments{"--stall-timeout", stall_timeout},
+                           environment = Environment{{variable, marker_}, memory.variable()}] {
+                            return launch(all, {.environment = environment});
+                          });
   }
 
   /// The process of a rank, or of `launcher` where there is no rank; nothing where it is not there. mpirun's daemons,
@@ -122,6 +126,22 @@ class RunningJob {
   std::future<Outcome> outcome_;
   Clock::time_point at_;
 };
+
+inline std::string program(const char* variable) {
+  const char* const path = std::getenv(variable);
+  if (!path) throw std::runtime_error{std::string{variable} + " is not set: run this with `meson test`"};
+  return path;
+}
+
+/// The command that supervises `lockstep-train arguments…` on two ranks.
+inline Arguments supervised(const Arguments& arguments) {
+  return Arguments{program("LOCKSTEP_RUN"), "-n", "2", "--", program("LOCKSTEP_TRAIN")} + arguments;
+}
+
+inline Outcome supervise(const Arguments& arguments, CommandOptions options) {
+  options.environment.insert(mpi_environment().begin(), mpi_environment().end());
+  return run_command(supervised(arguments), options);
+}
 
 inline Arguments without_end() {
   return {"--steps", "1000000000", "--eval-every", "1000000000"};

@@ -1,13 +1,11 @@
 // Jobs that lockstep-run starts again, and ends.
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <numeric>
 #include <optional>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -21,22 +19,6 @@
 using namespace lockstep::test;
 
 namespace {
-
-std::string program(const char* variable) {
-  const char* const path = std::getenv(variable);
-  if (!path) throw std::runtime_error{std::string{variable} + " is not set: run this with `meson test`"};
-  return path;
-}
-
-/// The command that supervises `lockstep-train arguments…`.
-Arguments supervised(const Arguments& arguments) {
-  return Arguments{program("LOCKSTEP_RUN"), "-n", "2", "--", program("LOCKSTEP_TRAIN")} + arguments;
-}
-
-Outcome supervise(const Arguments& arguments, CommandOptions options) {
-  options.environment.insert(mpi_environment().begin(), mpi_environment().end());
-  return run_command(supervised(arguments), options);
-}
 
 Arguments with_checkpoints(const TemporaryDirectory& folder) {
   return {"--run-dir", folder.path() / "run", "--checkpoint-every", "10"};

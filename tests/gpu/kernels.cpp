@@ -89,6 +89,9 @@ TEST_CASE("a GPU's kernels refuse the host's memory in any place, and the host's
       {"adamw", Operands(4, matrix),
        [](const Kernels& k, const Views& v) { k.update().adamw(v[0], v[1], v[2], v[3], step, {}); }},
       {"sum_of_squares", {matrix, vector}, [](const Kernels& k, const Views& v) { k.update().sum_of_squares(v); }},
+      {"block_squares",
+       {matrix, noise(DType::f64, {1}, 1)},
+       [](const Kernels& k, const Views& v) { k.update().block_squares(v[0], v[1]); }},
   };
   for (const Call& call : calls)
     for (std::size_t odd = 0; odd < call.operands.size(); ++odd) {

@@ -1,5 +1,6 @@
 // The steps of optimizers and the sum of squares: to the bit what the host computes.
 #include "gpu_support.hpp"
+#include "ops/square_blocks.hpp"
 #include "ops/update_kernels.hpp"
 
 using namespace lockstep;
@@ -62,6 +63,14 @@ TEST_CASE("the sum of squares on a GPU has the bits of the host's, over parts of
     for (const double sum : sums) CHECK(sum == sums.front());
   }
   CHECK(gpu().kernels.update().sum_of_squares({}) == 0);
+}
+
+TEST_CASE("the sums of blocks on a GPU have the bits of the host's") {
+  for (const std::int64_t count : {std::int64_t{0}, std::int64_t{255}, std::int64_t{3 * 4096 + 5}}) {
+    const Operands operands{noise(DType::f32, {count}, 1), noise(DType::f64, {ops::square_blocks(count)}, 2)};
+    check_like_reference(operands, exactly,
+                         [](const Kernels& kernels, const Views& v) { kernels.update().block_squares(v[0], v[1]); });
+  }
 }
 
 TEST_CASE("what is not finite shows in a GPU's sum of squares") {

@@ -6,6 +6,7 @@
 #include "comm/backends.hpp"
 #include "comm/communicator.hpp"
 #include "device/device.hpp"
+#include "device/device_marks.hpp"
 #include "device/gpu_backend.hpp"
 #include "reduce/arithmetic.hpp"
 
@@ -30,6 +31,7 @@ constexpr detail::GpuBackend backend{
     .synchronize_device = [] { say("the device is waited for"); },
     .read_device = [](void*, const void*, std::size_t) { say("memory is read"); },
     .memory_bytes = []() -> std::uint64_t { say("memory is counted"); },
+    .make_marks = []() -> std::unique_ptr<DeviceMarks> { say("marks are made"); },
     .make_nccl_communicator = [](Communicator&, Device&, Stream&, NcclOptions) -> std::unique_ptr<Communicator> {
       say("NCCL is started");
     },

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Opens pages of lockstep-report in a browser that shows nothing, and judges what they drew: no error, data in each
 figure, and tables and tooltips for all of it. in_browser.py LOCKSTEP_REPORT [--pictures FOLDER]: pictures of the pages,
-light and dark. Exits 77 where there is no chromium."""
+light and dark. --excerpt FILE: a small picture of what stands out
+in one, and of where its time went. Exits 77 where there is no chromium."""
 
 import argparse
 import pathlib
@@ -36,6 +37,16 @@ for (const { chart } of drawn)
 setTimeout(() => { document.body.dataset.told = told; }, 100);
 }</script></body>"""
 
+# Leaves what stands out, and the figures that say why.
+EXCERPT = """<script>
+for (const unneeded of document.querySelectorAll("nav, header p, details")) unneeded.remove();
+for (const heading of document.querySelectorAll("h2"))
+  if (!["What stands out", "Where the time went"].includes(heading.textContent)) {
+    heading.nextElementSibling.remove();
+    heading.remove();
+  }
+</script></body>"""
+
 # A row of the table of what differs between runs.
 DIFFERENCE = "differ</h3><table>(?:(?!</table>).)*<td>{}</td>"
 # Runs, how many figures they have at least, and what the page must and must not say, as regular expressions.
@@ -47,8 +58,8 @@ PAGES = {"one": (["slow-loader"], 11, [], []),
          "empty": (["empty"], 1, [], ["∞", "NaN", "undefined", r'<td class="number">0</td><td class="number">0</td><td class="number">0</td>'])}
 
 
-def browse(page, *options, tall=4500):
-    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size=1300,{tall}",
+def browse(page, *options, size="1300,4500"):
+    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}",
                "--virtual-time-budget=10000", *options, page.as_uri()]
     # On a busy machine, a browser may hang before it opens the page.
     for patience in [40, 80, 120]:
@@ -85,6 +96,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("report")
     parser.add_argument("--pictures", type=pathlib.Path)
+    parser.add_argument("--excerpt", type=pathlib.Path)
     arguments = parser.parse_args()
     if not BROWSER:
         print("skipped: chromium is not there")
@@ -96,6 +108,10 @@ def main():
         for name, (runs, figures, said, unsaid) in PAGES.items():
             page = folder / f"{name}.html"
             subprocess.run([arguments.report, *(folder / run for run in runs), "-o", page], check=True)
+            if arguments.excerpt:
+                page.write_text(EXCERPT.join(page.read_text(encoding="utf-8").rsplit("</body>", 1)), encoding="utf-8")
+                browse(page, f"--screenshot={arguments.excerpt.resolve()}", size="1300,730")
+                return 0
             if arguments.pictures:
                 arguments.pictures.mkdir(parents=True, exist_ok=True)
                 for scheme, options in {"light": [], "dark": ["--blink-settings=preferredColorScheme=0"]}.items():

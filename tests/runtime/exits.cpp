@@ -118,6 +118,21 @@ int break_pipe(int argc, char** argv, int culprit, bool handles) {
       });
 }
 
+volatile std::sig_atomic_t questions = 0;
+
+/// SIGUSR2 to a process with a runtime, and to one that had one.
+int be_asked(int argc, char** argv, bool handles) {
+  if (handles) std::signal(SIGUSR2, [](int) { questions = questions + 1; });
+  {
+    Runtime runtime{argc, argv, {.device = "cpu"}};
+    step(runtime);
+    ::kill(::getpid(), SIGUSR2);
+    step(runtime);
+  }
+  ::kill(::getpid(), SIGUSR2);
+  return questions == (handles ? 2 : 0) ? 0 : 9;
+}
+
 int by_run_program(int argc, char** argv, const std::string& mode, int culprit) {
   return run_program(
       argc, argv, [] { return RuntimeOptions{.device = "cpu"}; },
@@ -166,6 +181,7 @@ int main(int argc, char** argv) {
   const std::string mode = argv[1];
   const int culprit = std::atoi(argv[2]);
   if (mode.starts_with("breaks-pipe")) return break_pipe(argc, argv, culprit, mode == "breaks-pipe-handled");
+  if (mode.starts_with("asked")) return be_asked(argc, argv, mode == "asked-handled");
   if (mode == "keeps-libraries") return keep_libraries(argc, argv);
   if (mode.starts_with("program-")) return by_run_program(argc, argv, mode, culprit);
   if (mode == "caught-outside") return caught_outside(argc, argv, culprit);

@@ -39,6 +39,15 @@ TEST_CASE("a program that works ends with 0 and says nothing") {
   CHECK(lines_starting_with(outcome.err, "lockstep: ").empty());
 }
 
+TEST_CASE("SIGUSR2 ends no process that has or had a runtime, and a program that handles it keeps it") {
+  for (const char* mode : {"asked", "asked-handled"}) {
+    CAPTURE(mode);
+    const Outcome outcome = exits(2, mode, 0);
+    CHECK(outcome.exit_code == 0);
+    CHECK(lines_starting_with(outcome.err, "lockstep: ").empty());
+  }
+}
+
 TEST_CASE("an exception that nothing catches ends the job with its rank's name, wherever it was thrown", "[long]") {
   for (const int culprit : {0, 2}) {
     const std::string start = "lockstep: replica " + std::to_string(culprit) + " (worker:" + std::to_string(culprit);

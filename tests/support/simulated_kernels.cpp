@@ -105,6 +105,11 @@ class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, 
     for (const TensorView& part : parts) on_host.push_back(for_host(part));
     return ask([on_host](const Kernels& host) { return host.update().sum_of_squares(on_host); });
   }
+  void block_squares(const TensorView& part, const TensorView& sums) const override {
+    enqueue([part = for_host(part), sums = for_host(sums)](const Kernels& host) {
+      host.update().block_squares(part, sums);
+    });
+  }
 
   ops::Answer<void> gather_rows(const TensorView& table, const TensorView& indices,
                                 const TensorView& rows) const override {

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <set>
 #include <span>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <sched.h>
 
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/base/error.hpp>
@@ -28,6 +30,7 @@
 #include "base/log_settings.hpp"
 #include "base/philox4x32.hpp"
 #include "base/printable.hpp"
+#include "base/run_delay.hpp"
 
 using namespace lockstep;
 
@@ -160,6 +163,27 @@ TEST_CASE("an excerpt has at most 200 characters, on one line, and ends or begin
   CHECK(excerpt_from_difference(same + "one", same + "two") == "…" + std::string(40, '.') + "one");
   CHECK(excerpt_from_difference(same, same + "x") == "…" + std::string(40, '.'));
   CHECK(excerpt_from_difference(euros + "one", euros + "two").starts_with("…€€"));
+}
+
+TEST_CASE("a thread that shares its processor with another waits for it") {
+  if (!std::filesystem::exists("/proc/thread-self/schedstat")) {
+    CHECK(run_delay() == std::chrono::nanoseconds{});
+    return;
+  }
+  cpu_set_t before, one;
+  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  std::atomic<bool> done = false;
+  std::thread rival{[&] {
+    while (!done) continue;
+  }};
+  const auto start = run_delay();
+  while (run_delay() < start + std::chrono::milliseconds{5}) continue;
+  done = true;
+  rival.join();
+  CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
 }
 
 TEST_CASE("log levels are known by name") {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -27,6 +28,7 @@ using std::chrono::nanoseconds;
 struct ByHand {
   nanoseconds time{};
   std::vector<nanoseconds> slept;
+  nanoseconds queued{};
   int looks = 0;
 
   void pass(std::int64_t length) { time += nanoseconds{length}; }
@@ -40,7 +42,8 @@ struct ByHand {
                 [this](nanoseconds length) {
                   slept.push_back(length);
                   time += length;
-                }};
+                },
+            .run_delay = [this] { return queued; }};
   }
 };
 
@@ -260,4 +263,28 @@ TEST_CASE("a part has a name, and each name is one part's") {
     CHECK(part_named(name_of(part)) == part);
   }
   for (const char* none : {"", "waiting", "Data"}) CHECK_FALSE(part_named(none));
+}
+
+TEST_CASE("a clock that is off counts nothing, and one that ends meanwhile is forgotten") {
+  ByHand hand;
+  std::optional<BusyClock> clock{std::in_place, hand.source()};
+  std::optional<BusyClock::Off> off{std::in_place};
+  const int looks = hand.looks;
+  {
+    const BusyClock::During working{Part::forward};
+    const BusyClock::Waiting waiting;
+    hand.pass(1);
+  }
+  CHECK(hand.looks == looks);
+  off.reset();
+  BusyClock::enter(Part::data);
+  hand.pass(2);
+  BusyClock::enter(Part::other);
+  CHECK(row_of(clock->lap()) == Row{2, 0, 0, 0, 0, 0, 1, 0});
+
+  off.emplace();
+  clock.reset();
+  off.reset();
+  BusyClock::enter(Part::data);  // of no clock
+  CHECK(hand.looks > looks);
 }

@@ -37,11 +37,18 @@ TEST_CASE("ranks of a node share the work of hearing the others") {
 TEST_CASE("a heartbeat carries what its rank is doing, to one rank of each other node") {
   Ranks ranks{{0, 0, 2, 2}};
   ranks.table(3).enter_meeting(17, merge_tag());
+  ranks.table(3).set_stack_kept(17);
+  ranks.table(3).set_memory({.resident = 5ull << 32, .peak = 6ull << 32});
+  ranks.table(3).ask();
   REQUIRE(ranks.hears(1, 3));
   const auto seen = ranks.table(1).read(3);
   CHECK(seen.phase == Phase::meeting);
   CHECK(seen.meeting == 17);
   CHECK(seen.process == 0);
+  CHECK(seen.number == ::getpid());
+  CHECK(seen.memory == MemoryUse{.resident = 5ull << 32, .peak = 6ull << 32});
+  CHECK(seen.stack_kept);
+  CHECK(ranks.table(1).questions().is_open());
   CHECK_FALSE(seen.terminated);
   CHECK(describe(seen) == "was before the first step, waiting at merge_call #5 (trainer.cpp:120)");
   CHECK(ranks.beats(1).heard_all(ranks.table(1)));

@@ -88,11 +88,12 @@ TEST_CASE("a fault is KIND:RANK:STEP") {
   CHECK(fault.kind == InjectedFault::Kind::flips);
   CHECK(fault.rank == 3);
   CHECK(fault.step == 17);
-  for (const char* name : {"throw", "exit", "kill", "stop", "skip-merge", "flip", "usr1"})
+  for (const char* name : {"throw", "exit", "kill", "stop", "hang", "skip-merge", "flip", "usr1"})
     CHECK(name_of(InjectedFault::parse(std::string{name} + ":0:1", 1).kind) == name);
-  CHECK_THROWS_WITH(InjectedFault::parse("flop:0:1", 2),
-                    "LOCKSTEP_FAULT 'flop:0:1': there is no such kind; expected KIND:RANK:STEP with KIND one of throw, "
-                    "exit, kill, stop, skip-merge, flip, usr1, RANK below 2 and STEP from 0, or slow:RANK:FACTOR");
+  CHECK_THROWS_WITH(
+      InjectedFault::parse("flop:0:1", 2),
+      "LOCKSTEP_FAULT 'flop:0:1': there is no such kind; expected KIND:RANK:STEP with KIND one of throw, "
+      "exit, kill, stop, hang, skip-merge, flip, usr1, RANK below 2 and STEP from 0, or slow:RANK:FACTOR");
   for (const char* text : {"", "kill", "kill:0", "kill:0:", "kill:x:1", "kill:2:1", "kill:-1:1", "kill:0:-1",
                            "kill:0:99999999999999999999", "kill:0:1:2", "burn:0:1", "Kill:0:1", "flip", "flip:2:0",
                            "flip:0:-1", "flip:0:1:3"}) {
@@ -101,7 +102,7 @@ TEST_CASE("a fault is KIND:RANK:STEP") {
     CHECK_THROWS_WITH(InjectedFault::parse(text, 2),
                       Catch::StartsWith(std::string{"LOCKSTEP_FAULT '"} + text + "': ") &&
                           Catch::EndsWith("; expected KIND:RANK:STEP with KIND one of throw, exit, kill, stop, "
-                                          "skip-merge, flip, usr1, RANK below 2 and STEP from 0, or "
+                                          "hang, skip-merge, flip, usr1, RANK below 2 and STEP from 0, or "
                                           "slow:RANK:FACTOR"));
   }
 }

@@ -282,6 +282,25 @@ TEST_CASE("a step of a model that takes its shards at once looks at the clock a 
   for (const int shards : {1, 8}) CHECK(looks_of(20, shards) - looks_of(10, shards) <= 10 * 12);
 }
 
+TEST_CASE("a report says for how long a rank had no processor since the last one") {
+  const auto group = make_local_group();
+  nanoseconds run_delay = 7s;
+  group->set_time({.run_delay = [&] { return run_delay += 250ms; }});
+  Strategy strategy{*group};
+  ScriptedModel model{strategy, 3, column_sums};
+  Sgd sgd{{.learning_rate = 1}};
+  const ImageData data = images(8);
+  const ImageSamples train{data.train, DType::f64}, test{data.test, DType::f64};
+  struct : Observer {
+    void on_parts(const Parts& report) override { queued.push_back(report.replicas.front().queued); }
+    std::vector<double> queued;
+  } observer;
+  const Observer::Parts whole =
+      fit(strategy, model, sgd, {train, test}, {.global_batch = 8, .steps = 4, .evaluate_every = 2}, observer).parts;
+  CHECK(observer.queued == std::vector{0.25, 0.25});
+  CHECK(whole.replicas.front().queued == 0.5);
+}
+
 TEST_CASE("the line about late replicas names one, or all, once there is enough to tell by") {
   const auto report = [](const std::vector<int>& busy, std::int64_t steps, nanoseconds percent) {
     std::vector<BusyClock::Times> times;

@@ -1,4 +1,4 @@
-// What the counters of control groups say of a process that is gone.
+// What the counters of control groups say of a process that is gone, and how much memory this one uses.
 #include "base/memory_kills.hpp"
 
 #include <chrono>
@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "base/memory_use.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep;
@@ -104,4 +105,13 @@ TEST_CASE("where a process' group cannot be seen, as in a container, the one tha
   (void)root.write("sys/fs/cgroup/memory.events.local", "oom 1\noom_kill 1\n");
   (void)root.write("sys/fs/cgroup/memory.max", "1000\n");
   CHECK_THAT(kills.told_of(rank), Catch::EndsWith("/sys/fs/cgroup is 1000 bytes)"));
+}
+
+TEST_CASE("a process's memory is read from what the kernel says of it") {
+  CHECK(parse_memory_use("Name:\trank\nVmHWM:\t   20 kB\nVmRSS:\t    3 kB\nRssAnon:\t 1 kB\n") ==
+        MemoryUse{.resident = 3 * 1024, .peak = 20 * 1024});
+  CHECK(parse_memory_use("Name:\trank\nState:\tZ (zombie)\n") == MemoryUse{});
+  const MemoryUse now = memory_in_use();
+  CHECK(now.resident > 1 << 20);
+  CHECK(now.peak >= now.resident);
 }

@@ -28,16 +28,36 @@ namespace {
 /// Counts what is asked of it.
 class CountingStream final : public test::ForwardingStream {
  public:
-  explicit CountingStream(int& allocations) : allocations_{allocations} {}
+  struct Asked {
+    int allocations = 0;
+    std::size_t bytes = 0;
+  };
+
+  explicit CountingStream(Asked& asked) : asked_{asked} {}
 
   Buffer allocate(std::size_t bytes) override {
-    ++allocations_;
+    ++asked_.allocations;
+    asked_.bytes += bytes;
     return ForwardingStream::allocate(bytes);
   }
 
  private:
-  int& allocations_;
+  Asked& asked_;
 };
+
+/// The bytes that a gpt of these options takes for its first shard.
+std::size_t bytes_of_first_shard(const GptOptions& options, const SampleBatch& shard) {
+  CountingStream::Asked asked;
+  const auto group = make_local_group();
+  group->add_device_plane(std::make_unique<CountingStream>(asked), make_local_communicator());
+  Strategy strategy{*group};
+  Gpt model{strategy, options, reference()};
+  strategy.seal();
+  const GradientBuffer buffer{strategy.store(), model.variables()};
+  asked = {};
+  model.train_shard(shard, {}, buffer);
+  return asked.bytes;
+}
 
 std::vector<std::string> described(const Gpt& model) {
   std::vector<std::string> made;
@@ -224,9 +244,10 @@ TEST_CASE("a shard without samples gives a gpt no loss and a gradient of positiv
 
 TEST_CASE("a shard's bits do not depend on what a gpt did before, and only larger shards than before take memory") {
   for (const SharedKernels& kernels : {reference(), automatic()}) {
-    int allocations = 0;
+    CountingStream::Asked asked;
+    const int& allocations = asked.allocations;
     const auto group = make_local_group();
-    group->add_device_plane(std::make_unique<CountingStream>(allocations), make_local_communicator());
+    group->add_device_plane(std::make_unique<CountingStream>(asked), make_local_communicator());
     Strategy strategy{*group};
     Gpt model{strategy, small_gpt(DType::f32), kernels};
     strategy.seal();
@@ -252,6 +273,37 @@ TEST_CASE("a shard's bits do not depend on what a gpt did before, and only large
     CHECK(model.evaluate_shard(shard).loss_sum == first.loss_sum);
     CHECK(allocations == after_largest);
   }
+}
+
+TEST_CASE("a gpt that computes activations again has the same bits") {
+  GptOptions options = small_gpt(DType::f32);
+  options.layers = 3;
+  for (const SharedKernels& kernels : {reference(), automatic()})
+    for (const Model::Precision precision : {Model::Precision::full, Model::Precision::bf16}) {
+      options.precision = precision;
+      options.recompute = false;
+      GptProgram keeps{options, kernels};
+      options.recompute = true;
+      GptProgram recomputes{options, kernels};
+      keeps.shake();
+      recomputes.shake();
+      const GradientBuffer kept = keeps.buffer(), recomputed = recomputes.buffer();
+      for (const std::int64_t samples : {4, 2}) {
+        const SampleBatch shard = text_from(3, samples, 4);
+        const ops::Kernels::BatchLoss loss = keeps.model.train_shard(shard, {}, kept);
+        CHECK(recomputes.model.train_shard(shard, {}, recomputed).loss_sum == loss.loss_sum);
+        CHECK(same_bits(recomputed.flat(), kept.flat()));
+        CHECK(recomputes.model.evaluate_shard(shard).loss_sum == loss.loss_sum);
+      }
+    }
+}
+
+TEST_CASE("a gpt that computes activations again keeps one vector a position for each further block") {
+  GptOptions options{.layers = 2, .heads = 2, .width = 8, .context = 16, .vocabulary = 7, .recompute = true};
+  const SampleBatch shard = text_from(0, 4, 4, options);
+  const std::size_t of_two = bytes_of_first_shard(options, shard);
+  options.layers = 7;
+  CHECK(bytes_of_first_shard(options, shard) - of_two == 5 * 4 * 16 * 8 * sizeof(float));
 }
 
 TEST_CASE("the gradient of a batch of text is the fixed-order sum of its shards', to rounding") {

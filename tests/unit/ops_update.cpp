@@ -217,6 +217,22 @@ TEST_CASE("the sum of squares has the bits of the order that is written down, wh
       }
 }
 
+TEST_CASE("sums of blocks, wherever they were made, add up to the sum of squares") {
+  for (const auto& kernels : all_kernels())
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      const Tensor x = noise(dtype, {3 * 4096 + 5}, 3), y = noise(dtype, {300}, 4);
+      const Tensor sums = Tensor::zeros(DType::f64, {5});
+      kernels->update().block_squares(x.view().slice(2 * 4096, 4096 + 5), sums.view().slice(2, 2));
+      kernels->update().block_squares(y.view(), sums.view().slice(4, 1));
+      kernels->update().block_squares(x.view().slice(0, 2 * 4096), sums.view().slice(0, 2));
+      CHECK(same_number(ops::UpdateKernels::sum_of_blocks(sums.to_vector<double>()),
+                        kernels->update().sum_of_squares(std::vector{x.view(), y.view()})));
+      CHECK(refusal([&] { kernels->update().block_squares(y.view(), sums.view()); }) ==
+            "block_squares: f64[5] for the sums of " + std::string{name_of(dtype)} + "[300]; expected f64[1]");
+    }
+  CHECK(ops::UpdateKernels::sum_of_blocks({}) == 0);
+}
+
 TEST_CASE("what is not finite shows in the sum of squares") {
   const auto kernels = make_kernels(Kernels::Choice::automatic);
   const auto sum_with = [&](double odd) {

@@ -15,6 +15,7 @@
 #include "base/open_line.hpp"
 #include "control/clock_offset.hpp"
 #include "control/meeting_point.hpp"
+#include "control/watch_notes.hpp"
 #include "record/failure_note.hpp"
 #include "record/run_folder.hpp"
 #include "record/timeline.hpp"
@@ -185,6 +186,25 @@ TEST_CASE("an observer behind a record is told what the record is told, and an e
   CHECK(counter.ends == 1);
 }
 
+TEST_CASE("while a record lives, the watchdog's notes go to the folder of the run") {
+  const TemporaryDirectory temporary;
+  const RunLayout layout{temporary.path() / "run"};
+  sim::run({.ranks = 1}, [&](Strategy& strategy, int) {
+    RunRecord record{strategy, {.folder = layout.folder}};
+    const auto notes = watch_notes();
+    REQUIRE(notes);
+    CHECK(notes->table == layout.where());
+    notes->write(notes->table, "first\n");
+    notes->write(notes->table, "second\n");
+    notes->write(stack_file(notes->stacks, 3), "a stack\n");
+    CHECK(read_file(layout.where()) == "second\n");
+    CHECK(read_file(layout.folder / "stacks/rank-3.txt") == "a stack\n");
+    CHECK_THROWS_AS(notes->write(layout.where() / "no folder", "third\n"), CheckpointError);
+    record.finish();
+    CHECK_FALSE(watch_notes());
+  });
+}
+
 TEST_CASE("a trace whose pictures cannot be made fails no run, and the next start keeps its ring") {
   const TemporaryDirectory temporary;
   const RunLayout layout{temporary.path() / "run"};
@@ -203,7 +223,7 @@ TEST_CASE("a trace whose pictures cannot be made fails no run, and the next star
   run(false);
   CHECK(std::filesystem::exists(layout.trace() / "before" / "rank-0.ring"));
   CHECK(std::filesystem::exists(layout.trace() / "rank-0.json"));
-  CHECK(std::filesystem::exists(layout.trace() / "all-ranks.json"));
+  CHECK(std::filesystem::exists(layout.trace() / "all-ranks.trace"));
 }
 
 TEST_CASE("ranks that read one clock find no offset beyond the error") {

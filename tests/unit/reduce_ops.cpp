@@ -15,6 +15,7 @@
 #include "device/devices.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/implementations.hpp"
+#include "reduce/slice_map.hpp"
 #include "reduce_support.hpp"
 #include "support/thread_communicator.hpp"
 
@@ -353,6 +354,12 @@ TEST_CASE("tensors go to the plane of their device, the host's first") {
       note("began the " + std::string{name_of(op)} + " of", tensors);
       return Work::later([this, all = std::vector(tensors.begin(), tensors.end())] { note("ended", all); });
     }
+    std::vector<int> slice_owners() const override { return {own_name == "gpu" ? 1 : 0}; }
+    Work start_scatter(const Sliced& message) override {
+      note("scattered", {&message.memory, 1});
+      return Work::done();
+    }
+    void gather_slices(std::span<const Sliced> messages) override { note("gathered", {&messages[0].memory, 1}); }
     void note(std::string_view what, std::span<const TensorView> tensors) {
       std::string text = std::string{own_name} + " " + std::string{what};
       for (const TensorView& tensor : tensors) text += " " + describe(tensor);
@@ -391,6 +398,10 @@ TEST_CASE("tensors go to the plane of their device, the host's first") {
   ops->start(mixed[0]).wait();
   ops->start(mixed[1]).wait();
   ops->start_all_reduce(ReduceOp::mean, mixed).wait();
+  CHECK(ops->slice_owners() == std::vector{1});  // variables are on the device
+  const Sliced message{mixed[0], {}};
+  ops->start_scatter(message).wait();
+  ops->gather_slices({&message, 1});
   std::vector<IndexedSlices> slices(3);
   slices[1].values = Tensor{nullptr, view(0, DeviceKind::cuda)};
   ops->all_reduce(ReduceOp::sum, slices);
@@ -398,12 +409,12 @@ TEST_CASE("tensors go to the plane of their device, the host's first") {
   ops->broadcast(std::span{slices}.subspan(1, 1), 0);
   std::vector<Tensor> gathered{slices[1].values, slices[0].values, slices[1].values};
   ops->all_gather(gathered);
-  CHECK(notes == std::vector<std::string>{"host mean f32[2]", "gpu mean f32[1] f32[3]", "gpu to 3 f32[1]",
-                                          "host from 2 f32[2]", "gpu started f32[1]", "host started f32[2]",
-                                          "host began the mean of f32[2]", "gpu began the mean of f32[1] f32[3]",
-                                          "host ended f32[2]", "gpu ended f32[1] f32[3]", "host sum of slices 2",
-                                          "gpu sum of slices 1", "host to of slices 1", "gpu from of slices 1",
-                                          "host gathers 1", "gpu gathers 2"});
+  CHECK(notes == std::vector<std::string>{
+                     "host mean f32[2]", "gpu mean f32[1] f32[3]", "gpu to 3 f32[1]", "host from 2 f32[2]",
+                     "gpu started f32[1]", "host started f32[2]", "host began the mean of f32[2]",
+                     "gpu began the mean of f32[1] f32[3]", "host ended f32[2]", "gpu ended f32[1] f32[3]",
+                     "gpu scattered f32[1]", "gpu gathered f32[1]", "host sum of slices 2", "gpu sum of slices 1",
+                     "host to of slices 1", "gpu from of slices 1", "host gathers 1", "gpu gathers 2"});
 }
 
 TEST_CASE("a group of one moves nothing") {

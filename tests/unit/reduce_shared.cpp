@@ -121,6 +121,31 @@ TEST_CASE("between the sum of a slice and its return, a rank may change it, and 
   }
 }
 
+TEST_CASE("a sum in halves gives each rank its slices, and then every rank what became of them") {
+  constexpr int ranks = 3;
+  const auto parts = make_parts<double>(ranks, 200'003);
+  const auto count = static_cast<std::int64_t>(parts.front().size());
+  const std::vector<std::vector<std::int64_t>> pieces{{0, 70'001, 70'001, 90'000}, {90'000, 90'000, 150'000, count}};
+  auto expected = tree(parts);
+  for (double& each : expected) each *= 2;
+  for (const Home home : homes) {
+    CAPTURE(static_cast<int>(home));
+    CHECK(all_hold(after<double>(parts, home,
+                                 [&](SharedSums& sums, const TensorView& tensor, int rank) {
+                                   sums.sum_own(tensor, pieces);
+                                   const Tensor values = Tensor::zeros(DType::f64, {count});
+                                   for (const auto& bounds : pieces)
+                                     for (auto i = bounds[at(rank)]; i < bounds[at(rank) + 1]; ++i)
+                                       values.view().elements<double>()[static_cast<std::size_t>(i)] =
+                                           2 * tensor.elements<double>()[static_cast<std::size_t>(i)];
+                                   const SharedSums::Spread spread{values.view(), tensor, pieces};
+                                   sums.spread({&spread, 1});
+                                   copy(values.view(), tensor);
+                                 }),
+                   expected));
+  }
+}
+
 TEST_CASE("small tensors of several types travel together") {
   constexpr int ranks = 4;
   std::vector<std::vector<double>> results(ranks);

@@ -108,6 +108,67 @@ TEST_CASE("of a process that was killed, the file has what it did, and what it w
   CHECK(events.back().at("ph") == "B");
 }
 
+TEST_CASE("a process may be killed at any moment") {
+  const TemporaryDirectory folder;
+  const auto file = folder.path() / "ring";
+  std::size_t open = 0, lost = 0;
+  for (int killed = 0; killed < 40; ++killed) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      // So small that the newest spans soon take the place of the oldest.
+      Ring ring{{.file = file, .bytes = header_bytes + 32 * sizeof(Record)}};
+      for (std::uint64_t step = 1;; ++step) {
+        Ring::set_step(step);
+        const Within outer{Kind::part, "forward"};
+        for (const std::size_t layer : {0, 1, 2}) const Within inner{Kind::layer, "dense", layer};
+      }
+    }
+    // From before the file is there to thousands of steps later.
+    ::usleep(static_cast<useconds_t>(killed * killed * 3));
+    REQUIRE(::kill(child, SIGKILL) == 0);
+    REQUIRE(::waitpid(child, nullptr, 0) == child);
+    try {
+      const ReadRing read = read_ring(file);
+      lost += read.lost;
+      for (const ReadSpan& span : read.spans) {
+        CAPTURE(killed, span.name, span.step);
+        CHECK((span.kind == Kind::part ? span.name == "forward" : span.name.starts_with("dense_")));
+        CHECK(span.begin >= read.spans.front().begin);
+        CHECK(span.length.value_or(0) >= 0);
+        open += span.length ? 0 : 1;
+      }
+      CHECK_NOTHROW(picture_of({read}));
+    } catch (const ConfigError& error) {
+      CHECK_THAT(error.what(), Contains("expected a trace"));  // it had only begun to make the file
+    }
+  }
+  CHECK(open > 0);
+  CHECK(lost > 0);
+}
+
+TEST_CASE("a trace of 100,000 steps is as large as one of a single step, and its last steps are whole") {
+  const TemporaryDirectory folder;
+  const auto file = folder.path() / "ring";
+  constexpr std::uint32_t steps = 100'000;
+  std::optional<Ring> ring{std::in_place, Ring::Options{.file = file}};
+  CHECK(std::filesystem::file_size(file) == 32 << 20);
+  for (std::uint32_t step = 1; step <= steps; ++step) {
+    Ring::set_step(step);
+    const Within span{Kind::step, "step"};
+    for (const std::size_t layer : {0, 1, 2, 3, 4, 5}) const Within inner{Kind::layer, "dense", layer};
+  }
+  ring.reset();
+  CHECK(std::filesystem::file_size(file) == 32 << 20);
+  const ReadRing read = read_ring(file);
+  CHECK(read.spans.size() + read.lost == 7 * steps);
+  CHECK(read.spans.size() > 500'000);
+  const Steps last = last_steps({&read, 1}, 20);
+  CHECK(last.first == steps - 19);
+  std::size_t bytes = 0;
+  write_chrome({&read, 1}, last, [&](std::string_view piece) { bytes += piece.size(); });
+  CHECK(bytes < 20 * 7 * 200);
+}
+
 TEST_CASE("without a trace, a span is nothing; nor is one that begins before the trace, or ends after it") {
   const TemporaryDirectory folder;
   std::optional<Span> before{"before"};
@@ -130,6 +191,36 @@ TEST_CASE("the times of a rank are those of the first rank's clock") {
   const ReadRing read = read_ring(folder.path() / "ring");
   CHECK(read.spans.at(0).begin == own - 5000);
   CHECK(read.clock_error == 700);
+}
+
+TEST_CASE("one look at the clock ends a span and begins the next, and a span may be added that has ended") {
+  const TemporaryDirectory folder;
+  Ring ring{{.file = folder.path() / "ring", .bytes = 1 << 16}};
+  const Time now = std::chrono::steady_clock::now();
+  Ring::Open span = Ring::next({}, Kind::part, parts_track, "data", now);
+  span = Ring::next(span, Kind::part, parts_track, "forward", now + std::chrono::nanoseconds{500});
+  Ring::set_step(3);
+  Ring::add({.kind = Kind::layer,
+             .track = first_stream_track,
+             .step = 2,
+             .begin = now - std::chrono::nanoseconds{70},
+             .length = std::chrono::nanoseconds{60},
+             .name = "dense_0"});
+  {
+    const Ring::Off off;
+    { const Span none{"not seen"}; }
+    Ring::end(span);
+  }
+  for (const int error : {900, 800}) Ring::raise_device_error(std::chrono::nanoseconds{error});
+  CHECK(ring.written() == 3);
+  const ReadRing read = read_ring(folder.path() / "ring");
+  REQUIRE(names_of(read) == std::vector<std::string>{"dense_0", "data", "forward"});
+  CHECK(read.spans[0].step == 2);
+  CHECK(read.spans[0].length == 60);
+  CHECK(read.spans[1].length == 500);
+  CHECK(read.spans[2].begin == read.spans[1].begin + 500);
+  CHECK_FALSE(read.spans[2].length);
+  CHECK(read.device_clock_error == 900);
 }
 
 TEST_CASE("threads of a second ring have its tracks, and a process has one ring at a time") {
@@ -158,12 +249,17 @@ TEST_CASE("a picture of all ranks has their last steps") {
                   .host = "\"a\"",
                   .device = "cuda:0",
                   .clock_error = 700 * rank,
+                  .device_clock_error = 2500,
                   .threads = {},
                   .lost = 0,
                   .spans = {}};
     for (std::uint32_t step = 1; step <= 3; ++step) {
       const std::int64_t begin = 100'000 * step;
       ring.spans.push_back({begin, 20'500, step, 0, Kind::step, "step"});
+      ring.spans.push_back({begin + 1000, 9000, step, first_stream_track, Kind::part, "forward"});
+      ring.spans.push_back({begin + 2000, 4000, step, first_stream_track, Kind::layer, "dense_0"});
+      ring.spans.push_back(
+          {begin + 3000, 5000, step, first_stream_track + 1, Kind::sum, "ncclKernel_all_reduce bucket_0"});
       ring.spans.push_back({begin, 0, step, 0, Kind::run, "the evaluation \"1\"\n"});
     }
     rings.push_back(std::move(ring));
@@ -184,8 +280,55 @@ TEST_CASE("a picture of all ranks has their last steps") {
       begins[event.at("pid").get<std::size_t>()].push_back(event.at("ts"));
     }
   for (const auto& each : begins) CHECK(each == std::vector<double>{200, 300});
+  CHECK(picture.at("lockstep").at("device_clock_error_us") == nlohmann::json{2.5, 2.5});
   CHECK(picture_of({rings[1]}).at("distributedInfo") ==
         nlohmann::json{{"backend", "nccl"}, {"rank", 1}, {"world_size", 2}});
+}
+
+TEST_CASE("Holistic Trace Analysis finds in a picture what it asks for") {
+  // As of its version 0.5.0: the events of a GPU have a stream, and a correlation with one of the host, whose step is
+  // theirs too; sums over ranks are kernels whose names begin with "ncclKernel"; every span has a category and a
+  // length. The rank is found with the regular expression "rank":\\s+(\\d+).
+  ReadRing ring{.rank = 0,
+                .ranks = 1,
+                .process = 1,
+                .task = "worker",
+                .host = "a",
+                .device = "cuda:0",
+                .clock_error = 0,
+                .device_clock_error = 0,
+                .threads = {},
+                .lost = 0,
+                .spans = {}};
+  ring.spans.push_back({1000, 9000, 4, 0, Kind::step, "step"});
+  ring.spans.push_back({2000, 6000, 4, first_stream_track, Kind::part, "forward"});
+  ring.spans.push_back({2000, 4000, 4, first_stream_track, Kind::layer, "dense_0"});
+  ring.spans.push_back({3000, 5000, 4, first_stream_track + 1, Kind::sum, "ncclKernel_all_reduce bucket_0"});
+  std::string text;
+  write_chrome({&ring, 1}, {}, [&](std::string_view piece) { text += piece; });
+  CHECK_THAT(text, Contains("\"rank\": 0,"));
+  nlohmann::json spans, threads;
+  const auto picture = nlohmann::json::parse(text);
+  CHECK(picture.at("schemaVersion").is_number());
+  for (const auto& event : picture.at("traceEvents")) {
+    if (event.at("ph") == "X") spans.push_back(event);
+    if (event.at("name") == "thread_name") threads.push_back(event.at("args").at("name"));
+  }
+  REQUIRE(spans.size() == 4);
+  for (const auto& span : spans)
+    for (const char* const key : {"cat", "name", "pid", "tid", "ts", "dur", "args"}) CHECK(span.contains(key));
+  CHECK(spans[0].at("name") == "ProfilerStep#4");
+  CHECK(spans[0].at("args").at("correlation") == (1 << 30) + 4);
+  CHECK_FALSE(spans[0].at("args").contains("stream"));
+  CHECK(spans[1].at("cat") == "gpu_user_annotation");
+  CHECK_FALSE(spans[1].at("args").contains("stream"));  // or what is inside would count twice
+  for (const int stream : {1, 2}) {
+    const auto& span = spans[static_cast<std::size_t>(stream + 1)];
+    CHECK(span.at("cat") == "kernel");
+    CHECK(span.at("args").at("stream") == stream);
+    CHECK(span.at("args").at("correlation") == (1 << 30) + 4);
+  }
+  CHECK(threads == nlohmann::json{"main thread", "cuda:0, stream 1", "cuda:0, stream 2"});
 }
 
 TEST_CASE("a file that is none of a ring, or cannot be made, is named") {

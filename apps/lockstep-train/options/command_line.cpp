@@ -22,7 +22,8 @@ constexpr const char* description =
     "  mpirun -n 2 lockstep-train --model gpt --data book.txt --sample 500\n\n"
     "The last line on stdout is the result, one JSON object; the text of --sample comes before it, and with --predict "
     "there is a line for each sample instead. Everything else goes to stderr.\n"
-    "SIGUSR1, to mpirun or to any rank, saves a checkpoint and ends the training after the step under way.\n"
+    "SIGUSR1, to mpirun or to any rank, saves a checkpoint and ends the training after the step under way. SIGUSR2 "
+    "makes it say where its ranks are.\n"
     "Exit codes: 0 done, 2 wrong input, 3 the ranks disagreed, 4 a rank failed, 5 a rank stalled, 6 the replicas "
     "differed, 7 a checkpoint could not be written or read, 8 the training diverged, 75 stopped by SIGUSR1, 1 any "
     "other failure.";

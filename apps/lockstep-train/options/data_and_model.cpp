@@ -151,6 +151,12 @@ OptionGroup data_and_model_options() {
                    "tokens are the bytes of texts)",
            .set = set(&TrainingOptions::vocabulary, count(1, 1 << 16)),
            .models = {ModelKind::gpt}},
+          {.name = "--recompute",
+           .help =
+               "Compute each block's activations again in the backward pass instead of keeping those of all blocks: "
+               "less memory, more time, the same bits; for gpt only",
+           .set = set_to(&TrainingOptions::recompute, true),
+           .models = {ModelKind::gpt}},
           {.name = "--dtype",
            .value_name = "f32|f64",
            .help = "Type of weights and arithmetic (default f32)",

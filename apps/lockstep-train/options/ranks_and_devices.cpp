@@ -34,6 +34,10 @@ void set_compression(CommandLine& line, const std::string& option, const std::st
       parse_choice<DType>(option, text, {{"f16", DType::f16}, {"bf16", DType::bf16}});
 }
 
+void share_optimizer(CommandLine& line, const std::string&, const std::string&) {
+  line.runtime.reductions.shard_optimizer = true;
+}
+
 std::chrono::duration<double> parse_timeout(const std::string& option, const std::string& text) {
   const std::chrono::duration<double> timeout{parse_positive(option, text)};
   if (timeout > std::chrono::hours{24 * 365})
@@ -81,6 +85,11 @@ OptionGroup rank_and_device_options() {
            .value_name = "f16|bf16",
            .help = "Send f32 gradients between nodes in 16 bits. The result then depends on which ranks share a node",
            .set = set_compression,
+           .use = OptionUse::training},
+          {.name = "--shard-optimizer",
+           .help = "Let each rank update a part of the weights and keep the optimizer's state of this part alone. The "
+                   "result is the same",
+           .set = share_optimizer,
            .use = OptionUse::training},
           {.name = "--allow-shared-gpu",
            .help = "For tests: let ranks share GPUs if a node has too few",

@@ -72,6 +72,7 @@ void add_model(OrderedJson& all, const TrainingOptions& options) {
       all["embed"] = json_of(options.embed);
       all["context"] = json_of(options.context);
       all["vocabulary"] = json_of(options.vocabulary);
+      all["recompute"] = options.recompute;
       break;
   }
 }

@@ -14,16 +14,19 @@ namespace lockstep {
 Room room_on(Strategy& strategy) {
   const DeviceKind device = strategy.stream().kind();
   const auto bytes = static_cast<double>(memory_bytes(device));
-  if (device == DeviceKind::cuda) return {.bytes = bytes, .owner = "this GPU", .device = device};
+  const double state = strategy.store().shares_updates() ? 1.0 / strategy.num_replicas_in_sync() : 1;
+  if (device == DeviceKind::cuda)
+    return {.bytes = bytes, .owner = "this GPU", .device = device, .optimizer_state = state};
   const int ranks = strategy.group().ranks_of_node();
   return {.bytes = bytes / ranks,
-          .owner = ranks == 1 ? "this host" : fmt::format("each of the {} ranks of this host", ranks)};
+          .owner = ranks == 1 ? "this host" : fmt::format("each of the {} ranks of this host", ranks),
+          .optimizer_state = state};
 }
 
 void require_memory(const TrainingOptions& options, const ModelSize& size, const Room& room, const std::string& what,
                     const std::string& expected) {
   // The variables, their gradients, and the sum of those over shards. Micro-batches and optimizers need more copies.
-  const double copies = 3 + (options.accumulate > 1 ? 1 : 0) + slots_of(*options.optimizer);
+  const double copies = 3 + (options.accumulate > 1 ? 1 : 0) + slots_of(*options.optimizer) * room.optimizer_state;
   constexpr double gib = 1 << 30;
   const auto wide = static_cast<double>(size_of(*options.dtype));
   const auto narrow = static_cast<double>(size_of(DType::bf16));

@@ -19,6 +19,7 @@ struct Room {
   double bytes = 0;
   std::string owner;                    ///< "this GPU", "each of the 2 ranks of this host"
   DeviceKind device = DeviceKind::cpu;  ///< whose memory it is
+  double optimizer_state = 1;           ///< the part that one rank keeps
 };
 
 /// LOCAL. The memory of this process's device, which the ranks of a node share if that is the host.

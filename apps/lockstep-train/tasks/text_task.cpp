@@ -106,7 +106,8 @@ class TextTask final : public TrainingTask {
             .vocabulary = options_.vocabulary.value_or(256),
             .dtype = *options_.dtype,
             .seed = options_.seed,
-            .precision = *options_.precision};
+            .precision = *options_.precision,
+            .recompute = options_.recompute};
   }
 
   const TrainingOptions& options_;
@@ -140,13 +141,17 @@ void TextTask::require_model_fits(const FitOptions& fit, const Room& room) const
   // weight for any other, or on a GPU one number. There the scores and the weights are those of a single window.
   const bool on_gpu = room.device == DeviceKind::cuda;
   const double kept = on_gpu ? 1 : context, scores = on_gpu ? 2 * heads * context * context : 0;
+  const double block = 16 * width + heads * kept;
   const ModelSize size{
       .weights = (vocabulary + context) * width + layers * 12 * width * width,
-      .activations = windows * context * (layers * (16 * width + heads * kept) + 12 * width + vocabulary) + scores};
+      .activations =
+          windows * context * ((model.recompute ? layers * width + block : layers * block) + 12 * width + vocabulary) +
+          scores};
   require_memory(options_, size, room,
                  fmt::format("--layers {} --heads {} --embed {} --context {}", model.layers, model.heads, model.width,
                              model.context),
-                 "smaller sizes, or fewer samples of a shard at a time (--global-batch, --accumulate)");
+                 fmt::format("smaller sizes, {}fewer samples of a shard at a time (--global-batch, --accumulate)",
+                             model.recompute ? "or " : "--recompute, or "));
 }
 
 }  // namespace

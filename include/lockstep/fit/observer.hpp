@@ -91,6 +91,9 @@ class Observer {
       double evaluation;  ///< passes over the test set, with their data
       double other;       ///< the rest, such as observers
       double waiting;     ///< for the other replicas, with the sums over the ranks
+      /// Of these seconds, those in which it was ready to run and had no processor, because other processes or threads
+      /// had it (Linux's run delay). 0 where the kernel does not count that.
+      double queued;
       /// How much longer it was busy than the least busy replica, divided by the seconds that passed: how much of the
       /// time that one waited for it.
       double late;

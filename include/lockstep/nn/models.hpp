@@ -83,6 +83,10 @@ struct GptOptions {
   DType dtype = DType::f32;  ///< of the variables: f32 or f64
   std::uint64_t seed = 1;    ///< seeds the initial weights
   Model::Precision precision = Model::Precision::full;
+  /// The backward pass computes a block's activations again, from the block's input, instead of keeping those of all
+  /// blocks: the same bits, in less memory and in up to 4/3 of the time (Chen et al.: "Training deep nets with
+  /// sublinear memory cost", 2016).
+  bool recompute = false;
 
   /// Of `generate`.
   struct Generation {

@@ -58,8 +58,9 @@ struct RowSums;
 /// and for a gradient in the memory that the store keeps for another variable's; InvalidArgument for a negative number
 /// of samples, and for a weight that is negative or not finite.
 ///
-/// The gradients' memory in the store (VariableStore::gradient) is working memory, and holds the sums afterwards.
-/// Values that live elsewhere are copied there and stay as they are.
+/// The gradients' memory in the store (VariableStore::gradient) is working memory, and holds the sums afterwards,
+/// unless the ranks share the update (ReductionOptions::shard_optimizer). Values that live elsewhere are copied there
+/// and stay as they are.
 ///
 /// Gradients that are IndexedSlices, such as an embedding's, travel as the rows that they name. Ranks may bring
 /// different numbers of rows, or none. Rows of one index are added up in rank order, and within a rank in
@@ -73,6 +74,10 @@ struct RowSums;
 ///
 /// A variable that one rank alone updates (ReplicateOptions::Placement) has its slots on that rank, which sends the new
 /// value to the others: the same bytes that they would have computed. Every rank still sums the gradients.
+///
+/// With ReductionOptions::shard_optimizer, each rank updates its slices of the variables and keeps their slots alone.
+/// InvalidArgument, before the agreement, from an optimizer that does not update element by element. Slices of an
+/// embedding's gradient travel as before; then the whole table's values do, unless the step visits named rows alone.
 ///
 /// Optimizers keep their state in the store of the variables: the state of each variable in its slots, and the number
 /// of steps in a counter. Checkpoints hold both, so a resumed run continues as if it had never stopped.
@@ -288,6 +293,10 @@ class Optimizer {
   /// gradient is slices, `update` is called only for the rows that they name.
   virtual bool keeps_zero_gradients() const { return false; }
 
+  /// Whether `update` makes of each element what its own value, gradient and slots say, so that a range may be cut
+  /// anywhere. The strategy can share the work of such an optimizer alone (ReductionOptions::shard_optimizer).
+  virtual bool updates_by_element() const { return false; }
+
  private:
   friend class TowerOptimizer;
   class Places;
@@ -314,10 +323,14 @@ class Optimizer {
   void compute_and_step(const Plan& plan, const Request& request, ReplicaGroup& group, CrossDeviceOps& reductions,
                         Covered& covered);
   void prepare_slots(const VariableStore::FlatRange& range, int rank) const;
-  /// What the update divides the sums in the store by, and the sum of their squares, if it is known.
+  void require_shareable(std::span<const VariableStore::FlatRange> ranges, const detail::Call& call) const;
+  std::optional<double> sum_of_squares(const Plan& plan, CrossDeviceOps& reductions);
+  /// What the update divides the sums in the store by, and the sum of their squares, if it is known. Gradients that are
+  /// kept hold the sums also afterwards.
   struct Scale {
     double divisor = 1;
     std::optional<double> squares = {};
+    bool keeps_gradients = false;
   };
 
   void step_and_send(const Scale& scale, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,

@@ -31,6 +31,7 @@ class Sgd : public Optimizer {
   std::vector<std::string_view> slots() const override;
   void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const ops::UpdateStep& step) override;
   bool keeps_zero_gradients() const override { return momentum_ == 0; }
+  bool updates_by_element() const override { return true; }
 
  private:
   double momentum_;

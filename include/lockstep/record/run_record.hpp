@@ -31,6 +31,8 @@ class RunTrace;
 ///   metrics.jsonl   one JSON object per line: each step and each evaluation, and where the time went
 ///   timeline.jsonl  one JSON object per line: starts, evaluations, checkpoints, early ends, failures and the end, with
 ///                   the time. Lines are only added
+///   where.txt       where every rank was when somebody asked last: SIGUSR2, see Runtime
+///   stacks          of each rank that let the others wait almost too long, what its thread was doing
 /// A line is in its file when the call returns, so a killed run loses none; the last line of a killed one may be cut
 /// off. A failure that ends the job (run_program) is added to the timeline by the rank that says so on stderr, if it
 /// sees the folder.

@@ -34,8 +34,8 @@ struct Unpacked {};
 }  // namespace detail
 
 /// How a strategy reduces. Must be the same on every rank. Making a strategy throws InvalidArgument for an unknown
-/// kind, packing sizes below 1, sizes of `smaller` that are below 1 or do not rise, `accumulate` without to_one_rank,
-/// and a compression to another type or without hierarchical reductions.
+/// kind, packing sizes below 1, sizes of `smaller` that are below 1 or do not rise, `accumulate` without to_one_rank or
+/// with shard_optimizer, and a compression to another type or without hierarchical reductions.
 struct ReductionOptions {
   /// How values are combined over the ranks.
   enum class Kind : std::uint8_t {
@@ -92,6 +92,13 @@ struct ReductionOptions {
   /// reduced stays as it is. With it `automatic` stands for hierarchical; the bits depend on which ranks share a node.
   /// A sum over samples above 65504 is infinite in f16. For gradients on the host (ConfigError on GPUs).
   std::optional<DType> gradient_compression = {};
+  /// Each rank updates a part of the variables, and keeps the state of optimizers for this part alone: for P ranks,
+  /// 1/P of it. An optimizer's step then sums the gradients in slices, updates this rank's slice and sends the new
+  /// values to all, in place of the gradients' sums. The bits are the same as without it. Fixed-order and hierarchical
+  /// reductions send the same bytes too, but for values that return from a compression; others send half as many more.
+  /// For optimizers that update element by element (Optimizer::updates_by_element). Variables that are sealed together
+  /// and take no more than 64 KiB stay whole, and so do those that one rank alone updates.
+  bool shard_optimizer = false;
   /// If empty, collectives are called directly.
   AroundCollective around = {};
 };

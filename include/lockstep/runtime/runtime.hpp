@@ -102,6 +102,13 @@ struct RuntimeOptions {
 ///
 /// While it lives, an uncaught exception ends the whole job with one line on stderr and the exit code of its type. A
 /// rank that dies, stops or stays away is found by the other ranks, also from other nodes.
+///
+/// SIGUSR2, to mpirun or to any rank, has one rank write a table to stderr that says where every rank is, also if their
+/// threads hang. From the constructor, or the beginning of run_program, to the end of the process, it does nothing
+/// else. A program that handles or ignores SIGUSR2 by then, or takes it for RuntimeOptions::stop_signal, keeps it, and
+/// so does one in which the runtime is a guest. With a RunRecord, the table is in its folder too, and a rank for which
+/// the others have waited for three quarters of the stall timeout leaves the stack of the thread that made the runtime
+/// there. Its watchdog sends itself SIGUSR2 for that, which can end a wait in the kernel with EINTR.
 class Runtime {
  public:
   Runtime(int& argc, char**& argv, RuntimeOptions options = {});

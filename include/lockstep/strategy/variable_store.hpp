@@ -28,7 +28,9 @@ class VariableStore;
 
 namespace detail {
 
+class HeldSlices;
 class LiveOptimizers;
+struct Sharding;
 class StoreGuest;
 using StoreGuests = std::vector<std::weak_ptr<StoreGuest>>;  ///< in the order in which they came
 
@@ -64,6 +66,8 @@ struct StoreSegment {
   Tensor gradients;                     ///< empty if not trainable
   std::map<std::string, Tensor> slots;  ///< by name; each made on first use, and empty where another rank holds it
   std::optional<int> holder = {};       ///< as in VariableState
+  /// If the ranks share the update: which slices each has. Then `slots` have this rank's alone, one after the other.
+  std::shared_ptr<const HeldSlices> slices = {};
   std::shared_ptr<WorkingCopy> working_copy = std::make_shared<WorkingCopy>();
 };
 
@@ -105,16 +109,16 @@ class VariableStore {
     /// The stream for work on the range.
     Stream& stream() const { return *segment->stream; }
 
-    /// Whether `rank` updates the variables and has their slots.
+    /// Whether `rank` updates the variables and has their slots. True also where the ranks share the update in slices.
     bool is_held_by(int rank) const { return segment->holder.value_or(rank) == rank; }
 
     /// The same range of the optimizer slot `name`, which is created as zeros on first use. Call it only on a rank that
-    /// holds the range.
+    /// holds the range. InvalidArgument if the ranks share the update and the range is not in a slice of this rank.
     TensorView slot(std::string_view name) const;
 
-    /// On a rank that does not hold the range: records the slot without memory, so that every rank lists the same
-    /// optimizer state.
-    void note_slot(std::string_view name) const;
+    /// Creates the slot as zeros, where `rank` holds the range or slices of its segment. Elsewhere records it without
+    /// memory, so that every rank lists the same optimizer state.
+    void make_slot(std::string_view name, int rank) const;
   };
 
   /// A piece of optimizer state: one slot's part for one variable, or a counter.
@@ -122,6 +126,13 @@ class VariableStore {
     std::string name;                ///< "w@momentum", "optimizer@steps"
     TensorView value;                ///< without memory on ranks that do not hold it
     std::optional<int> holder = {};  ///< the only rank that holds it; empty: every rank
+    /// Where its elements belong in a slot of which every rank has slices; `value` is then without memory.
+    struct InSlices {
+      detail::StoreSegment* segment;
+      std::string slot;
+      std::int64_t first;  ///< within the segment, in elements
+    };
+    std::optional<InSlices> in_slices = {};
   };
 
   /// Variables live in the memory of the stream's device. That device and `stream` must outlive every variable.
@@ -167,6 +178,13 @@ class VariableStore {
   /// For library code: the record that the live optimizers of these variables share. Null until one is used.
   std::shared_ptr<detail::LiveOptimizers>& live_optimizers() { return live_optimizers_; }
 
+  /// For library code, before the first `seal`: the ranks share the update of trainable variables that all of them
+  /// update, if those that are sealed together take more than 64 KiB.
+  void share_updates(detail::Sharding sharding);
+
+  /// Whether `share_updates` was called.
+  bool shares_updates() const { return sharding_ != nullptr; }
+
   /// For library code: `guest` is asked from here on, as long as it lives.
   void add_guest(const std::shared_ptr<detail::StoreGuest>& guest);
 
@@ -184,7 +202,7 @@ class VariableStore {
   /// counters, then that of other libraries.
   std::vector<OptimizerState> optimizer_state() const;
 
-  /// The same state as a few pieces of flat memory, without what one rank alone holds.
+  /// The same state as a few pieces of flat memory, without what one rank alone holds, or slices of.
   std::vector<TensorView> optimizer_values() const;
 
   /// Where to write the gradient of a trainable variable. ContextError before it is sealed; InvalidArgument if it is
@@ -198,6 +216,7 @@ class VariableStore {
  private:
   struct Layout;
   Layout layout() const;
+  void share_updates_of(const Layout& layout) const;
 
   Stream* stream_;
   std::vector<std::shared_ptr<detail::VariableState>> variables_;
@@ -208,6 +227,7 @@ class VariableStore {
   std::shared_ptr<detail::StoreGuests> guests_ = std::make_shared<detail::StoreGuests>();
   std::size_t sealed_ = 0;
   std::size_t sealed_segments_ = 0;  ///< before the last `seal`
+  std::shared_ptr<const detail::Sharding> sharding_;  ///< null: every rank updates everything
 };
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include "comm/nccl/bootstrap.hpp"
 #include "comm/nccl/failure_watch.hpp"
 #include "device/device.hpp"
+#include "device/stream_spans.hpp"
 
 namespace lockstep {
 namespace {
@@ -194,16 +195,24 @@ class NcclCommunicator final : public Communicator {
 
   void start_after_compute() { stream_->wait(*compute_.record()); }
 
+  std::optional<StreamSpan> span_of(const char* purpose) {
+    if (!StreamTrace::is_on()) return std::nullopt;
+    return std::optional<StreamSpan>{std::in_place, *stream_, trace::Kind::sum, BucketSpans::name_of(purpose)};
+  }
+
   Work enqueue(const char* purpose, const TensorView& tensor, const NcclHandle::Body& body) {
     if (tensor.count() == 0) return Work::done();
     start_after_compute();
+    const auto span = span_of(purpose);
     handle_->call(purpose, body);
     return Work{std::make_unique<Enqueued>(*this)};
   }
 
   Work run(const char* purpose, const Exchange& exchange) {
-    if (!exchange.is_empty())
+    if (!exchange.is_empty()) {
+      const auto span = span_of(purpose);
       handle_->call(purpose, [&](NcclApi& api, ncclComm_t comm) { return exchange.run(api, comm, *stream_); });
+    }
     return Work{std::make_unique<Enqueued>(*this)};
   }
 

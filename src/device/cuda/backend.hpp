@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/device.hpp"
+#include "device/device_marks.hpp"
 
 namespace lockstep::detail::cuda {
 
@@ -19,5 +20,6 @@ int device_index();
 void synchronize_device();
 void read_device(void* to, const void* from, std::size_t bytes);
 std::uint64_t memory_bytes();
+std::unique_ptr<DeviceMarks> make_marks();
 
 }  // namespace lockstep::detail::cuda

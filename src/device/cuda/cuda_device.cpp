@@ -16,6 +16,7 @@
 #include "device/device.hpp"
 #include "device/device_call.hpp"
 #include "device/host_wait.hpp"
+#include "device/stream_spans.hpp"
 
 namespace lockstep {
 namespace {
@@ -165,10 +166,12 @@ class CudaStream final : public Stream {
 
   void synchronize() override {
     handle_->bind();
+    StreamTrace::Wait traced{*this};
     detail::wait_on_host([this] {
       const DeviceCall call;
       return is_done(cudaStreamQuery(handle_->get()), "cudaStreamQuery");
     });
+    traced.over();
   }
 
   std::unique_ptr<Stream> make_sibling() override { return std::make_unique<CudaStream>(device_); }

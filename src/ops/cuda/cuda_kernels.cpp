@@ -219,6 +219,15 @@ class CudaKernels final : public Kernels, private UpdateKernels {
     return {stream_, [sum = call.send<double>()] { return *sum; }};
   }
 
+  void block_squares(const TensorView& part, const TensorView& sums) const override {
+    check_block_squares(here, part, sums);
+    if (part.count() == 0) return;
+    with_type(part.dtype(), [&]<class T>() {
+      check_cuda(cuda::launch_block_sums(data<const T>(part), part.count(), data<double>(sums), native(stream_)),
+                 "the launch of block_squares");
+    });
+  }
+
  private:
   /// The library can only add a bias of y's type. So it leaves the sums in f32, and they are rounded once.
   void rounded_linear(const MatmulSizes& sizes, const TensorView& x, const TensorView& weight, const TensorView& bias,

@@ -42,6 +42,7 @@ class ReferenceKernels : public Kernels, public UpdateKernels {
   void adamw(const TensorView& values, const TensorView& gradient, const TensorView& first, const TensorView& second,
              const UpdateStep& step, const AdamWMoments& moments) const override;
   Answer<double> start_sum_of_squares(std::span<const TensorView> parts) const override;
+  void block_squares(const TensorView& part, const TensorView& sums) const override;
 
  private:
   ReferenceImageKernels image_;

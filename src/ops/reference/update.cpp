@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "ops/checks.hpp"
@@ -26,14 +27,22 @@ double block_sum(const T* x, std::int64_t count) {
   return sums[0];
 }
 
+/// The sums of all blocks of `part`, from `sums` on.
+void block_sums(const TensorView& part, double* sums) {
+  with_type(part.dtype(), [&]<class T>() {
+    for (std::int64_t first = 0; first < part.count(); first += square_block)
+      *sums++ = block_sum(data<T>(part) + first, std::min(square_block, part.count() - first));
+  });
+}
+
+}  // namespace
+
 /// In the tree of fixed_order_sum: neighbours, then neighbouring pairs, and so on.
-double tree_sum(std::vector<double> sums) {
+double UpdateKernels::sum_of_blocks(std::vector<double> sums) {
   for (std::size_t distance = 1; distance < sums.size(); distance *= 2)
     for (std::size_t i = 0; i + distance < sums.size(); i += 2 * distance) sums[i] += sums[i + distance];
   return sums.empty() ? 0 : sums.front();
 }
-
-}  // namespace
 
 void ReferenceKernels::sgd(const TensorView& values, const TensorView& gradient, const UpdateStep& step) const {
   check_update(DeviceKind::cpu, "sgd", {&values, &gradient}, step);
@@ -63,13 +72,17 @@ void ReferenceKernels::adamw(const TensorView& values, const TensorView& gradien
 
 Answer<double> ReferenceKernels::start_sum_of_squares(std::span<const TensorView> parts) const {
   check_floats(DeviceKind::cpu, "sum_of_squares", parts);
-  std::vector<double> sums;
-  for (const TensorView& part : parts)
-    with_type(part.dtype(), [&]<class T>() {
-      for (std::int64_t first = 0; first < part.count(); first += square_block)
-        sums.push_back(block_sum(data<T>(part) + first, std::min(square_block, part.count() - first)));
-    });
-  return tree_sum(std::move(sums));
+  std::int64_t blocks = 0;
+  for (const TensorView& part : parts) blocks += square_blocks(part.count());
+  std::vector<double> sums(static_cast<std::size_t>(blocks));
+  double* next = sums.data();
+  for (const TensorView& part : parts) block_sums(part, std::exchange(next, next + square_blocks(part.count())));
+  return sum_of_blocks(std::move(sums));
+}
+
+void ReferenceKernels::block_squares(const TensorView& part, const TensorView& sums) const {
+  check_block_squares(DeviceKind::cpu, part, sums);
+  block_sums(part, data<double>(sums));
 }
 
 }  // namespace lockstep::ops

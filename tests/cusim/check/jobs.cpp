@@ -70,14 +70,17 @@ std::map<std::string, double> counts_of(const Outcome& outcome, const std::files
 }
 
 /// How often the last rank did what in one more step of the model that the arguments say.
-std::map<std::string, double> in_a_step(int ranks, const std::string& shards, const Arguments& model) {
+std::map<std::string, double> in_a_step(int ranks, const std::string& shards, const Arguments& model,
+                                        bool traced = false) {
   const TemporaryDirectory folder;
   std::map<std::string, double> counts[2];
   for (const int more : {0, 1}) {
     const std::filesystem::path file = folder.path() / std::to_string(more);
+    Arguments arguments =
+        model + Arguments{"--device", "cuda", "--shards", shards, "--steps", more ? "6" : "3", "--eval-samples", "8"};
+    if (traced) arguments = arguments + Arguments{"--run-dir", file.string() + "-run", "--trace"};
     const Outcome outcome = run_job(
-        ranks,
-        model + Arguments{"--device", "cuda", "--shards", shards, "--steps", more ? "6" : "3", "--eval-samples", "8"},
+        ranks, arguments,
         {.environment = {{"CUSIM_DEVICES", std::to_string(ranks)}, {"CUSIM_COUNTS", file}, {"CUSIM_CHECKS", "none"}}});
     counts[more] = counts_of(outcome, file, ranks - 1);
   }
@@ -293,6 +296,39 @@ TEST_CASE("a step waits for its GPU once and allocates nothing, with shards, ran
   CHECK(counts.at("launches") <= 14);
   CHECK(counts.at("copies") <= 4);
   check_step(1, "2", tiny_gpt(folder) + Arguments{"--accumulate", "2", "--precision", "bf16"});
+}
+
+TEST_CASE("a trace of the GPUs' streams costs a step neither a wait nor an event", "[training]") {
+  const auto plain = in_a_step(2, "2", small_mlp());
+  auto traced = in_a_step(2, "2", small_mlp(), true);
+  CHECK(traced.at("cudaEventElapsedTime") > 10);
+  for (const char* const call :
+       {"host waits", "allocations", "launches", "copies", "cudaEventCreateWithFlags", "cudaEventDestroy"})
+    CHECK(traced.at(call) == plain.at(call));
+}
+
+TEST_CASE("a trace has a row for each stream of each GPU, until a GPU refuses to tell its times", "[training]") {
+  const std::string fault = GENERATE("", "rank=1 call=cudaEventElapsedTime nth=20 kind=error");
+  const TemporaryDirectory folder;
+  const Arguments arguments{"--data",  small_data(),   "--shards", "2", "--run-dir", folder.path() / "run",
+                            "--trace", "--eval-every", "2"};
+  const Outcome outcome =
+      run_job(2, arguments + small, {.environment = {{"CUSIM_DEVICES", "2"}, {"CUSIM_FAULTS", fault}}});
+  INFO(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.err, "[rank 1] warning: the trace has no more spans of the GPU").size() ==
+        (fault.empty() ? 0 : 1));
+  const Json picture = Json::parse(read_file(folder.path() / "run/trace/all-ranks.trace"));
+  std::map<int, std::map<int, std::map<std::string, int>>> names;  // by rank and stream
+  for (const Json& event : picture.at("traceEvents"))
+    if (event.contains("cat") && (event.at("cat") == "kernel" || event.at("cat") == "gpu_user_annotation"))
+      ++names[event.at("pid")][event.at("tid").get<int>() - 240][event.at("name")];
+  for (const double error : picture.at("lockstep").at("device_clock_error_us")) CHECK(error >= 0.5);
+  CHECK(names[0][0]["forward"] > 3);  // also of evaluations
+  for (const char* const once : {"backward", "optimizer"}) CHECK(names[0][0][once] == 3);
+  CHECK(names[0][0]["dense_0"] > 6);
+  CHECK(names[0][1]["ncclKernel_all_gather bucket_0"] == 3);
+  CHECK((names[1][0]["optimizer"] == 3) == fault.empty());
 }
 
 TEST_CASE("a step waits for its GPU once and allocates nothing, whatever the model, the shards and the ranks",

@@ -1,0 +1,168 @@
+#include "apps/lockstep-bench/step_cost.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/fit/fit.hpp>
+
+#include "apps/lockstep-bench/mpi_baseline.hpp"
+#include "apps/lockstep-bench/step_statistics.hpp"
+#include "apps/lockstep-bench/timing.hpp"
+#include "base/element_count.hpp"
+#include "control/busy_clock.hpp"
+#include "trace/ring.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Compare = StepOptions::Compare;
+
+/// Takes turns between blocks of steps with and without what is compared: with, without, without, with, and so on.
+class Turns final : public Observer {
+ public:
+  Turns(Compare compare, std::int64_t steps) : compare_{compare}, steps_{steps} {}
+
+  void on_step(const Step& step) override {
+    // The first step allocates memory, and belongs to no block.
+    if (step.step > 1 && ++in_block_ == steps_) {
+      times_.push_back(std::chrono::duration<double, std::milli>{Clock::now() - since_}.count() /
+                       static_cast<double>(steps_));
+      in_block_ = 0;
+      take_turn(is_with(times_.size()));
+    }
+    if (in_block_ == 0) since_ = Clock::now();
+  }
+  // Before the evaluation at the end.
+  void on_evaluation(const Evaluation& /*evaluation*/) override { take_turn(true); }
+
+  static bool is_with(std::size_t block) { return block % 4 == 0 || block % 4 == 3; }
+
+  /// Of a mean step of each block, in milliseconds.
+  const std::vector<double>& times() const { return times_; }
+
+ private:
+  void take_turn(bool with) {
+    no_trace_.reset();
+    no_parts_.reset();
+    if (with) return;
+    compare_ == Compare::trace ? (void)no_trace_.emplace() : (void)no_parts_.emplace();
+  }
+
+  Compare compare_;
+  std::int64_t steps_;
+  std::int64_t in_block_ = 0;
+  Clock::time_point since_;
+  std::vector<double> times_;
+  std::optional<trace::Ring::Off> no_trace_;
+  std::optional<BusyClock::Off> no_parts_;
+};
+
+/// A ring whose file goes with the process, whatever happens.
+std::unique_ptr<trace::Ring> make_ring(const Runtime& runtime) {
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / fmt::format("lockstep-bench-{}.ring", ::getpid());
+  auto ring = std::make_unique<trace::Ring>(
+      trace::Ring::Options{.file = file, .rank = runtime.rank(), .ranks = runtime.size()});
+  std::filesystem::remove(file);
+  return ring;
+}
+
+/// Nanoseconds of a span without a trace.
+double time_of_no_span() {
+  constexpr int spans = 1'000'000;
+  return microseconds([] {
+           for (int i = 0; i < spans; ++i) const trace::Within span{trace::Kind::layer, "dense", 1};
+         }) *
+         1e3 / spans;
+}
+
+/// With and without, of each iteration.
+struct Pairs {
+  std::vector<double> with, without, ratios;
+};
+
+Pairs pairs_of(const std::vector<double>& blocks, std::int64_t warm_up) {
+  Pairs pairs;
+  for (std::size_t first = 2 * static_cast<std::size_t>(warm_up); first + 1 < blocks.size(); first += 2) {
+    const bool with_first = Turns::is_with(first);
+    pairs.with.push_back(blocks[with_first ? first : first + 1]);
+    pairs.without.push_back(blocks[with_first ? first + 1 : first]);
+    pairs.ratios.push_back(pairs.with.back() / pairs.without.back());
+  }
+  return pairs;
+}
+
+std::int64_t parameters_of(const nn::Model& model) {
+  std::int64_t sum = 0;
+  for (const Variable& variable : model.variables()) sum += element_count(variable.shape());
+  return sum;
+}
+
+}  // namespace
+
+void bench_step_cost(Runtime& runtime, const StepOptions& options, const AddRow& add) {
+  if (options.iterations < fewest_for_interval)
+    throw ConfigError{fmt::format("--iterations {} are too few for an interval of the ratio: expected at least {}",
+                                  options.iterations, fewest_for_interval)};
+  Strategy& strategy = runtime.strategy();
+  const std::int64_t global_batch = global_batch_of(options);
+  std::optional<RandomSamples> samples, evaluated;
+  int shards = 0;
+  strategy.run([&](ReplicaContext&) {
+    shards = options.shards.resolve(runtime.size()).shards;
+    samples.emplace(options.model, step_batches * global_batch);
+    evaluated.emplace(options.model, 1);
+  });
+  const double no_span = time_of_no_span();
+  const std::shared_ptr<const ops::Kernels> kernels =
+      ops::make_kernels(ops::Kernels::Choice::automatic, {}, strategy.stream());
+  const auto model = make_model(options.model, options.hidden, strategy, kernels, options.precision);
+  const auto optimizer = make_optimizer(options.model, kernels);
+  const auto ring = options.compare == Compare::trace ? make_ring(runtime) : nullptr;
+
+  const std::int64_t iterations = options.warm_up + options.iterations;
+  const std::int64_t steps = 1 + 2 * iterations * options.steps;
+  Turns turns{options.compare, options.steps};
+  (void)fit(strategy, *model, *optimizer, {samples->source(), evaluated->source()},
+            {.global_batch = global_batch,
+             .steps = steps,
+             .shards = shards,
+             .threads = options.threads,
+             .evaluate_every = steps},
+            turns);
+
+  MpiBaseline mpi;
+  const Pairs pairs = pairs_of(mpi.mean(turns.times()), options.warm_up);
+  const Interval ratio = median_interval(pairs.ratios);
+  const double step = median(pairs.without);
+  constexpr std::size_t digits = 8;
+  Row row{{"model", "", std::string{model->name()}, Place::title},
+          {"parameters", "", parameters_of(*model), Place::title},
+          {"batch", "", global_batch, Place::title},
+          {"shards", "", std::int64_t{shards}, Place::title},
+          {"compare", "", std::string{ring ? "trace" : "parts"}, Place::column, digits},
+          {"without", "ms", step, Place::column, digits},
+          {"with", "ms", median(pairs.with), Place::column, digits},
+          {"ratio", "with/without", ratio.median, Place::column, digits + 5},
+          {"low", "of 95%", ratio.low, Place::column, digits},
+          {"high", "of 95%", ratio.high, Place::column, digits}};
+  if (ring) {
+    // Half of the steps, and the first.
+    const double spans = static_cast<double>(ring->written()) / static_cast<double>((steps + 1) / 2);
+    row.push_back({"spans", "a step", spans, Place::column, digits});
+    row.push_back({"off", "%", spans * no_span / (step * 1e6) * 100, Place::column, digits});
+  }
+  add(row);
+}
+
+}  // namespace lockstep::bench

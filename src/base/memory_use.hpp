@@ -1,0 +1,22 @@
+// How much memory this process uses.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace lockstep {
+
+struct MemoryUse {
+  std::uint64_t resident = 0;  ///< bytes in memory; 0 if unknown
+  std::uint64_t peak = 0;      ///< the most that there were
+
+  bool operator==(const MemoryUse&) const = default;
+};
+
+/// As the kernel says now.
+MemoryUse memory_in_use();
+
+/// From what /proc/PID/status says.
+MemoryUse parse_memory_use(std::string_view status);
+
+}  // namespace lockstep

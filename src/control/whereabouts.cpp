@@ -1,0 +1,165 @@
+#include "control/whereabouts.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <lockstep/base/log.hpp>
+
+#include "base/memory_use.hpp"
+#include "base/open_line.hpp"
+#include "control/stack_text.hpp"
+#include "control/watch_notes.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto between_measurements = 1s;
+// A main thread that computes, or waits, takes a signal at once.
+constexpr auto time_to_record = 1s;
+
+/// Writes whole lines, as long as somebody reads them: each piece at once, so that no other line gets into it.
+void print_lines(std::string text) {
+  constexpr std::size_t most_at_once = 4096;  // what a pipe takes in one piece
+  constexpr int patience_ms = 2000;
+  if (end_open_line()) text.insert(0, 1, '\n');
+  for (std::string_view rest{text}; !rest.empty();) {
+    const std::size_t end = rest.size() <= most_at_once ? rest.npos : rest.rfind('\n', most_at_once - 1);
+    const std::string_view piece = rest.substr(0, end == rest.npos ? most_at_once : end + 1);
+    pollfd wait{STDERR_FILENO, POLLOUT, 0};
+    if (::poll(&wait, 1, patience_ms) <= 0) return;
+    const ssize_t count = ::write(STDERR_FILENO, piece.data(), piece.size());
+    if (count < 0 && errno != EINTR) return;
+    rest.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  }
+}
+
+}  // namespace
+
+SideThread::~SideThread() {
+  const auto until = std::chrono::steady_clock::now() + 500ms;
+  while (is_busy() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
+}
+
+bool SideThread::start(std::function<void()> work) {
+  if (is_busy()) return false;
+  *done_ = false;
+  try {
+    std::thread{[work = std::move(work), done = done_] {
+      work();
+      *done = true;
+    }}.detach();
+  } catch (const std::system_error&) {
+    *done_ = true;
+    return false;
+  }
+  return true;
+}
+
+Whereabouts::Whereabouts(PhaseTable& table, const WatchedJob& job, KeptSignals::Keep signals)
+    : table_{table},
+      job_{job},
+      heeds_signals_{signals != KeptSignals::Keep::none},
+      stays_(static_cast<std::size_t>(table.rows())) {
+  if (heeds_signals_) measure_memory();
+}
+
+void Whereabouts::measure_memory() {
+  const auto now = Clock::now();
+  if (measured_at_ && now - *measured_at_ < between_measurements) return;
+  measured_at_ = now;
+  table_.set_memory(memory_in_use());
+}
+
+void Whereabouts::look(Observation& seen) {
+  if (heeds_signals_) measure_memory();
+  go_on_telling();
+  go_on_with_stack();
+  seen.asked = heeds_signals_ && question_has_come();
+  seen.questions = table_.questions();
+  const auto notes = watch_notes();
+  seen.stacks = notes ? notes->stacks : std::filesystem::path{};
+  for (std::size_t row = 0; row < stays_.size(); ++row) {
+    stays_[row].look(seen.rows[row].seen, seen.took);
+    stays_[row].ended = seen.rows[row].process == Observation::Process::ended;
+  }
+}
+
+void Whereabouts::act(const Judgement& judged) {
+  if (judged.asks) table_.ask();
+  if (judged.answers && table_.answer()) tell();
+  if (judged.takes_stack) take_stack();
+}
+
+void Whereabouts::tell() {
+  const Stay::Seconds heartbeats_come =
+      std::max<Stay::Seconds>(1s, 3.0 * static_cast<double>(job_.ticks_a_heartbeat()) * job_.tick);
+  auto text = where_table(job_.names, stays_, heartbeats_come, std::chrono::system_clock::now());
+  to_print_ = text;
+  if (watch_notes()) to_keep_ = std::move(text);
+  go_on_telling();
+}
+
+/// What is still under way may be an earlier table, or never end.
+void Whereabouts::go_on_telling() {
+  if (to_print_ && printer_.start([text = *to_print_] { print_lines(text); })) to_print_.reset();
+  if (!to_keep_) return;
+  const bool has_begun = table_keeper_.start([text = *to_keep_, notes = watch_notes()] {
+    if (notes) try {
+        notes->write(notes->table, text);
+      } catch (const std::exception& error) {
+        log::warning(error.what());
+      }
+  });
+  if (has_begun) to_keep_.reset();
+}
+
+void Whereabouts::take_stack() {
+  // Without a folder there is no place for it.
+  if (!heeds_signals_ || main_thread() == 0 || !watch_notes()) return;
+  taken_ = TakenStack{.meeting = table_.read(table_.row()).meeting, .asked_at = Clock::now()};
+  if (!ask_for_stack()) keep_stack({}, "not asked for its stack, as SIGUSR2 is the program's");
+}
+
+void Whereabouts::go_on_with_stack() {
+  if (!taken_) return;
+  if (taken_->is_asked) {
+    if (const auto stack = recorded_stack())
+      keep_stack(stack, {});
+    else if (Clock::now() - taken_->asked_at > time_to_record)
+      keep_stack({}, "asked for its stack, and does not answer");
+  } else if (!stack_keeper_.is_busy()) {
+    if (*taken_->kept) table_.set_stack_kept(taken_->meeting);
+    taken_.reset();
+  }
+}
+
+void Whereabouts::keep_stack(const std::optional<RawStack>& stack, const std::string& why_none) {
+  taken_->is_asked = false;
+  const auto row = table_.row();
+  const std::string head =
+      fmt::format("{}, process {}, {}\nit {}\n", job_.names[static_cast<std::size_t>(row)], ::getpid(),
+                  utc_text(std::chrono::system_clock::now()), describe(table_.read(row)));
+  stack_keeper_.start([=, notes = watch_notes(), kept = taken_->kept, thread = main_thread()] {
+    if (notes) try {
+        const std::string main = stack ? describe(*stack) : fmt::format("{}\n", why_none);
+        notes->write(stack_file(notes->stacks, row),
+                     fmt::format("{}\nmain thread {}, {}\n{}\nother threads\n{}", head, thread, describe_thread(thread),
+                                 main, describe_threads(thread)));
+        *kept = true;
+      } catch (const std::exception&) {  // the verdict does without
+      }
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,80 @@
+// What a watchdog does for somebody who wants to know where everyone is, and before its own rank stalls.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "control/judgement.hpp"
+#include "control/kept_signals.hpp"
+#include "control/phase_table.hpp"
+#include "control/question_signal.hpp"
+#include "control/where_table.hpp"
+
+namespace lockstep {
+
+/// A thread that does what may take for ever, such as writing to a file system that hangs. One thing at a time.
+class SideThread {
+ public:
+  SideThread() = default;
+  SideThread(const SideThread&) = delete;
+  /// Waits half a second for what is under way, and then leaves it alone.
+  ~SideThread();
+
+  bool is_busy() const { return !*done_; }
+
+  /// False, and nothing happens, if it is busy or the system has no thread for it. `work` owns what it uses.
+  bool start(std::function<void()> work);
+
+ private:
+  std::shared_ptr<std::atomic<bool>> done_ = std::make_shared<std::atomic<bool>>(true);
+};
+
+/// Used by the watchdog's thread alone. Nothing here waits.
+class Whereabouts {
+ public:
+  /// `table` and `job` must outlive it. With `none`, the program is somebody else's: no signal is heeded or sent.
+  Whereabouts(PhaseTable& table, const WatchedJob& job, KeptSignals::Keep signals);
+
+  /// Fills in what `judge_look` needs to know of questions and stacks, and notes how long each rank has been where it
+  /// is. Once in each look, when the rows are in `seen`.
+  void look(Observation& seen);
+
+  /// Does what was judged.
+  void act(const Judgement& judged);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  /// Of the main thread, on its way to a file.
+  struct TakenStack {
+    std::uint64_t meeting = 0;  ///< the last that this rank had entered
+    Clock::time_point asked_at;
+    std::shared_ptr<std::atomic<bool>> kept = std::make_shared<std::atomic<bool>>(false);
+    bool is_asked = true;  ///< and has not answered
+  };
+
+  void measure_memory();
+  void tell();
+  void go_on_telling();
+  void take_stack();
+  void go_on_with_stack();
+  void keep_stack(const std::optional<RawStack>& stack, const std::string& why_none);
+
+  PhaseTable& table_;
+  const WatchedJob& job_;
+  bool heeds_signals_;
+  std::vector<Stay> stays_;  ///< by row
+  std::optional<Clock::time_point> measured_at_;
+  std::optional<TakenStack> taken_;
+  std::optional<std::string> to_print_, to_keep_;  ///< the last table, until a thread has begun with it
+  SideThread printer_;
+  SideThread table_keeper_;
+  SideThread stack_keeper_;
+};
+
+}  // namespace lockstep

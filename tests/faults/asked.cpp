@@ -1,0 +1,126 @@
+// Jobs that are asked where everyone is, and what is left of a rank that hangs.
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "faults/running_job.hpp"
+
+using namespace lockstep::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A job with a folder, and what it left there.
+struct AskedJob {
+  AskedJob(const Launch& start, const std::string& fault, const Arguments& arguments, const char* stall_timeout)
+      : job{[start, fault](const Arguments& all, const CommandOptions& options) {
+              CommandOptions with_fault = options;
+              with_fault.environment.emplace("LOCKSTEP_FAULT", fault);
+              return start(all, with_fault);
+            },
+            arguments, memory, Arguments{"--run-dir", folder.path() / "run"} + model, stall_timeout} {}
+
+  /// The test fails if the job ends before.
+  std::string wait_for_table() const {
+    while (!std::filesystem::exists(run() / "where.txt")) {
+      REQUIRE_FALSE(job.is_over());
+      std::this_thread::sleep_for(10ms);
+    }
+    return read_file(run() / "where.txt");
+  }
+
+  void wait_for_steps(std::size_t count) const {
+    const auto steps = [&] { return lines_starting_with(read_file(run() / "metrics.jsonl"), R"({"kind":"train")"); };
+    while (steps().size() < count) {
+      REQUIRE_FALSE(job.is_over());
+      std::this_thread::sleep_for(10ms);
+    }
+  }
+
+  Outcome end() {
+    std::chrono::duration<double> after{0};
+    Outcome outcome = job.end(after);
+    INFO("stderr: " << outcome.err);
+    CHECK_FALSE(outcome.timed_out);
+    CHECK(processes_left(outcome.marker) == std::vector<std::string>{});
+    return outcome;
+  }
+
+  std::filesystem::path run() const { return folder.path() / "run"; }
+
+  /// The last table, which stderr has too.
+  std::string table(const Outcome& outcome, std::size_t tables = 1) const {
+    const std::string text = read_file(run() / "where.txt");
+    INFO("stderr: " << outcome.err);
+    CHECK(lines_starting_with(outcome.err, "Where the 2 ranks are, ").size() == tables);
+    CHECK(outcome.err.find(text) != std::string::npos);
+    CHECK(lines_starting_with(text, "  replica ").size() == 2);
+    return text;
+  }
+
+  static inline const Arguments model{"--data", small_data(), "--hidden", "16"};
+  SharedMemory memory;
+  TemporaryDirectory folder;
+  RunningJob job;
+};
+
+/// The line of the table about a rank.
+std::string row(const std::string& table, int rank) {
+  const auto rows = lines_starting_with(table, fmt::format("  replica {0} (worker:{0}, host ", rank));
+  REQUIRE(rows.size() == 1);
+  return rows.front();
+}
+
+}  // namespace
+
+TEST_CASE("SIGUSR2 to lockstep-run says once where all ranks are, and the job goes on to the same bytes") {
+  const Arguments run{"--steps", "20", "--eval-every", "1000000"};
+  AskedJob asked{supervise, "stop:1:9", run, "60"};
+  asked.job.wait_until_it_trains();
+  asked.wait_for_steps(9);
+  asked.job.send(SIGUSR2, std::nullopt, "lockstep-run");
+  std::size_t asked_times = 1;
+  const auto silent_row = [&] { return row(asked.wait_for_table(), 1); };
+  while (silent_row().find(" s  no heartbeat for ") == std::string::npos) {
+    std::filesystem::remove(asked.run() / "where.txt");
+    asked.job.send(SIGUSR2, 0);
+    ++asked_times;
+  }
+  // The signal that mpirun has passed on to this rank comes now: it was answered long ago.
+  asked.job.send(SIGCONT, 1);
+  const Outcome outcome = asked.end();
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 0);
+  const std::string table = asked.table(outcome, asked_times);
+  CHECK_THAT(row(table, 0), Catch::Contains(" MiB ") && Catch::Contains(" s  in step 10, waiting at "));
+  CHECK_THAT(row(table, 1), Catch::Contains(" MiB ") && Catch::Contains(" s; was in step 10, computing"));
+  CHECK(lines_starting_with(outcome.err, "lockstep").empty());
+  CHECK(Json::parse(last_line(outcome.out)).at("weights_digest") == train(1, AskedJob::model + run).digest());
+}
+
+TEST_CASE("a rank that is asked says where another hangs, which leaves its stack before the job ends") {
+  AskedJob asked{on_this_host(2), "hang:1:9", without_end(), "4"};
+  asked.job.wait_until_it_trains();
+  asked.wait_for_steps(9);
+  asked.job.send(SIGUSR2, 0);
+  (void)asked.wait_for_table();
+  const std::string process = std::to_string(asked.job.find(1).value_or(0));
+  const Outcome outcome = asked.end();
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 5);
+  const std::string table = asked.table(outcome);
+  CHECK_THAT(row(table, 0), Catch::Contains(" s  in step 10, waiting at "));
+  CHECK_THAT(row(table, 1), Catch::Contains(" s  in step 10, computing") && Catch::Contains(" " + process + " "));
+
+  const std::filesystem::path file = asked.run() / "stacks" / "rank-1.txt";
+  check_blames(outcome.err, 1, "; its stack is in " + file.string() + "; ");
+  CHECK_THAT(read_file(file),
+             Catch::Contains("replica 1 (worker:1, host ") && Catch::Contains("\nit was in step 10, ") &&
+                 Catch::Contains(" lockstep::InjectedFault::strike(") && Catch::Contains("  (liblockstep.so."));
+  CHECK_FALSE(std::filesystem::exists(asked.run() / "stacks" / "rank-0.txt"));
+}
