@@ -15,6 +15,8 @@ namespace {
 
 // What one MPI_Allreduce can count in elements of 4 bytes, rounded down to a power of two.
 constexpr std::int64_t most_bytes = std::int64_t{1} << 32;
+// The same in bytes, which is how it counts messages.
+constexpr std::int64_t most_message_bytes = std::int64_t{1} << 30;
 constexpr std::int64_t most_iterations = 1000000;
 // A benchmark keeps several batches in memory.
 constexpr std::int64_t largest_global_batch = 16384;
@@ -43,19 +45,19 @@ std::string size_text(std::int64_t bytes) {
   return bytes % (1 << 10) == 0 ? fmt::format("{}K", bytes >> 10) : fmt::format("{}", bytes);
 }
 
-/// The options of a benchmark of several sizes.
+/// The options of a benchmark of several sizes, which are at most `limit`.
 template <class Options>
-void add_sizes(OptionParser& parser, Options& options) {
+void add_sizes(OptionParser& parser, Options& options, std::int64_t limit) {
   parser.option("--min-bytes", "N",
                 fmt::format("First size, such as 8 or 64K; each is twice the previous one (default {})",
                             size_text(options.min_bytes)),
-                [&](const std::string& option, const std::string& text) {
-                  options.min_bytes = parse_bytes(option, text, most_bytes);
+                [&options, limit](const std::string& option, const std::string& text) {
+                  options.min_bytes = parse_bytes(option, text, limit);
                 });
   parser.option("--max-bytes", "N",
                 fmt::format("Upper limit of the sizes, such as 1M or 1G (default {})", size_text(options.max_bytes)),
-                [&](const std::string& option, const std::string& text) {
-                  options.max_bytes = parse_bytes(option, text, most_bytes);
+                [&options, limit](const std::string& option, const std::string& text) {
+                  options.max_bytes = parse_bytes(option, text, limit);
                 });
 }
 
@@ -110,10 +112,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "  mpirun -n 2 lockstep-bench step --model convnet\n\n"
       "The table goes to stdout, everything else to stderr.\n"
       "Exit codes: 0 done, 1 a sum or a number of messages was not as expected, 2 wrong input, 3 the ranks disagreed, "
-      "4 a rank failed, 5 a rank stalled."};
+      "4 a rank failed, 5 a rank stalled, 7 a file could not be written."};
 
   parser.command(AllReduceOptions::name, "Time of a sum over all ranks, by size");
-  add_sizes(parser, all_reduce);
+  add_sizes(parser, all_reduce, most_bytes);
   parser.option("--dtype", "f32|f64", "Type of the elements (default f32)",
                 [&](const std::string& option, const std::string& text) {
                   all_reduce.dtype = parse_choice<DType>(option, text, {{"f32", DType::f32}, {"f64", DType::f64}});
@@ -139,8 +141,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   parser.command(
       NetworkOptions::name,
       "What the links between nodes carry, one way and both ways, by TCP streams, by MPI and in a sum. Start "
-      "one rank on each node");
-  add_sizes(parser, network);
+      "one rank on each node. Hosts with several networks need --network, which TCP streams use too");
+  add_sizes(parser, network, most_message_bytes);
   add_common(parser, network, line);
 
   parser.command(
@@ -179,7 +181,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 });
   parser.option("--compare", "shards|trace|parts",
                 "What to alternate with: one shard per rank (shards, default), the same steps without a trace, or "
-                "without the clock of a step's parts. Steps are not broken down then",
+                "without the clock of a step's parts. With trace or parts, steps are not broken down",
                 [&](const std::string& option, const std::string& text) {
                   using Compare = StepOptions::Compare;
                   step.compare = parse_choice<Compare>(

@@ -10,7 +10,7 @@
 
 namespace lockstep::bench {
 
-/// All ranks of the job, on a communicator of its own. Methods are blocking, and COLL if they do not say else;
+/// All ranks of the job, on a communicator of its own. Methods are blocking, and COLL unless they say otherwise;
 /// CommError if MPI fails. MPI must run throughout its lifetime. AllReduceCounter sees none of its calls.
 class MpiBaseline {
  public:

@@ -109,7 +109,7 @@ LinkTimes measure_links(CrossDeviceOps& reductions, MpiBaseline& mpi, TcpStreams
   return times;
 }
 
-/// COLL. Latencies last, for the title.
+/// COLL.
 Row row_of_links(const LinkTimes& times, std::int64_t bytes, MpiBaseline& mpi) {
   const auto time_of = [&](const std::vector<double>& of) { return median(mpi.largest(of)); };
   // Bytes per microsecond are megabytes per second.

@@ -27,7 +27,7 @@ struct NetworkOptions {
 /// to every other one, twice, what a sum of as many bytes sends. `add` gets a row for each size, the same on every
 /// rank.
 ///
-/// Returns what was wrong, the same on every rank; empty if nothing was. ConfigError on one rank.
+/// Returns what was wrong, the same on every rank; empty if nothing was. ConfigError if the job has one rank.
 [[nodiscard]] std::string bench_network(Runtime& runtime, const NetworkOptions& options, const AddRow& add);
 
 }  // namespace lockstep::bench

@@ -16,7 +16,8 @@ namespace lockstep::bench {
 /// those that a rank's trace gets in a step, and `off` is what their calls take, in percent of a step, if there is no
 /// trace. The ring's file is where std::filesystem::temp_directory_path says, and has no name.
 ///
-/// ConfigError, naming --iterations, if they are too few for an interval; or naming --shards.
+/// ConfigError, naming --iterations, if they are too few for an interval; or naming --shards. CheckpointError if a rank
+/// cannot make the ring's file, PeerError on the others.
 void bench_step_cost(Runtime& runtime, const StepOptions& options, const AddRow& add);
 
 }  // namespace lockstep::bench

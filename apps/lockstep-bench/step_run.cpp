@@ -4,8 +4,6 @@
 
 #include <lockstep/fit/fit.hpp>
 
-#include "base/element_count.hpp"
-
 namespace lockstep::bench {
 namespace {
 
@@ -53,9 +51,7 @@ StepRun::StepRun(Strategy strategy, StepClock& clock, const RandomSamples& sampl
 }
 
 std::int64_t StepRun::parameters() const {
-  std::int64_t sum = 0;
-  for (const Variable& variable : model_->variables()) sum += element_count(variable.shape());
-  return sum;
+  return parameters_of(*model_);
 }
 
 std::vector<PartTimes> StepRun::block(std::int64_t steps) {

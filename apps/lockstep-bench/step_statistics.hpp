@@ -23,10 +23,9 @@ struct Interval {
   double low, median, high;
 };
 
-/// The median of a sample, and the interval which that of whatever the sample was drawn from lies in with a confidence
-/// of at least 95%, however it is distributed: the values of equal rank from either end of the sample, of which the
-/// probability that so few lie below the median, by the binomial distribution, is at most 2.5%. At least
-/// `fewest_for_interval` values.
+/// The median of a sample, and an interval that holds the population's median with a confidence of at least 95%,
+/// whatever the distribution: two values at equal rank from either end, by the binomial distribution. The sample has at
+/// least `fewest_for_interval` values.
 Interval median_interval(std::vector<double> sample);
 inline constexpr std::int64_t fewest_for_interval = 6;
 

@@ -11,6 +11,7 @@
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "base/element_count.hpp"
 #include "input/samples.hpp"
 #include "input/text_sets.hpp"
 #include "input/tokens.hpp"
@@ -72,6 +73,12 @@ std::unique_ptr<nn::Model> make_model(StepModel model, std::int64_t hidden, Stra
     }
   }
   throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(model))};
+}
+
+std::int64_t parameters_of(const nn::Model& model) {
+  std::int64_t sum = 0;
+  for (const Variable& variable : model.variables()) sum += element_count(variable.shape());
+  return sum;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(StepModel model, std::shared_ptr<const ops::Kernels> kernels) {

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -34,8 +33,10 @@ void wait_for(std::vector<pollfd>& polled) {
     ready = ::poll(polled.data(), polled.size(), 0);
     if (ready == 0) ::sched_yield();
   }
-  if (ready == 0) ready = ::poll(polled.data(), polled.size(), longest_wait_ms);
-  if (ready < 0 && errno == EINTR) return;
+  while (ready == 0 || (ready < 0 && errno == EINTR)) {
+    ready = ::poll(polled.data(), polled.size(), longest_wait_ms);
+    if (ready == 0) break;
+  }
   check_call(ready, "poll");
   if (ready == 0) throw CommError{fmt::format("TCP streams: nothing moved for {} s", longest_wait_ms / 1000)};
 }
@@ -49,20 +50,41 @@ std::uint32_t own_address(const MpiBaseline& mpi, const std::string& network) {
   return htonl(INADDR_LOOPBACK);
 }
 
+void wait_for(const Descriptor& stream, short events) {
+  std::vector<pollfd> polled{{stream.get(), events, 0}};
+  wait_for(polled);
+}
+
 Descriptor open_socket() {
-  Descriptor made{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  Descriptor made{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   check_call(made.get(), "socket");
+  return made;
+}
+
+/// A connection to a door, which is told who is at this end.
+Descriptor connect(const sockaddr_in& door, int rank) {
+  Descriptor made = open_socket();
+  if (::connect(made.get(), reinterpret_cast<const sockaddr*>(&door), sizeof door) != 0) {
+    if (errno != EINPROGRESS) check_call(-1, "connect");
+    wait_for(made, POLLOUT);
+    int error = 0;
+    socklen_t length = sizeof error;
+    check_call(::getsockopt(made.get(), SOL_SOCKET, SO_ERROR, &error, &length), "getsockopt");
+    errno = error;
+    check_call(-error, "connect");
+  }
+  check_call(::send(made.get(), &rank, sizeof rank, MSG_NOSIGNAL), "send");
   return made;
 }
 
 /// The next connection, and the rank that says it is at its other end.
 std::pair<int, Descriptor> accept(const Descriptor& door) {
-  std::vector<pollfd> polled{{door.get(), POLLIN, 0}};
-  wait_for(polled);
-  Descriptor made{::accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+  wait_for(door, POLLIN);
+  Descriptor made{::accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
   check_call(made.get(), "accept");
   int rank = -1;
-  check_call(::recv(made.get(), &rank, sizeof rank, MSG_WAITALL), "recv");
+  wait_for(made, POLLIN);
+  check_call(::recv(made.get(), &rank, sizeof rank, 0), "recv");
   return {rank, std::move(made)};
 }
 
@@ -83,10 +105,7 @@ TcpStreams::TcpStreams(MpiBaseline& mpi, const std::string& network)
   for (int to = 0; to < rank; ++to) {
     const std::uint64_t there = all[static_cast<std::size_t>(to)];
     address = socket_address(static_cast<std::uint32_t>(there >> 16), static_cast<std::uint16_t>(there));
-    Descriptor made = open_socket();
-    check_call(::connect(made.get(), place, sizeof address), "connect");
-    check_call(::send(made.get(), &rank, sizeof rank, MSG_NOSIGNAL), "send");
-    streams_[static_cast<std::size_t>(to)] = std::move(made);
+    streams_[static_cast<std::size_t>(to)] = connect(address, rank);
   }
   for (int left = mpi.ranks() - 1 - rank; left > 0; --left) {
     auto [from, made] = accept(door);
@@ -96,7 +115,6 @@ TcpStreams::TcpStreams(MpiBaseline& mpi, const std::string& network)
   for (const Descriptor& stream : streams_) {
     if (stream.get() < 0) continue;
     check_call(::setsockopt(stream.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), "setsockopt");
-    check_call(::fcntl(stream.get(), F_SETFL, O_NONBLOCK), "fcntl");
   }
 }
 

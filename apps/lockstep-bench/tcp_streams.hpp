@@ -15,8 +15,9 @@ namespace lockstep::bench {
 /// CommError if a call fails, or if nothing moves for a minute.
 class TcpStreams {
  public:
-  /// COLL. Connects by the addresses of `network`, or else of what MPI uses, or else of any network that is not the
-  /// loopback's, which ranks of one node use. ConfigError if this host has no address in `network`.
+  /// COLL. Connects through `network`; if that is empty, through the network that MPI is told to use; otherwise by this
+  /// host's first address that is not loopback. Ranks of one node use loopback. ConfigError if this host has no address
+  /// in `network`.
   TcpStreams(MpiBaseline& mpi, const std::string& network);
 
   /// COLL. Sends `bytes` to every other rank and receives as many from it, all at a time.

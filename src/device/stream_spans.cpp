@@ -12,7 +12,8 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// More are not under way unless the host waits for its GPU very seldom. Spans without a mark are left out.
+// Of spans; more are not under way unless the host waits for its GPU very seldom. Spans without a mark are left out.
+// Waits always get one, as they are what releases the others.
 constexpr std::size_t most_marks = 8192;
 
 // Of CUDA's events: "around 0.5 microseconds".
@@ -42,7 +43,7 @@ StreamTrace::Number StreamTrace::begin(Stream& stream, trace::Kind kind, std::st
 
 void StreamTrace::end(Stream& stream, Number span) {
   const std::lock_guard lock{mutex_};
-  if (StreamTrace* const own = current_; own && span >= own->first_) own->close(span, own->mark(stream));
+  if (StreamTrace* const own = current_; own && span >= own->first_) own->close(span, own->mark_for_span(stream));
 }
 
 StreamTrace::Number StreamTrace::next(Stream& stream, Number ended, trace::Kind kind, std::string_view name) {
@@ -50,7 +51,7 @@ StreamTrace::Number StreamTrace::next(Stream& stream, Number ended, trace::Kind 
   const std::lock_guard lock{mutex_};
   StreamTrace* const own = current_;
   if (!own) return 0;
-  const std::optional<std::size_t> at = own->mark(stream);
+  const std::optional<std::size_t> at = own->mark_for_span(stream);
   if (ended >= own->first_) own->close(ended, at);
   return own->open(stream, kind, name, at);
 }
@@ -75,9 +76,13 @@ void StreamTrace::close(Number span, std::optional<std::size_t> at) {
   closed.end = at;
 }
 
+std::optional<std::size_t> StreamTrace::mark_for_span(Stream& stream) {
+  return marks_.size() - unused_.size() < most_marks ? mark(stream) : std::nullopt;
+}
+
 /// A mark after what `stream` has to do, without a user yet.
 std::optional<std::size_t> StreamTrace::mark(Stream& stream) {
-  if (failed_ || (unused_.empty() && marks_.size() == most_marks)) return std::nullopt;
+  if (failed_) return std::nullopt;
   const bool is_new = unused_.empty();
   const std::size_t number = is_new ? marks_.size() : unused_.back();
   const Time now = Time::clock::now();

@@ -22,8 +22,8 @@ namespace lockstep {
 class RunTrace {
  public:
   /// COLL, blocking. Each rank begins its file in `folder`, which replica 0 has made (clear_trace). `ranks` are those
-  /// of run.json. On several hosts, finds out how their clocks differ. ConfigError on a rank that cannot make its file,
-  /// PeerError on the others.
+  /// of run.json. On several hosts, finds out how their clocks differ. CheckpointError on a rank that cannot make its
+  /// file, PeerError on the others.
   RunTrace(Strategy& strategy, std::filesystem::path folder, const OrderedJson& ranks, const Here& here);
 
   /// LOCAL. Writes what this rank has done so far as a picture (write_picture). Replica 0 also writes the last steps of

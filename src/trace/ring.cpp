@@ -35,7 +35,7 @@ void copy(std::string_view text, std::array<char, n>& to) {
 /// Another process may still read the file that was there: it keeps it.
 Descriptor make_file(const std::filesystem::path& file, std::size_t bytes) {
   const auto fail = [&file](const char* doing, int error) {
-    throw ConfigError{fmt::format("{}: {} ({})", file.string(), doing, std::generic_category().message(error))};
+    throw CheckpointError{fmt::format("{}: {} ({})", file.string(), doing, std::generic_category().message(error))};
   };
   if (::unlink(file.c_str()) != 0 && errno != ENOENT) fail("cannot be replaced", errno);
   Descriptor made{::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)};
@@ -77,7 +77,7 @@ Ring::Ring(const Options& options) : bytes_{options.bytes}, records_{(options.by
   const Descriptor file = make_file(options.file, bytes_);
   memory_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (memory_ == MAP_FAILED)
-    throw ConfigError{
+    throw CheckpointError{
         fmt::format("{}: cannot be mapped ({})", options.file.string(), std::generic_category().message(errno))};
   header().records = records_;
   header().rank = options.rank;

@@ -31,8 +31,8 @@ class Ring {
     std::size_t bytes = std::size_t{32} << 20;  ///< of the file
   };
 
-  /// ConfigError, naming the file, if it cannot be made, if the disk has no room for all of it, or if the process has a
-  /// ring.
+  /// Errors name the file: CheckpointError if it cannot be made, or if the disk has no room for all of it; ConfigError
+  /// if the process has a ring.
   explicit Ring(const Options& options);
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;

@@ -224,8 +224,7 @@ TEST_CASE("the network carries TCP streams, messages of MPI and sums, at sizes t
     CHECK(keys_of(rows[i]) == network_columns);
     for (const auto& [key, value] : rows[i].items()) CHECK(value.get<double>() > 0);
     CHECK(rows[i]["bytes"] == 4 << i);
-    CHECK(rows[i]["ratio"].get<double>() ==
-          Approx(rows[i]["sum"].get<double>() / rows[i]["both_ways"].get<double>()));
+    CHECK(rows[i]["ratio"].get<double>() == Approx(rows[i]["sum"].get<double>() / rows[i]["both_ways"].get<double>()));
   }
 }
 

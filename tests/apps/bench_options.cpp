@@ -32,7 +32,8 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
        {"no command was given: expected all-reduce or merge-call or network or step or input or watchdog",
         "lockstep-bench --help"}},
       {{"all-scatter"},
-       {"there is no command 'all-scatter': expected all-reduce or merge-call or network or step or input or watchdog"}},
+       {"there is no command 'all-scatter': expected all-reduce or merge-call or network or step or input or "
+        "watchdog"}},
       {{"--iterations", "3"}, {"there is no option --iterations; lockstep-bench --help"}},
       {{"--iterations", "3", "all-reduce"},
        {"'--iterations' comes before the command: expected lockstep-bench all-reduce and its options"}},
@@ -56,6 +57,7 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       {{"network", "--min-bytes", "16", "--max-bytes", "8"},
        {"--min-bytes 16 is above --max-bytes 8: expected at most the latter"}},
       {{"network", "--min-bytes", "6"}, {"--min-bytes 6: expected a multiple of 4, the bytes of one f32"}},
+      {{"network", "--max-bytes", "2G"}, {"--max-bytes 2G: expected a whole number from 1 to 1073741824,"}},
       {{"network", "--dtype", "f32"}, {"there is no option --dtype; lockstep-bench network --help"}},
       {{"all-reduce", "--min-bytes", "6"}, {"--min-bytes 6: expected a multiple of 4, the bytes of one f32"}},
       {{"all-reduce", "--dtype", "f64", "--min-bytes", "4"}, {"--min-bytes 4: expected a multiple of 8"}},
@@ -98,7 +100,7 @@ TEST_CASE("sizes have units, which are powers of 1024") {
 }
 
 TEST_CASE("the help fits 80 columns") {
-  for (const char* command : {"", "all-reduce", "merge-call", "step", "input", "watchdog"}) {
+  for (const char* command : {"", "all-reduce", "merge-call", "network", "step", "input", "watchdog"}) {
     const char* const argv[] = {"lockstep-bench", command, "--help"};
     const char* const alone[] = {"lockstep-bench", "--help"};
     const auto line =

@@ -52,6 +52,8 @@ def holders(name):
 
 def require_nothing_left(name, network):
     assert not folder_of(name).exists(), folder_of(name)
+    of_mpirun = [path for path in folder_of(name).parent.iterdir() if f".{name}head." in path.name]
+    assert not of_mpirun, of_mpirun
     until = time.monotonic() + LIMIT
     while (left := holders(name)) or network in networks():
         assert time.monotonic() < until, f"left: {left}, or processes in {network}"
@@ -69,8 +71,8 @@ def measure(name, *, delay_ms, mbit):
     finally:
         server.kill()
     trip, one_way, both_ways = map(float, said.split())
-    # A busy machine may take longer. None can be faster.
-    assert 2 * delay_ms <= trip <= 2 * delay_ms + 5, said
+    # A busy machine may take much longer. None can be faster.
+    assert 2 * delay_ms <= trip <= 2 * delay_ms + 500, said
     for rate in (one_way, both_ways):
         assert mbit * 0.4 <= rate <= mbit * 1.02, said
 
@@ -78,10 +80,10 @@ def measure(name, *, delay_ms, mbit):
 def main():
     first, second, killed = (f"t{os.getpid()}-{letter}" for letter in "abc")
     try:
-        nodes(first, "up", "2", "--rate", "50mbit", "--delay", "3ms")
+        nodes(first, "up", "2", "--rate", "50mbit,20mbit", "--delay", "3ms", "--loss", "0.1%", "--seed", "3")
         network = nodes(first, "exec", f"{first}1", "readlink", "/proc/self/ns/net").stdout.strip()
-        nodes(second, "up", "2", "--rate", "60mbit")
-        measure(first, delay_ms=3, mbit=50)
+        nodes(second, "up", "2", "--rate", "60mbit", "--queue", "256K")
+        measure(first, delay_ms=3, mbit=20)
         measure(second, delay_ms=0, mbit=60)
         twice = nodes(first, "up", check=False)
         assert twice.returncode == 1 and "nodes are up" in twice.stderr, twice.stderr
@@ -93,7 +95,13 @@ def main():
         ran = nodes(first, "run", "-n", "3", "hostname")
         assert sorted(ran.stdout.split()) == [f"{first}1", f"{first}1", f"{first}2"], ran.stdout
 
-        # What runs when they are taken down, on a node and on the head.
+        assert nodes(first, "run", "--nodes", "1", "-n", "2", "hostname").stdout.split() == [f"{first}1"] * 2
+
+        # What runs when they are taken down: ranks, and more on a node and on the head.
+        ranks = subprocess.Popen([ROOT / "scripts/nodes", "--name", first, "run", "sh", "-c",
+                                  "echo runs; exec sleep 1000"], text=True, cwd=ROOT, stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL, start_new_session=True)
+        assert ranks.stdout.readline() == "runs\n"
         for node in (f"{first}2", f"{first}head"):
             runs = subprocess.Popen([ROOT / "scripts/nodes", "--name", first, "exec", node, "sh", "-c",
                                      "echo runs; exec sleep 1000"], text=True, cwd=ROOT, stdout=subprocess.PIPE,

@@ -7,13 +7,15 @@ in one, and of where its time went. Exits 77 where there is no chromium."""
 import argparse
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 
+sys.dont_write_bytecode = True
+
+from browser import BROWSER
+
 HERE = pathlib.Path(__file__).resolve().parent
-BROWSER = next((path for name in ["chromium", "chromium-browser", "google-chrome"] if (path := shutil.which(name))), None)
 
 # Does what a reader may do. It runs in the page, and leaves what it has found in the page.
 READER = """<script>{

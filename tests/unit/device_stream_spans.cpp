@@ -171,6 +171,21 @@ TEST_CASE("what the GPU has not come to is written after a later wait, and anoth
   CHECK(traced.read().spans.back().track == trace::first_stream_track + 1);
 }
 
+TEST_CASE("more spans than there are marks for are left out until the host waits for the GPU") {
+  Traced traced;
+  for (int i = 0; i < 4096; ++i) const StreamSpan span{traced.stream, trace::Kind::layer, "early"};
+  { const StreamSpan span{traced.stream, trace::Kind::layer, "one too many"}; }
+  CHECK(traced.gpu.marks.size() == 8192);
+  traced.wait_for(traced.stream);
+  { const StreamSpan span{traced.stream, trace::Kind::layer, "late"}; }
+  traced.wait_for(traced.stream);
+  CHECK(traced.gpu.marks.size() == 8193);
+  const std::vector<std::string> names = traced.names();
+  CHECK(std::ranges::count(names, "one too many") == 0);
+  REQUIRE_FALSE(names.empty());
+  CHECK(names.back() == "late");
+}
+
 TEST_CASE("a GPU that refuses to be asked ends no job, and is not asked again") {
   Traced traced;
   const QuietLog quiet;

@@ -9,6 +9,7 @@
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -108,11 +109,26 @@ TEST_CASE("of a process that was killed, the file has what it did, and what it w
   CHECK(events.back().at("ph") == "B");
 }
 
+namespace {
+
+/// How many spans have been written to a ring's file; 0 while it is none.
+std::uint64_t written_to(const std::filesystem::path& file) {
+  try {
+    const ReadRing read = read_ring(file);
+    return read.lost + read.spans.size();
+  } catch (const ConfigError&) {
+    return 0;
+  }
+}
+
+}  // namespace
+
 TEST_CASE("a process may be killed at any moment") {
   const TemporaryDirectory folder;
   const auto file = folder.path() / "ring";
   std::size_t open = 0, lost = 0;
-  for (int killed = 0; killed < 40; ++killed) {
+  for (std::uint64_t killed = 0; killed < 40; ++killed) {
+    std::filesystem::remove(file);
     const pid_t child = ::fork();
     if (child == 0) {
       // So small that the newest spans soon take the place of the oldest.
@@ -123,8 +139,8 @@ TEST_CASE("a process may be killed at any moment") {
         for (const std::size_t layer : {0, 1, 2}) const Within inner{Kind::layer, "dense", layer};
       }
     }
-    // From before the file is there to thousands of steps later.
-    ::usleep(static_cast<useconds_t>(killed * killed * 3));
+    // From before the file is there to thousands of spans later.
+    while (written_to(file) < 3 * killed * killed) REQUIRE(::waitpid(child, nullptr, WNOHANG) == 0);
     REQUIRE(::kill(child, SIGKILL) == 0);
     REQUIRE(::waitpid(child, nullptr, 0) == child);
     try {
@@ -336,6 +352,27 @@ TEST_CASE("a file that is none of a ring, or cannot be made, is named") {
   CHECK_THROWS_WITH(read_ring(folder.path() / "missing"), Contains("missing: No such file or directory; expected"));
   CHECK_THROWS_WITH(read_ring(folder.write("text", "a text")), Contains("text: no file of a trace"));
   CHECK_THROWS_WITH(read_ring(folder.write("zeros", std::string(9000, '\0'))), Contains("no file of a trace"));
-  CHECK_THROWS_AS(Ring({.file = folder.path() / "missing" / "ring"}), ConfigError);
+  CHECK_THROWS_AS(Ring({.file = folder.path() / "missing" / "ring"}), CheckpointError);
   CHECK_FALSE(Ring::is_on());
+}
+
+TEST_CASE("a ring that the disk has no room for is a file that cannot be written, and leaves none") {
+  const TemporaryDirectory folder;
+  const auto file = folder.path() / "ring";
+  rlimit before = {};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit small{.rlim_cur = 4096, .rlim_max = before.rlim_max};
+  const auto told = std::signal(SIGXFSZ, SIG_IGN);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  std::string what;
+  try {
+    const Ring ring{{.file = file, .bytes = 1 << 16}};
+  } catch (const CheckpointError& error) {
+    what = error.what();
+  } catch (const Error&) {
+  }
+  (void)::setrlimit(RLIMIT_FSIZE, &before);
+  (void)std::signal(SIGXFSZ, told);
+  CHECK_THAT(what, Contains("ring: there is no room for it"));
+  CHECK_FALSE(std::filesystem::exists(file));
 }

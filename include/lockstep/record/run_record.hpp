@@ -92,8 +92,8 @@ class RunRecord final : public Observer {
   /// COLL, blocking, in cross-replica context or the default one. ConfigError on the chief, in one line that begins
   /// with a name of `names`, if the folder cannot be written, if another process uses it, if it holds a run and
   /// `resume_after` is not set, and if the file of metrics holds something else; CheckpointError if a file in the
-  /// folder cannot be written; PeerError on the others. ConfigError on a rank that cannot make its trace.
-  /// InvalidArgument if `about` is no JSON object, or `resume_after` negative.
+  /// folder cannot be written; PeerError on the others. CheckpointError on a rank that cannot make its
+  /// trace. InvalidArgument if `about` is no JSON object, or `resume_after` negative.
   RunRecord(Strategy& strategy, Options options, Here here = Here::current());
   RunRecord(const RunRecord&) = delete;
   ~RunRecord() override;

@@ -42,8 +42,8 @@ MPI_Datatype mpi_type(DType dtype) {
 // Slices longer than the first are cut into pieces of the second size, all of which are under way at a time. MPI's
 // collectives for long slices wait for one rank after the other, so that a link between nodes idles. And the receiver
 // of a long message asks for it first: between two ranks that send to each other, these few bytes may wait behind a
-// whole slice that goes the other way, so that a link never carries both. MPIs send this much without being asked, and
-// it was the fastest size on links of 100 Mbit/s as on those of 20 Gbit/s.
+// whole slice that goes the other way, so that a link never carries both. Open MPI's TCP sends this much without being
+// asked, and it was the fastest size on links of 100 Mbit/s as on those of 20 Gbit/s.
 constexpr std::int64_t short_bytes = 4 << 10;
 constexpr std::int64_t piece_bytes = 32 << 10;
 
@@ -87,6 +87,7 @@ class Exchange {
   /// COLL. `sent(rank)` is what goes to a rank and `received(rank)` where that from it comes to. Blocking.
   template <class Sent, class Received>
   void run(Sent&& sent, Received&& received) {
+    requests_.clear();
     // Each rank begins with another one.
     for (int step = 1; step < size_; ++step) {
       const int from = (rank_ + size_ - step) % size_;
@@ -102,7 +103,6 @@ class Exchange {
       });
     }
     check_mpi(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
-    requests_.clear();
   }
 
  private:
@@ -116,7 +116,7 @@ class Exchange {
 
   MPI_Comm comm_;
   int rank_, size_;
-  std::vector<MPI_Request> requests_;
+  std::vector<MPI_Request> requests_;  ///< kept for the next call, which needs as many
 };
 
 /// For slices that are not long, uses MPI's blocking collectives: on one node, their measured latency was a sixth of
@@ -124,7 +124,11 @@ class Exchange {
 class MpiCommunicator final : public Communicator {
  public:
   explicit MpiCommunicator(MpiComm comm)
-      : comm_{std::move(comm)}, rank_{comm_.rank()}, size_{comm_.size()}, node_memory_{make_node_memory(comm_)} {}
+      : comm_{std::move(comm)},
+        rank_{comm_.rank()},
+        size_{comm_.size()},
+        exchange_{comm_},
+        node_memory_{make_node_memory(comm_)} {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -150,10 +154,10 @@ class MpiCommunicator final : public Communicator {
     if (sent.are_long()) {
       const auto place_of = [&](int rank) { return received.data() + piece * rank; };
       const auto bytes = static_cast<std::size_t>(piece);
-      Exchange{comm_}.run([&](int to) { return sent.of(mine, to); },
-                          [&](int from) {
-                            return std::span{place_of(from), bytes};
-                          });
+      exchange_.run([&](int to) { return sent.of(mine, to); },
+                    [&](int from) {
+                      return std::span{place_of(from), bytes};
+                    });
       std::ranges::copy(sent.of(mine, rank_), place_of(rank_));
       return Work::done();
     }
@@ -169,8 +173,7 @@ class MpiCommunicator final : public Communicator {
   Work all_gather(const TensorView& whole, SliceBounds bounds) override {
     const ByteSlices slices{bounds, size_of(whole.dtype())};
     if (slices.are_long()) {
-      Exchange{comm_}.run([&](int) { return slices.of(whole, rank_); },
-                          [&](int from) { return slices.of(whole, from); });
+      exchange_.run([&](int) { return slices.of(whole, rank_); }, [&](int from) { return slices.of(whole, from); });
       return Work::done();
     }
     check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, whole.data(), slices.counts.data(),
@@ -233,6 +236,7 @@ class MpiCommunicator final : public Communicator {
   MpiComm comm_;
   int rank_;
   int size_;
+  Exchange exchange_;
   std::unique_ptr<NodeMemory> node_memory_;
 };
 
