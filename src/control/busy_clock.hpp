@@ -124,7 +124,7 @@ class BusyClock {
 
   TimeSource source_;
   std::chrono::nanoseconds run_delay_;  ///< when the lap began
-  bool is_real_;  ///< its time is that of traces
+  bool is_real_;                        ///< its time is that of traces
   PartClock<Part, parts + 1> clock_;
   Part own_ = Part::other;  ///< what the rank does when it does not wait
   int waits_ = 0;           ///< how deep

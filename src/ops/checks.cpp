@@ -8,8 +8,8 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "tensor/overlap.hpp"
 #include "ops/square_blocks.hpp"
+#include "tensor/overlap.hpp"
 
 namespace lockstep::ops {
 namespace {
