@@ -290,7 +290,8 @@ class Optimizer {
                       const ops::UpdateStep& step) = 0;
 
   /// Whether `update` changes nothing where the gradient is zero, without weight decay. If so, and if a variable's
-  /// gradient is slices, `update` is called only for the rows that they name.
+  /// gradient is slices, `update` is called only for the rows that they name; where the ranks share the update and the
+  /// optimizer has slots, it is called for all of a rank's part.
   virtual bool keeps_zero_gradients() const { return false; }
 
   /// Whether `update` makes of each element what its own value, gradient and slots say, so that a range may be cut
