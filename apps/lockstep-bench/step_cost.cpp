@@ -74,6 +74,11 @@ std::unique_ptr<trace::Ring> make_ring(const Runtime& runtime) {
   return ring;
 }
 
+/// By how much it is more than 1.
+double in_percent(double ratio) {
+  return (ratio - 1) * 100;
+}
+
 /// Nanoseconds of a span without a trace.
 double time_of_no_span() {
   constexpr int spans = 1'000'000;
@@ -146,9 +151,9 @@ void bench_step_cost(Runtime& runtime, const StepOptions& options, const AddRow&
           {"compare", "", std::string{ring ? "trace" : "parts"}, Place::column, digits},
           {"without", "ms", step, Place::column, digits},
           {"with", "ms", median(pairs.with), Place::column, digits},
-          {"ratio", "with/without", ratio.median, Place::column, digits + 5},
-          {"low", "of 95%", ratio.low, Place::column, digits},
-          {"high", "of 95%", ratio.high, Place::column, digits}};
+          {"cost", "%", in_percent(ratio.median), Place::column, digits},
+          {"low", "%", in_percent(ratio.low), Place::column, digits},
+          {"high", "%", in_percent(ratio.high), Place::column, digits}};
   if (ring) {
     // Half of the steps, and the first.
     const double spans = static_cast<double>(ring->written()) / static_cast<double>((steps + 1) / 2);
