@@ -11,8 +11,8 @@ namespace lockstep::bench {
 /// COLL. One training, in which a trace (StepOptions::Compare::trace) or the clock that sums up the parts of a step
 /// (parts) is switched off and on every `steps` steps. An iteration is a block with it and a block without, and every
 /// other iteration begins with the latter, so that neither drift nor order favours one. `add` gets one row, the same
-/// on every rank: `without` and `with`, the medians over the iterations of the mean step of a block; `cost`, by how much
-/// with is more than without, in percent: the median over the iterations, and its interval from `low` to `high`
+/// on every rank: `without` and `with`, the medians over the iterations of the mean step of a block; `cost`, by how
+/// much with is more than without, in percent: the median over the iterations, and its interval from `low` to `high`
 /// (median_interval). `spans` are
 /// those that a rank's trace gets in a step, and `off` is what their calls take, in percent of a step, if there is no
 /// trace. The ring's file is where std::filesystem::temp_directory_path says, and has no name.
