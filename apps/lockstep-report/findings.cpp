@@ -92,20 +92,23 @@ void tell_late_ranks(const Run& run, Sentences& sentences) {
 }
 
 /// Whether something else than the ranks has their processors. Ranks that have much less of that than others are left
-/// out.
+/// out, and so are those that would wait for a late rank anyway.
 bool tell_queues(const PartSums& parts, Sentences& sentences) {
   double least = 1, most = 0;
+  bool some_are_late = false;
   for (const auto& [replica, rank] : parts.ranks()) {
     least = std::min(least, rank.queued());
     most = std::max(most, rank.queued());
+    some_are_late |= rank.late() >= notable_lateness;
   }
   Sentences each;
   for (const auto& [replica, rank] : parts.ranks())
-    if (rank.queued() >= std::max(notable_queue, most / 2))
+    if (rank.queued() >= std::max(notable_queue, most / 2) && (!some_are_late || rank.late() >= notable_lateness))
       each.push_back(
           fmt::format("replica {} ({}, host {}) was ready to run for {} of the time without a processor: "
-                      "something else has it",
-                      rank.replica, rank.name, rank.host, percent(rank.queued())));
+                      "something else has it{}",
+                      rank.replica, rank.name, rank.host, percent(rank.queued()),
+                      some_are_late ? "" : ", and the others wait for it in the sums"));
   if (each.size() < 2 || each.size() < parts.ranks().size())
     sentences.insert(sentences.end(), each.begin(), each.end());
   else

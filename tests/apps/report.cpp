@@ -271,11 +271,19 @@ TEST_CASE("findings tell parts that take long on every rank, and time in the sum
         "The ranks waited 25% of the time, and no rank was late: the time goes into the sums between them\n");
   // Ranks wait in a sum for one that has no processor there.
   CHECK(told({{.name = "0", .host = "a", .waiting = 0.5}, {.name = "1", .host = "b", .waiting = 0.6, .queued = 0.5}}) ==
-        "Replica 1 (1, host b) was ready to run for 25% of the time without a processor: something else has it\n");
+        "Replica 1 (1, host b) was ready to run for 25% of the time without a processor: something else has it, and "
+        "the others wait for it in the sums\n");
   CHECK(told({{.name = "0", .host = "a", .queued = 0.3}, {.name = "1", .host = "b", .queued = 0.5}}) ==
         "Every rank was ready to run for at least 15% of the time without a processor: their hosts have too few\n");
   CHECK(told({{.name = "0", .host = "a", .queued = 0.2}, {.name = "1", .host = "b", .queued = 0.5}}) ==
-        "Replica 1 (1, host b) was ready to run for 25% of the time without a processor: something else has it\n");
+        "Replica 1 (1, host b) was ready to run for 25% of the time without a processor: something else has it, and "
+        "the others wait for it in the sums\n");
+  // Who waits for a late rank anyway loses nothing by it.
+  CHECK(told({{.name = "0", .host = "a", .queued = 0.5}, {.name = "1", .host = "b", .late = 0.2, .queued = 0.6}}) ==
+        "Replica 1 (1, host b): the others waited 20% of the time for it, mostly in data\n"
+        "Replica 1 (1, host b) was ready to run for 30% of the time without a processor: something else has it\n");
+  CHECK(told({{.name = "0", .host = "a", .queued = 0.5}, {.name = "1", .host = "b", .late = 0.2}}) ==
+        "Replica 1 (1, host b): the others waited 20% of the time for it, mostly in data\n");
   CHECK(told({{.name = "0", .host = "a"}, {.name = "1", .host = "b", .queued = 0.19}}) == "");
   std::vector<RankParts> late;
   for (int rank = 0; rank < 7; ++rank) late.push_back({.name = "r", .host = fmt::format("h{}", rank), .late = 0.1});
