@@ -52,7 +52,7 @@ Blame blame_of(int ranks, double factor, const std::string& part, int steps) {
 
 TEST_CASE("a rank that is slow in its passes is blamed for them, by as much as it is slow") {
   // It sleeps for most of the time, so that it matters little what else the machine does.
-  const Blame blame = blame_of(2, 20, "", 8);
+  const Blame blame = blame_of(2, 20, "", 4);
   INFO(blame.late << " late, " << blame.injected << " injected, others " << blame.others);
   CHECK(std::abs(blame.late - blame.injected) < 0.1);
   CHECK(blame.late > 0.5);

@@ -211,6 +211,8 @@ class FailingInSlices final : public Nameless {
 TEST_CASE("an optimizer in slices makes the same values and norms, whatever it is and however it gets its gradients") {
   for (const Make& make : all_optimizers) {
     SlicedProgram whole{{}}, parts{with_slices()};
+    // Beside slices, variables that every rank updates whole, or one rank alone.
+    for (SlicedProgram* const each : {&whole, &parts}) each->add_whole_ones();
     const auto one = make(), other = make();
     int number = 0;
     for (const Way way : {Way::computation, Way::samples, Way::ready_gradients, Way::reduced, Way::computation}) {
@@ -257,21 +259,6 @@ TEST_CASE("an optimizer in slices makes the same values with every reduction and
     parts.steps(*other, 0, 2);
     check_same(each, parts);
     if (runtime().strategy().stream().kind() == DeviceKind::cpu) check_same(whole, parts);
-  }
-}
-
-TEST_CASE("an optimizer in slices updates other variables whole, or on the rank that holds them") {
-  for (const Make& make : all_optimizers) {
-    SlicedProgram whole{{}}, parts{with_slices()};
-    for (SlicedProgram* const each : {&whole, &parts}) each->add_whole_ones();
-    const auto one = make(), other = make();
-    int number = 0;
-    for (const Way way : {Way::computation, Way::samples, Way::ready_gradients, Way::reduced}) {
-      whole.step(*one, number, way);
-      parts.step(*other, number++, way);
-      check_same(whole, parts);
-    }
-    parts.strategy.attest();
   }
 }
 
