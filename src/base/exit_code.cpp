@@ -11,6 +11,7 @@ Error::ExitCode exit_code_of(const std::exception& error) {
   }
   if (dynamic_cast<const StallError*>(&error)) return Error::ExitCode::stall;
   if (dynamic_cast<const DriftError*>(&error)) return Error::ExitCode::replicas_differ;
+  if (dynamic_cast<const AuditError*>(&error)) return Error::ExitCode::miscomputed;
   if (dynamic_cast<const CheckpointError*>(&error)) return Error::ExitCode::checkpoint;
   if (dynamic_cast<const DivergenceError*>(&error)) return Error::ExitCode::diverged;
   if (dynamic_cast<const StoppedError*>(&error)) return Error::ExitCode::stopped;

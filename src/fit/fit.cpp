@@ -17,6 +17,7 @@
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "fit/accumulation.hpp"
+#include "fit/audit.hpp"
 #include "fit/evaluation_pass.hpp"
 #include "fit/frozen_variables.hpp"
 #include "fit/injected_fault.hpp"
@@ -89,20 +90,25 @@ std::int64_t samples_in(const BatchSchedule& schedule, std::int64_t steps) {
   return samples;
 }
 
-/// Sends each gradient of a step as soon as the model has it, but for frozen variables.
+/// Sends each gradient of a step as soon as the model has it, but for frozen variables. If `spoils` is not null, has it
+/// spoil them first.
 class SendWhenReady final : public nn::GradientBuffer::Listener {
  public:
-  SendWhenReady(Optimizer::AgreedStep& step, const nn::GradientBuffer& buffer, std::span<const std::string> frozen)
-      : step_{step}, variables_{buffer.variables()}, frozen_{frozen} {}
+  SendWhenReady(Optimizer::AgreedStep& step, const nn::GradientBuffer& buffer, std::span<const std::string> frozen,
+                const InjectedFault* spoils)
+      : step_{step}, buffer_{buffer}, variables_{buffer.variables()}, frozen_{frozen}, spoils_{spoils} {}
 
   void on_ready(std::size_t variable) override {
+    if (spoils_) spoils_->miscompute(buffer_, variable);
     if (!is_frozen(frozen_, variables_[variable].name())) step_.ready(variables_[variable]);
   }
 
  private:
   Optimizer::AgreedStep& step_;
+  const nn::GradientBuffer& buffer_;
   std::span<const Variable> variables_;
   std::span<const std::string> frozen_;
+  const InjectedFault* spoils_;
 };
 
 class Fit {
@@ -140,6 +146,11 @@ class Fit {
         log::warning(fmt::format("{} threads evaluate, but one trains: micro-batches are computed one after the other",
                                  options.threads));
     }
+    if (options.audit_every)
+      audit_.emplace(
+          strategy, model, sum_, train_shards_,
+          AuditSchedule{*options.audit_every, options.seed, strategy.num_replicas_in_sync(), train_shards_.count()},
+          fault_);
   }
 
   FitResult run(Observer& observer);
@@ -169,6 +180,8 @@ class Fit {
   };
   Started start_gradients(std::int64_t step, std::span<const std::int64_t> samples, const nn::GradientBuffer& sum);
   Started accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples, const nn::GradientBuffer& sum);
+  /// Of the micro-batch of each shard, the first of which is number `first` of this rank's.
+  void note_read(std::int64_t step, const SampleBatch::Group& read, std::int64_t first);
   std::int64_t evaluations_from(std::int64_t step) const;
   void evaluate(FitResult& result, std::int64_t epoch, Observer& observer);
   Observer::Step report_of(const FitResult& result, const ScheduledBatch& batch, double loss) const;
@@ -192,16 +205,21 @@ class Fit {
   std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
   std::optional<JointGradients> joint_gradients_;  ///< for a joint model
   Optimizer::Computation::Sums sums_on_the_way_;   ///< that it makes over the ranks
-  bool wants_norm_ = false;                        ///< the observer
+  std::optional<Audit> audit_;
+  bool audits_ = false;      ///< this step
+  bool wants_norm_ = false;  ///< the observer
   bool diverged_ = false;
 };
 
 Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                            Optimizer::AgreedStep& agreed) {
-  SendWhenReady ready{agreed, sum_, options_.frozen};
+  // Of an audited step, the audit spoils the shards.
+  const bool is_spoilt = fault_ && !audits_ && fault_->miscomputes(rank_, step, 0, 1);
+  SendWhenReady ready{agreed, sum_, options_.frozen, is_spoilt ? &*fault_ : nullptr};
   const nn::GradientBuffer sum = sum_.reporting_to(ready);
   if (joint_gradients_) return joint_gradients_->compute(step, samples, agreed.sums(), sum);
   Started started = accumulation_ ? accumulate_gradients(step, samples, sum) : start_gradients(step, samples, sum);
+  if (audits_) audit_->compute_other(samples, agreed.integers());
   agreed.complete_at_end([loss = std::move(started.loss)](Optimizer::StepSums& sums) {
     const ops::Kernels::BatchLoss result = loss.read();
     sums.loss = result.loss_sum;
@@ -214,11 +232,21 @@ Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const st
 Fit::Started Fit::start_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                   const nn::GradientBuffer& sum) {
   const RankShards::Loaded shards = train_shards_.load_all(samples);
+  note_read(step, shards.group, 0);
   BusyClock::enter(BusyClock::Part::forward);
   const std::vector<nn::Model::ShardPlace> places = shards.places(step);
   const std::int64_t labels = shards.group.counted_labels();
-  if (threads_) return {labels, threads_->train_shards(shards.group, places, sum)};
+  nn::ShardWatch* const watch = audits_ ? &*audit_ : nullptr;
+  if (threads_) return {labels, threads_->train_shards(shards.group, places, sum, watch)};
+  if (watch) return {labels, model_.train_watched(shards.group, places, sum, *watch)};
   return {labels, model_.start_shards(shards.group, places, sum)};
+}
+
+void Fit::note_read(std::int64_t step, const SampleBatch::Group& read, std::int64_t first) {
+  for (std::size_t i = 0; i < read.batches.size(); ++i) {
+    if (fault_ && fault_->misreads(rank_, step)) fault_->misread(read.batches[i], strategy_.stream());
+    if (audits_) audit_->read(first + static_cast<std::int64_t>(i), read.batches[i]);
+  }
 }
 
 /// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
@@ -228,17 +256,23 @@ Fit::Started Fit::accumulate_gradients(std::int64_t step, std::span<const std::i
   nn::ShardLosses losses;
   accumulation_->begin(sum, train_shards_.count());
   for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
-    accumulation_->begin_shard(shard);
+    const bool is_watched = audits_ && audit_->wants(shard);
+    accumulation_->begin_shard(shard, is_watched ? Accumulation::Watched::yes : Accumulation::Watched::no);
+    ops::Kernels::BatchLoss of_shard;
     for (int number = 0; number < options_.accumulate; ++number) {
       BusyClock::enter(BusyClock::Part::data);
       const RankShards::Loaded micro_batch = train_shards_.load_one(samples, shard, number);
+      note_read(step, micro_batch.group, shard);
       BusyClock::enter(BusyClock::Part::forward);
-      losses.push(model_.start_shards(micro_batch.group, micro_batch.places(step), accumulation_->next()),
-                  micro_batch.group.batches.front());
+      ops::Answer<ops::Kernels::BatchLoss> loss =
+          model_.start_shards(micro_batch.group, micro_batch.places(step), accumulation_->next());
+      if (is_watched) Audit::add(of_shard, loss.wait(), micro_batch.group.batches.front());
+      losses.push(std::move(loss), micro_batch.group.batches.front());
       accumulation_->push();
       labels += micro_batch.group.counted_labels();
     }
     losses.end_shard();
+    if (is_watched) audit_->on_shard(shard, accumulation_->shard(), of_shard);
     accumulation_->end_shard();
   }
   accumulation_->finish();
@@ -248,22 +282,26 @@ Fit::Started Fit::accumulate_gradients(std::int64_t step, std::span<const std::i
 Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   Optimizer::StepSums sums;
   strategy_.set_step(index + 1);
+  audits_ = audit_ && audit_->begin(index);
   const auto replica_step = [&](ReplicaContext& context) {
     const BusyClock::During own{BusyClock::Part::other};
     if (fault_ && fault_->skips_merge(rank_, index)) return;
     const auto compute = [&](Optimizer::AgreedStep& agreed) {
       if (wants_norm_) agreed.keep_gradient_norm();
+      if (audits_) agreed.apply_only_if([this](std::span<const std::int64_t> all) { return audit_->passes(all); });
       BusyClock::enter(BusyClock::Part::data);
       const Optimizer::StepSums own = compute_gradients(index, samples_.of(batch), agreed);
       if (fault_) fault_->strike(rank_, index, model_.variables());
       return own;
     };
-    sums = optimizer_.apply_gradients(context, gradients_, {compute, sums_on_the_way_}, statistics_.view(), here_);
+    const Optimizer::Computation computation{compute, sums_on_the_way_, audits_ ? audit_->integers() : 0};
+    sums = optimizer_.apply_gradients(context, gradients_, computation, statistics_.view(), here_);
     // If another rank failed in this step, the sums have 0 samples, and there are no statistics to absorb.
     model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);
     if (attests_in(index)) context.attest_at_end(model_.moving_averages(), here_);
   };
   strategy_.run(replica_step, {}, here_);
+  if (audits_) audit_->require_passed(samples_.of(batch), here_);
   return sums;
 }
 
@@ -356,6 +394,9 @@ FitResult Fit::run(Observer& observer) {
     } catch (const DriftError& found) {
       observer.on_drift(index + 1, found);
       throw;
+    } catch (const AuditError& found) {
+      observer.on_audit(found);
+      throw;
     }
     result.seconds += seconds_since(start);
     result.steps = index + 1;
@@ -396,12 +437,13 @@ std::string text_of(const TrainingSamples& data, const FitOptions& options) {
     return value ? fmt::format("{}", *value) : std::string{"none"};
   };
   return fmt::format(
-      "fit on {} samples: seed {}, batch {}, {} steps{}, {} shards, {} micro-batches, {} test samples, "
+      "fit on {} samples: seed {}, batch {}, {} steps{}, {} shards, {} micro-batches{}, {} test samples, "
       "evaluation every {} of {}, attestation every {}, {} on divergence{}",
       data.train.count(), options.seed, options.global_batch, options.steps,
       options.start.steps > 0 ? fmt::format(" after {}", options.start.steps) : "", options.shards, options.accumulate,
-      data.test.count(), or_none(options.evaluate_every), or_none(options.evaluation_samples),
-      or_none(options.attest_every), options.on_divergence == FitOptions::OnDivergence::stop ? "stop" : "proceed",
+      options.audit_every ? fmt::format(", audit every {}", *options.audit_every) : "", data.test.count(),
+      or_none(options.evaluate_every), or_none(options.evaluation_samples), or_none(options.attest_every),
+      options.on_divergence == FitOptions::OnDivergence::stop ? "stop" : "proceed",
       options.frozen.empty() ? "" : fmt::format(", frozen {}", fmt::join(options.frozen, " ")));
 }
 
@@ -423,6 +465,13 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
         fmt::format("samples of an evaluation: {}, expected at least 1", *options.evaluation_samples)};
   if (options.attest_every && *options.attest_every < 1)
     throw InvalidArgument{fmt::format("steps between attestations: {}, expected at least 1", *options.attest_every)};
+  if (options.audit_every && *options.audit_every < 1)
+    throw InvalidArgument{fmt::format("steps between audits: {}, expected at least 1", *options.audit_every)};
+  if (options.audit_every && model.joint())
+    throw InvalidArgument{fmt::format(
+        "steps between audits: {}, and a model '{}' that computes all shards of a step together; expected one that "
+        "computes each by itself",
+        *options.audit_every, model.name())};
   if (options.accumulate < 1)
     throw InvalidArgument{fmt::format("micro-batches of a shard: {}, expected at least 1", options.accumulate)};
   if (options.threads < 1)

@@ -1,5 +1,6 @@
 #include "fit/injected_fault.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
@@ -27,7 +28,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, InjectedFault::Kind>, 9> kinds{
+constexpr std::array<std::pair<std::string_view, InjectedFault::Kind>, 11> kinds{
     {{"throw", InjectedFault::Kind::throws},
      {"exit", InjectedFault::Kind::exits},
      {"kill", InjectedFault::Kind::kills},
@@ -36,7 +37,9 @@ constexpr std::array<std::pair<std::string_view, InjectedFault::Kind>, 9> kinds{
      {"skip-merge", InjectedFault::Kind::skips_merge},
      {"flip", InjectedFault::Kind::flips},
      {"usr1", InjectedFault::Kind::asks_to_stop},
-     {"slow", InjectedFault::Kind::slows}}};
+     {"slow", InjectedFault::Kind::slows},
+     {"miscompute", InjectedFault::Kind::miscomputes},
+     {"misread", InjectedFault::Kind::misreads}}};
 
 /// Of those that strike in a step.
 std::string names_of_kinds() {
@@ -84,36 +87,44 @@ std::vector<std::string_view> split(std::string_view text) {
   return parts;
 }
 
-/// Flips the highest mantissa bit of the first normal weight from `first` on, wrapping around. Returns its index; empty
-/// if no weight is normal.
+enum class Victims : std::uint8_t { normal, any };
+
+/// Flips the highest mantissa bit of the first victim from `first` on, wrapping around. Returns its index; empty if
+/// there is none.
 template <class T>
-std::optional<std::size_t> flip_from(std::size_t first, std::span<T> weights) {
+std::optional<std::size_t> flip_from(std::size_t first, std::span<T> weights, Victims victims) {
   using Bits = std::conditional_t<sizeof(T) == sizeof(std::uint64_t), std::uint64_t, std::uint32_t>;
   constexpr Bits highest = Bits{1} << (std::numeric_limits<T>::digits - 2);  // the bit above it is implicit
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const std::size_t index = (first + i) % weights.size();
-    if (!std::isnormal(weights[index])) continue;
+    if (victims == Victims::normal && !std::isnormal(weights[index])) continue;
     weights[index] = std::bit_cast<T>(std::bit_cast<Bits>(weights[index]) ^ highest);
     return index;
   }
   return std::nullopt;
 }
 
-std::optional<std::size_t> flip_from(std::size_t first, const Variable& variable) {
-  const Tensor weights = Tensor::on_host(variable.local());
-  const auto index = variable.dtype() == DType::f64 ? flip_from(first, weights.view().elements<double>())
-                                                    : flip_from(first, weights.view().elements<float>());
-  if (index) copy(weights.view(), variable.local(), *variable.state().segment->stream);
+/// Of f32 or f64, on any device.
+std::optional<std::size_t> flip_from(std::size_t first, const TensorView& values, Stream& stream, Victims victims) {
+  const Tensor host = Tensor::on_host(values);
+  const auto index = values.dtype() == DType::f64 ? flip_from(first, host.view().elements<double>(), victims)
+                                                  : flip_from(first, host.view().elements<float>(), victims);
+  if (index) copy(host.view(), values, stream);
   return index;
 }
 
+RandomStream draws_of(std::int64_t step) {
+  return {0, RandomStream::Purpose::fault, static_cast<std::uint64_t>(step)};
+}
+
 void flip(std::int64_t step, std::span<const Variable> weights) {
-  const RandomStream draw{0, RandomStream::Purpose::fault, static_cast<std::uint64_t>(step)};
+  const RandomStream draw = draws_of(step);
   const std::size_t first = weights.empty() ? 0 : draw.below(weights.size(), 0);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const Variable& variable = weights[(first + i) % weights.size()];
     const auto count = static_cast<std::uint64_t>(element_count(variable.shape()));
-    if (const auto index = flip_from(count == 0 ? 0 : draw.below(count, 1), variable))
+    Stream& stream = *variable.state().segment->stream;
+    if (const auto index = flip_from(count == 0 ? 0 : draw.below(count, 1), variable.local(), stream, Victims::normal))
       return log::warning(
           fmt::format("LOCKSTEP_FAULT: a bit of element {} of variable {} is another one from step {} on", *index,
                       variable.label(), step + 1));
@@ -156,20 +167,22 @@ InjectedFault InjectedFault::parse(std::string_view text, int ranks) {
   const auto malformed = [&](std::string_view what) {
     return ConfigError{
         fmt::format("LOCKSTEP_FAULT '{}': {}; expected KIND:RANK:STEP with KIND one of {}, RANK below {} and STEP from "
-                    "0, or slow:RANK:FACTOR",
+                    "0, or slow:RANK:FACTOR, or miscompute:RANK:STEP:always",
                     excerpt(text), what, names_of_kinds(), ranks)};
   };
   if (text.substr(0, text.find(':')) == name_of(Kind::slows)) return parse_slow(text, ranks);
-  const auto first = text.find(':');
-  const auto second = first == text.npos ? first : text.find(':', first + 1);
-  if (second == text.npos) throw malformed("it has not three parts");
-  const std::string_view kind_text = text.substr(0, first);
-  const auto rank = number<int>(text.substr(first + 1, second - first - 1));
-  const auto step = number<std::int64_t>(text.substr(second + 1));
+  const std::vector<std::string_view> parts = split(text);
+  const bool says_how_often = parts.size() == 4 && parts[0] == name_of(Kind::miscomputes);
+  if (parts.size() != 3 && !says_how_often) throw malformed("it has not three parts");
+  if (says_how_often && parts[3] != "once" && parts[3] != "always")
+    throw malformed("it strikes neither 'once' nor 'always'");
+  const auto rank = number<int>(parts[1]);
+  const auto step = number<std::int64_t>(parts[2]);
   if (!rank || *rank >= ranks) throw malformed("there is no such rank");
   if (!step) throw malformed("there is no such step");
   for (const auto& [name, kind] : kinds)
-    if (name == kind_text) return {kind, *rank, *step};
+    if (name == parts[0])
+      return {.kind = kind, .rank = *rank, .step = *step, .always = says_how_often && parts[3] == "always"};
   throw malformed("there is no such kind");
 }
 
@@ -183,13 +196,58 @@ bool InjectedFault::skips_merge(int at_rank, std::int64_t at_step) const {
   return kind == Kind::skips_merge && at_rank == rank && at_step == step;
 }
 
+bool InjectedFault::miscomputes(int at_rank, std::int64_t at_step, std::int64_t shard, std::int64_t shards) const {
+  if (kind != Kind::miscomputes || at_rank != rank) return false;
+  if (always) return at_step >= step;
+  return at_step == step &&
+         draws_of(step).below(static_cast<std::uint64_t>(shards), 2) == static_cast<std::uint64_t>(shard);
+}
+
+bool InjectedFault::miscomputes_still(int at_rank, std::int64_t at_step) const {
+  return kind == Kind::miscomputes && at_rank == rank && always && at_step >= step;
+}
+
+bool InjectedFault::misreads(int at_rank, std::int64_t at_step) const {
+  return kind == Kind::misreads && at_rank == rank && at_step == step;
+}
+
+void InjectedFault::miscompute(const nn::GradientBuffer& gradients, std::size_t variable) const {
+  if (variable == draws_of(step).below(gradients.variables().size(), 0))
+    flip_in(gradients.of(gradients.variables()[variable]), gradients.stream());
+}
+
+void InjectedFault::miscompute(const nn::GradientBuffer& gradients) const {
+  for (std::size_t variable = 0; variable < gradients.variables().size(); ++variable) miscompute(gradients, variable);
+}
+
+void InjectedFault::misread(const SampleBatch& samples, Stream& stream) const {
+  const TensorView rows = samples.inputs.view();
+  const std::int64_t of_row = rows.count() / std::max<std::int64_t>(rows.shape().front(), 1);
+  flip_in(rows.reshaped({rows.count()}).slice(0, samples.samples * of_row), stream);
+}
+
+void InjectedFault::flip_in(const TensorView& values, Stream& stream) const {
+  if (values.count() == 0) return;
+  const std::size_t first = draws_of(step).below(static_cast<std::uint64_t>(values.count()), 1);
+  if (values.dtype() == DType::f32 || values.dtype() == DType::f64) {
+    // A gradient may be zero everywhere.
+    if (!flip_from(first, values, stream, Victims::normal)) (void)flip_from(first, values, stream, Victims::any);
+    return;
+  }
+  const Tensor host = Tensor::on_host(values);
+  host.view().elements<std::int32_t>()[first] ^= 1;
+  copy(host.view(), values, stream);
+}
+
 void InjectedFault::slow_down(BusyClock& clock, int at_rank) const {
   if (kind != Kind::slows || at_rank != rank) return;
   clock.slow_down(part ? std::vector{*part} : std::vector{BusyClock::Part::forward, BusyClock::Part::backward}, factor);
 }
 
 std::string InjectedFault::announcement() const {
-  if (kind != Kind::slows) return fmt::format("replica {} will fail ({}) in step {}", rank, name_of(kind), step + 1);
+  if (kind != Kind::slows)
+    return fmt::format("replica {} will fail ({}) in step {}{}", rank, name_of(kind), step + 1,
+                       always ? " and after it" : "");
   return fmt::format("replica {} takes {:g} times as long for {}", rank, factor,
                      part ? name_of(*part) : "forward and backward");
 }
@@ -204,7 +262,9 @@ void InjectedFault::strike(int at_rank, std::int64_t at_step, std::span<const Va
     case Kind::hangs:
       while (true) ::pause();
     case Kind::skips_merge:
-    case Kind::slows: break;
+    case Kind::slows:
+    case Kind::miscomputes:
+    case Kind::misreads: break;
     case Kind::flips: flip(step, weights); break;
     case Kind::asks_to_stop: ::raise(SIGUSR1); break;
   }

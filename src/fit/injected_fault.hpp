@@ -7,8 +7,12 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/device/stream.hpp>
 #include <lockstep/fit/fit.hpp>
+#include <lockstep/input/batch.hpp>
+#include <lockstep/nn/gradient_buffer.hpp>
 #include <lockstep/strategy/variable.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 #include "control/busy_clock.hpp"
 
@@ -16,7 +20,7 @@ namespace lockstep {
 
 /// `KIND:RANK:STEP`: what one rank does in one step, counted from 0; messages count from 1, as all that users see. It
 /// happens after the backward pass, between the step's agreement and its last sum over the ranks. Only skip-merge comes
-/// before the agreement. Or `slow:RANK:FACTOR[:PART]`, for the whole training.
+/// before the agreement. Or `slow:RANK:FACTOR[:PART]`, for the whole training. Or `miscompute:RANK:STEP[:once|always]`.
 struct InjectedFault {
   enum class Kind : std::uint8_t {
     throws,        ///< "throw": replica code throws
@@ -27,7 +31,11 @@ struct InjectedFault {
     skips_merge,   ///< "skip-merge": replica code returns without the optimizer's merge_call
     flips,         ///< "flip": one bit of one weight flips, and training continues
     asks_to_stop,  ///< "usr1": SIGUSR1, as from a scheduler
-    slows          ///< "slow": its own work in a part of each step takes longer
+    slows,         ///< "slow": its own work in a part of each step takes longer
+    /// "miscompute": one bit of a gradient is another one: of one of its shards in that step, or from that step on of
+    /// every shard that it computes, its own or another's.
+    miscomputes,
+    misreads  ///< "misread": one bit of one sample of each shard that it reads in that step is another one
   };
 
   Kind kind;
@@ -38,6 +46,8 @@ struct InjectedFault {
   double factor = 1;
   std::optional<BusyClock::Part> part = {};
 
+  bool always = false;  ///< for `miscomputes`
+
   /// ConfigError, naming LOCKSTEP_FAULT and what was expected, unless `text` is a fault of one of `ranks` ranks.
   static InjectedFault parse(std::string_view text, int ranks);
 
@@ -46,6 +56,20 @@ struct InjectedFault {
 
   /// LOCAL. Whether this rank is to return from replica code without merging.
   bool skips_merge(int at_rank, std::int64_t at_step) const;
+
+  /// LOCAL. Whether this rank computes shard number `shard` of its own `shards` wrong in the step, in its own part of
+  /// the step; whether it computes wrong whatever it computes after that; and whether it reads wrong.
+  bool miscomputes(int at_rank, std::int64_t at_step, std::int64_t shard, std::int64_t shards) const;
+  bool miscomputes_still(int at_rank, std::int64_t at_step) const;
+  bool misreads(int at_rank, std::int64_t at_step) const;
+
+  /// LOCAL. Flips a bit of one variable's gradient, chosen by the step. The other form does so only if `variable` is
+  /// that one.
+  void miscompute(const nn::GradientBuffer& gradients) const;
+  void miscompute(const nn::GradientBuffer& gradients, std::size_t variable) const;
+
+  /// LOCAL. Flips a bit of an input: the highest of a number's mantissa, or the lowest of an integer (i32).
+  void misread(const SampleBatch& samples, Stream& stream) const;
 
   /// LOCAL. If this is the rank to be slow, makes `clock` slow it down.
   void slow_down(BusyClock& clock, int at_rank) const;
@@ -60,6 +84,9 @@ struct InjectedFault {
   /// weight: first the variable, all equally likely, then the element. From that element on, the first normal number is
   /// taken: a flipped 0 or subnormal would be too small to survive the next step. Error if there is no normal number.
   void strike(int at_rank, std::int64_t at_step, std::span<const Variable> weights) const;
+
+ private:
+  void flip_in(const TensorView& values, Stream& stream) const;
 };
 
 /// "throw", "skip-merge".

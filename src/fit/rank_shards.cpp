@@ -46,6 +46,13 @@ RankShards::Loaded RankShards::load_one(std::span<const std::int64_t> batch, std
   return load(one_, batch, {mine_.first + shard, mine_.first + shard + 1}, micro_batch);
 }
 
+RankShards::Loaded RankShards::load_any(std::span<const std::int64_t> batch, std::int64_t shard, int micro_batch) {
+  if (!any_) any_.emplace(source_, capacity_, 1, stream_);
+  parts_ = parts_of(batch, {shard, shard + 1}, micro_batch);
+  const std::lock_guard lock{reading_};
+  return {any_->load(parts_.samples), parts_.first_samples};
+}
+
 RankShards::Loaded RankShards::load(std::optional<ShardLoader>& loader, std::span<const std::int64_t> batch,
                                     Range shards, int micro_batch) {
   parts_ = parts_of(batch, shards, micro_batch);
@@ -87,6 +94,7 @@ void RankShards::load_ahead(LoadsAhead loads) {
     if (in_step == 0) batch = loads.samples(loads.of.first + next / of_step);
     const std::int64_t shard = mine_.first + in_step / cut_.micro_batches;
     const Range shards = all ? mine_ : Range{shard, shard + 1};
+    const std::lock_guard lock{reading_};
     loader.assemble(parts_of(batch, shards, static_cast<int>(in_step % cut_.micro_batches)).samples);
     return WorkAhead::Made{nullptr, ++next == last};
   };

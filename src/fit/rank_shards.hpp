@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -55,6 +56,9 @@ class RankShards {
   Loaded load_all(std::span<const std::int64_t> batch, int micro_batch = 0);
   Loaded load_one(std::span<const std::int64_t> batch, std::int64_t shard, int micro_batch = 0);
 
+  /// A micro-batch of any shard of the batch, by its number there. It is not among those that are loaded ahead.
+  Loaded load_any(std::span<const std::int64_t> batch, std::int64_t shard, int micro_batch = 0);
+
   /// Which micro-batches a step loads: those of all shards, one after the other, or those of each shard.
   enum class Order : std::uint8_t { all_shards, shard_by_shard };
 
@@ -67,8 +71,8 @@ class RankShards {
     std::function<std::span<const std::int64_t>(std::int64_t step)> samples;
   };
 
-  /// Before the first load: has all loads that follow assembled ahead. They must be those of the steps in order. An
-  /// exception of the source comes from the load that would have assembled.
+  /// Before the first load: has all loads of own shards that follow assembled ahead. They must be those of the steps in
+  /// order. An exception of the source comes from the load that would have assembled.
   void load_ahead(LoadsAhead loads);
 
   /// Number of samples in a micro-batch of all shards, including other ranks'.
@@ -90,9 +94,10 @@ class RankShards {
   BatchCut cut_;
   Range mine_;
   Stream& stream_;
-  std::optional<ShardLoader> all_, one_;  ///< made on first use
-  Parts parts_;                           ///< of the last load
-  std::optional<WorkAhead> ahead_;        ///< ends before the loader that it fills
+  std::mutex reading_;                          ///< held while a thread reads the source
+  std::optional<ShardLoader> all_, one_, any_;  ///< made on first use
+  Parts parts_;                                 ///< of the last load
+  std::optional<WorkAhead> ahead_;              ///< ends before the loader that it fills
 };
 
 }  // namespace lockstep

@@ -42,6 +42,27 @@ TensorView part_of(const TensorView& view, std::size_t parts, std::size_t number
   return view.reshaped({view.count()}).slice(begin(number), begin(number + 1) - begin(number));
 }
 
+/// The part of `whole` that begins with its shard `first`.
+class WatchOfPart final : public nn::ShardWatch {
+ public:
+  WatchOfPart(nn::ShardWatch& whole, std::int64_t first) : whole_{whole}, first_{first} {}
+
+  bool wants(std::int64_t shard) const override { return whole_.wants(first_ + shard); }
+  void on_shard(std::int64_t shard, const nn::GradientBuffer& gradients, const ops::Kernels::BatchLoss& loss) override {
+    whole_.on_shard(first_ + shard, gradients, loss);
+  }
+
+  bool wants_any_of(std::int64_t shards) const {
+    for (std::int64_t shard = 0; shard < shards; ++shard)
+      if (wants(shard)) return true;
+    return false;
+  }
+
+ private:
+  nn::ShardWatch& whole_;
+  std::int64_t first_;
+};
+
 }  // namespace
 
 std::unique_ptr<ShardThreads> ShardThreads::make(Strategy& strategy, nn::Model& model, int wanted,
@@ -173,15 +194,24 @@ void ShardThreads::add_up(std::size_t thread) const {
 
 ops::Kernels::BatchLoss ShardThreads::train_shards(const SampleBatch::Group& shards,
                                                    std::span<const nn::Model::ShardPlace> places,
-                                                   const nn::GradientBuffer& sum) {
+                                                   const nn::GradientBuffer& sum, nn::ShardWatch* watch) {
   reserve(sum);
   std::vector<SampleBatch::Group> parts;
   for (std::size_t thread = 0; thread < workers_.size(); ++thread)
     parts.push_back(part_of(shards, workers_.size(), thread));
   run([&](std::size_t thread) {
     const std::size_t size = parts[thread].batches.size();
-    results_[thread] =
-        workers_[thread]->train_shards(parts[thread], places.subspan(thread * size, size), partial_[thread]);
+    const auto own_places = places.subspan(thread * size, size);
+    nn::Model& model = *workers_[thread];
+    if (watch) {
+      const auto shards_of_thread = static_cast<std::int64_t>(size);
+      WatchOfPart part{*watch, static_cast<std::int64_t>(thread) * shards_of_thread};
+      if (part.wants_any_of(shards_of_thread)) {
+        results_[thread] = model.train_watched(parts[thread], own_places, partial_[thread], part);
+        return;
+      }
+    }
+    results_[thread] = model.train_shards(parts[thread], own_places, partial_[thread]);
   });
   run([&](std::size_t thread) { add_up(thread); });
   for (const Variable& variable : sum.variables()) sum.ready(variable);

@@ -18,6 +18,7 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include "nn/shard_losses.hpp"
+#include "nn/shard_watch.hpp"
 
 namespace lockstep {
 
@@ -41,9 +42,10 @@ class ShardThreads {
   int count() const { return static_cast<int>(workers_.size()); }
 
   /// As Model::train_shards, for a number of shards that the threads divide. Gradients are ready at the end, in order.
-  /// If several threads fail, rethrows the exception of the first, which has the first shards.
+  /// If several threads fail, rethrows the exception of the first, which has the first shards. If `watch` is not null,
+  /// a thread with a shard that it wants computes its shards as Model::train_watched.
   ops::Kernels::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const nn::Model::ShardPlace> places,
-                                       const nn::GradientBuffer& sum);
+                                       const nn::GradientBuffer& sum, nn::ShardWatch* watch = nullptr);
 
   /// The results of Model::evaluate_shard, shard by shard. Fails alike.
   std::vector<ops::Kernels::BatchLoss> evaluate_shards(std::span<const SampleBatch> shards);

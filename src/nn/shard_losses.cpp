@@ -20,6 +20,12 @@ ops::Kernels::BatchLoss::Weighed weighed(const ops::Kernels::BatchLoss& result, 
   return {result.loss_sum, result.weight ? *result.weight : static_cast<double>(batch.counted_labels())};
 }
 
+ops::Kernels::BatchLoss with_weight(const ops::Kernels::BatchLoss& result, const SampleBatch& batch) {
+  ops::Kernels::BatchLoss said = result;
+  said.weight = weighed(result, batch).weight;
+  return said;
+}
+
 void LossSum::push(const ops::Kernels::BatchLoss::Weighed& own) {
   const auto part = parts_.next().elements<double>();
   part[0] = own.loss;

@@ -14,6 +14,9 @@ namespace lockstep::nn {
 /// The loss and weight of `batch` in `result`; each label weighs 1 if it gives no weight.
 ops::Kernels::BatchLoss::Weighed weighed(const ops::Kernels::BatchLoss& result, const SampleBatch& batch);
 
+/// The same as a result that says its weight.
+ops::Kernels::BatchLoss with_weight(const ops::Kernels::BatchLoss& result, const SampleBatch& batch);
+
 /// Sums of losses and weights.
 class LossSum {
  public:

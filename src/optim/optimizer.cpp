@@ -59,18 +59,26 @@ TensorView view_of(std::vector<double>& numbers) {
   return {reinterpret_cast<std::byte*>(numbers.data()), {std::ssize(numbers)}, DType::f64};
 }
 
-/// One message, small but for `blocks`, with integers as integers. It does not include the gradients, because an f64
-/// beside an f64 range would turn that range into a packed copy. `failures` are this rank's on entry, and all ranks' on
-/// return. So are `blocks`, of which each is another rank's or zero.
-void all_reduce(Optimizer::StepSums& sums, std::int64_t& failures, const TensorView& statistics,
-                std::vector<double>& blocks, CrossDeviceOps& reductions) {
+/// What only some steps add up.
+struct MoreSums {
+  std::vector<double> blocks;        ///< of squares; each is another rank's or zero
+  std::span<std::int64_t> integers;  ///< Computation::integers
+};
+
+/// One message, small but for `more`, with integers as integers. It does not include the gradients, because an f64
+/// beside an f64 range would turn that range into a packed copy. All are this rank's on entry, and all ranks' on
+/// return.
+void all_reduce(Optimizer::StepSums& sums, std::int64_t& failures, const TensorView& statistics, MoreSums& more,
+                CrossDeviceOps& reductions) {
   std::array<std::int64_t, 3> integers{sums.samples, sums.correct, failures};
   const TensorView integer_view{reinterpret_cast<std::byte*>(integers.data()), {3}, DType::i64};
   std::array<double, 2> reals{sums.loss, weight_of(sums)};
   const TensorView real_view{reinterpret_cast<std::byte*>(reals.data()), {2}, DType::f64};
   std::vector<TensorView> views{integer_view, real_view};
   if (statistics.count() > 0) views.push_back(statistics);
-  if (!blocks.empty()) views.push_back(view_of(blocks));
+  if (!more.blocks.empty()) views.push_back(view_of(more.blocks));
+  if (!more.integers.empty())
+    views.push_back({reinterpret_cast<std::byte*>(more.integers.data()), {std::ssize(more.integers)}, DType::i64});
   reductions.all_reduce(ReduceOp::sum, views);
   sums.samples = integers[0];
   sums.correct = integers[1];
@@ -256,7 +264,7 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::v
   StepSums* const sums = request.sums;
   // Host data first: a GPU then continues with its gradients while the host continues with the step.
   std::int64_t failures = 0;
-  std::vector<double> none;
+  MoreSums none;
   if (sums) all_reduce(*sums, failures, request.statistics, none, reductions);
   if (!slices.empty()) reductions.all_reduce(ReduceOp::sum, std::span{slices});
   const std::vector<detail::RowSums> rows = plan.bring_home(slices);
@@ -285,7 +293,8 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
   StepSums& sums = *request.sums;
   Stream& stream = plan.store().stream();
   DeclaredSums declared{reductions, request.computation->sums, stream, plan.buckets(), &covered};
-  AgreedStep step{[&](const Variable& variable) { return plan.bring_home(variable, request.gradients); }, declared};
+  AgreedStep step{[&](const Variable& variable) { return plan.bring_home(variable, request.gradients); }, declared,
+                  request.computation->integers};
   std::exception_ptr failure;
   try {
     sums = request.computation->compute(step);
@@ -322,19 +331,19 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
   }
   if (failure) sums = {};
   std::int64_t failures = failure ? 1 : 0;
-  std::vector<double> blocks = plan.is_shared() ? plan.own_among_all() : std::vector<double>{};
+  MoreSums more{plan.is_shared() ? plan.own_among_all() : std::vector<double>{}, step.integers_};
   covered.wait_in([&] {
     BusyClock::enter(BusyClock::Part::optimizer);  // what comes after the wait
-    all_reduce(sums, failures, request.statistics, blocks, reductions);
+    all_reduce(sums, failures, request.statistics, more, reductions);
   });
   if (failure) std::rethrow_exception(failure);
-  if (failures > 0) {
+  if (failures > 0 || (step.allows_ && !step.allows_(more.integers))) {
     sums = {};
     return;
   }
   std::optional<double> known;
   if (squares) known = squares->read();
-  if (plan.is_shared()) known = ops::UpdateKernels::sum_of_blocks(std::move(blocks));
+  if (plan.is_shared()) known = ops::UpdateKernels::sum_of_blocks(std::move(more.blocks));
   step_and_send({weight_of(sums), known}, {}, reductions, &covered);
 }
 
@@ -347,6 +356,8 @@ std::string Optimizer::text_of(const Plan& plan, const Request& request, std::st
   if (request.computation) how += ", agreed first";
   if (request.computation && !request.computation->sums.counts.empty())
     how += fmt::format(", with {}", describe(request.computation->sums));
+  if (request.computation && request.computation->integers > 0)
+    how += fmt::format(", with {} integers", request.computation->integers);
   if (!request.what_follows.empty()) how += fmt::format(", then {}", request.what_follows);
   const std::string name = places_->name_in(plan.store());
   const std::int64_t steps = plan.store().counted(detail::step_counter(name));

@@ -91,6 +91,9 @@ PeerError with_words(const PeerError& error, const std::string& words) {
 DriftError with_words(const DriftError& error, const std::string& words) {
   return {words, error.drift()};
 }
+AuditError with_words(const AuditError& error, const std::string& words) {
+  return {words, error.finding()};
+}
 
 /// Throws `failure`, with `job` in its message if its type is E itself; returns if it is not.
 template <class E>
@@ -106,7 +109,7 @@ void rethrow_if(const std::exception_ptr& failure, const std::string& job) {
 /// Throws `failure` so that whoever sees it learns of `job`.
 [[noreturn]] void rethrow_with(const std::string& job, const std::exception_ptr& failure, const std::string& text) {
   const auto try_all = [&]<class... E>() { (rethrow_if<E>(failure, job), ...); };
-  try_all.template operator()<PeerError, MismatchError, StallError, CommError, DriftError, InvalidArgument,
+  try_all.template operator()<PeerError, MismatchError, StallError, CommError, DriftError, AuditError, InvalidArgument,
                               ContextError, ConfigError, CheckpointError, DeviceError, Error>();
   try {
     std::rethrow_exception(failure);

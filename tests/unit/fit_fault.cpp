@@ -88,23 +88,48 @@ TEST_CASE("a fault is KIND:RANK:STEP") {
   CHECK(fault.kind == InjectedFault::Kind::flips);
   CHECK(fault.rank == 3);
   CHECK(fault.step == 17);
-  for (const char* name : {"throw", "exit", "kill", "stop", "hang", "skip-merge", "flip", "usr1"})
+  for (const char* name :
+       {"throw", "exit", "kill", "stop", "hang", "skip-merge", "flip", "usr1", "miscompute", "misread"})
     CHECK(name_of(InjectedFault::parse(std::string{name} + ":0:1", 1).kind) == name);
   CHECK_THROWS_WITH(
       InjectedFault::parse("flop:0:1", 2),
       "LOCKSTEP_FAULT 'flop:0:1': there is no such kind; expected KIND:RANK:STEP with KIND one of throw, "
-      "exit, kill, stop, hang, skip-merge, flip, usr1, RANK below 2 and STEP from 0, or slow:RANK:FACTOR");
-  for (const char* text : {"", "kill", "kill:0", "kill:0:", "kill:x:1", "kill:2:1", "kill:-1:1", "kill:0:-1",
-                           "kill:0:99999999999999999999", "kill:0:1:2", "burn:0:1", "Kill:0:1", "flip", "flip:2:0",
-                           "flip:0:-1", "flip:0:1:3"}) {
+      "exit, kill, stop, hang, skip-merge, flip, usr1, miscompute, misread, RANK below 2 and STEP from 0, or "
+      "slow:RANK:FACTOR, or miscompute:RANK:STEP:always");
+  for (const char* text : {"",
+                           "kill",
+                           "kill:0",
+                           "kill:0:",
+                           "kill:x:1",
+                           "kill:2:1",
+                           "kill:-1:1",
+                           "kill:0:-1",
+                           "kill:0:99999999999999999999",
+                           "kill:0:1:2",
+                           "burn:0:1",
+                           "Kill:0:1",
+                           "flip",
+                           "flip:2:0",
+                           "flip:0:-1",
+                           "flip:0:1:3",
+                           "flip:0:1:always",
+                           "miscompute:0:1:",
+                           "miscompute:0:1:twice",
+                           "miscompute:0:1:always:2"}) {
     INFO(text);
     CHECK_THROWS_AS(InjectedFault::parse(text, 2), ConfigError);
-    CHECK_THROWS_WITH(InjectedFault::parse(text, 2),
-                      Catch::StartsWith(std::string{"LOCKSTEP_FAULT '"} + text + "': ") &&
-                          Catch::EndsWith("; expected KIND:RANK:STEP with KIND one of throw, exit, kill, stop, "
-                                          "hang, skip-merge, flip, usr1, RANK below 2 and STEP from 0, or "
-                                          "slow:RANK:FACTOR"));
+    CHECK_THROWS_WITH(
+        InjectedFault::parse(text, 2),
+        Catch::StartsWith(std::string{"LOCKSTEP_FAULT '"} + text + "': ") &&
+            Catch::EndsWith("; expected KIND:RANK:STEP with KIND one of throw, exit, kill, stop, "
+                            "hang, skip-merge, flip, usr1, miscompute, misread, RANK below 2 and STEP from "
+                            "0, or slow:RANK:FACTOR, or miscompute:RANK:STEP:always"));
   }
+  CHECK_FALSE(InjectedFault::parse("miscompute:0:1", 1).always);
+  CHECK_FALSE(InjectedFault::parse("miscompute:0:1:once", 1).always);
+  CHECK(InjectedFault::parse("miscompute:0:1:always", 1).always);
+  CHECK(InjectedFault::parse("miscompute:0:1:always", 1).announcement() ==
+        "replica 0 will fail (miscompute) in step 2 and after it");
 }
 
 TEST_CASE("a fault is slow:RANK:FACTOR, or slow:RANK:FACTOR:PART") {

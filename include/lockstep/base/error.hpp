@@ -25,6 +25,7 @@ class Error : public std::runtime_error {
     replicas_differ = 6,
     checkpoint = 7,
     diverged = 8,
+    miscomputed = 9,
     stopped = 75,  ///< as schedulers know it (EX_TEMPFAIL): start the job again to continue
   };
 
@@ -102,6 +103,25 @@ class DriftError : public Error {
 
  private:
   std::shared_ptr<const Drift> drift_;  ///< shared: copying an exception must not throw
+};
+
+/// An audit found a result that another rank does not get. Thrown on every rank, the same on each.
+class AuditError : public Error {
+ public:
+  struct Finding {
+    std::int64_t step = 0;    ///< from 1
+    std::int64_t shard = 0;   ///< of the step's batch, from 0
+    std::string value;        ///< what differs: "samples", "gradient of 'dense/weight'"
+    std::vector<int> blamed;  ///< replicas, ascending; empty if it cannot be told whose result is wrong
+  };
+
+  AuditError(const std::string& what, Finding finding)
+      : Error{what}, finding_{std::make_shared<const Finding>(std::move(finding))} {}
+
+  const Finding& finding() const { return *finding_; }
+
+ private:
+  std::shared_ptr<const Finding> finding_;  ///< shared: copying an exception must not throw
 };
 
 /// The loss of a training is no finite number. Thrown on every rank with the same message.

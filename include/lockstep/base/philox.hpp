@@ -21,6 +21,7 @@ class RandomStream {
     fault = 6,
     kernel_trial = 7,
     augmentation = 8,
+    audit = 10,
     program = 9  ///< whatever a program of yours draws
   };
 

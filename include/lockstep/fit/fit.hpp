@@ -45,6 +45,9 @@ struct FitOptions {
   /// Steps between attestations, in which the replicas prove that they still hold the same values. If empty, never;
   /// otherwise the last step attests too.
   std::optional<std::int64_t> attest_every = {};
+  /// Steps between audits, in which each rank also computes one shard of another rank, and the ranks compare what they
+  /// got. If empty, never.
+  std::optional<std::int64_t> audit_every = {};
   OnDivergence on_divergence = OnDivergence::stop;
   /// LOCAL. Returns a hint for the end of the line about a divergence. If empty, there is none.
   std::function<std::string()> divergence_hint = {};
@@ -91,6 +94,16 @@ struct FitResult {
 /// An attestation covers weights, optimizer state and moving averages, and is part of the agreement that ends its step.
 /// If they differ, `observer` is told, and every rank throws DriftError.
 ///
+/// An audit finds a rank that reads or computes something else than others would: wrong data, or a processor that errs.
+/// Replicas stay equal then, as the wrong gradient is summed into all of them. In an audited step, each rank computes
+/// one shard of another rank too, and digests of both results meet in the step's last sum: of samples, gradients,
+/// statistics and loss. If they differ, the step is not applied. Every rank computes the shards in question once more,
+/// `observer` is told, and every rank throws AuditError, which names the replica whose result the majority does not
+/// get, or none if two ranks differ and each repeats its result. Whose shard a rank computes, and which, follows from
+/// seed and step: each shard has its turn once in as many audits as a rank has shards. A single rank computes its own
+/// shard twice. An audit costs the time of one shard, computed by one thread, and memory for a copy of the gradients;
+/// it changes no bits. A joint model (nn::Model::joint) is refused.
+///
 /// If the loss of a step or of an evaluation is no finite number, the run ends: after `observer` has seen the loss,
 /// every rank throws DivergenceError, which names the step, its learning rate and its gradient norm. All ranks decide
 /// alike, from the reduced loss. With OnDivergence::proceed, replica 0 logs one warning and the run continues.
@@ -107,9 +120,9 @@ struct FitResult {
 /// call.
 ///
 /// Seals the variables first if they are not sealed. InvalidArgument for options below 1, for fewer steps than `start`
-/// has made, unless the ranks divide `shards`, for a model without variables, for a frozen variable that it does not
-/// have, if all are frozen, and for no samples to train or test on.
-/// MismatchError if the ranks differ in their options or in the number of samples.
+/// has made, unless the ranks divide `shards`, for audits of a joint model, for a model without variables, for a frozen
+/// variable that it does not have, if all are frozen, and for no samples to train or test on. MismatchError if the
+/// ranks differ in their options or in the number of samples.
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
               const FitOptions& options, Observer& observer, Here here = Here::current());
 

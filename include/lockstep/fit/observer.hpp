@@ -16,8 +16,8 @@ namespace lockstep {
 /// Called on every rank, between steps, in the context in which `fit` was called, unless stated otherwise. So an
 /// observer may call collectives, such as save_checkpoint, if it does so on every rank. What it does on the chief
 /// alone, such as writing a line, must not be a collective. `wants_gradient_norm` must always return the same value.
-/// on_drift must neither call a collective nor throw, since its exception would hide the drift. Exceptions from the
-/// other methods propagate out of `fit`.
+/// on_drift and on_audit must neither call a collective nor throw, since their exception would hide what was found.
+/// Exceptions from the other methods propagate out of `fit`.
 class Observer {
  public:
   /// After a step. Everything except times is the same on every rank, and on the numbers of ranks that `fit` names.
@@ -142,6 +142,9 @@ class Observer {
 
   /// The replicas were found to differ at the end of `step` (from 1); the run ends.
   virtual void on_drift(std::int64_t /*step*/, const DriftError& /*found*/) {}
+
+  /// An audit found a wrong result; the step was not applied, and the run ends.
+  virtual void on_audit(const AuditError& /*found*/) {}
 };
 
 }  // namespace lockstep

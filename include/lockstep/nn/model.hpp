@@ -18,6 +18,7 @@ namespace lockstep::nn {
 
 class JointModel;
 class ShardSums;
+class ShardWatch;
 
 /// A model with trainable variables, and its loss: any that is a sum over labels, each times its weight. It works on
 /// one shard of a batch at a time. Its result is a function of its variables and of the shard's samples, place and
@@ -74,9 +75,14 @@ class Model {
   virtual BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                  const GradientBuffer& sum);
 
-  /// For models of this library: the same, but the losses are known only when the work on the strategy's stream is
-  /// done, so that a step waits for its GPU once. The answer says, too, what is wrong with labels or tokens that lie on
-  /// a GPU. Unless overridden, this is train_shards.
+  /// For library code: the same, one shard after the other, and `watch` sees each that it wants before it is added to
+  /// the others.
+  BatchLoss train_watched(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                          const GradientBuffer& sum, ShardWatch& watch);
+
+  /// For models of this library: the same as train_shards, but the losses are known only when the work on the
+  /// strategy's stream is done, so that a step waits for its GPU once. The answer says, too, what is wrong with labels
+  /// or tokens that lie on a GPU. Unless overridden, this is train_shards.
   virtual detail::Answer<BatchLoss> start_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                                  const GradientBuffer& sum);
 
@@ -121,6 +127,9 @@ class Model {
   void begin(Pass pass) const;
 
  private:
+  BatchLoss train_one_by_one(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                             const GradientBuffer& sum, ShardWatch* watch);
+
   std::function<void(Pass)> on_pass_;
   std::unique_ptr<ShardSums> shard_sums_;  ///< memory for train_shards, from its first call on
 };

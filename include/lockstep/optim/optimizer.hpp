@@ -158,15 +158,25 @@ class Optimizer {
     /// For library code: makes `gradient_norm` known when the step ends, so that nobody waits for it.
     void keep_gradient_norm() { keeps_norm_ = true; }
 
+    /// For library code: this rank's part of Computation::integers, zeros at first.
+    std::span<std::int64_t> integers() { return integers_; }
+
+    /// For library code: `allows` is called on every rank with the sums of the integers, the same everywhere, before
+    /// anything that outlasts the step changes. Must neither communicate nor throw. If it returns false, the step is
+    /// not applied, and its sums have no samples.
+    void apply_only_if(std::function<bool(std::span<const std::int64_t> sums)> allows) { allows_ = std::move(allows); }
+
    private:
     friend class Optimizer;
-    AgreedStep(std::function<std::size_t(const Variable&)> bring, DeclaredSums& sums)
-        : bring_{std::move(bring)}, sums_{sums} {}
+    AgreedStep(std::function<std::size_t(const Variable&)> bring, DeclaredSums& sums, std::int64_t integers)
+        : bring_{std::move(bring)}, sums_{sums}, integers_(static_cast<std::size_t>(integers)) {}
 
     std::function<std::size_t(const Variable&)> bring_;  ///< to its place in the store; returns the place's number
     DeclaredSums& sums_;
     std::function<void(StepSums&)> complete_;  ///< may be empty
     bool keeps_norm_ = false;
+    std::vector<std::int64_t> integers_;
+    std::function<bool(std::span<const std::int64_t>)> allows_;  ///< may be empty
   };
 
   /// How a rank computes its gradients after all ranks have agreed on the step. `compute` calls AgreedStep::ready for
@@ -177,6 +187,8 @@ class Optimizer {
 
     std::function<StepSums(AgreedStep&)> compute;
     Sums sums = {};
+    /// For library code: how many integers travel in the step's last sum, modulo 2^64. The ranks compare this number.
+    std::int64_t integers = 0;
   };
 
   Optimizer(const Optimizer&) = delete;

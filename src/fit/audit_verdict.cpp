@@ -1,0 +1,127 @@
+#include "fit/audit_verdict.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "control/names.hpp"
+
+namespace lockstep {
+namespace {
+
+using Digests = AuditedShard::Digests;
+
+/// What more than half of the ranks get; null if they get too many different things.
+const Digests* held_by_most(std::span<const Digests> of_ranks) {
+  for (const Digests& each : of_ranks)
+    if (2 * std::ranges::count(of_ranks, each) > std::ssize(of_ranks)) return &each;
+  return nullptr;
+}
+
+/// The index of the first value that is not the same.
+std::size_t first_difference(const Digests& a, const Digests& b) {
+  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+/// What a rank had in the step; null if it did not compute the shard then.
+const Digests* in_step(const AuditedShard& shard, int rank) {
+  if (rank == shard.owner) return &shard.of_owner;
+  return rank == shard.auditor ? &shard.of_auditor : nullptr;
+}
+
+const Digests& again(const AuditedShard& shard, int rank) {
+  return shard.again[static_cast<std::size_t>(rank)];
+}
+
+/// A rank, and what is wrong with its result for a shard.
+struct Wrong {
+  int rank;
+  std::size_t value;       ///< the first that is wrong
+  std::vector<int> right;  ///< who gets something else, which is right; empty if only the rank itself does
+  bool once = false;       ///< it was wrong in the step, and then right
+};
+
+std::vector<Wrong> judged(const AuditedShard& shard) {
+  std::vector<Wrong> wrong;
+  const auto ranks = static_cast<int>(shard.again.size());
+  if (const Digests* const right = held_by_most(shard.again); right && ranks > 1) {
+    std::vector<int> holders;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Digests* const before = in_step(shard, rank);
+      if (again(shard, rank) == *right && (!before || *before == *right)) holders.push_back(rank);
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (std::ranges::find(holders, rank) != holders.end()) continue;
+      const Digests* const before = in_step(shard, rank);
+      const bool was_wrong = before && *before != *right, is_wrong = again(shard, rank) != *right;
+      wrong.push_back({rank, first_difference(was_wrong ? *before : again(shard, rank), *right), holders, !is_wrong});
+    }
+    return wrong;
+  }
+  // Who does not repeat a result has computed one of two wrong.
+  for (const int rank : std::set{shard.owner, shard.auditor}) {
+    const Digests& now = again(shard, rank);
+    for (const Digests* const before : {&shard.of_owner, &shard.of_auditor}) {
+      const bool is_own = before == in_step(shard, rank) || shard.owner == shard.auditor;
+      if (!is_own || now == *before) continue;
+      wrong.push_back({rank, first_difference(*before, now), {}, false});
+      break;
+    }
+  }
+  return wrong;
+}
+
+/// "replica 1 (worker:1, host b) computed shard 5 of step 120 wrong: gradient of 'w' differs from replicas 0, 2".
+std::string sentence_of(const Wrong& wrong, std::int64_t step, std::int64_t shard, std::span<const int> blamed,
+                        std::span<const std::string> values, std::span<const std::string> replicas) {
+  const std::string who = detail::named_by_first(blamed, replicas);
+  const std::string others =
+      fmt::format("replica{} {}", wrong.right.size() == 1 ? "" : "s", fmt::join(wrong.right, " and "));
+  if (wrong.right.empty())
+    return fmt::format("{} computed shard {} of step {} twice, with different results: {} differs", who, shard, step,
+                       values[wrong.value]);
+  if (wrong.value == 0)
+    return fmt::format("{} read other samples than {} for shard {} of step {}{}", who, others, shard, step,
+                       wrong.once ? "; when it read them again, they were the same" : "");
+  return fmt::format("{} computed shard {} of step {} wrong: {} differs from {}{}", who, shard, step,
+                     values[wrong.value], others, wrong.once ? "; computed again, it was right" : "");
+}
+
+}  // namespace
+
+Verdict judge_audit(std::int64_t step, std::span<const std::string> values, std::span<const AuditedShard> shards,
+                    std::span<const std::string> replicas) {
+  std::set<int> blamed;
+  std::optional<Wrong> first;
+  const AuditedShard* of_first = &shards.front();
+  for (const AuditedShard& shard : shards) {
+    for (Wrong& wrong : judged(shard)) {
+      blamed.insert(wrong.rank);
+      if (first) continue;
+      first = std::move(wrong);
+      of_first = &shard;
+    }
+  }
+  AuditError::Finding finding{
+      .step = step, .shard = of_first->shard, .value = {}, .blamed = {blamed.begin(), blamed.end()}};
+  std::string sentence;
+  if (first) {
+    finding.value = values[first->value];
+    sentence = sentence_of(*first, step, of_first->shard, finding.blamed, values, replicas);
+  } else {
+    finding.value = values[first_difference(of_first->of_owner, of_first->of_auditor)];
+    const std::vector both{std::min(of_first->owner, of_first->auditor), std::max(of_first->owner, of_first->auditor)};
+    sentence = fmt::format(
+        "{} have different results for shard {} of step {}, and get them again: {} differs; of two, nobody can tell "
+        "which one is wrong",
+        detail::named_by_first(both, replicas), of_first->shard, step, finding.value);
+  }
+  const int rank = finding.blamed.empty() ? std::min(of_first->owner, of_first->auditor) : finding.blamed.front();
+  const auto exception = std::make_exception_ptr(AuditError{sentence, std::move(finding)});
+  return {rank, Error::ExitCode::miscomputed, false, std::move(sentence), exception};
+}
+
+}  // namespace lockstep

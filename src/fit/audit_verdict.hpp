@@ -1,0 +1,36 @@
+// From the results of an audit that differ to the rank whose result is wrong. Pure: every rank reaches the same
+// verdict.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/error.hpp>
+
+#include "control/verdict.hpp"
+
+namespace lockstep {
+
+/// What ranks say of one shard: digests of its samples and of all that follows from them, always of the same values.
+struct AuditedShard {
+  using Digests = std::vector<std::uint64_t>;
+
+  std::int64_t shard;          ///< of the batch
+  int owner, auditor;          ///< the same if there is one rank
+  Digests of_owner;            ///< in the step
+  Digests of_auditor;          ///< in the step; differs from the owner's
+  std::vector<Digests> again;  ///< of every rank, computed once more after the step
+};
+
+/// Who is wrong about `shards`, at least one, in `step` (from 1). `values` names what the digests are of; the first are
+/// the samples. `replicas[r]` is "replica r (task, host h)".
+///
+/// What more than half of the ranks get, computing the shard once more, is right. Then those are to blame who had, or
+/// get, something else. Of two ranks, one that does not get its own result again is to blame. If both do, nobody can
+/// tell. The verdict's exception is an AuditError, which describes the first shard of whose wrong result it is known.
+Verdict judge_audit(std::int64_t step, std::span<const std::string> values, std::span<const AuditedShard> shards,
+                    std::span<const std::string> replicas);
+
+}  // namespace lockstep
