@@ -98,8 +98,9 @@ remove_nodes() {
     for process in $(holders) $(processes_in "$network"); do kill -KILL "$process" 2> /dev/null || true; done
     sleep 0.05
   done
-  # An mpirun on the head, which has this machine's /tmp, could not remove its own.
-  rm -rf "$folder" "${TMPDIR:-/tmp}/"{ompi,prte}".$head."*
+  # An mpirun on the head, which has this machine's /tmp, could not remove its own. $TMPDIR may be relative to another
+  # folder than the present one.
+  rm -rf "$folder" "$(dirname "$folder")/"{ompi,prte}".$head."*
 }
 
 # processes_in NETWORK: the numbers of the processes in a namespace that /proc calls so; none for no name.

@@ -224,7 +224,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   if (parser.chosen() == InputOptions::name && input.data.empty())
     throw ConfigError{"--data is missing: expected data as lockstep-train takes them"};
   if (step.compare != StepOptions::Compare::shards && !step.checkpoints.empty())
-    throw ConfigError{"--checkpoint-dir belongs to --compare shards: expected only one of the comparisons"};
+    throw ConfigError{"--checkpoint-dir with --compare trace or parts: expected --compare shards"};
   if (parser.chosen() == AllReduceOptions::name) {
     require_sizes(all_reduce, all_reduce.dtype);
     line.benchmark = all_reduce;

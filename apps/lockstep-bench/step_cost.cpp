@@ -125,7 +125,7 @@ void bench_step_cost(Runtime& runtime, const StepOptions& options, const AddRow&
   const auto model = make_model(options.model, options.hidden, strategy, kernels, options.precision);
   const auto optimizer = make_optimizer(options.model, kernels);
   std::unique_ptr<trace::Ring> ring;
-  // It may fail on one rank alone. Here, after what belongs to no step.
+  // It may fail on one rank alone. Made here, so that it holds no spans from before the first step.
   if (options.compare == Compare::trace) strategy.run([&](ReplicaContext&) { ring = make_ring(runtime); });
 
   const std::int64_t iterations = options.warm_up + options.iterations;

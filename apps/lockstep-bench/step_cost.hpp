@@ -13,9 +13,9 @@ namespace lockstep::bench {
 /// other iteration begins with the latter, so that neither drift nor order favours one. `add` gets one row, the same
 /// on every rank: `without` and `with`, the medians over the iterations of the mean step of a block; `cost`, by how
 /// much with is more than without, in percent: the median over the iterations, and its interval from `low` to `high`
-/// (median_interval). `spans` are
-/// those that a rank's trace gets in a step, and `off` is what their calls take, in percent of a step, if there is no
-/// trace. The ring's file is where std::filesystem::temp_directory_path says, and has no name.
+/// (median_interval). `spans` are those that a rank's trace gets in a step, and `off` is what their calls take, in
+/// percent of a step, if there is no trace. The ring's file is where std::filesystem::temp_directory_path says, and has
+/// no name.
 ///
 /// ConfigError, naming --iterations, if they are too few for an interval; or naming --shards. CheckpointError if a rank
 /// cannot make the ring's file, PeerError on the others.

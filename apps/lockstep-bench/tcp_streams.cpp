@@ -84,7 +84,9 @@ std::pair<int, Descriptor> accept(const Descriptor& door) {
   check_call(made.get(), "accept");
   int rank = -1;
   wait_for(made, POLLIN);
-  check_call(::recv(made.get(), &rank, sizeof rank, 0), "recv");
+  const ssize_t received = ::recv(made.get(), &rank, sizeof rank, 0);
+  check_call(received, "recv");
+  if (received != sizeof rank) throw CommError{"recv: a connection ended before it said which rank it is"};
   return {rank, std::move(made)};
 }
 

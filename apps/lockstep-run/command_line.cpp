@@ -88,6 +88,14 @@ CommandLine parse_command_line(int argc, const char* const* argv, const ReadVari
          "How long a job may take to begin before the hosts are asked whether they answer, 0 for ever (default: 60 for "
          "lockstep-train, 0 for other programs)",
          0, [&](int value) { line.start_timeout = std::chrono::seconds{value}; });
+  parser.option("--on-miscompute", "stop|skip-host",
+                "What to do when an audit finds a host that computes or reads wrong: end with exit code 9, or start "
+                "again from the newest checkpoint, the second time without that host (default stop)",
+                [&](const std::string& option, const std::string& text) {
+                  if (text != "stop" && text != "skip-host")
+                    throw ConfigError{fmt::format("{} {}: expected stop or skip-host", option, shown(text))};
+                  line.skips_wrong_hosts = text == "skip-host";
+                });
   parser.option(
       "--host", "HOST:SLOTS,...", "Hosts of the job, as mpirun's --host (default: mpirun chooses)",
       [&](const std::string& option, const std::string& text) { line.hosts = parse_host_list(option, text); });

@@ -17,6 +17,7 @@ struct CommandLine {
   int ranks = 1;
   std::optional<int> min_ranks;
   int max_restarts = 100;
+  bool skips_wrong_hosts = false;                     ///< --on-miscompute skip-host
   std::optional<std::chrono::seconds> start_timeout;  ///< 0: none
   std::vector<Host> hosts;                            ///< with a cluster spec, those that it names
   std::string allocation;                             ///< what the scheduler gave, if these are its hosts

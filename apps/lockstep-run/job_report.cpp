@@ -14,7 +14,7 @@ namespace {
 using Cause = JobReport::Cause;
 
 /// What follows the name of a replica.
-constexpr std::array<std::pair<std::string_view, Cause>, 10> told{{{"is gone:", Cause::gone},
+constexpr std::array<std::pair<std::string_view, Cause>, 12> told{{{"is gone:", Cause::gone},
                                                                    {"has stopped:", Cause::stopped},
                                                                    {"cannot be reached:", Cause::stopped},
                                                                    {"is late:", Cause::late},
@@ -23,7 +23,9 @@ constexpr std::array<std::pair<std::string_view, Cause>, 10> told{{{"is gone:", 
                                                                    {"is cut off:", Cause::late},
                                                                    {"waited ", Cause::late},
                                                                    {"failed:", Cause::failed},
-                                                                   {"called exit(", Cause::failed}}};
+                                                                   {"called exit(", Cause::failed},
+                                                                   {"computed shard ", Cause::miscomputed},
+                                                                   {"read other samples ", Cause::miscomputed}}};
 
 /// The part of `text` between two others; empty if there is none.
 std::string_view between(std::string_view text, std::string_view before, std::string_view after) {

@@ -15,6 +15,7 @@ struct JobReport {
     stopped,       ///< a rank, or its whole host, shows no sign of life
     late,          ///< a rank did not come, or the ranks could not reach each other
     failed,        ///< a rank's program failed, or called exit
+    miscomputed,   ///< a rank computed or read something else than others would
     interrupted,   ///< somebody else told mpirun to end the job
     asked,         ///< the job ended early, as it was asked
     not_launched,  ///< mpirun could not run the program

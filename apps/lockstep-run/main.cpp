@@ -60,6 +60,7 @@ class Run {
                       .min_ranks = line.min_ranks.value_or(1),
                       .may_start_without = line.min_ranks.has_value(),
                       .max_restarts = line.max_restarts,
+                      .skips_wrong_hosts = line.skips_wrong_hosts,
                       .hosts = line.hosts,
                       .this_host = host_name(),
                       .fits = [this](int ranks) { return fits(ranks); }}} {

@@ -22,6 +22,12 @@ std::string name_of_signal(int signal) {
   return name ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
 }
 
+Judgement judge_miscomputed(const JobReport& report, bool skips_wrong_hosts) {
+  if (!skips_wrong_hosts) return {Remedy::none, "a rank computed or read wrong"};
+  if (report.host.empty()) return {Remedy::none, "a rank computed or read wrong, and none was named"};
+  return {Remedy::restart, "a rank computed or read wrong"};
+}
+
 Judgement judge_code(Error::ExitCode code) {
   switch (code) {
     case Error::ExitCode::done: return {Remedy::none, "the job is done"};
@@ -34,6 +40,7 @@ Judgement judge_code(Error::ExitCode code) {
     case Error::ExitCode::replicas_differ: return {Remedy::none, "the replicas differed"};
     case Error::ExitCode::checkpoint: return {Remedy::none, "a checkpoint could not be written or read"};
     case Error::ExitCode::diverged: return {Remedy::none, "the training diverged"};
+    case Error::ExitCode::miscomputed: return judge_miscomputed({}, false);
     case Error::ExitCode::stopped: return {Remedy::stop, "the job ended early, as it was asked"};
   }
   return {Remedy::none, "the program ended by itself"};
@@ -57,13 +64,15 @@ std::string count(int number, const char* thing) {
 
 }  // namespace
 
-Judgement judge(int exit_code, const JobReport& report) {
+Judgement judge(int exit_code, const JobReport& report, bool skips_wrong_hosts) {
   if (report.cause == Cause::not_launched) return {Remedy::none, "mpirun could not run the program"};
   // mpirun that loses a host ends the ranks of the others in the same way as one that is told to.
   if (report.cause == Cause::interrupted && exit_code < first_of_mpirun && report.lost.empty())
     return {Remedy::none, "mpirun was told to end the job"};
-  const Judgement by_code = judge_code(static_cast<Error::ExitCode>(exit_code));
-  const bool is_known = exit_code >= 0 && (exit_code <= static_cast<int>(Error::ExitCode::diverged) ||
+  const Judgement by_code = exit_code == static_cast<int>(Error::ExitCode::miscomputed)
+                                ? judge_miscomputed(report, skips_wrong_hosts)
+                                : judge_code(static_cast<Error::ExitCode>(exit_code));
+  const bool is_known = exit_code >= 0 && (exit_code <= static_cast<int>(Error::ExitCode::miscomputed) ||
                                            exit_code == static_cast<int>(Error::ExitCode::stopped));
   // The codes of lockstep say more than a line, but 1 is also mpirun's own.
   if (is_known && exit_code != static_cast<int>(Error::ExitCode::failure)) return by_code;
@@ -75,6 +84,7 @@ Judgement judge(int exit_code, const JobReport& report) {
     case Cause::unknown:
     case Cause::failed:
     case Cause::interrupted:
+    case Cause::miscomputed:
     case Cause::not_launched: break;
   }
   if (!report.unreachable.empty()) return {Remedy::restart, "a host cannot be reached"};
@@ -146,6 +156,9 @@ void Supervision::leave_out_hosts(const JobEnd& end, std::vector<std::string>& l
   for (const std::string& host : report.unreachable) leave_out(host, "it " + why_without(host, end), lines);
   if (!report.unreachable.empty()) return;
   if (report.cause == Cause::stopped) leave_out(report.host, "a rank there stopped", lines);
+  // A bit may flip once, on any host. One where that happens again is broken.
+  if (report.cause == Cause::miscomputed && !wrong_.insert(report.host).second)
+    leave_out(report.host, "a rank there computed or read wrong twice", lines);
   // A process may end for many reasons. A host where that happens again and again is one. A daemon of mpirun takes the
   // ranks there along.
   const std::string host = report.cause == Cause::gone ? report.host : report.lost.empty() ? "" : report.lost.front();
@@ -207,7 +220,7 @@ std::optional<Decision> Supervision::over_without_restart(const JobEnd& end, con
 }
 
 Decision Supervision::after(const JobEnd& end) {
-  Judgement judgement = judge(end.exit_code, end.report);
+  Judgement judgement = judge(end.exit_code, end.report, options_.skips_wrong_hosts);
   if (end.waited_for_start.count() > 0)
     judgement = {Remedy::restart, fmt::format("it had not begun after {} s", end.waited_for_start.count())};
   if (end.mpirun_was_killed && judgement.remedy == Remedy::restart && end.report.cause == Cause::unknown)

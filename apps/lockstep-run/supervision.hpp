@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,9 @@ struct SupervisionOptions {
   int min_ranks = 1;  ///< of any start
   /// Whether the first start may leave out hosts that cannot be reached. Otherwise their names may be wrong.
   bool may_start_without = true;
-  int max_restarts = 100;   ///< in all
+  int max_restarts = 100;  ///< in all
+  /// Whether a job in which an audit found a wrong host is started again.
+  bool skips_wrong_hosts = false;
   std::vector<Host> hosts;  ///< empty: mpirun chooses
   std::string this_host;    ///< what this machine calls itself
   /// Whether so many ranks can go on with what `ranks` began.
@@ -39,7 +42,7 @@ struct Judgement {
 };
 
 /// By the exit code of mpirun and what the job said. The table in docs/reference.md says the same.
-Judgement judge(int exit_code, const JobReport& report);
+Judgement judge(int exit_code, const JobReport& report, bool skips_wrong_hosts = false);
 
 /// How a job ended.
 struct JobEnd {
@@ -89,9 +92,10 @@ class Supervision {
   SupervisionOptions options_;
   std::vector<Host> hosts_;  ///< those that are left
   int restarts_ = 0;
-  int in_a_row_ = 0;     ///< without progress
-  std::string suspect_;  ///< the host where a process ended last, without progress since
-  std::string failure_;  ///< how the last job failed, if its program did
+  int in_a_row_ = 0;             ///< without progress
+  std::set<std::string> wrong_;  ///< the hosts that an audit has named
+  std::string suspect_;          ///< the host where a process ended last, without progress since
+  std::string failure_;          ///< how the last job failed, if its program did
 };
 
 /// What a job that failed says of that, up to the step: "failed: no such sample; it was in step 5". Empty if it was not

@@ -110,6 +110,7 @@ FitOptions Trainer::fit_options() const {
           .evaluate_every = options_.evaluate_every,
           .evaluation_samples = options_.evaluation_samples,
           .attest_every = options_.attest_every,
+          .audit_every = options_.audit_every,
           .on_divergence = options_.on_divergence,
           .divergence_hint = [task = task_.get()] { return task->divergence_hint(); }};
 }

@@ -83,7 +83,7 @@ StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_
         return each.segment == part->segment && each.name == part->slot;
       };
       if (std::ranges::any_of(sliced_, same)) continue;
-      sliced_.push_back({part->segment, part->slot, {}});
+      sliced_.push_back({part->segment, part->slot, state.name, {}});
       if (strategy.rank() == 0) sliced_.back().whole = Tensor::zeros(part->segment->dtype, {part->segment->count});
     }
     if (state.holder.value_or(0) == 0) continue;
@@ -133,10 +133,16 @@ void StrategyValues::spread_held(const Here& here) {
   }
 }
 
+std::string StrategyValues::names_of_sliced() const {
+  std::string names = fmt::format("{} slots in slices: ", sliced_.size());
+  for (const SlicedSlot& slot : sliced_) names += slot.state + ", ";
+  return names;
+}
+
 /// To the chief, a piece at a time, so that no other rank needs memory for all.
 void StrategyValues::gather_slices(const Here& here) {
   if (sliced_.empty()) return;
-  strategy_.agree(TagKind::broadcast, here, fmt::format("{} slots in slices", sliced_.size()));
+  strategy_.agree(TagKind::broadcast, here, names_of_sliced());
   for (const SlicedSlot& slot : sliced_)
     for_each_piece(*slot.segment, [&](const Piece& piece) {
       for_own_slices(*slot.segment, slot.name, piece,
@@ -152,7 +158,7 @@ void StrategyValues::gather_slices(const Here& here) {
 /// From the chief to the ranks that keep them.
 void StrategyValues::spread_slices(const Here& here) {
   if (!strategy_.broadcast_object(sliced_was_set_, here).value()) return;
-  strategy_.agree(TagKind::broadcast, here, fmt::format("{} slots in slices", sliced_.size()));
+  strategy_.agree(TagKind::broadcast, here, names_of_sliced());
   for (const SlicedSlot& slot : sliced_)
     for_each_piece(*slot.segment, [&](const Piece& piece) {
       const TensorView& memory = piece.sliced.memory;

@@ -46,8 +46,11 @@ class StrategyValues {
   struct SlicedSlot {
     detail::StoreSegment* segment;
     std::string name;
-    Tensor whole;  ///< on the host of the chief
+    std::string state;  ///< the name of its part for the first variable
+    Tensor whole;       ///< on the host of the chief
   };
+  /// What all ranks are about to send each other of them.
+  std::string names_of_sliced() const;
   const SlicedSlot& slot_of(const VariableStore::OptimizerState::InSlices& state) const;
 
   Strategy& strategy_;

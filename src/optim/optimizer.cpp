@@ -268,10 +268,9 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::v
   if (sums) all_reduce(*sums, failures, request.statistics, none, reductions);
   if (!slices.empty()) reductions.all_reduce(ReduceOp::sum, std::span{slices});
   const std::vector<detail::RowSums> rows = plan.bring_home(slices);
-  // As one message, where that is what a computation's step does: compressed, if gradients are.
-  for (const std::vector<TensorView>& ranges : plan.dense_sums())
-    ranges.size() == 1 ? reductions.start(ranges.front()).wait() : reductions.all_reduce(ReduceOp::sum, ranges);
-  for (const Sliced& shared : plan.scatters()) reductions.start_scatter(shared).wait();
+  if (!plan.small_ranges().empty()) reductions.all_reduce(ReduceOp::sum, plan.small_ranges());
+  // In the messages of a computation's step: compressed, if gradients are.
+  for (const GradientBucket& bucket : plan.large_buckets()) bucket.start(reductions).wait();
   step_and_send({sums ? weight_of(*sums) : request.divisor, sum_of_squares(plan, reductions)}, rows, reductions);
 }
 
@@ -279,6 +278,7 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::v
 std::optional<double> Optimizer::sum_of_squares(const Plan& plan, CrossDeviceOps& reductions) {
   if (!plan.is_shared()) return {};
   plan.sum_own_blocks(kernels_for(plan));
+  plan.store().stream().synchronize();
   std::vector<double> blocks = plan.own_among_all();
   const TensorView view = view_of(blocks);
   reductions.all_reduce(ReduceOp::sum, {&view, 1});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -58,15 +59,19 @@ bool is_decayed(const Variable& variable) {
   return variable.shape().size() >= 2;
 }
 
+bool is_small(const VariableStore::FlatRange& range) {
+  return range.gradients.bytes() <= small_range_bytes;
+}
+
+bool holds(const TensorView& range, const TensorView& part) {
+  return range.data() <= part.data() && part.data() < range.data() + range.bytes();
+}
+
 }  // namespace
 
 VariableStore::FlatRange detail::part_of(const VariableStore::FlatRange& range, std::int64_t first,
                                          std::int64_t count) {
   return {range.values.slice(first, count), range.gradients.slice(first, count), range.segment, range.first + first};
-}
-
-std::shared_ptr<const detail::SliceMap> detail::slices_of(const VariableStore::FlatRange& range) {
-  return std::make_shared<const SliceMap>(range.segment->slices->map().within(range.first, range.values.count()));
 }
 
 const Tensor& Optimizer::Gradient::Value::dense() const {
@@ -197,29 +202,26 @@ std::vector<Variable> Optimizer::Plan::those(std::span<const std::size_t> number
   return some;
 }
 
-/// Variables that were sealed one by one, such as those of towers, are as many ranges.
+/// Variables that were sealed one by one, such as those of towers, are as many ranges. Several small ones are summed
+/// together and whole, also if they are in slices: what is compressed depends on their sizes alone.
 void Optimizer::Plan::plan_sums() {
-  std::vector<TensorView> small;
-  std::vector<VariableStore::FlatRange> whole;
+  const bool several_small = std::ranges::count_if(pieces_.ranges(), is_small) > 1;
   for (const VariableStore::FlatRange& range : pieces_.ranges()) {
-    if (!range.segment->slices) {
-      whole.push_back(range);
+    if (range.segment->slices) share(range);
+    if (several_small && is_small(range)) {
+      small_ranges_.push_back(range.gradients);
     } else {
-      scatters_.push_back({range.gradients, detail::slices_of(range)});
-      share(range);
+      const auto inside = [&](const GradientBucket& bucket) { return holds(range.gradients, bucket.memory); };
+      std::ranges::copy_if(buckets_, std::back_inserter(large_buckets_), inside);
     }
   }
-  for (const VariableStore::FlatRange& range : whole)
-    if (range.gradients.bytes() <= small_range_bytes) small.push_back(range.gradients);
-  if (!small.empty()) dense_sums_.push_back(std::move(small));
-  for (const VariableStore::FlatRange& range : whole)
-    if (range.gradients.bytes() > small_range_bytes) dense_sums_.push_back({range.gradients});
 }
 
 /// The ranks share the update of `range`, whose gradients nobody needs after it.
 void Optimizer::Plan::share(const VariableStore::FlatRange& range) {
   shared_.push_back(range);
-  gathers_.push_back({range.values, detail::slices_of(range), range.gradients});
+  auto slices = range.segment->slices->map().within(range.first, range.values.count());
+  gathers_.push_back({range.values, std::make_shared<const detail::SliceMap>(std::move(slices)), range.gradients});
 }
 
 /// Of this rank's slices, if the ranks share it.
@@ -275,6 +277,7 @@ void Optimizer::Plan::plan_blocks() {
   std::int64_t own = 0;
   for (const detail::OwnBlocks& each : own_blocks_) own += ops::square_blocks(each.part.count());
   own_squares_ = Tensor::zeros(DType::f64, {own}, store_->stream());
+  squares_on_host_ = Tensor::pinned(DType::f64, {own}, store_->stream());
 }
 
 void Optimizer::Plan::sum_own_blocks(const ops::Kernels& kernels) const {
@@ -283,10 +286,11 @@ void Optimizer::Plan::sum_own_blocks(const ops::Kernels& kernels) const {
     const std::int64_t blocks = ops::square_blocks(each.part.count());
     kernels.update().block_squares(each.part, own_squares_.view().slice(std::exchange(next, next + blocks), blocks));
   }
+  copy(own_squares_.view(), squares_on_host_.view(), store_->stream());
 }
 
 std::vector<double> Optimizer::Plan::own_among_all() const {
-  const auto sums = own_squares_.to_vector<double>();
+  const std::span<const double> sums = squares_on_host_.view().elements<double>();
   std::vector<double> all(static_cast<std::size_t>(blocks_));
   auto next = sums.begin();
   for (const detail::OwnBlocks& each : own_blocks_) {

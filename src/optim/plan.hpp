@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,9 +33,6 @@ void require_applicable(const Call& call, Strategy& strategy, std::span<const Va
 /// Elements [first, first + count) of `range`.
 VariableStore::FlatRange part_of(const VariableStore::FlatRange& range, std::int64_t first, std::int64_t count);
 
-/// How the ranks share `range`, which they do.
-std::shared_ptr<const SliceMap> slices_of(const VariableStore::FlatRange& range);
-
 /// Whether an optimizer decays some variables. Those are then updated separately from the others.
 enum class Decay : std::uint8_t { none, some };
 
@@ -49,7 +45,7 @@ enum class Slots : std::uint8_t { none, some };
 struct RangeUpdate {
   VariableStore::FlatRange range;
   bool decayed;
-  /// The variable, among those whose gradients are slices and of which only the named rows change.
+  /// If only named rows change: the number of the variable among those whose gradients are slices.
   std::optional<std::size_t> rows_of = {};
 };
 
@@ -100,24 +96,25 @@ class Optimizer::Plan {
   const std::map<int, std::vector<TensorView>>& held_values() const { return held_values_; }
   std::span<const TensorView> homes() const { return homes_; }
   bool is_empty() const { return ranges_.empty(); }
-  /// The dense gradients' memory, by reduction: small ranges together, each other one by itself.
-  std::span<const std::vector<TensorView>> dense_sums() const { return dense_sums_; }
+  /// Of the dense gradients, the small ranges that travel together.
+  std::span<const TensorView> small_ranges() const { return small_ranges_; }
+  /// All others, as messages.
+  std::span<const GradientBucket> large_buckets() const { return large_buckets_; }
   std::span<const detail::RangeUpdate> updates() const { return updates_; }
 
   /// Whether the ranks share the update of some of the variables (VariableStore::share_updates). For these, `updates`
-  /// are of this rank's slices, and `dense_sums` lacks them.
+  /// are of this rank's slices.
   bool is_shared() const { return !shared_.empty(); }
   /// The shared variables' memory.
   std::span<const VariableStore::FlatRange> shared_ranges() const { return shared_; }
-  /// Their dense gradients, which each rank sums in its slices.
-  std::span<const Sliced> scatters() const { return scatters_; }
   /// Their values, which each rank has updated in its slices.
   std::span<const Sliced> gathers() const { return gathers_; }
 
   /// Enqueues the sums of squares of this rank's blocks: of the shared gradients those in its slices, and on rank 0 all
   /// others. They stay in the plan's memory.
   void sum_own_blocks(const ops::Kernels& kernels) const;
-  /// The same on the host among all blocks, with zeros in place of the other ranks'. The sum over the ranks holds all.
+  /// The same among all blocks, with zeros in place of the other ranks', for a caller that has waited for the stream
+  /// since. The sum over the ranks holds all.
   std::vector<double> own_among_all() const;
   /// As much of it as a message has room for. A longer list begins with its length and its digest, so that a difference
   /// at its end still shows.
@@ -140,13 +137,15 @@ class Optimizer::Plan {
   std::map<int, std::vector<TensorView>> held_values_;
   detail::GradientPieces pieces_;  ///< of the dense ones
   std::vector<GradientBucket> buckets_;
-  std::vector<std::vector<TensorView>> dense_sums_;
+  std::vector<TensorView> small_ranges_;
+  std::vector<GradientBucket> large_buckets_;
   std::vector<detail::RangeUpdate> updates_;  ///< the same memory, cut so that each pass has one weight decay
   std::vector<VariableStore::FlatRange> shared_;
-  std::vector<Sliced> scatters_, gathers_;
+  std::vector<Sliced> gathers_;
   std::vector<detail::OwnBlocks> own_blocks_;
   std::int64_t blocks_ = 0;  ///< of all ranks
   Tensor own_squares_;       ///< of this rank's blocks, one after the other, on the device
+  Tensor squares_on_host_;   ///< a copy
   std::string list_, marked_list_;
 };
 

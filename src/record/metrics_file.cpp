@@ -29,6 +29,9 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
+// Checks with findings of their own.
+constexpr std::string_view attestation = "attestation", audit = "audit";
+
 /// A file that holds something else would be lost. Devices and pipes hold nothing.
 void require_replaceable(const std::filesystem::path& path, const std::string& name) {
   std::error_code error;
@@ -144,15 +147,18 @@ MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t steps, std::st
   file_.reset(open_output(path_, kept.text.empty() ? OpenOutput::empty : OpenOutput::at_end, why));
   if (!file_ && is_full(errno)) fail_to_write(name_, why);
   if (!file_) throw ConfigError{fmt::format("{}: {}; expected a file that can be written", name_, why)};
-  std::error_code error;
-  std::filesystem::remove(attestation_path(), error);
-  if (error)
-    throw ConfigError{fmt::format("{}: {}: {}; expected a file that can be removed", name_, attestation_path().string(),
-                                  error.message())};
+  for (const std::string_view check : {attestation, audit}) {
+    const std::filesystem::path findings = findings_of(check);
+    std::error_code error;
+    std::filesystem::remove(findings, error);
+    if (error)
+      throw ConfigError{
+          fmt::format("{}: {}: {}; expected a file that can be removed", name_, findings.string(), error.message())};
+  }
 }
 
-std::filesystem::path MetricsFile::attestation_path() const {
-  return path_.string() + ".attestation.json";
+std::filesystem::path MetricsFile::findings_of(std::string_view check) const {
+  return fmt::format("{}.{}.json", path_.string(), check);
 }
 
 void MetricsFile::write(const std::string& line) {
@@ -213,9 +219,22 @@ void MetricsFile::on_drift(std::int64_t step, const DriftError& found) {
   }
   const Json report{
       {"step", step}, {"message", found.what()}, {"blamed", found.drift().blamed}, {"differing", differing}};
+  write_findings(attestation, report.dump(2) + '\n');
+}
+
+void MetricsFile::on_audit(const AuditError& found) {
+  const AuditError::Finding& finding = found.finding();
+  const Json report{{"step", finding.step},
+                    {"shard", finding.shard},
+                    {"message", found.what()},
+                    {"blamed", finding.blamed},
+                    {"value", finding.value}};
+  write_findings(audit, report.dump(2) + '\n');
+}
+
+void MetricsFile::write_findings(std::string_view check, const std::string& text) const {
   try {
-    const std::string text = report.dump(2) + '\n';
-    NewFile file{attestation_path(), "the findings of the attestation in"};
+    NewFile file{findings_of(check), fmt::format("the findings of the {} in", check)};
     file.write(std::as_bytes(std::span{text}));
     file.commit();
   } catch (const CheckpointError& error) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <lockstep/fit/observer.hpp>
 
@@ -25,6 +26,8 @@ class ExclusiveUse;
 /// so a run that is killed loses none; CheckpointError, naming the file, if it cannot be written. The findings of an
 /// attestation are one object in FILE.attestation.json beside it:
 ///   {"step","message","blamed":[REPLICA,…],"differing":[{"name","digests":[DIGEST OF REPLICA 0,…]},…]}
+/// and those of an audit, in FILE.audit.json:
+///   {"step","shard","message","blamed":[REPLICA,…],"value"}
 /// For the chief alone. One process writes a file at a time.
 class MetricsFile final : public Observer {
  public:
@@ -40,6 +43,7 @@ class MetricsFile final : public Observer {
 
   /// The findings are complete when the call returns. If they cannot be written, logs an error.
   void on_drift(std::int64_t step, const DriftError& found) override;
+  void on_audit(const AuditError& found) override;
 
   /// Writes a line that the caller has made: an object with "kind" and "step" first. CheckpointError, naming the
   /// file, if it cannot be written.
@@ -49,7 +53,9 @@ class MetricsFile final : public Observer {
   std::int64_t samples_before() const { return samples_before_; }
 
  private:
-  std::filesystem::path attestation_path() const;
+  std::filesystem::path findings_of(std::string_view check) const;
+  /// Logs an error if that fails.
+  void write_findings(std::string_view check, const std::string& text) const;
 
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }

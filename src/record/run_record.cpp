@@ -284,4 +284,9 @@ void RunRecord::on_drift(std::int64_t step, const DriftError& found) {
   if (next_) next_->on_drift(step, found);
 }
 
+void RunRecord::on_audit(const AuditError& found) {
+  if (files_ && files_->metrics()) files_->metrics()->on_audit(found);
+  if (next_) next_->on_audit(found);
+}
+
 }  // namespace lockstep

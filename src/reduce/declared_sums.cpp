@@ -24,6 +24,10 @@ std::string describe(const SumList& list) {
                      to_hex(digest_of(fmt::format("{}", fmt::join(list.counts, ",")))));
 }
 
+Work GradientBucket::start(CrossDeviceOps& reductions) const {
+  return slices ? reductions.start_scatter({memory, slices}) : reductions.start(memory);
+}
+
 DeclaredSums::DeclaredSums(CrossDeviceOps& reductions, const SumList& list, Stream& stream,
                            std::span<const GradientBucket> buckets, Covered* covered)
     : reductions_{reductions},
@@ -66,9 +70,7 @@ void DeclaredSums::start_complete() {
 
 void DeclaredSums::start_next() {
   const BucketSpans spans{started_.size()};
-  const GradientBucket& bucket = buckets_[started_.size()];
-  started_.push_back(bucket.slices ? reductions_.start_scatter({bucket.memory, bucket.slices})
-                                   : reductions_.start(bucket.memory));
+  started_.push_back(buckets_[started_.size()].start(reductions_));
 }
 
 std::optional<std::size_t> DeclaredSums::first_unready() const {

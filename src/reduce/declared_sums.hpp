@@ -30,6 +30,9 @@ struct GradientBucket {
   std::size_t pieces;
   /// If given, each rank gets the sum in its own slices alone.
   std::shared_ptr<const detail::SliceMap> slices = {};
+
+  /// CrossDeviceOps::start or start_scatter.
+  Work start(CrossDeviceOps& reductions) const;
 };
 
 /// The sums of a list, and then of gradients, that the ranks have agreed on in advance. A rank that fails between two

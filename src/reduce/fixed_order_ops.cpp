@@ -128,21 +128,7 @@ class FixedOrderOps final : public detail::FlatOps {
   void scatter(const Sliced& message) {
     if (communicator().size() == 1) return;
     if (shared_) return shared_->sum_own(message);
-    for (std::size_t i = 0; i < message.slices->pieces(); ++i) {
-      const SliceBounds all = message.slices->bounds(i);
-      sum_slice(ReduceOp::sum, message.memory.slice(all.front(), all.back() - all.front()), detail::from_zero(all));
-    }
-  }
-
-  /// This rank's slice of `bucket` over the ranks.
-  void sum_slice(ReduceOp op, const TensorView& bucket, SliceBounds bounds) {
-    const int ranks = communicator().size();
-    const auto rank = static_cast<std::size_t>(communicator().rank());
-    const TensorView mine = bucket.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
-    const TensorView received = exchanged_.take(communicator(), bucket.dtype(), mine.count() * ranks);
-    communicator().all_to_all(bucket, bounds, received).wait();
-    detail::tree_sum({.first = received.slice(0, mine.count()), .stride = mine.count(), .count = ranks}, divisor(op),
-                     mine, stream());
+    detail::sum_own_slices(communicator(), exchanged_, message);
   }
 
   /// Each rank sums its slice of every bucket over the ranks; `collect` then brings the slices together.
@@ -154,7 +140,7 @@ class FixedOrderOps final : public detail::FlatOps {
     for (std::int64_t first = 0; first < flat.count(); first += bucket_count) {
       const TensorView bucket = flat.slice(first, std::min(bucket_count, flat.count() - first));
       const auto bounds = even_slices(bucket.count(), ranks);
-      sum_slice(op, bucket, bounds);
+      detail::sum_own_slice(communicator(), exchanged_, bucket, bounds, divisor(op));
       collect(bucket, bounds);
     }
   }

@@ -4,9 +4,22 @@
 
 #include "base/element_type.hpp"
 #include "comm/communicator.hpp"
+#include "reduce/arithmetic.hpp"
 #include "reduce/slice_map.hpp"
 
 namespace lockstep::detail {
+namespace {
+
+/// Calls `body(piece, bounds)` for each piece of `message`, with the bounds of its slices.
+template <class Body>
+void for_each_piece(const Sliced& message, Body&& body) {
+  for (std::size_t i = 0; i < message.slices->pieces(); ++i) {
+    const SliceBounds bounds = message.slices->bounds(i);
+    body(message.memory.slice(bounds.front(), bounds.back() - bounds.front()), from_zero(bounds));
+  }
+}
+
+}  // namespace
 
 TensorView Scratch::take(Communicator& communicator, DType dtype, std::int64_t count) {
   const auto bytes = static_cast<std::size_t>(count) * size_of(dtype);
@@ -17,6 +30,29 @@ TensorView Scratch::take(Communicator& communicator, DType dtype, std::int64_t c
     communicator.stream().fill_zero(buffer_.data(), buffer_.bytes());
   }
   return {buffer_.data(), {count}, dtype, communicator.stream().kind()};
+}
+
+void sum_own_slice(Communicator& communicator, Scratch& received, const TensorView& piece, SliceBounds bounds,
+                   int divisor) {
+  const int ranks = communicator.size();
+  const auto rank = static_cast<std::size_t>(communicator.rank());
+  const TensorView mine = piece.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
+  const TensorView parts = received.take(communicator, piece.dtype(), mine.count() * ranks);
+  communicator.all_to_all(piece, bounds, parts).wait();
+  if (mine.count() > 0)
+    tree_sum({.first = parts.slice(0, mine.count()), .stride = mine.count(), .count = ranks}, divisor, mine,
+             communicator.stream());
+}
+
+void sum_own_slices(Communicator& communicator, Scratch& received, const Sliced& message) {
+  for_each_piece(message, [&](const TensorView& piece, SliceBounds bounds) {
+    sum_own_slice(communicator, received, piece, bounds);
+  });
+}
+
+void gather_pieces(Communicator& communicator, const Sliced& message) {
+  for_each_piece(message,
+                 [&](const TensorView& piece, SliceBounds bounds) { communicator.all_gather(piece, bounds).wait(); });
 }
 
 std::optional<TensorView> Message::contiguous(std::span<const TensorView> parts) {
@@ -48,12 +84,7 @@ Work FlatOps::start_scatter(const Sliced& message) {
 }
 
 void FlatOps::gather_slices(std::span<const Sliced> messages) {
-  for (const Sliced& message : messages)
-    for (std::size_t i = 0; i < message.slices->pieces(); ++i) {
-      const SliceBounds bounds = message.slices->bounds(i);
-      communicator_.all_gather(message.memory.slice(bounds.front(), bounds.back() - bounds.front()), from_zero(bounds))
-          .wait();
-    }
+  for (const Sliced& message : messages) gather_pieces(communicator_, message);
 }
 
 void FlatOps::reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) {

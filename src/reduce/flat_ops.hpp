@@ -34,6 +34,18 @@ class Scratch {
   Buffer buffer_;
 };
 
+// Halves of a sum of `communicator`'s ranks, each with a slice, by messages.
+
+/// Sums this rank's slice of `piece` over the ranks, in the fixed order. Needs room in `received`.
+void sum_own_slice(Communicator& communicator, Scratch& received, const TensorView& piece, SliceBounds bounds,
+                   int divisor = 1);
+
+/// The same for every piece of a message.
+void sum_own_slices(Communicator& communicator, Scratch& received, const Sliced& message);
+
+/// Brings the slices of every piece together.
+void gather_pieces(Communicator& communicator, const Sliced& message);
+
 /// Tensors of one type as one piece of memory.
 class Message {
  public:

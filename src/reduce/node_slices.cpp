@@ -44,22 +44,11 @@ void NodeSlices::sum(const TensorView& flat, const BetweenNodes& between) {
     } else if (shared_) {
       shared_->sum_slices(bucket, bounds, between_nodes);
     } else {
-      sum_slice(bucket, bounds);
+      sum_own_slice(node_, received_, bucket, bounds);
       between_nodes();
       node_.all_gather(bucket, bounds).wait();
     }
   }
-}
-
-/// This rank's slice of `piece` over the node.
-void NodeSlices::sum_slice(const TensorView& piece, SliceBounds bounds) {
-  const auto rank = static_cast<std::size_t>(node_.rank());
-  const TensorView mine = piece.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
-  const TensorView received = received_.take(node_, mine.dtype(), mine.count() * node_.size());
-  node_.all_to_all(piece, bounds, received).wait();
-  if (mine.count() > 0)
-    tree_sum({.first = received.slice(0, mine.count()), .stride = mine.count(), .count = node_.size()}, 1, mine,
-             node_.stream());
 }
 
 /// The message with a slice for every rank of the node.
@@ -89,11 +78,7 @@ void NodeSlices::for_each_slice(const Sliced& message, int nodes, const SlicedBe
 void NodeSlices::scatter(const Sliced& message, int nodes, const SlicedBetweenNodes& between) {
   if (node_.size() > 1) {
     const Sliced here = in_node(message, nodes);
-    for (std::size_t i = 0; !shared_ && i < here.slices->pieces(); ++i) {
-      const SliceBounds bounds = here.slices->bounds(i);
-      sum_slice(here.memory.slice(bounds.front(), bounds.back() - bounds.front()), from_zero(bounds));
-    }
-    if (shared_) shared_->sum_own(here);
+    shared_ ? shared_->sum_own(here) : sum_own_slices(node_, received_, here);
   }
   for_each_slice(message, nodes, between);
 }
@@ -106,11 +91,7 @@ void NodeSlices::gather(std::span<const Sliced> messages, int nodes, const Slice
   }
   if (node_.size() == 1) return;
   if (shared_) return shared_->spread(here);
-  for (const Sliced& each : here)
-    for (std::size_t i = 0; i < each.slices->pieces(); ++i) {
-      const SliceBounds bounds = each.slices->bounds(i);
-      node_.all_gather(each.memory.slice(bounds.front(), bounds.back() - bounds.front()), from_zero(bounds)).wait();
-    }
+  for (const Sliced& each : here) gather_pieces(node_, each);
 }
 
 }  // namespace lockstep::detail

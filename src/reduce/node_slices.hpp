@@ -42,7 +42,6 @@ class NodeSlices {
   Sliced in_node(const Sliced& message, int nodes) const;
   void for_each_slice(const Sliced& message, int nodes, const SlicedBetweenNodes& body) const;
   std::vector<std::int64_t> bounds_of(const TensorView& bucket) const;
-  void sum_slice(const TensorView& piece, SliceBounds bounds);
 
   Communicator& node_;
   int carriers_;

@@ -32,10 +32,7 @@ class HeldSlices {
 
   const SliceMap& map() const { return map_; }
 
-  /// This rank's, ascending.
-  std::span<const SliceMap::Slice> own() const { return own_; }
-
-  /// Their number of elements.
+  /// The number of elements in this rank's slices.
   std::int64_t count() const { return count_; }
 
   /// Where [first, first + count) of the segment is among this rank's slices, one after the other. InvalidArgument
@@ -64,7 +61,7 @@ class HeldSlices {
 
  private:
   SliceMap map_;
-  std::vector<SliceMap::Slice> own_;
+  std::vector<SliceMap::Slice> own_;     ///< this rank's, ascending
   std::vector<std::int64_t> positions_;  ///< of each, in a slot's memory
   std::int64_t count_ = 0;
 };

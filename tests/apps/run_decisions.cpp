@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 
@@ -278,6 +279,35 @@ TEST_CASE(
   CHECK(last.exit_code == 4);
   CHECK(last.lines ==
         Words{"ends with exit code 4, as a restart did not help: the job failed in the same way, in the same step"});
+}
+
+TEST_CASE("a host that computes wrong ends the job, or is left out the second time") {
+  const auto wrong = [](const char* host) {
+    const std::string line = fmt::format(
+        "lockstep: replica 1 (worker:1, host {}) computed shard 5 of step 120 wrong: gradient of 'w' differs from "
+        "replicas 0 and 2\n",
+        host);
+    return JobEnd{.exit_code = 9, .report = report_of(line), .made_progress = true};
+  };
+  CHECK(wrong("b").report.cause == Cause::miscomputed);
+  CHECK(report_of("lockstep: replica 1 (worker:1, host b) read other samples than replica 0 for shard 5 of step 3")
+            .cause == Cause::miscomputed);
+  Supervision stops{{.ranks = 6, .hosts = three}};
+  const Decision over = stops.after(wrong("b"));
+  CHECK_FALSE(over.start);
+  CHECK(over.exit_code == 9);
+  CHECK(over.lines == Words{"ends with exit code 9, as a restart would not help: a rank computed or read wrong"});
+
+  Supervision skips{{.ranks = 6, .skips_wrong_hosts = true, .hosts = three}};
+  CHECK(skips.after(wrong("b")).start.value().hosts == three);
+  CHECK(skips.after(wrong("c")).start.value().hosts == three);
+  CHECK(skips.after(killed(true)).start.value().hosts == three);
+  const Decision without = skips.after(wrong("b"));
+  CHECK(without.start.value().hosts == std::vector<Host>{{"a", 2}, {"c", 4}});
+  CHECK(without.lines.front() == "leaves out host b: a rank there computed or read wrong twice");
+
+  Supervision nobody{{.ranks = 2, .skips_wrong_hosts = true, .hosts = three}};
+  CHECK_FALSE(nobody.after({.exit_code = 9, .report = with(Cause::unknown)}).start);
 }
 
 TEST_CASE("a host that cannot be reached at the first start ends it, unless fewer ranks will do") {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Opens pages of lockstep-report in a browser that shows nothing, and judges what they drew: no error, data in each
 figure, and tables and tooltips for all of it. in_browser.py LOCKSTEP_REPORT [--pictures FOLDER]: pictures of the pages,
-light and dark. --excerpt FILE: a small picture of what stands out
-in one, and of where its time went. Exits 77 where there is no chromium."""
+light and dark. --excerpt FILE: a small picture of what stands out in one, and of where its time went. Exits 77 where
+there is no chromium."""
 
 import argparse
 import pathlib

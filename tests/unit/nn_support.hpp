@@ -19,8 +19,13 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "input/batches.hpp"
+#include "support/noise.hpp"
 
 namespace lockstep::nn {
+
+using test::fill_noise;
+using test::noise;
+using test::set;
 
 using SharedKernels = std::shared_ptr<const ops::Kernels>;
 
@@ -29,14 +34,6 @@ inline SharedKernels reference() {
 }
 inline SharedKernels automatic() {
   return ops::make_kernels(ops::Kernels::Choice::automatic);
-}
-
-inline void set(const TensorView& view, std::int64_t i, double value) {
-  if (view.dtype() == DType::f64) {
-    view.elements<double>()[static_cast<std::size_t>(i)] = value;
-  } else {
-    view.elements<float>()[static_cast<std::size_t>(i)] = static_cast<float>(value);
-  }
 }
 
 inline std::vector<double> in_double(const TensorView& view) {
@@ -51,18 +48,6 @@ inline void fill(const TensorView& view, double value) {
 
 inline bool same_bits(const TensorView& a, const TensorView& b) {
   return a.bytes() == b.bytes() && (a.bytes() == 0 || std::memcmp(a.data(), b.data(), a.bytes()) == 0);
-}
-
-/// Numbers in [-1, 1), the same for the same seed.
-inline void fill_noise(const TensorView& view, std::uint64_t seed) {
-  const RandomStream stream{seed, RandomStream::Purpose::initial_value, 0};
-  for (std::int64_t i = 0; i < view.count(); ++i) set(view, i, 2 * stream.uniform(static_cast<std::uint64_t>(i)) - 1);
-}
-
-inline Tensor noise(DType dtype, Shape shape, std::uint64_t seed) {
-  const Tensor made = Tensor::zeros(dtype, std::move(shape));
-  fill_noise(made.view(), seed);
-  return made;
 }
 
 struct Sizes {

@@ -343,3 +343,30 @@ TEST_CASE("a rank that updates what it alone holds is computing, and waits only 
   strategy.run([&](ReplicaContext& context) { optimizer.apply_gradients(context, gradients, compute); });
   CHECK(seen == std::vector{Phase::computing, Phase::meeting});
 }
+
+TEST_CASE("gradients that are ready before their step travel as the packing says, and small ones together") {
+  // Of a step with variables of these sizes, which are not neighbours in memory.
+  const auto collectives = [](std::initializer_list<std::int64_t> sizes, const ReductionOptions::Packing& packing) {
+    int count = 0;
+    const auto group = make_local_group();
+    Strategy strategy{*group, {.packing = packing, .around = [&](const std::function<void()>& collective) {
+                                 ++count;
+                                 collective();
+                               }}};
+    std::vector<MirroredVariable> others;
+    std::vector<Optimizer::Gradient> gradients;
+    for (const std::int64_t size : sizes) {
+      const auto zeros = [&] { return Tensor::zeros(DType::f32, {size}); };
+      gradients.push_back({zeros(), strategy.create_variable({}, zeros)});
+      others.push_back(strategy.create_variable({}, zeros));
+    }
+    strategy.seal();
+    Recorder optimizer;
+    count = 0;
+    strategy.run([&](ReplicaContext& context) { optimizer.apply_gradients(context, gradients); });
+    return count;
+  };
+  CHECK(collectives({20'000, 30'000}, {}) == 2);
+  CHECK(collectives({20'000, 30'000}, ReductionOptions::into_packs(3)) == 6);
+  CHECK(collectives({2'000, 3'000}, {}) == 1);
+}

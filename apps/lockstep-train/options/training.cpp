@@ -102,6 +102,11 @@ OptionGroup training_options() {
            .help = "Steps between attestations, in which the ranks compare digests of what they hold; the last step "
                    "attests too; 0: never (default 100)",
            .set = set(&TrainingOptions::attest_every, parse_interval)},
+          {.name = "--audit-every",
+           .value_name = "K",
+           .help = "Steps between audits, in which each rank also computes a part of another's, to find a host that "
+                   "computes or reads wrong; 0: never (default 0)",
+           .set = set(&TrainingOptions::audit_every, parse_interval)},
           {.name = "--on-divergence",
            .value_name = "stop|continue",
            .help = "What to do when a loss is no finite number: end the run with exit code 8, or go on (default stop)",

@@ -107,6 +107,7 @@ struct TrainingOptions {
   ops::Kernels::Choice kernels = ops::Kernels::Choice::automatic;
   std::optional<std::int64_t> evaluate_every, evaluation_samples;
   std::optional<std::int64_t> attest_every = 100;
+  std::optional<std::int64_t> audit_every = {};
   FitOptions::OnDivergence on_divergence = FitOptions::OnDivergence::stop;
   /// Where the chief writes metrics and, beside them, the findings of an attestation. If empty, nowhere.
   std::filesystem::path metrics;

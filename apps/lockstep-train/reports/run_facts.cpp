@@ -94,6 +94,7 @@ void add_training(OrderedJson& all, const TrainingOptions& options, const FitOpt
   all["eval-every"] = json_of(fit.evaluate_every);
   all["eval-samples"] = json_of(fit.evaluation_samples);
   all["attest-every"] = json_of(fit.attest_every);
+  all["audit-every"] = json_of(fit.audit_every);
   all["on-divergence"] = fit.on_divergence == FitOptions::OnDivergence::stop ? "stop" : "continue";
   all["shards"] = fit.shards;
   all["threads"] = options.threads;

@@ -30,6 +30,7 @@ class CheckpointObserver final : public Observer {
   void on_evaluation(const Evaluation& report) override;
   void on_parts(const Observer::Parts& report) override { record_.on_parts(report); }
   void on_drift(std::int64_t step, const DriftError& found) override { record_.on_drift(step, found); }
+  void on_audit(const AuditError& found) override { record_.on_audit(found); }
   void on_step_end(const State& state) override;
   void on_stop(const State& state) override;
 

@@ -27,8 +27,11 @@ Room room_on(Strategy& strategy) {
 
 void require_memory(const TrainingOptions& options, const ModelSize& size, const Room& room, const std::string& what,
                     const std::string& expected) {
-  // The variables, their gradients, and the sum of those over shards. Micro-batches and optimizers need more copies.
-  const double copies = 3 + (options.accumulate > 1 ? 1 : 0) + slots_of(*options.optimizer) * room.optimizer_state;
+  // The variables, their gradients, and the sum of those over shards. Micro-batches, audits and optimizers need more
+  // copies.
+  const int more = options.accumulate > 1 ? 1 : 0;
+  const double copies =
+      3 + more + (options.audit_every ? 1 + more : 0) + slots_of(*options.optimizer) * room.optimizer_state;
   constexpr double gib = 1 << 30;
   const auto wide = static_cast<double>(size_of(*options.dtype));
   const auto narrow = static_cast<double>(size_of(DType::bf16));

@@ -59,8 +59,8 @@ struct RowSums;
 /// of samples, and for a weight that is negative or not finite.
 ///
 /// The gradients' memory in the store (VariableStore::gradient) is working memory, and holds the sums afterwards,
-/// unless the ranks share the update (ReductionOptions::shard_optimizer). Values that live elsewhere are copied there
-/// and stay as they are.
+/// unless the ranks share the update (ReductionOptions::shard_optimizer), except by apply_reduced_gradients. Values
+/// that live elsewhere are copied there and stay as they are.
 ///
 /// Gradients that are IndexedSlices, such as an embedding's, travel as the rows that they name. Ranks may bring
 /// different numbers of rows, or none. Rows of one index are added up in rank order, and within a rank in
@@ -76,8 +76,9 @@ struct RowSums;
 /// value to the others: the same bytes that they would have computed. Every rank still sums the gradients.
 ///
 /// With ReductionOptions::shard_optimizer, each rank updates its slices of the variables and keeps their slots alone.
-/// InvalidArgument, before the agreement, from an optimizer that does not update element by element. Slices of an
-/// embedding's gradient travel as before; then the whole table's values do, unless the step visits named rows alone.
+/// InvalidArgument, before the agreement, from an optimizer that does not update element by element. An embedding's
+/// gradient travels as rows, as before. Unless the step visits the named rows alone, the whole table's new values then
+/// travel too.
 ///
 /// Optimizers keep their state in the store of the variables: the state of each variable in its slots, and the number
 /// of steps in a counter. Checkpoints hold both, so a resumed run continues as if it had never stopped.
@@ -306,8 +307,8 @@ class Optimizer {
   /// optimizer has slots, it is called for all of a rank's part.
   virtual bool keeps_zero_gradients() const { return false; }
 
-  /// Whether `update` makes of each element what its own value, gradient and slots say, so that a range may be cut
-  /// anywhere. The strategy can share the work of such an optimizer alone (ReductionOptions::shard_optimizer).
+  /// Whether `update` computes each element from its own value, gradient and slots alone, so that a range may be cut
+  /// anywhere. ReductionOptions::shard_optimizer needs it.
   virtual bool updates_by_element() const { return false; }
 
  private:

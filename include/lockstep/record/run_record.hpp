@@ -121,6 +121,7 @@ class RunRecord final : public Observer {
   void on_step_end(const State& state) override;
   void on_stop(const State& state) override;
   void on_drift(std::int64_t step, const DriftError& found) override;
+  void on_audit(const AuditError& found) override;
 
  private:
   class Files;

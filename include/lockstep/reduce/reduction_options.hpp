@@ -89,10 +89,10 @@ struct ReductionOptions {
   Accumulate accumulate = {};
   /// f16 or bf16: f32 gradients cross the network as this type, in half the bytes. The sum of each node is rounded once
   /// before it travels, and the sum over the nodes once, to nearest even; within a node nothing is. All else that is
-  /// reduced stays as it is: rows of IndexedSlices too, and, where gradients are ready before their step, those of
-  /// variables that are sealed in several parts of up to 64 KiB. With it `automatic` stands for hierarchical; the bits
-  /// depend on which ranks share a node. A sum over samples above 65504 is infinite in f16. For gradients on the host
-  /// (ConfigError on GPUs).
+  /// reduced stays as it is, also rows of IndexedSlices. If gradients are ready before their step, and those of several
+  /// separate ranges of memory take up to 64 KiB each, these ranges travel together, uncompressed. With it `automatic`
+  /// stands for hierarchical; the bits depend on which ranks share a node. A sum over samples above 65504 is infinite
+  /// in f16. For gradients on the host (ConfigError on GPUs).
   std::optional<DType> gradient_compression = {};
   /// Each rank updates a part of the variables, and keeps the state of optimizers for this part alone: for P ranks,
   /// 1/P of it. Between nodes of unequal size, hierarchical reductions give a part only to as many ranks of each node
