@@ -117,6 +117,32 @@ TEST_CASE("SIGUSR2 to lockstep-run says once where all ranks are, and the job go
   CHECK(Json::parse(last_line(outcome.out)).at("weights_digest") == train(1, AskedJob::model + run).digest());
 }
 
+TEST_CASE("ranks that are asked before they have met answer once they have, though a restart comes between") {
+  const TemporaryDirectory folder;
+  const std::string err = folder.path() / "stderr";
+  // Starts no rank until it has been asked, and fails then.
+  const std::string mpirun = folder.write("mpirun", R"(here=${0%/*}
+[ -e "$here/asked" ] && exec mpirun "$@"
+touch "$here/starts"
+while ! [ -e "$here/asked" ]; do sleep 0.01; done
+exit 137
+)");
+  const Arguments launcher{program("LOCKSTEP_RUN"), "--mpirun", "sh " + mpirun, "-n", "2", "--"};
+  AskedJob asked{with_stderr_in(err, launcher + Arguments{program("LOCKSTEP_TRAIN")}), "", without_end(), "60"};
+  asked.job.wait_until([&] { return std::filesystem::exists(folder.path() / "starts"); });
+  asked.job.send(SIGUSR2, std::nullopt, "lockstep-run");
+  asked.job.wait_until([&] { return !lines_starting_with(read_file(err), "lockstep-run: SIGUSR2: ").empty(); });
+  folder.write("asked", "");
+  asked.job.wait_until([&] { return tables_in(read_file(err)) == 1; });
+  asked.job.wait_until_it_trains();
+  asked.job.send(SIGTERM, std::nullopt, "lockstep-run");
+  const Outcome outcome = asked.end();
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 75);
+  CHECK(outcome.err.find("lockstep-run: restart 1 of 100, on 2 ranks: ") != std::string::npos);
+  CHECK(tables_in(outcome.err) == 1);
+}
+
 TEST_CASE("a rank that is asked says where another hangs, which leaves its stack before the job ends") {
   AskedJob asked{on_this_host(2), "hang:1:9", without_end(), "4"};
   asked.job.wait_until_it_trains();
