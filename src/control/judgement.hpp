@@ -142,7 +142,7 @@ struct Judgement {
   LastAct last_act = LastAct::none;
   bool takes_stack = false;  ///< this rank is about to stall, and keeps its stack
   bool asks = false;         ///< passes on to the others that somebody wants to know where everyone is
-  bool answers = false;      ///< says so, unless another rank of this node does
+  bool answers = false;      ///< prints the table, unless another rank of this node does
 };
 
 /// What is wrong with the lowest row that has a problem; this rank's own row comes last. A rank of this node can be
