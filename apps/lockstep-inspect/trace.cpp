@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -27,15 +26,16 @@ std::string doing(const trace::ReadRing& ring) {
 
 Report inspect_trace(const std::filesystem::path& folder) {
   Report report;
-  Rings rings = read_rings(folder, [&](const trace::ReadRing& ring) {
+  const Rings rings = read_rings(folder, [&](trace::ReadRing& ring) {
     write_picture(folder, ring);
     const std::string last = doing(ring);
     report.text += fmt::format("rank-{}.json: replica {} ({}, host {}), {} spans{}{}\n", ring.rank, ring.rank,
                                ring.task, ring.host, ring.spans.size(),
                                ring.lost > 0 ? fmt::format(" after {} that are lost", ring.lost) : "",
                                last.empty() ? "" : "; it was in " + last);
+    keep_last_steps(ring);
   });
-  write_merged_picture(folder, std::move(rings.read));
+  write_merged_picture(folder, rings.read);
   report.text += "all-ranks.trace: the last steps of all\n";
   for (const std::string& each : rings.unreadable) report.text += each + "\n";
   return report;

@@ -104,18 +104,15 @@ bool tell_queues(const PartSums& parts, Sentences& sentences) {
   Sentences each;
   for (const auto& [replica, rank] : parts.ranks())
     if (rank.queued() >= std::max(notable_queue, most / 2) && (!some_are_late || rank.late() >= notable_lateness))
-      each.push_back(
-          fmt::format("replica {} ({}, host {}) was ready to run for {} of the time without a processor: "
-                      "something else has it{}",
-                      rank.replica, rank.name, rank.host, percent(rank.queued()),
-                      some_are_late ? "" : ", and the others wait for it in the sums"));
+      each.push_back(fmt::format(
+          "replica {} ({}, host {}) waited for a processor for {} of the time, because something else had it{}",
+          rank.replica, rank.name, rank.host, percent(rank.queued()),
+          some_are_late || parts.ranks().size() == 1 ? "" : "; the others waited for this replica in the sums"));
   if (each.size() < 2 || each.size() < parts.ranks().size())
     sentences.insert(sentences.end(), each.begin(), each.end());
   else
-    sentences.push_back(
-        fmt::format("every rank was ready to run for at least {} of the time without a processor: "
-                    "their hosts have too few",
-                    percent(least)));
+    sentences.push_back(fmt::format(
+        "every rank waited for a processor for at least {} of the time: the hosts have too few", percent(least)));
   return !each.empty();
 }
 

@@ -1,4 +1,5 @@
 // Reads the command line, and writes the page.
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <span>
@@ -18,6 +19,7 @@
 #include "base/excerpt.hpp"
 #include "base/printable.hpp"
 #include "checkpoint/file.hpp"
+#include "cluster/counted.hpp"
 
 namespace {
 
@@ -110,8 +112,8 @@ void make_page(const CommandLine& line) {
   file.write(std::as_bytes(std::span{page}));
   file.commit();
   write_output(printable(fmt::format(
-      "{}: {} kB, {} run{}{}\n", line.output, (page.size() + 999) / 1000, line.runs.size(),
-      line.runs.size() == 1 ? "" : "s",
+      "{}: {} kB, {}{}\n", line.output, (page.size() + 999) / 1000,
+      counted(static_cast<std::int64_t>(line.runs.size()), "run"),
       page_has_charts() ? "" : ", with tables only: this build found no Chart.js (Debian: libjs-chart.js)")));
 }
 

@@ -147,7 +147,6 @@ class Run {
     StartWatch watch = watch_of(start);
     kill_at_.reset();
     is_not_begun_ = false;
-    is_asked_ = false;
     bool has_begun = false;
     Clock::time_point begin;
     std::optional<int> code;
@@ -292,7 +291,7 @@ class Run {
   std::optional<int> killed_by_;
   std::optional<Clock::time_point> kill_at_;
   bool is_not_begun_ = false;  ///< the job under way, which is ended for that
-  bool is_asked_ = false;      ///< the job under way, where its ranks are
+  bool is_asked_ = false;      ///< the ranks are still to be asked where they are
 };
 
 }  // namespace

@@ -10,6 +10,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "cluster/counted.hpp"
+
 namespace lockstep::run {
 namespace {
 
@@ -56,10 +58,6 @@ std::chrono::seconds delay_after(int failures_in_a_row) {
 std::string why_without(const std::string& host, const JobEnd& end) {
   const bool silent = std::ranges::find(end.silent, host) != end.silent.end();
   return silent ? "does not answer" : "cannot be reached";
-}
-
-std::string count(int number, const char* thing) {
-  return fmt::format("{} {}{}", number, thing, number == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -123,7 +121,7 @@ Supervision::Supervision(SupervisionOptions options) : options_{std::move(option
     throw ConfigError{fmt::format("--min-ranks {}: expected at most the {} of -n", options_.min_ranks, options_.ranks)};
   if (!hosts_.empty() && slots_of(hosts_) < options_.ranks)
     throw ConfigError{fmt::format("-n {}: the hosts have {}; expected at least as many", options_.ranks,
-                                  count(slots_of(hosts_), "slot"))};
+                                  counted(slots_of(hosts_), "slot"))};
 }
 
 /// 0 if no number of ranks that is allowed fits.
@@ -238,7 +236,7 @@ Decision Supervision::after(const JobEnd& end) {
   }
   ++in_a_row_;
   const auto give_up = [&](int restarts, const char* how) {
-    return Decision{.lines = {fmt::format("gives up after {}{}: {}", count(restarts, "restart"), how, why)},
+    return Decision{.lines = {fmt::format("gives up after {}{}: {}", counted(restarts, "restart"), how, why)},
                     .start = {},
                     .exit_code = end.exit_code};
   };
@@ -249,7 +247,7 @@ Decision Supervision::after(const JobEnd& end) {
   const Start start{most_ranks_on(hosts_), hosts_, delay_after(in_a_row_)};
   ++restarts_;
   lines.push_back(fmt::format("restart {} of {}, on {}{}: {}", restarts_, options_.max_restarts,
-                              count(start.ranks, "rank"),
+                              counted(start.ranks, "rank"),
                               start.delay.count() > 0 ? fmt::format(", in {} s", start.delay.count()) : "", why));
   return {.lines = std::move(lines), .start = start, .exit_code = 0};
 }

@@ -32,9 +32,9 @@ class Look {
         state_{result_.state} {
     if (seen_.since_told) ++state_.told_ticks;
     note_own_call();
+    note_others_wait();
     note_own_wait();
     note_stalls_told();
-    note_others_wait();
     note_questions();
   }
   Look(const Look&) = delete;
@@ -122,7 +122,7 @@ class Look {
     const auto waits = [&](const Observation::Row& other) {
       return other.seen.phase == Phase::meeting && other.seen.meeting > mine.meeting;
     };
-    const bool same = std::exchange(state_.awaited_meeting, mine.meeting) == mine.meeting;
+    const bool same = mine.meeting == state_.waited_meeting;
     const bool is_awaited = !in_time && same && std::ranges::any_of(seen_.rows, waits);
     state_.awaited_ticks = is_awaited ? state_.awaited_ticks + 1 : 0;
     const std::uint64_t ticks = std::max(state_.awaited_ticks, state_.called_ticks);

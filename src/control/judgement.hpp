@@ -109,7 +109,6 @@ struct WatchState {
   std::uint64_t ticks_since_stall_told = 0;  ///< of any row
   bool asked_to_save = false;                ///< this rank was asked to save what it has made
   std::uint64_t awaited_ticks = 0;           ///< how long others have waited for this rank where it is
-  std::uint64_t awaited_meeting = 0;         ///< the last that it has come to
   std::uint32_t asked = 0;                   ///< the number of the last question where everyone is
   std::uint64_t open_ticks = 0;              ///< how long it has been open
   std::optional<std::uint32_t> answered;     ///< how often that was answered, as the last look showed it
@@ -143,7 +142,7 @@ struct Judgement {
   LastAct last_act = LastAct::none;
   bool takes_stack = false;  ///< this rank is about to stall, and keeps its stack
   bool asks = false;         ///< passes on to the others that somebody wants to know where everyone is
-  bool answers = false;      ///< says so, unless another rank of this node does
+  bool answers = false;      ///< prints the table, unless another rank of this node does
 };
 
 /// What is wrong with the lowest row that has a problem; this rank's own row comes last. A rank of this node can be

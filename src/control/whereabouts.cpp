@@ -65,8 +65,10 @@ void Whereabouts::look(Observation& seen) {
   go_on_with_stack();
   seen.asked = heeds_signals_ && question_has_come();
   seen.questions = table_.questions();
-  const auto notes = watch_notes();
-  seen.stacks = notes ? notes->stacks : std::filesystem::path{};
+  if (const auto notes = watch_notes(); !notes)
+    seen.stacks.clear();
+  else if (seen.stacks.native() != notes->stacks.native())
+    seen.stacks = notes->stacks;
   for (std::size_t row = 0; row < stays_.size(); ++row) {
     stays_[row].look(seen.rows[row].seen, seen.took);
     stays_[row].ended = seen.rows[row].process == Observation::Process::ended;

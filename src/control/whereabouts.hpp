@@ -18,7 +18,7 @@
 
 namespace lockstep {
 
-/// Used by the watchdog's thread alone. Nothing here waits.
+/// Used by the watchdog's thread alone. No call waits; the destructor waits up to half a second for each thread.
 class Whereabouts {
  public:
   /// `table` and `job` must outlive it. With `none`, the program is somebody else's: no signal is heeded or sent.

@@ -3,9 +3,9 @@
 // Two marks on a stream (device_marks.hpp) bound each span. Their times are those of the GPU's clock, known once the
 // GPU has passed them. So spans are written when the host has waited for the GPU anyway, which a step does once. That
 // wait also ties the GPU's clock to the host's, anew each time: the GPU passed a mark after the host had put it, and
-// the last mark before the host saw that its wait was over. All marks together leave about the time between two looks
-// of the host at the GPU (poll_clock.cpp) between the earliest and the latest that the one clock can be behind the
-// other. The middle is taken, and half of it is the error that the trace states.
+// the last mark before the host saw that its wait was over. Together, the marks bound the offset between the clocks to
+// an interval about as long as the time between two looks of the host at the GPU (poll_clock.cpp). The trace takes its
+// middle, and states half its length as the error.
 #pragma once
 
 #include <atomic>

@@ -1,9 +1,7 @@
 #include "record/run_description.hpp"
 
-#include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <iterator>
@@ -17,7 +15,6 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/file_type.hpp"
-#include "base/host_name.hpp"
 #include "comm/mpi/mpi_library.hpp"
 #include "control/meeting_point.hpp"
 #include "strategy/replica_group.hpp"

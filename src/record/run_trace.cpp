@@ -123,8 +123,7 @@ void write_picture(const std::filesystem::path& folder, const trace::ReadRing& r
   write_spans({&ring, 1}, {}, folder / fmt::format("rank-{}.json", ring.rank));
 }
 
-void write_merged_picture(const std::filesystem::path& folder, std::vector<trace::ReadRing> rings) {
-  for (trace::ReadRing& ring : rings) keep_last_steps(ring);
+void write_merged_picture(const std::filesystem::path& folder, std::span<const trace::ReadRing> rings) {
   write_spans(rings, trace::last_steps(rings, merged_steps), folder / merged_name);
 }
 
@@ -140,7 +139,6 @@ Rings read_rings(const std::filesystem::path& folder, const std::function<void(t
   if (rings.read.empty())
     throw ConfigError{rings.unreadable.empty() ? fmt::format("{}: holds no trace of a rank", folder.string())
                                                : rings.unreadable.front()};
-  std::ranges::sort(rings.read, {}, &trace::ReadRing::rank);
   return rings;
 }
 

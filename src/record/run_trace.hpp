@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,15 +39,16 @@ class RunTrace {
   std::optional<StreamTrace> gpu_;
 };
 
-/// Makes the folder of a trace, and moves the rings that an earlier start has left there to FOLDER/before, in the place
-/// of those. Removes its pictures. ConfigError if that fails.
+/// Makes the folder of a trace, moves the rings of the last start to FOLDER/before, replacing what is there, and
+/// removes that start's pictures. ConfigError if that fails.
 void clear_trace(const std::filesystem::path& folder);
 
 /// Writes FOLDER/rank-R.json. CheckpointError if that fails.
 void write_picture(const std::filesystem::path& folder, const trace::ReadRing& ring);
 
-/// Writes FOLDER/all-ranks.trace: the last 20 steps of all ranks, as far as each has them whole. The same error.
-void write_merged_picture(const std::filesystem::path& folder, std::vector<trace::ReadRing> rings);
+/// Writes FOLDER/all-ranks.trace: the last 20 steps of all ranks, as far as each has them whole. `rings` hold nothing
+/// but last steps (keep_last_steps). The same error.
+void write_merged_picture(const std::filesystem::path& folder, std::span<const trace::ReadRing> rings);
 
 /// The rings in a folder.
 struct Rings {

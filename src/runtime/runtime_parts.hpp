@@ -32,7 +32,7 @@ struct NcclEnvironment {
   explicit NcclEnvironment(const RuntimeOptions& options);
 };
 
-/// Those that a user sends to a job that goes on. Caught from here on.
+/// Signals that a user sends to a running job: to stop it, or to ask where it is. Caught from here on.
 struct CaughtSignals {
   explicit CaughtSignals(const RuntimeOptions& options);
 };

@@ -271,17 +271,19 @@ TEST_CASE("findings tell parts that take long on every rank, and time in the sum
         "The ranks waited 25% of the time, and no rank was late: the time goes into the sums between them\n");
   // Ranks wait in a sum for one that has no processor there.
   CHECK(told({{.name = "0", .host = "a", .waiting = 0.5}, {.name = "1", .host = "b", .waiting = 0.6, .queued = 0.5}}) ==
-        "Replica 1 (1, host b) was ready to run for 25% of the time without a processor: something else has it, and "
-        "the others wait for it in the sums\n");
+        "Replica 1 (1, host b) waited for a processor for 25% of the time, because something else had it; the others "
+        "waited for this replica in the sums\n");
   CHECK(told({{.name = "0", .host = "a", .queued = 0.3}, {.name = "1", .host = "b", .queued = 0.5}}) ==
-        "Every rank was ready to run for at least 15% of the time without a processor: their hosts have too few\n");
+        "Every rank waited for a processor for at least 15% of the time: the hosts have too few\n");
   CHECK(told({{.name = "0", .host = "a", .queued = 0.2}, {.name = "1", .host = "b", .queued = 0.5}}) ==
-        "Replica 1 (1, host b) was ready to run for 25% of the time without a processor: something else has it, and "
-        "the others wait for it in the sums\n");
+        "Replica 1 (1, host b) waited for a processor for 25% of the time, because something else had it; the others "
+        "waited for this replica in the sums\n");
+  CHECK(told({{.name = "0", .host = "a", .queued = 0.5}}) ==
+        "Replica 0 (0, host a) waited for a processor for 25% of the time, because something else had it\n");
   // Who waits for a late rank anyway loses nothing by it.
   CHECK(told({{.name = "0", .host = "a", .queued = 0.5}, {.name = "1", .host = "b", .late = 0.2, .queued = 0.6}}) ==
         "Replica 1 (1, host b): the others waited 20% of the time for it, mostly in data\n"
-        "Replica 1 (1, host b) was ready to run for 30% of the time without a processor: something else has it\n");
+        "Replica 1 (1, host b) waited for a processor for 30% of the time, because something else had it\n");
   CHECK(told({{.name = "0", .host = "a", .queued = 0.5}, {.name = "1", .host = "b", .late = 0.2}}) ==
         "Replica 1 (1, host b): the others waited 20% of the time for it, mostly in data\n");
   CHECK(told({{.name = "0", .host = "a"}, {.name = "1", .host = "b", .queued = 0.19}}) == "");
@@ -313,11 +315,23 @@ TEST_CASE("findings tell slower steps, uneven batches and an evaluation loss tha
 
 TEST_CASE("the page of a long run is small") {
   const TemporaryDirectory folder;
-  std::string lines;
-  for (int step = 1; step <= 100'000; ++step)
+  const auto run = make_run(folder.path() / "run");
+  std::string lines, timeline = R"({"kind":"start","time":1000,"start":1,"ranks":2,"step":0,"resumed":false})"
+                                "\n";
+  for (int step = 1; step <= 100'000; ++step) {
     lines += train_line(step, 0.001 * step * (1 + step % 7 / 1e3), "0.123456789");
-  write(folder.path() / "m", lines);
-  CHECK(page_of(read_runs({folder.path() / "m"})).size() < 1'000'000);
+    if (step % 3 == 0)
+      lines += parts_line(
+          step, {{.name = "0", .host = "a", .late = 0.123456789}, {.name = "1", .host = "b", .late = 0.0123456789}});
+    if (step % 10 > 0) continue;
+    lines += eval_line(step, 0.123456789 + step);
+    timeline += fmt::format(R"({{"kind":"checkpoint","time":{},"start":1,"step":{},"seconds":0.5,"path":"step-{}"}})"
+                            "\n",
+                            1000 + step, step, step);
+  }
+  write(run / "metrics.jsonl", lines);
+  write(run / "timeline.jsonl", timeline);
+  CHECK(page_of(read_runs({run})).size() < 1'000'000);
 }
 
 TEST_CASE("the state of a run is that of its last start") {

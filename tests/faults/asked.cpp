@@ -16,39 +16,35 @@ using namespace std::chrono_literals;
 
 namespace {
 
+/// Tables that a job has written to stderr.
+std::size_t tables_in(const std::string& err) {
+  return lines_starting_with(err, "Where the 2 ranks are, ").size();
+}
+
 /// A job with a folder, and what it left there.
 struct AskedJob {
   AskedJob(const Launch& start, const std::string& fault, const Arguments& arguments, const char* stall_timeout)
       : job{[start, fault](const Arguments& all, const CommandOptions& options) {
               CommandOptions with_fault = options;
-              with_fault.environment.emplace("LOCKSTEP_FAULT", fault);
+              if (!fault.empty()) with_fault.environment.emplace("LOCKSTEP_FAULT", fault);
               return start(all, with_fault);
             },
             arguments, memory, Arguments{"--run-dir", folder.path() / "run"} + model, stall_timeout} {}
 
   /// The test fails if the job ends before.
   std::string wait_for_table() const {
-    while (!std::filesystem::exists(run() / "where.txt")) {
-      REQUIRE_FALSE(job.is_over());
-      std::this_thread::sleep_for(10ms);
-    }
+    job.wait_until([&] { return std::filesystem::exists(run() / "where.txt"); });
     return read_file(run() / "where.txt");
   }
 
   /// A signal would end it now.
   void wait_for_mpirun() const {
-    while (!job.find(std::nullopt)) {
-      REQUIRE_FALSE(job.is_over());
-      std::this_thread::sleep_for(10ms);
-    }
+    job.wait_until([&] { return job.find(std::nullopt).has_value(); });
   }
 
   void wait_for_steps(std::size_t count) const {
     const auto steps = [&] { return lines_starting_with(read_file(run() / "metrics.jsonl"), R"({"kind":"train")"); };
-    while (steps().size() < count) {
-      REQUIRE_FALSE(job.is_over());
-      std::this_thread::sleep_for(10ms);
-    }
+    job.wait_until([&] { return steps().size() >= count; });
   }
 
   Outcome end() {
@@ -66,7 +62,7 @@ struct AskedJob {
   std::string table(const Outcome& outcome, std::size_t tables = 1) const {
     const std::string text = read_file(run() / "where.txt");
     INFO("stderr: " << outcome.err);
-    CHECK(lines_starting_with(outcome.err, "Where the 2 ranks are, ").size() == tables);
+    CHECK(tables_in(outcome.err) == tables);
     CHECK(outcome.err.find(text) != std::string::npos);
     CHECK(lines_starting_with(text, "  replica ").size() == 2);
     return text;
@@ -89,13 +85,16 @@ std::string row(const std::string& table, int rank) {
 
 TEST_CASE("SIGUSR2 to lockstep-run says once where all ranks are, and the job goes on to the same bytes") {
   const Arguments run{"--steps", "20", "--eval-every", "1000000"};
-  AskedJob asked{supervise, "stop:1:9", run, "60"};
+  const TemporaryDirectory folder;
+  const std::string err = folder.path() / "stderr";
+  AskedJob asked{with_stderr_in(err, supervised({})), "stop:1:9", run, "60"};
   asked.wait_for_mpirun();
   asked.job.send(SIGUSR2, std::nullopt, "lockstep-run");
   asked.job.wait_until_it_trains();
   asked.wait_for_steps(9);
-  // That is answered by then.
-  std::this_thread::sleep_for(1s);
+  asked.job.wait_until([&] { return tables_in(read_file(err)) == 1; });
+  // Rank 1 may have answered before it stopped. Rank 0 takes what comes until its next look for the same question.
+  std::this_thread::sleep_for(500ms);
   std::filesystem::remove(asked.run() / "where.txt");
   asked.job.send(SIGUSR2, std::nullopt, "lockstep-run");
   std::size_t asked_times = 2;
@@ -116,6 +115,32 @@ TEST_CASE("SIGUSR2 to lockstep-run says once where all ranks are, and the job go
   CHECK(lines_starting_with(outcome.err, "lockstep") ==
         std::vector<std::string>{"lockstep-run: SIGUSR2: the ranks say where they are once they have met"});
   CHECK(Json::parse(last_line(outcome.out)).at("weights_digest") == train(1, AskedJob::model + run).digest());
+}
+
+TEST_CASE("ranks that are asked before they have met answer once they have, though a restart comes between") {
+  const TemporaryDirectory folder;
+  const std::string err = folder.path() / "stderr";
+  // Starts no rank until it has been asked, and fails then.
+  const std::string mpirun = folder.write("mpirun", R"(here=${0%/*}
+[ -e "$here/asked" ] && exec mpirun "$@"
+touch "$here/starts"
+while ! [ -e "$here/asked" ]; do sleep 0.01; done
+exit 137
+)");
+  const Arguments launcher{program("LOCKSTEP_RUN"), "--mpirun", "sh " + mpirun, "-n", "2", "--"};
+  AskedJob asked{with_stderr_in(err, launcher + Arguments{program("LOCKSTEP_TRAIN")}), "", without_end(), "60"};
+  asked.job.wait_until([&] { return std::filesystem::exists(folder.path() / "starts"); });
+  asked.job.send(SIGUSR2, std::nullopt, "lockstep-run");
+  asked.job.wait_until([&] { return !lines_starting_with(read_file(err), "lockstep-run: SIGUSR2: ").empty(); });
+  folder.write("asked", "");
+  asked.job.wait_until([&] { return tables_in(read_file(err)) == 1; });
+  asked.job.wait_until_it_trains();
+  asked.job.send(SIGTERM, std::nullopt, "lockstep-run");
+  const Outcome outcome = asked.end();
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 75);
+  CHECK(outcome.err.find("lockstep-run: restart 1 of 100, on 2 ranks: ") != std::string::npos);
+  CHECK(tables_in(outcome.err) == 1);
 }
 
 TEST_CASE("a rank that is asked says where another hangs, which leaves its stack before the job ends") {

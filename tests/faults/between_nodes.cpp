@@ -71,10 +71,7 @@ class Supervised {
       const auto rank = job_.find(0);
       return rank && rank != first;
     };
-    while (!is_another()) {
-      REQUIRE_FALSE(job_.is_over());
-      std::this_thread::sleep_for(std::chrono::milliseconds{10});
-    }
+    job_.wait_until(is_another);
   }
 
   void kill_daemon() const {
@@ -173,10 +170,7 @@ TEST_CASE("a job on two hosts that is asked, by one rank's signal or by one to a
   job.wait_until_it_trains();
   for (const std::optional<int> rank : {std::optional{1}, std::optional<int>{}}) {
     job.send(SIGUSR2, rank);
-    while (!std::filesystem::exists(table)) {
-      REQUIRE_FALSE(job.is_over());
-      std::this_thread::sleep_for(10ms);
-    }
+    job.wait_until([&] { return std::filesystem::exists(table); });
     const std::string text = read_file(table);
     INFO(text);
     for (const int each : {0, 1}) {

@@ -19,18 +19,6 @@ End send_to(std::optional<int> rank, int signal, int ranks) {
   return end_of(on_this_host(ranks), [&](RunningJob& job) { job.send(signal, rank); });
 }
 
-/// A job of 2 ranks whose stderr is a file, to be read while it runs.
-Launch with_stderr_in(const std::string& file) {
-  return [file](const Arguments& arguments, const CommandOptions& options) {
-    CommandOptions with_mpi = options;
-    with_mpi.environment.insert(mpi_environment().begin(), mpi_environment().end());
-    return run_command(
-        Arguments{"sh", "-c", "exec \"$@\" 2> \"$0\"", file, "mpirun", "-n", "2", std::getenv("LOCKSTEP_TRAIN")} +
-            arguments,
-        with_mpi);
-  };
-}
-
 }  // namespace
 
 TEST_CASE("a rank that is killed at any moment is named, and the job ends within 5 s", "[B-46][K-22]") {
@@ -57,12 +45,12 @@ TEST_CASE("a stop that is only observed makes one warning, and once continued th
   const TemporaryDirectory folder;
   const std::string file = folder.path() / "stderr";
   const SharedMemory memory;
-  RunningJob job{with_stderr_in(file), run + Arguments{"--on-stall", "observe"}, memory};
+  RunningJob job{with_stderr_in(file, {"mpirun", "-n", "2", program("LOCKSTEP_TRAIN")}),
+                 run + Arguments{"--on-stall", "observe"}, memory};
   job.wait_until_it_trains();
   job.send(SIGSTOP, 1);
   const auto told = [&] { return lines_starting_with(read_file(file), "[rank 0] warning: replica 1 ("); };
-  while (told().empty() && !job.is_over()) std::this_thread::sleep_for(10ms);
-  REQUIRE_FALSE(job.is_over());
+  job.wait_until([&] { return !told().empty(); });
   job.send(SIGCONT, 1);
   std::chrono::duration<double> after{0};
   const Outcome outcome = job.end(after);

@@ -37,10 +37,7 @@ void kill_one(int ranks, int victim, bool others_at_once, const Arguments& argum
     return others_at_once ? run_refused(ranks, all, options) : run_job(ranks, all, options);
   };
   RunningJob job{launch, {}, memory, arguments};
-  while (newest(checkpoints) == before) {
-    REQUIRE_FALSE(job.is_over());
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  }
+  job.wait_until([&] { return newest(checkpoints) != before; }, std::chrono::milliseconds{1});
   bool hit = false;
   job.suffer([&] {
     const auto process = job.find(victim);

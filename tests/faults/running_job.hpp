@@ -100,6 +100,16 @@ class RunningJob {
     });
   }
 
+  /// The test fails if the job ends before.
+  template <class Condition>
+  void wait_until(const Condition& is_met,
+                  std::chrono::milliseconds between_looks = std::chrono::milliseconds{10}) const {
+    while (!is_met()) {
+      REQUIRE_FALSE(is_over());
+      std::this_thread::sleep_for(between_looks);
+    }
+  }
+
   bool is_over() const { return outcome_.wait_for(std::chrono::seconds{0}) == std::future_status::ready; }
 
   /// Waits for the end. `after` is how long it took since the fault.
@@ -145,6 +155,17 @@ inline Outcome supervise(const Arguments& arguments, CommandOptions options) {
 
 inline Arguments without_end() {
   return {"--steps", "1000000000", "--eval-every", "1000000000"};
+}
+
+/// Starts the job by this command, with stderr in a file, to be read while the job runs.
+inline Launch with_stderr_in(const std::string& file, const Arguments& command) {
+  return [=](const Arguments& arguments, const CommandOptions& options) {
+    CommandOptions with_mpi = options;
+    with_mpi.environment.insert(mpi_environment().begin(), mpi_environment().end());
+    Outcome outcome = run_command(Arguments{"sh", "-c", "exec \"$@\" 2> \"$0\"", file} + command + arguments, with_mpi);
+    outcome.err = read_file(file);
+    return outcome;
+  };
 }
 
 struct End {

@@ -103,10 +103,7 @@ TEST_CASE("a job whose mpirun is killed goes on, and stops after a step when loc
     const auto launcher = job.find(std::nullopt);
     return rank && launcher && launcher != first;
   };
-  while (!is_another()) {
-    REQUIRE_FALSE(job.is_over());
-    std::this_thread::sleep_for(std::chrono::milliseconds{10});
-  }
+  job.wait_until(is_another);
   job.send(SIGTERM, std::nullopt, "lockstep-run");
   const Outcome outcome = supervised.end();
   CHECK(outcome.exit_code == 75);

@@ -9,6 +9,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "support/phase_rows.hpp"
 
 using namespace lockstep;
+using namespace std::chrono_literals;
 using lockstep::test::beat_for_ever;
 using lockstep::test::CapturedStderr;
 using lockstep::test::ChildRank;
@@ -70,6 +72,7 @@ class KeptNotes {
   explicit KeptNotes(bool fails = false) {
     keep_watch_notes(std::make_shared<WatchNotes>(
         WatchNotes{"/run/where.txt", "/run/stacks", [this, fails](const auto& file, const std::string& text) {
+                     while (waits) std::this_thread::sleep_for(1ms);
                      const std::scoped_lock lock{mutex_};
                      file_ = file;
                      text_ = text;
@@ -90,6 +93,8 @@ class KeptNotes {
   bool has_come() const {
     return eventually([&] { return !file().empty(); });
   }
+
+  std::atomic<bool> waits = false;  ///< for the disk
 
  private:
   mutable std::mutex mutex_;
@@ -384,6 +389,28 @@ TEST_CASE("who asks a watchdog gets the table once on stderr, and the same text 
   CHECK_THAT(notes.text(), Catch::StartsWith("Where the 3 ranks are, ") && Catch::Contains("  replica 1  ") &&
                                Catch::Contains(" MiB ") && Catch::Contains(" s  before the first step, computing\n"));
   CHECK(notes.text().find(std::to_string(beating.id())) != std::string::npos);
+}
+
+TEST_CASE("while the disk hangs, tables go to stderr, and the last one to the notes afterwards") {
+  const CaughtQuestions caught;
+  Table table;
+  const ChildRank beating{table, 1, beat_for_ever};
+  KeptNotes notes;
+  notes.waits = true;
+  CapturedStderr err;
+  const Watchdog watchdog = watch(table, 1000);
+  std::string last;
+  for (const int question : {1, 2, 3}) {
+    CAPTURE(question);
+    const std::size_t before = err.text().size();
+    ::kill(::getpid(), SIGUSR2);
+    CHECK(eventually([&] { return err.text().size() > before; }));
+    last = err.text().substr(before);
+    CHECK_THAT(last, Catch::StartsWith("Where the 3 ranks are, "));
+  }
+  CHECK(notes.file().empty());
+  notes.waits = false;
+  CHECK(eventually([&] { return notes.text() == last; }));
 }
 
 TEST_CASE("a rank that others wait for leaves its main thread's stack, and says so") {

@@ -16,6 +16,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/trace/span.hpp>
 
+#include "support/child_process.hpp"
 #include "support/job.hpp"
 #include "trace/chrome.hpp"
 #include "trace/ring.hpp"
@@ -24,6 +25,7 @@
 using namespace lockstep;
 using namespace lockstep::trace;
 using Catch::Contains;
+using lockstep::test::ChildProcess;
 using lockstep::test::TemporaryDirectory;
 
 namespace {
@@ -91,16 +93,13 @@ TEST_CASE("the newest spans take the place of the oldest, and one that was writt
 TEST_CASE("of a process that was killed, the file has what it did, and what it was doing") {
   const TemporaryDirectory folder;
   const auto file = folder.path() / "ring";
-  const pid_t child = ::fork();
-  if (child == 0) {
+  ChildProcess child{[&] {
     Ring ring{{.file = file, .bytes = 1 << 16}};
     { const Within done{Kind::part, "data"}; }
     const Within doing{Kind::part, "forward"};
-    (void)std::raise(SIGKILL);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFSIGNALED(status));
+    return std::raise(SIGKILL);
+  }};
+  REQUIRE(child.wait() == -SIGKILL);
   const ReadRing read = read_ring(file);
   REQUIRE(names_of(read) == std::vector<std::string>{"data", "forward"});
   CHECK(read.spans[0].length);
@@ -129,8 +128,7 @@ TEST_CASE("a process may be killed at any moment") {
   std::size_t open = 0, lost = 0;
   for (std::uint64_t killed = 0; killed < 40; ++killed) {
     std::filesystem::remove(file);
-    const pid_t child = ::fork();
-    if (child == 0) {
+    ChildProcess child{[&]() -> int {
       // So small that the newest spans soon take the place of the oldest.
       Ring ring{{.file = file, .bytes = header_bytes + 32 * sizeof(Record)}};
       for (std::uint64_t step = 1;; ++step) {
@@ -138,11 +136,11 @@ TEST_CASE("a process may be killed at any moment") {
         const Within outer{Kind::part, "forward"};
         for (const std::size_t layer : {0, 1, 2}) const Within inner{Kind::layer, "dense", layer};
       }
-    }
+    }};
     // From before the file is there to thousands of spans later.
-    while (written_to(file) < 3 * killed * killed) REQUIRE(::waitpid(child, nullptr, WNOHANG) == 0);
-    REQUIRE(::kill(child, SIGKILL) == 0);
-    REQUIRE(::waitpid(child, nullptr, 0) == child);
+    while (written_to(file) < 3 * killed * killed) REQUIRE(::waitpid(child.id(), nullptr, WNOHANG) == 0);
+    child.signal(SIGKILL);
+    REQUIRE(child.wait() == -SIGKILL);
     try {
       const ReadRing read = read_ring(file);
       lost += read.lost;

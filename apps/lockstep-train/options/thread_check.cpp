@@ -4,6 +4,8 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "cluster/counted.hpp"
+
 namespace lockstep {
 
 Cores find_cores() {
@@ -15,9 +17,6 @@ Cores find_cores() {
 
 std::string thread_warning(int threads, int ranks_of_node, const Cores& cores) {
   if (threads < 2) return {};
-  const auto counted = [](int count, const char* what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-  };
   if (threads > cores.of_node / ranks_of_node)
     return fmt::format("--threads {}: {} on a node of {}; expected at most as many threads as cores", threads,
                        ranks_of_node == 1 ? "a rank" : counted(ranks_of_node, "rank"), counted(cores.of_node, "core"));

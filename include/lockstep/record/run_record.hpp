@@ -37,7 +37,7 @@ class RunTrace;
 /// off. A failure that ends the job (run_program) is added to the timeline by the rank that says so on stderr, if it
 /// sees the folder. Only the chief writes the first three files. Any rank may write where.txt and its own stack.
 ///
-/// The chief holds the folder until the record is destroyed.
+/// The chief holds the folder until `finish`, or until the record is destroyed.
 ///
 /// The constructor is COLL. The other methods are LOCAL: every rank may call them, and on ranks other than the chief
 /// they write nothing but their trace. What cannot be written is a CheckpointError on the chief, which names the file.
