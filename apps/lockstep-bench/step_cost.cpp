@@ -64,6 +64,25 @@ class Turns final : public Observer {
   std::optional<BusyClock::Off> no_parts_;
 };
 
+/// How long each step takes, in milliseconds.
+class StepTimes final : public Observer {
+ public:
+  void on_step(const Step&) override {
+    const Clock::time_point now = Clock::now();
+    // The first step allocates memory.
+    if (since_ != Clock::time_point{})
+      times_.push_back(std::chrono::duration<double, std::milli>{now - since_}.count());
+    since_ = now;
+  }
+
+  /// From the second step on.
+  const std::vector<double>& times() const { return times_; }
+
+ private:
+  Clock::time_point since_{};
+  std::vector<double> times_;
+};
+
 /// A ring whose file goes with the process, whatever happens.
 std::unique_ptr<trace::Ring> make_ring(const Runtime& runtime) {
   const std::filesystem::path file =
@@ -104,6 +123,19 @@ Pairs pairs_of(const std::vector<double>& blocks, std::int64_t warm_up) {
   return pairs;
 }
 
+/// Of each audit but the first, which allocates memory: its step, and the median of the steps since the audit before.
+/// `times` begin with the second step.
+Pairs audits_in(const std::vector<double>& times, std::int64_t every, std::int64_t warm_up) {
+  Pairs pairs;
+  for (auto audited = times.begin() + (warm_up + 2) * every - 2; audited < times.end(); audited += every) {
+    pairs.with.push_back(*audited);
+    pairs.without.push_back(median({audited - every + 1, audited}));
+    pairs.ratios.push_back(pairs.with.back() / pairs.without.back());
+    if (times.end() - audited <= every) break;
+  }
+  return pairs;
+}
+
 }  // namespace
 
 void bench_step_cost(Runtime& runtime, const StepOptions& options, const AddRow& add) {
@@ -128,19 +160,23 @@ void bench_step_cost(Runtime& runtime, const StepOptions& options, const AddRow&
   // It may fail on one rank alone. Made here, so that it holds no spans from before the first step.
   if (options.compare == Compare::trace) strategy.run([&](ReplicaContext&) { ring = make_ring(runtime); });
 
-  const std::int64_t iterations = options.warm_up + options.iterations;
-  const std::int64_t steps = 1 + 2 * iterations * options.steps;
+  const bool audits = options.compare == Compare::audit;
+  const std::int64_t iterations = options.warm_up + options.iterations, every = options.steps + 1;
+  const std::int64_t steps = audits ? (1 + iterations) * every : 1 + 2 * iterations * options.steps;
+  FitOptions fit_options{.global_batch = global_batch,
+                         .steps = steps,
+                         .shards = shards,
+                         .threads = options.threads,
+                         .evaluate_every = steps};
+  if (audits) fit_options.audit_every = every;
   Turns turns{options.compare, options.steps};
-  (void)fit(strategy, *model, *optimizer, {samples->source(), evaluated->source()},
-            {.global_batch = global_batch,
-             .steps = steps,
-             .shards = shards,
-             .threads = options.threads,
-             .evaluate_every = steps},
-            turns);
+  StepTimes each;
+  Observer& observer = audits ? static_cast<Observer&>(each) : turns;
+  (void)fit(strategy, *model, *optimizer, {samples->source(), evaluated->source()}, fit_options, observer);
 
   MpiBaseline mpi;
-  const Pairs pairs = pairs_of(mpi.mean(turns.times()), options.warm_up);
+  const Pairs pairs = audits ? audits_in(mpi.mean(each.times()), every, options.warm_up)
+                             : pairs_of(mpi.mean(turns.times()), options.warm_up);
   const Interval ratio = median_interval(pairs.ratios);
   const double step = median(pairs.without);
   constexpr std::size_t digits = 8;
@@ -148,12 +184,20 @@ void bench_step_cost(Runtime& runtime, const StepOptions& options, const AddRow&
           {"parameters", "", parameters_of(*model), Place::title},
           {"batch", "", global_batch, Place::title},
           {"shards", "", std::int64_t{shards}, Place::title},
-          {"compare", "", std::string{ring ? "trace" : "parts"}, Place::column, digits},
+          {"compare", "",
+           std::string{audits ? "audit"
+                       : ring ? "trace"
+                              : "parts"},
+           Place::column, digits},
           {"without", "ms", step, Place::column, digits},
           {"with", "ms", median(pairs.with), Place::column, digits},
           {"cost", "%", in_percent(ratio.median), Place::column, digits},
           {"low", "%", in_percent(ratio.low), Place::column, digits},
           {"high", "%", in_percent(ratio.high), Place::column, digits}};
+  if (audits) {
+    constexpr double usual = 50;
+    row.push_back({"at_50", "%", in_percent(ratio.median) / usual, Place::column, digits});
+  }
   if (ring) {
     // Half of the steps, and the first.
     const double spans = static_cast<double>(ring->written()) / static_cast<double>((steps + 1) / 2);

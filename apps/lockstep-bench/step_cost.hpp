@@ -1,4 +1,4 @@
-// What it costs a training step to be looked at.
+// What it costs a training step to be looked at, or audited.
 #pragma once
 
 #include <lockstep/runtime/runtime.hpp>
@@ -16,6 +16,10 @@ namespace lockstep::bench {
 /// (median_interval). `spans` are those that a rank's trace gets in a step, and `off` is what their calls take, in
 /// percent of a step, if there is no trace. The ring's file is where std::filesystem::temp_directory_path says, and has
 /// no name.
+///
+/// With audits (audit), each iteration is `steps` steps and one more, which is audited: `with` is that one, `without`
+/// the median of those before it, and `cost` the time of an audit in percent of a step. `at_50` is the cost of an audit
+/// in every 50th step.
 ///
 /// ConfigError, naming --iterations, if they are too few for an interval; or naming --shards. CheckpointError if a rank
 /// cannot make the ring's file, PeerError on the others.
