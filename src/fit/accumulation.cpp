@@ -18,9 +18,8 @@ Accumulation::Accumulation(const nn::GradientBuffer& sum, int micro_batches)
       shard_{sum},
       micro_batches_{micro_batches} {}
 
-void Accumulation::begin_shard(std::int64_t shard, Watched watched) {
+void Accumulation::begin_shard(std::int64_t shard) {
   shard_ = shards_.of_shard(shard);
-  watched_ = watched;
   number_ = 0;
   added_.assign(shard_.variables().size(), 0);
 }
@@ -32,7 +31,7 @@ nn::GradientBuffer Accumulation::next() {
 void Accumulation::on_ready(std::size_t variable) {
   const Variable& which = shard_.variables()[variable];
   if (number_ > 0) detail::add(shard_.of(which), micro_batch_.of(which), shard_.stream());
-  if (++added_[variable] == micro_batches_ && watched_ == Watched::no) shard_.ready(which);
+  if (++added_[variable] == micro_batches_) shard_.ready(which);
 }
 
 void Accumulation::push() {

@@ -22,17 +22,15 @@ class Accumulation final : private nn::GradientBuffer::Listener {
   Accumulation& operator=(const Accumulation&) = delete;
 
   /// Begins the sums of `shards` shards, in `sum` (ShardSums::begin).
-  void begin(const nn::GradientBuffer& sum, std::int64_t shards) { shards_.begin(sum, shards); }
+  void begin(const nn::GradientBuffer& sum, std::int64_t shards, nn::ShardWatch* watch = nullptr) {
+    shards_.begin(sum, shards, watch);
+  }
 
-  /// If the shard is watched, nothing of it is added to others before `end_shard`.
-  enum class Watched : bool { no, yes };
-  void begin_shard(std::int64_t shard, Watched watched = Watched::no);
+  void begin_shard(std::int64_t shard);
   /// Where to write the next micro-batch's gradients and statistics.
   nn::GradientBuffer next();
   /// Adds them.
   void push();
-  /// The current shard's gradients and statistics, complete after its last micro-batch.
-  const nn::GradientBuffer& shard() const { return shard_; }
   void end_shard() { shards_.push(); }
   /// Call it when all shards are there.
   void finish() { shards_.finish(); }
@@ -44,7 +42,6 @@ class Accumulation final : private nn::GradientBuffer::Listener {
   Tensor gradients_, statistics_;
   nn::GradientBuffer micro_batch_;  ///< for micro-batches after the first of a shard
   nn::GradientBuffer shard_;        ///< of the current shard
-  Watched watched_ = Watched::no;
   int micro_batches_;
   int number_ = 0;          ///< of the current micro-batch
   std::vector<int> added_;  ///< micro-batches of each variable

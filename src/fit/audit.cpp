@@ -33,6 +33,12 @@ std::vector<std::string> names_of_values(const nn::GradientBuffer& sum) {
   return names;
 }
 
+std::uint64_t digest_of_loss(const ops::Kernels::BatchLoss& loss) {
+  const std::array numbers{std::bit_cast<std::uint64_t>(loss.loss_sum), static_cast<std::uint64_t>(loss.correct),
+                           std::bit_cast<std::uint64_t>(loss.weight.value_or(0))};
+  return digest_of(std::as_bytes(std::span{numbers}));
+}
+
 /// The samples present: what lies behind them is no input.
 void add_rows(Digest& digest, const Tensor& tensor, std::int64_t samples) {
   const std::int64_t capacity = tensor.shape().front(), of_row = tensor.count() / std::max<std::int64_t>(capacity, 1);
@@ -43,27 +49,16 @@ void add_rows(Digest& digest, const Tensor& tensor, std::int64_t samples) {
 
 }  // namespace
 
-void Audit::Record::add_samples(const SampleBatch& samples) {
-  add_rows(samples_, samples.inputs, samples.samples);
-  add_rows(samples_, samples.labels, samples.samples);
-}
-
-void Audit::Record::add_loss(const ops::Kernels::BatchLoss& loss) {
-  const std::array numbers{std::bit_cast<std::uint64_t>(loss.loss_sum), static_cast<std::uint64_t>(loss.correct),
-                           std::bit_cast<std::uint64_t>(loss.weight.value_or(0))};
-  loss_.update(std::as_bytes(std::span{numbers}));
-}
-
-void Audit::Record::set_gradients(const nn::GradientBuffer& gradients) {
-  for (const Variable& variable : gradients.variables())
-    gradients_.push_back(detail::digest_of_elements(gradients.of(variable)));
-  if (gradients.statistics().count() > 0) gradients_.push_back(detail::digest_of_elements(gradients.statistics()));
+void Audit::Record::add_samples(const SampleBatch& batch) {
+  add_rows(samples, batch.inputs, batch.samples);
+  add_rows(samples, batch.labels, batch.samples);
 }
 
 AuditedShard::Digests Audit::Record::values() const {
-  AuditedShard::Digests values{samples_.value()};
-  values.insert(values.end(), gradients_.begin(), gradients_.end());
-  values.push_back(loss_.value());
+  AuditedShard::Digests values{samples.value()};
+  values.insert(values.end(), gradients.begin(), gradients.end());
+  if (statistics) values.push_back(*statistics);
+  values.push_back(loss);
   return values;
 }
 
@@ -83,7 +78,7 @@ bool Audit::begin(std::int64_t step) {
   step_ = step;
   turn_ = schedule_.in(step);
   differ_.clear();
-  own_ = {};
+  own_ = {.gradients = std::vector<std::uint64_t>(sum_.variables().size())};
   return turn_.has_value();
 }
 
@@ -109,11 +104,18 @@ bool Audit::wants(std::int64_t shard) const {
   return shard == turn_->shard || (fault_ && fault_->miscomputes(rank_, step_, shard, shards_.count()));
 }
 
-void Audit::on_shard(std::int64_t shard, const nn::GradientBuffer& gradients, const ops::Kernels::BatchLoss& loss) {
-  if (fault_ && fault_->miscomputes(rank_, step_, shard, shards_.count())) fault_->miscompute(gradients);
-  if (shard != turn_->shard) return;
-  own_.set_gradients(gradients);
-  own_.add_loss(loss);
+void Audit::on_gradient(std::int64_t shard, std::size_t variable, const TensorView& gradient) {
+  if (fault_ && fault_->miscomputes(rank_, step_, shard, shards_.count()))
+    fault_->miscompute(gradient, variable, own_.gradients.size(), sum_.stream());
+  if (shard == turn_->shard) own_.gradients[variable] = detail::digest_of_elements(gradient);
+}
+
+void Audit::on_statistics(std::int64_t shard, const TensorView& statistics) {
+  if (shard == turn_->shard) own_.statistics = detail::digest_of_elements(statistics);
+}
+
+void Audit::on_loss(std::int64_t shard, const ops::Kernels::BatchLoss& loss) {
+  if (shard == turn_->shard) own_.loss = digest_of_loss(loss);
 }
 
 void Audit::reserve() {
@@ -131,7 +133,7 @@ AuditedShard::Digests Audit::compute(std::int64_t shard, std::span<const std::in
   ops::Kernels::BatchLoss total;
   if (accumulation_) {
     accumulation_->begin(*buffer_, 1);
-    accumulation_->begin_shard(0, Accumulation::Watched::yes);
+    accumulation_->begin_shard(0);
   }
   for (int number = 0; number < shards_.micro_batches(); ++number) {
     BusyClock::enter(BusyClock::Part::data);
@@ -144,10 +146,19 @@ AuditedShard::Digests Audit::compute(std::int64_t shard, std::span<const std::in
     add(total, model_.train_shard(batch, loaded.places(step_).front(), gradients), batch);
     if (accumulation_) accumulation_->push();
   }
-  const nn::GradientBuffer& gradients = accumulation_ ? accumulation_->shard() : *buffer_;
-  if (fault_ && fault_->miscomputes_still(rank_, step_)) fault_->miscompute(gradients);
-  record.set_gradients(gradients);
-  record.add_loss(total);
+  if (accumulation_) {
+    accumulation_->end_shard();
+    accumulation_->finish();
+  }
+  const std::span<const Variable> variables = buffer_->variables();
+  for (std::size_t variable = 0; variable < variables.size(); ++variable) {
+    const TensorView gradient = buffer_->of(variables[variable]);
+    if (fault_ && fault_->miscomputes_still(rank_, step_))
+      fault_->miscompute(gradient, variable, variables.size(), sum_.stream());
+    record.gradients.push_back(detail::digest_of_elements(gradient));
+  }
+  if (buffer_->statistics().count() > 0) record.statistics = detail::digest_of_elements(buffer_->statistics());
+  record.loss = digest_of_loss(total);
   return record.values();
 }
 

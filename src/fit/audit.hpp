@@ -23,8 +23,8 @@
 
 namespace lockstep {
 
-/// The audits of one rank. In an audited step the rank computes its shards one after the other, with the same bits as
-/// otherwise, and takes digests of the one that another rank computes as well (`ShardWatch`). The digests travel in the
+/// The audits of one rank. In an audited step the rank takes digests of what the shard of its own yields that another
+/// rank computes as well (`ShardWatch`), and computes one of another rank. The digests travel in the
 /// step's last sum, as integers that add up to 0 for each rank whose digest its auditor gets too, so an audit needs no
 /// message of its own, and a step that does not pass is not applied.
 class Audit final : public nn::ShardWatch {
@@ -42,11 +42,13 @@ class Audit final : public nn::ShardWatch {
   /// LOCAL. The samples of shard number `shard` of this rank, one micro-batch after the other.
   void read(std::int64_t shard, const SampleBatch& samples);
 
-  /// The loss of one more micro-batch of a shard, for `on_shard`.
+  /// The loss of one more micro-batch of a shard, for `on_loss`.
   static void add(ops::Kernels::BatchLoss& total, const ops::Kernels::BatchLoss& own, const SampleBatch& micro_batch);
 
   bool wants(std::int64_t shard) const override;
-  void on_shard(std::int64_t shard, const nn::GradientBuffer& gradients, const ops::Kernels::BatchLoss& loss) override;
+  void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& gradient) override;
+  void on_statistics(std::int64_t shard, const TensorView& statistics) override;
+  void on_loss(std::int64_t shard, const ops::Kernels::BatchLoss& loss) override;
 
   /// LOCAL, after this rank's own shards. Computes the shard of another rank, and writes this rank's part of the
   /// integers. `samples` are those of the whole step.
@@ -61,17 +63,16 @@ class Audit final : public nn::ShardWatch {
   void require_passed(std::span<const std::int64_t> samples, const Here& here);
 
  private:
-  /// Digests of the values of one shard, in the order of `names_`.
-  class Record {
-   public:
-    void add_samples(const SampleBatch& samples);
-    void add_loss(const ops::Kernels::BatchLoss& loss);
-    void set_gradients(const nn::GradientBuffer& gradients);
+  /// Digests of the values of one shard.
+  struct Record {
+    void add_samples(const SampleBatch& batch);
+    /// In the order of `names_`.
     AuditedShard::Digests values() const;
 
-   private:
-    Digest samples_, loss_;
-    std::vector<std::uint64_t> gradients_;  ///< and the statistics, if there are any
+    Digest samples = {};
+    std::vector<std::uint64_t> gradients = {};
+    std::optional<std::uint64_t> statistics = {};  ///< empty if the model has none
+    std::uint64_t loss = 0;
   };
 
   std::int64_t shard_of(int rank) const;

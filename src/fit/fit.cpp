@@ -99,7 +99,7 @@ class SendWhenReady final : public nn::GradientBuffer::Listener {
       : step_{step}, buffer_{buffer}, variables_{buffer.variables()}, frozen_{frozen}, spoils_{spoils} {}
 
   void on_ready(std::size_t variable) override {
-    if (spoils_) spoils_->miscompute(buffer_, variable);
+    if (spoils_) spoils_->miscompute(buffer_.of(variables_[variable]), variable, variables_.size(), buffer_.stream());
     if (!is_frozen(frozen_, variables_[variable].name())) step_.ready(variables_[variable]);
   }
 
@@ -254,10 +254,10 @@ Fit::Started Fit::accumulate_gradients(std::int64_t step, std::span<const std::i
                                        const nn::GradientBuffer& sum) {
   std::int64_t labels = 0;
   nn::ShardLosses losses;
-  accumulation_->begin(sum, train_shards_.count());
+  accumulation_->begin(sum, train_shards_.count(), audits_ ? &*audit_ : nullptr);
   for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
     const bool is_watched = audits_ && audit_->wants(shard);
-    accumulation_->begin_shard(shard, is_watched ? Accumulation::Watched::yes : Accumulation::Watched::no);
+    accumulation_->begin_shard(shard);
     ops::Kernels::BatchLoss of_shard;
     for (int number = 0; number < options_.accumulate; ++number) {
       BusyClock::enter(BusyClock::Part::data);
@@ -272,7 +272,7 @@ Fit::Started Fit::accumulate_gradients(std::int64_t step, std::span<const std::i
       labels += micro_batch.group.counted_labels();
     }
     losses.end_shard();
-    if (is_watched) audit_->on_shard(shard, accumulation_->shard(), of_shard);
+    if (is_watched) audit_->on_loss(shard, of_shard);
     accumulation_->end_shard();
   }
   accumulation_->finish();

@@ -211,13 +211,9 @@ bool InjectedFault::misreads(int at_rank, std::int64_t at_step) const {
   return kind == Kind::misreads && at_rank == rank && at_step == step;
 }
 
-void InjectedFault::miscompute(const nn::GradientBuffer& gradients, std::size_t variable) const {
-  if (variable == draws_of(step).below(gradients.variables().size(), 0))
-    flip_in(gradients.of(gradients.variables()[variable]), gradients.stream());
-}
-
-void InjectedFault::miscompute(const nn::GradientBuffer& gradients) const {
-  for (std::size_t variable = 0; variable < gradients.variables().size(); ++variable) miscompute(gradients, variable);
+void InjectedFault::miscompute(const TensorView& gradient, std::size_t variable, std::size_t variables,
+                               Stream& stream) const {
+  if (variable == draws_of(step).below(variables, 0)) flip_in(gradient, stream);
 }
 
 void InjectedFault::misread(const SampleBatch& samples, Stream& stream) const {

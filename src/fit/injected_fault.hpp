@@ -10,7 +10,6 @@
 #include <lockstep/device/stream.hpp>
 #include <lockstep/fit/fit.hpp>
 #include <lockstep/input/batch.hpp>
-#include <lockstep/nn/gradient_buffer.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -63,10 +62,8 @@ struct InjectedFault {
   bool miscomputes_still(int at_rank, std::int64_t at_step) const;
   bool misreads(int at_rank, std::int64_t at_step) const;
 
-  /// LOCAL. Flips a bit of one variable's gradient, chosen by the step. The other form does so only if `variable` is
-  /// that one.
-  void miscompute(const nn::GradientBuffer& gradients) const;
-  void miscompute(const nn::GradientBuffer& gradients, std::size_t variable) const;
+  /// LOCAL. Flips a bit of the gradient of a variable, unless the step has chosen another one of `variables`.
+  void miscompute(const TensorView& gradient, std::size_t variable, std::size_t variables, Stream& stream) const;
 
   /// LOCAL. Flips a bit of an input: the highest of a number's mantissa, or the lowest of an integer (i32).
   void misread(const SampleBatch& samples, Stream& stream) const;

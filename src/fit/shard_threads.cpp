@@ -48,8 +48,14 @@ class WatchOfPart final : public nn::ShardWatch {
   WatchOfPart(nn::ShardWatch& whole, std::int64_t first) : whole_{whole}, first_{first} {}
 
   bool wants(std::int64_t shard) const override { return whole_.wants(first_ + shard); }
-  void on_shard(std::int64_t shard, const nn::GradientBuffer& gradients, const ops::Kernels::BatchLoss& loss) override {
-    whole_.on_shard(first_ + shard, gradients, loss);
+  void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& gradient) override {
+    whole_.on_gradient(first_ + shard, variable, gradient);
+  }
+  void on_statistics(std::int64_t shard, const TensorView& statistics) override {
+    whole_.on_statistics(first_ + shard, statistics);
+  }
+  void on_loss(std::int64_t shard, const ops::Kernels::BatchLoss& loss) override {
+    whole_.on_loss(first_ + shard, loss);
   }
 
   bool wants_any_of(std::int64_t shards) const {

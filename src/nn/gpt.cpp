@@ -113,8 +113,21 @@ ops::Kernels::BatchLoss Gpt::train_shards(const SampleBatch::Group& shards, std:
 ops::Answer<ops::Kernels::BatchLoss> Gpt::start_shards(const SampleBatch::Group& shards,
                                                        std::span<const Model::ShardPlace> places,
                                                        const GradientBuffer& sum) {
+  return {stream_, [losses = pass(shards, places, sum, nullptr)] { return losses.read(); }};
+}
+
+ops::Kernels::BatchLoss Gpt::train_watched(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
+                                           const GradientBuffer& sum, ShardWatch& watch) {
+  const ShardLosses losses = pass(shards, places, sum, &watch);
+  stream_.synchronize();
+  losses.tell(watch);
+  return losses.read();
+}
+
+ShardLosses Gpt::pass(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
+                      const GradientBuffer& sum, ShardWatch* watch) {
   require_places(shards, places);
-  shard_sums_.begin(sum, std::ssize(places));
+  shard_sums_.begin(sum, std::ssize(places), watch);
   ShardLosses losses;
   std::int64_t number = 0;
   for (const SampleBatch& shard : shards.batches) {
@@ -123,7 +136,7 @@ ops::Answer<ops::Kernels::BatchLoss> Gpt::start_shards(const SampleBatch::Group&
     shard_sums_.push();
   }
   shard_sums_.finish();
-  return {stream_, [losses = std::move(losses)] { return losses.read(); }};
+  return losses;
 }
 
 ops::Answer<ops::Kernels::BatchLoss> Gpt::start_shard(const SampleBatch& shard, const GradientBuffer& gradients) {

@@ -30,6 +30,8 @@ class Gpt final : public Model {
   BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients) override;
   BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                          const GradientBuffer& sum) override;
+  BatchLoss train_watched(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                          const GradientBuffer& sum, ShardWatch& watch) override;
   ops::Answer<BatchLoss> start_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                       const GradientBuffer& sum) override;
   std::unique_ptr<Model> make_worker() const override;
@@ -63,6 +65,9 @@ class Gpt final : public Model {
   /// From tokens i32 [windows, context] to the logits of the tokens after them. The answer is Embedding's.
   ops::Answer<void> forward(const TensorView& tokens);
   /// From the gradient that has replaced the logits.
+  /// Both passes of all shards. `watch` may be null.
+  ShardLosses pass(const SampleBatch::Group& shards, std::span<const ShardPlace> places, const GradientBuffer& sum,
+                   ShardWatch* watch);
   void backward(const TensorView& tokens, const GradientBuffer& gradients);
 
   GptOptions options_;

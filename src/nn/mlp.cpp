@@ -111,14 +111,27 @@ ops::Kernels::BatchLoss Mlp::train_shards(const SampleBatch::Group& shards, std:
 ops::Answer<ops::Kernels::BatchLoss> Mlp::start_shards(const SampleBatch::Group& shards,
                                                        std::span<const Model::ShardPlace> places,
                                                        const GradientBuffer& sum) {
+  return {stream_, [losses = pass(shards, places, sum, nullptr)] { return losses.read(); }};
+}
+
+ops::Kernels::BatchLoss Mlp::train_watched(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
+                                           const GradientBuffer& sum, ShardWatch& watch) {
+  const ShardLosses losses = pass(shards, places, sum, &watch);
+  stream_.synchronize();
+  losses.tell(watch);
+  return losses.read();
+}
+
+ShardLosses Mlp::pass(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
+                      const GradientBuffer& sum, ShardWatch* watch) {
   require_places(shards, places);
   for (const SampleBatch& shard : shards.batches) require(shard);
   begin(Model::Pass::forward);
   forward(shards.inputs.view(), std::ssize(shards.batches));
   ShardLosses result = losses(shards);
   begin(Model::Pass::backward);
-  backward(shards, sum);
-  return {stream_, [result = std::move(result)] { return result.read(); }};
+  backward(shards, sum, watch);
+  return result;
 }
 
 ops::Kernels::BatchLoss Mlp::evaluate_shard(const SampleBatch& shard) {
@@ -180,16 +193,16 @@ ShardLosses Mlp::losses(const SampleBatch::Group& shards) {
 
 /// From the last layer, whose output has already been overwritten by its gradient, to the first. The outputs of the
 /// others are overwritten on the way.
-void Mlp::backward(const SampleBatch::Group& shards, const GradientBuffer& sum) {
+void Mlp::backward(const SampleBatch::Group& shards, const GradientBuffer& sum, ShardWatch* watch) {
   const ops::RowBlocks blocks = rows_of(shards);
   LayerSpans spans{stream_, "backward"};
-  shards_->gradients.begin(sum, blocks.blocks);
+  shards_->gradients.begin(sum, blocks.blocks, watch);
   const auto plans = shards_->plans.of(blocks);
   for (std::size_t layer = layers_.size(); layer-- > 0;) {
     spans.next("dense", layer);
     const TensorView dy = output(layer, blocks.all_rows());
     const TensorView x = layer > 0 ? output(layer - 1, blocks.all_rows()) : inputs_of(shards);
-    add_up_gradients(layer, shards, x, dy);
+    add_up_gradients(layer, shards, x, dy, watch || !plans[layer].weight_gradients_at_once);
     if (layer == 0) break;  // nobody needs the gradient of the inputs
     const TensorView dx = d_hidden(blocks.all_rows(), x.shape()[1]);
     for_rows(plans[layer].input_gradients_at_once, blocks, [&](std::int64_t first, std::int64_t rows) {
@@ -200,10 +213,9 @@ void Mlp::backward(const SampleBatch::Group& shards, const GradientBuffer& sum) 
 }
 
 void Mlp::add_up_gradients(std::size_t layer, const SampleBatch::Group& shards, const TensorView& x,
-                           const TensorView& dy) {
+                           const TensorView& dy, bool shard_by_shard) {
   const Dense& dense = layers_[layer];
   ShardSums& sums = shards_->gradients;
-  const bool weight_at_once = shards_->plans.of(rows_of(shards))[layer].weight_gradients_at_once;
   std::vector<ops::Kernels::Factors> factors;
   for (std::size_t i = 0; i < shards.batches.size(); ++i) {
     // No rows of a shard without samples: the zeros of its padding might give zeros of the other sign.
@@ -211,13 +223,13 @@ void Mlp::add_up_gradients(std::size_t layer, const SampleBatch::Group& shards, 
     const ops::Kernels::Factors own{first_rows(part(x, shards, i), rows), first_rows(part(dy, shards, i), rows)};
     const GradientBuffer gradients = sums.of_shard(static_cast<std::int64_t>(i));
     dense.bias_gradient(*kernels_, own.b, gradients);
-    if (weight_at_once) {
-      factors.push_back(own);
-    } else {
+    if (shard_by_shard) {
       dense.weight_gradient(*kernels_, own.a, own.b, gradients);
+    } else {
+      factors.push_back(own);
     }
   }
-  if (!weight_at_once) return;
+  if (shard_by_shard) return;
   dense.weight_gradient(*kernels_, factors, sums.sum_of(dense.weight()));
   sums.sum_is_ready(dense.weight());
 }

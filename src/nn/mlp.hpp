@@ -31,6 +31,8 @@ class Mlp final : public Model {
   /// shards at once if that gives the same bits as shard by shard; under bf16 they are computed shard by shard. This is
   /// tried out, which blocks the host, when shards of a new number or capacity arrive, also in evaluate_shard.
   /// DeviceError for kernels that do not repeat their bits. A squared error blocks the host until it is known.
+  BatchLoss train_watched(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                          const GradientBuffer& sum, ShardWatch& watch) override;
   ops::Answer<BatchLoss> start_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                       const GradientBuffer& sum) override;
   std::unique_ptr<Model> make_worker() const override;
@@ -68,9 +70,13 @@ class Mlp final : public Model {
   void forward(const TensorView& inputs, std::int64_t shards);
   /// Replaces these by their gradients.
   ShardLosses losses(const SampleBatch::Group& shards);
-  void backward(const SampleBatch::Group& shards, const GradientBuffer& sum);
+  /// Both passes. `watch` may be null.
+  ShardLosses pass(const SampleBatch::Group& shards, std::span<const ShardPlace> places, const GradientBuffer& sum,
+                   ShardWatch* watch);
+  void backward(const SampleBatch::Group& shards, const GradientBuffer& sum, ShardWatch* watch);
   /// The gradients of one layer's variables, from its inputs and the gradient of its outputs.
-  void add_up_gradients(std::size_t layer, const SampleBatch::Group& shards, const TensorView& x, const TensorView& dy);
+  void add_up_gradients(std::size_t layer, const SampleBatch::Group& shards, const TensorView& x, const TensorView& dy,
+                        bool shard_by_shard);
 
   MlpOptions options_;
   std::shared_ptr<const ops::Kernels> kernels_;

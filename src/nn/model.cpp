@@ -7,53 +7,39 @@
 #include "nn/shard_checks.hpp"
 #include "nn/shard_losses.hpp"
 #include "nn/shard_sums.hpp"
-#include "nn/shard_watch.hpp"
 
 namespace lockstep::nn {
-namespace {
-
-/// For a gradient that nobody may add up yet.
-struct Nobody final : GradientBuffer::Listener {
-  void on_ready(std::size_t /*variable*/) override {}
-};
-
-}  // namespace
 
 Model::Model() = default;
 Model::~Model() = default;
 
 ops::Kernels::BatchLoss Model::train_shards(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
                                             const GradientBuffer& sum) {
-  return train_one_by_one(shards, places, sum, nullptr);
+  return train_one_by_one(shards, places, sum, nullptr).read();
 }
 
 ops::Kernels::BatchLoss Model::train_watched(const SampleBatch::Group& shards,
                                              std::span<const Model::ShardPlace> places, const GradientBuffer& sum,
                                              ShardWatch& watch) {
-  return train_one_by_one(shards, places, sum, &watch);
+  const ShardLosses losses = train_one_by_one(shards, places, sum, &watch);
+  losses.tell(watch);
+  return losses.read();
 }
 
-ops::Kernels::BatchLoss Model::train_one_by_one(const SampleBatch::Group& shards,
-                                                std::span<const Model::ShardPlace> places, const GradientBuffer& sum,
-                                                ShardWatch* watch) {
+ShardLosses Model::train_one_by_one(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
+                                    const GradientBuffer& sum, ShardWatch* watch) {
   require_places(shards, places);
   if (!shard_sums_) shard_sums_ = std::make_unique<ShardSums>();
-  shard_sums_->begin(sum, std::ssize(places));
+  shard_sums_->begin(sum, std::ssize(places), watch);
   ShardLosses losses;
   for (std::size_t shard = 0; shard < places.size(); ++shard) {
-    const auto number = static_cast<std::int64_t>(shard);
-    const GradientBuffer gradients = shard_sums_->of_shard(number);
-    const bool is_watched = watch && watch->wants(number);
-    Nobody nobody;
-    const BatchLoss loss =
-        train_shard(shards.batches[shard], places[shard], is_watched ? gradients.reporting_to(nobody) : gradients);
-    if (is_watched) watch->on_shard(number, gradients, with_weight(loss, shards.batches[shard]));
-    losses.push(loss, shards.batches[shard]);
+    const GradientBuffer gradients = shard_sums_->of_shard(static_cast<std::int64_t>(shard));
+    losses.push(train_shard(shards.batches[shard], places[shard], gradients), shards.batches[shard]);
     losses.end_shard();
     shard_sums_->push();
   }
   shard_sums_->finish();
-  return losses.read();
+  return losses;
 }
 
 ops::Answer<ops::Kernels::BatchLoss> Model::start_shards(const SampleBatch::Group& shards,

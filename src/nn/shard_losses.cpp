@@ -20,12 +20,6 @@ ops::Kernels::BatchLoss::Weighed weighed(const ops::Kernels::BatchLoss& result, 
   return {result.loss_sum, result.weight ? *result.weight : static_cast<double>(batch.counted_labels())};
 }
 
-ops::Kernels::BatchLoss with_weight(const ops::Kernels::BatchLoss& result, const SampleBatch& batch) {
-  ops::Kernels::BatchLoss said = result;
-  said.weight = weighed(result, batch).weight;
-  return said;
-}
-
 void LossSum::push(const ops::Kernels::BatchLoss::Weighed& own) {
   const auto part = parts_.next().elements<double>();
   part[0] = own.loss;
@@ -65,6 +59,15 @@ ops::Kernels::BatchLoss ShardLosses::read() const {
   total.loss_sum = sums[0];
   total.weight = sums[1];
   return total;
+}
+
+void ShardLosses::tell(ShardWatch& watch) const {
+  for (std::size_t number = 0; number < parts_.size(); ++number) {
+    if (!watch.wants(static_cast<std::int64_t>(number))) continue;
+    ops::Kernels::BatchLoss loss = parts_[number].loss.read();
+    if (!loss.weight) loss.weight = parts_[number].labels;
+    watch.on_loss(static_cast<std::int64_t>(number), loss);
+  }
 }
 
 }  // namespace lockstep::nn

@@ -7,15 +7,13 @@
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
+#include "nn/shard_watch.hpp"
 #include "ops/answer.hpp"
 
 namespace lockstep::nn {
 
 /// The loss and weight of `batch` in `result`; each label weighs 1 if it gives no weight.
 ops::Kernels::BatchLoss::Weighed weighed(const ops::Kernels::BatchLoss& result, const SampleBatch& batch);
-
-/// The same as a result that says its weight.
-ops::Kernels::BatchLoss with_weight(const ops::Kernels::BatchLoss& result, const SampleBatch& batch);
 
 /// Sums of losses and weights.
 class LossSum {
@@ -41,6 +39,9 @@ class ShardLosses {
   /// Call it when all are known. Adds up a shard's micro-batches in order, and the shards in the tree of their
   /// gradients. Throws what the first failed loss throws. There must be a shard.
   ops::Kernels::BatchLoss read() const;
+
+  /// Call it when all are known, and each shard is one micro-batch. Tells `watch` the losses of the shards it wants.
+  void tell(ShardWatch& watch) const;
 
  private:
   struct Part {

@@ -16,14 +16,22 @@ bool same(const TensorView& a, const TensorView& b) {
   return a.data() == b.data() && a.count() == b.count() && a.dtype() == b.dtype();
 }
 
+/// Buffers of one layout share the list.
+bool have_one_layout(const GradientBuffer& a, const GradientBuffer& b) {
+  return a.variables().data() == b.variables().data();
+}
+
 }  // namespace
 
-void ShardSums::begin(const GradientBuffer& sum, std::int64_t shards) {
-  if (!sum_ || !same(sum.flat(), sum_->flat()) || !same(sum.statistics(), sum_->statistics())) {
+void ShardSums::begin(const GradientBuffer& sum, std::int64_t shards, ShardWatch* watch) {
+  if (!sum_ || !have_one_layout(sum, *sum_)) {
     places_.clear();
-    statistics_sum_.emplace(sum.statistics(), sum.stream());
+  } else if (!places_.empty() && !same(sum.flat(), sum_->flat())) {
+    places_.front() = place_of({}, sum);
   }
+  if (!sum_ || !same(sum.statistics(), sum_->statistics())) statistics_sum_.emplace(sum.statistics(), sum.stream());
   sum_ = sum;
+  watch_ = watch;
   shards_ = shards;
   pushed_ = 0;
   added_.assign(sum.variables().size(), 0);
@@ -35,10 +43,14 @@ void ShardSums::reserve() {
   while (places_.size() < static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(shards_)))) {
     Tensor memory = places_.empty() ? Tensor{} : Tensor::zeros(sum_->dtype(), {sum_->count()}, sum_->stream());
     const GradientBuffer buffer = places_.empty() ? *sum_ : sum_->at(memory.view());
-    std::vector<TensorView> gradients;
-    for (const Variable& variable : sum_->variables()) gradients.push_back(buffer.of(variable));
-    places_.push_back({std::move(memory), buffer.reporting_to(*this), std::move(gradients)});
+    places_.push_back(place_of(std::move(memory), buffer));
   }
+}
+
+ShardSums::Place ShardSums::place_of(Tensor memory, const GradientBuffer& buffer) {
+  std::vector<TensorView> gradients;
+  for (const Variable& variable : buffer.variables()) gradients.push_back(buffer.of(variable));
+  return {std::move(memory), buffer.reporting_to(*this), std::move(gradients)};
 }
 
 // The places work like a binary counter. Before shard i, popcount(i) of them are in use, for sums over runs of shards
@@ -54,6 +66,8 @@ void ShardSums::on_ready(std::size_t variable) {
   if (added_[variable] == shards_) throw_ready_before(variable);
   ++added_[variable];
   const auto used = static_cast<std::size_t>(std::popcount(earlier)) + 1;
+  const auto shard = static_cast<std::int64_t>(earlier);
+  if (watch_ && watch_->wants(shard)) watch_->on_gradient(shard, variable, places_[used - 1].gradients[variable]);
   if (added_[variable] < shards_)
     return add_up(variable, used - static_cast<std::size_t>(std::countr_one(earlier)), used);
   // If the number of shards is not a power of two, several runs are left; the tree joins them from the right.
@@ -77,6 +91,8 @@ void ShardSums::push() {
     if (added_[variable] == pushed_) on_ready(variable);
     if (added_[variable] > pushed_ + 1) throw_ready_before(variable);
   }
+  if (watch_ && watch_->wants(pushed_) && sum_->statistics().count() > 0)
+    watch_->on_statistics(pushed_, statistics_sum_->next());
   ++pushed_;
   statistics_sum_->push();
 }

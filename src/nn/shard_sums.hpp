@@ -10,6 +10,8 @@
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
+#include "nn/shard_watch.hpp"
+
 namespace lockstep::nn {
 
 /// Sums of gradients and statistics over the shards of a rank. Each variable's gradient is added up by itself, as soon
@@ -22,8 +24,9 @@ class ShardSums final : private GradientBuffer::Listener {
   ShardSums& operator=(const ShardSums&) = delete;
 
   /// Begins the sums of `shards` shards: gradients and statistics in `sum`, which hears of each variable when its sum
-  /// is complete. Forgets unfinished ones. Memory is kept from call to call.
-  void begin(const GradientBuffer& sum, std::int64_t shards);
+  /// is complete. Forgets unfinished ones. Memory is kept from call to call, also if `sum` has the same layout
+  /// elsewhere. `watch` may be null; otherwise it must outlive the sums.
+  void begin(const GradientBuffer& sum, std::int64_t shards, ShardWatch* watch = nullptr);
 
   /// Where a shard's gradients and statistics are written. When one is ready, it is added to those of earlier shards,
   /// in whose order they must come. The first shard has its place in the sum itself.
@@ -50,10 +53,12 @@ class ShardSums final : private GradientBuffer::Listener {
   void on_ready(std::size_t variable) override;
   [[noreturn]] void throw_ready_before(std::size_t variable) const;
   void reserve();
+  Place place_of(Tensor memory, const GradientBuffer& buffer);
   void add_up(std::size_t variable, std::size_t left, std::size_t used);
 
   std::optional<GradientBuffer> sum_;  ///< empty before the first use
   std::int64_t shards_ = 0, pushed_ = 0;
+  ShardWatch* watch_ = nullptr;
   std::vector<Place> places_;
   std::vector<std::int64_t> added_;  ///< shards of each variable
   std::optional<FixedOrderAccumulator> statistics_sum_;

@@ -1,22 +1,29 @@
 // Who looks at the results of single shards.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
-#include <lockstep/nn/gradient_buffer.hpp>
 #include <lockstep/ops/kernels.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::nn {
 
 /// Sees the results of single shards, which a rank otherwise adds up as they come. Shards are numbered from 0 within
-/// the call that computes them. Several threads may call it, each for shards of its own.
+/// the call that computes them, and variables by their position in GradientBuffer::variables. Several threads may call
+/// it, each for shards of its own. On a GPU, the stream may still be computing what a view shows.
 class ShardWatch {
  public:
   virtual bool wants(std::int64_t shard) const = 0;
 
-  /// `gradients` and its statistics are those of this shard alone, and no longer than this call. On a GPU, the stream
-  /// may still be computing them. `loss` says its weight.
-  virtual void on_shard(std::int64_t shard, const GradientBuffer& gradients, const ops::Kernels::BatchLoss& loss) = 0;
+  /// The gradient of a variable, complete, before it is added to those of other shards.
+  virtual void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& gradient) = 0;
+
+  /// The same of the shard's statistics, if the model has any.
+  virtual void on_statistics(std::int64_t shard, const TensorView& statistics) = 0;
+
+  /// The shard's loss, which says its weight.
+  virtual void on_loss(std::int64_t shard, const ops::Kernels::BatchLoss& loss) = 0;
 
  protected:
   ~ShardWatch() = default;

@@ -242,7 +242,8 @@ TEST_CASE("audits change no bit, and cost no agreement") {
                                                 .accumulate = accumulate,
                                                 .threads = threads,
                                                 .steps = 5});
-          CHECK(told.words.empty());
+          CAPTURE(static_cast<int>(model), accumulate, threads);
+          CHECK(told.words == "");
           CHECK(told.steps == 5);
           return std::pair{told.weights, meeting.meetings() - before};
         };

@@ -17,6 +17,7 @@
 namespace lockstep::nn {
 
 class JointModel;
+class ShardLosses;
 class ShardSums;
 class ShardWatch;
 
@@ -75,10 +76,9 @@ class Model {
   virtual BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                  const GradientBuffer& sum);
 
-  /// For library code: the same, one shard after the other, and `watch` sees each that it wants before it is added to
-  /// the others.
-  BatchLoss train_watched(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
-                          const GradientBuffer& sum, ShardWatch& watch);
+  /// For models of this library: the same, and `watch` sees what each shard that it wants yields.
+  virtual BatchLoss train_watched(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                                  const GradientBuffer& sum, ShardWatch& watch);
 
   /// For models of this library: the same as train_shards, but the losses are known only when the work on the
   /// strategy's stream is done, so that a step waits for its GPU once. The answer says, too, what is wrong with labels
@@ -127,8 +127,8 @@ class Model {
   void begin(Pass pass) const;
 
  private:
-  BatchLoss train_one_by_one(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
-                             const GradientBuffer& sum, ShardWatch* watch);
+  ShardLosses train_one_by_one(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                               const GradientBuffer& sum, ShardWatch* watch);
 
   std::function<void(Pass)> on_pass_;
   std::unique_ptr<ShardSums> shard_sums_;  ///< memory for train_shards, from its first call on
