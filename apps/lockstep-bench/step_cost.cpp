@@ -93,6 +93,17 @@ std::unique_ptr<trace::Ring> make_ring(const Runtime& runtime) {
   return ring;
 }
 
+std::string name_of_comparison(Compare compare) {
+  switch (compare) {
+    case Compare::shards: return "shards";
+    case Compare::trace: return "trace";
+    case Compare::parts: return "parts";
+    case Compare::audit: return "audit";
+    case Compare::ledger: return "ledger";
+  }
+  return {};
+}
+
 /// By how much it is more than 1.
 double in_percent(double ratio) {
   return (ratio - 1) * 100;
@@ -160,23 +171,24 @@ void bench_step_cost(Runtime& runtime, const StepOptions& options, const AddRow&
   // It may fail on one rank alone. Made here, so that it holds no spans from before the first step.
   if (options.compare == Compare::trace) strategy.run([&](ReplicaContext&) { ring = make_ring(runtime); });
 
-  const bool audits = options.compare == Compare::audit;
+  const bool audits = options.compare == Compare::audit, records = options.compare == Compare::ledger;
   const std::int64_t iterations = options.warm_up + options.iterations, every = options.steps + 1;
-  const std::int64_t steps = audits ? (1 + iterations) * every : 1 + 2 * iterations * options.steps;
+  const std::int64_t steps = audits || records ? (1 + iterations) * every : 1 + 2 * iterations * options.steps;
   FitOptions fit_options{.global_batch = global_batch,
                          .steps = steps,
                          .shards = shards,
                          .threads = options.threads,
                          .evaluate_every = steps};
   if (audits) fit_options.audit_every = every;
+  if (records) fit_options.record_every = every;
   Turns turns{options.compare, options.steps};
   StepTimes each;
-  Observer& observer = audits ? static_cast<Observer&>(each) : turns;
+  Observer& observer = audits || records ? static_cast<Observer&>(each) : turns;
   (void)fit(strategy, *model, *optimizer, {samples->source(), evaluated->source()}, fit_options, observer);
 
   MpiBaseline mpi;
-  const Pairs pairs = audits ? audits_in(mpi.mean(each.times()), every, options.warm_up)
-                             : pairs_of(mpi.mean(turns.times()), options.warm_up);
+  const Pairs pairs = audits || records ? audits_in(mpi.mean(each.times()), every, options.warm_up)
+                                        : pairs_of(mpi.mean(turns.times()), options.warm_up);
   const Interval ratio = median_interval(pairs.ratios);
   const double step = median(pairs.without);
   constexpr std::size_t digits = 8;
@@ -194,7 +206,7 @@ void bench_step_cost(Runtime& runtime, const StepOptions& options, const AddRow&
           {"cost", "%", in_percent(ratio.median), Place::column, digits},
           {"low", "%", in_percent(ratio.low), Place::column, digits},
           {"high", "%", in_percent(ratio.high), Place::column, digits}};
-  if (audits) {
+  if (audits || records) {
     constexpr double usual = 50;
     row.push_back({"at_50", "%", in_percent(ratio.median) / usual, Place::column, digits});
   }

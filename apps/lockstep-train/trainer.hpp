@@ -15,6 +15,7 @@
 
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
 #include <lockstep/fit/fit.hpp>
+#include <lockstep/input/range.hpp>
 #include <lockstep/nn/model.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
@@ -24,6 +25,7 @@
 #include "apps/lockstep-train/options/training_options.hpp"
 #include "apps/lockstep-train/reports/results.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
+#include "apps/lockstep-train/verification.hpp"
 #include "checkpoint/exclusive_use.hpp"
 #include "checkpoint/program_state.hpp"
 
@@ -65,6 +67,12 @@ class Trainer {
   /// text has weights that are not finite.
   std::vector<Prediction> predict() &&;
 
+  /// Computes steps of a recorded run again, with the options of its command, and compares them with its ledger: those
+  /// asked for, from 1, or all. Begins with the newest checkpoint before them, or else with the first step, and writes
+  /// nothing. AuditError on all ranks at the first difference. ConfigError if data or kernels here differ from those of
+  /// the run, CheckpointError for a checkpoint that is not the one in the ledger.
+  VerificationResult verify(const RecordedRun& run, const std::optional<Range>& steps) &&;
+
  private:
   /// Where the weights of a run without training come from.
   struct Restored {
@@ -101,6 +109,7 @@ class Trainer {
   CheckpointManager::Options checkpoint_options() const;
   /// Goes on from the checkpoint that `options_` name, if there is one.
   void resume();
+  void require_comparable(const RecordedRun& run) const;
   /// What the record of the run says, and where it writes. `reports` must outlive it.
   RunRecord::Options record_options(Observer& reports) const;
 

@@ -82,6 +82,12 @@ int micro_batches_of(const TrainingOptions& options, const BatchSchedule& schedu
   return static_cast<int>(options.accumulate);
 }
 
+std::optional<std::int64_t> ledger_interval(const TrainingOptions& options) {
+  constexpr std::int64_t usual = 100;
+  const std::int64_t every = options.run_folder.empty() ? 0 : options.ledger_every.value_or(usual);
+  return every > 0 ? std::optional{every} : std::nullopt;
+}
+
 }  // namespace
 
 void Trainer::hold_folders() {
@@ -111,6 +117,7 @@ FitOptions Trainer::fit_options() const {
           .evaluation_samples = options_.evaluation_samples,
           .attest_every = options_.attest_every,
           .audit_every = options_.audit_every,
+          .record_every = ledger_interval(options_),
           .on_divergence = options_.on_divergence,
           .divergence_hint = [task = task_.get()] { return task->divergence_hint(); }};
 }
@@ -170,13 +177,15 @@ RunRecord::Options Trainer::record_options(Observer& reports) const {
   if (record.folder.empty()) return record;
   if (record.metrics == RunLayout{record.folder}.metrics()) record.metrics.clear();
   const TrainingSamples samples = task_->samples();
-  record.about = to_json(RunFacts{.options = options_,
-                                  .fit = fit_,
-                                  .kernels = kernels_->fingerprint(),
-                                  .data_digest = task_->data_digest(),
-                                  .schema = task_->schema(),
-                                  .samples = samples.train.count(),
-                                  .test_samples = samples.test.count()});
+  const RunFacts facts{.options = options_,
+                       .fit = fit_,
+                       .kernels = kernels_->fingerprint(),
+                       .data_digest = task_->data_digest(),
+                       .schema = task_->schema(),
+                       .samples = samples.train.count(),
+                       .test_samples = samples.test.count()};
+  record.about = to_json(facts);
+  if (fit_.record_every) record.ledger = ledger_json(facts);
   return record;
 }
 

@@ -17,14 +17,15 @@
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "fit/accumulation.hpp"
-#include "fit/audit.hpp"
 #include "fit/evaluation_pass.hpp"
+#include "fit/fit_options.hpp"
 #include "fit/frozen_variables.hpp"
 #include "fit/injected_fault.hpp"
 #include "fit/joint_gradients.hpp"
 #include "fit/parts_report.hpp"
 #include "fit/rank_shards.hpp"
 #include "fit/shard_threads.hpp"
+#include "fit/step_checks.hpp"
 #include "input/batch_schedule.hpp"
 #include "input/sample_order.hpp"
 #include "nn/joint_model.hpp"
@@ -146,11 +147,7 @@ class Fit {
         log::warning(fmt::format("{} threads evaluate, but one trains: micro-batches are computed one after the other",
                                  options.threads));
     }
-    if (options.audit_every)
-      audit_.emplace(
-          strategy, model, sum_, train_shards_,
-          AuditSchedule{*options.audit_every, options.seed, strategy.num_replicas_in_sync(), train_shards_.count()},
-          fault_);
+    checks_.emplace(strategy, model, sum_, train_shards_, options, fault_);
   }
 
   FitResult run(Observer& observer);
@@ -205,21 +202,26 @@ class Fit {
   std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
   std::optional<JointGradients> joint_gradients_;  ///< for a joint model
   Optimizer::Computation::Sums sums_on_the_way_;   ///< that it makes over the ranks
-  std::optional<Audit> audit_;
-  bool audits_ = false;      ///< this step
-  bool wants_norm_ = false;  ///< the observer
+  std::optional<StepChecks> checks_;               ///< never empty
+  bool wants_norm_ = false;                        ///< the observer
   bool diverged_ = false;
 };
 
 Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                            Optimizer::AgreedStep& agreed) {
-  // Of an audited step, the audit spoils the shards.
-  const bool is_spoilt = fault_ && !audits_ && fault_->miscomputes(rank_, step, 0, 1);
+  // Where single shards are looked at, these are spoilt.
+  const bool is_spoilt = fault_ && !checks_->watch() && fault_->miscomputes(rank_, step, 0, 1);
   SendWhenReady ready{agreed, sum_, options_.frozen, is_spoilt ? &*fault_ : nullptr};
   const nn::GradientBuffer sum = sum_.reporting_to(ready);
-  if (joint_gradients_) return joint_gradients_->compute(step, samples, agreed.sums(), sum);
+  if (joint_gradients_) {
+    const auto read = [&](const SampleBatch::Group& micro_batch) { note_read(step, micro_batch, 0); };
+    const Optimizer::StepSums sums =
+        joint_gradients_->compute(step, samples, agreed.sums(), sum, {read, checks_->watch()});
+    checks_->bring(samples, agreed.integers());
+    return sums;
+  }
   Started started = accumulation_ ? accumulate_gradients(step, samples, sum) : start_gradients(step, samples, sum);
-  if (audits_) audit_->compute_other(samples, agreed.integers());
+  checks_->bring(samples, agreed.integers());
   agreed.complete_at_end([loss = std::move(started.loss)](Optimizer::StepSums& sums) {
     const ops::Kernels::BatchLoss result = loss.read();
     sums.loss = result.loss_sum;
@@ -236,17 +238,16 @@ Fit::Started Fit::start_gradients(std::int64_t step, std::span<const std::int64_
   BusyClock::enter(BusyClock::Part::forward);
   const std::vector<nn::Model::ShardPlace> places = shards.places(step);
   const std::int64_t labels = shards.group.counted_labels();
-  nn::ShardWatch* const watch = audits_ ? &*audit_ : nullptr;
+  nn::ShardWatch* const watch = checks_->watch();
   if (threads_) return {labels, threads_->train_shards(shards.group, places, sum, watch)};
   if (watch) return {labels, model_.train_watched(shards.group, places, sum, *watch)};
   return {labels, model_.start_shards(shards.group, places, sum)};
 }
 
 void Fit::note_read(std::int64_t step, const SampleBatch::Group& read, std::int64_t first) {
-  for (std::size_t i = 0; i < read.batches.size(); ++i) {
-    if (fault_ && fault_->misreads(rank_, step)) fault_->misread(read.batches[i], strategy_.stream());
-    if (audits_) audit_->read(first + static_cast<std::int64_t>(i), read.batches[i]);
-  }
+  if (fault_ && fault_->misreads(rank_, step))
+    for (const SampleBatch& each : read.batches) fault_->misread(each, strategy_.stream());
+  checks_->read(first, read);
 }
 
 /// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
@@ -254,9 +255,9 @@ Fit::Started Fit::accumulate_gradients(std::int64_t step, std::span<const std::i
                                        const nn::GradientBuffer& sum) {
   std::int64_t labels = 0;
   nn::ShardLosses losses;
-  accumulation_->begin(sum, train_shards_.count(), audits_ ? &*audit_ : nullptr);
+  accumulation_->begin(sum, train_shards_.count(), checks_->watch());
   for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
-    const bool is_watched = audits_ && audit_->wants(shard);
+    const bool is_watched = checks_->watch() && checks_->watch()->wants(shard);
     accumulation_->begin_shard(shard);
     ops::Kernels::BatchLoss of_shard;
     for (int number = 0; number < options_.accumulate; ++number) {
@@ -266,13 +267,13 @@ Fit::Started Fit::accumulate_gradients(std::int64_t step, std::span<const std::i
       BusyClock::enter(BusyClock::Part::forward);
       ops::Answer<ops::Kernels::BatchLoss> loss =
           model_.start_shards(micro_batch.group, micro_batch.places(step), accumulation_->next());
-      if (is_watched) Audit::add(of_shard, loss.wait(), micro_batch.group.batches.front());
+      if (is_watched) add_loss(of_shard, loss.wait(), micro_batch.group.batches.front());
       losses.push(std::move(loss), micro_batch.group.batches.front());
       accumulation_->push();
       labels += micro_batch.group.counted_labels();
     }
     losses.end_shard();
-    if (is_watched) audit_->on_loss(shard, of_shard);
+    if (is_watched) checks_->watch()->on_loss(shard, of_shard);
     accumulation_->end_shard();
   }
   accumulation_->finish();
@@ -282,26 +283,26 @@ Fit::Started Fit::accumulate_gradients(std::int64_t step, std::span<const std::i
 Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   Optimizer::StepSums sums;
   strategy_.set_step(index + 1);
-  audits_ = audit_ && audit_->begin(index);
+  checks_->begin(index);
   const auto replica_step = [&](ReplicaContext& context) {
     const BusyClock::During own{BusyClock::Part::other};
     if (fault_ && fault_->skips_merge(rank_, index)) return;
     const auto compute = [&](Optimizer::AgreedStep& agreed) {
       if (wants_norm_) agreed.keep_gradient_norm();
-      if (audits_) agreed.apply_only_if([this](std::span<const std::int64_t> all) { return audit_->passes(all); });
+      agreed.apply_only_if([this](std::span<const std::int64_t> all) { return checks_->take(all); });
       BusyClock::enter(BusyClock::Part::data);
       const Optimizer::StepSums own = compute_gradients(index, samples_.of(batch), agreed);
       if (fault_) fault_->strike(rank_, index, model_.variables());
       return own;
     };
-    const Optimizer::Computation computation{compute, sums_on_the_way_, audits_ ? audit_->integers() : 0};
+    const Optimizer::Computation computation{compute, sums_on_the_way_, checks_->integers()};
     sums = optimizer_.apply_gradients(context, gradients_, computation, statistics_.view(), here_);
     // If another rank failed in this step, the sums have 0 samples, and there are no statistics to absorb.
     model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);
     if (attests_in(index)) context.attest_at_end(model_.moving_averages(), here_);
   };
   strategy_.run(replica_step, {}, here_);
-  if (audits_) audit_->require_passed(samples_.of(batch), here_);
+  checks_->require_passed(samples_.of(batch), here_);
   return sums;
 }
 
@@ -407,6 +408,7 @@ FitResult Fit::run(Observer& observer) {
     push_recent(state.recent, sums, schedule_.steps_per_epoch());
     const double loss = mean_per_label(sums.loss, sums.weight.value_or(0));
     observer.on_step(report_of(result, batch, loss));
+    checks_->tell(observer, result.steps, loss);
     parts.tell(observer);
     judge_loss(loss, fmt::format("the loss of step {}", result.steps));
 
@@ -431,22 +433,6 @@ FitResult Fit::run(Observer& observer) {
   return result;
 }
 
-/// What decides the samples of a step, and which runs there are, as the ranks compare it.
-std::string text_of(const TrainingSamples& data, const FitOptions& options) {
-  const auto or_none = [](const std::optional<std::int64_t>& value) {
-    return value ? fmt::format("{}", *value) : std::string{"none"};
-  };
-  return fmt::format(
-      "fit on {} samples: seed {}, batch {}, {} steps{}, {} shards, {} micro-batches{}, {} test samples, "
-      "evaluation every {} of {}, attestation every {}, {} on divergence{}",
-      data.train.count(), options.seed, options.global_batch, options.steps,
-      options.start.steps > 0 ? fmt::format(" after {}", options.start.steps) : "", options.shards, options.accumulate,
-      options.audit_every ? fmt::format(", audit every {}", *options.audit_every) : "", data.test.count(),
-      or_none(options.evaluate_every), or_none(options.evaluation_samples), or_none(options.attest_every),
-      options.on_divergence == FitOptions::OnDivergence::stop ? "stop" : "proceed",
-      options.frozen.empty() ? "" : fmt::format(", frozen {}", fmt::join(options.frozen, " ")));
-}
-
 }  // namespace
 
 FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
@@ -457,35 +443,8 @@ FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const 
 FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
                          const FitOptions& options, Observer& observer, const std::optional<InjectedFault>& fault,
                          Here here) {
-  if (options.steps < 1) throw InvalidArgument{fmt::format("steps: {}, expected at least 1", options.steps)};
-  if (options.evaluate_every && *options.evaluate_every < 1)
-    throw InvalidArgument{fmt::format("steps between evaluations: {}, expected at least 1", *options.evaluate_every)};
-  if (options.evaluation_samples && *options.evaluation_samples < 1)
-    throw InvalidArgument{
-        fmt::format("samples of an evaluation: {}, expected at least 1", *options.evaluation_samples)};
-  if (options.attest_every && *options.attest_every < 1)
-    throw InvalidArgument{fmt::format("steps between attestations: {}, expected at least 1", *options.attest_every)};
-  if (options.audit_every && *options.audit_every < 1)
-    throw InvalidArgument{fmt::format("steps between audits: {}, expected at least 1", *options.audit_every)};
-  if (options.audit_every && model.joint())
-    throw InvalidArgument{fmt::format(
-        "steps between audits: {}, and a model '{}' that computes all shards of a step together; expected one that "
-        "computes each by itself",
-        *options.audit_every, model.name())};
-  if (options.accumulate < 1)
-    throw InvalidArgument{fmt::format("micro-batches of a shard: {}, expected at least 1", options.accumulate)};
-  if (options.threads < 1)
-    throw InvalidArgument{fmt::format("threads of a rank: {}, expected at least 1", options.threads)};
-  if (options.prefetch < 0)
-    throw InvalidArgument{fmt::format("batches to prefetch: {}, expected 0 or more", options.prefetch)};
-  if (options.start.steps < 0 || options.start.steps > options.steps)
-    throw InvalidArgument{
-        fmt::format("steps: {}, of which {} are made; expected at least as many", options.steps, options.start.steps)};
-  if (model.variables().empty())
-    throw InvalidArgument{fmt::format("model '{}' has no variables; expected one or more to train", model.name())};
-  if (data.test.count() < 1) throw InvalidArgument{"the test set has 0 samples; expected 1 or more"};
-  (void)updated_variables(model.variables(), options.frozen);
-  strategy.agree(TagKind::compare, here, text_of(data, options));
+  detail::require_valid(options, model, data);
+  strategy.agree(TagKind::compare, here, detail::text_of(data, options));
   if (strategy.store().has_unsealed()) strategy.seal(here);
   if (fault && strategy.rank() == 0) log::warning("LOCKSTEP_FAULT: " + fault->announcement());
   return Fit{strategy, model, optimizer, data, options, fault, here}.run(observer);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "fit/rank_shards.hpp"
 #include "nn/joint_model.hpp"
 #include "nn/shard_losses.hpp"
+#include "nn/shard_watch.hpp"
 
 namespace lockstep {
 
@@ -44,12 +46,19 @@ class JointGradients {
   /// The sums that a step makes over the ranks on its way.
   const Optimizer::Computation::Sums& sums() const { return sums_; }
 
+  struct Onlookers {
+    std::function<void(const SampleBatch::Group& micro_batch)> read;
+    nn::ShardWatch* watch = nullptr;  ///< may be null
+  };
+
   /// COLL. Writes the gradients and statistics of this rank's shards of `batch` to `sum`, where all are ready at the
   /// end. Returns their labels, losses and right answers.
   Optimizer::StepSums compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks,
-                              const nn::GradientBuffer& sum);
+                              const nn::GradientBuffer& sum, const Onlookers& onlookers);
 
  private:
+  void show(nn::ShardWatch& watch, std::span<const ops::Kernels::BatchLoss> losses) const;
+
   nn::JointModel& model_;
   RankShards& shards_;
   Optimizer::Computation::Sums sums_;

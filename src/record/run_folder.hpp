@@ -22,6 +22,8 @@ struct RunLayout {
   std::filesystem::path trace() const { return folder / "trace"; }
   std::filesystem::path where() const { return folder / "where.txt"; }
   std::filesystem::path stacks() const { return folder / "stacks"; }
+  std::filesystem::path ledger() const { return folder / "ledger.jsonl"; }
+  std::filesystem::path ledger_of_shards() const { return folder / "ledger.shards.jsonl"; }
   // Of lockstep-train.
   std::filesystem::path checkpoints() const { return folder / "checkpoints"; }
   std::filesystem::path events() const { return folder / "events"; }

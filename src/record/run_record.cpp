@@ -17,6 +17,7 @@
 #include "checkpoint/file.hpp"
 #include "control/watch_notes.hpp"
 #include "record/failure_note.hpp"
+#include "record/ledger.hpp"
 #include "record/metrics_file.hpp"
 #include "record/run_description.hpp"
 #include "record/run_folder.hpp"
@@ -40,12 +41,20 @@ class RunRecord::Files {
       metrics_.emplace(layout_.metrics(), before, names_.folder);
     if (metrics_) samples_before_ = metrics_->samples_before();
     if (use_) begin(options, std::move(ranks));
+    open_ledger(options);
   }
 
   /// Where the rank that ends the job is to note that.
   std::optional<FailureNote> failure_note() const {
     if (!timeline_) return std::nullopt;
     return FailureNote{std::filesystem::absolute(layout_.timeline()), timeline_->inode(), timeline_->start()};
+  }
+
+  LedgerFile* ledger() { return ledger_ ? &*ledger_ : nullptr; }
+  void open_ledger(const Options& options) {
+    if (options.folder.empty() || options.ledger.empty()) return;
+    ledger_.emplace(LedgerFile::Paths{layout_.ledger(), layout_.ledger_of_shards()}, options.resume_after.value_or(0),
+                    parse_object(options.ledger, "RunRecord::Options::ledger"), names_.folder);
   }
 
   MetricsFile* metrics() { return metrics_ ? &*metrics_ : nullptr; }
@@ -82,6 +91,7 @@ class RunRecord::Files {
   }
 
   void made(std::int64_t step) { step_ = step; }
+  std::int64_t made() const { return step_; }
 
   void checkpoint(std::int64_t step, double seconds, const std::filesystem::path& path) {
     if (!timeline_) return;
@@ -142,6 +152,7 @@ class RunRecord::Files {
   std::shared_ptr<ExclusiveUse> use_;  ///< of the folder; null without one
   std::optional<MetricsFile> metrics_;
   std::optional<Timeline> timeline_;
+  std::optional<LedgerFile> ledger_;
   OrderedJson description_;
   std::int64_t step_ = 0;  ///< made
   std::int64_t samples_before_ = 0, samples_ = 0;
@@ -190,11 +201,12 @@ void forget_folder() {
 }  // namespace
 
 RunRecord::RunRecord(Strategy& strategy, Options options, Here here)
-    : next_{options.next}, exceptions_before_{std::uncaught_exceptions()} {
+    : next_{options.next}, extended_{strategy.extended()}, exceptions_before_{std::uncaught_exceptions()} {
   if (options.resume_after.value_or(0) < 0)
     throw InvalidArgument{
         fmt::format("RunRecord::Options::resume_after is {}; expected 0 or more", *options.resume_after)};
   if (!options.about.empty()) (void)parse_object(options.about, "RunRecord::Options::about");
+  if (!options.ledger.empty()) (void)parse_object(options.ledger, "RunRecord::Options::ledger");
   if (options.folder.empty() && options.metrics.empty()) return;
   const OrderedJson ranks = options.folder.empty() ? OrderedJson{} : gather_ranks(strategy, here);
   const bool keeps_trace = options.trace && !options.folder.empty();
@@ -206,6 +218,9 @@ RunRecord::RunRecord(Strategy& strategy, Options options, Here here)
   };
   if (const std::string note = strategy.broadcast_object(open, here).value(); !note.empty())
     note_in_folder(parse_note(note));
+  // A run that was killed after it had saved a checkpoint has not said so.
+  if (const std::int64_t made = options.resume_after.value_or(0); made > 0 && files_ && files_->ledger())
+    files_->ledger()->add_weights(made, digest_of_weights(strategy.store()));
   if (keeps_trace) trace_ = std::make_unique<RunTrace>(strategy, trace, ranks, here);
 }
 
@@ -223,7 +238,14 @@ void RunRecord::evaluation(std::int64_t step, const EvaluationNumbers& numbers) 
 }
 
 void RunRecord::checkpoint(std::int64_t step, double seconds, const std::filesystem::path& path) {
-  if (files_) files_->checkpoint(step, seconds, path);
+  if (!files_) return;
+  files_->checkpoint(step, seconds, path);
+  if (files_->ledger()) files_->ledger()->add_weights(step, digest_of_weights(extended_.strategy().store()));
+}
+
+void RunRecord::on_digests(const Digests& digests) {
+  if (files_ && files_->ledger()) files_->ledger()->add(digests);
+  if (next_) next_->on_digests(digests);
 }
 
 void RunRecord::stop(std::int64_t step) {
@@ -235,6 +257,7 @@ void RunRecord::stop(std::int64_t step) {
 
 void RunRecord::finish(std::string_view result) {
   OrderedJson object = result.empty() ? OrderedJson{} : parse_object(result, "the result of RunRecord::finish");
+  if (files_ && files_->ledger()) files_->ledger()->end(files_->made());
   if (files_) files_->end("end", std::move(object));
   if (const auto trace = std::exchange(trace_, nullptr)) trace->write_pictures();
   files_.reset();

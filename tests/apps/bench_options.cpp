@@ -75,9 +75,9 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       {{"step", "--steps", "0"}, {"--steps 0: " + iterations}},
       {{"step", "--iterations", "0"}, {"--iterations 0: " + iterations}},
       {{"step", "--shards", "0"}, {"--shards is '0'; expected a power of two up to 1024, or 'ranks'"}},
-      {{"step", "--compare", "spans"}, {"--compare spans: expected shards or trace or parts or audit"}},
+      {{"step", "--compare", "spans"}, {"--compare spans: expected shards or trace or parts or audit or ledger"}},
       {{"step", "--compare", "trace", "--checkpoint-dir", "here"},
-       {"--checkpoint-dir with --compare trace, parts or audit: expected --compare shards"}},
+       {"--checkpoint-dir with --compare trace, parts, audit or ledger: expected --compare shards"}},
       {{"step", "--merges", "1"}, {"there is no option --merges; lockstep-bench step --help"}},
       {{"step", "--device", "cpu"}, {"there is no option --device; lockstep-bench step --help"}},
   };

@@ -86,6 +86,8 @@ void settle_run_folder(CommandLine& line) {
     throw ConfigError{"--trace: expected --run-dir too, whose folder holds the trace"};
   if (training.tensorboard && training.run_folder.empty())
     throw ConfigError{"--tensorboard: expected --run-dir too, whose folder holds the event files"};
+  if (training.ledger_every && training.run_folder.empty())
+    throw ConfigError{"--ledger: expected --run-dir too, whose folder holds the ledger"};
   if (training.run_folder.empty()) return;
   const RunLayout layout{training.run_folder};
   const auto put = [](std::filesystem::path& place, std::filesystem::path by_default) {

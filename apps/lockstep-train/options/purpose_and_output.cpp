@@ -12,6 +12,14 @@ void show_no_progress(CommandLine& line, const std::string&, const std::string&)
   line.training.progress = ShowProgress::no;
 }
 
+std::optional<std::int64_t> parse_ledger(const std::string& option, const std::string& text) {
+  if (text == "full") return 1;
+  if (text == "off") return 0;
+  if (text.empty() || text.find_first_not_of("0123456789") != text.npos)
+    throw ConfigError{fmt::format("{} {}: expected a number of steps, full or off", option, shown(text))};
+  return parse_count(option, text, 1);
+}
+
 }  // namespace
 
 OptionGroup purpose_options() {
@@ -61,6 +69,12 @@ OptionGroup output_options() {
           {.name = "--tensorboard",
            .help = "Also write the metrics as an event file for TensorBoard, in --run-dir",
            .set = set_to(&TrainingOptions::tensorboard, true),
+           .use = OptionUse::training},
+          {.name = "--ledger",
+           .value_name = "K|full|off",
+           .help = "Steps between entries of the ledger in --run-dir, from which lockstep-verify can check the run by "
+                   "computing it again; full: of every step, off: no ledger (default 100)",
+           .set = set(&TrainingOptions::ledger_every, parse_ledger),
            .use = OptionUse::training},
           {.name = "--trace",
            .help = "Keep a trace of what each rank does when in --run-dir, and at the end make pictures of it for "

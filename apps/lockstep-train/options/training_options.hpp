@@ -108,6 +108,8 @@ struct TrainingOptions {
   std::optional<std::int64_t> evaluate_every, evaluation_samples;
   std::optional<std::int64_t> attest_every = 100;
   std::optional<std::int64_t> audit_every = {};
+  /// Steps between entries of the ledger. If empty, every 100th step where there is a folder of the run; 0: none.
+  std::optional<std::int64_t> ledger_every = {};
   FitOptions::OnDivergence on_divergence = FitOptions::OnDivergence::stop;
   /// Where the chief writes metrics and, beside them, the findings of an attestation. If empty, nowhere.
   std::filesystem::path metrics;

@@ -11,6 +11,7 @@
 #include <lockstep/base/hex.hpp>
 
 #include "apps/lockstep-train/saved/model_description.hpp"
+#include "apps/lockstep-train/saved/training_facts.hpp"
 #include "base/foreign_json.hpp"
 #include "record/run_folder.hpp"
 
@@ -147,6 +148,15 @@ std::string to_json(const RunFacts& facts) {
        {{"checkpoints", path(options.checkpoints)},
         {"export", path(options.exported_weights)},
         {"events", options.tensorboard ? path(RunLayout{options.run_folder}.events()) : OrderedJson{}}}}};
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+std::string ledger_json(const RunFacts& facts) {
+  OrderedJson training = OrderedJson::object();
+  for (const auto& [name, value] : training_facts(facts.options, facts.fit, facts.data_digest)) training[name] = value;
+  const OrderedJson json{{"training", std::move(training)},
+                         {"kernels", facts.kernels},
+                         {"schema", OrderedJson::parse(facts.schema.to_json())}};
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 

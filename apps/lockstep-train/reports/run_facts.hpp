@@ -26,4 +26,8 @@ struct RunFacts {
 /// command line named, as text, and all that describe model, data and training, with the values that count.
 std::string to_json(const RunFacts& facts);
 
+/// {"training":{…},"kernels","schema"}: what decides the bits of the training, for the head of its ledger. Nothing in
+/// it depends on ranks.
+std::string ledger_json(const RunFacts& facts);
+
 }  // namespace lockstep

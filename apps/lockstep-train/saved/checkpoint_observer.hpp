@@ -26,6 +26,7 @@ class CheckpointObserver final : public Observer {
 
   bool wants_gradient_norm() const override { return record_.wants_gradient_norm(); }
   void on_step(const Step& report) override { record_.on_step(report); }
+  void on_digests(const Digests& digests) override { record_.on_digests(digests); }
   void on_evaluating(const Evaluation::Progress& progress) override { record_.on_evaluating(progress); }
   void on_evaluation(const Evaluation& report) override;
   void on_parts(const Observer::Parts& report) override { record_.on_parts(report); }

@@ -48,6 +48,8 @@ struct FitOptions {
   /// Steps between audits, in which each rank also computes one shard of another rank, and the ranks compare what they
   /// got. If empty, never.
   std::optional<std::int64_t> audit_every = {};
+  /// Steps between those of which Observer::on_digests is told, besides the last one. If empty, of none.
+  std::optional<std::int64_t> record_every = {};
   OnDivergence on_divergence = OnDivergence::stop;
   /// LOCAL. Returns a hint for the end of the line about a divergence. If empty, there is none.
   std::function<std::string()> divergence_hint = {};
@@ -103,6 +105,9 @@ struct FitResult {
 /// seed and step: each shard has its turn once in as many audits as a rank has shards. A single rank computes its own
 /// shard twice. An audit costs the time of one shard, computed by one thread, and memory for a copy of the gradients;
 /// it changes no bits. A joint model (nn::Model::joint) is refused.
+///
+/// The digests of a recorded step (Observer::Digests) travel in its last sum too. The rank then looks at each of its
+/// shards, which may take longer than all at once, but has the same bits.
 ///
 /// If the loss of a step or of an evaluation is no finite number, the run ends: after `observer` has seen the loss,
 /// every rank throws DivergenceError, which names the step, its learning rate and its gradient norm. All ranks decide

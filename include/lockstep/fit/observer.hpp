@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -108,6 +109,17 @@ class Observer {
     std::vector<Replica> replicas;
   };
 
+  /// What a step came from and what it yielded, as digests (xxHash64) of the bytes of each shard of its batch. Whoever
+  /// computes the step again, on any number of ranks, gets the same.
+  struct Digests {
+    std::int64_t step;  ///< steps done
+    double loss;        ///< as in Step
+    /// What they are of: "samples", "gradient of variable 'w'" for each variable, "statistics" if the model has any,
+    /// "loss".
+    std::span<const std::string> values;
+    std::span<const std::uint64_t> of_shards;  ///< of each of `values`, first of shard 0, then of shard 1, …
+  };
+
   /// Progress of a training run. Together with the variables and the optimizer's state, it is all that `fit` needs to
   /// continue as if it had never stopped.
   struct State {
@@ -125,6 +137,8 @@ class Observer {
   /// Whether `on_step` uses the norm of the gradient, which may cost a pass over all gradients.
   virtual bool wants_gradient_norm() const { return false; }
   virtual void on_step(const Step& /*report*/) {}
+  /// After `on_step` of a step that is recorded (FitOptions::record_every).
+  virtual void on_digests(const Digests& /*digests*/) {}
   /// After each batch of an evaluation, inside replica code: must not communicate.
   virtual void on_evaluating(const Evaluation::Progress& /*progress*/) {}
   virtual void on_evaluation(const Evaluation& /*report*/) {}

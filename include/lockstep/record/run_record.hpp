@@ -31,6 +31,10 @@ class RunTrace;
 ///   metrics.jsonl   one JSON object per line: each step and each evaluation, and where the time went
 ///   timeline.jsonl  one JSON object per line: starts, evaluations, checkpoints, early ends, failures and the end, with
 ///                   the time. Lines are only added
+///   ledger.jsonl    digests of what steps came from and yielded, and of the weights at checkpoints, for whoever wants
+///   to
+///                   check the run by computing it again (if `ledger` is given). Beside it, ledger.shards.jsonl has
+///                   the digests of single shards
 ///   where.txt       where every rank was when somebody asked last: SIGUSR2, see Runtime
 ///   stacks          the main thread's stack of each rank that was late, or nearly
 /// A line is in its file when the call returns, so a killed run loses none; the last line of a killed one may be cut
@@ -65,6 +69,10 @@ class RunRecord final : public Observer {
     /// Perfetto or chrome://tracing, and so does lockstep-inspect of those of a run that was killed. One at a time in a
     /// process.
     bool trace = false;
+    /// What decides the bits of the run, as a JSON object: data, model, options, kernels. If not empty, the folder gets
+    /// a ledger, which begins with it. Its entries are the steps that `fit` records (FitOptions::record_every), and the
+    /// checkpoints. It depends neither on ranks nor on times. The strategy must outlive the record.
+    std::string ledger = {};
     /// A JSON object whose members run.json gets too, such as {"options":{"width":64}}, in place of those of its own.
     /// The members of "paths" are files.
     std::string about = {};
@@ -93,7 +101,7 @@ class RunRecord final : public Observer {
   /// with a name of `names`, if the folder cannot be written, if another process uses it, if it holds a run and
   /// `resume_after` is not set, and if the file of metrics holds something else; CheckpointError if a file in the
   /// folder cannot be written; PeerError on the others. CheckpointError on a rank that cannot make its
-  /// trace. InvalidArgument if `about` is no JSON object, or `resume_after` negative.
+  /// trace. InvalidArgument if `about` or `ledger` is no JSON object, or `resume_after` negative.
   RunRecord(Strategy& strategy, Options options, Here here = Here::current());
   RunRecord(const RunRecord&) = delete;
   ~RunRecord() override;
@@ -115,6 +123,7 @@ class RunRecord final : public Observer {
 
   bool wants_gradient_norm() const override;
   void on_step(const Step& report) override;
+  void on_digests(const Digests& digests) override;
   void on_evaluating(const Evaluation::Progress& progress) override;
   void on_evaluation(const Evaluation& report) override;
   void on_parts(const Parts& report) override;
@@ -126,8 +135,9 @@ class RunRecord final : public Observer {
  private:
   class Files;
   Observer* next_;
-  std::unique_ptr<Files> files_;     ///< null on all ranks but the chief, and where nothing is written
-  std::unique_ptr<RunTrace> trace_;  ///< of this rank; null if there is none
+  std::unique_ptr<Files> files_;      ///< null on all ranks but the chief, and where nothing is written
+  const StrategyExtended& extended_;  ///< of the strategy, which may be moved
+  std::unique_ptr<RunTrace> trace_;   ///< of this rank; null if there is none
   bool stopped_ = false;
   int exceptions_before_;
 };

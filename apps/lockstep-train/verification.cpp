@@ -1,0 +1,225 @@
+#include "apps/lockstep-train/verification.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <ranges>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
+#include <lockstep/checkpoint/weights.hpp>
+
+#include "apps/lockstep-train/reports/run_facts.hpp"
+#include "apps/lockstep-train/tasks/optimizer_choice.hpp"
+#include "apps/lockstep-train/trainer.hpp"
+#include "base/excerpt.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
+#include "control/meeting_point.hpp"
+#include "fit/frozen_variables.hpp"
+#include "input/shard_request.hpp"
+#include "record/run_folder.hpp"
+#include "strategy/replica_group.hpp"
+
+namespace lockstep {
+namespace {
+
+/// A member of run.json. ConfigError if it is not there.
+const OrderedJson& member(const std::filesystem::path& file, const OrderedJson& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (found == object.end())
+    throw ConfigError{fmt::format("{}: has no \"{}\"; expected a run of lockstep-train", file.string(), key)};
+  return *found;
+}
+
+OrderedJson description_in(const std::filesystem::path& file) {
+  std::ifstream in{file, std::ios::binary};
+  if (!in) throw ConfigError{fmt::format("{}: cannot be read; expected the folder of a run", file.string())};
+  try {
+    return parse_foreign_json(std::string{std::istreambuf_iterator<char>{in}, {}});
+  } catch (const Error& fault) {
+    throw ConfigError{fmt::format("{}: {}", file.string(), fault.what())};
+  }
+}
+
+/// The newest checkpoint of less than `step` steps; empty if there is none. CheckpointError if one is damaged.
+std::filesystem::path checkpoint_before(const std::filesystem::path& folder, std::int64_t step) {
+  for (const std::filesystem::path& each : checkpoints_in(folder))
+    if (read_manifest(each).step < step) return each;
+  return {};
+}
+
+/// Steps between those that the ledger has of `steps`, so that each of them is recorded again. The last of the training
+/// always is.
+std::optional<std::int64_t> interval_of(const Ledger& ledger, Range steps, std::int64_t last) {
+  std::int64_t every = 0;
+  for (const Ledger::Entry& entry : ledger.entries)
+    if (!entry.weights && entry.step > steps.first && entry.step <= steps.last && entry.step != last)
+      every = std::gcd(every, entry.step);
+  return every > 0 ? every : last;
+}
+
+}  // namespace
+
+RecordedRun read_run(const std::filesystem::path& folder) {
+  const RunLayout layout{folder};
+  const std::filesystem::path file = layout.description();
+  const OrderedJson run = description_in(file);
+  RecordedRun recorded{.folder = folder};
+  bool has_ended = false;
+  try {
+    if (member(file, run, "program") != "lockstep-train")
+      throw ConfigError{
+          fmt::format("{}: is of {}; expected a run of lockstep-train", file.string(), shown(run["program"]))};
+    recorded.command = member(file, run, "command").get<std::vector<std::string>>();
+    recorded.shards = member(file, member(file, run, "options"), "shards").get<int>();
+    const OrderedJson& checkpoints = member(file, member(file, run, "paths"), "checkpoints");
+    if (checkpoints.is_string()) recorded.checkpoints = folder / checkpoints.get<std::string>();
+    has_ended = member(file, run, "result").is_object();
+  } catch (const OrderedJson::exception& fault) {
+    throw ConfigError{fmt::format("{}: {}; expected a run of lockstep-train", file.string(), fault.what())};
+  }
+  if (!std::filesystem::exists(layout.ledger()))
+    throw ConfigError{fmt::format("{}: holds no ledger; expected a run without --ledger off", folder.string())};
+  recorded.ledger = Ledger::read(layout.ledger());
+  if (has_ended && !recorded.ledger.is_complete)
+    throw CheckpointError{fmt::format("{}: has no end, although the run has ended; its last lines are missing",
+                                      layout.ledger().string())};
+  return recorded;
+}
+
+LedgerCheck::LedgerCheck(Strategy& strategy, const RecordedRun& run, std::int64_t first, std::int64_t last)
+    : strategy_{strategy}, run_{run}, last_{last} {
+  for (const Ledger::Entry& entry : run.ledger.entries | std::views::reverse)
+    if (entry.step > first && entry.step <= last) left_.push_back(entry);
+}
+
+void LedgerCheck::check_start(std::int64_t steps) const {
+  for (const Ledger::Entry& entry : run_.ledger.entries)
+    if (entry.weights && entry.step == steps && *entry.weights != digest_of_weights(strategy_.store()))
+      throw CheckpointError{fmt::format("{}: holds other weights than the ledger has for step {}",
+                                        (run_.checkpoints / checkpoint_name(steps)).string(), steps)};
+}
+
+void LedgerCheck::fail(const std::string& what, AuditError::Finding finding) {
+  strategy_.group().meeting().fail(std::make_exception_ptr(
+      AuditError{fmt::format("step {} is not as the ledger has it: {}", finding.step, what), std::move(finding)}));
+}
+
+void LedgerCheck::on_digests(const Digests& digests) {
+  if (left_.empty() || left_.back().step != digests.step || left_.back().weights) return;
+  const Ledger::Entry entry = left_.back();
+  left_.pop_back();
+  const Ledger::Entry here = Ledger::entry_of(digests);
+  if (here.shards != entry.shards || here.samples != entry.samples) require_same_shards(digests, entry);
+  if (std::bit_cast<std::uint64_t>(here.loss) != std::bit_cast<std::uint64_t>(entry.loss))
+    fail(fmt::format("its loss is {} there and {} here", entry.loss, here.loss),
+         {.step = entry.step, .shard = -1, .value = "loss", .blamed = {}});
+  ++confirmed_;
+}
+
+/// COLL: the chief reads what the ledger says of each shard.
+void LedgerCheck::require_same_shards(const Digests& digests, const Ledger::Entry& entry) {
+  const auto read = [&]() -> std::string {
+    try {
+      const auto there = Ledger::shards_of(RunLayout{run_.folder}.ledger_of_shards(), entry, digests.values.size());
+      const auto [a, b] = std::ranges::mismatch(there, digests.of_shards);
+      return a == there.end() ? std::string{} : fmt::format("{}", a - there.begin());
+    } catch (const CheckpointError& fault) {
+      return fmt::format("! {}", fault.what());
+    }
+  };
+  const std::string found = strategy_.broadcast_object(read).value();
+  if (found.empty() || found.starts_with('!'))
+    fail(fmt::format("{} differ; which shard it is cannot be told{}",
+                     entry.samples == Ledger::entry_of(digests).samples ? "results of its shards" : "its samples",
+                     found.empty() ? "" : ":" + found.substr(1)),
+         {.step = entry.step, .shard = -1, .value = {}, .blamed = {}});
+  const auto index = static_cast<std::size_t>(std::stoull(found));
+  const auto shard = static_cast<std::int64_t>(index / digests.values.size());
+  const std::string& value = digests.values[index % digests.values.size()];
+  fail(fmt::format("{} of shard {}", value, shard), {.step = entry.step, .shard = shard, .value = value, .blamed = {}});
+}
+
+void LedgerCheck::on_step_end(const State& state) {
+  if (!left_.empty() && left_.back().step == state.steps && left_.back().weights) {
+    const Ledger::Entry entry = left_.back();
+    left_.pop_back();
+    if (digest_of_weights(strategy_.store()) != *entry.weights)
+      fail("the weights after it", {.step = entry.step, .shard = -1, .value = "weights", .blamed = {}});
+    ++confirmed_;
+  }
+  if (state.steps >= last_) strategy_.request_stop();
+}
+
+VerificationResult Trainer::verify(const RecordedRun& run, const std::optional<Range>& asked) && {
+  const std::int64_t newest = run.ledger.entries.empty() ? 0 : run.ledger.entries.back().step;
+  const Range steps = asked.value_or(Range{1, newest});
+  if (steps.first < 1 || steps.last < steps.first || steps.last > newest)
+    throw ConfigError{fmt::format("--steps {}:{}: expected steps from 1 to {}, the last that the ledger has",
+                                  steps.first, steps.last, newest)};
+  const auto find = [&] {
+    return run.checkpoints.empty() ? "" : checkpoint_before(run.checkpoints, steps.first).string();
+  };
+  options_.resume = {};
+  if (const std::string start = strategy_.broadcast_object(find).value(); !start.empty())
+    options_.resume = {.from = Resume::From::path, .path = start};
+  options_.shards = {ShardRequest::Kind::count, run.shards};
+  complete_options(CheckpointManager::Parts::all);
+  set_up([&] {
+    load();
+    require_comparable(run);
+    fit_ = fit_options();
+    task_->require_model_fits(fit_, room_on(strategy_));
+    optimizer_ = make_optimizer(options_, fit_.steps, kernels_);
+  });
+  make_model();
+  fit_.frozen = frozen_by(options_.freeze, model_->variables());
+  resume();
+  if (!options_.initial_weights.file.empty() && fit_.start.steps == 0) (void)take_initial_weights();
+  if (strategy_.store().has_unsealed()) strategy_.seal();
+  fit_.evaluate_every = fit_.steps;
+  fit_.evaluation_samples = 1;
+  fit_.record_every = interval_of(run.ledger, {fit_.start.steps, steps.last}, fit_.steps);
+  LedgerCheck check{strategy_, run, fit_.start.steps, steps.last};
+  check.check_start(fit_.start.steps);
+  if (is_chief())
+    log::info(fmt::format("computes steps {} to {} again, from {}", fit_.start.steps + 1, steps.last,
+                          options_.resume.path.empty() ? "the beginning" : options_.resume.path.string()));
+  (void)fit(strategy_, *model_, *optimizer_, task_->samples(), fit_, check);
+  return {.from = fit_.start.steps, .to = steps.last, .entries = check.confirmed()};
+}
+
+/// In the setup. ConfigError if this training here would have other bits anyway, and CheckpointError if the ledger is
+/// of another training than run.json.
+void Trainer::require_comparable(const RecordedRun& run) const {
+  const TrainingSamples samples = task_->samples();
+  const FitOptions fit = fit_options();
+  const OrderedJson here = OrderedJson::parse(ledger_json({.options = options_,
+                                                           .fit = fit,
+                                                           .kernels = kernels_->fingerprint(),
+                                                           .data_digest = task_->data_digest(),
+                                                           .schema = task_->schema(),
+                                                           .samples = samples.train.count(),
+                                                           .test_samples = samples.test.count()}));
+  const OrderedJson& there = run.ledger.about;
+  const auto text = [](const OrderedJson& about, const char* key) {
+    const auto found = about.is_object() ? about.find(key) : about.end();
+    return found == about.end() ? std::string{"nothing"} : shown(*found);
+  };
+  if (text(there, "kernels") != text(here, "kernels"))
+    throw ConfigError{fmt::format("the run was computed by {}, and this process has {}: their bits cannot be compared",
+                                  text(there, "kernels"), text(here, "kernels"))};
+  for (const char* key : {"training", "schema"})
+    if (text(there, key) != text(here, key))
+      throw ConfigError{fmt::format("the ledger is of another {}: {}; this one is {}",
+                                    key == std::string_view{"training"} ? "training" : "kind of data", text(there, key),
+                                    text(here, key))};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+// Checking a training by computing a part of it again.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/fit/observer.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+#include "record/ledger.hpp"
+
+namespace lockstep {
+
+/// The run that is to be checked, as its folder has it.
+struct RecordedRun {
+  std::filesystem::path folder;
+  std::vector<std::string> command;   ///< of its last start
+  int shards = 0;                     ///< that it had
+  std::filesystem::path checkpoints;  ///< their folder
+  Ledger ledger;
+};
+
+/// LOCAL. ConfigError if `folder` holds no run of lockstep-train, or none with a ledger. CheckpointError, naming the
+/// file, for a ledger that is not as it was written, or that ends before the run did.
+RecordedRun read_run(const std::filesystem::path& folder);
+
+struct VerificationResult {
+  std::int64_t from = 0;     ///< after how many steps it began: those of a checkpoint, or 0
+  std::int64_t to = 0;       ///< the last step
+  std::int64_t entries = 0;  ///< of the ledger, which all were confirmed
+};
+
+/// Compares what a training yields with a ledger. All ranks throw AuditError at the first thing that differs, which
+/// names the step, the shard and what differs in it. Asks for the end of the training after step `last`.
+class LedgerCheck final : public Observer {
+ public:
+  /// COLL, as all that follow. `run` is the same on all ranks, and must outlive it.
+  LedgerCheck(Strategy& strategy, const RecordedRun& run, std::int64_t first, std::int64_t last);
+
+  void on_digests(const Digests& digests) override;
+  void on_step_end(const State& state) override;
+
+  /// CheckpointError if the ledger has other weights for the checkpoint of `steps` steps than the strategy.
+  void check_start(std::int64_t steps) const;
+
+  std::int64_t confirmed() const { return confirmed_; }
+
+ private:
+  [[noreturn]] void fail(const std::string& what, AuditError::Finding finding);
+  void require_same_shards(const Digests& digests, const Ledger::Entry& entry);
+
+  Strategy& strategy_;
+  const RecordedRun& run_;
+  std::vector<Ledger::Entry> left_;  ///< the next one last
+  std::int64_t last_;
+  std::int64_t confirmed_ = 0;
+};
+
+}  // namespace lockstep

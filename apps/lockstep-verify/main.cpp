@@ -1,0 +1,104 @@
+// Reads the command line and the folder of a run, and says whether computing it again gives the same.
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <lockstep/lockstep.hpp>
+
+#include "apps/lockstep-train/options/command_line.hpp"
+#include "apps/lockstep-train/trainer.hpp"
+#include "apps/lockstep-train/verification.hpp"
+#include "apps/options/option_parser.hpp"
+#include "apps/options/option_values.hpp"
+#include "apps/options/run_command_line.hpp"
+#include "apps/options/standard_output.hpp"
+
+namespace {
+
+using namespace lockstep;
+
+struct VerifyLine {
+  std::filesystem::path folder;
+  std::optional<Range> steps;
+  std::filesystem::path data;  ///< empty: where the run had them
+  std::optional<std::string> answer;
+};
+
+/// "A:B".
+Range parse_steps(const std::string& option, const std::string& text) {
+  const auto colon = text.find(':');
+  if (colon == text.npos)
+    throw ConfigError{fmt::format("{} {}: expected A:B, the first and the last step", option, text)};
+  return {parse_count(option, text.substr(0, colon), 1), parse_count(option, text.substr(colon + 1), 1)};
+}
+
+VerifyLine parse_line(int argc, const char* const* argv) {
+  VerifyLine line;
+  OptionParser parser{
+      "lockstep-verify",
+      "Checks a run of lockstep-train by computing it again, on any number of ranks, and comparing what its steps "
+      "yield "
+      "with the ledger of the run.\n\n"
+      "  mpirun -n 2 lockstep-verify --run-dir run1\n"
+      "  mpirun -n 2 lockstep-verify --run-dir run1 --steps 801:900\n\n"
+      "It begins with the newest checkpoint before the steps, and writes nothing.\n"
+      "Exit codes: 0 all is as the ledger has it, 9 something is not, 7 the ledger or a checkpoint is not as it was "
+      "written, 2 wrong options, other data, or a processor or library with other bits; and those of lockstep-train."};
+  parser.option(
+      "--run-dir", "DIR", "The folder of the run (required)",
+      [&](const std::string& option, const std::string& text) { line.folder = parse_file_name(option, text); });
+  parser.option("--steps", "A:B", "The first and the last step to check (default: all that the ledger has)",
+                [&](const std::string& option, const std::string& text) { line.steps = parse_steps(option, text); });
+  parser.option("--data", "PATH", "The data, if they are elsewhere than for the run",
+                [&](const std::string& option, const std::string& text) { line.data = parse_file_name(option, text); });
+  line.answer = parser.parse(argc, argv);
+  if (!line.answer && line.folder.empty()) throw ConfigError{"--run-dir is missing: expected the folder of a run"};
+  return line;
+}
+
+/// The run's options without all that writes.
+CommandLine command_of(const RecordedRun& run, const VerifyLine& line) {
+  std::vector<const char*> words;
+  for (const std::string& word : run.command) words.push_back(word.c_str());
+  CommandLine command = parse_command_line(static_cast<int>(words.size()), words.data());
+  TrainingOptions& training = command.training;
+  training.run_folder.clear();
+  training.metrics.clear();
+  training.checkpoints.clear();
+  training.exported_weights.clear();
+  training.tensorboard = training.trace = false;
+  training.sample = 0;
+  training.audit_every = training.ledger_every = {};
+  training.progress = ShowProgress::no;
+  if (!line.data.empty()) training.data = line.data;
+  return command;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  VerifyLine line;
+  RecordedRun run;
+  CommandLine command;
+  return run_command_line(
+      argc, argv,
+      [&] {
+        line = parse_line(argc, argv);
+        if (line.answer) return line.answer;
+        run = read_run(line.folder);
+        command = command_of(run, line);
+        return line.answer;
+      },
+      [&] { return command.runtime; },
+      [&](Runtime& runtime) {
+        Trainer trainer{runtime.strategy(), runtime.device_name(), command.training};
+        const VerificationResult result = std::move(trainer).verify(run, line.steps);
+        if (runtime.is_chief())
+          write_output(fmt::format("confirmed: {} entries of the ledger, steps {} to {}, on {} rank{}\n",
+                                   result.entries, result.from + 1, result.to, runtime.size(),
+                                   runtime.size() == 1 ? "" : "s"));
+      });
+}

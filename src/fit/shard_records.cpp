@@ -1,0 +1,107 @@
+#include "fit/shard_records.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include <fmt/format.h>
+
+#include "nn/shard_losses.hpp"
+#include "tensor/digest.hpp"
+
+namespace lockstep {
+namespace {
+
+/// The samples present: what lies behind them is no input.
+void add_rows(Digest& digest, const Tensor& tensor, std::int64_t samples) {
+  const std::int64_t of_row = tensor.count() / std::max<std::int64_t>(tensor.shape().front(), 1);
+  const TensorView rows = tensor.view().reshaped({tensor.count()}).slice(0, samples * of_row);
+  const std::uint64_t of_rows = detail::digest_of_elements(rows);
+  digest.update(std::as_bytes(std::span{&of_rows, 1}));
+}
+
+}  // namespace
+
+std::vector<std::string> ShardRecord::names(const nn::GradientBuffer& buffer) {
+  std::vector<std::string> names{"samples"};
+  for (const Variable& variable : buffer.variables()) names.push_back(fmt::format("gradient of {}", variable.label()));
+  if (buffer.statistics().count() > 0) names.emplace_back("statistics");
+  names.emplace_back("loss");
+  return names;
+}
+
+void ShardRecord::add_samples(const SampleBatch& batch) {
+  add_rows(samples_, batch.inputs, batch.samples);
+  add_rows(samples_, batch.labels, batch.samples);
+}
+
+void ShardRecord::set_gradient(std::size_t variable, const TensorView& gradient) {
+  gradients_[variable] = detail::digest_of_elements(gradient);
+}
+
+void ShardRecord::set_statistics(const TensorView& statistics) {
+  statistics_ = detail::digest_of_elements(statistics);
+}
+
+void ShardRecord::set_loss(const ops::Kernels::BatchLoss& loss) {
+  const std::array numbers{std::bit_cast<std::uint64_t>(loss.loss_sum), static_cast<std::uint64_t>(loss.correct),
+                           std::bit_cast<std::uint64_t>(loss.weight.value_or(0))};
+  loss_ = digest_of(std::as_bytes(std::span{numbers}));
+}
+
+std::vector<std::uint64_t> ShardRecord::values() const {
+  std::vector<std::uint64_t> values{samples_.value()};
+  values.insert(values.end(), gradients_.begin(), gradients_.end());
+  if (statistics_) values.push_back(*statistics_);
+  values.push_back(loss_);
+  return values;
+}
+
+void add_loss(ops::Kernels::BatchLoss& of_shard, const ops::Kernels::BatchLoss& own, const SampleBatch& micro_batch) {
+  of_shard.loss_sum += own.loss_sum;
+  of_shard.correct += own.correct;
+  of_shard.weight = of_shard.weight.value_or(0) + nn::weighed(own, micro_batch).weight;
+}
+
+ShardRecords::ShardRecords(const nn::GradientBuffer& sum, std::int64_t shards, int rank,
+                           const std::optional<InjectedFault>& fault)
+    : stream_{sum.stream()},
+      variables_{sum.variables().size()},
+      rank_{rank},
+      fault_{fault},
+      names_{ShardRecord::names(sum)} {
+  records_.resize(static_cast<std::size_t>(shards));
+}
+
+void ShardRecords::begin(std::int64_t step, Range kept) {
+  step_ = step;
+  kept_ = kept;
+  for (ShardRecord& each : records_) each = ShardRecord{variables_};
+}
+
+void ShardRecords::read(std::int64_t shard, const SampleBatch& micro_batch) {
+  if (keeps(shard)) records_[static_cast<std::size_t>(shard)].add_samples(micro_batch);
+}
+
+bool ShardRecords::is_spoilt(std::int64_t shard) const {
+  return fault_ && fault_->miscomputes(rank_, step_, shard, std::ssize(records_));
+}
+
+bool ShardRecords::wants(std::int64_t shard) const {
+  return keeps(shard) || is_spoilt(shard);
+}
+
+void ShardRecords::on_gradient(std::int64_t shard, std::size_t variable, const TensorView& gradient) {
+  if (is_spoilt(shard)) fault_->miscompute(gradient, variable, variables_, stream_);
+  if (keeps(shard)) records_[static_cast<std::size_t>(shard)].set_gradient(variable, gradient);
+}
+
+void ShardRecords::on_statistics(std::int64_t shard, const TensorView& statistics) {
+  if (keeps(shard)) records_[static_cast<std::size_t>(shard)].set_statistics(statistics);
+}
+
+void ShardRecords::on_loss(std::int64_t shard, const ops::Kernels::BatchLoss& loss) {
+  if (keeps(shard)) records_[static_cast<std::size_t>(shard)].set_loss(loss);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+// Digests of what single shards read and yield.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/input/batch.hpp>
+#include <lockstep/input/range.hpp>
+#include <lockstep/nn/gradient_buffer.hpp>
+
+#include "base/digest.hpp"
+#include "fit/injected_fault.hpp"
+#include "nn/shard_watch.hpp"
+
+namespace lockstep {
+
+/// Digests of one shard: of its samples, of the gradient of each variable, of its statistics if the model has any, and
+/// of its loss. They depend neither on the rank that computes the shard nor on the number of ranks.
+class ShardRecord {
+ public:
+  /// What `values` are of, in their order: "samples", "gradient of variable 'w'", "statistics", "loss".
+  static std::vector<std::string> names(const nn::GradientBuffer& buffer);
+
+  explicit ShardRecord(std::size_t variables = 0) : gradients_(variables) {}
+
+  /// One micro-batch after the other.
+  void add_samples(const SampleBatch& batch);
+  void set_gradient(std::size_t variable, const TensorView& gradient);
+  void set_statistics(const TensorView& statistics);
+  /// It must say its weight.
+  void set_loss(const ops::Kernels::BatchLoss& loss);
+
+  std::vector<std::uint64_t> values() const;
+
+ private:
+  Digest samples_;
+  std::vector<std::uint64_t> gradients_;
+  std::optional<std::uint64_t> statistics_;
+  std::uint64_t loss_ = 0;
+};
+
+/// Adds the loss of a shard's next micro-batch.
+void add_loss(ops::Kernels::BatchLoss& of_shard, const ops::Kernels::BatchLoss& own, const SampleBatch& micro_batch);
+
+/// The records of this rank's shards in one step after the other. Shards are numbered from 0 on this rank.
+class ShardRecords final : public nn::ShardWatch {
+ public:
+  /// For `shards` of rank `rank`, with gradients laid out as in `sum`.
+  ShardRecords(const nn::GradientBuffer& sum, std::int64_t shards, int rank, const std::optional<InjectedFault>& fault);
+
+  const std::vector<std::string>& names() const { return names_; }
+
+  /// Begins a step, of which the records of the shards in `kept` are wanted.
+  void begin(std::int64_t step, Range kept);
+  void read(std::int64_t shard, const SampleBatch& micro_batch);
+
+  bool wants(std::int64_t shard) const override;
+  void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& gradient) override;
+  void on_statistics(std::int64_t shard, const TensorView& statistics) override;
+  void on_loss(std::int64_t shard, const ops::Kernels::BatchLoss& loss) override;
+
+  /// Of a shard that is kept.
+  std::vector<std::uint64_t> of(std::int64_t shard) const { return records_[static_cast<std::size_t>(shard)].values(); }
+
+ private:
+  bool keeps(std::int64_t shard) const { return kept_.first <= shard && shard < kept_.last; }
+  bool is_spoilt(std::int64_t shard) const;
+
+  Stream& stream_;
+  std::size_t variables_;
+  int rank_;
+  const std::optional<InjectedFault>& fault_;
+  std::vector<std::string> names_;
+  std::int64_t step_ = 0;
+  Range kept_{};
+  std::vector<ShardRecord> records_;
+};
+
+}  // namespace lockstep

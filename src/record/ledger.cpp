@@ -1,0 +1,309 @@
+#include "record/ledger.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
+#include <lockstep/checkpoint/weights.hpp>
+#include <lockstep/strategy/variable.hpp>
+
+#include "base/digest.hpp"
+#include "base/file_type.hpp"
+#include "checkpoint/file.hpp"
+#include "checkpoint/shared_files.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view chain_key = ",\"chain\":\"";
+constexpr std::size_t hex_digits = 16;
+constexpr int newest_format = 1;
+constexpr std::int64_t all = std::numeric_limits<std::int64_t>::max();
+
+std::uint64_t digest_in(std::string_view hex) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), value, 16);
+  if (hex.size() != hex_digits || error != std::errc{} || end != hex.data() + hex.size())
+    throw Error{fmt::format("has the digest '{}'", hex.substr(0, 2 * hex_digits))};
+  return value;
+}
+
+std::uint64_t digest_of_values(std::span<const std::uint64_t> values) {
+  return digest_of(std::as_bytes(values));
+}
+
+const OrderedJson& member(const OrderedJson& line, const char* key) {
+  const auto found = line.find(key);
+  if (found == line.end()) throw Error{fmt::format("has no \"{}\"", key)};
+  return *found;
+}
+
+std::string text_in(const OrderedJson& line, const char* key) {
+  const OrderedJson& value = member(line, key);
+  if (!value.is_string()) throw Error{fmt::format("has \"{}\": {}", key, shown(value))};
+  return value.get<std::string>();
+}
+
+std::int64_t step_in(const OrderedJson& line) {
+  const OrderedJson& value = member(line, "step");
+  if (!value.is_number_integer() || value.get<std::int64_t>() < 0)
+    throw Error{fmt::format("has \"step\": {}", shown(value))};
+  return value.get<std::int64_t>();
+}
+
+OrderedJson object_in(const std::string& line) {
+  OrderedJson object = parse_foreign_json(line);
+  if (!object.is_object()) throw Error{"is no JSON object"};
+  return object;
+}
+
+/// The chain of a line that begins with `text` and follows one of the chain `before`.
+std::string chain_after(std::string_view before, std::string_view text) {
+  return to_hex(Digest{}.update(before).update(text).value());
+}
+
+/// Calls `use(number, line, is_last)` for each line, from 1. CheckpointError that begins with the path and the number
+/// if it throws.
+void for_each_line(const std::filesystem::path& path,
+                   const std::function<void(const std::string& line, bool is_whole)>& use) {
+  if (const std::string wrong = why_not_regular(path); !wrong.empty())
+    throw CheckpointError{fmt::format("{}: {}", path.string(), wrong)};
+  std::ifstream file{path, std::ios::binary};
+  if (!file) throw CheckpointError{fmt::format("{}: {}", path.string(), std::strerror(errno))};
+  std::string line;
+  for (std::int64_t number = 1; std::getline(file, line); ++number) {
+    try {
+      use(line, !file.eof());
+    } catch (const Error& fault) {
+      throw CheckpointError{fmt::format("{}:{}: {}", path.string(), number, fault.what())};
+    }
+  }
+}
+
+/// Reads line after line of a ledger.
+class Reader {
+ public:
+  /// Returns whether the line is about the first `until` steps.
+  bool take(const std::string& text, std::int64_t until) {
+    const auto chain_begin = text.rfind(chain_key);
+    if (chain_begin == text.npos) throw Error{"has no \"chain\""};
+    OrderedJson line = object_in(text);
+    const std::string chain = chain_after(chain_, std::string_view{text}.substr(0, chain_begin));
+    if (text_in(line, "chain") != chain) throw Error{"is not as it was written, or the line before it is not"};
+    if (ledger.is_complete) throw Error{"comes after the end"};
+    if (line.contains("kind")) {
+      take_head(std::move(line));
+    } else if (line.contains("end")) {
+      if (until != all) return false;
+      ledger.is_complete = true;
+    } else {
+      if (!has_head_) throw Error{"is no head of a ledger"};
+      const Ledger::Entry entry = entry_in(line);
+      if (entry.step > until) return false;
+      if (!ledger.entries.empty() && entry.step < ledger.entries.back().step)
+        throw Error{fmt::format("is of step {}, after step {}", entry.step, ledger.entries.back().step)};
+      ledger.entries.push_back(entry);
+    }
+    chain_ = chain;
+    return true;
+  }
+
+  bool has_head() const { return has_head_; }
+  const std::string& chain() const { return chain_; }
+
+  Ledger ledger;
+
+ private:
+  void take_head(OrderedJson line) {
+    if (text_in(line, "kind") != "ledger") throw Error{fmt::format("has \"kind\": {}", shown(line["kind"]))};
+    if (member(line, "format") != newest_format)
+      throw Error{fmt::format("has format {}; expected {}", shown(line["format"]), newest_format)};
+    ledger.about = member(line, "about");
+    has_head_ = true;
+  }
+
+  static Ledger::Entry entry_in(const OrderedJson& line) {
+    Ledger::Entry entry{.step = step_in(line)};
+    if (line.contains("weights")) {
+      entry.weights = digest_in(text_in(line, "weights"));
+      return entry;
+    }
+    entry.samples = digest_in(text_in(line, "samples"));
+    entry.shards = digest_in(text_in(line, "shards"));
+    const OrderedJson& loss = member(line, "loss");
+    // A loss that is no finite number is null.
+    if (!loss.is_number() && !loss.is_null()) throw Error{fmt::format("has \"loss\": {}", shown(loss))};
+    entry.loss = loss.is_null() ? 0 : loss.get<double>();
+    return entry;
+  }
+
+  std::string chain_;
+  bool has_head_ = false;
+};
+
+std::vector<std::uint64_t> digests_in(const OrderedJson& line, std::size_t values) {
+  std::vector<std::uint64_t> digests;
+  for (const OrderedJson& each : member(line, "shards")) {
+    if (!each.is_string()) throw Error{"has a shard that is no text"};
+    const auto text = each.get<std::string>();
+    if (text.size() != values * hex_digits)
+      throw Error{fmt::format("has a shard of {} digits; expected {}", text.size(), values * hex_digits)};
+    for (std::size_t at = 0; at < text.size(); at += hex_digits)
+      digests.push_back(digest_in(std::string_view{text}.substr(at, hex_digits)));
+  }
+  return digests;
+}
+
+Descriptor open_to_append(const std::filesystem::path& path, const std::string& name) {
+  constexpr mode_t as_the_user_allows = 0666;
+  // Without O_NONBLOCK, opening a pipe would block. A link would lead to a file of somebody else.
+  Descriptor file{
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, as_the_user_allows)};
+  const std::string wrong = why_not_regular(path);
+  if (file.get() < 0 || !wrong.empty())
+    throw CheckpointError{fmt::format("{} {}: {}", name, path.string(), wrong.empty() ? std::strerror(errno) : wrong)};
+  share_with_writers_of_folder(file.get(), path);
+  return file;
+}
+
+/// As a whole: whoever is killed here leaves the old lines or the new ones.
+void replace_with(const std::filesystem::path& path, const std::string& text, const std::string& name) {
+  NewFile file{path, name};
+  file.write(std::as_bytes(std::span{text}));
+  file.commit();
+}
+
+}  // namespace
+
+Ledger Ledger::read(const std::filesystem::path& path) {
+  Reader reader;
+  for_each_line(path, [&](const std::string& line, bool is_whole) {
+    if (is_whole) (void)reader.take(line, all);
+  });
+  if (!reader.has_head()) throw CheckpointError{fmt::format("{}: is empty; expected a ledger", path.string())};
+  return std::move(reader.ledger);
+}
+
+Ledger::Entry Ledger::entry_of(const Observer::Digests& digests) {
+  std::vector<std::uint64_t> samples;
+  for (std::size_t at = 0; at < digests.of_shards.size(); at += digests.values.size())
+    samples.push_back(digests.of_shards[at]);
+  return {.step = digests.step,
+          .samples = digest_of_values(samples),
+          .shards = digest_of_values(digests.of_shards),
+          .loss = digests.loss};
+}
+
+std::vector<std::uint64_t> Ledger::shards_of(const std::filesystem::path& shards_path, const Entry& entry,
+                                             std::size_t values) {
+  std::optional<std::vector<std::uint64_t>> found;
+  for_each_line(shards_path, [&](const std::string& text, bool is_whole) {
+    if (!is_whole || found) return;
+    const OrderedJson line = object_in(text);
+    if (step_in(line) != entry.step) return;
+    found = digests_in(line, values);
+    if (digest_of_values(*found) != entry.shards)
+      throw Error{fmt::format("has other digests for step {} than the ledger", entry.step)};
+  });
+  if (!found) throw CheckpointError{fmt::format("{}: has no line for step {}", shards_path.string(), entry.step)};
+  return *std::move(found);
+}
+
+std::uint64_t digest_of_weights(const VariableStore& store) {
+  std::vector<Variable> weights;
+  for (const auto& state : store.variables())
+    if (state->segment && state->synchronization == Variable::Synchronization::on_write)
+      weights.push_back(MirroredVariable{state});
+  return weights_digest(weights);
+}
+
+LedgerFile::LedgerFile(Paths paths, std::int64_t steps, OrderedJson about, std::string name)
+    : paths_{std::move(paths)}, about_(std::move(about)), name_{std::move(name)} {
+  std::string kept, kept_shards;
+  Reader reader;
+  std::error_code error;
+  if (steps > 0 && std::filesystem::is_regular_file(paths_.ledger, error)) {
+    bool goes_on = true;
+    for_each_line(paths_.ledger, [&](const std::string& line, bool is_whole) {
+      goes_on = goes_on && is_whole && reader.take(line, steps);
+      if (goes_on) kept += line + '\n';
+    });
+  }
+  if (steps > 0 && std::filesystem::is_regular_file(paths_.shards, error)) {
+    for_each_line(paths_.shards, [&](const std::string& line, bool is_whole) {
+      if (is_whole && step_in(object_in(line)) <= steps) kept_shards += line + '\n';
+    });
+  }
+  replace_with(paths_.ledger, kept, name_);
+  replace_with(paths_.shards, kept_shards, name_);
+  ledger_ = open_to_append(paths_.ledger, name_);
+  shards_ = open_to_append(paths_.shards, name_);
+  chain_ = reader.chain();
+  has_head_ = reader.has_head() && reader.ledger.about == about_;
+  if (!reader.ledger.entries.empty()) last_ = reader.ledger.entries.back();
+}
+
+bool LedgerFile::has_weights_of(std::int64_t step) const {
+  return last_ && last_->weights && last_->step == step;
+}
+
+void LedgerFile::add(const Observer::Digests& digests) {
+  OrderedJson shards = OrderedJson::array();
+  for (std::size_t at = 0; at < digests.of_shards.size(); at += digests.values.size()) {
+    std::string text;
+    for (const std::uint64_t digest : digests.of_shards.subspan(at, digests.values.size())) text += to_hex(digest);
+    shards.push_back(std::move(text));
+  }
+  // First what the ledger refers to.
+  write(shards_, paths_.shards, OrderedJson{{"step", digests.step}, {"shards", std::move(shards)}}.dump() + '\n');
+  last_ = Ledger::entry_of(digests);
+  add_entry({{"step", last_->step},
+             {"samples", to_hex(last_->samples)},
+             {"shards", to_hex(last_->shards)},
+             {"loss", last_->loss}});
+}
+
+void LedgerFile::add_weights(std::int64_t step, std::uint64_t digest) {
+  if (has_weights_of(step)) return;
+  last_ = Ledger::Entry{.step = step, .weights = digest};
+  add_entry({{"step", step}, {"weights", to_hex(digest)}});
+}
+
+void LedgerFile::end(std::int64_t step) {
+  add_entry({{"step", step}, {"end", true}});
+}
+
+void LedgerFile::add_entry(OrderedJson line) {
+  if (!has_head_) add_line({{"kind", "ledger"}, {"format", newest_format}, {"about", about_}});
+  has_head_ = true;
+  add_line(line);
+}
+
+void LedgerFile::add_line(const OrderedJson& line) {
+  std::string text = line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  text.pop_back();  // the brace
+  chain_ = chain_after(chain_, text);
+  write(ledger_, paths_.ledger, fmt::format("{}{}{}\"}}\n", text, chain_key, chain_));
+}
+
+void LedgerFile::write(const Descriptor& file, const std::filesystem::path& path, const std::string& text) const {
+  for (std::string_view left = text; !left.empty();) {
+    const ssize_t written = ::write(file.get(), left.data(), left.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0)
+      throw CheckpointError{fmt::format("{} {}: cannot be written: {}", name_, path.string(), std::strerror(errno))};
+    left.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+}  // namespace lockstep

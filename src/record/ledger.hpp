@@ -1,0 +1,98 @@
+// The ledger of a run: what its steps came from and yielded, in a form that others can check.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/fit/observer.hpp>
+#include <lockstep/strategy/variable_store.hpp>
+
+#include "base/descriptor.hpp"
+#include "base/foreign_json.hpp"
+
+namespace lockstep {
+
+/// Two files of JSON objects, one per line:
+///   ledger.jsonl        {"kind":"ledger","format":1,"about":{…},"chain"}
+///                       {"step","samples":DIGEST,"shards":DIGEST,"loss","chain"}
+///                       {"step","weights":DIGEST,"chain"} for each checkpoint
+///                       {"step","end":true,"chain"} if the run is complete
+///   ledger.shards.jsonl {"step","shards":[DIGESTS,…]}
+/// DIGEST is 16 hexadecimal digits, and DIGESTS are those of all values of a shard. "samples" is the digest of the
+/// samples' digests of all shards, "shards" that of all digests. "chain" is the digest of the "chain" of the line
+/// before and of its own line up to there, so no line can be changed, added or taken out without all that follow.
+/// Digests are xxHash64: they find accidents and edits, but are no signature.
+///
+/// Nothing in it depends on ranks or times.
+struct Ledger {
+  struct Entry {
+    std::int64_t step = 0;
+    // Of a recorded step.
+    std::uint64_t samples = 0, shards = 0;
+    double loss = 0;
+    std::optional<std::uint64_t> weights = {};  ///< if it is an entry about a checkpoint
+
+    bool operator==(const Entry&) const = default;
+  };
+
+  OrderedJson about;           ///< the last that it says
+  std::vector<Entry> entries;  ///< ascending
+  bool is_complete = false;    ///< nothing was cut off at its end
+
+  /// CheckpointError, which names the file and the line, for a ledger that cannot be read, or of which a line is not as
+  /// it was written. What is left of a line that was cut off at the end is ignored.
+  static Ledger read(const std::filesystem::path& path);
+
+  /// The digests of the shards of `step`, as in Observer::Digests. CheckpointError if the file of shards does not have
+  /// them, or has others than the ledger.
+  static std::vector<std::uint64_t> shards_of(const std::filesystem::path& shards_path, const Entry& entry,
+                                              std::size_t values);
+
+  /// What the ledger says of a step.
+  static Entry entry_of(const Observer::Digests& digests);
+};
+
+/// LOCAL. Of all mirrored variables, in order of creation.
+std::uint64_t digest_of_weights(const VariableStore& store);
+
+/// Adds lines. One at a time, under the lock of the run's folder. Failures are a CheckpointError that begins with
+/// `name` and the file's path.
+class LedgerFile {
+ public:
+  struct Paths {
+    std::filesystem::path ledger, shards;
+  };
+
+  /// Keeps what is there about the first `steps` steps but for the end, and removes the rest. `about` goes into the
+  /// head.
+  LedgerFile(Paths paths, std::int64_t steps, OrderedJson about, std::string name);
+
+  void add(const Observer::Digests& digests);
+  void add_weights(std::int64_t step, std::uint64_t digest);
+
+  /// Nothing may follow.
+  void end(std::int64_t step);
+
+  /// Whether the last entry is about the checkpoint of `step`.
+  bool has_weights_of(std::int64_t step) const;
+
+ private:
+  void add_entry(OrderedJson line);
+  void add_line(const OrderedJson& line);
+  void write(const Descriptor& file, const std::filesystem::path& path, const std::string& text) const;
+
+  Paths paths_;
+  OrderedJson about_;
+  std::string name_;
+  Descriptor ledger_, shards_;
+  bool has_head_ = false;  ///< with this `about_`
+  std::string chain_;      ///< of the last line
+  std::optional<Ledger::Entry> last_;
+};
+
+}  // namespace lockstep
