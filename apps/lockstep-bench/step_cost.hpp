@@ -17,9 +17,9 @@ namespace lockstep::bench {
 /// percent of a step, if there is no trace. The ring's file is where std::filesystem::temp_directory_path says, and has
 /// no name.
 ///
-/// With audits (audit), each iteration is `steps` steps and one more, which is audited: `with` is that one, `without` the
-/// median of those before it, and `cost` the time of an audit in percent of a step. `at_50` is the cost of an audit in
-/// every 50th step. The same for the digests of an entry in a ledger (ledger).
+/// With audits (audit), each iteration is `steps` steps and one more, which is audited: `with` is that one, `without`
+/// the median of those before it, and `cost` the time of an audit in percent of a step. `at_50` is the cost of an audit
+/// in every 50th step. The same for the digests of an entry in a ledger (ledger).
 ///
 /// ConfigError, naming --iterations, if they are too few for an interval; or naming --shards. CheckpointError if a rank
 /// cannot make the ring's file, PeerError on the others.

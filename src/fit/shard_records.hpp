@@ -21,7 +21,7 @@ namespace lockstep {
 /// of its loss. They depend neither on the rank that computes the shard nor on the number of ranks.
 class ShardRecord {
  public:
-  /// What `values` are of, in their order: "samples", "gradient of variable 'w'", "statistics", "loss".
+  /// What `values` are of, in their order: "samples", "gradient of 'w'", "statistics", "loss".
   static std::vector<std::string> names(const nn::GradientBuffer& buffer);
 
   explicit ShardRecord(std::size_t variables = 0) : gradients_(variables) {}

@@ -22,6 +22,7 @@
 #include "nn/gpt.hpp"
 #include "nn/mlp.hpp"
 #include "ops/image_kernels.hpp"
+#include "strategy/local_group.hpp"
 #include "strategy/replica_group.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
@@ -52,7 +53,7 @@ TextSet audited_text() {
   return {tokens_of_text(std::move(letters)), 5};
 }
 
-enum class Audited { mlp, gpt, convnet };
+enum class Audited { mlp, gpt, convnet, joint_convnet };
 
 struct AuditedRun {
   Audited model = Audited::mlp;
@@ -105,18 +106,21 @@ std::unique_ptr<nn::Model> make_audited(Strategy& strategy, const AuditedRun& ru
           nn::GptOptions{
               .layers = 2, .heads = 2, .width = 8, .context = 5, .seed = audit_seed, .precision = run.precision},
           kernels);
-    case Audited::convnet: break;
+    case Audited::convnet:
+    case Audited::joint_convnet: break;
   }
-  return std::make_unique<nn::Convnet>(strategy,
-                                       nn::ConvnetOptions{.height = 6,
-                                                          .width = 6,
-                                                          .filters = {2, 3},
-                                                          .hidden = 5,
-                                                          .classes = 3,
-                                                          .batch_norm = nn::ConvnetOptions::BatchNorm::per_shard,
-                                                          .dropout = 0.25,
-                                                          .seed = audit_seed},
-                                       kernels);
+  using Norm = nn::ConvnetOptions::BatchNorm;
+  return std::make_unique<nn::Convnet>(
+      strategy,
+      nn::ConvnetOptions{.height = 6,
+                         .width = 6,
+                         .filters = {2, 3},
+                         .hidden = 5,
+                         .classes = 3,
+                         .batch_norm = run.model == Audited::convnet ? Norm::per_shard : Norm::whole_batch,
+                         .dropout = 0.25,
+                         .seed = audit_seed},
+      kernels);
 }
 
 bool is_there(Audited model) {
@@ -249,6 +253,55 @@ TEST_CASE("audits change no bit, and cost no agreement") {
         };
         CHECK(digest(1) == digest(std::nullopt));
       }
+    }
+  }
+}
+
+TEST_CASE("the digests of a recorded step do not depend on the number of ranks") {
+  if (runtime().strategy().stream().kind() != DeviceKind::cpu) return;  // a group of one would be on the host
+  class Digested final : public Observer {
+   public:
+    void on_digests(const Digests& digests) override {
+      steps.push_back(digests.step);
+      all.insert(all.end(), digests.of_shards.begin(), digests.of_shards.end());
+      names = {digests.values.begin(), digests.values.end()};
+    }
+    std::vector<std::int64_t> steps;
+    std::vector<std::uint64_t> all;
+    std::vector<std::string> names;
+  };
+  int shards = ranks();
+  while (shards < 8) shards *= 2;
+  const ImageData::Set pictures = audited_images();
+  const TextSet letters = audited_text();
+  const ImageSamples image_samples{pictures, DType::f32};
+  const TextSamples text_samples{letters};
+  for (const Audited model : {Audited::mlp, Audited::gpt, Audited::convnet, Audited::joint_convnet}) {
+    if (model != Audited::mlp && model != Audited::gpt && !is_there(Audited::convnet)) continue;
+    const SampleSource& samples = model == Audited::gpt ? static_cast<const SampleSource&>(text_samples)
+                                                        : static_cast<const SampleSource&>(image_samples);
+    for (const int accumulate : {1, 2}) {
+      const auto digests = [&](Strategy& strategy, int threads) {
+        const QuietLog quiet;
+        const auto made = make_audited(strategy, {.model = model});
+        AdamW optimizer{{.learning_rate = 0.01}};
+        FitOptions options{
+            .global_batch = 21, .steps = 5, .seed = audit_seed, .shards = shards, .accumulate = accumulate};
+        options.threads = threads;
+        options.record_every = 2;
+        Digested digested;
+        fit(strategy, *made, optimizer, {samples, samples}, options, digested);
+        CHECK(digested.steps == std::vector<std::int64_t>{2, 4, 5});
+        CHECK(digested.all.size() == 3 * digested.names.size() * static_cast<std::size_t>(shards));
+        CHECK(digested.names.front() == "samples");
+        CHECK(digested.names.back() == "loss");
+        return digested.all;
+      };
+      CAPTURE(static_cast<int>(model), accumulate);
+      Strategy strategy = runtime().make_strategy();
+      const auto group = make_local_group();
+      Strategy alone{*group};
+      CHECK(digests(strategy, 2) == digests(alone, 1));
     }
   }
 }

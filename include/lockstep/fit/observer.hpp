@@ -114,7 +114,7 @@ class Observer {
   struct Digests {
     std::int64_t step;  ///< steps done
     double loss;        ///< as in Step
-    /// What they are of: "samples", "gradient of variable 'w'" for each variable, "statistics" if the model has any,
+    /// What they are of: "samples", "gradient of 'w'" for each variable, "statistics" if the model has any,
     /// "loss".
     std::span<const std::string> values;
     std::span<const std::uint64_t> of_shards;  ///< of each of `values`, first of shard 0, then of shard 1, …
