@@ -73,6 +73,9 @@ class Trainer {
   /// the run, CheckpointError for a checkpoint that is not the one in the ledger.
   VerificationResult verify(const RecordedRun& run, const std::optional<Range>& steps) &&;
 
+  /// The same without the ledger's entries: returns what each of `steps` yields, both ends included, on every rank.
+  std::vector<StepDigests> record_again(const RecordedRun& run, Range steps) &&;
+
  private:
   /// Where the weights of a run without training come from.
   struct Restored {
@@ -109,6 +112,12 @@ class Trainer {
   CheckpointManager::Options checkpoint_options() const;
   /// Goes on from the checkpoint that `options_` name, if there is one.
   void resume();
+
+  // What computing a recorded run again needs (verification.cpp).
+
+  /// Everything up to the step before `first`, or up to an earlier one that has a checkpoint.
+  void prepare_again(const RecordedRun& run, std::int64_t first);
+  void compute_again(Observer& observer, std::int64_t last);
   void require_comparable(const RecordedRun& run) const;
   /// What the record of the run says, and where it writes. `reports` must outlive it.
   RunRecord::Options record_options(Observer& reports) const;

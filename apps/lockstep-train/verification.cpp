@@ -64,6 +64,41 @@ std::optional<std::int64_t> interval_of(const Ledger& ledger, Range steps, std::
   return every > 0 ? every : last;
 }
 
+/// CheckpointError if the ledger has other weights for the checkpoint of `steps` steps than `store`.
+void require_weights_of(const RecordedRun& run, std::int64_t steps, const VariableStore& store) {
+  for (const Ledger::Entry& entry : run.ledger.entries)
+    if (entry.weights && entry.step == steps && *entry.weights != digest_of_weights(store))
+      throw CheckpointError{fmt::format("{}: holds other weights than the ledger has for step {}",
+                                        (run.checkpoints / checkpoint_name(steps)).string(), steps)};
+}
+
+/// What ends a training that has made all steps that are asked for, on all ranks alike. A request to stop would hold
+/// for later trainings of the process too.
+struct EnoughSteps {};
+
+/// Keeps what the steps yield, and ends after the last.
+class DigestKeeper final : public Observer {
+ public:
+  explicit DigestKeeper(Range steps) : steps_{steps} {}
+
+  void on_digests(const Digests& digests) override {
+    if (digests.step < steps_.first || digests.step > steps_.last) return;
+    kept_.push_back({digests.step,
+                     digests.loss,
+                     {digests.values.begin(), digests.values.end()},
+                     {digests.of_shards.begin(), digests.of_shards.end()}});
+  }
+  void on_step_end(const State& state) override {
+    if (state.steps >= steps_.last) throw EnoughSteps{};
+  }
+
+  std::vector<StepDigests> kept() && { return std::move(kept_); }
+
+ private:
+  Range steps_;  ///< both ends belong to it
+  std::vector<StepDigests> kept_;
+};
+
 }  // namespace
 
 RecordedRun read_run(const std::filesystem::path& folder) {
@@ -93,17 +128,26 @@ RecordedRun read_run(const std::filesystem::path& folder) {
   return recorded;
 }
 
+CommandLine command_of(const RecordedRun& run) {
+  std::vector<const char*> words;
+  for (const std::string& word : run.command) words.push_back(word.c_str());
+  CommandLine command = parse_command_line(static_cast<int>(words.size()), words.data());
+  TrainingOptions& training = command.training;
+  training.run_folder.clear();
+  training.metrics.clear();
+  training.checkpoints.clear();
+  training.exported_weights.clear();
+  training.tensorboard = training.trace = false;
+  training.sample = 0;
+  training.audit_every = training.ledger_every = {};
+  training.progress = ShowProgress::no;
+  return command;
+}
+
 LedgerCheck::LedgerCheck(Strategy& strategy, const RecordedRun& run, std::int64_t first, std::int64_t last)
     : strategy_{strategy}, run_{run}, last_{last} {
   for (const Ledger::Entry& entry : run.ledger.entries | std::views::reverse)
     if (entry.step > first && entry.step <= last) left_.push_back(entry);
-}
-
-void LedgerCheck::check_start(std::int64_t steps) const {
-  for (const Ledger::Entry& entry : run_.ledger.entries)
-    if (entry.weights && entry.step == steps && *entry.weights != digest_of_weights(strategy_.store()))
-      throw CheckpointError{fmt::format("{}: holds other weights than the ledger has for step {}",
-                                        (run_.checkpoints / checkpoint_name(steps)).string(), steps)};
 }
 
 void LedgerCheck::fail(const std::string& what, AuditError::Finding finding) {
@@ -154,18 +198,11 @@ void LedgerCheck::on_step_end(const State& state) {
       fail("the weights after it", {.step = entry.step, .shard = -1, .value = "weights", .blamed = {}});
     ++confirmed_;
   }
-  if (state.steps >= last_) strategy_.request_stop();
+  if (state.steps >= last_) throw EnoughSteps{};
 }
 
-VerificationResult Trainer::verify(const RecordedRun& run, const std::optional<Range>& asked) && {
-  const std::int64_t newest = run.ledger.entries.empty() ? 0 : run.ledger.entries.back().step;
-  const Range steps = asked.value_or(Range{1, newest});
-  if (steps.first < 1 || steps.last < steps.first || steps.last > newest)
-    throw ConfigError{fmt::format("--steps {}:{}: expected steps from 1 to {}, the last that the ledger has",
-                                  steps.first, steps.last, newest)};
-  const auto find = [&] {
-    return run.checkpoints.empty() ? "" : checkpoint_before(run.checkpoints, steps.first).string();
-  };
+void Trainer::prepare_again(const RecordedRun& run, std::int64_t first) {
+  const auto find = [&] { return run.checkpoints.empty() ? "" : checkpoint_before(run.checkpoints, first).string(); };
   options_.resume = {};
   if (const std::string start = strategy_.broadcast_object(find).value(); !start.empty())
     options_.resume = {.from = Resume::From::path, .path = start};
@@ -183,16 +220,40 @@ VerificationResult Trainer::verify(const RecordedRun& run, const std::optional<R
   resume();
   if (!options_.initial_weights.file.empty() && fit_.start.steps == 0) (void)take_initial_weights();
   if (strategy_.store().has_unsealed()) strategy_.seal();
+  require_weights_of(run, fit_.start.steps, strategy_.store());
   fit_.evaluate_every = fit_.steps;
   fit_.evaluation_samples = 1;
+}
+
+void Trainer::compute_again(Observer& observer, std::int64_t last) {
+  if (is_chief())
+    log::info(fmt::format("computes steps {} to {} again, from {}", fit_.start.steps + 1, last,
+                          options_.resume.path.empty() ? "the beginning" : options_.resume.path.string()));
+  try {
+    (void)fit(strategy_, *model_, *optimizer_, task_->samples(), fit_, observer);
+  } catch (const EnoughSteps&) {
+  }
+}
+
+VerificationResult Trainer::verify(const RecordedRun& run, const std::optional<Range>& asked) && {
+  const std::int64_t newest = run.ledger.entries.empty() ? 0 : run.ledger.entries.back().step;
+  const Range steps = asked.value_or(Range{1, newest});
+  if (steps.first < 1 || steps.last < steps.first || steps.last > newest)
+    throw ConfigError{fmt::format("--steps {}:{}: expected steps from 1 to {}, the last that the ledger has",
+                                  steps.first, steps.last, newest)};
+  prepare_again(run, steps.first);
   fit_.record_every = interval_of(run.ledger, {fit_.start.steps, steps.last}, fit_.steps);
   LedgerCheck check{strategy_, run, fit_.start.steps, steps.last};
-  check.check_start(fit_.start.steps);
-  if (is_chief())
-    log::info(fmt::format("computes steps {} to {} again, from {}", fit_.start.steps + 1, steps.last,
-                          options_.resume.path.empty() ? "the beginning" : options_.resume.path.string()));
-  (void)fit(strategy_, *model_, *optimizer_, task_->samples(), fit_, check);
+  compute_again(check, steps.last);
   return {.from = fit_.start.steps, .to = steps.last, .entries = check.confirmed()};
+}
+
+std::vector<StepDigests> Trainer::record_again(const RecordedRun& run, Range steps) && {
+  prepare_again(run, steps.first);
+  fit_.record_every = 1;
+  DigestKeeper keeper{steps};
+  compute_again(keeper, steps.last);
+  return std::move(keeper).kept();
 }
 
 /// In the setup. ConfigError if this training here would have other bits anyway, and CheckpointError if the ledger is

@@ -11,6 +11,7 @@
 #include <lockstep/fit/observer.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "apps/lockstep-train/options/command_line.hpp"
 #include "record/ledger.hpp"
 
 namespace lockstep {
@@ -24,9 +25,21 @@ struct RecordedRun {
   Ledger ledger;
 };
 
+/// LOCAL. The options of the run's command, without all that writes. ConfigError for a command that this version does
+/// not take.
+CommandLine command_of(const RecordedRun& run);
+
 /// LOCAL. ConfigError if `folder` holds no run of lockstep-train, or none with a ledger. CheckpointError, naming the
 /// file, for a ledger that is not as it was written, or that ends before the run did.
 RecordedRun read_run(const std::filesystem::path& folder);
+
+/// Observer::Digests to keep.
+struct StepDigests {
+  std::int64_t step = 0;
+  double loss = 0;
+  std::vector<std::string> values;
+  std::vector<std::uint64_t> of_shards;
+};
 
 struct VerificationResult {
   std::int64_t from = 0;     ///< after how many steps it began: those of a checkpoint, or 0
@@ -35,7 +48,8 @@ struct VerificationResult {
 };
 
 /// Compares what a training yields with a ledger. All ranks throw AuditError at the first thing that differs, which
-/// names the step, the shard and what differs in it. Asks for the end of the training after step `last`.
+/// names the step, the shard and what differs in it. Ends the training after step `last`, by an exception that
+/// Trainer::verify catches.
 class LedgerCheck final : public Observer {
  public:
   /// COLL, as all that follow. `run` is the same on all ranks, and must outlive it.
@@ -43,9 +57,6 @@ class LedgerCheck final : public Observer {
 
   void on_digests(const Digests& digests) override;
   void on_step_end(const State& state) override;
-
-  /// CheckpointError if the ledger has other weights for the checkpoint of `steps` steps than the strategy.
-  void check_start(std::int64_t steps) const;
 
   std::int64_t confirmed() const { return confirmed_; }
 

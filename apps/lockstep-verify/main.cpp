@@ -59,24 +59,6 @@ VerifyLine parse_line(int argc, const char* const* argv) {
   return line;
 }
 
-/// The run's options without all that writes.
-CommandLine command_of(const RecordedRun& run, const VerifyLine& line) {
-  std::vector<const char*> words;
-  for (const std::string& word : run.command) words.push_back(word.c_str());
-  CommandLine command = parse_command_line(static_cast<int>(words.size()), words.data());
-  TrainingOptions& training = command.training;
-  training.run_folder.clear();
-  training.metrics.clear();
-  training.checkpoints.clear();
-  training.exported_weights.clear();
-  training.tensorboard = training.trace = false;
-  training.sample = 0;
-  training.audit_every = training.ledger_every = {};
-  training.progress = ShowProgress::no;
-  if (!line.data.empty()) training.data = line.data;
-  return command;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -89,7 +71,8 @@ int main(int argc, char** argv) {
         line = parse_line(argc, argv);
         if (line.answer) return line.answer;
         run = read_run(line.folder);
-        command = command_of(run, line);
+        command = command_of(run);
+        if (!line.data.empty()) command.training.data = line.data;
         return line.answer;
       },
       [&] { return command.runtime; },

@@ -219,6 +219,20 @@ std::vector<std::uint64_t> Ledger::shards_of(const std::filesystem::path& shards
   return *std::move(found);
 }
 
+std::vector<std::string> Ledger::values_in(const std::filesystem::path& shards_path) {
+  std::vector<std::string> values;
+  for_each_line(shards_path, [&](const std::string& text, bool is_whole) {
+    if (!is_whole || !values.empty()) return;
+    const OrderedJson line = object_in(text);
+    for (const OrderedJson& each : member(line, "values")) {
+      if (!each.is_string()) throw Error{fmt::format("has \"values\": {}", shown(line["values"]))};
+      values.push_back(each.get<std::string>());
+    }
+  });
+  if (values.empty()) throw CheckpointError{fmt::format("{}: is empty", shards_path.string())};
+  return values;
+}
+
 std::uint64_t digest_of_weights(const VariableStore& store) {
   std::vector<Variable> weights;
   for (const auto& state : store.variables())
@@ -244,6 +258,7 @@ LedgerFile::LedgerFile(Paths paths, std::int64_t steps, OrderedJson about, std::
       if (is_whole && step_in(object_in(line)) <= steps) kept_shards += line + '\n';
     });
   }
+  has_values_ = !kept_shards.empty();
   replace_with(paths_.ledger, kept, name_);
   replace_with(paths_.shards, kept_shards, name_);
   ledger_ = open_to_append(paths_.ledger, name_);
@@ -258,6 +273,10 @@ bool LedgerFile::has_weights_of(std::int64_t step) const {
 }
 
 void LedgerFile::add(const Observer::Digests& digests) {
+  if (!has_values_) {
+    write(shards_, paths_.shards, OrderedJson{{"step", 0}, {"values", digests.values}}.dump() + '\n');
+    has_values_ = true;
+  }
   OrderedJson shards = OrderedJson::array();
   for (std::size_t at = 0; at < digests.of_shards.size(); at += digests.values.size()) {
     std::string text;

@@ -22,7 +22,8 @@ namespace lockstep {
 ///                       {"step","samples":DIGEST,"shards":DIGEST,"loss","chain"}
 ///                       {"step","weights":DIGEST,"chain"} for each checkpoint
 ///                       {"step","end":true,"chain"} if the run is complete
-///   ledger.shards.jsonl {"step","shards":[DIGESTS,…]}
+///   ledger.shards.jsonl {"step":0,"values":[NAME,…]}
+///                       {"step","shards":[DIGESTS,…]}
 /// DIGEST is 16 hexadecimal digits, and DIGESTS are those of all values of a shard. "samples" is the digest of the
 /// samples' digests of all shards, "shards" that of all digests. "chain" is the digest of the "chain" of the line
 /// before and of its own line up to there, so no line can be changed, added or taken out without all that follow.
@@ -52,6 +53,9 @@ struct Ledger {
   /// them, or has others than the ledger.
   static std::vector<std::uint64_t> shards_of(const std::filesystem::path& shards_path, const Entry& entry,
                                               std::size_t values);
+
+  /// What the digests of a shard are of, as the file of shards says. CheckpointError if it does not.
+  static std::vector<std::string> values_in(const std::filesystem::path& shards_path);
 
   /// What the ledger says of a step.
   static Entry entry_of(const Observer::Digests& digests);
@@ -90,8 +94,9 @@ class LedgerFile {
   OrderedJson about_;
   std::string name_;
   Descriptor ledger_, shards_;
-  bool has_head_ = false;  ///< with this `about_`
-  std::string chain_;      ///< of the last line
+  bool has_head_ = false;    ///< with this `about_`
+  bool has_values_ = false;  ///< in the file of shards
+  std::string chain_;        ///< of the last line
   std::optional<Ledger::Entry> last_;
 };
 

@@ -63,6 +63,7 @@ TEST_CASE("a ledger says what it was told, and the digests of each shard") {
   CHECK(ledger.entries[3] == Ledger::entry_of({3, 1.0 / 3, value_names, digests}));
   CHECK(ledger.entries[2] == Ledger::Entry{.step = 2, .weights = 102});
   CHECK(Ledger::shards_of(folder.shards, ledger.entries[3], 3) == digests);
+  CHECK(Ledger::values_in(folder.shards) == value_names);
 }
 
 TEST_CASE("a line that differs in any character, is missing or comes in another place is refused") {
@@ -119,7 +120,7 @@ TEST_CASE("digests of shards that the ledger does not have are refused") {
   text[at + 15] = '9';
   write_text(folder.shards, text);
   CHECK_THROWS_WITH(Ledger::shards_of(folder.shards, ledger.entries[0], 3),
-                    Catch::EndsWith(":1: has other digests for step 1 than the ledger"));
+                    Catch::EndsWith(":2: has other digests for step 1 than the ledger"));
   write_text(folder.shards, "");
   CHECK_THROWS_WITH(Ledger::shards_of(folder.shards, ledger.entries[0], 3), Catch::EndsWith("has no line for step 1"));
 }
