@@ -113,7 +113,7 @@ class SendWhenReady final : public nn::GradientBuffer::Listener {
 
 class Fit {
  public:
-  Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+  Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const FitOptions::Samples& data,
       const FitOptions& options, const std::optional<InjectedFault>& fault, const Here& here)
       : strategy_{strategy},
         model_{model},
@@ -432,7 +432,7 @@ FitResult Fit::run(Observer& observer) {
 }
 
 /// What decides the samples of a step, and which runs there are, as the ranks compare it.
-std::string text_of(const TrainingSamples& data, const FitOptions& options) {
+std::string text_of(const FitOptions::Samples& data, const FitOptions& options) {
   const auto or_none = [](const std::optional<std::int64_t>& value) {
     return value ? fmt::format("{}", *value) : std::string{"none"};
   };
@@ -449,12 +449,12 @@ std::string text_of(const TrainingSamples& data, const FitOptions& options) {
 
 }  // namespace
 
-FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const FitOptions::Samples& data,
               const FitOptions& options, Observer& observer, Here here) {
   return fit_with_fault(strategy, model, optimizer, data, options, observer, std::nullopt, here);
 }
 
-FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const FitOptions::Samples& data,
                          const FitOptions& options, Observer& observer, const std::optional<InjectedFault>& fault,
                          Here here) {
   if (options.steps < 1) throw InvalidArgument{fmt::format("steps: {}, expected at least 1", options.steps)};
