@@ -10,6 +10,7 @@
 #include <lockstep/lockstep.hpp>
 
 #include "apps/lockstep-bisect/difference.hpp"
+#include "apps/lockstep-train/recorded_command.hpp"
 #include "apps/lockstep-train/trainer.hpp"
 #include "apps/lockstep-train/verification.hpp"
 #include "apps/options/option_parser.hpp"

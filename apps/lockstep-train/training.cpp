@@ -176,7 +176,7 @@ RunRecord::Options Trainer::record_options(Observer& reports) const {
   if (options_.resume.from != Resume::From::none) record.resume_after = fit_.start.steps;
   if (record.folder.empty()) return record;
   if (record.metrics == RunLayout{record.folder}.metrics()) record.metrics.clear();
-  const TrainingSamples samples = task_->samples();
+  const FitOptions::Samples samples = task_->samples();
   const RunFacts facts{.options = options_,
                        .fit = fit_,
                        .kernels = kernels_->fingerprint(),

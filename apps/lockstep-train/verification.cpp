@@ -128,22 +128,6 @@ RecordedRun read_run(const std::filesystem::path& folder) {
   return recorded;
 }
 
-CommandLine command_of(const RecordedRun& run) {
-  std::vector<const char*> words;
-  for (const std::string& word : run.command) words.push_back(word.c_str());
-  CommandLine command = parse_command_line(static_cast<int>(words.size()), words.data());
-  TrainingOptions& training = command.training;
-  training.run_folder.clear();
-  training.metrics.clear();
-  training.checkpoints.clear();
-  training.exported_weights.clear();
-  training.tensorboard = training.trace = false;
-  training.sample = 0;
-  training.audit_every = training.ledger_every = {};
-  training.progress = ShowProgress::no;
-  return command;
-}
-
 LedgerCheck::LedgerCheck(Strategy& strategy, const RecordedRun& run, std::int64_t first, std::int64_t last)
     : strategy_{strategy}, run_{run}, last_{last} {
   for (const Ledger::Entry& entry : run.ledger.entries | std::views::reverse)
@@ -259,7 +243,7 @@ std::vector<StepDigests> Trainer::record_again(const RecordedRun& run, Range ste
 /// In the setup. ConfigError if this training here would have other bits anyway, and CheckpointError if the ledger is
 /// of another training than run.json.
 void Trainer::require_comparable(const RecordedRun& run) const {
-  const TrainingSamples samples = task_->samples();
+  const FitOptions::Samples samples = task_->samples();
   const FitOptions fit = fit_options();
   const OrderedJson here = OrderedJson::parse(ledger_json({.options = options_,
                                                            .fit = fit,

@@ -11,7 +11,6 @@
 #include <lockstep/fit/observer.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
-#include "apps/lockstep-train/options/command_line.hpp"
 #include "record/ledger.hpp"
 
 namespace lockstep {
@@ -24,10 +23,6 @@ struct RecordedRun {
   std::filesystem::path checkpoints;  ///< their folder
   Ledger ledger;
 };
-
-/// LOCAL. The options of the run's command, without all that writes. ConfigError for a command that this version does
-/// not take.
-CommandLine command_of(const RecordedRun& run);
 
 /// LOCAL. ConfigError if `folder` holds no run of lockstep-train, or none with a ledger. CheckpointError, naming the
 /// file, for a ledger that is not as it was written, or that ends before the run did.

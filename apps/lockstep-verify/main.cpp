@@ -8,7 +8,7 @@
 
 #include <lockstep/lockstep.hpp>
 
-#include "apps/lockstep-train/options/command_line.hpp"
+#include "apps/lockstep-train/recorded_command.hpp"
 #include "apps/lockstep-train/trainer.hpp"
 #include "apps/lockstep-train/verification.hpp"
 #include "apps/options/option_parser.hpp"

@@ -74,20 +74,30 @@ std::vector<Wrong> judged(const AuditedShard& shard) {
   return wrong;
 }
 
+/// "replicas 0, 2 and 3".
+std::string listed(std::span<const int> replicas) {
+  if (replicas.size() == 1) return fmt::format("replica {}", replicas.front());
+  return fmt::format("replicas {} and {}", fmt::join(replicas.first(replicas.size() - 1), ", "), replicas.back());
+}
+
+/// "gradient of 'w' differs", "samples differ".
+std::string differs(const std::string& value) {
+  return fmt::format("{} {}", value, value == "samples" || value == "statistics" ? "differ" : "differs");
+}
+
 /// "replica 1 (worker:1, host b) computed shard 5 of step 120 wrong: gradient of 'w' differs from replicas 0, 2".
 std::string sentence_of(const Wrong& wrong, std::int64_t step, std::int64_t shard, std::span<const int> blamed,
                         std::span<const std::string> values, std::span<const std::string> replicas) {
   const std::string who = detail::named_by_first(blamed, replicas);
-  const std::string others =
-      fmt::format("replica{} {}", wrong.right.size() == 1 ? "" : "s", fmt::join(wrong.right, " and "));
   if (wrong.right.empty())
-    return fmt::format("{} computed shard {} of step {} twice, with different results: {} differs", who, shard, step,
-                       values[wrong.value]);
+    return fmt::format("{} computed shard {} of step {} twice, with different results: {}", who, shard, step,
+                       differs(values[wrong.value]));
+  const std::string others = listed(wrong.right);
   if (wrong.value == 0)
     return fmt::format("{} read other samples than {} for shard {} of step {}{}", who, others, shard, step,
                        wrong.once ? "; when it read them again, they were the same" : "");
-  return fmt::format("{} computed shard {} of step {} wrong: {} differs from {}{}", who, shard, step,
-                     values[wrong.value], others, wrong.once ? "; computed again, it was right" : "");
+  return fmt::format("{} computed shard {} of step {} wrong: {} from {}{}", who, shard, step,
+                     differs(values[wrong.value]), others, wrong.once ? "; computed again, it was right" : "");
 }
 
 }  // namespace
@@ -115,9 +125,9 @@ Verdict judge_audit(std::int64_t step, std::span<const std::string> values, std:
     finding.value = values[first_difference(of_first->of_owner, of_first->of_auditor)];
     const std::vector both{std::min(of_first->owner, of_first->auditor), std::max(of_first->owner, of_first->auditor)};
     sentence = fmt::format(
-        "{} have different results for shard {} of step {}, and get them again: {} differs; of two, nobody can tell "
-        "which one is wrong",
-        detail::named_by_first(both, replicas), of_first->shard, step, finding.value);
+        "{} have different results for shard {} of step {}, and get them again: {}; of two, nobody can tell which one "
+        "is wrong",
+        detail::named_by_first(both, replicas), of_first->shard, step, differs(finding.value));
   }
   const int rank = finding.blamed.empty() ? std::min(of_first->owner, of_first->auditor) : finding.blamed.front();
   const auto exception = std::make_exception_ptr(AuditError{sentence, std::move(finding)});

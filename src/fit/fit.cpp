@@ -114,7 +114,7 @@ class SendWhenReady final : public nn::GradientBuffer::Listener {
 
 class Fit {
  public:
-  Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+  Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const FitOptions::Samples& data,
       const FitOptions& options, const std::optional<InjectedFault>& fault, const Here& here)
       : strategy_{strategy},
         model_{model},
@@ -435,12 +435,12 @@ FitResult Fit::run(Observer& observer) {
 
 }  // namespace
 
-FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const FitOptions::Samples& data,
               const FitOptions& options, Observer& observer, Here here) {
   return fit_with_fault(strategy, model, optimizer, data, options, observer, std::nullopt, here);
 }
 
-FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const FitOptions::Samples& data,
                          const FitOptions& options, Observer& observer, const std::optional<InjectedFault>& fault,
                          Here here) {
   detail::require_valid(options, model, data);

@@ -12,7 +12,7 @@
 
 namespace lockstep::detail {
 
-void require_valid(const FitOptions& options, nn::Model& model, const TrainingSamples& data) {
+void require_valid(const FitOptions& options, nn::Model& model, const FitOptions::Samples& data) {
   if (options.steps < 1) throw InvalidArgument{fmt::format("steps: {}, expected at least 1", options.steps)};
   if (options.evaluate_every && *options.evaluate_every < 1)
     throw InvalidArgument{fmt::format("steps between evaluations: {}, expected at least 1", *options.evaluate_every)};
@@ -45,7 +45,7 @@ void require_valid(const FitOptions& options, nn::Model& model, const TrainingSa
   (void)updated_variables(model.variables(), options.frozen);
 }
 
-std::string text_of(const TrainingSamples& data, const FitOptions& options) {
+std::string text_of(const FitOptions::Samples& data, const FitOptions& options) {
   const auto or_none = [](const std::optional<std::int64_t>& value) {
     return value ? fmt::format("{}", *value) : std::string{"none"};
   };

@@ -8,9 +8,9 @@
 namespace lockstep::detail {
 
 /// InvalidArgument as `fit` says, for what this rank can see alone.
-void require_valid(const FitOptions& options, nn::Model& model, const TrainingSamples& data);
+void require_valid(const FitOptions& options, nn::Model& model, const FitOptions::Samples& data);
 
 /// What decides the samples of a step, and which runs there are, as the ranks compare it.
-std::string text_of(const TrainingSamples& data, const FitOptions& options);
+std::string text_of(const FitOptions::Samples& data, const FitOptions& options);
 
 }  // namespace lockstep::detail

@@ -90,7 +90,7 @@ struct InjectedFault {
 std::string_view name_of(InjectedFault::Kind kind);
 
 /// What `fit` does, with `fault`, if there is one. Announces it in one warning on rank 0.
-FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const FitOptions::Samples& data,
                          const FitOptions& options, Observer& observer, const std::optional<InjectedFault>& fault,
                          Here here = Here::current());
 

@@ -149,6 +149,8 @@ TEST_CASE("an option of one model is refused with another") {
           {{"--test-fraction", "0.5", "--model", "convnet"}, {"--test-fraction: expected only with --model mlp"}},
           {{"--batch-norm"}, {"--batch-norm: expected only with --model convnet"}},
           {{"--sync-batch-norm"}, {"--sync-batch-norm: expected only with --model convnet"}},
+          {{"--model", "convnet", "--sync-batch-norm", "--audit-every", "9"},
+           {"--audit-every: ", "expected --batch-norm without --sync-batch-norm"}},
           {{"--layers", "2"}, {"--layers: expected only with --model gpt"}},
           {{"--heads", "2", "--model", "convnet"}, {"--heads: expected only with --model gpt"}},
           {{"--embed", "64", "--model", "mlp"}, {"--embed: expected only with --model gpt"}},

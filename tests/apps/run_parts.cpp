@@ -319,6 +319,9 @@ TEST_CASE("the command line of lockstep-run names ranks and hosts, and what foll
   CHECK(line.min_ranks == 2);
   CHECK(line.max_restarts == 7);
   CHECK(line.start_timeout == std::chrono::seconds{5});
+  CHECK_FALSE(line.skips_wrong_hosts);
+  CHECK(parse({"-n", "4", "--on-miscompute", "skip-host", "--", "x"}).skips_wrong_hosts);
+  CHECK_FALSE(parse({"-n", "4", "--on-miscompute", "stop", "--", "x"}).skips_wrong_hosts);
   CHECK(line.mpirun == Texts{"mpirun", "-q", "--oversubscribe"});
   CHECK(line.command == Texts{"lockstep-train", "--data", "a b; $(c) *"});
   CHECK(parse({"--host", "a:2,b:2", "--", "x"}).ranks == 4);
@@ -336,6 +339,7 @@ TEST_CASE("the command line of lockstep-run names ranks and hosts, and what foll
        {{"-n", "4", "lockstep-train", "--", "x"}},
        {{"-n", "4", "--host", "a:4", "--hostfile", "/none", "--", "x"}},
        {{"-n", "4", "--mpirun", " ", "--", "x"}},
+       {{"-n", "4", "--on-miscompute", "skip", "--", "x"}, {"--on-miscompute skip: expected stop or skip-host"}},
        {{"--hostfile", "/none", "--", "x"}, {"--hostfile /none: cannot be read: No such file or directory"}},
        {{"--hostfile", "/dev/null", "--", "x"}, {"--hostfile /dev/null: is a device, not a regular file"}}},
       [](const Texts& words) { (void)parse(words); });

@@ -28,7 +28,7 @@ class WritingTask final : public TrainingTask {
   Phase seen() const { return seen_; }
   const std::string& place() const { return place_; }
 
-  TrainingSamples samples() const override { throw InvalidArgument{"no samples"}; }
+  FitOptions::Samples samples() const override { throw InvalidArgument{"no samples"}; }
   std::uint64_t data_digest() const override { return 0; }
   ModelDescription description() const override { return {}; }
   const DataSchema& schema() const override { throw InvalidArgument{"no data"}; }

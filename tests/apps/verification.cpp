@@ -124,6 +124,28 @@ TEST_CASE("lockstep-verify confirms a run, and names what is not so") {
   check_ends(verify(2, run), 9, "step 6 is not as the ledger has it: gradient of 'dense_1/bias' of shard 5");
 }
 
+TEST_CASE("lockstep-bisect finds the step, the shard and the tensor, also between the entries of the ledgers") {
+  const TemporaryDirectory folder;
+  const auto run = [&](const char* name) { return folder.path() / name; };
+  (void)train(2, recorded(run("one")));
+  (void)train(1, recorded(run("other")) + Arguments{"--learning-rate", "0.02"});
+  const auto bisect = [&](const char* one, const char* other) {
+    return run_command({"mpirun", "-q", "-n", "2", std::getenv("LOCKSTEP_BISECT"), "--run-dir", run(one).string(),
+                        "--run-dir", run(other).string()});
+  };
+  const Outcome same = bisect("one", "one"), differ = bisect("one", "other");
+  CHECK(same.exit_code == 0);
+  CHECK(same.out == "the runs agree in all that both ledgers have\n");
+  INFO(differ.out << differ.err);
+  CHECK(differ.exit_code == 1);
+  // The first step ends in other weights, so the second has other gradients.
+  CHECK_THAT(differ.out,
+             Catch::StartsWith("the ledgers agree up to step 0, and not in step 3\n") &&
+                 Catch::Contains("/one: computed again here, it gives what its ledger has\n") &&
+                 Catch::Contains("/other: computed again here, it gives what its ledger has\n") &&
+                 Catch::Contains("they begin to differ in step 2: gradient of 'dense_1/bias' of shard 0\n"));
+}
+
 TEST_CASE("lockstep-verify refuses what cannot be compared") {
   const TemporaryDirectory folder;
   const std::filesystem::path run = folder.path() / "run";

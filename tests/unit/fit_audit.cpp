@@ -62,7 +62,7 @@ TEST_CASE("an auditor may be wrong itself, and so may a rank that only judges") 
   const Verdict auditor = judged({shard(right, wrong, {wrong, right, right, right})});
   CHECK(auditor.rank == 0);
   CHECK_THAT(auditor.sentence, Catch::StartsWith("replica 0 (worker:0, host b) computed shard 5 of step 120 wrong"));
-  CHECK_THAT(auditor.sentence, Catch::EndsWith("differs from replicas 1 and 2 and 3"));
+  CHECK_THAT(auditor.sentence, Catch::EndsWith("differs from replicas 1, 2 and 3"));
   CHECK(finding_of(judged({shard(wrong, right, {right, wrong, wrong, right, right})})).blamed == std::vector{1, 2});
 }
 
@@ -89,6 +89,11 @@ TEST_CASE("of two replicas that both repeat their results, nobody can tell which
   CHECK(verdict.sentence ==
         "replica 0 (worker:0, host b) and replica 1 have different results for shard 5 of step 120, and get them "
         "again: gradient of 'w' differs; of two, nobody can tell which one is wrong");
+}
+
+TEST_CASE("of two replicas that read other samples again and again, samples differ") {
+  CHECK_THAT(judged({shard(misread, right, {right, misread})}).sentence,
+             Catch::Contains("and get them again: samples differ; of two, nobody"));
 }
 
 TEST_CASE("of two replicas, one that gets a third result is to blame, and so is one that gets two alone") {

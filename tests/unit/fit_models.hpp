@@ -184,7 +184,7 @@ struct Trained {
   FitResult result;
 };
 
-inline Trained train(const TrainingSamples& data, const FitOptions& options, std::int64_t size,
+inline Trained train(const FitOptions::Samples& data, const FitOptions& options, std::int64_t size,
                      ScriptedModel::Script gradient) {
   const auto group = make_local_group();
   Strategy strategy{*group};

@@ -25,8 +25,8 @@ constexpr const char* description =
     "SIGUSR1, to mpirun or to any rank, saves a checkpoint and ends the training after the step under way. SIGUSR2 "
     "makes it say where its ranks are.\n"
     "Exit codes: 0 done, 2 wrong input, 3 the ranks disagreed, 4 a rank failed, 5 a rank stalled, 6 the replicas "
-    "differed, 7 a checkpoint could not be written or read, 8 the training diverged, 75 stopped by SIGUSR1, 1 any "
-    "other failure.";
+    "differed, 7 a checkpoint could not be written or read, 8 the training diverged, 9 a rank computed or read wrong, "
+    "75 stopped by SIGUSR1, 1 any other failure.";
 
 /// The options that a command line names.
 class GivenOptions {

@@ -72,8 +72,7 @@ void require_options_of(ModelKind model, const TrainingOptions& options) {
   if (options.audit_every && options.batch_norm == nn::ConvnetOptions::BatchNorm::whole_batch)
     throw ConfigError{
         "--audit-every: batch norm over the whole batch computes all shards together, and no other rank can compute "
-        "one "
-        "by itself; expected --batch-norm without --sync-batch-norm"};
+        "one by itself; expected --batch-norm without --sync-batch-norm"};
   if (model == ModelKind::gpt) {
     refuse("--classes", options.classes.has_value(), "mlp or convnet");
     refuse("--augment", options.augmentation != AugmentedSamples::Augmentation{}, "mlp or convnet");

@@ -70,7 +70,7 @@ class ImageTask final : public TrainingTask {
     augmented_.emplace(train(), data_.sample, options.augmentation, options.seed);
   }
 
-  TrainingSamples samples() const override {
+  FitOptions::Samples samples() const override {
     return {augmented_ ? *augmented_ : train(), data_.test ? *data_.test : train()};
   }
   std::string data_text() const override { return options_.predict.empty() ? data_.text : ""; }

@@ -26,7 +26,7 @@ class TrainingTask {
   virtual ~TrainingTask() = default;
 
   /// Views of the data. They live as long as the task.
-  virtual TrainingSamples samples() const = 0;
+  virtual FitOptions::Samples samples() const = 0;
 
   /// What was loaded, in a line for the log; empty if there is nothing to say.
   virtual std::string data_text() const { return {}; }

@@ -65,7 +65,7 @@ class TextTask final : public TrainingTask {
     test_ = TextSamples{data_.test};
   }
 
-  TrainingSamples samples() const override { return {train_, test_}; }
+  FitOptions::Samples samples() const override { return {train_, test_}; }
   std::uint64_t data_digest() const override {
     if (options_.predict.empty()) return digest_;
     Digest all;

@@ -15,13 +15,14 @@
 
 namespace lockstep {
 
-/// The same samples on every rank. Both sources must outlive whatever receives this struct.
-struct TrainingSamples {
-  const SampleSource& train;
-  const SampleSource& test;
-};
-
 struct FitOptions {
+  /// What `fit` takes beside its options: the same samples on every rank. Both sources must outlive whatever receives
+  /// this struct.
+  struct Samples {
+    const SampleSource& train;
+    const SampleSource& test;
+  };
+
   /// What to do when a loss is not finite.
   enum class OnDivergence : std::uint8_t { stop, proceed };
 
@@ -36,7 +37,7 @@ struct FitOptions {
   /// micro-batches, on a GPU, and in sim::run. Replica 0 logs one warning if others are idle.
   int threads = 1;
   /// How many steps ahead a thread of each rank loads batches. It changes no bits. If 0, each step loads its own.
-  /// Otherwise that thread reads TrainingSamples::train, while the program's own reads `test`.
+  /// Otherwise that thread reads Samples::train, while the program's own reads `test`.
   int prefetch = 0;
   /// Steps between evaluations. If empty, evaluates after each epoch. The last step always evaluates.
   std::optional<std::int64_t> evaluate_every = {};
@@ -128,7 +129,7 @@ struct FitResult {
 /// has made, unless the ranks divide `shards`, for audits of a joint model, for a model without variables, for a frozen
 /// variable that it does not have, if all are frozen, and for no samples to train or test on. MismatchError if the
 /// ranks differ in their options or in the number of samples.
-FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const TrainingSamples& data,
+FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const FitOptions::Samples& data,
               const FitOptions& options, Observer& observer, Here here = Here::current());
 
 }  // namespace lockstep
