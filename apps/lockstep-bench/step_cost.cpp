@@ -196,11 +196,7 @@ void bench_step_cost(Runtime& runtime, const StepOptions& options, const AddRow&
           {"parameters", "", parameters_of(*model), Place::title},
           {"batch", "", global_batch, Place::title},
           {"shards", "", std::int64_t{shards}, Place::title},
-          {"compare", "",
-           std::string{audits ? "audit"
-                       : ring ? "trace"
-                              : "parts"},
-           Place::column, digits},
+          {"compare", "", name_of_comparison(options.compare), Place::column, digits},
           {"without", "ms", step, Place::column, digits},
           {"with", "ms", median(pairs.with), Place::column, digits},
           {"cost", "%", in_percent(ratio.median), Place::column, digits},
