@@ -28,7 +28,7 @@ TEST_CASE("the next audit names the replica that computes wrong, in a line and i
   const auto lines = lines_starting_with(outcome.err, "lockstep:");
   REQUIRE(lines.size() == 1);
   CHECK_THAT(lines.front(), Catch::StartsWith("lockstep: replica 1 (worker:1, host ") &&
-                                Catch::Contains(" of step 4 wrong: gradient of variable 'dense_") &&
+                                Catch::Contains(" of step 4 wrong: gradient of 'dense_") &&
                                 Catch::EndsWith(" differs from replicas 0 and 2"));
   CHECK(read_metrics(metrics).size() == 3);  // the audited step is not applied
 
