@@ -290,7 +290,7 @@ TEST_CASE("a host that computes wrong ends the job, or is left out the second ti
     return JobEnd{.exit_code = 9, .report = report_of(line), .made_progress = true};
   };
   CHECK(wrong("b").report.cause == Cause::miscomputed);
-  CHECK(report_of("lockstep: replica 1 (worker:1, host b) read other samples than replica 0 for shard 5 of step 3")
+  CHECK(report_of("lockstep: replica 1 (worker:1, host b) read other samples than replica 0 for shard 5 of step 3\n")
             .cause == Cause::miscomputed);
   Supervision stops{{.ranks = 6, .hosts = three}};
   const Decision over = stops.after(wrong("b"));
