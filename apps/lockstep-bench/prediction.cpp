@@ -96,14 +96,15 @@ int messages_of(std::span<const std::int64_t> bucket_bytes) {
 double slowest_rate(int nodes, const Links& links) {
   const std::span rates{links.rates.data(), std::min(links.rates.size(), static_cast<std::size_t>(nodes))};
   const double slowest = *std::ranges::min_element(rates);
-  return links.of == Links::Of::sums ? slowest : slowest * share_of_wire(nodes);
+  if (links.of == Links::Of::wires) return slowest * share_of_wire(nodes);
+  return links.nodes == 0 ? slowest : slowest * share_of_wire(nodes) / share_of_wire(links.nodes);
 }
 
 Links links_of_sum(int nodes, std::int64_t bytes, double rate, double delay) {
   const double sent = sent_by_node(nodes, bytes);
   const double time = sent / (rate * 1e3), latency = exchanges * messages_of({&bytes, 1}) * delay;
   // Of a sum of few bytes, which is all latency, the rate tells nothing.
-  return {{sent / std::max(time - latency, time / 2) / 1e3}, Links::Of::sums, delay};
+  return {{sent / std::max(time - latency, time / 2) / 1e3}, Links::Of::sums, nodes, delay};
 }
 
 double payload_rate(double bits_per_second) {

@@ -15,6 +15,8 @@ struct Links {
   std::vector<double> rates;
   /// What the rates are: what the wires carry, or what a sum between several nodes sends on them, which is less.
   enum class Of : std::uint8_t { wires, sums } of = Of::wires;
+  /// Of sums: between how many nodes; 0 if between as many as are asked about.
+  int nodes = 0;
   double delay = 0;  ///< from one node to another, in milliseconds
 };
 

@@ -450,6 +450,10 @@ TEST_CASE("a measured sum tells the rate of its links without its latency") {
     // Two messages, there and back.
     CHECK(step.wire + 4 * 2 == Approx(2.0 * (nodes - 1) / nodes * (8 << 20) / 50e3));
   }
+  // More senders meet at each receiver than where it was measured.
+  const Links of_two = links_of_sum(2, 8 << 20, 50, 0);
+  CHECK(slowest_rate(2, of_two) == Approx(50));
+  CHECK(slowest_rate(4, of_two) == Approx(50 * share_of_wire(4) / share_of_wire(2)));
   // All of it is latency.
   CHECK(links_of_sum(2, 1000, 0.5, 2).rates.front() == Approx(1));
 }
