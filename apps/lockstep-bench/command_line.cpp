@@ -88,8 +88,61 @@ void add_common(OptionParser& parser, Options& options, CommandLine& line) {
   add_run(parser, line);
 }
 
+/// What is trained, and by how many threads.
+void add_trained(OptionParser& parser, StepOptions& step) {
+  parser.option("--model", "mlp|convnet|gpt", "Model to train, on random samples (default mlp)",
+                [&step](const std::string& option, const std::string& text) {
+                  step.model = parse_choice<StepModel>(
+                      option, text,
+                      {{"mlp", StepModel::mlp}, {"convnet", StepModel::convnet}, {"gpt", StepModel::gpt}});
+                });
+  parser.option("--global-batch", "N", "Samples per step over all ranks (default 256, for convnet 128, for gpt 16)",
+                [&step](const std::string& option, const std::string& text) {
+                  step.global_batch = parse_count(option, text, 1, largest_global_batch);
+                });
+  parser.option("--hidden", "N", fmt::format("Units in each hidden layer of the mlp (default {})", step.hidden),
+                [&step](const std::string& option, const std::string& text) {
+                  step.hidden = parse_count(option, text, 1, most_hidden);
+                });
+  parser.option("--threads", "T", "Threads of each rank (default 1)",
+                [&step](const std::string& option, const std::string& text) {
+                  step.threads = static_cast<int>(parse_count(option, text, 1, 1024));
+                });
+}
+
+void add_predict(OptionParser& parser, PredictOptions& predict, CommandLine& line) {
+  add_trained(parser, predict.step);
+  parser.option("--nodes", "N,...", "Numbers of nodes, with one rank on each (default 2,3,4)",
+                [&](const std::string& option, const std::string& text) { predict.nodes = parse_nodes(option, text); });
+  parser.option("--rate", "RATE,...",
+                "Of the wire of each node, such as 100mbit, the last for all further ones; or what a sum sends there, "
+                "such as 8.6MB/s, the column sum of network (default: measured between the ranks of this job)",
+                [&](const std::string& option, const std::string& text) {
+                  const double delay = predict.links ? predict.links->delay : 0;
+                  predict.links = parse_links(option, text);
+                  predict.links->delay = delay;
+                });
+  parser.option("--delay", "TIME", "From one node to another, such as 1ms, with --rate (default 0)",
+                [&](const std::string& option, const std::string& text) {
+                  if (!predict.links) predict.links.emplace();
+                  predict.links->delay = parse_delay(option, text);
+                });
+  parser.option("--shared-cores", "N", "Cores that all nodes share, as those of scripts/nodes (default: none)",
+                [&](const std::string& option, const std::string& text) {
+                  predict.shared_cores = static_cast<int>(parse_count(option, text, 1, 1024));
+                });
+  add_common(parser, predict, line);
+}
+
 NetworkOptions network_of(NetworkOptions options, const RuntimeOptions& runtime) {
   require_sizes(options, DType::f32);
+  options.network = runtime.network;
+  return options;
+}
+
+PredictOptions predict_of(PredictOptions options, const RuntimeOptions& runtime) {
+  if (options.links && options.links->rates.empty())
+    throw ConfigError{"--delay without --rate: expected both, or none in a job of several nodes, which measures them"};
   options.network = runtime.network;
   return options;
 }
@@ -102,6 +155,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   MergeCallOptions merge_call;
   NetworkOptions network;
   StepOptions step;
+  PredictOptions predict;
   InputOptions input;
   WatchdogOptions watchdog;
   OptionParser parser{
@@ -149,26 +203,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       StepOptions::name,
       "Parts of a training step, with shards and with one shard per rank. A rank that is ahead of the others waits "
       "for them before each sum and agreement, which counts as waiting");
-  parser.option("--model", "mlp|convnet|gpt", "Model to train, on random samples (default mlp)",
-                [&](const std::string& option, const std::string& text) {
-                  step.model = parse_choice<StepModel>(
-                      option, text,
-                      {{"mlp", StepModel::mlp}, {"convnet", StepModel::convnet}, {"gpt", StepModel::gpt}});
-                });
-  parser.option("--global-batch", "N", "Samples per step over all ranks (default 256, for convnet 128, for gpt 16)",
-                [&](const std::string& option, const std::string& text) {
-                  step.global_batch = parse_count(option, text, 1, largest_global_batch);
-                });
-  parser.option("--hidden", "N", fmt::format("Units in each hidden layer of the mlp (default {})", step.hidden),
-                [&](const std::string& option, const std::string& text) {
-                  step.hidden = parse_count(option, text, 1, most_hidden);
-                });
+  add_trained(parser, step);
   parser.option("--shards", "V|ranks", "Shards to compare with one shard per rank (default 8)",
                 [&](const std::string&, const std::string& text) { step.shards = ShardRequest::parse(text); });
-  parser.option("--threads", "T", "Threads of each rank (default 1)",
-                [&](const std::string& option, const std::string& text) {
-                  step.threads = static_cast<int>(parse_count(option, text, 1, 1024));
-                });
   parser.option("--precision", "full|bf16",
                 "full (default), or bf16, which is compared with full in the place of one shard per rank",
                 [&](const std::string& option, const std::string& text) {
@@ -197,6 +234,12 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "--checkpoint-dir", "DIR", "Also save checkpoints in DIR, and measure for how long steps wait for them",
       [&](const std::string& option, const std::string& text) { step.checkpoints = parse_file_name(option, text); });
   add_common(parser, step, line);
+
+  parser.command(
+      PredictOptions::name,
+      "How long a training step will take on a number of nodes, and what limits it. Measures the step of one "
+      "rank, and takes the links from --rate and --delay or measures those of the job");
+  add_predict(parser, predict, line);
 
   parser.command(InputOptions::name,
                  "Bytes of data that a node reads, and the time until the first step of a training is done");
@@ -240,6 +283,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       line.benchmark = network_of(network, line.runtime);
     else if (parser.chosen() == StepOptions::name)
       line.benchmark = step;
+    else if (parser.chosen() == PredictOptions::name)
+      line.benchmark = predict_of(predict, line.runtime);
     else if (parser.chosen() == InputOptions::name)
       line.benchmark = input;
     else

@@ -35,6 +35,11 @@ std::string measure(Runtime& runtime, const StepOptions& options, const AddRow& 
   return {};
 }
 
+std::string measure(Runtime& runtime, const PredictOptions& options, const AddRow& add) {
+  predict(runtime, options, add);
+  return {};
+}
+
 template <class Options>
 void run(Runtime& runtime, const Options& options, const std::filesystem::path& json) {
   Strategy& strategy = runtime.strategy();

@@ -1,8 +1,13 @@
 #include "apps/lockstep-bench/step_run.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <lockstep/fit/fit.hpp>
+
+#include "optim/gradient_pieces.hpp"
+#include "reduce/declared_sums.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -52,6 +57,16 @@ StepRun::StepRun(Strategy strategy, StepClock& clock, const RandomSamples& sampl
 
 std::int64_t StepRun::parameters() const {
   return parameters_of(*model_);
+}
+
+std::vector<std::int64_t> StepRun::buckets() {
+  std::vector<Variable> trained;
+  std::ranges::copy_if(model_->variables(), std::back_inserter(trained), &Variable::trainable);
+  const detail::GradientPieces pieces{strategy_.store(), trained, Here::current()};
+  std::vector<std::int64_t> bytes;
+  for (const GradientBucket& bucket : pieces.buckets(ReductionOptions::into_packs(1)))
+    bytes.push_back(static_cast<std::int64_t>(bucket.memory.bytes()));
+  return bytes;
 }
 
 std::vector<PartTimes> StepRun::block(std::int64_t steps) {

@@ -42,6 +42,8 @@ class StepRun {
   std::string_view model() const { return model_->name(); }
   /// The number of elements of all its variables.
   std::int64_t parameters() const;
+  /// After a block: the bytes of the buckets in which gradients are summed over the ranks.
+  std::vector<std::int64_t> buckets();
   std::int64_t global_batch() const { return options_.global_batch; }
   int shards() const { return options_.shards; }
   nn::Model::Precision precision() const { return options_.precision; }

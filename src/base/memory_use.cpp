@@ -4,6 +4,9 @@
 #include <charconv>
 
 #include <fcntl.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <unistd.h>
 
 #include "base/descriptor.hpp"
@@ -35,6 +38,12 @@ MemoryUse memory_in_use() {
   std::array<char, 4096> text;
   const ssize_t count = ::read(file.get(), text.data(), text.size());
   return count > 0 ? parse_memory_use({text.data(), static_cast<std::size_t>(count)}) : MemoryUse{};
+}
+
+void return_freed_memory() {
+#ifdef __GLIBC__
+  (void)::malloc_trim(0);
+#endif
 }
 
 }  // namespace lockstep

@@ -16,6 +16,10 @@ struct MemoryUse {
 /// As the kernel says now.
 MemoryUse memory_in_use();
 
+/// Gives back to the system what the program has freed. The C library keeps it for later, and so a block of memory that
+/// is freed once counts as resident for good. Takes milliseconds.
+void return_freed_memory();
+
 /// From what /proc/PID/status says.
 MemoryUse parse_memory_use(std::string_view status);
 

@@ -148,7 +148,7 @@ ops::Answer<ops::Kernels::BatchLoss> Gpt::start_shard(const SampleBatch& shard, 
   }
   const TensorView tokens = shard.inputs.view();
   begin(Model::Pass::forward);
-  ops::Answer<void> tokens_known = forward(tokens);
+  ops::Answer<void> tokens_known = forward(tokens, options_.recompute ? Keep::outputs : Keep::all);
   const ops::Kernels::Matrix logits = this->logits();
   // Overwrites the logits, which are not needed any more. Rows that do not count become zero.
   ops::Answer<ops::Kernels::BatchLoss> loss =
@@ -161,7 +161,7 @@ ops::Answer<ops::Kernels::BatchLoss> Gpt::start_shard(const SampleBatch& shard, 
 ops::Kernels::BatchLoss Gpt::evaluate_shard(const SampleBatch& shard) {
   require_fit(shard);
   if (shard.samples == 0) return {};
-  ops::Answer<void> tokens_known = forward(shard.inputs.view());
+  ops::Answer<void> tokens_known = forward(shard.inputs.view(), Keep::outputs);
   ops::Answer<ops::Kernels::BatchLoss> loss =
       kernels_->start_softmax_cross_entropy(logits(), flattened(shard.labels.view()), shard.counted_labels());
   return after(std::move(tokens_known), std::move(loss), stream_).wait();
@@ -175,7 +175,7 @@ std::vector<double> Gpt::logits_after(std::span<const std::int32_t> tokens) {
   std::vector<std::int32_t> window(tokens.begin(), tokens.end());
   window.resize(static_cast<std::size_t>(options_.context));
   const Tensor input = Tensor::copy_of(Tensor::from(window, {1, options_.context}).view(), stream_);
-  forward(input.view()).wait();
+  forward(input.view(), Keep::outputs).wait();
   // Each row up to its padding.
   const std::int64_t stride = logits().stride();
   const std::vector<double> rows = to_doubles(flattened(logits().view).slice(0, count * stride));
@@ -185,8 +185,8 @@ std::vector<double> Gpt::logits_after(std::span<const std::int32_t> tokens) {
   return all;
 }
 
-ops::Answer<void> Gpt::forward(const TensorView& tokens) {
-  arrange(tokens.shape()[0]);
+ops::Answer<void> Gpt::forward(const TensorView& tokens, Keep keep) {
+  arrange(tokens.shape()[0], keep);
   LayerSpans spans{stream_, "forward"};
   spans.next("embedding");
   ops::Answer<void> tokens_known = embedding_.forward(*kernels_, tokens, activations_.embedded);
@@ -222,15 +222,15 @@ void Gpt::require_fit(const SampleBatch& shard) const {
       shard, {.model = "a gpt", .dtype = DType::i32, .columns = options_.context, .labels_of_row = {options_.context}});
 }
 
-void Gpt::arrange(std::int64_t windows) {
-  if (windows == arranged_windows_) return;
+void Gpt::arrange(std::int64_t windows, Keep keep) {
+  if (windows == arranged_windows_ && keep == arranged_) return;
   const Windows shape{windows, options_.context};
   const std::int64_t rows = shape.rows();
   activations_ = workspace_.arrange([&](Workspace& workspace) {
     Activations all;
     all.embedded = workspace.take({rows, options_.width}, options_.dtype);
     for (const TransformerBlock& block : blocks_)
-      all.blocks.push_back(options_.recompute && !all.blocks.empty()
+      all.blocks.push_back(keep == Keep::outputs && !all.blocks.empty()
                                ? block.take_activations(workspace, shape, all.blocks.front())
                                : block.take_activations(*kernels_, workspace, shape));
     all.normed = workspace.take({rows, options_.width});
@@ -241,6 +241,7 @@ void Gpt::arrange(std::int64_t windows) {
     return all;
   });
   arranged_windows_ = windows;
+  arranged_ = keep;
 }
 
 const TensorView& Gpt::input_of(std::size_t block) const {

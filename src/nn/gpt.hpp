@@ -45,25 +45,28 @@ class Gpt final : public Model {
   /// What the forward pass leaves for a number of windows, and memory for the backward pass.
   struct Activations {
     TensorView embedded;
-    std::vector<TransformerBlock::Activations> blocks;  ///< with GptOptions::recompute, the same memory but for y
+    std::vector<TransformerBlock::Activations> blocks;  ///< with Keep::outputs, the same memory but for y
     TensorView normed, moments;
     TensorView logits;  ///< with padding, so that products are fast (Kernels::row_stride)
     TransformerBlock::Scratch scratch;
     TensorView d;  ///< the gradient of the blocks' outputs, then of embedded
   };
 
+  /// What the forward pass leaves of each block: all that the backward pass reads, or the output alone.
+  enum class Keep : std::uint8_t { all, outputs };
+
   /// A worker of `other`.
   explicit Gpt(const Gpt& other);
 
   void require_fit(const SampleBatch& shard) const;
-  void arrange(std::int64_t windows);
+  void arrange(std::int64_t windows, Keep keep);
   const TensorView& input_of(std::size_t block) const;
   ops::Kernels::Matrix logits() const { return {activations_.logits, options_.vocabulary}; }
 
   ops::Answer<BatchLoss> start_shard(const SampleBatch& shard, const GradientBuffer& gradients);
 
   /// From tokens i32 [windows, context] to the logits of the tokens after them. The answer is Embedding's.
-  ops::Answer<void> forward(const TensorView& tokens);
+  ops::Answer<void> forward(const TensorView& tokens, Keep keep);
   /// From the gradient that has replaced the logits.
   /// Both passes of all shards. `watch` may be null.
   ShardLosses pass(const SampleBatch::Group& shards, std::span<const ShardPlace> places, const GradientBuffer& sum,
@@ -80,6 +83,7 @@ class Gpt final : public Model {
   ShardSums shard_sums_;
   Workspace workspace_;
   std::int64_t arranged_windows_ = 0;
+  Keep arranged_ = Keep::all;
   Activations activations_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/element_count.hpp"
 #include "base/element_type.hpp"
+#include "base/memory_use.hpp"
 #include "base/site.hpp"
 #include "device/device.hpp"
 #include "strategy/held_slices.hpp"
@@ -23,6 +24,8 @@ using detail::VariableState;
 
 /// Segments up to this size are updated by every rank: a message costs more.
 constexpr std::int64_t whole_bytes = 64 << 10;
+/// Initial values of which the memory is worth some milliseconds.
+constexpr std::size_t large_bytes = 16 << 20;
 
 std::int64_t padded(std::int64_t count, DType dtype) {
   const auto granule = static_cast<std::int64_t>(VariableStore::alignment_bytes / size_of(dtype));
@@ -179,14 +182,17 @@ std::vector<TensorView> VariableStore::seal(std::vector<Buffer> gradients) {
     if (given != gradients.end()) ++given;
   }
   if (sharding_) share_updates_of(layout);
+  std::size_t freed = 0;
   for (Layout::Place& place : layout.places) {
     VariableState& variable = *variables_[sealed_++];
     variable.segment = std::move(place.segment);
     variable.offset = place.offset;
     const TensorView home = variable.segment->values.view().slice(variable.offset, variable.initial.count());
     copy(variable.initial.view(), home.reshaped(variable.shape), *stream_);
+    freed += variable.initial.view().bytes();
     variable.initial = {};
   }
+  if (freed >= large_bytes) return_freed_memory();
   sealed_segments_ = segments_.size();
   segments_.insert(segments_.end(), layout.made.begin(), layout.made.end());
   return values;

@@ -27,13 +27,16 @@ void parse(const std::vector<std::string>& arguments) {
 TEST_CASE("a command line that cannot be read is refused with what is wrong with it") {
   const std::string iterations = "expected a whole number from 1 to 1000000";
   const std::string bytes = "expected a whole number from 1 to 4294967296, such as 65536, 64K, 1M or 1G";
+  const std::string nodes = "expected numbers of nodes from 1 to 1024, separated by commas, such as 2,3,4";
+  const std::string rates =
+      "expected rates of wires, such as 100mbit or 1gbit,500kbit, or measured ones, such as 8.6MB/s";
   const std::vector<RefusedOptions> rows{
       {{},
-       {"no command was given: expected all-reduce or merge-call or network or step or input or watchdog",
+       {"no command was given: expected all-reduce or merge-call or network or step or predict or input or watchdog",
         "lockstep-bench --help"}},
       {{"all-scatter"},
-       {"there is no command 'all-scatter': expected all-reduce or merge-call or network or step or input or "
-        "watchdog"}},
+       {"there is no command 'all-scatter': expected all-reduce or merge-call or network or step or predict or "
+        "input or watchdog"}},
       {{"--iterations", "3"}, {"there is no option --iterations; lockstep-bench --help"}},
       {{"--iterations", "3", "all-reduce"},
        {"'--iterations' comes before the command: expected lockstep-bench all-reduce and its options"}},
@@ -80,6 +83,18 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
        {"--checkpoint-dir with --compare trace, parts, audit or ledger: expected --compare shards"}},
       {{"step", "--merges", "1"}, {"there is no option --merges; lockstep-bench step --help"}},
       {{"step", "--device", "cpu"}, {"there is no option --device; lockstep-bench step --help"}},
+      {{"predict", "--model", "resnet"}, {"--model resnet: expected mlp or convnet or gpt"}},
+      {{"predict", "--nodes", "0"}, {"--nodes 0: " + nodes}},
+      {{"predict", "--nodes", "2,,4"}, {"--nodes 2,,4: '': " + nodes}},
+      {{"predict", "--nodes", "2,1025"}, {"--nodes 2,1025: 1025: " + nodes}},
+      {{"predict", "--rate", ""}, {"--rate '': " + rates}},
+      {{"predict", "--rate", "0mbit"}, {"--rate 0mbit: " + rates}},
+      {{"predict", "--rate", "nanmbit"}, {"--rate nanmbit: " + rates}},
+      {{"predict", "--rate", "100"}, {"--rate 100: " + rates}},
+      {{"predict", "--rate", "100mbit,8MB/s"}, {"--rate 100mbit,8MB/s: " + rates}},
+      {{"predict", "--rate", "8MB/s", "--delay", "1"}, {"--delay 1: expected a time such as 1ms or 250us"}},
+      {{"predict", "--delay", "1ms"}, {"--delay without --rate: expected both"}},
+      {{"predict", "--rate", "8MB/s", "--shared-cores", "0"}, {"--shared-cores 0: expected a whole number from 1"}},
   };
   check_all_refused(rows, parse);
 }
@@ -100,7 +115,7 @@ TEST_CASE("sizes have units, which are powers of 1024") {
 }
 
 TEST_CASE("the help fits 80 columns") {
-  for (const char* command : {"", "all-reduce", "merge-call", "network", "step", "input", "watchdog"}) {
+  for (const char* command : {"", "all-reduce", "merge-call", "network", "step", "predict", "input", "watchdog"}) {
     const char* const argv[] = {"lockstep-bench", command, "--help"};
     const char* const alone[] = {"lockstep-bench", "--help"};
     const auto line =

@@ -2,8 +2,10 @@
 #include "base/memory_kills.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -114,4 +116,19 @@ TEST_CASE("a process's memory is read from what the kernel says of it") {
   const MemoryUse now = memory_in_use();
   CHECK(now.resident > 1 << 20);
   CHECK(now.peak >= now.resident);
+}
+
+TEST_CASE("memory that was freed in pieces goes back to the system, also if a later piece is in use") {
+  constexpr std::size_t pieces = 1024, bytes = 64 << 10;  // small enough for the C library's heap
+  std::vector<std::vector<char>> all;
+  for (std::size_t i = 0; i < pieces; ++i) all.emplace_back(bytes, 'x');
+  const std::uint64_t before = memory_in_use().resident;
+  all.erase(all.begin(), all.end() - 1);
+  return_freed_memory();
+#ifdef __GLIBC__
+  CHECK(memory_in_use().resident + pieces * bytes / 2 < before);
+#else
+  CHECK(memory_in_use().resident <= before);
+#endif
+  CHECK(all.front().back() == 'x');
 }

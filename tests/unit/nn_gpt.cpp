@@ -45,8 +45,11 @@ class CountingStream final : public test::ForwardingStream {
   Asked& asked_;
 };
 
+/// What is done with a shard.
+enum class With : std::uint8_t { training, evaluation };
+
 /// The bytes that a gpt of these options takes for its first shard.
-std::size_t bytes_of_first_shard(const GptOptions& options, const SampleBatch& shard) {
+std::size_t bytes_of_first_shard(const GptOptions& options, const SampleBatch& shard, With with = With::training) {
   CountingStream::Asked asked;
   const auto group = make_local_group();
   group->add_device_plane(std::make_unique<CountingStream>(asked), make_local_communicator());
@@ -55,7 +58,10 @@ std::size_t bytes_of_first_shard(const GptOptions& options, const SampleBatch& s
   strategy.seal();
   const GradientBuffer buffer{strategy.store(), model.variables()};
   asked = {};
-  model.train_shard(shard, {}, buffer);
+  if (with == With::training)
+    model.train_shard(shard, {}, buffer);
+  else
+    model.evaluate_shard(shard);
   return asked.bytes;
 }
 
@@ -304,6 +310,15 @@ TEST_CASE("a gpt that computes activations again keeps one vector a position for
   const std::size_t of_two = bytes_of_first_shard(options, shard);
   options.layers = 7;
   CHECK(bytes_of_first_shard(options, shard) - of_two == 5 * 4 * 16 * 8 * sizeof(float));
+}
+
+TEST_CASE("an evaluation takes no more memory than a gpt that computes activations again") {
+  GptOptions options{.layers = 7, .heads = 2, .width = 8, .context = 16, .vocabulary = 7};
+  const SampleBatch shard = text_from(0, 4, 4, options);
+  const std::size_t of_evaluation = bytes_of_first_shard(options, shard, With::evaluation);
+  CHECK(of_evaluation < bytes_of_first_shard(options, shard));
+  options.recompute = true;
+  CHECK(of_evaluation == bytes_of_first_shard(options, shard));
 }
 
 TEST_CASE("the gradient of a batch of text is the fixed-order sum of its shards', to rounding") {

@@ -1,0 +1,86 @@
+// How long a training step will take on nodes that are not there: docs/prediction.md, as functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::bench {
+
+/// What joins the nodes.
+struct Links {
+  /// Of each node, in MB/s. The last is that of all further nodes.
+  std::vector<double> rates;
+  /// What the rates are: what the wires carry, or what a sum between several nodes sends on them, which is less.
+  enum class Of : std::uint8_t { wires, sums } of = Of::wires;
+  /// Of sums: between how many nodes; 0 if between as many as are asked about.
+  int nodes = 0;
+  double delay = 0;  ///< from one node to another, in milliseconds
+};
+
+/// Of a step on a number of nodes, each with one rank, without what goes between nodes.
+struct StepWork {
+  double computation = 0;  ///< of one rank, in milliseconds, where nobody else needs its cores
+  double optimizer = 0;    ///< the same
+  std::int64_t bytes = 0;  ///< of the gradients
+  int messages = 1;        ///< in which these travel
+};
+
+/// The cores on which ranks compute.
+struct Cores {
+  int of_rank = 1;     ///< that each rank uses
+  int of_machine = 0;  ///< that the ranks of all nodes share, as nodes of scripts/nodes do; 0 if each has its own
+};
+
+/// The parts of a step in milliseconds. None overlaps with another.
+struct Prediction {
+  double computation = 0, optimizer = 0, wire = 0, latency = 0;
+
+  double step() const { return computation + optimizer + wire + latency; }
+
+  /// The largest part: "computation", with the optimizer's, "wire" or "latency".
+  std::string_view limit() const;
+};
+
+/// The nodes up to which predictions were compared with measurements.
+inline constexpr int most_verified_nodes = 4;
+
+Prediction predict_step(int nodes, const StepWork& work, const Links& links, const Cores& cores);
+
+/// How many times a step of `nodes` ranks computes as long as one that has its cores for itself.
+double slowdown_of(int nodes, const Cores& cores);
+
+/// The messages, one after the other, of MPI's all-reduce of 16 bytes: the depth of a binary tree.
+int rounds_of_agreement(int nodes);
+
+/// The same for the last sum of a step, whose few bytes go to all: gathered by one, and spread by a tree.
+int rounds_of_last_sum(int nodes);
+
+/// In how many messages, one after the other, the host sums gradients that are cut into buckets of so many bytes.
+int messages_of(std::span<const std::int64_t> bucket_bytes);
+
+/// What a node sends per time in a sum between so many of them, in MB/s.
+double slowest_rate(int nodes, const Links& links);
+
+/// Links between `nodes` nodes that send `rate` MB/s each in a sum of `bytes`, whose messages' latency is `delay`
+/// milliseconds. The rate is that beside the latency.
+Links links_of_sum(int nodes, std::int64_t bytes, double rate, double delay);
+
+/// How much TCP carries on a wire of so many bits per second, in MB/s: full frames of Ethernet.
+double payload_rate(double bits_per_second);
+
+/// What a node's rate is in a sum between `nodes`, of the rate of its wire: a part that was measured.
+double share_of_wire(int nodes);
+
+/// "100mbit", "1gbit,500kbit": wires; "8.6MB/s": measured. ConfigError, naming the option, for anything else.
+Links parse_links(const std::string& option, const std::string& text);
+
+/// "1ms", "250us", "0.1s": in milliseconds. ConfigError, naming the option.
+double parse_delay(const std::string& option, const std::string& text);
+
+/// "2,3,4": numbers of nodes. ConfigError, naming the option.
+std::vector<int> parse_nodes(const std::string& option, const std::string& text);
+
+}  // namespace lockstep::bench
