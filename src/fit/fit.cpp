@@ -219,7 +219,7 @@ void Fit::share_update(Optimizer::AgreedStep& agreed) {
 
 Fit::Started Fit::start_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                   const nn::GradientBuffer& sum) {
-  const RankShards::Loaded shards = train_shards_.load_all(samples);
+  const RankShards::Loaded shards = train_shards_.load_all(samples, 0, threads_.get());
   BusyClock::enter(BusyClock::Part::forward);
   const std::vector<nn::Model::ShardPlace> places = shards.places(step);
   const std::int64_t labels = shards.group.counted_labels();

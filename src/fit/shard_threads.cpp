@@ -135,6 +135,16 @@ void ShardThreads::run(const Work& work, std::string_view where) {
   if (first) std::rethrow_exception(first);
 }
 
+void ShardThreads::for_each(std::size_t shards, const std::function<void(std::size_t shard)>& work,
+                            std::string_view where) {
+  const std::size_t of_thread = shards / workers_.size();
+  run(
+      [&](std::size_t thread) {
+        for (std::size_t shard = thread * of_thread; shard < (thread + 1) * of_thread; ++shard) work(shard);
+      },
+      where);
+}
+
 void ShardThreads::reserve(const nn::GradientBuffer& sum) {
   const auto is_of = [](const TensorView& a, const TensorView& b) {
     return a.data() == b.data() && a.count() == b.count() && a.dtype() == b.dtype();
@@ -207,12 +217,10 @@ ops::Kernels::BatchLoss ShardThreads::train_shards(const SampleBatch::Group& sha
 
 std::vector<ops::Kernels::BatchLoss> ShardThreads::evaluate_shards(std::span<const SampleBatch> shards) {
   std::vector<ops::Kernels::BatchLoss> results(shards.size());
-  const std::size_t size = shards.size() / workers_.size();
-  run(
-      [&](std::size_t thread) {
-        for (std::size_t shard = thread * size; shard < (thread + 1) * size; ++shard)
-          results[shard] = workers_[thread]->evaluate_shard(shards[shard]);
-      },
+  const std::size_t of_thread = shards.size() / workers_.size();
+  for_each(
+      shards.size(),
+      [&](std::size_t shard) { results[shard] = workers_[shard / of_thread]->evaluate_shard(shards[shard]); },
       in_shard);
   return results;
 }

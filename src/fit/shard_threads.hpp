@@ -55,6 +55,9 @@ class ShardThreads {
   /// "in a shard that a thread computes".
   void run(const Work& work, std::string_view where);
 
+  /// Calls `work` with each of `shards` shards, which the threads divide, on the thread that computes it.
+  void for_each(std::size_t shards, const std::function<void(std::size_t shard)>& work, std::string_view where);
+
  private:
   void serve(std::size_t thread);
   template <class Condition>
