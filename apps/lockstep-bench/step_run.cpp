@@ -6,6 +6,7 @@
 
 #include <lockstep/fit/fit.hpp>
 
+#include "ops/backends.hpp"
 #include "optim/gradient_pieces.hpp"
 #include "reduce/declared_sums.hpp"
 
@@ -77,6 +78,7 @@ std::vector<PartTimes> StepRun::block(std::int64_t steps) {
                            .threads = options_.shards == strategy_.num_replicas_in_sync() ? 1 : options_.threads,
                            .evaluate_every = steps + 1};
   (void)fit(strategy_, timed_, *optimizer_, {samples_, evaluated_.source()}, options, laps);
+  ops::end_kernel_threads();
   return laps.behind_first();
 }
 

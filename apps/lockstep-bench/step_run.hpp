@@ -48,8 +48,8 @@ class StepRun {
   int shards() const { return options_.shards; }
   nn::Model::Precision precision() const { return options_.precision; }
 
-  /// COLL. Trains for `steps` steps, after a first one that allocates memory and does not count. Returns the parts of
-  /// each.
+  /// COLL. Trains for `steps` steps, after a first one that allocates memory and starts threads, and does not count.
+  /// Returns the parts of each. Ends the threads, so that another run's block has the cores.
   std::vector<PartTimes> block(std::int64_t steps);
 
   /// COLL, after a block. Saves a checkpoint, which is then being written.

@@ -89,7 +89,7 @@ void EvaluationPass::run(Observer::Evaluation& report, Observer& observer, const
     for (std::int64_t first = 0; first < samples_; first += batch_) {
       const auto size = std::min(batch_, samples_ - first);
       const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
-      const SampleBatch::Group& shards = shards_.load_all(samples).group;
+      const SampleBatch::Group& shards = shards_.load_all(samples, 0, team_).group;
       const std::vector<ops::Kernels::BatchLoss> results = evaluate(shards);
       for (std::size_t shard = 0; shard < results.size(); ++shard) {
         std::ranges::copy(sums_of(results[shard], shards.batches[shard]).of, sums_.next().elements<double>().begin());

@@ -168,6 +168,7 @@ class Fit {
   Optimizer::StepSums step(std::int64_t index, const ScheduledBatch& batch);
   bool attests_in(std::int64_t step) const;
   void load_ahead();
+  void share_update(Optimizer::AgreedStep& agreed);
   Optimizer::StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                         Optimizer::AgreedStep& agreed);
   /// The labels of this rank's samples, and their losses, which a GPU may still be computing.
@@ -231,9 +232,14 @@ Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const st
   return {.samples = started.labels};
 }
 
+void Fit::share_update(Optimizer::AgreedStep& agreed) {
+  agreed.share_update({.count = static_cast<std::size_t>(threads_->count()),
+                       .run = [this](const ShardThreads::Work& work) { threads_->run(work, "in an update"); }});
+}
+
 Fit::Started Fit::start_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                   const nn::GradientBuffer& sum) {
-  const RankShards::Loaded shards = train_shards_.load_all(samples);
+  const RankShards::Loaded shards = train_shards_.load_all(samples, 0, threads_.get());
   note_read(step, shards.group, 0);
   BusyClock::enter(BusyClock::Part::forward);
   const std::vector<nn::Model::ShardPlace> places = shards.places(step);
@@ -290,6 +296,7 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
     const auto compute = [&](Optimizer::AgreedStep& agreed) {
       if (wants_norm_) agreed.keep_gradient_norm();
       agreed.apply_only_if([this](std::span<const std::int64_t> all) { return checks_->take(all); });
+      if (threads_) share_update(agreed);
       BusyClock::enter(BusyClock::Part::data);
       const Optimizer::StepSums own = compute_gradients(index, samples_.of(batch), agreed);
       if (fault_) fault_->strike(rank_, index, model_.variables());

@@ -38,8 +38,8 @@ std::int64_t RankShards::samples_of_all(std::span<const std::int64_t> batch, int
   return sum;
 }
 
-RankShards::Loaded RankShards::load_all(std::span<const std::int64_t> batch, int micro_batch) {
-  return load(all_, batch, mine_, micro_batch);
+RankShards::Loaded RankShards::load_all(std::span<const std::int64_t> batch, int micro_batch, ShardThreads* threads) {
+  return load(all_, batch, mine_, micro_batch, threads);
 }
 
 RankShards::Loaded RankShards::load_one(std::span<const std::int64_t> batch, std::int64_t shard, int micro_batch) {
@@ -54,7 +54,7 @@ RankShards::Loaded RankShards::load_any(std::span<const std::int64_t> batch, std
 }
 
 RankShards::Loaded RankShards::load(std::optional<ShardLoader>& loader, std::span<const std::int64_t> batch,
-                                    Range shards, int micro_batch) {
+                                    Range shards, int micro_batch, ShardThreads* threads) {
   parts_ = parts_of(batch, shards, micro_batch);
   if (ahead_) {
     (void)ahead_->next();
@@ -67,7 +67,7 @@ RankShards::Loaded RankShards::load(std::optional<ShardLoader>& loader, std::spa
     loader.emplace(source_, capacity_, shards.size(), stream_,
                    on_gpu ? static_cast<std::size_t>(std::max<std::int64_t>(of_step, 1) - 1) : 0);
   }
-  return {loader->load(parts_.samples), parts_.first_samples};
+  return {threads ? loader->load(parts_.samples, *threads) : loader->load(parts_.samples), parts_.first_samples};
 }
 
 RankShards::Parts RankShards::parts_of(std::span<const std::int64_t> batch, Range shards, int micro_batch) const {

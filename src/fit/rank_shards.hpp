@@ -52,8 +52,9 @@ class RankShards {
     std::vector<nn::Model::ShardPlace> places(std::int64_t step) const;
   };
 
-  /// A micro-batch of all shards of this rank, or of its shard number `shard`.
-  Loaded load_all(std::span<const std::int64_t> batch, int micro_batch = 0);
+  /// A micro-batch of all shards of this rank, or of its shard number `shard`. With `threads`, each loads what it
+  /// computes, if the source allows it.
+  Loaded load_all(std::span<const std::int64_t> batch, int micro_batch = 0, ShardThreads* threads = nullptr);
   Loaded load_one(std::span<const std::int64_t> batch, std::int64_t shard, int micro_batch = 0);
 
   /// A micro-batch of any shard of the batch, by its number there. It is not among those that are loaded ahead.
@@ -80,7 +81,8 @@ class RankShards {
 
  private:
   BatchPart part_of(std::span<const std::int64_t> batch, std::int64_t shard, int micro_batch) const;
-  Loaded load(std::optional<ShardLoader>& loader, std::span<const std::int64_t> batch, Range shards, int micro_batch);
+  Loaded load(std::optional<ShardLoader>& loader, std::span<const std::int64_t> batch, Range shards, int micro_batch,
+              ShardThreads* threads = nullptr);
 
   /// The samples of a load, and where they begin in the batch of the step, for each shard.
   struct Parts {

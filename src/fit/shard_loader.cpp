@@ -33,12 +33,15 @@ ShardLoader::~ShardLoader() {
   }
 }
 
-void ShardLoader::assemble(std::span<const std::span<const std::int64_t>> samples) {
+void ShardLoader::assemble(std::span<const std::span<const std::int64_t>> samples, ShardThreads* threads) {
   const trace::Within span{trace::Kind::part, "load a batch"};
   Staging& staging = staging_[assembled_ % staging_.size()];
   if (staging.copied) staging.copied->synchronize();  // two loads ago, so done by now unless the GPU is far behind
-  for (std::size_t shard = 0; shard < samples.size(); ++shard)
-    source_.fill(samples[shard], staging.group.batches[shard]);
+  const auto fill = [&](std::size_t shard) { source_.fill(samples[shard], staging.group.batches[shard]); };
+  if (threads)
+    threads->for_each(samples.size(), fill, "in a source whose batches several threads fill");
+  else
+    for (std::size_t shard = 0; shard < samples.size(); ++shard) fill(shard);
   ++assembled_;
 }
 

@@ -11,6 +11,7 @@
 #include <lockstep/input/sample_source.hpp>
 
 #include "device/device.hpp"
+#include "fit/shard_threads.hpp"
 
 namespace lockstep {
 
@@ -36,12 +37,20 @@ class ShardLoader {
     return send();
   }
 
+  /// The same on `threads`, each of which fills the batches that it computes, if the source allows it.
+  const SampleBatch::Group& load(std::span<const std::span<const std::int64_t>> samples, ShardThreads& threads) {
+    assemble(samples, source_.fills_at_once() ? &threads : nullptr);
+    return send();
+  }
+
   /// The two halves of `load`. Another thread may assemble while this one sends, at most `ahead` groups more than were
   /// sent.
-  void assemble(std::span<const std::span<const std::int64_t>> samples);
+  void assemble(std::span<const std::span<const std::int64_t>> samples) { assemble(samples, nullptr); }
   const SampleBatch::Group& send();
 
  private:
+  void assemble(std::span<const std::span<const std::int64_t>> samples, ShardThreads* threads);
+
   struct Staging {
     SampleBatch::Group group;
     std::unique_ptr<Event> copied;

@@ -23,6 +23,8 @@ namespace {
 /// takes to wake a thread: a tenth of a millisecond on a virtual machine.
 constexpr std::chrono::milliseconds awake{2};
 
+constexpr std::string_view in_shard = "in a shard that a thread computes";
+
 /// Part `number` of `shards`, which are cut into `parts`.
 SampleBatch::Group part_of(const SampleBatch::Group& shards, std::size_t parts, std::size_t number) {
   const std::size_t size = shards.batches.size() / parts;
@@ -136,13 +138,13 @@ void ShardThreads::work_as(std::size_t thread) {
   }
 }
 
-void ShardThreads::run(const Work& work) {
+void ShardThreads::run(const Work& work, std::string_view where) {
   const detail::Frame* const frame = detail::current_frame();
   const Work in_context = [&](std::size_t thread) {
     if (thread == 0) return work(thread);
     std::optional<detail::PushedFrame> pushed;
     if (frame) pushed.emplace(*frame);
-    const MeetingPoint::Apart apart{"in a shard that a thread computes"};
+    const MeetingPoint::Apart apart{where};
     work(thread);
   };
   {
@@ -158,6 +160,16 @@ void ShardThreads::run(const Work& work) {
   for (std::exception_ptr& failure : failures_)
     if (const std::exception_ptr of_thread = std::exchange(failure, nullptr); of_thread && !first) first = of_thread;
   if (first) std::rethrow_exception(first);
+}
+
+void ShardThreads::for_each(std::size_t shards, const std::function<void(std::size_t shard)>& work,
+                            std::string_view where) {
+  const std::size_t of_thread = shards / workers_.size();
+  run(
+      [&](std::size_t thread) {
+        for (std::size_t shard = thread * of_thread; shard < (thread + 1) * of_thread; ++shard) work(shard);
+      },
+      where);
 }
 
 void ShardThreads::reserve(const nn::GradientBuffer& sum) {
@@ -205,21 +217,23 @@ ops::Kernels::BatchLoss ShardThreads::train_shards(const SampleBatch::Group& sha
   std::vector<SampleBatch::Group> parts;
   for (std::size_t thread = 0; thread < workers_.size(); ++thread)
     parts.push_back(part_of(shards, workers_.size(), thread));
-  run([&](std::size_t thread) {
-    const std::size_t size = parts[thread].batches.size();
-    const auto own_places = places.subspan(thread * size, size);
-    nn::Model& model = *workers_[thread];
-    if (watch) {
-      const auto shards_of_thread = static_cast<std::int64_t>(size);
-      WatchOfPart part{*watch, static_cast<std::int64_t>(thread) * shards_of_thread};
-      if (part.wants_any_of(shards_of_thread)) {
-        results_[thread] = model.train_watched(parts[thread], own_places, partial_[thread], part);
-        return;
-      }
-    }
-    results_[thread] = model.train_shards(parts[thread], own_places, partial_[thread]);
-  });
-  run([&](std::size_t thread) { add_up(thread); });
+  run(
+      [&](std::size_t thread) {
+        const std::size_t size = parts[thread].batches.size();
+        const auto own_places = places.subspan(thread * size, size);
+        nn::Model& model = *workers_[thread];
+        if (watch) {
+          const auto shards_of_thread = static_cast<std::int64_t>(size);
+          WatchOfPart part{*watch, static_cast<std::int64_t>(thread) * shards_of_thread};
+          if (part.wants_any_of(shards_of_thread)) {
+            results_[thread] = model.train_watched(parts[thread], own_places, partial_[thread], part);
+            return;
+          }
+        }
+        results_[thread] = model.train_shards(parts[thread], own_places, partial_[thread]);
+      },
+      in_shard);
+  run([&](std::size_t thread) { add_up(thread); }, in_shard);
   for (const Variable& variable : sum.variables()) sum.ready(variable);
 
   ops::Kernels::BatchLoss total;
@@ -239,11 +253,11 @@ ops::Kernels::BatchLoss ShardThreads::train_shards(const SampleBatch::Group& sha
 
 std::vector<ops::Kernels::BatchLoss> ShardThreads::evaluate_shards(std::span<const SampleBatch> shards) {
   std::vector<ops::Kernels::BatchLoss> results(shards.size());
-  const std::size_t size = shards.size() / workers_.size();
-  run([&](std::size_t thread) {
-    for (std::size_t shard = thread * size; shard < (thread + 1) * size; ++shard)
-      results[shard] = workers_[thread]->evaluate_shard(shards[shard]);
-  });
+  const std::size_t of_thread = shards.size() / workers_.size();
+  for_each(
+      shards.size(),
+      [&](std::size_t shard) { results[shard] = workers_[shard / of_thread]->evaluate_shard(shards[shard]); },
+      in_shard);
   return results;
 }
 

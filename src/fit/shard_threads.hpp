@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -50,11 +51,16 @@ class ShardThreads {
   /// The results of Model::evaluate_shard, shard by shard. Fails alike.
   std::vector<ops::Kernels::BatchLoss> evaluate_shards(std::span<const SampleBatch> shards);
 
- private:
   using Work = std::function<void(std::size_t thread)>;
 
-  /// Calls `work` on each thread, and returns when all have.
-  void run(const Work& work);
+  /// Calls `work` on each thread, and returns when all have. Fails alike. `where` ends the message of a ContextError,
+  /// "in a shard that a thread computes".
+  void run(const Work& work, std::string_view where);
+
+  /// Calls `work` with each of `shards` shards, which the threads divide, on the thread that computes it.
+  void for_each(std::size_t shards, const std::function<void(std::size_t shard)>& work, std::string_view where);
+
+ private:
   void serve(std::size_t thread);
   template <class Condition>
   void wait(std::condition_variable& changed, Condition&& condition);

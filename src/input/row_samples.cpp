@@ -30,6 +30,7 @@ class RowSamples final : public SampleSource {
     return batch;
   }
   void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const override;
+  bool fills_at_once() const override { return true; }
 
  private:
   bool regresses() const { return schema_.task == DataSchema::Task::regression; }

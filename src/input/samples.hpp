@@ -24,6 +24,7 @@ class ImageSamples final : public SampleSource {
   void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const override {
     fill_batch(images_, sample_indices, batch);
   }
+  bool fills_at_once() const override { return true; }
 
  private:
   const ImageData::Set& images_;
@@ -44,6 +45,7 @@ class TextSamples final : public SampleSource {
   void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const override {
     fill_batch(text_, sample_indices, batch);
   }
+  bool fills_at_once() const override { return true; }
 
  private:
   TextSet text_;

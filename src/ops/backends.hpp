@@ -14,4 +14,8 @@ bool onednn_is_built_in();
 /// ConfigError if it is not built in.
 std::unique_ptr<Kernels> make_onednn_kernels(Kernels::Threads threads);
 
+/// Ends the threads that kernels have started for the calling thread, which otherwise look for work for a while after
+/// the last call, at the cost of whoever needs their cores. The next call starts them again.
+void end_kernel_threads();
+
 }  // namespace lockstep::ops

@@ -13,4 +13,6 @@ std::unique_ptr<Kernels> make_onednn_kernels(Kernels::Threads) {
   throw ConfigError{"this build has no oneDNN kernels: expected auto or reference"};
 }
 
+void end_kernel_threads() {}
+
 }  // namespace lockstep::ops

@@ -20,6 +20,7 @@
 #include "ops/update_kernels.hpp"
 #include "optim/live_optimizers.hpp"
 #include "optim/optimizer_guard.hpp"
+#include "optim/parts_of_threads.hpp"
 #include "optim/plan.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
@@ -200,6 +201,7 @@ void Optimizer::step(const Scale& scale, std::span<const detail::RowSums> rows) 
   ops::UpdateStep step{
       .learning_rate = last_.learning_rate, .divisor = divisor, .factor = clip_factor(), .number = made + 1};
   for (const VariableStore::FlatRange& range : plan.shared_ranges()) prepare_slots(range, plan.rank());
+  if (scale.threads) update_together(plan, step, *scale.threads);
   for (const detail::RangeUpdate& each : plan.updates()) {
     step.weight_decay = each.decayed ? rules_.weight_decay : 0;
     if (!each.range.is_held_by(plan.rank())) {
@@ -213,11 +215,29 @@ void Optimizer::step(const Scale& scale, std::span<const detail::RowSums> rows) 
         rows_of_run.values_changed();
       }
     } else {
-      update(kernels, each.range, step);
+      if (!scale.threads) update(kernels, each.range, step);
       if (!each.range.segment->slices) each.range.values_changed();  // otherwise once all slices are there
     }
   }
   ++made;
+}
+
+/// All ranges that this rank holds, each cut among the threads. Their gradients are dense.
+void Optimizer::update_together(const Plan& plan, const ops::UpdateStep& step, const AgreedStep::Threads& threads) {
+  std::vector<detail::RangeUpdate> held;
+  for (const detail::RangeUpdate& each : plan.updates())
+    if (each.range.is_held_by(plan.rank())) held.push_back(each);
+  // The threads find slots; none of them may make one.
+  for (const detail::RangeUpdate& each : held) prepare_slots(each.range, plan.rank());
+  const ops::Kernels& kernels = kernels_for(plan);
+  threads.run([&](std::size_t thread) {
+    ops::UpdateStep own = step;
+    for (const detail::RangeUpdate& each : held) {
+      const VariableStore::FlatRange part = detail::part_for(each.range, thread, threads.count);
+      own.weight_decay = each.decayed ? rules_.weight_decay : 0;
+      if (part.values.count() > 0) update(kernels, part, own);
+    }
+  });
 }
 
 /// Where one rank alone has updated variables, or a slice of them, the others get their values from it. A rank waits
@@ -319,7 +339,7 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
       plan.sum_own_blocks(kernels_for(plan));
     } else if (rules_.clip_norm || step.keeps_norm_) {
       const BusyClock::During measuring{BusyClock::Part::optimizer};
-      squares = kernels_for(plan).update().start_sum_of_squares(plan.homes());
+      squares = detail::start_sum_of_squares(kernels_for(plan), plan.homes(), step.threads_);
     }
     stream.synchronize();
   });
@@ -344,7 +364,8 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
   std::optional<double> known;
   if (squares) known = squares->read();
   if (plan.is_shared()) known = ops::UpdateKernels::sum_of_blocks(std::move(more.blocks));
-  step_and_send({weight_of(sums), known}, {}, reductions, &covered);
+  const AgreedStep::Threads* const threads = step.threads_ && updates_by_element() ? &*step.threads_ : nullptr;
+  step_and_send({.divisor = weight_of(sums), .squares = known, .threads = threads}, {}, reductions, &covered);
 }
 
 /// What the ranks compare of a step: "step 3 of 'critic' at rate 0.1, momentum 0.9: apply_gradients by samples: …".

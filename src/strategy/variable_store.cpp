@@ -59,7 +59,8 @@ void bring_values_home_of(const detail::StoreGuests& guests) {
 
 /// What this rank holds of the slot `name`, made on first use.
 TensorView slot_of(StoreSegment& segment, std::string_view name) {
-  Tensor& slot = segment.slots[std::string{name}];
+  const auto found = segment.slots.find(std::string{name});  // several threads may look at once
+  Tensor& slot = found != segment.slots.end() ? found->second : segment.slots[std::string{name}];
   const std::int64_t count = segment.slices ? segment.slices->count() : segment.count;
   if (slot.count() != count) slot = Tensor::zeros(segment.dtype, {count}, *segment.stream);
   return slot.view();

@@ -74,7 +74,7 @@ class ReplicatedOptimizer::State final : public lockstep::detail::StoreGuest {
   std::string text();
 
  private:
-  void hold(const at::Tensor& tensor, std::size_t group, const std::map<const void*, std::string>& names);
+  void hold(const at::Tensor& tensor, std::size_t group, const std::map<const void*, Variable>& variables);
   void require_held_alone(const VariableStore& store) const;
   void require_same_parameters() const;
   void look_at(HeldParameter& parameter);
@@ -98,22 +98,22 @@ ReplicatedOptimizer::State::State(VariableStore& store, const std::vector<Replic
       site_{site_of(here)},
       device_kind_{store.stream().kind()},
       device_{make_torch_device(store.stream())} {
-  std::map<const void*, std::string> names;
+  std::map<const void*, Variable> variables;
   for (const ReplicatedModule::Impl* const module : modules)
     for (const Parameter& each : module->parameters)
-      names.emplace(each.tensor.unsafeGetTensorImpl(), each.variable.name());
+      variables.emplace(each.tensor.unsafeGetTensorImpl(), each.variable);
   const auto& groups = optimizer.param_groups();
   for (std::size_t group = 0; group < groups.size(); ++group)
-    for (const at::Tensor& tensor : groups[group].params()) hold(tensor, group, names);
+    for (const at::Tensor& tensor : groups[group].params()) hold(tensor, group, variables);
   if (parameters_.empty()) throw InvalidArgument{fmt::format("a {} without parameters", class_)};
   require_held_alone(store);
   bring_state_home();
 }
 
 void ReplicatedOptimizer::State::hold(const at::Tensor& tensor, std::size_t group,
-                                      const std::map<const void*, std::string>& names) {
-  const auto found = names.find(tensor.unsafeGetTensorImpl());
-  if (found == names.end()) {
+                                      const std::map<const void*, Variable>& variables) {
+  const auto found = variables.find(tensor.unsafeGetTensorImpl());
+  if (found == variables.end()) {
     const auto owner = owner_of(tensor);
     throw InvalidArgument{fmt::format(
         "{} in group {} of a {} is no parameter of the modules that were named",
@@ -121,9 +121,16 @@ void ReplicatedOptimizer::State::hold(const at::Tensor& tensor, std::size_t grou
               : fmt::format("a tensor of shape {}", describe(Shape{tensor.sizes().begin(), tensor.sizes().end()})),
         group, class_)};
   }
-  if (std::ranges::find(parameters_, found->second, &HeldParameter::name) != parameters_.end())
-    throw InvalidArgument{fmt::format("parameter '{}' is in a {} twice", found->second, class_)};
-  parameters_.push_back({.tensor = tensor, .name = found->second, .group = group});
+  const std::string name{found->second.name()};
+  if (std::ranges::find(parameters_, name, &HeldParameter::name) != parameters_.end())
+    throw InvalidArgument{fmt::format("parameter '{}' is in a {} twice", name, class_)};
+  if (found->second.state().segment->slices)
+    throw InvalidArgument{
+        fmt::format("a {} keeps the whole state of parameter '{}' on every rank, and the strategy shares the work of "
+                    "optimizers in slices (shard_optimizer); expected an optimizer of the module, as "
+                    "net.optimizer(AdamW::Options{{…}}) makes it, or a strategy without this option",
+                    class_, name)};
+  parameters_.push_back({.tensor = tensor, .name = name, .group = group});
 }
 
 std::string ReplicatedOptimizer::State::description() const {

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <sstream>
@@ -287,6 +289,27 @@ TEST_CASE("a run times each part of a step as often as fit comes to it") {
       CHECK(step.of(Part::optimizer) == step.of(Part::communication) + 1);
       CHECK(step.of(Part::other) == 1);
     }
+  }
+}
+
+TEST_CASE("a run's threads end with its block") {
+  StepClock clock;
+  const RandomSamples samples{StepModel::mlp, 32};
+  const auto group = make_local_group();
+  const auto threads = [] {
+    const std::filesystem::directory_iterator tasks{"/proc/self/task"};
+    return std::distance(begin(tasks), end(tasks));
+  };
+  const auto before = threads();
+  // The threads share the products of one shard, or compute two.
+  for (const int shards : {1, 2}) {
+    CAPTURE(shards);
+    StepRun run{Strategy{*group, timed_reductions(clock, [] {})},
+                clock,
+                samples,
+                {.global_batch = 32, .shards = shards, .threads = 2}};
+    (void)run.block(1);
+    CHECK(threads() == before);
   }
 }
 

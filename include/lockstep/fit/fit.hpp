@@ -32,9 +32,11 @@ struct FitOptions {
   int shards = 8;          ///< a multiple of the number of ranks
   int accumulate = 1;      ///< micro-batches per shard
   /// Threads of each rank that compute whole shards, an equal number each, with kernels that use one thread themselves.
-  /// They change no bits. If the rank's shards are a power of two, the largest power of two up to this number works;
-  /// otherwise one thread does. So does one for a model without workers (nn::Model::make_worker), for training with
-  /// micro-batches, on a GPU, and in sim::run. Replica 0 logs one warning if others are idle.
+  /// They also share the update of an optimizer that updates by element, and fill their own batches from a source that
+  /// allows it (SampleSource::fills_at_once). They change no bits. If the rank's shards are a power of two, the largest
+  /// power of two up to this number works; otherwise one thread does. So does one for a model without workers
+  /// (nn::Model::make_worker), for training with micro-batches, on a GPU, and in sim::run. Replica 0 logs one warning
+  /// if others are idle.
   int threads = 1;
   /// How many steps ahead a thread of each rank loads batches. It changes no bits. If 0, each step loads its own.
   /// Otherwise that thread reads Samples::train, while the program's own reads `test`.

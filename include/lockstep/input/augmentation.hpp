@@ -32,6 +32,7 @@ class AugmentedSamples final : public SampleSource {
     return images_.make_batch(capacity, stream);
   }
   void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const override;
+  bool fills_at_once() const override { return images_.fills_at_once(); }
 
  private:
   template <class Real>

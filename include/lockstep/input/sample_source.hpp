@@ -36,6 +36,10 @@ class SampleSource {
   /// tensors share its memory. InvalidArgument if there are more samples than rows, or for a sample that does not
   /// exist.
   virtual void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const = 0;
+
+  /// Whether several threads may call `fill` at once, each with a batch of its own. With FitOptions::threads, each then
+  /// fills the batches that it computes.
+  virtual bool fills_at_once() const { return false; }
 };
 
 }  // namespace lockstep

@@ -167,6 +167,17 @@ class Optimizer {
     /// not applied, and its sums have no samples.
     void apply_only_if(std::function<bool(std::span<const std::int64_t> sums)> allows) { allows_ = std::move(allows); }
 
+    /// Threads of a rank. `run` calls its argument with each number from 0 to `count` - 1, on a thread each, and
+    /// returns when all are done.
+    struct Threads {
+      std::size_t count;
+      std::function<void(const std::function<void(std::size_t thread)>&)> run;
+    };
+
+    /// For library code: has `threads`, which must live until the step ends, measure the gradient together, and update
+    /// together if the optimizer updates by element.
+    void share_update(Threads threads) { threads_ = std::move(threads); }
+
    private:
     friend class Optimizer;
     AgreedStep(std::function<std::size_t(const Variable&)> bring, DeclaredSums& sums, std::int64_t integers)
@@ -178,6 +189,7 @@ class Optimizer {
     bool keeps_norm_ = false;
     std::vector<std::int64_t> integers_;
     std::function<bool(std::span<const std::int64_t>)> allows_;  ///< may be empty
+    std::optional<Threads> threads_;
   };
 
   /// How a rank computes its gradients after all ranks have agreed on the step. `compute` calls AgreedStep::ready for
@@ -308,7 +320,8 @@ class Optimizer {
   virtual bool keeps_zero_gradients() const { return false; }
 
   /// Whether `update` computes each element from its own value, gradient and slots alone, so that a range may be cut
-  /// anywhere. ReductionOptions::shard_optimizer needs it.
+  /// anywhere, and several threads may call `update` for its parts at once. ReductionOptions::shard_optimizer needs it;
+  /// with FitOptions::threads, a rank's threads then share the update.
   virtual bool updates_by_element() const { return false; }
 
  private:
@@ -339,17 +352,19 @@ class Optimizer {
   void prepare_slots(const VariableStore::FlatRange& range, int rank) const;
   void require_shareable(std::span<const VariableStore::FlatRange> ranges, const detail::Call& call) const;
   std::optional<double> sum_of_squares(const Plan& plan, CrossDeviceOps& reductions);
-  /// What the update divides the sums in the store by, and the sum of their squares, if it is known. Gradients that are
-  /// kept hold the sums also afterwards.
+  /// How to update: what to divide the sums in the store by, and the sum of their squares, if it is known. Gradients
+  /// that are kept hold the sums also afterwards. `threads`, if there are some, share the work.
   struct Scale {
     double divisor = 1;
     std::optional<double> squares = {};
     bool keeps_gradients = false;
+    const AgreedStep::Threads* threads = nullptr;
   };
 
   void step_and_send(const Scale& scale, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
                      Covered* covered = nullptr);
   void step(const Scale& scale, std::span<const detail::RowSums> rows = {});
+  void update_together(const Plan& plan, const ops::UpdateStep& step, const AgreedStep::Threads& threads);
   const ops::Kernels& kernels_for(const Plan& plan);
   double clip_factor();
 

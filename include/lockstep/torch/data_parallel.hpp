@@ -228,10 +228,12 @@ class ReplicatedModule::Optimizer {
   Optimizer(Optimizer&&) noexcept;
   ~Optimizer();
 
-  /// COLL, blocking, one agreement; sends nothing. Call it in replica context after `backward`. Updates the parameters
-  /// that have a gradient. The others stay as they are, with their state. A sparse gradient leads to the step of the
-  /// same gradient as a dense one: AdamW and a momentum move, and weight decay shrinks, also the rows that it does not
-  /// name; Sgd without these visits the named rows alone. Errors as lockstep::Optimizer::apply_gradients.
+  /// COLL, blocking, one agreement. Sends nothing, unless the ranks share the update
+  /// (ReductionOptions::shard_optimizer): then each rank updates its slices of the parameters, keeps their state alone,
+  /// and gets the others' new values; gradients stay whole. Call it in replica context after `backward`. Updates the
+  /// parameters that have a gradient. The others stay as they are, with their state. A sparse gradient leads to the
+  /// step of the same gradient as a dense one: AdamW and a momentum move, and weight decay shrinks, also the rows that
+  /// it does not name; Sgd without these visits the named rows alone. Errors as lockstep::Optimizer::apply_gradients.
   void step(ReplicaContext& context, Here here = Here::current());
 
   /// As ReplicatedModule::zero_grad.

@@ -35,8 +35,9 @@ class ReplicatedOptimizer {
  public:
   /// COLL, agreed, in cross-replica or default context. InvalidArgument for another class of optimizer, such as LBFGS,
   /// for a parameter that is none of the module's or of the modules', for one that it has twice or that another live
-  /// ReplicatedOptimizer has, and for modules of several strategies. MismatchError if ranks differ in the optimizer's
-  /// class, parameters or slots. If a rank fails alone, the others throw PeerError.
+  /// ReplicatedOptimizer has, for one whose update the ranks share (ReductionOptions::shard_optimizer), since torch
+  /// would keep its state whole, and for modules of several strategies. MismatchError if ranks differ in the
+  /// optimizer's class, parameters or slots. If a rank fails alone, the others throw PeerError.
   ReplicatedOptimizer(const ReplicatedModule& module, ::torch::optim::Optimizer& optimizer,
                       Here here = Here::current());
   ReplicatedOptimizer(const std::vector<ReplicatedModule*>& modules, ::torch::optim::Optimizer& optimizer,

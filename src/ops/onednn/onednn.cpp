@@ -287,4 +287,8 @@ std::unique_ptr<Kernels> make_onednn_kernels(Kernels::Threads threads) {
   return std::make_unique<OneDnnKernels>(threads);
 }
 
+void end_kernel_threads() {
+  (void)omp_pause_resource_all(omp_pause_hard);
+}
+
 }  // namespace lockstep::ops

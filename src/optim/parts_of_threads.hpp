@@ -1,0 +1,24 @@
+// How the threads of a rank share an optimizer's passes over flat memory.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include <lockstep/ops/kernels.hpp>
+#include <lockstep/optim/optimizer.hpp>
+#include <lockstep/strategy/variable_store.hpp>
+
+#include "ops/answer.hpp"
+
+namespace lockstep::detail {
+
+/// The part of `range` that thread number `thread` of `threads` updates: what it added up before, and so has in its
+/// cache, if the range is all of a model's memory. It may be empty.
+VariableStore::FlatRange part_for(const VariableStore::FlatRange& range, std::size_t thread, std::size_t threads);
+
+/// UpdateKernels::start_sum_of_squares, with the same bits. Threads share the work, if there are some.
+ops::Answer<double> start_sum_of_squares(const ops::Kernels& kernels, std::span<const TensorView> parts,
+                                         const std::optional<Optimizer::AgreedStep::Threads>& threads);
+
+}  // namespace lockstep::detail
