@@ -18,6 +18,7 @@ namespace {
 using Cause = JobReport::Cause;
 
 constexpr int after_signal = 128;
+constexpr const char* wrong_twice = "a rank there computed or read wrong twice";
 
 std::string name_of_signal(int signal) {
   const char* const name = ::sigabbrev_np(signal);
@@ -72,8 +73,11 @@ Judgement judge(int exit_code, const JobReport& report, bool skips_wrong_hosts) 
                                 : judge_code(static_cast<Error::ExitCode>(exit_code));
   const bool is_known = exit_code >= 0 && (exit_code <= static_cast<int>(Error::ExitCode::miscomputed) ||
                                            exit_code == static_cast<int>(Error::ExitCode::stopped));
+  // Some MPIs end with the number of the signal that ended a rank, and 9 is that of SIGKILL.
+  const bool is_signal = exit_code == static_cast<int>(Error::ExitCode::miscomputed) &&
+                         report.cause != Cause::miscomputed && report.cause != Cause::unknown;
   // The codes of lockstep say more than a line, but 1 is also mpirun's own.
-  if (is_known && exit_code != static_cast<int>(Error::ExitCode::failure)) return by_code;
+  if (is_known && !is_signal && exit_code != static_cast<int>(Error::ExitCode::failure)) return by_code;
   switch (report.cause) {
     case Cause::gone: return {Remedy::restart, "a rank is gone"};
     case Cause::stopped:
@@ -156,7 +160,7 @@ void Supervision::leave_out_hosts(const JobEnd& end, std::vector<std::string>& l
   if (report.cause == Cause::stopped) leave_out(report.host, "a rank there stopped", lines);
   // A bit may flip once, on any host. One where that happens again is broken.
   if (report.cause == Cause::miscomputed && !wrong_.insert(report.host).second)
-    leave_out(report.host, "a rank there computed or read wrong twice", lines);
+    leave_out(report.host, wrong_twice, lines);
   // A process may end for many reasons. A host where that happens again and again is one. A daemon of mpirun takes the
   // ranks there along.
   const std::string host = report.cause == Cause::gone ? report.host : report.lost.empty() ? "" : report.lost.front();
@@ -243,7 +247,14 @@ Decision Supervision::after(const JobEnd& end) {
   if (restarts_ >= options_.max_restarts) return give_up(restarts_, "");
   if (in_a_row_ > most_in_a_row) return give_up(most_in_a_row, " without a new checkpoint");
   std::vector<std::string> lines;
+  const bool is_broken = end.report.cause == Cause::miscomputed && wrong_.contains(end.report.host);
+  const std::size_t hosts = hosts_.size();
   leave_out_hosts(end, lines);
+  if (is_broken && hosts_.size() == hosts) {
+    lines.push_back(fmt::format("ends with exit code {}: host {} computed or read wrong twice, and cannot be left out",
+                                end.exit_code, end.report.host));
+    return {.lines = std::move(lines), .start = {}, .exit_code = end.exit_code};
+  }
   const Start start{most_ranks_on(hosts_), hosts_, delay_after(in_a_row_)};
   ++restarts_;
   lines.push_back(fmt::format("restart {} of {}, on {}{}: {}", restarts_, options_.max_restarts,

@@ -119,15 +119,18 @@ void Audit::require_passed(std::span<const std::int64_t> samples, const Here& he
   mine.insert(mine.end(), of_other_.begin(), of_other_.end());
   std::vector<AuditedShard> shards = in_question(gather(mine));
   for (AuditedShard& each : shards) {
-    AuditedShard::Digests again(records_.names().size());
+    // The others wait for this rank, also if it fails.
+    AuditedShard::Digests again;
     try {
       again = compute(each.shard, samples);
-    } catch (const std::exception&) {
-      // Nobody else gets these zeros. The others wait for them.
+      again.push_back(1);
+    } catch (...) {
+      again.assign(records_.names().size() + 1, 0);
     }
     const std::vector<std::int64_t> all = gather(again);
-    for (auto of_rank = all.begin(); of_rank != all.end(); of_rank += std::ssize(records_.names()))
-      each.again.emplace_back(of_rank, of_rank + std::ssize(records_.names()));
+    const std::int64_t values = std::ssize(records_.names());
+    for (auto of_rank = all.begin(); of_rank != all.end(); of_rank += values + 1)
+      each.again.emplace_back(of_rank, of_rank[values] == 1 ? of_rank + values : of_rank);
   }
   throw_verdict(judge_audit(step_ + 1, records_.names(), shards, meeting.names()), here);
 }

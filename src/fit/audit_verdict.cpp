@@ -16,8 +16,9 @@ using Digests = AuditedShard::Digests;
 
 /// What more than half of the ranks get; null if they get too many different things.
 const Digests* held_by_most(std::span<const Digests> of_ranks) {
+  const auto computed = std::ssize(of_ranks) - std::ranges::count(of_ranks, Digests{});
   for (const Digests& each : of_ranks)
-    if (2 * std::ranges::count(of_ranks, each) > std::ssize(of_ranks)) return &each;
+    if (!each.empty() && 2 * std::ranges::count(of_ranks, each) > computed) return &each;
   return nullptr;
 }
 
@@ -44,6 +45,11 @@ struct Wrong {
   bool once = false;       ///< it was wrong in the step, and then right
 };
 
+/// Whether what a rank had, or has, is not `right`. A rank that could not compute the shard again has nothing.
+bool differs_from(const Digests* digests, const Digests& right) {
+  return digests && !digests->empty() && *digests != right;
+}
+
 std::vector<Wrong> judged(const AuditedShard& shard) {
   std::vector<Wrong> wrong;
   const auto ranks = static_cast<int>(shard.again.size());
@@ -51,14 +57,15 @@ std::vector<Wrong> judged(const AuditedShard& shard) {
     std::vector<int> holders;
     for (int rank = 0; rank < ranks; ++rank) {
       const Digests* const before = in_step(shard, rank);
-      if (again(shard, rank) == *right && (!before || *before == *right)) holders.push_back(rank);
+      const bool was_wrong = differs_from(before, *right), is_wrong = differs_from(&again(shard, rank), *right);
+      if (was_wrong || is_wrong) {
+        const Digests& its = was_wrong ? *before : again(shard, rank);
+        wrong.push_back({rank, first_difference(its, *right), {}, was_wrong && again(shard, rank) == *right});
+      } else if (again(shard, rank) == *right) {
+        holders.push_back(rank);
+      }
     }
-    for (int rank = 0; rank < ranks; ++rank) {
-      if (std::ranges::find(holders, rank) != holders.end()) continue;
-      const Digests* const before = in_step(shard, rank);
-      const bool was_wrong = before && *before != *right, is_wrong = again(shard, rank) != *right;
-      wrong.push_back({rank, first_difference(was_wrong ? *before : again(shard, rank), *right), holders, !is_wrong});
-    }
+    for (Wrong& each : wrong) each.right = holders;
     return wrong;
   }
   // Who does not repeat a result has computed one of two wrong.
@@ -66,7 +73,7 @@ std::vector<Wrong> judged(const AuditedShard& shard) {
     const Digests& now = again(shard, rank);
     for (const Digests* const before : {&shard.of_owner, &shard.of_auditor}) {
       const bool is_own = before == in_step(shard, rank) || shard.owner == shard.auditor;
-      if (!is_own || now == *before) continue;
+      if (!is_own || now.empty() || now == *before) continue;
       wrong.push_back({rank, first_difference(*before, now), {}, false});
       break;
     }
@@ -85,10 +92,10 @@ std::string differs(const std::string& value) {
   return fmt::format("{} {}", value, value == "samples" || value == "statistics" ? "differ" : "differs");
 }
 
-/// "replica 1 (worker:1, host b) computed shard 5 of step 120 wrong: gradient of 'w' differs from replicas 0, 2".
-std::string sentence_of(const Wrong& wrong, std::int64_t step, std::int64_t shard, std::span<const int> blamed,
-                        std::span<const std::string> values, std::span<const std::string> replicas) {
-  const std::string who = detail::named_by_first(blamed, replicas);
+/// "replica 1 (worker:1, host b) computed shard 5 of step 120 wrong: gradient of 'w' differs from replicas 0 and 2".
+std::string sentence_of(const Wrong& wrong, std::int64_t step, std::int64_t shard, std::span<const std::string> values,
+                        std::span<const std::string> replicas) {
+  const std::string& who = replicas[static_cast<std::size_t>(wrong.rank)];
   if (wrong.right.empty())
     return fmt::format("{} computed shard {} of step {} twice, with different results: {}", who, shard, step,
                        differs(values[wrong.value]));
@@ -120,16 +127,20 @@ Verdict judge_audit(std::int64_t step, std::span<const std::string> values, std:
   std::string sentence;
   if (first) {
     finding.value = values[first->value];
-    sentence = sentence_of(*first, step, of_first->shard, finding.blamed, values, replicas);
+    sentence = sentence_of(*first, step, of_first->shard, values, replicas);
+    std::vector<int> others = finding.blamed;
+    std::erase(others, first->rank);
+    if (!others.empty())
+      sentence += fmt::format("; {} {} wrong in this step too", listed(others), others.size() == 1 ? "was" : "were");
   } else {
     finding.value = values[first_difference(of_first->of_owner, of_first->of_auditor)];
     const std::vector both{std::min(of_first->owner, of_first->auditor), std::max(of_first->owner, of_first->auditor)};
     sentence = fmt::format(
-        "{} have different results for shard {} of step {}, and get them again: {}; of two, nobody can tell which one "
-        "is wrong",
-        detail::named_by_first(both, replicas), of_first->shard, step, differs(finding.value));
+        "{} have different results for shard {} of step {}, and get them again: {}; {}",
+        detail::named_by_first(both, replicas), of_first->shard, step, differs(finding.value),
+        replicas.size() == 2 ? "of two, nobody can tell which one is wrong" : "no result is that of most replicas");
   }
-  const int rank = finding.blamed.empty() ? std::min(of_first->owner, of_first->auditor) : finding.blamed.front();
+  const int rank = first ? first->rank : std::min(of_first->owner, of_first->auditor);
   const auto exception = std::make_exception_ptr(AuditError{sentence, std::move(finding)});
   return {rank, Error::ExitCode::miscomputed, false, std::move(sentence), exception};
 }

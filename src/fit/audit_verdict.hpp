@@ -21,15 +21,16 @@ struct AuditedShard {
   int owner, auditor;          ///< the same if there is one rank
   Digests of_owner;            ///< in the step
   Digests of_auditor;          ///< in the step; differs from the owner's
-  std::vector<Digests> again;  ///< of every rank, computed once more after the step
+  std::vector<Digests> again;  ///< of every rank, computed once more after the step; empty if it could not do that
 };
 
 /// Who is wrong about `shards`, at least one, in `step` (from 1). `values` names what the digests are of; the first are
 /// the samples. `replicas[r]` is "replica r (task, host h)".
 ///
-/// What more than half of the ranks get, computing the shard once more, is right. Then those are to blame who had, or
-/// get, something else. Of two ranks, one that does not get its own result again is to blame. If both do, nobody can
-/// tell. The verdict's exception is an AuditError, which describes the first shard of whose wrong result it is known.
+/// What more than half of the ranks get that can compute the shard once more is right. Then those are to blame who had,
+/// or get, something else. Without such a majority, owner or auditor is to blame if it does not get its own result
+/// again. If both do, nobody can tell. The verdict's exception is an AuditError. Its words begin with the first replica
+/// that is to blame, and describe what is wrong with the first shard of which that is known.
 Verdict judge_audit(std::int64_t step, std::span<const std::string> values, std::span<const AuditedShard> shards,
                     std::span<const std::string> replicas);
 

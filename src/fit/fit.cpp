@@ -304,7 +304,8 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
     };
     const Optimizer::Computation computation{compute, sums_on_the_way_, checks_->integers()};
     sums = optimizer_.apply_gradients(context, gradients_, computation, statistics_.view(), here_);
-    // If another rank failed in this step, the sums have 0 samples, and there are no statistics to absorb.
+    // If another rank failed in this step, or it did not pass its audit, the sums have 0 samples, and there are no
+    // statistics to absorb.
     model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);
     if (attests_in(index)) context.attest_at_end(model_.moving_averages(), here_);
   };

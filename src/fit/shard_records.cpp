@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -47,6 +48,11 @@ void ShardRecord::set_loss(const ops::Kernels::BatchLoss& loss) {
   const std::array numbers{std::bit_cast<std::uint64_t>(loss.loss_sum), static_cast<std::uint64_t>(loss.correct),
                            std::bit_cast<std::uint64_t>(loss.weight.value_or(0))};
   loss_ = digest_of(std::as_bytes(std::span{numbers}));
+  // Which of several NaNs a sum keeps depends on the order of its operands, so only that there was one is compared.
+  if (std::isfinite(loss.loss_sum)) return;
+  std::ranges::fill(gradients_, 0);
+  if (statistics_) statistics_ = 0;
+  loss_ = digest_of("not finite");
 }
 
 std::vector<std::uint64_t> ShardRecord::values() const {

@@ -30,7 +30,7 @@ class ShardRecord {
   void add_samples(const SampleBatch& batch);
   void set_gradient(std::size_t variable, const TensorView& gradient);
   void set_statistics(const TensorView& statistics);
-  /// It must say its weight.
+  /// The last of all. It must say its weight. If it is no finite number, that is all that the values say.
   void set_loss(const ops::Kernels::BatchLoss& loss);
 
   std::vector<std::uint64_t> values() const;

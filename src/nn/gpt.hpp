@@ -67,10 +67,10 @@ class Gpt final : public Model {
 
   /// From tokens i32 [windows, context] to the logits of the tokens after them. The answer is Embedding's.
   ops::Answer<void> forward(const TensorView& tokens, Keep keep);
-  /// From the gradient that has replaced the logits.
   /// Both passes of all shards. `watch` may be null.
   ShardLosses pass(const SampleBatch::Group& shards, std::span<const ShardPlace> places, const GradientBuffer& sum,
                    ShardWatch* watch);
+  /// From the gradient that has replaced the logits.
   void backward(const TensorView& tokens, const GradientBuffer& gradients);
 
   GptOptions options_;

@@ -27,12 +27,13 @@ class Mlp final : public Model {
   BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                          const GradientBuffer& sum) override;
 
+  /// As start_shards, but weight gradients shard by shard.
+  BatchLoss train_watched(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                          const GradientBuffer& sum, ShardWatch& watch) override;
   /// Computes layer by layer. A layer's outputs, input gradients and sums of weight gradients are each computed for all
   /// shards at once if that gives the same bits as shard by shard; under bf16 they are computed shard by shard. This is
   /// tried out, which blocks the host, when shards of a new number or capacity arrive, also in evaluate_shard.
   /// DeviceError for kernels that do not repeat their bits. A squared error blocks the host until it is known.
-  BatchLoss train_watched(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
-                          const GradientBuffer& sum, ShardWatch& watch) override;
   ops::Answer<BatchLoss> start_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                       const GradientBuffer& sum) override;
   std::unique_ptr<Model> make_worker() const override;

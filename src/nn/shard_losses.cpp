@@ -66,6 +66,7 @@ void ShardLosses::tell(ShardWatch& watch) const {
     if (!watch.wants(static_cast<std::int64_t>(number))) continue;
     ops::Kernels::BatchLoss loss = parts_[number].loss.read();
     if (!loss.weight) loss.weight = parts_[number].labels;
+    loss.loss_sum += 0.0;  // as in a sum of micro-batches, where -0.0 becomes 0.0
     watch.on_loss(static_cast<std::int64_t>(number), loss);
   }
 }

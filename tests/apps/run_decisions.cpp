@@ -306,6 +306,19 @@ TEST_CASE("a host that computes wrong ends the job, or is left out the second ti
   CHECK(without.start.value().hosts == std::vector<Host>{{"a", 2}, {"c", 4}});
   CHECK(without.lines.front() == "leaves out host b: a rank there computed or read wrong twice");
 
+  // Without hosts to leave out, or with too few of them.
+  for (const std::vector<Host>& hosts : {std::vector<Host>{}, std::vector<Host>{{"b", 2}}}) {
+    Supervision stuck{{.ranks = 2, .min_ranks = 2, .skips_wrong_hosts = true, .hosts = hosts}};
+    CHECK(stuck.after(wrong("b")).start);
+    const Decision gives_up = stuck.after(wrong("b"));
+    CHECK_FALSE(gives_up.start);
+    CHECK(gives_up.exit_code == 9);
+    CHECK(gives_up.lines.back() ==
+          "ends with exit code 9: host b computed or read wrong twice, and cannot be left out");
+  }
+  // MPICH's code for a job that was killed.
+  for (const Cause cause : {Cause::stopped, Cause::late}) CHECK(judge(9, with(cause)).remedy == Remedy::restart);
+
   Supervision nobody{{.ranks = 2, .skips_wrong_hosts = true, .hosts = three}};
   CHECK_FALSE(nobody.after({.exit_code = 9, .report = with(Cause::unknown)}).start);
 }

@@ -255,6 +255,16 @@ TEST_CASE("audits change no bit, and cost no agreement") {
       }
     }
   }
+  for (const Audited model : {Audited::mlp, Audited::gpt}) {
+    const AuditTold told = train_audited({.model = model,
+                                          .audit_every = 1,
+                                          .shards_of_rank = 4,
+                                          .threads = 2,
+                                          .steps = 5,
+                                          .precision = nn::Model::Precision::bf16});
+    CHECK(told.words == "");
+    CHECK(told.steps == 5);
+  }
 }
 
 TEST_CASE("the digests of a recorded step do not depend on the number of ranks") {

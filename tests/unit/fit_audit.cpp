@@ -114,3 +114,29 @@ TEST_CASE("a replica that is wrong about its own shard and another's is blamed o
   CHECK(finding.blamed == std::vector{1});
   CHECK(finding.shard == 5);
 }
+
+TEST_CASE("of several that are wrong, the first is named with what is wrong, and the others after it") {
+  const Verdict one_host = judged({shard(wrong, right, {right, wrong, wrong, right, right})});
+  CHECK(one_host.sentence ==
+        "replica 1 (worker:1, host b) computed shard 5 of step 120 wrong: gradient of 'w' differs from replicas 0, 3 "
+        "and 4; replica 2 was wrong in this step too");
+  const AuditedShard of_three{13, 3, 0, wrong, right, {right, right, right, right}};
+  const Verdict two = judged({{5, 1, 0, misread, right, {right, misread, right, right}}, of_three});
+  CHECK(
+      two.sentence ==
+      "replica 1 (worker:1, host b) read other samples than replicas 0, 2 and 3 for shard 5 of step 120; replica 3 was "
+      "wrong in this step too");
+  CHECK(finding_of(two).blamed == std::vector{1, 3});
+}
+
+TEST_CASE("a rank that cannot compute a shard again is neither right nor wrong") {
+  const Digests none;
+  CHECK(finding_of(judged({shard(wrong, right, {right, none, none, none})})).blamed == std::vector{1});
+  CHECK(finding_of(judged({shard(wrong, right, {none, none})})).blamed.empty());
+  CHECK(finding_of(judged({shard(wrong, right, {none, wrong, right, none, right})})).blamed == std::vector{1});
+}
+
+TEST_CASE("without a majority among more than two, the sentence does not speak of two") {
+  CHECK_THAT(judged({shard(wrong, right, {right, wrong, right, wrong})}).sentence,
+             Catch::EndsWith("; no result is that of most replicas"));
+}

@@ -39,7 +39,8 @@ struct FitOptions {
   /// if others are idle.
   int threads = 1;
   /// How many steps ahead a thread of each rank loads batches. It changes no bits. If 0, each step loads its own.
-  /// Otherwise that thread reads Samples::train, while the program's own reads `test`.
+  /// Otherwise that thread reads Samples::train, while the program's own reads `test` and, for an audit, `train` too,
+  /// but never at the same time.
   int prefetch = 0;
   /// Steps between evaluations. If empty, evaluates after each epoch. The last step always evaluates.
   std::optional<std::int64_t> evaluate_every = {};
