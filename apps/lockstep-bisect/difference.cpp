@@ -1,8 +1,10 @@
 #include "apps/lockstep-bisect/difference.hpp"
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
+#include <limits>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -33,8 +35,9 @@ std::string difference_in_step(const StepDigests& one, const StepDigests& other)
       if ((at % values == 0) == samples && one.of_shards[at] != other.of_shards[at])
         return fmt::format("{} of shard {}", one.values[at % values], at / values);
   }
-  if (std::bit_cast<std::uint64_t>(one.loss) != std::bit_cast<std::uint64_t>(other.loss))
+  if (std::isfinite(one.loss) != std::isfinite(other.loss) || (std::isfinite(one.loss) && one.loss != other.loss))
     return "the sum of the losses";
+  if (one.weights && other.weights && *one.weights != *other.weights) return "the weights after it";
   return {};
 }
 
@@ -49,11 +52,12 @@ std::optional<Interval> first_difference(const Ledger& one, const Ledger& other)
     if (found == others.end()) continue;
     any = true;
     if (entry != found->second) {
-      // Weights that differ after a step follow from that step.
+      // Weights that differ after a step follow from that step, so what the step yielded itself says nothing of it.
       interval.differs = place.first;
       return interval;
     }
-    interval.same = place.first;
+    if (place.second || !ones.contains({place.first, true}) || !others.contains({place.first, true}))
+      interval.same = place.first;
   }
   if (!any) throw ConfigError{"the ledgers have no step in common; expected runs with the same --ledger"};
   return std::nullopt;
@@ -77,7 +81,8 @@ std::optional<StepDigests> digests_of(const RecordedRun& run, std::int64_t step)
   const std::filesystem::path shards = RunLayout{run.folder}.ledger_of_shards();
   std::vector<std::string> values = Ledger::values_in(shards);
   std::vector<std::uint64_t> digests = Ledger::shards_of(shards, *entry, values.size());
-  return StepDigests{step, entry->loss, std::move(values), std::move(digests)};
+  constexpr double not_finite = std::numeric_limits<double>::quiet_NaN();
+  return StepDigests{step, entry->loss.value_or(not_finite), std::move(values), std::move(digests)};
 }
 
 }  // namespace lockstep::bisect

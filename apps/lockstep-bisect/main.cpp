@@ -58,12 +58,13 @@ std::string difference_on_disk(const std::array<RecordedRun, 2>& runs, std::int6
   return one && other ? first_difference({*one}, {*other}) : std::string{};
 }
 
-/// Whether the run's ledger has what the step yields here.
+/// Whether the run's ledger has what the steps yield here.
 bool is_confirmed(const RecordedRun& run, const std::vector<StepDigests>& again) {
   for (const StepDigests& each : again)
     for (const Ledger::Entry& entry : run.ledger.entries)
-      if (entry.step == each.step && !entry.weights &&
-          entry != Ledger::entry_of({each.step, each.loss, each.values, each.of_shards}))
+      if (entry.step == each.step &&
+          entry != (entry.weights ? Ledger::Entry{.step = each.step, .weights = each.weights}
+                                  : Ledger::entry_of({each.step, each.loss, each.values, each.of_shards})))
         return false;
   return true;
 }

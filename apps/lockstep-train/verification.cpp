@@ -18,7 +18,7 @@
 #include "apps/lockstep-train/reports/run_facts.hpp"
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
 #include "apps/lockstep-train/trainer.hpp"
-#include "base/excerpt.hpp"
+#include "base/file_type.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "control/meeting_point.hpp"
 #include "fit/frozen_variables.hpp"
@@ -38,6 +38,8 @@ const OrderedJson& member(const std::filesystem::path& file, const OrderedJson& 
 }
 
 OrderedJson description_in(const std::filesystem::path& file) {
+  if (const std::string wrong = why_not_regular(file); !wrong.empty())
+    throw ConfigError{fmt::format("{}: {}; expected the folder of a run", file.string(), wrong)};
   std::ifstream in{file, std::ios::binary};
   if (!in) throw ConfigError{fmt::format("{}: cannot be read; expected the folder of a run", file.string())};
   try {
@@ -79,22 +81,25 @@ struct EnoughSteps {};
 /// Keeps what the steps yield, and ends after the last.
 class DigestKeeper final : public Observer {
  public:
-  explicit DigestKeeper(Range steps) : steps_{steps} {}
+  DigestKeeper(Strategy& strategy, Range steps) : strategy_{strategy}, steps_{steps} {}
 
   void on_digests(const Digests& digests) override {
     if (digests.step < steps_.first || digests.step > steps_.last) return;
     kept_.push_back({digests.step,
                      digests.loss,
                      {digests.values.begin(), digests.values.end()},
-                     {digests.of_shards.begin(), digests.of_shards.end()}});
+                     {digests.of_shards.begin(), digests.of_shards.end()},
+                     std::nullopt});
   }
   void on_step_end(const State& state) override {
+    if (!kept_.empty() && kept_.back().step == state.steps) kept_.back().weights = digest_of_weights(strategy_.store());
     if (state.steps >= steps_.last) throw EnoughSteps{};
   }
 
   std::vector<StepDigests> kept() && { return std::move(kept_); }
 
  private:
+  Strategy& strategy_;
   Range steps_;  ///< both ends belong to it
   std::vector<StepDigests> kept_;
 };
@@ -112,14 +117,20 @@ RecordedRun read_run(const std::filesystem::path& folder) {
       throw ConfigError{
           fmt::format("{}: is of {}; expected a run of lockstep-train", file.string(), shown(run["program"]))};
     recorded.command = member(file, run, "command").get<std::vector<std::string>>();
-    recorded.shards = member(file, member(file, run, "options"), "shards").get<int>();
+    const OrderedJson& shards = member(file, member(file, run, "options"), "shards");
+    constexpr std::int64_t most_shards = 1 << 20;
+    if (recorded.command.empty() || !shards.is_number_integer() || shards < 1 || shards > most_shards)
+      throw ConfigError{fmt::format("{}: has {} words of a command and {} shards; expected a run of lockstep-train",
+                                    file.string(), recorded.command.size(), shown(shards))};
+    recorded.shards = shards.get<int>();
     const OrderedJson& checkpoints = member(file, member(file, run, "paths"), "checkpoints");
     if (checkpoints.is_string()) recorded.checkpoints = folder / checkpoints.get<std::string>();
     has_ended = member(file, run, "result").is_object();
   } catch (const OrderedJson::exception& fault) {
     throw ConfigError{fmt::format("{}: {}; expected a run of lockstep-train", file.string(), fault.what())};
   }
-  if (!std::filesystem::exists(layout.ledger()))
+  std::error_code error;
+  if (!std::filesystem::exists(layout.ledger(), error))
     throw ConfigError{fmt::format("{}: holds no ledger; expected a run without --ledger off", folder.string())};
   recorded.ledger = Ledger::read(layout.ledger());
   if (has_ended && !recorded.ledger.is_complete)
@@ -140,15 +151,20 @@ void LedgerCheck::fail(const std::string& what, AuditError::Finding finding) {
 }
 
 void LedgerCheck::on_digests(const Digests& digests) {
+  require_reached(digests.step);
   if (left_.empty() || left_.back().step != digests.step || left_.back().weights) return;
   const Ledger::Entry entry = left_.back();
   left_.pop_back();
   const Ledger::Entry here = Ledger::entry_of(digests);
   if (here.shards != entry.shards || here.samples != entry.samples) require_same_shards(digests, entry);
-  if (std::bit_cast<std::uint64_t>(here.loss) != std::bit_cast<std::uint64_t>(entry.loss))
-    fail(fmt::format("its loss is {} there and {} here", entry.loss, here.loss),
-         {.step = entry.step, .shard = -1, .value = "loss", .blamed = {}});
+  if (here != entry) fail("its loss", {.step = entry.step, .shard = -1, .value = "loss", .blamed = {}});
   ++confirmed_;
+}
+
+/// Whether all entries before `step` were met: the training comes to each of its steps.
+void LedgerCheck::require_reached(std::int64_t step) {
+  if (!left_.empty() && left_.back().step < step)
+    fail("the training has no such entry", {.step = left_.back().step, .shard = -1, .value = {}, .blamed = {}});
 }
 
 /// COLL: the chief reads what the ledger says of each shard.
@@ -156,6 +172,7 @@ void LedgerCheck::require_same_shards(const Digests& digests, const Ledger::Entr
   const auto read = [&]() -> std::string {
     try {
       const auto there = Ledger::shards_of(RunLayout{run_.folder}.ledger_of_shards(), entry, digests.values.size());
+      if (there.size() != digests.of_shards.size()) throw CheckpointError{" they are of another number of shards"};
       const auto [a, b] = std::ranges::mismatch(there, digests.of_shards);
       return a == there.end() ? std::string{} : fmt::format("{}", a - there.begin());
     } catch (const CheckpointError& fault) {
@@ -175,6 +192,7 @@ void LedgerCheck::require_same_shards(const Digests& digests, const Ledger::Entr
 }
 
 void LedgerCheck::on_step_end(const State& state) {
+  require_reached(state.steps);
   if (!left_.empty() && left_.back().step == state.steps && left_.back().weights) {
     const Ledger::Entry entry = left_.back();
     left_.pop_back();
@@ -182,7 +200,9 @@ void LedgerCheck::on_step_end(const State& state) {
       fail("the weights after it", {.step = entry.step, .shard = -1, .value = "weights", .blamed = {}});
     ++confirmed_;
   }
-  if (state.steps >= last_) throw EnoughSteps{};
+  if (state.steps < last_) return;
+  require_reached(last_ + 1);
+  throw EnoughSteps{};
 }
 
 void Trainer::prepare_again(const RecordedRun& run, std::int64_t first) {
@@ -194,14 +214,19 @@ void Trainer::prepare_again(const RecordedRun& run, std::int64_t first) {
   complete_options(CheckpointManager::Parts::all);
   set_up([&] {
     load();
-    require_comparable(run);
     fit_ = fit_options();
     task_->require_model_fits(fit_, room_on(strategy_));
     optimizer_ = make_optimizer(options_, fit_.steps, kernels_);
   });
   make_model();
   fit_.frozen = frozen_by(options_.freeze, model_->variables());
+  set_up([&] { require_comparable(run); });
   resume();
+  if (fit_.start.steps < run.ledger.about_from)
+    throw ConfigError{
+        fmt::format("there is no checkpoint of step {}, after which the training went on as another; the "
+                    "steps before it are of that other training",
+                    run.ledger.about_from)};
   if (!options_.initial_weights.file.empty() && fit_.start.steps == 0) (void)take_initial_weights();
   if (strategy_.store().has_unsealed()) strategy_.seal();
   require_weights_of(run, fit_.start.steps, strategy_.store());
@@ -221,13 +246,19 @@ void Trainer::compute_again(Observer& observer, std::int64_t last) {
 
 VerificationResult Trainer::verify(const RecordedRun& run, const std::optional<Range>& asked) && {
   const std::int64_t newest = run.ledger.entries.empty() ? 0 : run.ledger.entries.back().step;
-  const Range steps = asked.value_or(Range{1, newest});
-  if (steps.first < 1 || steps.last < steps.first || steps.last > newest)
-    throw ConfigError{fmt::format("--steps {}:{}: expected steps from 1 to {}, the last that the ledger has",
-                                  steps.first, steps.last, newest)};
+  const std::int64_t oldest = run.ledger.about_from + 1;
+  const Range steps = asked.value_or(Range{oldest, newest});
+  if (steps.first < oldest || steps.last < steps.first || steps.last > newest)
+    throw ConfigError{fmt::format("--steps {}:{}: expected steps from {} to {}, which the ledger has of this training",
+                                  steps.first, steps.last, oldest, newest)};
   prepare_again(run, steps.first);
+  if (steps.last > fit_.steps)
+    throw ConfigError{
+        fmt::format("--steps {}:{}: the command of the run makes {} steps", steps.first, steps.last, fit_.steps)};
   fit_.record_every = interval_of(run.ledger, {fit_.start.steps, steps.last}, fit_.steps);
   LedgerCheck check{strategy_, run, fit_.start.steps, steps.last};
+  if (check.left() == 0)
+    throw ConfigError{fmt::format("--steps {}:{}: the ledger has no entry of these steps", steps.first, steps.last)};
   compute_again(check, steps.last);
   return {.from = fit_.start.steps, .to = steps.last, .entries = check.confirmed()};
 }
@@ -235,7 +266,7 @@ VerificationResult Trainer::verify(const RecordedRun& run, const std::optional<R
 std::vector<StepDigests> Trainer::record_again(const RecordedRun& run, Range steps) && {
   prepare_again(run, steps.first);
   fit_.record_every = 1;
-  DigestKeeper keeper{steps};
+  DigestKeeper keeper{strategy_, steps};
   compute_again(keeper, steps.last);
   return std::move(keeper).kept();
 }
@@ -252,19 +283,20 @@ void Trainer::require_comparable(const RecordedRun& run) const {
                                                            .schema = task_->schema(),
                                                            .samples = samples.train.count(),
                                                            .test_samples = samples.test.count()}));
-  const OrderedJson& there = run.ledger.about;
-  const auto text = [](const OrderedJson& about, const char* key) {
+  const auto in = [](const OrderedJson& about, const char* key) {
     const auto found = about.is_object() ? about.find(key) : about.end();
-    return found == about.end() ? std::string{"nothing"} : shown(*found);
+    return found == about.end() ? OrderedJson{} : *found;
   };
-  if (text(there, "kernels") != text(here, "kernels"))
-    throw ConfigError{fmt::format("the run was computed by {}, and this process has {}: their bits cannot be compared",
-                                  text(there, "kernels"), text(here, "kernels"))};
-  for (const char* key : {"training", "schema"})
-    if (text(there, key) != text(here, key))
-      throw ConfigError{fmt::format("the ledger is of another {}: {}; this one is {}",
-                                    key == std::string_view{"training"} ? "training" : "kind of data", text(there, key),
-                                    text(here, key))};
+  const auto require_same = [](std::string_view what, const OrderedJson& of_run, const OrderedJson& own) {
+    if (of_run != own)
+      throw ConfigError{fmt::format("the run has {} {}, and here it is {}: their bits cannot be compared", what,
+                                    shown(of_run), shown(own))};
+  };
+  const OrderedJson &there = run.ledger.about, facts = in(here, "training"), facts_there = in(there, "training");
+  for (const auto& [name, value] : facts.items()) require_same(name, in(facts_there, name.c_str()), value);
+  require_same("facts", facts_there, facts);
+  require_same("a schema", in(there, "schema"), in(here, "schema"));
+  require_same("kernels", in(there, "kernels"), in(here, "kernels"));
 }
 
 }  // namespace lockstep

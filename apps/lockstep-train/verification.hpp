@@ -34,6 +34,7 @@ struct StepDigests {
   double loss = 0;
   std::vector<std::string> values;
   std::vector<std::uint64_t> of_shards;
+  std::optional<std::uint64_t> weights = {};  ///< after the step, if known
 };
 
 struct VerificationResult {
@@ -54,9 +55,12 @@ class LedgerCheck final : public Observer {
   void on_step_end(const State& state) override;
 
   std::int64_t confirmed() const { return confirmed_; }
+  /// Entries that are to come.
+  std::int64_t left() const { return std::ssize(left_); }
 
  private:
   [[noreturn]] void fail(const std::string& what, AuditError::Finding finding);
+  void require_reached(std::int64_t step);
   void require_same_shards(const Digests& digests, const Ledger::Entry& entry);
 
   Strategy& strategy_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -72,8 +73,7 @@ std::string chain_after(std::string_view before, std::string_view text) {
   return to_hex(Digest{}.update(before).update(text).value());
 }
 
-/// Calls `use(number, line, is_last)` for each line, from 1. CheckpointError that begins with the path and the number
-/// if it throws.
+/// Calls `use` for each line. CheckpointError that begins with the path and the line's number if it throws.
 void for_each_line(const std::filesystem::path& path,
                    const std::function<void(const std::string& line, bool is_whole)>& use) {
   if (const std::string wrong = why_not_regular(path); !wrong.empty())
@@ -110,7 +110,7 @@ class Reader {
       if (!has_head_) throw Error{"is no head of a ledger"};
       const Ledger::Entry entry = entry_in(line);
       if (entry.step > until) return false;
-      if (!ledger.entries.empty() && entry.step < ledger.entries.back().step)
+      if (!ledger.entries.empty() && place_of(entry) <= place_of(ledger.entries.back()))
         throw Error{fmt::format("is of step {}, after step {}", entry.step, ledger.entries.back().step)};
       ledger.entries.push_back(entry);
     }
@@ -129,7 +129,12 @@ class Reader {
     if (member(line, "format") != newest_format)
       throw Error{fmt::format("has format {}; expected {}", shown(line["format"]), newest_format)};
     ledger.about = member(line, "about");
+    ledger.about_from = ledger.entries.empty() ? 0 : ledger.entries.back().step;
     has_head_ = true;
+  }
+
+  static std::pair<std::int64_t, bool> place_of(const Ledger::Entry& entry) {
+    return {entry.step, entry.weights.has_value()};
   }
 
   static Ledger::Entry entry_in(const OrderedJson& line) {
@@ -141,9 +146,8 @@ class Reader {
     entry.samples = digest_in(text_in(line, "samples"));
     entry.shards = digest_in(text_in(line, "shards"));
     const OrderedJson& loss = member(line, "loss");
-    // A loss that is no finite number is null.
     if (!loss.is_number() && !loss.is_null()) throw Error{fmt::format("has \"loss\": {}", shown(loss))};
-    entry.loss = loss.is_null() ? 0 : loss.get<double>();
+    if (!loss.is_null()) entry.loss = loss.get<double>();
     return entry;
   }
 
@@ -190,7 +194,7 @@ Ledger Ledger::read(const std::filesystem::path& path) {
   for_each_line(path, [&](const std::string& line, bool is_whole) {
     if (is_whole) (void)reader.take(line, all);
   });
-  if (!reader.has_head()) throw CheckpointError{fmt::format("{}: is empty; expected a ledger", path.string())};
+  if (!reader.has_head()) throw ConfigError{fmt::format("{}: is empty; expected a ledger", path.string())};
   return std::move(reader.ledger);
 }
 
@@ -201,7 +205,7 @@ Ledger::Entry Ledger::entry_of(const Observer::Digests& digests) {
   return {.step = digests.step,
           .samples = digest_of_values(samples),
           .shards = digest_of_values(digests.of_shards),
-          .loss = digests.loss};
+          .loss = std::isfinite(digests.loss) ? std::optional{digests.loss} : std::nullopt};
 }
 
 std::vector<std::uint64_t> Ledger::shards_of(const std::filesystem::path& shards_path, const Entry& entry,
@@ -249,13 +253,23 @@ LedgerFile::LedgerFile(Paths paths, std::int64_t steps, OrderedJson about, std::
   if (steps > 0 && std::filesystem::is_regular_file(paths_.ledger, error)) {
     bool goes_on = true;
     for_each_line(paths_.ledger, [&](const std::string& line, bool is_whole) {
-      goes_on = goes_on && is_whole && reader.take(line, steps);
+      try {
+        goes_on = goes_on && is_whole && reader.take(line, steps);
+      } catch (const Error&) {
+        goes_on = false;
+      }
       if (goes_on) kept += line + '\n';
     });
   }
   if (steps > 0 && std::filesystem::is_regular_file(paths_.shards, error)) {
+    bool goes_on = true;
     for_each_line(paths_.shards, [&](const std::string& line, bool is_whole) {
-      if (is_whole && step_in(object_in(line)) <= steps) kept_shards += line + '\n';
+      try {
+        goes_on = goes_on && is_whole && step_in(object_in(line)) <= steps;
+      } catch (const Error&) {
+        goes_on = false;
+      }
+      if (goes_on) kept_shards += line + '\n';
     });
   }
   has_values_ = !kept_shards.empty();
@@ -289,7 +303,7 @@ void LedgerFile::add(const Observer::Digests& digests) {
   add_entry({{"step", last_->step},
              {"samples", to_hex(last_->samples)},
              {"shards", to_hex(last_->shards)},
-             {"loss", last_->loss}});
+             {"loss", last_->loss ? OrderedJson(*last_->loss) : OrderedJson(nullptr)}});
 }
 
 void LedgerFile::add_weights(std::int64_t step, std::uint64_t digest) {

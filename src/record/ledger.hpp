@@ -35,18 +35,19 @@ struct Ledger {
     std::int64_t step = 0;
     // Of a recorded step.
     std::uint64_t samples = 0, shards = 0;
-    double loss = 0;
+    std::optional<double> loss = {};            ///< empty if it was no finite number
     std::optional<std::uint64_t> weights = {};  ///< if it is an entry about a checkpoint
 
     bool operator==(const Entry&) const = default;
   };
 
-  OrderedJson about;           ///< the last that it says
-  std::vector<Entry> entries;  ///< ascending
-  bool is_complete = false;    ///< nothing was cut off at its end
+  OrderedJson about;            ///< the last that it says
+  std::int64_t about_from = 0;  ///< the steps before are of another training, with which this one went on
+  std::vector<Entry> entries;   ///< ascending; that about a checkpoint after that of its step
+  bool is_complete = false;     ///< nothing was cut off at its end
 
   /// CheckpointError, which names the file and the line, for a ledger that cannot be read, or of which a line is not as
-  /// it was written. What is left of a line that was cut off at the end is ignored.
+  /// it was written; ConfigError for one without a line. What is left of a line that was cut off at the end is ignored.
   static Ledger read(const std::filesystem::path& path);
 
   /// The digests of the shards of `step`, as in Observer::Digests. CheckpointError if the file of shards does not have
@@ -72,8 +73,8 @@ class LedgerFile {
     std::filesystem::path ledger, shards;
   };
 
-  /// Keeps what is there about the first `steps` steps but for the end, and removes the rest. `about` goes into the
-  /// head.
+  /// Keeps what is there about the first `steps` steps, up to a line that is damaged and but for the end, and removes
+  /// the rest. `about` goes into the head.
   LedgerFile(Paths paths, std::int64_t steps, OrderedJson about, std::string name);
 
   void add(const Observer::Digests& digests);

@@ -50,9 +50,20 @@ class RunRecord::Files {
     return FailureNote{std::filesystem::absolute(layout_.timeline()), timeline_->inode(), timeline_->start()};
   }
 
-  LedgerFile* ledger() { return ledger_ ? &*ledger_ : nullptr; }
+  /// Null if there is none.
+  LedgerFile* ledger() {
+    if (ledger_) use_->require_not_lost();
+    return ledger_ ? &*ledger_ : nullptr;
+  }
   void open_ledger(const Options& options) {
-    if (options.folder.empty() || options.ledger.empty()) return;
+    if (options.folder.empty()) return;
+    if (options.ledger.empty()) {
+      // One of an earlier start would no longer be about the whole run.
+      std::error_code ignored;
+      for (const std::filesystem::path& file : {layout_.ledger(), layout_.ledger_of_shards()})
+        std::filesystem::remove(file, ignored);
+      return;
+    }
     ledger_.emplace(LedgerFile::Paths{layout_.ledger(), layout_.ledger_of_shards()}, options.resume_after.value_or(0),
                     parse_object(options.ledger, "RunRecord::Options::ledger"), names_.folder);
   }

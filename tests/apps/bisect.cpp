@@ -36,8 +36,10 @@ TEST_CASE("ledgers differ first where a step or its weights do, among the entrie
   REQUIRE(later);
   CHECK(later->same == 20);
   CHECK(later->differs == 30);
-  const auto weights = first_difference(one, {.entries = {of_step(20, 2), of_weights(20, 8), of_step(30, 3)}});
+  const auto weights =
+      first_difference(one, {.entries = {of_step(10, 1), of_step(20, 2), of_weights(20, 8), of_step(30, 3)}});
   REQUIRE(weights);
+  CHECK(weights->same == 10);
   CHECK(weights->differs == 20);
   CHECK(first_difference({.entries = {of_step(10, 1)}}, {.entries = {of_step(10, 5)}})->same == 0);
   CHECK_THROWS_AS(first_difference(one, {.entries = {of_step(15, 2)}}), ConfigError);

@@ -95,6 +95,10 @@ TEST_CASE("lockstep-verify confirms a run, and names what is not so") {
   CHECK(whole.exit_code == 0);
   CHECK(part.exit_code == 0);
 
+  // A step that no training makes.
+  forge(ledger, "{\"step\":6,\"samples\"", "{\"step\":5,\"samples\"");
+  check_ends(verify(1, run), 9, "step 5 is not as the ledger has it");
+
   std::ofstream{ledger} << as_written.substr(0, as_written.rfind("{\"step\""));
   check_ends(verify(1, run), 7, "has no end, although the run has ended");
 
@@ -152,6 +156,14 @@ TEST_CASE("lockstep-verify refuses what cannot be compared") {
   (void)train(1, Arguments{"--hidden", "4", "--steps", "2", "--run-dir", run.string()});
   check_ends(verify(1, folder.path() / "none"), 2, "run.json: cannot be read; expected the folder of a run");
   check_ends(verify(1, run, {"--steps", "1:3"}), 2, "--steps 1:3: expected steps from 1 to 2");
+  check_ends(verify(1, run, {"--steps", "1:1"}), 2, "--steps 1:1: the ledger has no entry of these steps");
+  const TemporaryDirectory others;
+  std::filesystem::copy(small_data(), others.path() / "data", std::filesystem::copy_options::recursive);
+  for (const char* each : {"images-idx3-ubyte.gz", "labels-idx1-ubyte.gz"})
+    std::filesystem::copy_file(small_data() / (std::string{"t10k-"} + each),
+                               others.path() / "data" / (std::string{"train-"} + each),
+                               std::filesystem::copy_options::overwrite_existing);
+  check_ends(verify(1, run, {"--data", (others.path() / "data").string()}), 2, "their bits cannot be compared");
   std::filesystem::remove(run / "ledger.jsonl");
   check_ends(verify(1, run), 2, "holds no ledger; expected a run without --ledger off");
 }

@@ -319,8 +319,8 @@ TEST_CASE("a rank that never says that a gradient is ready, or says it twice, fa
     CHECK(program.weight() == std::vector<float>{0, 0});
     expect_in_step();
   };
-  fails(0, "the gradient of 'w' was never ready in this step");
-  fails(2, "the gradient of 'w' was ready before");
+  fails(0, "the gradient of variable 'w' was never ready in this step");
+  fails(2, "the gradient of variable 'w' was ready before");
 }
 
 TEST_CASE(

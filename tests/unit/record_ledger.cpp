@@ -1,4 +1,5 @@
 // The ledger of a run: what is written, what goes on, and what is not believed.
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -166,10 +167,58 @@ TEST_CASE("a run that goes on as another says so, and a new one begins a new led
   }
   const Ledger ledger = Ledger::read(folder.ledger);
   CHECK(ledger.about.dump() == R"({"seed":8})");
+  CHECK(ledger.about_from == 2);
   CHECK(ledger.entries.size() == 4);
   {
     LedgerFile file = folder.open();
     add_steps(file, 1, 1);
   }
   CHECK(Ledger::read(folder.ledger).entries.size() == 1);
+}
+
+TEST_CASE("a step that comes twice is refused, and so is a step after its checkpoint") {
+  for (const bool twice : {true, false}) {
+    const LedgerFolder folder;
+    {
+      LedgerFile file = folder.open();
+      add_steps(file, 1, 2);
+      twice ? add_steps(file, 1, 1) : add_steps(file, 2, 2);
+    }
+    CHECK_THROWS_AS(Ledger::read(folder.ledger), CheckpointError);
+  }
+}
+
+TEST_CASE("a loss that is no finite number is the same however it was computed") {
+  const std::vector<std::uint64_t> digests = digests_of_step(1);
+  const auto with = [&](double loss) { return Ledger::entry_of({1, loss, value_names, digests}); };
+  CHECK(with(std::nan("1")) == with(-std::nan("2")));
+  CHECK_FALSE(with(1) == with(std::nan("")));
+  const LedgerFolder folder;
+  {
+    LedgerFile file = folder.open();
+    file.add({1, std::nan(""), value_names, digests});
+  }
+  CHECK(Ledger::read(folder.ledger).entries.at(0) == with(std::nan("")));
+}
+
+TEST_CASE("a run goes on although lines after the step are damaged") {
+  const LedgerFolder folder, whole;
+  {
+    LedgerFile file = folder.open(), other = whole.open();
+    add_steps(file, 1, 4);
+    add_steps(other, 1, 3);
+  }
+  for (const std::filesystem::path& path : {folder.ledger, folder.shards}) {
+    std::string text = read_file(path);
+    const auto at = text.find("{\"step\":3");
+    REQUIRE(at != text.npos);
+    text.replace(at, 4, "\0\0\0\0", 4);
+    write_text(path, text);
+  }
+  {
+    LedgerFile file = folder.open(2);
+    add_steps(file, 3, 3);
+  }
+  CHECK(read_file(folder.ledger) == read_file(whole.ledger));
+  CHECK(read_file(folder.shards) == read_file(whole.shards));
 }
