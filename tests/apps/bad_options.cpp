@@ -40,7 +40,7 @@ TEST_CASE("a malformed LOCKSTEP_FAULT is refused with its form") {
     check_refused(run_refused(2, short_run(), {.environment = {{"LOCKSTEP_FAULT", fault}}}),
                   {std::string{"LOCKSTEP_FAULT '"} + fault + "'",
                    "expected KIND:RANK:STEP with KIND one of throw, exit, kill, stop, hang, skip-merge, flip, usr1, "
-                   "RANK below 2"});
+                   "miscompute, misread, RANK below 2"});
   }
 }
 
