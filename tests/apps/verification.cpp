@@ -137,17 +137,14 @@ TEST_CASE("lockstep-bisect finds the step, the shard and the tensor, also betwee
     return run_command({"mpirun", "-q", "-n", "2", std::getenv("LOCKSTEP_BISECT"), "--run-dir", run(one).string(),
                         "--run-dir", run(other).string()});
   };
-  const Outcome same = bisect("one", "one"), differ = bisect("one", "other");
-  CHECK(same.exit_code == 0);
-  CHECK(same.out == "the runs agree in all that both ledgers have\n");
+  const Outcome differ = bisect("one", "other");
   INFO(differ.out << differ.err);
   CHECK(differ.exit_code == 1);
-  // The first step ends in other weights, so the second has other gradients.
-  CHECK_THAT(differ.out,
-             Catch::StartsWith("the ledgers agree up to step 0, and not in step 3\n") &&
-                 Catch::Contains("/one: computed again here, it gives what its ledger has\n") &&
-                 Catch::Contains("/other: computed again here, it gives what its ledger has\n") &&
-                 Catch::Contains("they begin to differ in step 2: gradient of 'dense_1/bias' of shard 0\n"));
+  // Both have the gradients of the first step, and update by another rate.
+  CHECK_THAT(differ.out, Catch::StartsWith("the ledgers agree up to step 0, and not in step 3\n") &&
+                             Catch::Contains("/one: computed again here, it gives what its ledger has\n") &&
+                             Catch::Contains("/other: computed again here, it gives what its ledger has\n") &&
+                             Catch::Contains("they begin to differ in step 1: the weights after it\n"));
 }
 
 TEST_CASE("lockstep-verify refuses what cannot be compared") {
