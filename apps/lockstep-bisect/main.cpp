@@ -34,8 +34,7 @@ BisectLine parse_line(int argc, const char* const* argv) {
   OptionParser parser{
       "lockstep-bisect",
       "Says in which step, shard and tensor two runs of lockstep-train begin to differ, by their ledgers. If these do "
-      "not "
-      "have the step, it computes both runs again from the last checkpoint before it, on any number of ranks.\n\n"
+      "not have the step, it computes both runs again from the last checkpoint before it, on any number of ranks.\n\n"
       "  mpirun -n 2 lockstep-bisect --run-dir run1 --run-dir run2\n\n"
       "It writes nothing. Exit codes: 0 the runs agree, 1 they differ, or any other failure, and those of "
       "lockstep-verify."};

@@ -40,8 +40,7 @@ VerifyLine parse_line(int argc, const char* const* argv) {
   OptionParser parser{
       "lockstep-verify",
       "Checks a run of lockstep-train by computing it again, on any number of ranks, and comparing what its steps "
-      "yield "
-      "with the ledger of the run.\n\n"
+      "yield with the ledger of the run.\n\n"
       "  mpirun -n 2 lockstep-verify --run-dir run1\n"
       "  mpirun -n 2 lockstep-verify --run-dir run1 --steps 801:900\n\n"
       "It begins with the newest checkpoint before the steps, and writes nothing.\n"

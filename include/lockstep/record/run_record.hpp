@@ -31,15 +31,13 @@ class RunTrace;
 ///   metrics.jsonl   one JSON object per line: each step and each evaluation, and where the time went
 ///   timeline.jsonl  one JSON object per line: starts, evaluations, checkpoints, early ends, failures and the end, with
 ///                   the time. Lines are only added
-///   ledger.jsonl    digests of what steps came from and yielded, and of the weights at checkpoints, for whoever wants
-///   to
-///                   check the run by computing it again (if `ledger` is given). Beside it, ledger.shards.jsonl has
-///                   the digests of single shards
+///   ledger.jsonl    digests of what steps came from and yielded, and of the weights at checkpoints, so that others can
+///                   check the run; in ledger.shards.jsonl, those of single shards. Both if `ledger` is given
 ///   where.txt       where every rank was when somebody asked last: SIGUSR2, see Runtime
 ///   stacks          the main thread's stack of each rank that was late, or nearly
 /// A line is in its file when the call returns, so a killed run loses none; the last line of a killed one may be cut
 /// off. A failure that ends the job (run_program) is added to the timeline by the rank that says so on stderr, if it
-/// sees the folder. Only the chief writes the first three files. Any rank may write where.txt and its own stack.
+/// sees the folder. Only the chief writes the first five files. Any rank may write where.txt and its own stack.
 ///
 /// The chief holds the folder until `finish`, or until the record is destroyed.
 ///
