@@ -31,7 +31,7 @@ Judgement judge_miscomputed(const JobReport& report, bool skips_wrong_hosts) {
   return {Remedy::restart, "a rank computed or read wrong"};
 }
 
-Judgement judge_code(Error::ExitCode code) {
+Judgement judge_code(Error::ExitCode code, const JobReport& report, bool skips_wrong_hosts) {
   switch (code) {
     case Error::ExitCode::done: return {Remedy::none, "the job is done"};
     case Error::ExitCode::failure: return {Remedy::none, "the program failed"};
@@ -43,7 +43,7 @@ Judgement judge_code(Error::ExitCode code) {
     case Error::ExitCode::replicas_differ: return {Remedy::none, "the replicas differed"};
     case Error::ExitCode::checkpoint: return {Remedy::none, "a checkpoint could not be written or read"};
     case Error::ExitCode::diverged: return {Remedy::none, "the training diverged"};
-    case Error::ExitCode::miscomputed: return judge_miscomputed({}, false);
+    case Error::ExitCode::miscomputed: return judge_miscomputed(report, skips_wrong_hosts);
     case Error::ExitCode::stopped: return {Remedy::stop, "the job ended early, as it was asked"};
   }
   return {Remedy::none, "the program ended by itself"};
@@ -68,9 +68,7 @@ Judgement judge(int exit_code, const JobReport& report, bool skips_wrong_hosts) 
   // mpirun that loses a host ends the ranks of the others in the same way as one that is told to.
   if (report.cause == Cause::interrupted && exit_code < first_of_mpirun && report.lost.empty())
     return {Remedy::none, "mpirun was told to end the job"};
-  const Judgement by_code = exit_code == static_cast<int>(Error::ExitCode::miscomputed)
-                                ? judge_miscomputed(report, skips_wrong_hosts)
-                                : judge_code(static_cast<Error::ExitCode>(exit_code));
+  const Judgement by_code = judge_code(static_cast<Error::ExitCode>(exit_code), report, skips_wrong_hosts);
   const bool is_known = exit_code >= 0 && (exit_code <= static_cast<int>(Error::ExitCode::miscomputed) ||
                                            exit_code == static_cast<int>(Error::ExitCode::stopped));
   // Some MPIs end with the number of the signal that ended a rank, and 9 is that of SIGKILL.

@@ -135,7 +135,8 @@ class Fit {
                       Range::of_rank(options.shards, strategy.num_replicas_in_sync(), rank_),
                       strategy.stream()},
         threads_{ShardThreads::make(strategy, model, options.threads, train_shards_.count())},
-        evaluation_{strategy, model, data.test, options.evaluation_samples, options.shards, threads_.get()} {
+        evaluation_{strategy, model, data.test, options.evaluation_samples, options.shards, threads_.get()},
+        checks_{strategy, model, sum_.with_statistics(statistics_.view()), train_shards_, options, fault_} {
     sum_ = sum_.with_statistics(statistics_.view());
     warn_of_other_bits();
     if (nn::JointModel* const joint = model.joint()) {
@@ -147,7 +148,6 @@ class Fit {
         log::warning(fmt::format("{} threads evaluate, but one trains: micro-batches are computed one after the other",
                                  options.threads));
     }
-    checks_.emplace(strategy, model, sum_, train_shards_, options, fault_);
   }
 
   FitResult run(Observer& observer);
@@ -200,10 +200,10 @@ class Fit {
   RankShards train_shards_;
   std::unique_ptr<ShardThreads> threads_;  ///< null: the program's own computes all shards
   EvaluationPass evaluation_;
+  StepChecks checks_;
   std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
   std::optional<JointGradients> joint_gradients_;  ///< for a joint model
   Optimizer::Computation::Sums sums_on_the_way_;   ///< that it makes over the ranks
-  std::optional<StepChecks> checks_;               ///< never empty
   bool wants_norm_ = false;                        ///< the observer
   bool diverged_ = false;
 };
@@ -211,18 +211,18 @@ class Fit {
 Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                            Optimizer::AgreedStep& agreed) {
   // Where single shards are looked at, these are spoilt.
-  const bool is_spoilt = fault_ && !checks_->watch() && fault_->miscomputes(rank_, step, 0, 1);
+  const bool is_spoilt = fault_ && !checks_.watch() && fault_->miscomputes(rank_, step, 0, 1);
   SendWhenReady ready{agreed, sum_, options_.frozen, is_spoilt ? &*fault_ : nullptr};
   const nn::GradientBuffer sum = sum_.reporting_to(ready);
   if (joint_gradients_) {
     const auto read = [&](const SampleBatch::Group& micro_batch) { note_read(step, micro_batch, 0); };
     const Optimizer::StepSums sums =
-        joint_gradients_->compute(step, samples, agreed.sums(), sum, {read, checks_->watch()});
-    checks_->bring(samples, agreed.integers());
+        joint_gradients_->compute(step, samples, agreed.sums(), sum, {read, checks_.watch()});
+    checks_.bring(samples, agreed.integers());
     return sums;
   }
   Started started = accumulation_ ? accumulate_gradients(step, samples, sum) : start_gradients(step, samples, sum);
-  checks_->bring(samples, agreed.integers());
+  checks_.bring(samples, agreed.integers());
   agreed.complete_at_end([loss = std::move(started.loss)](Optimizer::StepSums& sums) {
     const ops::Kernels::BatchLoss result = loss.read();
     sums.loss = result.loss_sum;
@@ -244,7 +244,7 @@ Fit::Started Fit::start_gradients(std::int64_t step, std::span<const std::int64_
   BusyClock::enter(BusyClock::Part::forward);
   const std::vector<nn::Model::ShardPlace> places = shards.places(step);
   const std::int64_t labels = shards.group.counted_labels();
-  nn::ShardWatch* const watch = checks_->watch();
+  nn::ShardWatch* const watch = checks_.watch();
   if (threads_) return {labels, threads_->train_shards(shards.group, places, sum, watch)};
   if (watch) return {labels, model_.train_watched(shards.group, places, sum, *watch)};
   return {labels, model_.start_shards(shards.group, places, sum)};
@@ -253,7 +253,7 @@ Fit::Started Fit::start_gradients(std::int64_t step, std::span<const std::int64_
 void Fit::note_read(std::int64_t step, const SampleBatch::Group& read, std::int64_t first) {
   if (fault_ && fault_->misreads(rank_, step))
     for (const SampleBatch& each : read.batches) fault_->misread(each, strategy_.stream());
-  checks_->read(first, read);
+  checks_.read(first, read);
 }
 
 /// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
@@ -261,9 +261,9 @@ Fit::Started Fit::accumulate_gradients(std::int64_t step, std::span<const std::i
                                        const nn::GradientBuffer& sum) {
   std::int64_t labels = 0;
   nn::ShardLosses losses;
-  accumulation_->begin(sum, train_shards_.count(), checks_->watch());
+  accumulation_->begin(sum, train_shards_.count(), checks_.watch());
   for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
-    const bool is_watched = checks_->watch() && checks_->watch()->wants(shard);
+    const bool is_watched = checks_.watch() && checks_.watch()->wants(shard);
     accumulation_->begin_shard(shard);
     ops::Kernels::BatchLoss of_shard;
     for (int number = 0; number < options_.accumulate; ++number) {
@@ -279,7 +279,7 @@ Fit::Started Fit::accumulate_gradients(std::int64_t step, std::span<const std::i
       labels += micro_batch.group.counted_labels();
     }
     losses.end_shard();
-    if (is_watched) checks_->watch()->on_loss(shard, of_shard);
+    if (is_watched) checks_.watch()->on_loss(shard, of_shard);
     accumulation_->end_shard();
   }
   accumulation_->finish();
@@ -289,20 +289,21 @@ Fit::Started Fit::accumulate_gradients(std::int64_t step, std::span<const std::i
 Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   Optimizer::StepSums sums;
   strategy_.set_step(index + 1);
-  checks_->begin(index);
+  checks_.begin(index);
   const auto replica_step = [&](ReplicaContext& context) {
     const BusyClock::During own{BusyClock::Part::other};
     if (fault_ && fault_->skips_merge(rank_, index)) return;
     const auto compute = [&](Optimizer::AgreedStep& agreed) {
       if (wants_norm_) agreed.keep_gradient_norm();
-      agreed.apply_only_if([this](std::span<const std::int64_t> all) { return checks_->take(all); });
+      if (checks_.watch())
+        agreed.apply_only_if([this](std::span<const std::int64_t> all) { return checks_.take(all); });
       if (threads_) share_update(agreed);
       BusyClock::enter(BusyClock::Part::data);
       const Optimizer::StepSums own = compute_gradients(index, samples_.of(batch), agreed);
       if (fault_) fault_->strike(rank_, index, model_.variables());
       return own;
     };
-    const Optimizer::Computation computation{compute, sums_on_the_way_, checks_->integers()};
+    const Optimizer::Computation computation{compute, sums_on_the_way_, checks_.integers()};
     sums = optimizer_.apply_gradients(context, gradients_, computation, statistics_.view(), here_);
     // If another rank failed in this step, or it did not pass its audit, the sums have 0 samples, and there are no
     // statistics to absorb.
@@ -310,7 +311,7 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
     if (attests_in(index)) context.attest_at_end(model_.moving_averages(), here_);
   };
   strategy_.run(replica_step, {}, here_);
-  checks_->require_passed(samples_.of(batch), here_);
+  checks_.require_passed(samples_.of(batch), here_);
   return sums;
 }
 
@@ -416,7 +417,7 @@ FitResult Fit::run(Observer& observer) {
     push_recent(state.recent, sums, schedule_.steps_per_epoch());
     const double loss = mean_per_label(sums.loss, sums.weight.value_or(0));
     observer.on_step(report_of(result, batch, loss));
-    checks_->tell(observer, result.steps, loss);
+    checks_.tell(observer, result.steps, loss);
     parts.tell(observer);
     judge_loss(loss, fmt::format("the loss of step {}", result.steps));
 

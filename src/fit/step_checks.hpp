@@ -25,7 +25,7 @@ namespace lockstep {
 /// recorded step, of which each rank brings those of its own shards and zeros.
 class StepChecks {
  public:
-  /// Everything must outlive it. `sum` is the rank's, with its statistics.
+  /// Everything must outlive it, but for the handle `sum`: the rank's, with its statistics.
   StepChecks(Strategy& strategy, nn::Model& model, const nn::GradientBuffer& sum, RankShards& shards,
              const FitOptions& options, const std::optional<InjectedFault>& fault);
 

@@ -116,10 +116,7 @@ ops::Answer<ops::Kernels::BatchLoss> Mlp::start_shards(const SampleBatch::Group&
 
 ops::Kernels::BatchLoss Mlp::train_watched(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
                                            const GradientBuffer& sum, ShardWatch& watch) {
-  const ShardLosses losses = pass(shards, places, sum, &watch);
-  stream_.synchronize();
-  losses.tell(watch);
-  return losses.read();
+  return pass(shards, places, sum, &watch).read_shown_to(watch, stream_);
 }
 
 ShardLosses Mlp::pass(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,

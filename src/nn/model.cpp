@@ -21,9 +21,7 @@ ops::Kernels::BatchLoss Model::train_shards(const SampleBatch::Group& shards, st
 ops::Kernels::BatchLoss Model::train_watched(const SampleBatch::Group& shards,
                                              std::span<const Model::ShardPlace> places, const GradientBuffer& sum,
                                              ShardWatch& watch) {
-  const ShardLosses losses = train_one_by_one(shards, places, sum, &watch);
-  losses.tell(watch);
-  return losses.read();
+  return train_one_by_one(shards, places, sum, &watch).read_shown_to(watch, sum.stream());
 }
 
 ShardLosses Model::train_one_by_one(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,

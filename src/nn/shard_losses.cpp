@@ -61,7 +61,8 @@ ops::Kernels::BatchLoss ShardLosses::read() const {
   return total;
 }
 
-void ShardLosses::tell(ShardWatch& watch) const {
+ops::Kernels::BatchLoss ShardLosses::read_shown_to(ShardWatch& watch, Stream& stream) const {
+  stream.synchronize();
   for (std::size_t number = 0; number < parts_.size(); ++number) {
     if (!watch.wants(static_cast<std::int64_t>(number))) continue;
     ops::Kernels::BatchLoss loss = parts_[number].loss.read();
@@ -69,6 +70,7 @@ void ShardLosses::tell(ShardWatch& watch) const {
     loss.loss_sum += 0.0;  // as in a sum of micro-batches, where -0.0 becomes 0.0
     watch.on_loss(static_cast<std::int64_t>(number), loss);
   }
+  return read();
 }
 
 }  // namespace lockstep::nn

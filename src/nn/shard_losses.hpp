@@ -40,8 +40,8 @@ class ShardLosses {
   /// gradients. Throws what the first failed loss throws. There must be a shard.
   ops::Kernels::BatchLoss read() const;
 
-  /// Call it when all are known, and each shard is one micro-batch. Tells `watch` the losses of the shards it wants.
-  void tell(ShardWatch& watch) const;
+  /// The same, after a wait for `stream`. Tells `watch` the losses of the shards it wants, each of one micro-batch.
+  ops::Kernels::BatchLoss read_shown_to(ShardWatch& watch, Stream& stream) const;
 
  private:
   struct Part {

@@ -224,15 +224,13 @@ void Optimizer::step(const Scale& scale, std::span<const detail::RowSums> rows) 
 
 /// All ranges that this rank holds, each cut among the threads. Their gradients are dense.
 void Optimizer::update_together(const Plan& plan, const ops::UpdateStep& step, const AgreedStep::Threads& threads) {
-  std::vector<detail::RangeUpdate> held;
-  for (const detail::RangeUpdate& each : plan.updates())
-    if (each.range.is_held_by(plan.rank())) held.push_back(each);
   // The threads find slots; none of them may make one.
-  for (const detail::RangeUpdate& each : held) prepare_slots(each.range, plan.rank());
+  for (const detail::RangeUpdate& each : plan.updates()) prepare_slots(each.range, plan.rank());
   const ops::Kernels& kernels = kernels_for(plan);
   threads.run([&](std::size_t thread) {
     ops::UpdateStep own = step;
-    for (const detail::RangeUpdate& each : held) {
+    for (const detail::RangeUpdate& each : plan.updates()) {
+      if (!each.range.is_held_by(plan.rank())) continue;
       const VariableStore::FlatRange part = detail::part_for(each.range, thread, threads.count);
       own.weight_decay = each.decayed ? rules_.weight_decay : 0;
       if (part.values.count() > 0) update(kernels, part, own);

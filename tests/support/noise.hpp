@@ -1,26 +1,31 @@
 // Numbers that are not exact, so that the order of a sum shows.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <lockstep/base/philox.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::test {
 
-inline void set(const TensorView& view, std::int64_t i, double value) {
-  if (view.dtype() == DType::f64) {
-    view.elements<double>()[static_cast<std::size_t>(i)] = value;
-  } else {
-    view.elements<float>()[static_cast<std::size_t>(i)] = static_cast<float>(value);
+/// Fills `elements` with numbers in [-1, 1), the same for the same seed, and of more bits than an element has, so that
+/// their sums are rounded. An f32 is the f64, rounded.
+template <class Real>
+void fill_noise(std::span<Real> elements, std::uint64_t seed) {
+  std::vector<std::uint32_t> words(2 * elements.size());
+  RandomStream{seed, RandomStream::Purpose::initial_value, 0}.words(0, words);
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const double fraction = (words[2 * i] * 0x1p-32 + words[2 * i + 1]) * 0x1p-32;
+    elements[i] = static_cast<Real>(2 * fraction - 1);
   }
 }
 
-/// Numbers in [-1, 1), the same for the same seed.
 inline void fill_noise(const TensorView& view, std::uint64_t seed) {
-  const RandomStream stream{seed, RandomStream::Purpose::initial_value, 0};
-  for (std::int64_t i = 0; i < view.count(); ++i) set(view, i, 2 * stream.uniform(static_cast<std::uint64_t>(i)) - 1);
+  view.dtype() == DType::f64 ? fill_noise(view.elements<double>(), seed) : fill_noise(view.elements<float>(), seed);
 }
 
 inline Tensor noise(DType dtype, Shape shape, std::uint64_t seed) {

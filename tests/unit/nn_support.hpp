@@ -25,7 +25,14 @@ namespace lockstep::nn {
 
 using test::fill_noise;
 using test::noise;
-using test::set;
+
+inline void set(const TensorView& view, std::int64_t i, double value) {
+  if (view.dtype() == DType::f64) {
+    view.elements<double>()[static_cast<std::size_t>(i)] = value;
+  } else {
+    view.elements<float>()[static_cast<std::size_t>(i)] = static_cast<float>(value);
+  }
+}
 
 using SharedKernels = std::shared_ptr<const ops::Kernels>;
 

@@ -1,0 +1,156 @@
+// A run that others check, on simulated ranks: the ledger, and what computing the run again confirms or finds.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+
+#include "apps/forged_ledger.hpp"
+#include "apps/lockstep-bisect/difference.hpp"
+#include "apps/lockstep-train/recorded_command.hpp"
+#include "apps/lockstep-train/trainer.hpp"
+#include "apps/lockstep-train/verification.hpp"
+#include "apps/simulated_training.hpp"
+#include "support/quiet_log.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+/// The run in `folder`. Its description has the command of this program.
+RecordedRun run_in(const std::filesystem::path& folder, const Arguments& arguments) {
+  RecordedRun run = read_run(folder);
+  run.command = Arguments{"lockstep-train"} + arguments;
+  return run;
+}
+
+VerificationResult verify(int ranks, const RecordedRun& run, const std::optional<Range>& steps = {},
+                          const std::filesystem::path& data = {}) {
+  const QuietLog quiet;
+  VerificationResult result;
+  sim::run({.ranks = ranks, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
+    CommandLine line = command_of(run);
+    if (!data.empty()) line.training.data = data;
+    Trainer trainer{strategy, "cpu", line.training};
+    const VerificationResult own = std::move(trainer).verify(run, steps);
+    if (rank == 0) result = own;
+  });
+  return result;
+}
+
+std::vector<StepDigests> record_again(int ranks, const RecordedRun& run, Range steps) {
+  const QuietLog quiet;
+  std::vector<StepDigests> digests;
+  sim::run({.ranks = ranks, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
+    Trainer trainer{strategy, "cpu", command_of(run).training};
+    std::vector<StepDigests> own = std::move(trainer).record_again(run, steps);
+    if (rank == 0) digests = std::move(own);
+  });
+  return digests;
+}
+
+std::string ledger_of(const std::filesystem::path& run) {
+  return read_file(run / "ledger.jsonl") + read_file(run / "ledger.shards.jsonl");
+}
+
+}  // namespace
+
+TEST_CASE("the ledger is the same on any number of ranks, and after a failure on others") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const std::filesystem::path one = folder.path() / "one", two = folder.path() / "two";
+  (void)train_simulated(1, recorded(one));
+  ::setenv("LOCKSTEP_FAULT", "throw:1:6", 1);
+  CHECK_THROWS(train_simulated(2, recorded(two)));
+  ::unsetenv("LOCKSTEP_FAULT");
+  (void)train_simulated(4, recorded(two) + Arguments{"--resume", "auto"});
+  CHECK_FALSE(ledger_of(one).empty());
+  CHECK(ledger_of(one) == ledger_of(two));
+}
+
+TEST_CASE("a run is confirmed on any number of ranks, and what is not so is named") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const std::filesystem::path path = folder.path() / "run", ledger = path / "ledger.jsonl";
+  (void)train_simulated(2, recorded(path));
+  const std::string as_written = read_file(ledger);
+  const auto now = [&] { return run_in(path, recorded(path)); };
+  for (const int ranks : {1, 2, 4}) CHECK(verify(ranks, now()).entries == 6);
+  const VerificationResult part = verify(2, now(), Range{6, 9});
+  CHECK(part.entries == 4);
+  CHECK(part.from == 4);
+  CHECK(part.to == 9);
+
+  // A step that no training makes.
+  forge(ledger, "{\"step\":6,\"samples\"", "{\"step\":5,\"samples\"");
+  CHECK_THROWS_WITH(verify(1, now()), Catch::Contains("step 5 is not as the ledger has it"));
+
+  std::ofstream{ledger} << as_written.substr(0, as_written.rfind("{\"step\""));
+  CHECK_THROWS_WITH(now(), Catch::Contains("has no end, although the run has ended"));
+
+  std::ofstream{ledger} << as_written;
+  forge(ledger, in_line(ledger, "\"weights\"", "\"weights\":\""), "0123456789abcdef");
+  CHECK_THROWS_WITH(verify(2, now()), Catch::Contains("step 4 is not as the ledger has it: the weights after it"));
+  CHECK_THROWS_WITH(verify(1, now(), Range{6, 9}),
+                    Catch::Contains("step-4: holds other weights than the ledger has for step 4"));
+
+  std::ofstream{ledger} << as_written;
+  forge_shard(path);
+  for (const int ranks : {1, 2}) CHECK_THROWS_AS(verify(ranks, now()), AuditError);
+  CHECK_THROWS_WITH(verify(2, now()),
+                    Catch::Contains("step 6 is not as the ledger has it: gradient of 'dense_1/bias' of shard 5"));
+}
+
+TEST_CASE("what cannot be compared is refused") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const std::filesystem::path path = folder.path() / "run";
+  CHECK_THROWS_WITH(read_run(folder.path() / "none"), Catch::Contains("expected the folder of a run"));
+  const Arguments arguments{"--data", small_data(), "--hidden", "4", "--steps", "2", "--run-dir", path.string()};
+  (void)train_simulated(1, arguments);
+  const RecordedRun run = run_in(path, arguments);
+  CHECK_THROWS_WITH(verify(1, run, Range{1, 3}), Catch::Contains("--steps 1:3: expected steps from 1 to 2"));
+  CHECK_THROWS_WITH(verify(1, run, Range{1, 1}),
+                    Catch::Contains("--steps 1:1: the ledger has no entry of these steps"));
+  RecordedRun shorter = run;
+  shorter.command = Arguments{"lockstep-train"} + arguments;
+  shorter.command[6] = "1";
+  CHECK_THROWS_WITH(verify(1, shorter), Catch::Contains("the command of the run makes 1 steps"));
+  RecordedRun other = run;
+  other.command[4] = "5";
+  CHECK_THROWS_WITH(verify(1, other), Catch::Contains("their bits cannot be compared"));
+
+  const std::filesystem::path data = folder.path() / "data";
+  std::filesystem::copy(small_data(), data, std::filesystem::copy_options::recursive);
+  for (const char* each : {"images-idx3-ubyte.gz", "labels-idx1-ubyte.gz"})
+    std::filesystem::copy_file(small_data() / (std::string{"t10k-"} + each), data / (std::string{"train-"} + each),
+                               std::filesystem::copy_options::overwrite_existing);
+  CHECK_THROWS_AS(verify(1, run, {}, data), ConfigError);
+  CHECK_THROWS_WITH(verify(1, run, {}, data), Catch::Contains("their bits cannot be compared"));
+}
+
+TEST_CASE("the step in which two runs begin to differ is found between the entries of their ledgers") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const auto run = [&](const char* name, const Arguments& more = {}) {
+    const Arguments arguments = recorded(folder.path() / name) + more;
+    (void)train_simulated(1, arguments);
+    return run_in(folder.path() / name, arguments);
+  };
+  const RecordedRun one = run("one"), other = run("other", {"--learning-rate", "0.02"});
+  CHECK_FALSE(bisect::first_difference(one.ledger, one.ledger));
+  const std::optional<bisect::Interval> between = bisect::first_difference(one.ledger, other.ledger);
+  REQUIRE(between);
+  CHECK(between->same == 0);
+  CHECK(between->differs == 3);
+  // Both have the gradients of the first step, and update by another rate.
+  const Range steps{between->same + 1, between->differs};
+  CHECK(bisect::first_difference(record_again(2, one, steps), record_again(1, other, steps)) ==
+        "step 1: the weights after it");
+}
