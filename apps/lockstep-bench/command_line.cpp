@@ -88,8 +88,8 @@ void add_common(OptionParser& parser, Options& options, CommandLine& line) {
   add_run(parser, line);
 }
 
-/// What is trained, and by how many threads.
-void add_trained(OptionParser& parser, StepOptions& step) {
+/// What is trained.
+void add_model(OptionParser& parser, StepOptions& step) {
   parser.option("--model", "mlp|convnet|gpt", "Model to train, on random samples (default mlp)",
                 [&step](const std::string& option, const std::string& text) {
                   step.model = parse_choice<StepModel>(
@@ -104,6 +104,11 @@ void add_trained(OptionParser& parser, StepOptions& step) {
                 [&step](const std::string& option, const std::string& text) {
                   step.hidden = parse_count(option, text, 1, most_hidden);
                 });
+}
+
+/// What is trained, and by how many threads.
+void add_trained(OptionParser& parser, StepOptions& step) {
+  add_model(parser, step);
   parser.option("--threads", "T", "Threads of each rank (default 1)",
                 [&step](const std::string& option, const std::string& text) {
                   step.threads = static_cast<int>(parse_count(option, text, 1, 1024));
@@ -155,6 +160,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   MergeCallOptions merge_call;
   NetworkOptions network;
   StepOptions step;
+  ArithmeticOptions arithmetic;
   PredictOptions predict;
   InputOptions input;
   WatchdogOptions watchdog;
@@ -235,6 +241,16 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       [&](const std::string& option, const std::string& text) { step.checkpoints = parse_file_name(option, text); });
   add_common(parser, step, line);
 
+  parser.command(ArithmeticOptions::name,
+                 "How fast the matrix products of a model's dense layers are, beside the BLAS libraries of this "
+                 "machine and what a "
+                 "core can compute");
+  add_model(parser, arithmetic.step);
+  parser.option(
+      "--shards", "V|ranks", "Shards of the global batch (default 8)",
+      [&](const std::string&, const std::string& text) { arithmetic.step.shards = ShardRequest::parse(text); });
+  add_common(parser, arithmetic, line);
+
   parser.command(
       PredictOptions::name,
       "How long a training step will take on a number of nodes, and what limits it. Measures the step of one "
@@ -283,6 +299,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       line.benchmark = network_of(network, line.runtime);
     else if (parser.chosen() == StepOptions::name)
       line.benchmark = step;
+    else if (parser.chosen() == ArithmeticOptions::name)
+      line.benchmark = arithmetic;
     else if (parser.chosen() == PredictOptions::name)
       line.benchmark = predict_of(predict, line.runtime);
     else if (parser.chosen() == InputOptions::name)

@@ -13,6 +13,7 @@
 #include "apps/lockstep-bench/merge_call.hpp"
 #include "apps/lockstep-bench/network.hpp"
 #include "apps/lockstep-bench/predict.hpp"
+#include "apps/lockstep-bench/products.hpp"
 #include "apps/lockstep-bench/step.hpp"
 #include "apps/lockstep-bench/watchdog.hpp"
 
@@ -22,8 +23,8 @@ struct CommandLine {
   RuntimeOptions runtime;
 
   /// The benchmark to run, and its options.
-  std::variant<AllReduceOptions, MergeCallOptions, NetworkOptions, StepOptions, PredictOptions, InputOptions,
-               WatchdogOptions>
+  std::variant<AllReduceOptions, MergeCallOptions, NetworkOptions, StepOptions, ArithmeticOptions, PredictOptions,
+               InputOptions, WatchdogOptions>
       benchmark;
 
   /// Where to write the JSON. If empty, nowhere.

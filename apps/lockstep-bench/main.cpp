@@ -35,6 +35,11 @@ std::string measure(Runtime& runtime, const StepOptions& options, const AddRow& 
   return {};
 }
 
+std::string measure(Runtime& runtime, const ArithmeticOptions& options, const AddRow& add) {
+  bench_arithmetic(runtime, options, add);
+  return {};
+}
+
 std::string measure(Runtime& runtime, const PredictOptions& options, const AddRow& add) {
   predict(runtime, options, add);
   return {};

@@ -50,12 +50,7 @@ struct Variant {
 
 /// What to compare: the number of shards asked for with one per rank, or bf16 with full precision.
 std::vector<Variant> variants_of(const StepOptions& options, Runtime& runtime) {
-  std::vector<Variant> variants;
-  runtime.strategy().run([&](ReplicaContext&) {
-    const ShardRequest::Choice choice = options.shards.resolve(runtime.size());
-    if (runtime.is_chief() && !choice.note.empty()) log::info(choice.note);
-    variants.push_back({choice.shards, options.precision});
-  });
+  std::vector<Variant> variants{{shards_of(options, runtime), options.precision}};
   Variant other{runtime.size(), nn::Model::Precision::full};
   if (options.precision != nn::Model::Precision::full) other.shards = variants.front().shards;
   if (options.precision != other.precision || variants.front().shards != other.shards) variants.push_back(other);
@@ -149,6 +144,16 @@ std::int64_t global_batch_of(const StepOptions& options) {
     case StepModel::gpt: return 16;
   }
   return 1;
+}
+
+int shards_of(const StepOptions& options, Runtime& runtime) {
+  int shards = 0;
+  runtime.strategy().run([&](ReplicaContext&) {
+    const ShardRequest::Choice choice = options.shards.resolve(runtime.size());
+    if (runtime.is_chief() && !choice.note.empty()) log::info(choice.note);
+    shards = choice.shards;
+  });
+  return shards;
 }
 
 void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add) {

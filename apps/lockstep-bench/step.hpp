@@ -36,6 +36,9 @@ struct StepOptions {
 /// The one asked for, or the model's.
 std::int64_t global_batch_of(const StepOptions& options);
 
+/// COLL. How many shards a step has. ConfigError, naming --shards, for a number that does not fit the ranks.
+int shards_of(const StepOptions& options, Runtime& runtime);
+
 /// Global batches of samples in memory. Training starts over after the last.
 inline constexpr std::int64_t step_batches = 16;
 

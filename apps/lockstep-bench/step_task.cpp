@@ -46,6 +46,15 @@ TextSet random_text(std::int64_t count) {
 
 }  // namespace
 
+std::string_view name_of(StepModel model) {
+  switch (model) {
+    case StepModel::mlp: return "mlp";
+    case StepModel::convnet: return "convnet";
+    case StepModel::gpt: return "gpt";
+  }
+  throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(model))};
+}
+
 RandomSamples::RandomSamples(StepModel model, std::int64_t count) {
   if (model == StepModel::gpt) {
     source_ = std::make_unique<TextSamples>(random_text(count));

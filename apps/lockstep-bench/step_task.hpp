@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include <lockstep/input/idx.hpp>
 #include <lockstep/input/sample_source.hpp>
@@ -14,6 +15,9 @@
 namespace lockstep::bench {
 
 enum class StepModel : std::uint8_t { mlp, convnet, gpt };
+
+/// As --model has it.
+std::string_view name_of(StepModel model);
 
 /// Units in each of the mlp's two hidden layers, as lockstep-train has them.
 constexpr std::int64_t default_hidden = 512;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <vector>
 
 namespace lockstep::bench {
@@ -14,6 +15,19 @@ double microseconds(Body&& body) {
   const auto begin = std::chrono::steady_clock::now();
   body();
   return std::chrono::duration<double, std::micro>{std::chrono::steady_clock::now() - begin}.count();
+}
+
+/// How much of a core the calling thread takes for `body`, so other work on the machine counts less.
+template <class Body>
+double processor_microseconds(Body&& body) {
+  const auto now = [] {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
+  };
+  const double begin = now();
+  body();
+  return now() - begin;
 }
 
 /// The middle value, or the mean of the middle two of an even number. There must be at least one.

@@ -18,6 +18,10 @@ std::int64_t element_count(const Shape& shape) {
   return count;
 }
 
+void Shape::refuse_more() {
+  throw InvalidArgument{fmt::format("a shape of more than {0} dimensions; expected at most {0}", most_dimensions)};
+}
+
 std::string describe(const Shape& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }

@@ -112,6 +112,8 @@ class EntryReader {
     for (const std::uint64_t extent : numbers("shape")) {
       if (extent > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
         fail("expected a shape that memory can hold", field("shape"));
+      if (shape.size() == Shape::most_dimensions)
+        fail(fmt::format("expected at most {} dimensions", Shape::most_dimensions), field("shape"));
       shape.push_back(static_cast<std::int64_t>(extent));
     }
     return shape;

@@ -38,8 +38,8 @@ std::int64_t OutlineReader::number() {
 }
 
 Shape OutlineReader::shape() {
-  Shape shape(static_cast<std::size_t>(number()));
-  for (std::int64_t& extent : shape) extent = number();
+  Shape shape;
+  for (std::int64_t left = number(); left > 0; --left) shape.push_back(number());
   return shape;
 }
 

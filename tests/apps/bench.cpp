@@ -306,7 +306,7 @@ TEST_CASE("without --json a benchmark writes its table only") {
 TEST_CASE("a command line that is wrong is refused in one line, wherever that is found out") {
   check_refused(
       refuse(2, {}),
-      {"no command was given: expected all-reduce or merge-call or network or step or predict or input or watchdog"});
+      {"no command was given: expected all-reduce or merge-call or network or step or arithmetic or predict or input or watchdog"});
   check_refused(refuse(2, {"step", "--shards", "6"}),
                 {"--shards is 6, which does not fit a job of 2 ranks", "expected"});
 }
