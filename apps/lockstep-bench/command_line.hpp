@@ -13,7 +13,7 @@
 #include "apps/lockstep-bench/merge_call.hpp"
 #include "apps/lockstep-bench/network.hpp"
 #include "apps/lockstep-bench/predict.hpp"
-#include "apps/lockstep-bench/products.hpp"
+#include "apps/lockstep-bench/product_rates.hpp"
 #include "apps/lockstep-bench/step.hpp"
 #include "apps/lockstep-bench/watchdog.hpp"
 

@@ -36,8 +36,7 @@ std::string measure(Runtime& runtime, const StepOptions& options, const AddRow& 
 }
 
 std::string measure(Runtime& runtime, const ArithmeticOptions& options, const AddRow& add) {
-  bench_arithmetic(runtime, options, add);
-  return {};
+  return bench_arithmetic(runtime, options, add);
 }
 
 std::string measure(Runtime& runtime, const PredictOptions& options, const AddRow& add) {

@@ -1,5 +1,6 @@
 // lockstep-bench end to end: what it measures is not asserted, but all that must hold whatever the times are.
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <regex>
@@ -229,6 +230,31 @@ TEST_CASE("the network carries TCP streams, messages of MPI and sums, at sizes t
   }
 }
 
+TEST_CASE("arithmetic tells the rate of each product, and of all of them") {
+  const int ranks = GENERATE(1, 2);
+  const Benched benched =
+      bench(ranks, {"arithmetic", "--hidden", "8", "--global-batch", "24", "--iterations", "2", "--warm-up", "0"});
+  check_head(benched.json, "arithmetic", ranks);
+  const Json& rows = benched.json["rows"];
+  REQUIRE(rows.size() == 9);
+  double flops = 0, time = 0;
+  for (const Json& row : rows) {
+    INFO(row.dump());
+    CHECK(row["lockstep"] > 0);
+    const double peak = row["peak"].get<double>();
+    CHECK(row["of_peak"].get<double>() == Approx(peak > 0 ? row["lockstep"].get<double>() / peak : 0));
+    if (row["product"] == "all") continue;
+    int m = 0, n = 0, k = 0, terms = 1;
+    REQUIRE(std::sscanf(row["shape"].get<std::string>().c_str(), "%dx%dx%d*%d", &m, &n, &k, &terms) >= 3);
+    const double own = 2.0 * m * n * k * terms;
+    flops += own;
+    time += own / row["lockstep"].get<double>();
+  }
+  CHECK(flops == 24 / ranks * 2 * (3 * (784 * 8 + 8 * 8 + 8 * 10) - 784 * 8));
+  CHECK(rows[8]["product"] == "all");
+  CHECK(rows[8]["lockstep"].get<double>() == Approx(flops / time));
+}
+
 TEST_CASE("predict says how long a step takes on nodes that are not there, and beyond which it was not verified") {
   const Benched benched = bench(1, {"predict", "--model", "mlp", "--hidden", "8", "--global-batch", "10", "--nodes",
                                     "1,4,5", "--rate", "1gbit,8mbit", "--delay", "3ms", "--iterations", "1"});
@@ -304,9 +330,8 @@ TEST_CASE("without --json a benchmark writes its table only") {
 }
 
 TEST_CASE("a command line that is wrong is refused in one line, wherever that is found out") {
-  check_refused(
-      refuse(2, {}),
-      {"no command was given: expected all-reduce or merge-call or network or step or arithmetic or predict or input or watchdog"});
+  check_refused(refuse(2, {}), {"no command was given: expected all-reduce or merge-call or network or step or "
+                                "arithmetic or predict or input or watchdog"});
   check_refused(refuse(2, {"step", "--shards", "6"}),
                 {"--shards is 6, which does not fit a job of 2 ranks", "expected"});
 }

@@ -32,11 +32,13 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       "expected rates of wires, such as 100mbit or 1gbit,500kbit, or measured ones, such as 8.6MB/s";
   const std::vector<RefusedOptions> rows{
       {{},
-       {"no command was given: expected all-reduce or merge-call or network or step or predict or input or watchdog",
+       {"no command was given: expected all-reduce or merge-call or network or step or arithmetic or predict or input "
+        "or watchdog",
         "lockstep-bench --help"}},
       {{"all-scatter"},
-       {"there is no command 'all-scatter': expected all-reduce or merge-call or network or step or predict or "
-        "input or watchdog"}},
+       {"there is no command 'all-scatter': expected all-reduce or merge-call or network or step or arithmetic or "
+        "predict "
+        "or input or watchdog"}},
       {{"--iterations", "3"}, {"there is no option --iterations; lockstep-bench --help"}},
       {{"--iterations", "3", "all-reduce"},
        {"'--iterations' comes before the command: expected lockstep-bench all-reduce and its options"}},

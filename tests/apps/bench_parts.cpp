@@ -397,6 +397,24 @@ TEST_CASE("the arithmetic of a step is that of the model's weights") {
   CHECK(flops_per_sample(StepModel::gpt) == 2 * 3 * 128 * (weights_of(StepModel::gpt) - positions + attention));
 }
 
+TEST_CASE("a step's products are its operations, but for attention, and each shard has its own of the weights") {
+  constexpr std::int64_t shards = 4, samples = 3;
+  const auto flops_of = [&](StepModel model) {
+    double sum = 0;
+    for (const StepProduct& product : products_of(model, 20, shards, samples)) sum += product.flops();
+    return sum / (shards * samples);
+  };
+  CHECK(flops_of(StepModel::mlp) == flops_per_sample(StepModel::mlp, 20));
+  const double attention = 4 * 2 * 128 * 129 / 2;
+  CHECK(flops_of(StepModel::gpt) == flops_per_sample(StepModel::gpt) - 2 * 3 * 128 * attention);
+  CHECK(flops_of(StepModel::convnet) == 2 * 3 * (12 * 12 * 64 * 128 + 128 * 10));
+
+  const std::vector<StepProduct> products = products_of(StepModel::mlp, 20, shards, samples);
+  REQUIRE(products.size() == 8);
+  CHECK(products[4].name == "dense_1_weights");
+  CHECK(std::tuple{products[4].m, products[4].n, products[4].k, products[4].terms} == std::tuple{20, 20, 3, 4});
+}
+
 TEST_CASE("random samples are whole, and the same for whoever makes them") {
   for (const StepModel model : {StepModel::mlp, StepModel::gpt}) {
     const RandomSamples samples{model, 5}, again{model, 5};

@@ -74,6 +74,24 @@ TEST_CASE("element counts multiply, and refuse what cannot be counted") {
   CHECK(describe(Shape{}) == "[]");
 }
 
+TEST_CASE("a shape holds as many extents as a tensor can have, in order") {
+  Shape shape{2, 4};
+  shape.insert(shape.begin() + 1, 3);
+  shape.push_back(5);
+  CHECK(shape == Shape{2, 3, 4, 5});
+  CHECK(shape.front() * 10 + shape.back() == 25);
+  shape.erase(shape.begin());
+  shape.pop_back();
+  CHECK(shape == Shape(std::vector<std::int64_t>{3, 4}));
+  CHECK(shape != Shape{3, 4, 5});
+  CHECK(Shape(shape.begin() + 1, shape.end()) == Shape{4});
+
+  while (shape.size() < Shape::most_dimensions) shape.push_back(1);
+  CHECK_THROWS_WITH(shape.push_back(1), "a shape of more than 8 dimensions; expected at most 8");
+  CHECK_THROWS_AS(shape.insert(shape.begin(), 1), InvalidArgument);
+  CHECK(shape == Shape{3, 4, 1, 1, 1, 1, 1, 1});
+}
+
 TEST_CASE("types know their size and name") {
   CHECK(size_of(DType::bf16) == 2);
   CHECK(size_of(detail::dtype_of<double>) == 8);

@@ -1,4 +1,4 @@
-#include "apps/lockstep-bench/products.hpp"
+#include "apps/lockstep-bench/product_rates.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -9,6 +9,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "apps/lockstep-bench/arithmetic.hpp"
 #include "apps/lockstep-bench/blas_libraries.hpp"
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/processor_peak.hpp"
@@ -27,7 +28,9 @@ class Operands {
   explicit Operands(const StepProduct& product) : product_{product} {
     const auto matrix = [](std::int64_t rows, std::int64_t columns, Transpose transpose) {
       const Shape shape = transpose == Transpose::yes ? Shape{columns, rows} : Shape{rows, columns};
-      return Tensor::from(std::vector<float>(static_cast<std::size_t>(rows * columns), 1), shape);
+      std::vector<float> values(static_cast<std::size_t>(rows * columns));
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * i % 5) - 2;
+      return Tensor::from(values, shape);
     };
     for (std::int64_t term = 0; term < product.terms; ++term)
       factors_.push_back(
@@ -41,6 +44,9 @@ class Operands {
     if (product_.terms > 1) return kernels.sum_of_products(views_, c_.view());
     kernels.matmul(views_[0].a, product_.transpose_a, views_[0].b, product_.transpose_b, c_.view());
   }
+
+  /// The last product. The operands are small integers, so it needs no rounding in any order.
+  std::vector<float> result() const { return c_.to_vector<float>(); }
 
   /// As a program that calls the library would.
   void multiply(const BlasLibrary& library) const {
@@ -63,10 +69,16 @@ class Operands {
   Tensor c_;
 };
 
-/// In a step, of each that multiplies, in microseconds: medians of the slowest rank. COLL.
-std::vector<double> times_of(const StepProduct& product, const ops::Kernels& kernels,
-                             const std::vector<BlasLibrary>& libraries, const ArithmeticOptions& options,
-                             MpiBaseline& mpi) {
+struct Times {
+  /// In a step, of each that multiplies, in microseconds: medians of the slowest rank.
+  std::vector<double> medians;
+  /// Whether all have the same result on all ranks.
+  bool same = true;
+};
+
+/// COLL.
+Times times_of(const StepProduct& product, const ops::Kernels& kernels, const std::vector<BlasLibrary>& libraries,
+               const ArithmeticOptions& options, MpiBaseline& mpi) {
   const Operands operands{product};
   std::vector<std::function<void()>> who{[&] { operands.multiply(kernels); }};
   for (const BlasLibrary& library : libraries) who.emplace_back([&] { operands.multiply(library); });
@@ -84,9 +96,16 @@ std::vector<double> times_of(const StepProduct& product, const ops::Kernels& ker
       if (i >= 0) times[each].push_back(time / static_cast<double>(repeats) * static_cast<double>(product.count));
     }
   }
-  std::vector<double> medians;
-  for (const std::vector<double>& each : times) medians.push_back(median(mpi.largest(each)));
-  return medians;
+  Times result;
+  for (const std::vector<double>& each : times) result.medians.push_back(median(mpi.largest(each)));
+  who.front()();
+  const std::vector<float> expected = operands.result();
+  const bool differs = std::ranges::any_of(who, [&](const auto& multiply) {
+    multiply();
+    return operands.result() != expected;
+  });
+  result.same = mpi.largest({differs ? 1.0 : 0.0}).front() == 0;
+  return result;
 }
 
 /// COLL. Those that all ranks have, whose hosts may differ.
@@ -137,57 +156,7 @@ std::string shape_text(const StepProduct& product) {
 
 }  // namespace
 
-double StepProduct::flops() const {
-  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(terms) *
-         static_cast<double>(count);
-}
-
-std::vector<StepProduct> products_of(StepModel model, std::int64_t hidden, std::int64_t shards,
-                                     std::int64_t samples_of_shard) {
-  std::vector<StepProduct> products;
-  const auto add_layer = [&](const std::string& name, std::int64_t inputs, std::int64_t outputs, std::int64_t count,
-                             std::int64_t rows_of_sample, bool has_input_gradient) {
-    const std::int64_t rows_of_shard = samples_of_shard * rows_of_sample, rows = shards * rows_of_shard;
-    products.push_back({.name = name, .m = rows, .n = outputs, .k = inputs, .count = count});
-    if (has_input_gradient)
-      products.push_back({.name = name + "_inputs",
-                          .m = rows,
-                          .n = inputs,
-                          .k = outputs,
-                          .transpose_b = Transpose::yes,
-                          .count = count});
-    products.push_back({.name = name + "_weights",
-                        .m = inputs,
-                        .n = outputs,
-                        .k = rows_of_shard,
-                        .transpose_a = Transpose::yes,
-                        .terms = shards,
-                        .count = count});
-  };
-  switch (model) {
-    case StepModel::mlp:
-      add_layer("dense_0", 784, hidden, 1, 1, false);
-      add_layer("dense_1", hidden, hidden, 1, 1, true);
-      add_layer("dense_2", hidden, 10, 1, 1, true);
-      return products;
-    case StepModel::convnet:
-      add_layer("dense_0", 12 * 12 * 64, 128, 1, 1, true);
-      add_layer("dense_1", 128, 10, 1, 1, true);
-      return products;
-    case StepModel::gpt: {
-      constexpr std::int64_t width = 128, context = 128, vocabulary = 256, layers = 4;
-      add_layer("qkv", width, 3 * width, layers, context, true);
-      add_layer("projection", width, width, layers, context, true);
-      add_layer("up", width, 4 * width, layers, context, true);
-      add_layer("down", 4 * width, width, layers, context, true);
-      add_layer("logits", width, vocabulary, 1, context, true);
-      return products;
-    }
-  }
-  throw InvalidArgument{fmt::format("{} is no kind of model", static_cast<int>(model))};
-}
-
-void bench_arithmetic(Runtime& runtime, const ArithmeticOptions& options, const AddRow& add) {
+std::string bench_arithmetic(Runtime& runtime, const ArithmeticOptions& options, const AddRow& add) {
   const std::int64_t global_batch = global_batch_of(options.step);
   const int shards = shards_of(options.step, runtime);
   const std::int64_t samples_of_shard = (global_batch + shards - 1) / shards;
@@ -202,16 +171,21 @@ void bench_arithmetic(Runtime& runtime, const ArithmeticOptions& options, const 
                   .kernels = std::string{kernels->name()},
                   .instructions = std::string{name_of(width)},
                   .peak = processor_peak(width)};
+  std::string wrong;
   double flops = 0;
   std::vector<double> whole(1 + libraries.size());
   for (const StepProduct& product :
        products_of(options.step.model, options.step.hidden, shards / runtime.size(), samples_of_shard)) {
-    const std::vector<double> times = times_of(product, *kernels, libraries, options, mpi);
+    const auto [times, same] = times_of(product, *kernels, libraries, options, mpi);
     add(row_of(head, product.name, shape_text(product), product.count, product.flops(), times, libraries));
     flops += product.flops();
     for (std::size_t i = 0; i < whole.size(); ++i) whole[i] += times[i];
+    if (!same && wrong.empty())
+      wrong = fmt::format("arithmetic: libraries differ in the product {}; expected the same sums of integers",
+                          product.name);
   }
   add(row_of(head, "all", "-", 1, flops, whole, libraries));
+  return wrong;
 }
 
 }  // namespace lockstep::bench
