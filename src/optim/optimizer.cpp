@@ -179,6 +179,11 @@ double Optimizer::clip_factor() {
   return norm > *rules_.clip_norm && std::isfinite(norm) ? *rules_.clip_norm / norm : 1;
 }
 
+double Optimizer::rate_at(std::int64_t step) const {
+  const bool portable = kernels_ && kernels_->is_portable();
+  return portable ? rules_.learning_rate.portable_at(step) : rules_.learning_rate.at(step);
+}
+
 const ops::Kernels& Optimizer::kernels_for(const Plan& plan) {
   if (!kernels_) kernels_ = ops::make_kernels(ops::Kernels::Choice::automatic, {}, plan.store().stream());
   return *kernels_;
@@ -196,7 +201,7 @@ void Optimizer::step(const Scale& scale, std::span<const detail::RowSums> rows) 
   const StreamSpan span{plan.store().stream(), trace::Kind::layer, "optimizer"};
   const ops::Kernels& kernels = kernels_for(plan);
   std::int64_t& made = plan.store().counter(places_->counter_in(plan.store()));
-  last_ = {.plan = plan_, .learning_rate = rules_.learning_rate.at(made), .divisor = divisor};
+  last_ = {.plan = plan_, .learning_rate = rate_at(made), .divisor = divisor};
   if (scale.squares) last_.gradient_norm = std::sqrt(*scale.squares) / divisor;
   ops::UpdateStep step{
       .learning_rate = last_.learning_rate, .divisor = divisor, .factor = clip_factor(), .number = made + 1};
@@ -380,8 +385,7 @@ std::string Optimizer::text_of(const Plan& plan, const Request& request, std::st
   if (!request.what_follows.empty()) how += fmt::format(", then {}", request.what_follows);
   const std::string name = places_->name_in(plan.store());
   const std::int64_t steps = plan.store().counted(detail::step_counter(name));
-  std::string text = fmt::format("step {} of '{}' at rate {}{}: {}: ", steps + 1, name, rules_.learning_rate.at(steps),
-                                 settings_, how);
+  std::string text = fmt::format("step {} of '{}' at rate {}{}: {}: ", steps + 1, name, rate_at(steps), settings_, how);
   text += plan.list(Tag::text_capacity - std::min(text.size(), Tag::text_capacity));
   return text;
 }

@@ -103,7 +103,7 @@ template <class T>
 void check_against_reference(const std::vector<T>& x, std::int32_t label) {
   const auto classes = static_cast<std::int64_t>(x.size());
   std::vector<T> expected(x.size());
-  const auto reference = loops::row_entropy(x.data(), classes, label, expected.data());
+  const auto reference = loops::row_entropy<LibraryFunctions>(x.data(), classes, label, expected.data());
   loops::row_gradient(expected.data(), classes, label, reference.sum);
 
   const Warp<T> warp{x, label};

@@ -366,6 +366,7 @@ class Optimizer {
   void step(const Scale& scale, std::span<const detail::RowSums> rows = {});
   void update_together(const Plan& plan, const ops::UpdateStep& step, const AgreedStep::Threads& threads);
   const ops::Kernels& kernels_for(const Plan& plan);
+  double rate_at(std::int64_t step) const;
   double clip_factor();
 
   /// Results of the last step.
