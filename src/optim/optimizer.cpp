@@ -18,6 +18,7 @@
 #include "device/stream_spans.hpp"
 #include "ops/answer.hpp"
 #include "ops/update_kernels.hpp"
+#include "optim/audit.hpp"
 #include "optim/live_optimizers.hpp"
 #include "optim/optimizer_guard.hpp"
 #include "optim/parts_of_threads.hpp"
@@ -287,8 +288,10 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::v
   StepSums* const sums = request.sums;
   // Host data first: a GPU then continues with its gradients while the host continues with the step.
   std::int64_t failures = 0;
-  MoreSums none;
-  if (sums) all_reduce(*sums, failures, request.statistics, none, reductions);
+  MoreSums more;
+  if (request.audit) more.integers = request.audit->impl_->integers();
+  if (sums) all_reduce(*sums, failures, request.statistics, more, reductions);
+  if (request.audit && !request.audit->impl_->passes()) return;
   if (!slices.empty()) reductions.all_reduce(ReduceOp::sum, std::span{slices});
   const std::vector<detail::RowSums> rows = plan.bring_home(slices);
   if (!plan.small_ranges().empty()) reductions.all_reduce(ReduceOp::sum, plan.small_ranges());
@@ -382,6 +385,7 @@ std::string Optimizer::text_of(const Plan& plan, const Request& request, std::st
     how += fmt::format(", with {}", describe(request.computation->sums));
   if (request.computation && request.computation->integers > 0)
     how += fmt::format(", with {} integers", request.computation->integers);
+  if (request.audit) how += request.audit->impl_->text();
   if (!request.what_follows.empty()) how += fmt::format(", then {}", request.what_follows);
   const std::string name = places_->name_in(plan.store());
   const std::int64_t steps = plan.store().counted(detail::step_counter(name));
@@ -406,6 +410,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   context.strategy().require_not_captured(here);  // before the copies, which a graph would record
   std::vector<IndexedSlices> slices = plan.slices_on_host(call, request.gradients);
   if (!request.computation) plan.bring_home(request.gradients);
+  if (request.audit) request.audit->impl_->compute_other();
   const std::string batch = text_of(plan, request, call.name);
   if (request.computation)
     return context.declared_step(
@@ -425,6 +430,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
         reduce_and_step(plan, request, slices, reductions);
       },
       here);
+  if (request.audit) request.audit->impl_->end_step(context, here);
 }
 
 }  // namespace lockstep
