@@ -103,7 +103,6 @@ AuditRound::Digests Step::compute_apart(std::int64_t shard, const std::function<
     memory.push_back(Tensor::zeros(range.dtype(), range.shape(), stream_));
     places.push_back(memory.back().view());
   }
-  const std::vector<std::int64_t> has = counted_.has;
   KeptRandom random{device()};
   if (seed) random.seed(*seed);
   device().torch_follows();
@@ -119,7 +118,6 @@ AuditRound::Digests Step::compute_apart(std::int64_t shard, const std::function<
   for (std::size_t i = 0; i < changed.size(); ++i)
     if (changed[i]) buffers_[i]->restore();
   table_gradients_.forget_shard(apart);
-  counted_.has = has;
   return std::exchange(audited_->digests, {});
 }
 

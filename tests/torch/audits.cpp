@@ -75,6 +75,8 @@ Ended train(Strategy& strategy, const libtorch::ReplicatedModule::Options& optio
       ended.losses += std::to_string(loss.mean) + " ";
       sgd.step();
     });
+    // What a program draws besides its shards.
+    ended.losses += std::to_string(torch::rand({1}).item<double>()) + " ";
   }
   ended.waits = strategy.group().meeting().waits() - before;
   ended.weights = weights_digest(net.variables());

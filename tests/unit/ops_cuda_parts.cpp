@@ -18,6 +18,7 @@
 #include "ops/cuda/column_major.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/softmax_lanes.hpp"
+#include "ops/elementary_functions.hpp"
 #include "ops/reference/softmax.hpp"
 #include "ops_support.hpp"
 
