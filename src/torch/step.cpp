@@ -166,6 +166,7 @@ ReplicatedModule::MeanLoss Step::of_shards(int shards, const std::function<Loss(
     restoring_buffers([&] { compute_shards(own, compute, sums); });
   };
   const ReplicatedModule::MeanLoss loss = run(audited_ ? "audited " + text : text, {}, step);
+  if (auto* const module = audited_module()) ++module->steps_in_shards;  // here, since all ranks come here or none
   if (audited_) require_passed_audit(compute);
   return loss;
 }

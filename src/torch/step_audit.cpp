@@ -40,7 +40,7 @@ void Step::begin_audit(Range own) {
   if (!module) return;
   const auto ranks = static_cast<int>(counted_.samples.size());
   const AuditSchedule schedule{*module->audit_every, module->audit_seed, ranks, own.size()};
-  const std::optional<AuditSchedule::Turn> turn = schedule.in(module->steps_in_shards++);
+  const std::optional<AuditSchedule::Turn> turn = schedule.in(module->steps_in_shards);
   if (!turn) return;
   ReplicaGroup& group = context_.strategy().group();
   const auto step = static_cast<std::int64_t>(group.meeting().position().step) - 1;
