@@ -222,15 +222,17 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string& option, const std::string& text) {
                   step.steps = parse_count(option, text, 1, most_iterations);
                 });
-  parser.option("--compare", "shards|trace|parts|audit|ledger",
-                "What to alternate with: one shard per rank (shards, default), the same steps without a trace, or "
-                "without the clock of a step's parts; or steps that are audited, or of which the ledger gets an entry, "
+  parser.option("--compare", "shards|kernels|trace|parts|audit|ledger",
+                "What to alternate with: one shard per rank (shards, default); of reference kernels, the usual ones "
+                "(kernels); the same steps without a trace, or without the clock of a step's parts; or steps that are "
+                "audited, or of which the ledger gets an entry, "
                 "with those that are not. With trace, "
                 "parts, audit or ledger, steps are not broken down",
                 [&](const std::string& option, const std::string& text) {
                   using Compare = StepOptions::Compare;
                   step.compare = parse_choice<Compare>(option, text,
                                                        {{"shards", Compare::shards},
+                                                        {"kernels", Compare::kernels},
                                                         {"trace", Compare::trace},
                                                         {"parts", Compare::parts},
                                                         {"audit", Compare::audit},
@@ -288,7 +290,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   if (parser.chosen() == InputOptions::name && input.data.empty())
     throw ConfigError{"--data is missing: expected data as lockstep-train takes them"};
   if (step.compare != StepOptions::Compare::shards && !step.checkpoints.empty())
-    throw ConfigError{"--checkpoint-dir with --compare trace, parts, audit or ledger: expected --compare shards"};
+    throw ConfigError{
+        "--checkpoint-dir with --compare kernels, trace, parts, audit or ledger: expected --compare shards"};
   if (parser.chosen() == AllReduceOptions::name) {
     require_sizes(all_reduce, all_reduce.dtype);
     line.benchmark = all_reduce;

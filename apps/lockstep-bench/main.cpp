@@ -30,8 +30,9 @@ std::string measure(Runtime& runtime, const bench::WatchdogOptions& options, con
 }
 
 std::string measure(Runtime& runtime, const StepOptions& options, const AddRow& add) {
-  options.compare == StepOptions::Compare::shards ? bench_step(runtime, options, add)
-                                                  : bench_step_cost(runtime, options, add);
+  const bool has_two_models =
+      options.compare == StepOptions::Compare::shards || options.compare == StepOptions::Compare::kernels;
+  has_two_models ? bench_step(runtime, options, add) : bench_step_cost(runtime, options, add);
   return {};
 }
 

@@ -46,11 +46,18 @@ class AgreementTimer final : public AllReduceListener {
 struct Variant {
   int shards;
   nn::Model::Precision precision;
+  ops::Kernels::Choice kernels = ops::Kernels::Choice::automatic;
 };
 
-/// What to compare: the number of shards asked for with one per rank, or bf16 with full precision.
+/// What to compare: the number of shards asked for with one per rank, bf16 with full precision, or the reference
+/// kernels with others.
 std::vector<Variant> variants_of(const StepOptions& options, Runtime& runtime) {
   std::vector<Variant> variants{{shards_of(options, runtime), options.precision}};
+  if (options.compare == StepOptions::Compare::kernels) {
+    variants.push_back(variants.front());
+    variants.front().kernels = ops::Kernels::Choice::reference;
+    return variants;
+  }
   Variant other{runtime.size(), nn::Model::Precision::full};
   if (options.precision != nn::Model::Precision::full) other.shards = variants.front().shards;
   if (options.precision != other.precision || variants.front().shards != other.shards) variants.push_back(other);
@@ -104,13 +111,15 @@ void measure_checkpoint(StepRun& run, std::int64_t steps, MpiBaseline& mpi, Meas
 constexpr std::size_t digits = 7;  // "1234.56"
 
 /// What a row begins with.
-Row head_of(const StepRun& run, double floor, double step, bool names_precision) {
+Row head_of(const StepRun& run, double floor, double step, const StepOptions& options) {
   Row row{{"model", "", std::string{run.model()}, Place::title},
           {"parameters", "", run.parameters(), Place::title},
           {"batch", "", run.global_batch(), Place::title},
           {"floor", "ms", floor, Place::title},
           {"shards", "", std::int64_t{run.shards()}, Place::column, digits - 1}};
-  if (names_precision)
+  if (options.compare == StepOptions::Compare::kernels)
+    row.push_back({"kernels", "", std::string{run.kernels()}, Place::column, digits + 3});
+  if (options.precision != nn::Model::Precision::full)
     row.push_back({"precision", "", std::string{run.precision() == nn::Model::Precision::bf16 ? "bf16" : "full"},
                    Place::column, digits + 2});
   row.push_back({"step", "ms", step, Place::column, digits});
@@ -168,7 +177,7 @@ void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add)
     runs.push_back(std::make_unique<StepRun>(
         runtime.make_strategy(timed_reductions(clock, [&] { mpi.barrier(); })), clock, *samples,
         StepRun::Options{options.model, global_batch, variant.shards, options.threads, options.hidden,
-                         folder_for(options.checkpoints, variant), variant.precision}));
+                         folder_for(options.checkpoints, variant), variant.precision, variant.kernels}));
 
   const auto kernels = ops::make_kernels(ops::Kernels::Choice::automatic, {}, runtime.strategy().stream());
   LargeProduct product{*kernels, options.precision};
@@ -190,7 +199,7 @@ void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add)
   for (std::size_t run = 0; run < runs.size(); ++run) {
     const std::vector<Block>& blocks = measured[run].blocks;
     const PartTimes step = typical_step(blocks);
-    Row row = head_of(*runs[run], floor, step.whole(), options.precision != nn::Model::Precision::full);
+    Row row = head_of(*runs[run], floor, step.whole(), options);
     if (options.checkpoints.empty())
       add_parts(row, step);
     else

@@ -29,7 +29,7 @@ struct StepOptions {
   std::filesystem::path checkpoints;  ///< the folder to save some in; empty if that is not to be measured
 
   /// What turns are taken between: bench_step, or bench_step_cost.
-  enum class Compare : std::uint8_t { shards, trace, parts, audit, ledger };
+  enum class Compare : std::uint8_t { shards, kernels, trace, parts, audit, ledger };
   Compare compare = Compare::shards;
 };
 
@@ -42,15 +42,15 @@ int shards_of(const StepOptions& options, Runtime& runtime);
 /// Global batches of samples in memory. Training starts over after the last.
 inline constexpr std::int64_t step_batches = 16;
 
-/// COLL, on the CPU. Trains one model with the number of shards asked for and another with one shard per rank; or one
-/// in bf16 and another in full precision, both with that number of shards. They
-/// take turns: an iteration is a block of steps of each. `add` gets a row for each of the two, or only one if the
-/// numbers are the same; rows are the same on every rank. A row has the time of a step and its parts, which add up to
-/// it. These are means over the ranks, and over the middle half of all steps by length. `ratio` compares the time of a
-/// step with that in the last row: it is the median over the iterations of the ratio of the blocks' medians. `floor` is
-/// the time that the step's products would take if all of them were as fast as a large one, which each rank computes
-/// between the blocks. Ranks meet in a barrier before each collective and each agreement, so that waiting for a rank
-/// that still computes is a part of its own.
+/// COLL, on the CPU. Trains one model with the number of shards asked for and another with one shard per rank; or, both
+/// with that number of shards, one in bf16 and another in full precision; or one by the reference kernels and another
+/// by the kernels of a usual run (Compare::kernels). They take turns: an iteration is a block of steps of each. `add`
+/// gets a row for each of the two, or only one if the numbers are the same; rows are the same on every rank. A row has
+/// the time of a step and its parts, which add up to it. These are means over the ranks, and over the middle half of
+/// all steps by length. `ratio` compares the time of a step with that in the last row: it is the median over the
+/// iterations of the ratio of the blocks' medians. `floor` is the time that the step's products would take if all of
+/// them were as fast as a large one, which each rank computes between the blocks. Ranks meet in a barrier before each
+/// collective and each agreement, so that waiting for a rank that still computes is a part of its own.
 ///
 /// With a folder for checkpoints, each iteration has a second block of each, which begins when a checkpoint has been
 /// saved and is being written. In the place of a step's parts, a row then has the `pause` until all ranks go on after

@@ -96,6 +96,7 @@ std::unique_ptr<trace::Ring> make_ring(const Runtime& runtime) {
 std::string name_of_comparison(Compare compare) {
   switch (compare) {
     case Compare::shards: return "shards";
+    case Compare::kernels: return "kernels";
     case Compare::trace: return "trace";
     case Compare::parts: return "parts";
     case Compare::audit: return "audit";

@@ -29,7 +29,7 @@ class Laps final : public Observer {
 
 std::shared_ptr<const ops::Kernels> kernels_for(Strategy& strategy, const StepRun::Options& options) {
   const bool share = options.shards == strategy.num_replicas_in_sync();
-  return ops::make_kernels(ops::Kernels::Choice::automatic, {share ? options.threads : 1}, strategy.stream());
+  return ops::make_kernels(options.kernels, {share ? options.threads : 1}, strategy.stream());
 }
 
 }  // namespace
@@ -49,8 +49,9 @@ StepRun::StepRun(Strategy strategy, StepClock& clock, const RandomSamples& sampl
       samples_{samples.source()},
       options_{options},
       evaluated_{options.model, 1},
-      model_{make_model(options.model, options.hidden, strategy_, kernels_for(strategy_, options), options.precision)},
-      optimizer_{make_optimizer(options.model, kernels_for(strategy_, options))},
+      kernels_{kernels_for(strategy_, options)},
+      model_{make_model(options.model, options.hidden, strategy_, kernels_, options.precision)},
+      optimizer_{make_optimizer(options.model, kernels_)},
       timed_{*model_, clock} {
   if (!options.checkpoints.empty())
     checkpoints_.emplace(strategy_, CheckpointManager::Options{.folder = options.checkpoints, .keep = 1});

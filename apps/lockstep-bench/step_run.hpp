@@ -34,6 +34,7 @@ class StepRun {
     std::int64_t hidden = default_hidden;
     std::filesystem::path checkpoints = {};  ///< the folder of `checkpoint`
     nn::Model::Precision precision = nn::Model::Precision::full;
+    ops::Kernels::Choice kernels = ops::Kernels::Choice::automatic;
   };
 
   /// COLL. `strategy` must use timed_reductions and be on the CPU. Clock and samples must outlive the run.
@@ -47,6 +48,8 @@ class StepRun {
   std::int64_t global_batch() const { return options_.global_batch; }
   int shards() const { return options_.shards; }
   nn::Model::Precision precision() const { return options_.precision; }
+  /// Their name.
+  std::string_view kernels() const { return kernels_->name(); }
 
   /// COLL. Trains for `steps` steps, after a first one that allocates memory and starts threads, and does not count.
   /// Returns the parts of each. Ends the threads, so that another run's block has the cores.
@@ -64,6 +67,7 @@ class StepRun {
   const SampleSource& samples_;
   Options options_;
   RandomSamples evaluated_;  ///< a single sample, because `fit` evaluates at its end and nobody needs the result
+  std::shared_ptr<const ops::Kernels> kernels_;
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<Optimizer> optimizer_;
   TimedModel timed_;

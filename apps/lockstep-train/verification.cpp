@@ -296,7 +296,11 @@ void Trainer::require_comparable(const RecordedRun& run) const {
   for (const auto& [name, value] : facts.items()) require_same(name, in(facts_there, name.c_str()), value);
   require_same("facts", facts_there, facts);
   require_same("a schema", in(there, "schema"), in(here, "schema"));
-  require_same("kernels", in(there, "kernels"), in(here, "kernels"));
+  if (in(there, "kernels") != in(here, "kernels"))
+    throw ConfigError{fmt::format(
+        "the run has kernels {}, and here it is {}: their bits cannot be compared; expected a training and a "
+        "verification with --kernels reference, whose bits are the same on every machine",
+        shown(in(there, "kernels")), shown(in(here, "kernels")))};
 }
 
 }  // namespace lockstep

@@ -48,6 +48,7 @@
 #include <lockstep/nn/models.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/optim/adamw.hpp>
+#include <lockstep/optim/audit.hpp>
 #include <lockstep/optim/learning_rate.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>

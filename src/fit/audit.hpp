@@ -13,18 +13,17 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include "fit/accumulation.hpp"
-#include "fit/audit_schedule.hpp"
-#include "fit/audit_verdict.hpp"
 #include "fit/injected_fault.hpp"
 #include "fit/rank_shards.hpp"
 #include "fit/shard_records.hpp"
+#include "strategy/audit_round.hpp"
+#include "strategy/audit_schedule.hpp"
 
 namespace lockstep {
 
 /// The audits of one rank. In an audited step the rank keeps digests of the shard of its own that another rank computes
-/// as well, and computes one of another rank. The digests travel in the step's last sum, as integers that add up to 0
-/// for each rank whose digest its auditor gets too, so an audit needs no message of its own, and a step that does not
-/// pass is not applied.
+/// as well, and computes one of another rank. The digests travel in the step's last sum (AuditRound), so an audit needs
+/// no message of its own, and a step that does not pass is not applied.
 class Audit {
  public:
   /// Everything must outlive it. `sum` has the layout of the gradients, and memory for statistics if the model has any.
@@ -32,28 +31,23 @@ class Audit {
   Audit(Strategy& strategy, nn::Model& model, const nn::GradientBuffer& sum, RankShards& shards,
         const ShardRecords& records, AuditSchedule schedule, const std::optional<InjectedFault>& fault);
 
-  /// LOCAL. Begins the step, counted from 0. Whose shard is audited in it; empty if none is.
-  std::optional<AuditSchedule::Turn> begin(std::int64_t step);
+  /// LOCAL. Begins the step, counted from 0. Which of each rank's shards is audited in it; empty if none is.
+  std::optional<std::int64_t> begin(std::int64_t step);
 
   /// LOCAL, after this rank's own shards. Computes the shard of another rank, and writes this rank's part of the
   /// integers, of which there is one for each rank. `samples` are those of the whole step.
   void compute_other(std::span<const std::int64_t> samples, std::span<std::int64_t> integers);
 
   /// LOCAL. Whether the step passes, by the integers' sums over the ranks.
-  bool passes(std::span<const std::int64_t> sums);
+  bool passes(std::span<const std::int64_t> sums) { return round_->passes(sums); }
 
-  /// COLL, in cross-replica context, after each audited step. If it did not pass, every rank throws: DriftError if the
-  /// replicas differ in what they hold, which explains it, and otherwise AuditError. To tell who is wrong, every rank
-  /// computes each shard in question once more.
-  void require_passed(std::span<const std::int64_t> samples, const Here& here);
+  /// COLL, in cross-replica context, after an audited step that did not pass. Every rank throws: DriftError if the
+  /// replicas differ in what they hold, which explains it, and otherwise AuditError (AuditRound::judge).
+  [[noreturn]] void judge(std::span<const std::int64_t> samples, const Here& here);
 
  private:
-  std::int64_t shard_of(int rank) const;
-  int owner_audited_by(int rank) const;
   AuditedShard::Digests compute(std::int64_t shard, std::span<const std::int64_t> samples);
   void reserve();
-  std::vector<AuditedShard> in_question(std::span<const std::int64_t> of_all) const;
-  [[noreturn]] void throw_verdict(const Verdict& verdict, const Here& here);
 
   Strategy& strategy_;
   nn::Model& model_;
@@ -62,12 +56,10 @@ class Audit {
   const ShardRecords& records_;
   AuditSchedule schedule_;
   const std::optional<InjectedFault>& fault_;
-  int rank_, ranks_;
 
   std::int64_t step_ = 0;
-  std::optional<AuditSchedule::Turn> turn_;  ///< of this step
-  AuditedShard::Digests of_other_;
-  std::vector<int> differ_;  ///< the ranks whose shard its auditor computes otherwise
+  std::int64_t audited_ = 0;         ///< of this rank's shards
+  std::optional<AuditRound> round_;  ///< of this step
 
   // Memory for a shard that is not this rank's own, from the first audit on.
   Tensor gradients_, statistics_;

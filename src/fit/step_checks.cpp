@@ -17,12 +17,13 @@ StepChecks::StepChecks(Strategy& strategy, nn::Model& model, const nn::GradientB
 }
 
 void StepChecks::begin(std::int64_t step) {
-  const std::optional<AuditSchedule::Turn> turn = audit_ ? audit_->begin(step) : std::nullopt;
+  const std::optional<std::int64_t> audited = audit_ ? audit_->begin(step) : std::nullopt;
   const std::optional<std::int64_t> every = options_.record_every;
-  audits_ = turn.has_value();
+  audits_ = audited.has_value();
+  passes_ = true;
   records_step_ = every && ((step + 1) % *every == 0 || step + 1 == options_.steps);
-  const std::int64_t audited = turn.value_or(AuditSchedule::Turn{.ahead = 0, .shard = 0}).shard;
-  if (looks()) records_.begin(step, records_step_ ? Range{0, shards_of_rank_} : Range{audited, audited + 1});
+  const std::int64_t first = audited.value_or(0);
+  if (looks()) records_.begin(step, records_step_ ? Range{0, shards_of_rank_} : Range{first, first + 1});
 }
 
 void StepChecks::read(std::int64_t first, const SampleBatch::Group& micro_batch) {
@@ -48,11 +49,12 @@ void StepChecks::bring(std::span<const std::int64_t> samples, std::span<std::int
 bool StepChecks::take(std::span<const std::int64_t> sums) {
   const auto digests = sums.subspan(first_digest());
   digests_.assign(digests.begin(), digests.end());
-  return !audits_ || audit_->passes(sums.first(first_digest()));
+  passes_ = !audits_ || audit_->passes(sums.first(first_digest()));
+  return passes_;
 }
 
 void StepChecks::require_passed(std::span<const std::int64_t> samples, const Here& here) {
-  if (audits_) audit_->require_passed(samples, here);
+  if (!passes_) audit_->judge(samples, here);
 }
 
 void StepChecks::tell(Observer& observer, std::int64_t step, double loss) const {

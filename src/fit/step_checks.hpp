@@ -47,7 +47,7 @@ class StepChecks {
   /// LOCAL. Takes the sums of the integers. Returns whether the step may be applied.
   bool take(std::span<const std::int64_t> sums);
 
-  /// COLL, after the step (Audit::require_passed).
+  /// COLL, after the step. Throws if its audit did not pass (Audit::judge).
   void require_passed(std::span<const std::int64_t> samples, const Here& here);
 
   /// LOCAL. If the step is recorded, tells `observer`. `step` is counted from 1.
@@ -63,6 +63,7 @@ class StepChecks {
   ShardRecords records_;
   std::optional<Audit> audit_;
   bool audits_ = false, records_step_ = false;  ///< this step
+  bool passes_ = true;                          ///< the last step whose sums came
   std::vector<std::uint64_t> digests_;          ///< of all shards of a recorded step, one after the other
 };
 

@@ -24,7 +24,7 @@ const DenseOptions& checked(const DenseOptions& options) {
 Tensor initial_weight(const DenseOptions& options, std::uint64_t ordinal) {
   if (options.normal_stddev)
     return normal_values(options.dtype, {options.inputs, options.outputs}, *options.normal_stddev, options.seed,
-                         ordinal);
+                         ordinal, options.functions);
   return glorot_uniform(options.dtype, options.inputs, options.outputs, options.seed, ordinal);
 }
 

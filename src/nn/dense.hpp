@@ -10,6 +10,8 @@
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "ops/functions.hpp"
+
 namespace lockstep::nn {
 
 struct DenseOptions {
@@ -21,6 +23,7 @@ struct DenseOptions {
   std::uint64_t seed = 0;
   /// If given, initial weights are normal with this standard deviation (initial_values.hpp) instead of Glorot's.
   std::optional<double> normal_stddev = {};
+  ops::Functions functions = ops::Functions::of_library;  ///< for normal initial values
 };
 
 /// y = x · weight + bias for rows x [rows, inputs], y [rows, outputs]. Holds no activations; its caller does.

@@ -32,7 +32,7 @@ MirroredVariable create(Strategy& strategy, const EmbeddingOptions& options, con
       {.name = name},
       [&] {
         return normal_values(options.dtype, {entries, options.width}, options.stddev, options.seed,
-                             strategy.store().variables().size());
+                             strategy.store().variables().size(), options.functions);
       },
       here);
 }

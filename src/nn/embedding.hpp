@@ -8,6 +8,7 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "ops/answer.hpp"
+#include "ops/functions.hpp"
 
 namespace lockstep::nn {
 
@@ -19,6 +20,7 @@ struct EmbeddingOptions {
   double stddev = 0.02;  ///< standard deviation of the initial values
   /// Seeds the initial values, which also depend on how many variables the strategy had before.
   std::uint64_t seed = 0;
+  ops::Functions functions = ops::Functions::of_library;  ///< for initial values
 };
 
 /// A learned vector for each token and for each position of a window. The logits of tokens use the same token vectors

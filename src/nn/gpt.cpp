@@ -38,7 +38,8 @@ const GptOptions& checked(const GptOptions& options) {
   return options;
 }
 
-std::vector<TransformerBlock> make_blocks(Strategy& strategy, const GptOptions& options, Here here) {
+std::vector<TransformerBlock> make_blocks(Strategy& strategy, const GptOptions& options, ops::Functions functions,
+                                          Here here) {
   std::vector<TransformerBlock> blocks;
   for (std::int64_t layer = 0; layer < options.layers; ++layer)
     blocks.emplace_back(
@@ -49,7 +50,8 @@ std::vector<TransformerBlock> make_blocks(Strategy& strategy, const GptOptions& 
                                 .dtype = options.dtype,
                                 .seed = options.seed,
                                 .stddev = stddev,
-                                .residual_stddev = stddev / std::sqrt(2 * static_cast<double>(options.layers))},
+                                .residual_stddev = stddev / std::sqrt(2 * static_cast<double>(options.layers)),
+                                .functions = functions},
         here);
   return blocks;
 }
@@ -75,9 +77,10 @@ Gpt::Gpt(Strategy& strategy, const GptOptions& options, std::shared_ptr<const op
                   .width = options.width,
                   .dtype = options.dtype,
                   .stddev = stddev,
-                  .seed = options.seed},
+                  .seed = options.seed,
+                  .functions = ops::functions_of(*kernels_)},
                  here},
-      blocks_{make_blocks(strategy, options, here)},
+      blocks_{make_blocks(strategy, options, ops::functions_of(*kernels_), here)},
       final_norm_{strategy, {.name = "final_norm", .width = options.width, .dtype = options.dtype}, here},
       workspace_{activation_type(options.dtype, options.precision), stream_} {
   variables_ = {embedding_.tokens(), embedding_.positions()};

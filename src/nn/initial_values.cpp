@@ -38,9 +38,10 @@ double glorot_limit(const Shape& shape) {
   return std::sqrt(6 / (static_cast<double>(positions) * (inputs + outputs)));
 }
 
-double normal(std::uint64_t bits) {
+double normal(std::uint64_t bits, ops::Functions functions) {
   const double u = (static_cast<double>(bits >> 32) + 1) * 0x1p-32;
   const double v = static_cast<double>(bits & 0xffffffff) * 0x1p-32;
+  if (functions == ops::Functions::portable) return std::sqrt(-2 * portable::log(u)) * portable::cos_pi(2 * v);
   return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
 }
 
@@ -60,12 +61,13 @@ Tensor glorot_uniform(DType dtype, std::int64_t inputs, std::int64_t outputs, st
   return glorot_uniform(dtype, {inputs, outputs}, seed, ordinal);
 }
 
-Tensor normal_values(DType dtype, const Shape& shape, double stddev, std::uint64_t seed, std::uint64_t ordinal) {
+Tensor normal_values(DType dtype, const Shape& shape, double stddev, std::uint64_t seed, std::uint64_t ordinal,
+                     ops::Functions functions) {
   require_float_weights(dtype);
   if (!(stddev >= 0) || std::isinf(stddev))
     throw InvalidArgument{fmt::format("a standard deviation of {}; expected a number from 0 on", stddev)};
   const RandomStream stream{seed, RandomStream::Purpose::initial_value, ordinal};
-  return make_weight(dtype, shape, [&](std::uint64_t i) { return stddev * normal(stream.bits(i)); });
+  return make_weight(dtype, shape, [&](std::uint64_t i) { return stddev * normal(stream.bits(i), functions); });
 }
 
 }  // namespace lockstep::nn

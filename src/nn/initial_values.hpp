@@ -5,6 +5,8 @@
 
 #include <lockstep/tensor/tensor.hpp>
 
+#include "ops/functions.hpp"
+
 namespace lockstep::nn {
 
 /// Glorot's uniform initial values, for a weight [inputs, outputs], or [..., inputs, outputs] of a convolution, whose
@@ -20,8 +22,9 @@ Tensor glorot_uniform(DType dtype, std::int64_t inputs, std::int64_t outputs, st
 /// Normal initial values with mean 0. Element i is
 ///     stddev * sqrt(-2 ln u) * cos(2 pi v)   (Box, Muller: "A note on the generation of random normal deviates", 1958)
 /// where RandomStream{seed, initial_value, ordinal}.bits(i) = b gives u = (floor(b / 2^32) + 1) / 2^32 and v = (b mod
-/// 2^32) / 2^32. Computed in double; f32 values are the f64 ones, rounded. In host memory. InvalidArgument unless
-/// `dtype` is f32 or f64 and `stddev` is finite and not negative.
-Tensor normal_values(DType dtype, const Shape& shape, double stddev, std::uint64_t seed, std::uint64_t ordinal);
+/// 2^32) / 2^32. ln and cos are the C library's or portable. Computed in double; f32 values are the f64 ones, rounded.
+/// In host memory. InvalidArgument unless `dtype` is f32 or f64 and `stddev` is finite and not negative.
+Tensor normal_values(DType dtype, const Shape& shape, double stddev, std::uint64_t seed, std::uint64_t ordinal,
+                     ops::Functions functions = ops::Functions::of_library);
 
 }  // namespace lockstep::nn

@@ -28,7 +28,8 @@ SelfAttention::SelfAttention(Strategy& strategy, const SelfAttentionOptions& opt
             .outputs = 3 * width_,
             .dtype = options.dtype,
             .seed = options.seed,
-            .normal_stddev = options.stddev},
+            .normal_stddev = options.stddev,
+            .functions = options.functions},
            here},
       output_{strategy,
               {.name = options.name + "/output",
@@ -36,7 +37,8 @@ SelfAttention::SelfAttention(Strategy& strategy, const SelfAttentionOptions& opt
                .outputs = width_,
                .dtype = options.dtype,
                .seed = options.seed,
-               .normal_stddev = options.output_stddev},
+               .normal_stddev = options.output_stddev,
+               .functions = options.functions},
               here} {}
 
 SelfAttention::Activations SelfAttention::take_activations(const ops::Kernels& kernels, Workspace& workspace,

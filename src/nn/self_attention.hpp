@@ -24,8 +24,9 @@ struct SelfAttentionOptions {
   DType dtype = DType::f32;
   /// Seeds the initial weights, which also depend on how many variables the strategy had before.
   std::uint64_t seed = 0;
-  double stddev = 0.02;         ///< of the initial weights of queries, keys and values
-  double output_stddev = 0.02;  ///< of the initial weights of the output
+  double stddev = 0.02;                                   ///< of the initial weights of queries, keys and values
+  double output_stddev = 0.02;                            ///< of the initial weights of the output
+  ops::Functions functions = ops::Functions::of_library;  ///< for the initial weights
 };
 
 /// Causal self-attention with several heads (ops::CausalAttention) between two dense layers. "<name>/qkv" makes

@@ -20,7 +20,8 @@ TransformerBlock::TransformerBlock(Strategy& strategy, const TransformerBlockOpt
                   .dtype = options.dtype,
                   .seed = options.seed,
                   .stddev = options.stddev,
-                  .output_stddev = options.residual_stddev},
+                  .output_stddev = options.residual_stddev,
+                  .functions = options.functions},
                  here},
       mlp_norm_{strategy, {.name = options.name + "/mlp_norm", .width = width_, .dtype = options.dtype}, here},
       expand_{strategy,
@@ -29,7 +30,8 @@ TransformerBlock::TransformerBlock(Strategy& strategy, const TransformerBlockOpt
                .outputs = expansion * width_,
                .dtype = options.dtype,
                .seed = options.seed,
-               .normal_stddev = options.stddev},
+               .normal_stddev = options.stddev,
+               .functions = options.functions},
               here},
       contract_{strategy,
                 {.name = options.name + "/contract",
@@ -37,7 +39,8 @@ TransformerBlock::TransformerBlock(Strategy& strategy, const TransformerBlockOpt
                  .outputs = width_,
                  .dtype = options.dtype,
                  .seed = options.seed,
-                 .normal_stddev = options.residual_stddev},
+                 .normal_stddev = options.residual_stddev,
+                 .functions = options.functions},
                 here} {}
 
 std::vector<Variable> TransformerBlock::variables() const {

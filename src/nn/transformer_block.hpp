@@ -18,8 +18,9 @@ struct TransformerBlockOptions {
   DType dtype = DType::f32;
   /// Seeds the initial weights, which also depend on how many variables the strategy had before.
   std::uint64_t seed = 0;
-  double stddev = 0.02;           ///< of the initial weights
-  double residual_stddev = 0.02;  ///< of the initial weights whose product is added to x
+  double stddev = 0.02;                                   ///< of the initial weights
+  double residual_stddev = 0.02;                          ///< of the initial weights whose product is added to x
+  ops::Functions functions = ops::Functions::of_library;  ///< for the initial weights
 };
 
 /// middle = x + attention(norm(x)); y = middle + contract(gelu(expand(norm(middle)))), for rows x of one position each.

@@ -1,8 +1,7 @@
 // GELU in its tanh form, which has tanh(u(x)) in place of the error function, for the loops of the host and of a GPU.
 #pragma once
 
-#include <cmath>
-
+#include "ops/elementary_functions.hpp"
 #include "ops/host_device.hpp"
 
 namespace lockstep::ops {
@@ -13,19 +12,19 @@ struct GeluConstants {
   static constexpr T cubic = static_cast<T>(0.044715);
 };
 
-template <class T>
+template <class Functions = LibraryFunctions, class T>
 LOCKSTEP_HOST_DEVICE T gelu_tanh(T x) {
-  return std::tanh(GeluConstants<T>::scale * (x + GeluConstants<T>::cubic * x * x * x));
+  return Functions::tanh(GeluConstants<T>::scale * (x + GeluConstants<T>::cubic * x * x * x));
 }
 
-template <class T>
+template <class Functions = LibraryFunctions, class T>
 LOCKSTEP_HOST_DEVICE T gelu_of(T x) {
-  return x / T{2} * (T{1} + gelu_tanh(x));
+  return x / T{2} * (T{1} + gelu_tanh<Functions>(x));
 }
 
-template <class T>
+template <class Functions = LibraryFunctions, class T>
 LOCKSTEP_HOST_DEVICE T gelu_derivative(T x) {
-  const T t = gelu_tanh(x);
+  const T t = gelu_tanh<Functions>(x);
   const T u_derivative = GeluConstants<T>::scale * (T{1} + T{3} * GeluConstants<T>::cubic * x * x);
   return (T{1} + t) / T{2} + x / T{2} * (T{1} - t * t) * u_derivative;
 }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 
+#include "ops/functions.hpp"
 #include "ops/update_kernels.hpp"
 #include "ops/update_rules.hpp"
 
@@ -18,14 +20,17 @@ StepScalars<T> scalars_of(const UpdateStep& step) {
 
 /// Differences and powers are computed in double, then rounded: 1 - beta2 would have few bits left in a float.
 template <class T>
-AdamWScalars<T> scalars_of(const AdamWMoments& moments, const UpdateStep& step) {
-  const auto t = static_cast<double>(step.number);
+AdamWScalars<T> scalars_of(const AdamWMoments& moments, const UpdateStep& step, Functions functions) {
+  const auto power = [&](double beta) {
+    return functions == Functions::portable ? portable::power(beta, static_cast<std::uint64_t>(step.number))
+                                            : std::pow(beta, static_cast<double>(step.number));
+  };
   return {.beta1 = static_cast<T>(moments.beta1),
           .rest1 = static_cast<T>(1 - moments.beta1),
           .beta2 = static_cast<T>(moments.beta2),
           .rest2 = static_cast<T>(1 - moments.beta2),
-          .correction1 = static_cast<T>(1 - std::pow(moments.beta1, t)),
-          .correction2 = static_cast<T>(1 - std::pow(moments.beta2, t)),
+          .correction1 = static_cast<T>(1 - power(moments.beta1)),
+          .correction2 = static_cast<T>(1 - power(moments.beta2)),
           .epsilon = static_cast<T>(moments.epsilon)};
 }
 

@@ -6,6 +6,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/optim/learning_rate.hpp>
 
+#include "base/portable_functions.hpp"
+
 namespace lockstep {
 
 LearningRate::LearningRate(const Schedule& options) : options_{options} {
@@ -23,6 +25,14 @@ LearningRate::LearningRate(const Schedule& options) : options_{options} {
 }
 
 double LearningRate::at(std::int64_t step) const {
+  return at(step, [](double x) { return std::cos(std::numbers::pi * x); });
+}
+
+double LearningRate::portable_at(std::int64_t step) const {
+  return at(step, portable::cos_pi);
+}
+
+double LearningRate::at(std::int64_t step, double (*cosine_of_pi_times)(double)) const {
   if (step < 0) throw InvalidArgument{fmt::format("the learning rate of step {}; expected 0 or more", step)};
   const auto [peak, warmup_steps, decay_steps, last] = options_;
   const auto warmup = static_cast<double>(warmup_steps);
@@ -31,7 +41,7 @@ double LearningRate::at(std::int64_t step) const {
   if (!decay_steps) return peak;
   if (step >= *decay_steps) return last;
   const double progress = (index - warmup) / (static_cast<double>(*decay_steps) - warmup);
-  return last + (peak - last) * (1 + std::cos(std::numbers::pi * progress)) / 2;
+  return last + (peak - last) * (1 + cosine_of_pi_times(progress)) / 2;
 }
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@
 #include "device/stream_spans.hpp"
 #include "ops/answer.hpp"
 #include "ops/update_kernels.hpp"
+#include "optim/audit.hpp"
 #include "optim/live_optimizers.hpp"
 #include "optim/optimizer_guard.hpp"
 #include "optim/parts_of_threads.hpp"
@@ -179,6 +180,11 @@ double Optimizer::clip_factor() {
   return norm > *rules_.clip_norm && std::isfinite(norm) ? *rules_.clip_norm / norm : 1;
 }
 
+double Optimizer::rate_at(std::int64_t step) const {
+  const bool portable = kernels_ && kernels_->is_portable();
+  return portable ? rules_.learning_rate.portable_at(step) : rules_.learning_rate.at(step);
+}
+
 const ops::Kernels& Optimizer::kernels_for(const Plan& plan) {
   if (!kernels_) kernels_ = ops::make_kernels(ops::Kernels::Choice::automatic, {}, plan.store().stream());
   return *kernels_;
@@ -196,7 +202,7 @@ void Optimizer::step(const Scale& scale, std::span<const detail::RowSums> rows) 
   const StreamSpan span{plan.store().stream(), trace::Kind::layer, "optimizer"};
   const ops::Kernels& kernels = kernels_for(plan);
   std::int64_t& made = plan.store().counter(places_->counter_in(plan.store()));
-  last_ = {.plan = plan_, .learning_rate = rules_.learning_rate.at(made), .divisor = divisor};
+  last_ = {.plan = plan_, .learning_rate = rate_at(made), .divisor = divisor};
   if (scale.squares) last_.gradient_norm = std::sqrt(*scale.squares) / divisor;
   ops::UpdateStep step{
       .learning_rate = last_.learning_rate, .divisor = divisor, .factor = clip_factor(), .number = made + 1};
@@ -282,8 +288,10 @@ void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::v
   StepSums* const sums = request.sums;
   // Host data first: a GPU then continues with its gradients while the host continues with the step.
   std::int64_t failures = 0;
-  MoreSums none;
-  if (sums) all_reduce(*sums, failures, request.statistics, none, reductions);
+  MoreSums more;
+  if (request.audit) more.integers = request.audit->impl_->integers();
+  if (sums) all_reduce(*sums, failures, request.statistics, more, reductions);
+  if (request.audit && !request.audit->impl_->passes()) return;
   if (!slices.empty()) reductions.all_reduce(ReduceOp::sum, std::span{slices});
   const std::vector<detail::RowSums> rows = plan.bring_home(slices);
   if (!plan.small_ranges().empty()) reductions.all_reduce(ReduceOp::sum, plan.small_ranges());
@@ -377,11 +385,11 @@ std::string Optimizer::text_of(const Plan& plan, const Request& request, std::st
     how += fmt::format(", with {}", describe(request.computation->sums));
   if (request.computation && request.computation->integers > 0)
     how += fmt::format(", with {} integers", request.computation->integers);
+  if (request.audit) how += request.audit->impl_->text();
   if (!request.what_follows.empty()) how += fmt::format(", then {}", request.what_follows);
   const std::string name = places_->name_in(plan.store());
   const std::int64_t steps = plan.store().counted(detail::step_counter(name));
-  std::string text = fmt::format("step {} of '{}' at rate {}{}: {}: ", steps + 1, name, rules_.learning_rate.at(steps),
-                                 settings_, how);
+  std::string text = fmt::format("step {} of '{}' at rate {}{}: {}: ", steps + 1, name, rate_at(steps), settings_, how);
   text += plan.list(Tag::text_capacity - std::min(text.size(), Tag::text_capacity));
   return text;
 }
@@ -402,6 +410,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   context.strategy().require_not_captured(here);  // before the copies, which a graph would record
   std::vector<IndexedSlices> slices = plan.slices_on_host(call, request.gradients);
   if (!request.computation) plan.bring_home(request.gradients);
+  if (request.audit) request.audit->impl_->compute_other();
   const std::string batch = text_of(plan, request, call.name);
   if (request.computation)
     return context.declared_step(
@@ -421,6 +430,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
         reduce_and_step(plan, request, slices, reductions);
       },
       here);
+  if (request.audit) request.audit->impl_->end_step(context, here);
 }
 
 }  // namespace lockstep

@@ -199,13 +199,17 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const Repli
     : store{strategy.store()},
       replicas{strategy.num_replicas_in_sync()},
       label{options.name.empty() ? module.kind : fmt::format("{} ({})", options.name, module.kind)},
-      parts{std::move(module)} {
+      parts{std::move(module)},
+      audit_every{options.audit_every},
+      audit_seed{options.audit_seed} {
   const NamedTensors named_parameters = parts.parameters(), named_buffers = parts.buffers();
   try {
     device = make_torch_device(store.stream());
     require_usable(device->device(), named_parameters, named_buffers);
     require_own_memory(named_parameters, named_buffers, modules_of(store));
     require_same_rows(parts, strategy.num_replicas_in_sync());
+    if (audit_every && *audit_every < 1)
+      throw InvalidArgument{fmt::format("audit_every is {}; expected 1 or more steps", *audit_every)};
   } catch (...) {
     strategy.group().meeting().fail(std::current_exception());
   }
@@ -213,9 +217,10 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const Repli
     parameters.push_back({value, create(strategy, options, name, value, true, here), {}, {}});
   for (const auto& [name, value] : named_buffers)
     buffers.push_back({value, create(strategy, options, name, value, false, here), {}});
-  strategy.agree(TagKind::create, here,
-                 fmt::format("DataParallel of {}: {}, {} buffers", label,
-                             describe_parameters(named_parameters, parts.tables), buffers.size()));
+  strategy.agree(
+      TagKind::create, here,
+      fmt::format("DataParallel of {}: {}, {} buffers{}", label, describe_parameters(named_parameters, parts.tables),
+                  buffers.size(), audit_every ? fmt::format(", audits every {} by {}", *audit_every, audit_seed) : ""));
   strategy.seal(here);
   device->torch_follows();
   for (Parameter& each : parameters) {

@@ -216,6 +216,10 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   std::vector<std::pair<std::size_t, at::Tensor>> earlier;  ///< gradients of earlier steps, to be added
   std::shared_ptr<const ops::Kernels> kernels;              ///< made when they are needed
 
+  const std::optional<std::int64_t> audit_every;
+  const std::uint64_t audit_seed;
+  std::int64_t steps_in_shards = 0;  ///< for which these held
+
   std::int64_t passes = 0;  ///< that autograd has made
   bool fires_once = true;   ///< each pass so far has completed each gradient once at most
 

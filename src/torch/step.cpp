@@ -85,6 +85,9 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
 
 ReplicatedModule::MeanLoss Step::of_batch(const Loss& loss) {
   require_loss(loss);
+  if (const auto* const module = audited_module())
+    throw InvalidArgument{
+        fmt::format("a step of {}, whose steps are audited, without shards: expected backward_shards", module->label)};
   SyncSums on_the_way{loss.value()};
   BackwardPass pass{modules_, loss, on_the_way.shared()};
   return run("backward" + on_the_way.text(), on_the_way.list(), [&](DeclaredSums& sums) {
@@ -150,11 +153,22 @@ ReplicatedModule::MeanLoss Step::of_shards(int shards, const std::function<Loss(
           fmt::format("parameter {} is {}, and partial sums over shards would be rounded; expected "
                       "f32 or f64",
                       variable.label(), name_of(variable.dtype()))};
-  if (JointShards::is_for(modules_)) return of_joint_shards(shards, own, compute);
-  return run(fmt::format("backward in {} shards{}", shards, describe_changed_buffers()), {}, [&](DeclaredSums& sums) {
+  if (JointShards::is_for(modules_)) {
+    if (const auto* const module = audited_module())
+      throw InvalidArgument{fmt::format(
+          "audits of {}, whose SyncBatchNorm computes all shards together: expected no audit_every", module->label)};
+    return of_joint_shards(shards, own, compute);
+  }
+  begin_audit(own);
+  const std::string text = fmt::format("backward in {} shards{}", shards, describe_changed_buffers());
+  const auto step = [&](DeclaredSums& sums) {
     begin_with_buffers();
     restoring_buffers([&] { compute_shards(own, compute, sums); });
-  });
+  };
+  const ReplicatedModule::MeanLoss loss = run(audited_ ? "audited " + text : text, {}, step);
+  if (auto* const module = audited_module()) ++module->steps_in_shards;  // here, since all ranks come here or none
+  if (audited_) require_passed_audit(compute);
+  return loss;
 }
 
 /// Each shard writes its gradients where the accumulators want them. The first has its place in the store.
@@ -163,7 +177,7 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
   std::vector<FixedOrderAccumulator> gradients;
   for (const TensorView& range : ranges) gradients.emplace_back(range, stream_);
   FixedOrderAccumulator reals{DType::f64, 2 + reals_};
-  table_gradients_.begin_shards(1);
+  table_gradients_.begin_shards(audited_ ? 2 : 1);  // another rank's has a place of its own
 
   for (std::int64_t shard = own.first; shard < own.last; ++shard) {
     std::vector<TensorView> places;
@@ -178,11 +192,19 @@ void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, De
     BackwardPass pass{modules_, loss};
     run_shard(pass, 0, ranges, places);
     device().stream_follows();
+    const bool is_audited = audited_ && shard == audited_->round.own();
+    if (is_audited) note_audited(0, ranges, places);
     for (FixedOrderAccumulator& each : gradients) each.push();
     table_gradients_.end_shard(0);
     const std::vector<char> changed = note_shard(loss, reals);
+    if (is_audited) note_audited(loss, changed);
     for (std::size_t i = 0; i < changed.size(); ++i)
       if (changed[i]) buffers_[i]->restore();
+  }
+  if (audited_) {
+    AuditRound::Digests own_digests = std::move(audited_->digests);
+    AuditRound::Digests other = compute_apart(audited_->round.other(), compute);
+    audited_->round.bring(std::move(own_digests), std::move(other), audited_->integers);
   }
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i].finish(ranges[i]);
   finish_shards(reals, sums);
@@ -196,24 +218,26 @@ std::vector<TensorView> Step::gradient_ranges() const {
   return ranges;
 }
 
+/// Where a gradient that has its home in one of `ranges` lies in the one of `places` for it.
+TensorView Step::place_of(const Variable& variable, const std::vector<TensorView>& ranges,
+                          const std::vector<TensorView>& places) const {
+  const TensorView home = modules_.front()->store.gradient(variable);
+  for (std::size_t i = 0;; ++i)
+    if (ranges[i].data() <= home.data() && home.data() < ranges[i].data() + ranges[i].bytes())
+      return {places[i].data() + (home.data() - ranges[i].data()), home.shape(), home.dtype(), home.device()};
+}
+
 /// Adds the gradients of a shard to what is in `places`, one for each of `ranges`.
 void Step::run_shard(BackwardPass& pass, std::size_t shard, const std::vector<TensorView>& ranges,
                      const std::vector<TensorView>& places) {
-  const auto place_of = [&](const Variable& variable) {
-    const TensorView home = modules_.front()->store.gradient(variable);
-    for (std::size_t i = 0;; ++i)
-      if (ranges[i].data() <= home.data() && home.data() < ranges[i].data() + ranges[i].bytes())
-        return modules_.front()->tensor_of(
-            TensorView{places[i].data() + (home.data() - ranges[i].data()), home.shape(), home.dtype(), home.device()},
-            variable);
-  };
   pass.run([&](std::size_t module, std::size_t parameter) {
     Parameter& each = modules_[module]->parameters[parameter];
     counted_.has[first_parameters_[module] + parameter] = 1;
     if (each.is_table) return table_gradients_.take_part(each, shard);
     const at::NoGradGuard plain;
     at::Tensor& gradient = each.tensor.mutable_grad();
-    if (each.tensor.numel() > 0) place_of(each.variable).add_(gradient);
+    if (each.tensor.numel() > 0)
+      modules_.front()->tensor_of(place_of(each.variable, ranges, places), each.variable).add_(gradient);
     gradient.reset();
   });
 }
@@ -305,7 +329,9 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
     stream_.synchronize();
   });
   covered.wait_in([&] { all_reduce_totals(reductions); });
-  if (failures_ > 0 || !settle_doubts()) return;
+  if (failures_ > 0) return;
+  if (audited_) audited_->passes = audited_->round.passes(audited_->integers);
+  if ((audited_ && !audited_->passes) || !settle_doubts()) return;
   share_buffers(reductions, covered);
   table_gradients_.exchange(reductions, covered, stream_);
   finish_gradients();

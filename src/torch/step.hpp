@@ -17,6 +17,7 @@
 #include "control/meeting_point.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "strategy/audit_round.hpp"
 #include "torch/backward_pass.hpp"
 #include "torch/replica.hpp"
 #include "torch/table_gradients.hpp"
@@ -75,6 +76,8 @@ class Step {
   void compute_shards(Range own, const std::function<Loss(int)>& compute, DeclaredSums& sums);
   ReplicatedModule::MeanLoss of_joint_shards(int shards, Range own, const std::function<Loss(int)>& compute);
   std::vector<TensorView> gradient_ranges() const;
+  TensorView place_of(const Variable& variable, const std::vector<TensorView>& ranges,
+                      const std::vector<TensorView>& places) const;
   void run_shard(BackwardPass& pass, std::size_t shard, const std::vector<TensorView>& ranges,
                  const std::vector<TensorView>& places);
   std::vector<char> note_shard(const Loss& loss, FixedOrderAccumulator& reals);
@@ -85,6 +88,17 @@ class Step {
   void share_buffers(CrossDeviceOps& reductions, Covered& covered);
   void finish_gradients();
   void finish_tables();
+
+  // step_audit.cpp
+  ReplicatedModule::Impl* audited_module() const;
+  void begin_audit(Range own);
+  std::vector<std::string> audited_values() const;
+  void note_audited(std::size_t shard, const std::vector<TensorView>& ranges, const std::vector<TensorView>& places);
+  void note_audited(const Loss& loss, const std::vector<char>& changed);
+  AuditRound::Digests compute_apart(std::int64_t shard, const std::function<Loss(int)>& compute,
+                                    std::optional<std::uint64_t> seed = {});
+  bool depends_on_random_numbers(const std::function<Loss(int)>& compute);
+  void require_passed_audit(const std::function<Loss(int)>& compute);
 
   std::vector<GradientBucket> buckets(const Packing& packing) const;
   std::vector<char> changed_buffers() const;
@@ -118,6 +132,15 @@ class Step {
   std::vector<std::int64_t> clipped_;  ///< by parameter: Parameter::was_clipped
   std::vector<std::int64_t> earlier_;  ///< by parameter: the ranks that have a gradient of an earlier step
   std::vector<std::int64_t> changed_;  ///< by buffer
+
+  /// Of a step that is audited.
+  struct Audited {
+    AuditRound round;
+    AuditRound::Digests digests = {};         ///< of the shard that is being computed
+    std::vector<std::int64_t> integers = {};  ///< by rank
+    bool passes = true;
+  };
+  std::optional<Audited> audited_;
 
   std::exception_ptr failure_;      ///< of this rank
   std::string refusal_;             ///< by all ranks, of what was done to gradients between passes

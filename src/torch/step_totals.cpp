@@ -79,6 +79,7 @@ void Step::all_reduce_totals(CrossDeviceOps& reductions) {
     }
     for (auto* const each : {&zeroed_, &clipped_, &earlier_, &changed_, &table_gradients_.totals()})
       integer_vector(*each);
+    if (audited_) integer_vector(audited_->integers);
   };
   const auto append = [](auto& to) { return [&](const auto& from) { to.insert(to.end(), from.begin(), from.end()); }; };
   visit_all(

@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "base/digest.hpp"
 #include "control/meeting_point.hpp"
 #include "reduce/cross_device_ops.hpp"
 
@@ -49,16 +50,35 @@ void TableGradients::take_part(const Parameter& table, std::size_t shard) {
   parts_[shard][number_of(table)].push_back(std::exchange(table.tensor.mutable_grad(), at::Tensor{}));
 }
 
+Rows TableGradients::rows_of_shard(std::size_t shard, std::size_t table) const {
+  std::vector<Rows> parts{no_rows_of(tables_[table]->tensor)};
+  for (const at::Tensor& part : parts_[shard][table]) parts.push_back(rows_of(part, *device_));
+  return parts.size() == 2 ? std::move(parts.back()) : sum_in_order(parts);
+}
+
 void TableGradients::end_shard(std::size_t shard) {
   for (std::size_t i = 0; i < tables_.size(); ++i) {
-    std::vector<Rows> parts{no_rows_of(tables_[i]->tensor)};
-    for (const at::Tensor& part : parts_[shard][i]) {
-      if (!part.is_sparse()) totals_[i] = 1;
-      parts.push_back(rows_of(part, *device_));
-    }
-    shards_[i].push(parts.size() == 2 ? std::move(parts.back()) : sum_in_order(parts));
-    parts_[shard][i].clear();
+    std::vector<at::Tensor>& parts = parts_[shard][i];
+    if (std::ranges::any_of(parts, [](const at::Tensor& part) { return !part.is_sparse(); })) totals_[i] = 1;
+    shards_[i].push(rows_of_shard(shard, i));
+    parts.clear();
   }
+}
+
+std::vector<std::uint64_t> TableGradients::digests_of_shard(std::size_t shard) const {
+  std::vector<std::uint64_t> digests;
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    const Rows rows = rows_of_shard(shard, i);
+    Digest digest;
+    digest.update(std::as_bytes(std::span{rows.indices}));
+    digest.update({static_cast<const std::byte*>(rows.values.data_ptr()), rows.values.nbytes()});
+    digests.push_back(digest.value());
+  }
+  return digests;
+}
+
+void TableGradients::forget_shard(std::size_t shard) {
+  for (std::vector<at::Tensor>& each : parts_[shard]) each.clear();
 }
 
 void TableGradients::end_shards() {

@@ -31,6 +31,12 @@ class TableGradients {
   /// LOCAL, from any thread. Takes a part of the gradient of one of them out of `.grad`.
   void take_part(const Parameter& table, std::size_t shard);
 
+  /// LOCAL, before the end of a shard: a digest of its rows, by table.
+  std::vector<std::uint64_t> digests_of_shard(std::size_t shard) const;
+
+  /// LOCAL. Forgets the parts of a shard that does not count.
+  void forget_shard(std::size_t shard);
+
   /// LOCAL, in the order of shards. Their rows, and those of the other ranks' shards, are added up in one tree. Another
   /// shard may take the place of one that has ended.
   void end_shard(std::size_t shard);
@@ -56,6 +62,7 @@ class TableGradients {
   void sum_rows(CrossDeviceOps& reductions, Covered& covered);
   void sum_dense(CrossDeviceOps& reductions, Covered& covered, Stream& stream);
   std::vector<at::Tensor> values() const;
+  Rows rows_of_shard(std::size_t shard, std::size_t table) const;
   std::size_t number_of(const Parameter& table) const;
 
   std::vector<Parameter*> tables_;

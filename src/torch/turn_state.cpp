@@ -4,24 +4,14 @@
 #include <mutex>
 #include <utility>
 
-#include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
 #include "base/digest.hpp"
+#include "torch/torch_random.hpp"
 
 namespace lockstep::libtorch {
 namespace {
-
-at::Tensor state_of(at::Generator& generator) {
-  const std::lock_guard lock{generator.mutex()};
-  return generator.get_state();
-}
-
-void set_state(at::Generator& generator, const at::Tensor& state) {
-  const std::lock_guard lock{generator.mutex()};
-  generator.set_state(state);
-}
 
 /// A generator's state is on the host, whatever its device.
 std::uint64_t digest_of_state(const at::Tensor& state) {
@@ -31,12 +21,12 @@ std::uint64_t digest_of_state(const at::Tensor& state) {
 }  // namespace
 
 TurnState::TurnState(Range shards, const ModuleList& owners, TorchDevice& device)
-    : owners_{owners}, held_(static_cast<std::size_t>(shards.size()) + 1), current_{held_.size() - 1} {
+    : owners_{owners},
+      generators_{default_generators(device)},
+      held_(static_cast<std::size_t>(shards.size()) + 1),
+      current_{held_.size() - 1} {
   for (ReplicatedModule::Impl* const owner : owners_)
     for (ModuleBuffer& buffer : owner->buffers) buffers_.push_back(&buffer);
-  at::Context& context = at::globalContext();
-  generators_.push_back(context.defaultGenerator(at::kCPU));
-  if (!device.device().is_cpu()) generators_.push_back(context.defaultGenerator(device.device()));
   save(held_.back());
   for (std::int64_t shard = shards.first; shard < shards.last; ++shard) {
     Held& held = held_[static_cast<std::size_t>(shard - shards.first)];

@@ -355,6 +355,17 @@ TEST_CASE("step compares nothing where the shards are one a rank already") {
   check_steps(bench(2, quick + Arguments{"--shards", "ranks"}), 2, "mlp", 6, {2});
 }
 
+TEST_CASE("step compares reference kernels with the usual ones") {
+  const Benched benched = bench(2, {"step", "--compare", "kernels", "--hidden", "9", "--global-batch", "6", "--steps",
+                                    "1", "--iterations", "1", "--warm-up", "0"});
+  const Json& rows = benched.json["rows"];
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0]["kernels"] == "reference");
+  CHECK(rows[0]["ratio"] > 0);
+  CHECK(rows[1]["ratio"] == 1);
+  for (const Json& row : rows) CHECK(row["shards"] == 8);
+}
+
 TEST_CASE("step measures what a trace and the clock of the parts cost, with an interval") {
   const std::string compare = GENERATE("trace", "parts", "audit", "ledger");
   const Arguments quick{"step", "--compare", compare, "--global-batch", "6", "--steps", "1"};

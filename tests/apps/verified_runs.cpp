@@ -125,6 +125,10 @@ TEST_CASE("what cannot be compared is refused") {
   RecordedRun other = run;
   other.command[4] = "5";
   CHECK_THROWS_WITH(verify(1, other), Catch::Contains("their bits cannot be compared"));
+  RecordedRun elsewhere = run;
+  elsewhere.ledger.about["kernels"] = "oneDNN 0.0.1";
+  CHECK_THROWS_WITH(verify(1, elsewhere), Catch::Contains("their bits cannot be compared; expected a training and a "
+                                                          "verification with --kernels reference"));
 
   const std::filesystem::path data = folder.path() / "data";
   std::filesystem::copy(small_data(), data, std::filesystem::copy_options::recursive);

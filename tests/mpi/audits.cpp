@@ -13,7 +13,6 @@
 #include <lockstep/optim/adamw.hpp>
 
 #include "control/meeting_point.hpp"
-#include "fit/audit_schedule.hpp"
 #include "fit/injected_fault.hpp"
 #include "input/samples.hpp"
 #include "input/text_sets.hpp"
@@ -22,6 +21,7 @@
 #include "nn/gpt.hpp"
 #include "nn/mlp.hpp"
 #include "ops/image_kernels.hpp"
+#include "strategy/audit_schedule.hpp"
 #include "strategy/local_group.hpp"
 #include "strategy/replica_group.hpp"
 #include "support/quiet_log.hpp"

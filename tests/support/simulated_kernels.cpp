@@ -33,6 +33,7 @@ class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, 
 
   std::string_view name() const override { return "simulated"; }
   std::string fingerprint() const override { return "simulated"; }
+  bool is_portable() const override { return host_->is_portable(); }
 
   void convert(const TensorView& x, const TensorView& y) const override {
     enqueue([x = for_host(x), y = for_host(y)](const Kernels& host) { host.convert(x, y); });

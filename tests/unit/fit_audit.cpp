@@ -6,7 +6,7 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "fit/audit_verdict.hpp"
+#include "strategy/audit_verdict.hpp"
 
 using namespace lockstep;
 using Digests = AuditedShard::Digests;

@@ -20,7 +20,7 @@ TEST_CASE("kernels are chosen by name, and the automatic choice is the library w
   CHECK_THROWS_AS(parse_kernel_choice(""), ConfigError);
 
   CHECK(make_kernels(Kernels::Choice::reference)->name() == "reference");
-  CHECK(make_kernels(Kernels::Choice::reference)->fingerprint() == "reference");
+  CHECK(make_kernels(Kernels::Choice::reference)->fingerprint() == "reference, portable");
   const auto automatic = make_kernels(Kernels::Choice::automatic);
   if (automatic->name() == "oneDNN") {
     CHECK(make_kernels(Kernels::Choice::onednn)->name() == "oneDNN");

@@ -18,6 +18,7 @@
 #include "ops/cuda/column_major.hpp"
 #include "ops/cuda/geometry.hpp"
 #include "ops/cuda/softmax_lanes.hpp"
+#include "ops/elementary_functions.hpp"
 #include "ops/reference/softmax.hpp"
 #include "ops_support.hpp"
 
@@ -103,7 +104,7 @@ template <class T>
 void check_against_reference(const std::vector<T>& x, std::int32_t label) {
   const auto classes = static_cast<std::int64_t>(x.size());
   std::vector<T> expected(x.size());
-  const auto reference = loops::row_entropy(x.data(), classes, label, expected.data());
+  const auto reference = loops::row_entropy<LibraryFunctions>(x.data(), classes, label, expected.data());
   loops::row_gradient(expected.data(), classes, label, reference.sum);
 
   const Warp<T> warp{x, label};

@@ -136,8 +136,14 @@ class Kernels {
 
   /// What the bits of a product depend on besides its operands: library, version, instruction set or GPU, threads.
   /// Ranks with different fingerprints may compute different bits. Equal fingerprints promise nothing about the C
-  /// library.
+  /// library, unless the kernels are portable.
   virtual std::string fingerprint() const = 0;
+
+  /// Whether all that a training computes with these kernels has the same bits on every machine with IEEE arithmetic,
+  /// whatever its processor, compiler and libraries, as with the reference: sums in one order, nothing fused, and
+  /// exponentials, logarithms and their like from lockstep itself. Learning rates and initial values are then computed
+  /// in the same way.
+  virtual bool is_portable() const { return false; }
 
   /// y = x: f32 rounded to bf16, to nearest even, or bf16 as f32, which is exact. Same shape.
   virtual void convert(const TensorView& x, const TensorView& y) const = 0;

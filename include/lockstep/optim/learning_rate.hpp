@@ -33,7 +33,13 @@ class LearningRate {
   /// InvalidArgument for a negative step.
   double at(std::int64_t step) const;
 
+  /// The same with a cosine of lockstep's own, which has the same bits on every machine. Optimizers take this one if
+  /// their kernels are portable (ops::Kernels::is_portable).
+  double portable_at(std::int64_t step) const;
+
  private:
+  double at(std::int64_t step, double (*cosine_of_pi_times)(double)) const;
+
   Schedule options_;
 };
 

@@ -204,6 +204,8 @@ class Optimizer {
     std::int64_t integers = 0;
   };
 
+  class Audit;  ///< audit.hpp
+
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer();
@@ -259,6 +261,15 @@ class Optimizer {
                            const TensorView& statistics, Here here = Here::current()) {
     StepSums sums = own;
     apply(context, {.gradients = gradients, .sums = &sums, .statistics = statistics}, here);
+    return sums;
+  }
+
+  /// The same, and audits the step if it is its turn. Throws as Audit says.
+  template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
+  StepSums apply_gradients(ReplicaContext& context, const List& gradients, const StepSums& own, Audit& audit,
+                           Here here = Here::current()) {
+    StepSums sums = own;
+    apply(context, {.gradients = gradients, .sums = &sums, .audit = &audit}, here);
     return sums;
   }
 
@@ -340,6 +351,7 @@ class Optimizer {
     Reduction reduction = Reduction::in_step;
     double divisor = 1;                  ///< of the gradients, where `sums` say nothing
     std::string_view what_follows = {};  ///< what the program does with the step, for the ranks to compare
+    Audit* audit = nullptr;
   };
 
   const Plan& plan_for(Strategy& strategy, std::span<const Gradient> gradients, const detail::Call& call);
@@ -366,6 +378,7 @@ class Optimizer {
   void step(const Scale& scale, std::span<const detail::RowSums> rows = {});
   void update_together(const Plan& plan, const ops::UpdateStep& step, const AgreedStep::Threads& threads);
   const ops::Kernels& kernels_for(const Plan& plan);
+  double rate_at(std::int64_t step) const;
   double clip_factor();
 
   /// Results of the last step.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -114,6 +115,9 @@ class ReplicatedModule {
   struct Options {
     /// Goes before the names of parameters and buffers: with "critic", `fc.weight` is the variable "critic.fc.weight".
     std::string name = {};
+    /// Every so many steps in shards are audited (backward_shards): 1 or more; if empty, none. The same on every rank.
+    std::optional<std::int64_t> audit_every = {};
+    std::uint64_t audit_seed = 0;  ///< decides which shards are audited, and by whom
   };
 
   /// COLL, agreed, blocking. Creates the variables, seals the strategy, and gives every rank the parameters and buffers
@@ -128,8 +132,8 @@ class ReplicatedModule {
   /// InvalidArgument for a parameter that is not f32, f64, f16 or bf16, such as a complex one, for a buffer of a type
   /// that variables cannot have, and for two tensors in the same memory, such as a buffer that is a view of a
   /// parameter: each gets memory of its own, so one would no longer follow the other. Also, with several ranks, for an
-  /// Embedding or EmbeddingBag with a `max_norm`, by which a forward pass changes the weights of one rank.
-  /// MismatchError for modules that differ in names, shapes or types.
+  /// Embedding or EmbeddingBag with a `max_norm`, by which a forward pass changes the weights of one rank,
+  /// and for `audit_every` below 1. MismatchError for modules that differ in names, shapes or types.
   ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::nn::Module> module, const Options& options, Here here);
   ReplicatedModule(ReplicatedModule&&) noexcept;
   ~ReplicatedModule();
@@ -160,6 +164,15 @@ class ReplicatedModule {
   /// rounded; so is a number of shards that the ranks do not divide, and a pass that was accumulated before.
   ///
   /// `compute` is called after the agreement, so it makes no agreement of its own (ContextError).
+  ///
+  /// With Options::audit_every K, each K-th such step is audited: `compute` is also called for one shard of another
+  /// rank, whose samples this rank must be able to read, and the ranks compare digests of the number of samples, of the
+  /// gradient of each parameter, of the buffers and of the loss. They travel with the step's other sums, and the step
+  /// has the same bits as without. If a rank has got something else than the others get for the same shard, every rank
+  /// throws AuditError, which names it, or DriftError if the replicas had become different before, and the step leaves
+  /// no gradients. A shard that draws random numbers without seeding torch from its number is an InvalidArgument in the
+  /// first step that is audited. So are, in every step, `backward`, which has no shards, and a SyncBatchNorm, whose
+  /// shards are computed together. In a step of several modules, the options of the first that has audits hold.
   ///
   /// If a module holds a SyncBatchNorm, its mean and variance are those of all shards of all ranks. So the graphs and
   /// gradients of all of a rank's shards are in memory at a time. Each shard computes on a thread of its own, but one

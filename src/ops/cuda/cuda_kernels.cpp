@@ -194,7 +194,8 @@ class CudaKernels final : public Kernels, private UpdateKernels {
     if (values.count() == 0) return;
     with_type(values.dtype(), [&]<class T>() {
       check_cuda(cuda::launch_adamw(data<T>(values), data<const T>(gradient), data<T>(first), data<T>(second),
-                                    scalars_of<T>(step), scalars_of<T>(moments, step), values.count(), native(stream_)),
+                                    scalars_of<T>(step), scalars_of<T>(moments, step, Functions::of_library),
+                                    values.count(), native(stream_)),
                  "the launch of adamw");
     });
   }

@@ -162,7 +162,8 @@ class OneDnnImageKernels final : public ReferenceImageKernels {
 
 class OneDnnSequenceKernels final : public ReferenceSequenceKernels {
  public:
-  explicit OneDnnSequenceKernels(Kernels::Threads threads) : threads_{threads} {}
+  explicit OneDnnSequenceKernels(Kernels::Threads threads)
+      : ReferenceSequenceKernels{Functions::of_library}, threads_{threads} {}
 
   void gelu(const TensorView& x, const TensorView& y) const override {
     check_same_or_apart(DeviceKind::cpu, "gelu", x, y);
@@ -183,9 +184,9 @@ class OneDnnSequenceKernels final : public ReferenceSequenceKernels {
     const DType dtype = operands.qkv.dtype();
     if (dtype == DType::f64 || operands.qkv.count() == 0) return ReferenceSequenceKernels::causal_attention(operands);
     const OpenMpThreads threads{threads_};
-    if (dtype == DType::f32) return attend<float>(sizes, operands, multiply_over);
-    if (has_narrow_products()) return attend<BFloat16>(sizes, operands, NarrowBlocks{products_});
-    attend<BFloat16>(sizes, operands, Widening{multiply_over});
+    if (dtype == DType::f32) return attend<LibraryFunctions, float>(sizes, operands, multiply_over);
+    if (has_narrow_products()) return attend<LibraryFunctions, BFloat16>(sizes, operands, NarrowBlocks{products_});
+    attend<LibraryFunctions, BFloat16>(sizes, operands, Widening{multiply_over});
   }
 
   void causal_attention_gradient(const CausalAttentionGradient& operands) const override {
@@ -207,7 +208,11 @@ class OneDnnSequenceKernels final : public ReferenceSequenceKernels {
 class OneDnnKernels final : public ReferenceKernels {
  public:
   explicit OneDnnKernels(Kernels::Threads threads)
-      : threads_{threads}, narrow_{threads}, image_{threads}, sequence_{threads} {}
+      : ReferenceKernels{Functions::of_library},
+        threads_{threads},
+        narrow_{threads},
+        image_{threads},
+        sequence_{threads} {}
 
   const ImageKernels* image() const override { return &image_; }
   const SequenceKernels& sequence() const override { return sequence_; }

@@ -110,11 +110,11 @@ class Widening {
   const Multiply& multiply_;
 };
 
-/// Operands are stored as T; scores are computed as computed_t<T>.
+/// Operands are stored as T; scores are computed as computed_t<T>, their softmax with Functions.
 ///
 /// `multiply(sizes, scale, a, transpose_a, b, transpose_b, c)` computes c = scale * op(a) · op(b), where a and b are
 /// Blocks of T, and c is one of T or of computed_t<T>.
-template <class T, class Multiply>
+template <class Functions, class T, class Multiply>
 void attend(const AttentionSizes& sizes, const CausalAttention& operands, const Multiply& multiply) {
   using Number = computed_t<T>;
   constexpr auto no = Kernels::Transpose::no, yes = Kernels::Transpose::yes;
@@ -126,7 +126,7 @@ void attend(const AttentionSizes& sizes, const CausalAttention& operands, const 
     multiply({context, context, width}, score_scale<Number>(sizes), head.queries(operands.qkv), no,
              head.keys(operands.qkv), yes, scores);
     for (std::int64_t i = 0; i < context; ++i)
-      loops::causal_softmax_row(scores.data + i * scores.stride, i + 1, context);
+      loops::causal_softmax_row<Functions>(scores.data + i * scores.stride, i + 1, context);
     of_scores.store();
     multiply({context, width, context}, Number{1}, probabilities, no, head.values(operands.qkv), no,
              head.columns(operands.y));

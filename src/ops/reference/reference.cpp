@@ -30,6 +30,11 @@ void rounded(const Kernels::Matrix& c, auto&& body) {
     detail::round(data<float>(wide.view()) + row * c.columns, data<BFloat16>(c.view) + row * c.stride(), c.columns);
 }
 
+template <class T>
+loops::RowEntropy<T> entropy_of(Functions functions, const T* x, std::int64_t classes, std::int32_t label, T* exps) {
+  return with_functions(functions, [&]<class F>() { return loops::row_entropy<F>(x, classes, label, exps); });
+}
+
 void add_elements(std::int64_t count, float* sum, const float* a, const float* b) {
   for (std::int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
@@ -41,7 +46,11 @@ std::string_view ReferenceKernels::name() const {
 }
 
 std::string ReferenceKernels::fingerprint() const {
-  return "reference";
+  return "reference, portable";
+}
+
+bool ReferenceKernels::is_portable() const {
+  return functions_ == Functions::portable;
 }
 
 void ReferenceKernels::matmul(const Matrix& a, Kernels::Transpose transpose_a, const Matrix& b,
@@ -148,8 +157,8 @@ Answer<Kernels::BatchLoss> ReferenceKernels::start_softmax_cross_entropy(const M
     Computed<T> of_logits, of_gradient;
     for (std::int64_t row = 0; row < samples; ++row) {
       auto* const d_row = of_gradient.write(data<T>(d_logits.view) + row * stride, classes);
-      const auto entropy =
-          loops::row_entropy(of_logits.read(data<T>(logits.view) + row * stride, classes), classes, label[row], d_row);
+      const auto entropy = entropy_of(functions_, of_logits.read(data<T>(logits.view) + row * stride, classes), classes,
+                                      label[row], d_row);
       loops::row_gradient(d_row, classes, label[row], entropy.sum);
       of_gradient.store();
       total.loss_sum += entropy.loss;
@@ -171,8 +180,8 @@ Answer<Kernels::BatchLoss> ReferenceKernels::start_softmax_cross_entropy(const M
     Kernels::BatchLoss total;
     Computed<T> of_logits;
     for (std::int64_t row = 0; row < samples; ++row) {
-      const auto entropy = loops::row_entropy(of_logits.read(data<T>(logits.view) + row * stride, classes), classes,
-                                              label[row], exps.data());
+      const auto entropy = entropy_of(functions_, of_logits.read(data<T>(logits.view) + row * stride, classes), classes,
+                                      label[row], exps.data());
       total.loss_sum += entropy.loss;
       total.correct += entropy.correct;
     }
@@ -194,7 +203,7 @@ void ReferenceKernels::convert(const TensorView& x, const TensorView& y) const {
 }
 
 std::unique_ptr<Kernels> make_reference_kernels() {
-  return std::make_unique<ReferenceKernels>();
+  return std::make_unique<ReferenceKernels>(Functions::portable);
 }
 
 }  // namespace lockstep::ops

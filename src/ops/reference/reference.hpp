@@ -5,6 +5,7 @@
 #include <lockstep/ops/kernels.hpp>
 
 #include "ops/answer.hpp"
+#include "ops/functions.hpp"
 #include "ops/reference/image_reference.hpp"
 #include "ops/reference/sequence_reference.hpp"
 #include "ops/update_kernels.hpp"
@@ -13,11 +14,15 @@ namespace lockstep::ops {
 
 class ReferenceKernels : public Kernels, public UpdateKernels {
  public:
+  ReferenceKernels() : ReferenceKernels{Functions::portable} {}
+  explicit ReferenceKernels(Functions functions) : functions_{functions}, sequence_{functions} {}
+
   const UpdateKernels& update() const override { return *this; }
   const ImageKernels* image() const override { return &image_; }
   const SequenceKernels& sequence() const override { return sequence_; }
   std::string_view name() const override;
   std::string fingerprint() const override;
+  bool is_portable() const override;
   void matmul(const Matrix& a, Transpose transpose_a, const Matrix& b, Transpose transpose_b,
               const Matrix& c) const override;
   std::int64_t row_stride(std::int64_t columns) const override { return columns; }
@@ -45,6 +50,7 @@ class ReferenceKernels : public Kernels, public UpdateKernels {
   void block_squares(const TensorView& part, const TensorView& sums) const override;
 
  private:
+  Functions functions_;
   ReferenceImageKernels image_;
   ReferenceSequenceKernels sequence_;
 };

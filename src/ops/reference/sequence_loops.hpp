@@ -58,10 +58,10 @@ void layer_norm_gradient_row(const T* __restrict x, const T* __restrict gain, co
 }
 
 /// Replaces scores[0 to known) by their softmax, and the scores after them, up to n, by zero.
-template <class T>
+template <class Functions, class T>
 void causal_softmax_row(T* scores, std::int64_t known, std::int64_t n) {
   const T largest = *std::max_element(scores, scores + known);
-  for (std::int64_t j = 0; j < known; ++j) scores[j] = std::exp(scores[j] - largest);
+  for (std::int64_t j = 0; j < known; ++j) scores[j] = Functions::exp(scores[j] - largest);
   const T sum = lane_sum<T>(known, [=](std::int64_t j) { return scores[j]; });
   for (std::int64_t j = 0; j < known; ++j) scores[j] /= sum;
   std::fill(scores + known, scores + n, T{0});

@@ -116,7 +116,11 @@ void ReferenceSequenceKernels::gelu(const TensorView& x, const TensorView& y) co
     const Tensor wide_x = widened(x);
     return rounded(y, [&](const TensorView& to) { gelu(wide_x.view(), to); });
   }
-  with_type(x.dtype(), [&]<class T>() { std::transform(data<T>(x), data<T>(x) + x.count(), data<T>(y), gelu_of<T>); });
+  with_type(x.dtype(), [&]<class T>() {
+    with_functions(functions_, [&]<class F>() {
+      std::transform(data<T>(x), data<T>(x) + x.count(), data<T>(y), [](T at) { return gelu_of<F>(at); });
+    });
+  });
 }
 
 void ReferenceSequenceKernels::gelu_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const {
@@ -126,14 +130,18 @@ void ReferenceSequenceKernels::gelu_gradient(const TensorView& x, const TensorVi
     return rounded(dx, [&](const TensorView& to) { gelu_gradient(wide_x.view(), wide_dy.view(), to); });
   }
   with_type(x.dtype(), [&]<class T>() {
-    std::transform(data<T>(x), data<T>(x) + x.count(), data<T>(dy), data<T>(dx),
-                   [](T at, T gradient) { return gradient * gelu_derivative(at); });
+    with_functions(functions_, [&]<class F>() {
+      std::transform(data<T>(x), data<T>(x) + x.count(), data<T>(dy), data<T>(dx),
+                     [](T at, T gradient) { return gradient * gelu_derivative<F>(at); });
+    });
   });
 }
 
 void ReferenceSequenceKernels::causal_attention(const CausalAttention& operands) const {
   const AttentionSizes sizes = check_attention(DeviceKind::cpu, kept_scores(), operands);
-  with_stored_type(operands.qkv.dtype(), [&]<class T>() { attend<T>(sizes, operands, Widening{multiply_blocks}); });
+  with_stored_type(operands.qkv.dtype(), [&]<class T>() {
+    with_functions(functions_, [&]<class F>() { attend<F, T>(sizes, operands, Widening{multiply_blocks}); });
+  });
 }
 
 void ReferenceSequenceKernels::causal_attention_gradient(const CausalAttentionGradient& operands) const {

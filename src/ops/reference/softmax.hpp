@@ -15,7 +15,7 @@ struct RowEntropy {
 };
 
 /// exps[j] = e^(x[j] - max x), at most 1, so that no logit overflows. `sum` is their sum. exps may be x.
-template <class T>
+template <class Functions, class T>
 RowEntropy<T> row_entropy(const T* x, std::int64_t classes, std::int32_t label, T* exps) {
   std::int64_t largest = 0;
   for (std::int64_t j = 1; j < classes; ++j)
@@ -25,10 +25,11 @@ RowEntropy<T> row_entropy(const T* x, std::int64_t classes, std::int32_t label, 
 
   T sum = 0;
   for (std::int64_t j = 0; j < classes; ++j) {
-    exps[j] = std::exp(x[j] - max);
+    exps[j] = Functions::exp(x[j] - max);
     sum += exps[j];
   }
-  const double loss = std::log(static_cast<double>(sum)) - (static_cast<double>(at_label) - static_cast<double>(max));
+  const double loss =
+      Functions::log(static_cast<double>(sum)) - (static_cast<double>(at_label) - static_cast<double>(max));
   return {loss, largest == label && !std::isnan(loss), sum};
 }
 

@@ -66,7 +66,7 @@ void ReferenceKernels::adamw(const TensorView& values, const TensorView& gradien
   check_moments("adamw", moments);
   with_type(values.dtype(), [&]<class T>() {
     loops::adamw(data<T>(values), data<T>(gradient), data<T>(first), data<T>(second), scalars_of<T>(step),
-                 scalars_of<T>(moments, step), values.count());
+                 scalars_of<T>(moments, step, functions_), values.count());
   });
 }
 

@@ -24,8 +24,8 @@ struct AuditedShard {
   std::vector<Digests> again;  ///< of every rank, computed once more after the step; empty if it could not do that
 };
 
-/// Who is wrong about `shards`, at least one, in `step` (from 1). `values` names what the digests are of; the first are
-/// the samples. `replicas[r]` is "replica r (task, host h)".
+/// Who is wrong about `shards`, at least one, in `step` (from 1). `values` names what the digests are of; those of
+/// the samples are called "samples". `replicas[r]` is "replica r (task, host h)".
 ///
 /// What more than half of the ranks get that can compute the shard once more is right. Then those are to blame who had,
 /// or get, something else. Without such a majority, owner or auditor is to blame if it does not get its own result

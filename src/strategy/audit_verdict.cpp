@@ -1,4 +1,4 @@
-#include "fit/audit_verdict.hpp"
+#include "strategy/audit_verdict.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -100,7 +100,7 @@ std::string sentence_of(const Wrong& wrong, std::int64_t step, std::int64_t shar
     return fmt::format("{} computed shard {} of step {} twice, with different results: {}", who, shard, step,
                        differs(values[wrong.value]));
   const std::string others = listed(wrong.right);
-  if (wrong.value == 0)
+  if (values[wrong.value] == "samples")
     return fmt::format("{} read other samples than {} for shard {} of step {}{}", who, others, shard, step,
                        wrong.once ? "; when it read them again, they were the same" : "");
   return fmt::format("{} computed shard {} of step {} wrong: {} from {}{}", who, shard, step,

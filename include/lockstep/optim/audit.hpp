@@ -1,0 +1,83 @@
+// Audits of a program's own training loop: in some steps each rank also computes a shard of another rank.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <lockstep/optim/optimizer.hpp>
+
+namespace lockstep {
+
+/// For a program that cuts its batches into shards and adds their gradients up itself. What a shard yields must be a
+/// function of the step and the shard, the same on every rank.
+///
+///   Optimizer::Audit audit{strategy, {.every = 50, .shards = 8}, [&](std::int64_t shard, auto& results) {
+///     const Batch batch = read(step, shard);
+///     results.add("samples", batch.inputs);
+///     const double loss = gradient_of(batch, gradient);  // into memory of one shard
+///     results.add("gradient", gradient);
+///     results.add("loss", loss);
+///   }};
+///   for (; step < steps; ++step)
+///     strategy.run([&](ReplicaContext& context) {
+///       for (const std::int64_t shard : own_shards) {
+///         audit.compute(shard);
+///         add(sum, gradient);
+///       }
+///       sgd.apply_gradients(context, {{sum, w}}, own, audit);
+///     });
+///
+/// In every so many steps, apply_gradients has each rank compute one shard of another rank, after those of its own, and
+/// compares digests of what was added to the results. They travel with the step's other sums, so an audit costs no
+/// message, and changes no bit of the step. If they differ for a shard, no rank changes a variable, a slot or a
+/// counter, each rank computes the shard once more, and all throw AuditError, which names the rank whose result is
+/// wrong; or DriftError, if the replicas hold other values, which explains it.
+class Optimizer::Audit {
+ public:
+  struct Options {
+    std::int64_t every;      ///< steps with this audit, of which the last is audited: 1 or more
+    std::int64_t shards;     ///< of each step; those of a rank are Range::of_rank
+    std::uint64_t seed = 0;  ///< decides which shards are audited, and by whom
+  };
+
+  /// Digests of what a shard yields, by name. Every shard adds values of the same names in the same order. A rank that
+  /// read other samples is told from one that computed wrong by what differs first, so add "samples" first.
+  class Results {
+   public:
+    /// Of the elements; on a GPU, waits for the work that was enqueued before. `values` may change afterwards.
+    void add(std::string_view name, const TensorView& values);
+
+    /// If it is no finite number, then nothing but that is compared of this shard: which of several NaNs a sum keeps
+    /// depends on the order of its operands.
+    void add(std::string_view name, double value);
+
+   private:
+    friend class Audit;
+    struct Kept;
+    explicit Results(Kept& kept) : kept_{kept} {}
+    Kept& kept_;
+  };
+
+  /// Computes a shard and adds to its results. Must make no agreement.
+  using Compute = std::function<void(std::int64_t shard, Results& results)>;
+
+  /// LOCAL, alike on every rank. InvalidArgument for `every` below 1, and for shards that the ranks do not divide. The
+  /// strategy must outlive it.
+  Audit(Strategy& strategy, const Options& options, Compute compute);
+  ~Audit();
+
+  /// LOCAL. Computes one of this rank's shards of the next step. Throws what `compute` throws; InvalidArgument for a
+  /// shard of another rank.
+  void compute(std::int64_t shard);
+
+ private:
+  friend class Optimizer;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

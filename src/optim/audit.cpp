@@ -1,0 +1,121 @@
+#include "optim/audit.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
+
+#include "base/digest.hpp"
+#include "strategy/replica_group.hpp"
+#include "tensor/digest.hpp"
+
+namespace lockstep {
+
+void Optimizer::Audit::Results::add(std::string_view name, const TensorView& values) {
+  kept_.names.emplace_back(name);
+  kept_.digests.push_back(detail::digest_of_elements(values));
+}
+
+void Optimizer::Audit::Results::add(std::string_view name, double value) {
+  kept_.names.emplace_back(name);
+  kept_.digests.push_back(digest_of(std::as_bytes(std::span{&value, 1})));
+  kept_.is_finite &= std::isfinite(value);
+}
+
+Optimizer::Audit::Audit(Strategy& strategy, const Options& options, Compute compute)
+    : impl_{std::make_unique<Impl>(strategy, options, std::move(compute))} {}
+
+Optimizer::Audit::~Audit() = default;
+
+void Optimizer::Audit::compute(std::int64_t shard) {
+  impl_->compute_own(shard);
+}
+
+Optimizer::Audit::Impl::Impl(Strategy& strategy, const Options& options, Compute compute)
+    : strategy_{strategy},
+      options_{options},
+      compute_{std::move(compute)},
+      rank_{strategy.rank()},
+      ranks_{strategy.num_replicas_in_sync()} {
+  if (options.every < 1)
+    throw InvalidArgument{fmt::format("audits of every {} steps; expected 1 or more", options.every)};
+  if (options.shards < 1 || options.shards % ranks_ != 0)
+    throw InvalidArgument{
+        fmt::format("audits of {} shards on {} ranks; expected as many on each", options.shards, ranks_)};
+  begin_step();
+}
+
+void Optimizer::Audit::Impl::begin_step() {
+  const std::int64_t own = options_.shards / ranks_;
+  round_.reset();
+  own_.reset();
+  names_.clear();
+  integers_.clear();
+  passes_ = true;
+  const auto turn = AuditSchedule{options_.every, options_.seed, ranks_, own}.in(step_);
+  if (turn) round_.emplace(strategy_.group(), step_, own, *turn);
+}
+
+AuditRound::Digests Optimizer::Audit::Impl::compute(std::int64_t shard) {
+  Results::Kept kept;
+  Results results{kept};
+  compute_(shard, results);
+  if (names_.empty()) names_ = kept.names;
+  if (kept.names.empty() || kept.names != names_)
+    throw InvalidArgument{
+        fmt::format("shard {} has the results [{}], and another one [{}]; expected the same, and one "
+                    "at least",
+                    shard, fmt::join(kept.names, ", "), fmt::join(names_, ", "))};
+  if (!kept.is_finite) {
+    std::ranges::fill(kept.digests, 0);
+    kept.digests.back() = digest_of("not finite");
+  }
+  return std::move(kept.digests);
+}
+
+void Optimizer::Audit::Impl::compute_own(std::int64_t shard) {
+  const std::int64_t count = options_.shards / ranks_, first = rank_ * count;
+  if (shard < first || shard >= first + count)
+    throw InvalidArgument{fmt::format("an audit was to compute shard {} on replica {}; expected {} to {}", shard, rank_,
+                                      first, first + count - 1)};
+  AuditRound::Digests digests = compute(shard);
+  if (round_ && shard == round_->own()) own_ = std::move(digests);
+}
+
+void Optimizer::Audit::Impl::compute_other() {
+  if (!round_) return;
+  if (!own_)
+    throw InvalidArgument{fmt::format(
+        "an audited step without shard {}: expected Audit::compute for each shard of the rank before", round_->own())};
+  integers_.resize(static_cast<std::size_t>(ranks_));
+  round_->bring(*own_, compute(round_->other()), integers_);
+}
+
+std::string Optimizer::Audit::Impl::text() const {
+  if (!round_) return {};
+  return fmt::format(", audit {} of {} shards, {} results (digest {})", step_ / options_.every + 1, options_.shards,
+                     names_.size(), to_hex(digest_of(fmt::format("{}", fmt::join(names_, ", ")))));
+}
+
+bool Optimizer::Audit::Impl::passes() {
+  if (round_) passes_ = round_->passes(integers_);
+  return passes_;
+}
+
+void Optimizer::Audit::Impl::end_step(ReplicaContext& context, const Here& here) {
+  if (!passes_) {
+    // Ranks with other weights get other gradients, and all of them are right.
+    context.merge_call([&](Strategy& strategy) { strategy.attest({}, here); }, {}, here);
+    round_->judge(
+        names_, [&](std::int64_t shard) { return compute(shard); }, here);
+  }
+  ++step_;
+  begin_step();
+}
+
+}  // namespace lockstep

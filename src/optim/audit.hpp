@@ -1,0 +1,62 @@
+// What apply_gradients asks of an audit.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/optim/audit.hpp>
+#include <lockstep/strategy/strategy.hpp>
+
+#include "strategy/audit_round.hpp"
+
+namespace lockstep {
+
+struct Optimizer::Audit::Results::Kept {
+  std::vector<std::string> names;
+  AuditRound::Digests digests;
+  bool is_finite = true;
+};
+
+struct Optimizer::Audit::Impl {
+  Impl(Strategy& strategy, const Options& options, Compute compute);
+
+  /// LOCAL. Computes a shard; keeps what it yields if it is the one of this rank that is audited.
+  void compute_own(std::int64_t shard);
+
+  /// LOCAL, after this rank's shards. Computes the other rank's, if the step is audited.
+  void compute_other();
+
+  /// What the ranks compare of the audit before the step; empty if it is not audited.
+  std::string text() const;
+
+  /// Of the step's sums: this rank's, and then those of all ranks. None if the step is not audited.
+  std::span<std::int64_t> integers() { return integers_; }
+
+  /// LOCAL, once these are the sums.
+  bool passes();
+
+  /// COLL, after the step.
+  void end_step(ReplicaContext& context, const Here& here);
+
+ private:
+  void begin_step();
+  AuditRound::Digests compute(std::int64_t shard);
+
+  Strategy& strategy_;
+  Options options_;
+  Compute compute_;
+  int rank_, ranks_;
+
+  // Of the next step, or the one under way.
+  std::int64_t step_ = 0;
+  std::optional<AuditRound> round_;  ///< empty if it is not audited
+  std::vector<std::string> names_;   ///< of what the first shard has yielded
+  std::optional<AuditRound::Digests> own_;
+  std::vector<std::int64_t> integers_;
+  bool passes_ = true;
+};
+
+}  // namespace lockstep

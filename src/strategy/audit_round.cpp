@@ -1,0 +1,102 @@
+#include "strategy/audit_round.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/digest.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "strategy/replica_group.hpp"
+
+namespace lockstep {
+namespace {
+
+using Digests = AuditRound::Digests;
+
+std::uint64_t digest_of_all(const Digests& digests) {
+  return digest_of(std::as_bytes(std::span{digests}));
+}
+
+std::vector<std::int64_t> gather(MeetingPoint& meeting, const Digests& mine) {
+  return meeting.gather({reinterpret_cast<const std::int64_t*>(mine.data()), mine.size()});
+}
+
+/// COLL. What every rank gets for a shard now; empty for one that cannot compute it. Each brings a 1 behind its digests
+/// if it can: the others wait for it, also if it fails.
+std::vector<Digests> computed_again(MeetingPoint& meeting, std::size_t values,
+                                    const std::function<Digests()>& compute) {
+  Digests mine;
+  try {
+    mine = compute();
+    mine.push_back(1);
+  } catch (...) {
+    mine.assign(values + 1, 0);
+  }
+  const std::vector<std::int64_t> all = gather(meeting, mine);
+  std::vector<Digests> again;
+  for (auto of_rank = all.begin(); of_rank != all.end(); of_rank += std::ssize(mine)) {
+    const auto end = of_rank + static_cast<std::ptrdiff_t>(values);
+    again.emplace_back(of_rank, *end == 1 ? end : of_rank);
+  }
+  return again;
+}
+
+}  // namespace
+
+AuditRound::AuditRound(ReplicaGroup& group, std::int64_t step, std::int64_t shards, AuditSchedule::Turn turn)
+    : group_{group},
+      step_{step},
+      shards_{shards},
+      turn_{turn},
+      rank_{group.meeting().rank()},
+      ranks_{group.meeting().size()} {}
+
+void AuditRound::bring(Digests own, Digests other, std::span<std::int64_t> integers) {
+  own_ = std::move(own);
+  other_ = std::move(other);
+  // Unsigned, since these sums wrap around.
+  std::vector<std::uint64_t> parts(integers.size());
+  parts[static_cast<std::size_t>(rank_)] += digest_of_all(own_);
+  parts[static_cast<std::size_t>(audited_by(rank_))] -= digest_of_all(other_);
+  std::ranges::transform(parts, integers.begin(), [](std::uint64_t part) { return static_cast<std::int64_t>(part); });
+}
+
+bool AuditRound::passes(std::span<const std::int64_t> sums) {
+  for (std::size_t owner = 0; owner < sums.size(); ++owner)
+    if (sums[owner] != 0) differ_.push_back(static_cast<int>(owner));
+  return differ_.empty();
+}
+
+/// `of_all` holds what each rank got for its own shard, and then for the other's.
+std::vector<AuditedShard> AuditRound::in_question(std::span<const std::int64_t> of_all, std::size_t values) const {
+  const auto digests = [&](int rank, std::size_t which) {
+    const auto part = of_all.subspan((static_cast<std::size_t>(rank) * 2 + which) * values, values);
+    return Digests(part.begin(), part.end());
+  };
+  std::vector<AuditedShard> shards;
+  for (const int owner : differ_) {
+    const int auditor = (owner - turn_.ahead + ranks_) % ranks_;
+    shards.push_back({shard_of(owner), owner, auditor, digests(owner, 0), digests(auditor, 1), {}});
+  }
+  return shards;
+}
+
+void AuditRound::judge(std::span<const std::string> values, const std::function<Digests(std::int64_t)>& compute,
+                       const Here& here) const {
+  MeetingPoint& meeting = group_.meeting();
+  Digests mine = own_;
+  mine.insert(mine.end(), other_.begin(), other_.end());
+  std::vector<AuditedShard> shards = in_question(gather(meeting, mine), values.size());
+  for (AuditedShard& each : shards)
+    each.again = computed_again(meeting, values.size(), [&] { return compute(each.shard); });
+  const Verdict verdict = judge_audit(step_ + 1, values, shards, meeting.names());
+  if (ranks_ == 1) meeting.fail(verdict.exception);
+  // The ranks differ by their numbers, so that they all get the verdict.
+  const detail::Comparison comparison{static_cast<std::uint64_t>(rank_) + 1,
+                                      [&](ControlChannel&, std::span<const std::string>) { return verdict; }};
+  meeting.agree(TagKind::attest, 0, here, "an audit", comparison);
+  std::rethrow_exception(verdict.exception);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+// One audit: what the ranks tell each other about shards that two of them have computed, and what follows if they got
+// different results.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/here.hpp>
+
+#include "strategy/audit_schedule.hpp"
+#include "strategy/audit_verdict.hpp"
+
+namespace lockstep {
+
+class ReplicaGroup;
+
+/// The audit of one step. Each rank brings digests of a shard of its own, and of one of another rank that it has
+/// computed as well. They travel in a sum that the step makes anyway, as integers that add up to 0 for each rank whose
+/// digests its auditor gets too.
+class AuditRound {
+ public:
+  using Digests = AuditedShard::Digests;
+
+  /// `step` counts from 0, and each rank has `shards` of it. `group` must outlive this object.
+  AuditRound(ReplicaGroup& group, std::int64_t step, std::int64_t shards, AuditSchedule::Turn turn);
+
+  /// Numbers of shards of the batch: the one of this rank that another computes too, and the one of another rank that
+  /// this one computes.
+  std::int64_t own() const { return shard_of(rank_); }
+  std::int64_t other() const { return shard_of(audited_by(rank_)); }
+
+  /// LOCAL. Writes this rank's part of the integers, of which there is one for each rank.
+  void bring(Digests own, Digests other, std::span<std::int64_t> integers);
+
+  /// LOCAL. Whether the audit is passed, by the sums of the integers over the ranks.
+  bool passes(std::span<const std::int64_t> sums);
+
+  /// COLL, outside of what an agreement covers, if it is not. Throws AuditError on every rank (judge_audit). To tell
+  /// who is wrong, each rank computes every shard in question once more: `compute` returns digests of the same values
+  /// as those that were brought, named by `values`, or throws where this rank cannot compute them.
+  [[noreturn]] void judge(std::span<const std::string> values,
+                          const std::function<Digests(std::int64_t shard)>& compute, const Here& here) const;
+
+ private:
+  std::int64_t shard_of(int rank) const { return rank * shards_ + turn_.shard; }
+  int audited_by(int rank) const { return (rank + turn_.ahead) % ranks_; }
+  std::vector<AuditedShard> in_question(std::span<const std::int64_t> of_all, std::size_t values) const;
+
+  ReplicaGroup& group_;
+  std::int64_t step_, shards_;
+  AuditSchedule::Turn turn_;
+  int rank_, ranks_;
+  Digests own_, other_;
+  std::vector<int> differ_;  ///< the ranks whose shard its auditor computes otherwise
+};
+
+}  // namespace lockstep
