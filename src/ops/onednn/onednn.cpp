@@ -209,7 +209,7 @@ class OneDnnKernels final : public ReferenceKernels {
   explicit OneDnnKernels(Kernels::Threads threads)
       : threads_{threads}, narrow_{threads}, image_{threads}, sequence_{threads} {}
 
-  const ImageKernels* image() const override { return &image_; }
+  const ImageKernels& image() const override { return image_; }
   const SequenceKernels& sequence() const override { return sequence_; }
 
   std::string_view name() const override { return "oneDNN"; }

@@ -14,7 +14,7 @@ namespace lockstep::ops {
 class ReferenceKernels : public Kernels, public UpdateKernels {
  public:
   const UpdateKernels& update() const override { return *this; }
-  const ImageKernels* image() const override { return &image_; }
+  const ImageKernels& image() const override { return image_; }
   const SequenceKernels& sequence() const override { return sequence_; }
   std::string_view name() const override;
   std::string fingerprint() const override;
