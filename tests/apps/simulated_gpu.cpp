@@ -100,7 +100,7 @@ TEST_CASE("a model in bf16 has the bits of a CPU there too, and auto takes the G
 }
 
 TEST_CASE("a convnet has the bits of a CPU there too, and auto takes the GPU for it") {
-  const Arguments convnet{"--model", "convnet", "--global-batch", "6",            "--shards", "4",
+  const Arguments convnet{"--model", "convnet", "--global-batch", "6", "--shards", "4",
                           "--steps", "2",       "--eval-samples", "8"};
   const Arguments dropout{"--dropout", "0.25"};
   for (const char* const norm : {"--batch-norm", "--sync-batch-norm"})
@@ -122,8 +122,8 @@ TEST_CASE("a model must fit into the memory of the GPU that it is trained on") {
   CHECK(run_job(1, mlp("100"), small).exit_code == 0);
   CHECK(run_job(1, mlp("1000") + Arguments{"--device", "cpu"}, small).exit_code == 0);
   // 100 images of a shard need 51 MB, and 66 MB more for their patches, of 64 MiB.
-  const Arguments convnet{"--data",         small_data(), "--model",  "convnet", "--steps", "1",
-                          "--global-batch", "100",        "--shards", "1"};
+  const Arguments convnet{"--data", small_data(),     "--model", "convnet",  "--steps",
+                          "1",      "--global-batch", "100",     "--shards", "1"};
   check_refused(run_refused(1, convnet, {.environment = {{"LOCKSTEP_SIMULATED_GPU_BYTES", "67108864"}}}),
                 {"--model convnet for images of 28 x 28: a model of 1199882 weights needs 0.1 GiB ",
                  " and this GPU has 0.1 GiB; expected smaller images"});

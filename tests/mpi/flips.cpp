@@ -182,7 +182,10 @@ TEST_CASE("moving averages that drift are found, each of them") {
     REQUIRE(averages.size() == 4);
     Told told{[&](std::int64_t step) {
       if (step != 2 || !odd_one()) return;
-      for (float& each : averages[drifting].local().elements<float>()) each += 0.5F;
+      const Tensor average = Tensor::on_host(averages[drifting].local());
+      for (float& each : average.view().elements<float>()) each += 0.5F;
+      copy(average.view(), averages[drifting].local(), strategy.stream());
+      strategy.stream().synchronize();
     }};
     FitOptions options{.global_batch = 4 * ranks(), .steps = 9, .shards = ranks(), .evaluate_every = 1000};
     options.attest_every = 4;

@@ -40,8 +40,8 @@ double patch_memory(const nn::ConvnetOptions& model, double samples) {
     return static_cast<double>(model.height - edge) * static_cast<double>(model.width - edge) * 9 *
            static_cast<double>(channels);
   };
-  const double of_image =
-      static_cast<double>(size_of(model.dtype)) * std::max(patches_of(2, model.channels), patches_of(4, model.filters[0]));
+  const double of_image = static_cast<double>(size_of(model.dtype)) *
+                          std::max(patches_of(2, model.channels), patches_of(4, model.filters[0]));
   constexpr auto fewest = static_cast<double>(ops::fewest_patched_images);
   return std::min(samples * of_image, std::max(fewest * of_image, static_cast<double>(ops::patch_bytes)));
 }

@@ -66,7 +66,8 @@ void try_max_pool(Trial& trial) {
   std::vector<T> y(dy.size()), gradient(x.size());
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(dy.size()); ++i) {
     const std::int64_t channel = i % of.channels, window = i / of.channels;
-    const std::int64_t image = window / columns / rows, row = window / columns % rows * 2, column = window % columns * 2;
+    const std::int64_t image = window / columns / rows, row = window / columns % rows * 2,
+                       column = window % columns * 2;
     std::size_t best = 0;
     for (std::int64_t k = 0; k < 4; ++k) {
       const std::size_t at =
@@ -99,8 +100,8 @@ void try_batch_norm(Trial& trial) {
   OnDevice<double> parts{index(cuda::channel_parts(of))};
   const cuda::ChannelMoments<T> by{dmeans.data(), dvariances.data(), samples, epsilon};
   require(cuda::launch_channel_sums<T>(of, dx.data(), 3, parts.data(), sums.data(), nullptr));
-  require(cuda::launch_channel_squares<T>(of, dx.data(), dmeans.data(), samples, 3, parts.data(), squares.data(),
-                                          nullptr));
+  require(
+      cuda::launch_channel_squares<T>(of, dx.data(), dmeans.data(), samples, 3, parts.data(), squares.data(), nullptr));
   require(cuda::launch_channel_products<T>(of, dx.data(), by, ddy.data(), parts.data(), products.data(), nullptr));
   std::vector<T> sum(gamma.size()), square(gamma.size()), product(gamma.size()), normal = x, gradient = x;
   for (std::int64_t c = 0; c < channels; ++c) {
@@ -151,7 +152,8 @@ void try_dropout(Trial& trial) {
     averages.push_back(T(0.75) * dropped[i] + (T{1} - T(0.75)) * (sum[i] / T{5}));
   }
   OnDevice<T> dmask{x.size()}, dx{x}, dsum{sum};
-  require(cuda::launch_dropout_mask<T>(lockstep::PhiloxWords{stream}, first, limit, T{2}, dmask.data(), count, nullptr));
+  require(
+      cuda::launch_dropout_mask<T>(lockstep::PhiloxWords{stream}, first, limit, T{2}, dmask.data(), count, nullptr));
   require(cuda::launch_multiply<T>(dx.data(), dmask.data(), dx.data(), count, nullptr));
   require_same(dmask.content(), mask, "dropout_mask");
   require_same(dx.content(), dropped, "multiply");

@@ -1,5 +1,5 @@
-// What trials of lockstep's own kernels are made of: device memory, comparisons that end a process, and random sizes and
-// values.
+// What trials of lockstep's own kernels are made of: device memory, comparisons that end a process, and random sizes
+// and values.
 #pragma once
 
 #include <algorithm>
@@ -107,8 +107,8 @@ struct Trial {
   }
 };
 
-/// Tries with many seeds, each in a process of its own, and with grids that are too small to need no stride with half of
-/// them. Nothing may be found.
+/// Tries with many seeds, each in a process of its own, and with grids that are too small to need no stride with half
+/// of them. Nothing may be found.
 inline void try_with_seeds(const std::function<void(Trial&)>& attempt) {
   for (unsigned seed = 1; seed <= seeds(16); ++seed) {
     INFO("seed " << seed);
