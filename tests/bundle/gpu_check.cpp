@@ -286,7 +286,7 @@ TEST_CASE("only the checks that are asked for run") {
   const Outcome outcome = bundle.check({"--only", "wheels"});
   CHECK(outcome.exit_code == 1);
   CHECK(outcome.err.find("--only 'wheels': no check has that in its name; there are probes of CUDA; GPU unit tests; "
-                         "same weights, mlp; same weights, gpt; losses") != std::string::npos);
+                         "same weights, mlp; same weights, gpt; same weights, convnet; losses") != std::string::npos);
 }
 
 TEST_CASE("a check that fails shows the end of its log, and one archive has all logs, long ones shortened") {
