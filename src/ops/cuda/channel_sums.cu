@@ -21,7 +21,8 @@ std::int64_t pieces_of(const ChannelRows& of) {
 }
 
 /// The sum of term(row, channel) for the rows from `first` to before `last`, in the thread of the channel's first lane.
-/// All threads of the block call it; `sums` is shared. A channel beyond the last one has no terms.
+/// All threads of the block call it, also again and again: it ends with a barrier, behind which nobody reads `sums`,
+/// which is shared. A channel beyond the last one has no terms.
 template <class Term>
 __device__ double sum_of_lanes(const Term& term, std::int64_t channel, std::int64_t channels, std::int64_t first,
                                std::int64_t last, double* sums) {
@@ -48,8 +49,6 @@ __global__ void pieces_kernel(ChannelRows of, Term term, std::int64_t pieces, do
       const std::int64_t first = piece * piece_rows, end = first + piece_rows;
       const double sum = sum_of_lanes(term, channel, of.channels, first, end < of.rows ? end : of.rows, sums);
       if (threadIdx.y == 0 && channel < of.channels) parts[piece * of.channels + channel] = sum;
-      // The next turn overwrites the sums.
-      __syncthreads();
     }
 }
 
@@ -62,7 +61,6 @@ __global__ void total_kernel(const double* parts, std::int64_t pieces, std::int6
     const std::int64_t channel = tile * channels_at_once + threadIdx.x;
     const double sum = sum_of_lanes(part, channel, channels, 0, pieces, sums);
     if (threadIdx.y == 0 && channel < channels) result[channel] = static_cast<T>(scaled(sum, channel));
-    __syncthreads();
   }
 }
 
