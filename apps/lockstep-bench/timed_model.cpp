@@ -23,13 +23,13 @@ ops::Kernels::BatchLoss TimedModel::train_shards(const SampleBatch::Group& shard
   return result;
 }
 
-std::vector<ops::Kernels::BatchLoss> TimedModel::train_jointly(const nn::JointBatch& batch,
-                                                               std::span<const nn::GradientBuffer> gradients,
-                                                               DeclaredSums& ranks) {
+nn::JointModel::Losses TimedModel::train_jointly(const nn::JointBatch& batch,
+                                                 std::span<const nn::GradientBuffer> gradients, DeclaredSums& ranks) {
   clock_.enter(Part::forward);
-  std::vector<ops::Kernels::BatchLoss> results = model_.joint()->train_jointly(batch, gradients, ranks);
+  Losses losses = model_.joint()->train_jointly(batch, gradients, ranks);
+  for (const nn::GradientBuffer& each : gradients) each.stream().synchronize();
   clock_.enter(Part::optimizer);
-  return results;
+  return losses;
 }
 
 void TimedModel::absorb_statistics(const TensorView& total, std::int64_t samples) {

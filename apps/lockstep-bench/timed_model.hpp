@@ -40,9 +40,8 @@ class TimedModel final : public nn::Model, private nn::JointModel {
 
  private:
   std::vector<std::int64_t> joint_sums() const override { return model_.joint()->joint_sums(); }
-  std::vector<ops::Kernels::BatchLoss> train_jointly(const nn::JointBatch& batch,
-                                                     std::span<const nn::GradientBuffer> gradients,
-                                                     DeclaredSums& ranks) override;
+  Losses train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer> gradients,
+                       DeclaredSums& ranks) override;
 
   nn::Model& model_;
   StepClock& clock_;

@@ -6,10 +6,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint32_t multiplier_0 = 0xD2511F53, multiplier_1 = 0xCD9E8D57;
-constexpr std::uint32_t weyl_0 = 0x9E3779B9, weyl_1 = 0xBB67AE85;
-constexpr int rounds = 10;
-
 __extension__ using Wide = unsigned __int128;
 
 constexpr std::uint32_t high(std::uint64_t x) {
@@ -22,15 +18,9 @@ constexpr std::uint32_t low(std::uint64_t x) {
 }  // namespace
 
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
-  for (int round = 0; round < rounds; ++round) {
-    const std::uint64_t product_0 = std::uint64_t{multiplier_0} * counter[0];
-    const std::uint64_t product_1 = std::uint64_t{multiplier_1} * counter[2];
-    counter = {high(product_1) ^ counter[1] ^ key[0], low(product_1), high(product_0) ^ counter[3] ^ key[1],
-               low(product_0)};
-    key[0] += weyl_0;
-    key[1] += weyl_1;
-  }
-  return counter;
+  std::uint32_t words[]{counter[0], counter[1], counter[2], counter[3]};
+  philox4x32(words, key[0], key[1]);
+  return std::to_array(words);
 }
 
 RandomStream::RandomStream(std::uint64_t seed, RandomStream::Purpose purpose, std::uint64_t step)

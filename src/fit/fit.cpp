@@ -171,13 +171,12 @@ class Fit {
   void share_update(Optimizer::AgreedStep& agreed);
   Optimizer::StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                         Optimizer::AgreedStep& agreed);
-  /// The labels of this rank's samples, and their losses, which a GPU may still be computing.
-  struct Started {
-    std::int64_t labels;
-    ops::Answer<ops::Kernels::BatchLoss> loss;
-  };
-  Started start_gradients(std::int64_t step, std::span<const std::int64_t> samples, const nn::GradientBuffer& sum);
-  Started accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples, const nn::GradientBuffer& sum);
+  StartedShards start_joint_gradients(std::int64_t step, std::span<const std::int64_t> samples, DeclaredSums& ranks,
+                                      const nn::GradientBuffer& sum);
+  StartedShards start_gradients(std::int64_t step, std::span<const std::int64_t> samples,
+                                const nn::GradientBuffer& sum);
+  StartedShards accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
+                                     const nn::GradientBuffer& sum);
   /// Of the micro-batch of each shard, the first of which is number `first` of this rank's.
   void note_read(std::int64_t step, const SampleBatch::Group& read, std::int64_t first);
   std::int64_t evaluations_from(std::int64_t step) const;
@@ -214,14 +213,9 @@ Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const st
   const bool is_spoilt = fault_ && !checks_.watch() && fault_->miscomputes(rank_, step, 0, 1);
   SendWhenReady ready{agreed, sum_, options_.frozen, is_spoilt ? &*fault_ : nullptr};
   const nn::GradientBuffer sum = sum_.reporting_to(ready);
-  if (joint_gradients_) {
-    const auto read = [&](const SampleBatch::Group& micro_batch) { note_read(step, micro_batch, 0); };
-    const Optimizer::StepSums sums =
-        joint_gradients_->compute(step, samples, agreed.sums(), sum, {read, checks_.watch()});
-    checks_.bring(samples, agreed.integers());
-    return sums;
-  }
-  Started started = accumulation_ ? accumulate_gradients(step, samples, sum) : start_gradients(step, samples, sum);
+  StartedShards started = joint_gradients_ ? start_joint_gradients(step, samples, agreed.sums(), sum)
+                          : accumulation_  ? accumulate_gradients(step, samples, sum)
+                                           : start_gradients(step, samples, sum);
   checks_.bring(samples, agreed.integers());
   agreed.complete_at_end([loss = std::move(started.loss)](Optimizer::StepSums& sums) {
     const ops::Kernels::BatchLoss result = loss.read();
@@ -237,8 +231,14 @@ void Fit::share_update(Optimizer::AgreedStep& agreed) {
                        .run = [this](const ShardThreads::Work& work) { threads_->run(work, "in an update"); }});
 }
 
-Fit::Started Fit::start_gradients(std::int64_t step, std::span<const std::int64_t> samples,
-                                  const nn::GradientBuffer& sum) {
+StartedShards Fit::start_joint_gradients(std::int64_t step, std::span<const std::int64_t> samples, DeclaredSums& ranks,
+                                         const nn::GradientBuffer& sum) {
+  const auto read = [&](const SampleBatch::Group& micro_batch) { note_read(step, micro_batch, 0); };
+  return joint_gradients_->compute(step, samples, ranks, sum, {read, checks_.watch()});
+}
+
+StartedShards Fit::start_gradients(std::int64_t step, std::span<const std::int64_t> samples,
+                                   const nn::GradientBuffer& sum) {
   const RankShards::Loaded shards = train_shards_.load_all(samples, 0, threads_.get());
   note_read(step, shards.group, 0);
   BusyClock::enter(BusyClock::Part::forward);
@@ -257,15 +257,13 @@ void Fit::note_read(std::int64_t step, const SampleBatch::Group& read, std::int6
 }
 
 /// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
-Fit::Started Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
-                                       const nn::GradientBuffer& sum) {
+StartedShards Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
+                                        const nn::GradientBuffer& sum) {
   std::int64_t labels = 0;
   nn::ShardLosses losses;
   accumulation_->begin(sum, train_shards_.count(), checks_.watch());
   for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
-    const bool is_watched = checks_.watch() && checks_.watch()->wants(shard);
     accumulation_->begin_shard(shard);
-    ops::Kernels::BatchLoss of_shard;
     for (int number = 0; number < options_.accumulate; ++number) {
       BusyClock::enter(BusyClock::Part::data);
       const RankShards::Loaded micro_batch = train_shards_.load_one(samples, shard, number);
@@ -273,16 +271,14 @@ Fit::Started Fit::accumulate_gradients(std::int64_t step, std::span<const std::i
       BusyClock::enter(BusyClock::Part::forward);
       ops::Answer<ops::Kernels::BatchLoss> loss =
           model_.start_shards(micro_batch.group, micro_batch.places(step), accumulation_->next());
-      if (is_watched) add_loss(of_shard, loss.wait(), micro_batch.group.batches.front());
-      losses.push(std::move(loss), micro_batch.group.batches.front());
+      losses.push(shard, std::move(loss), micro_batch.group.batches.front());
       accumulation_->push();
       labels += micro_batch.group.counted_labels();
     }
-    losses.end_shard();
-    if (is_watched) checks_.watch()->on_loss(shard, of_shard);
     accumulation_->end_shard();
   }
   accumulation_->finish();
+  if (checks_.watch()) return {labels, losses.read_shown_to(*checks_.watch(), strategy_.stream())};
   return {labels, {strategy_.stream(), [losses = std::move(losses)] { return losses.read(); }}};
 }
 

@@ -1,9 +1,10 @@
 #include "fit/joint_gradients.hpp"
 
+#include <utility>
+
 #include <lockstep/reduce/fixed_order.hpp>
 
 #include "control/busy_clock.hpp"
-#include "fit/shard_records.hpp"
 #include "nn/joint_model.hpp"
 #include "reduce/arithmetic.hpp"
 #include "reduce/declared_sums.hpp"
@@ -42,10 +43,10 @@ JointGradients::JointGradients(nn::JointModel& model, const nn::GradientBuffer& 
   if (shards.micro_batches() > 1) of_micro_batch_.emplace(sum, shards.count());
 }
 
-Optimizer::StepSums JointGradients::compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks,
-                                            const nn::GradientBuffer& sum, const Onlookers& onlookers) {
-  Optimizer::StepSums sums;
-  std::vector<ops::Kernels::BatchLoss> losses(static_cast<std::size_t>(shards_.count()));
+StartedShards JointGradients::compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks,
+                                      const nn::GradientBuffer& sum, const Onlookers& onlookers) {
+  std::int64_t labels = 0;
+  nn::ShardLosses losses;
   for (int number = 0; number < shards_.micro_batches(); ++number) {
     BusyClock::enter(BusyClock::Part::data);
     const RankShards::Loaded micro_batch = shards_.load_all(batch, number);
@@ -53,34 +54,28 @@ Optimizer::StepSums JointGradients::compute(std::int64_t step, std::span<const s
     BusyClock::enter(BusyClock::Part::forward);
     const std::vector<nn::Model::ShardPlace> places = micro_batch.places(step);
     const ShardBuffers& own = number == 0 ? of_shards_ : *of_micro_batch_;
-    const std::vector<ops::Kernels::BatchLoss> results =
+    const nn::JointModel::Losses started =
         model_.train_jointly({micro_batch.group, places, shards_.samples_of_all(batch, number)}, own.of_each(), ranks);
     if (number > 0) of_shards_.add(own);
-    for (std::size_t shard = 0; shard < results.size(); ++shard) {
-      add_loss(losses[shard], results[shard], micro_batch.group.batches[shard]);
-      sums.correct += results[shard].correct;
-    }
-    sums.samples += micro_batch.group.counted_labels();
+    for (std::size_t shard = 0; shard < started.size(); ++shard)
+      losses.push(static_cast<std::int64_t>(shard), started[shard], micro_batch.group.batches[shard]);
+    labels += micro_batch.group.counted_labels();
   }
   if (onlookers.watch) show(*onlookers.watch, losses);
-  for (const ops::Kernels::BatchLoss& of_shard : losses)
-    loss_sum_.push({of_shard.loss_sum, of_shard.weight.value_or(0)});
-  const ops::Kernels::BatchLoss::Weighed total = loss_sum_.finish();
-  sums.loss = total.loss;
-  sums.weight = total.weight;
   of_shards_.sum_up(sum);
   for (const Variable& variable : sum.variables()) sum.ready(variable);
-  return sums;
+  return {labels, {sum.stream(), [losses = std::move(losses)] { return losses.read(); }}};
 }
 
-void JointGradients::show(nn::ShardWatch& watch, std::span<const ops::Kernels::BatchLoss> losses) const {
+void JointGradients::show(nn::ShardWatch& watch, const nn::ShardLosses& losses) const {
   for (std::int64_t shard = 0; shard < shards_.count(); ++shard) {
     if (!watch.wants(shard)) continue;
     const nn::GradientBuffer& own = of_shards_.of_each()[static_cast<std::size_t>(shard)];
     for (std::size_t variable = 0; variable < own.variables().size(); ++variable)
       watch.on_gradient(shard, variable, own.of(own.variables()[variable]));
     if (own.statistics().count() > 0) watch.on_statistics(shard, own.statistics());
-    watch.on_loss(shard, losses[static_cast<std::size_t>(shard)]);
+    own.stream().synchronize();
+    watch.on_loss(shard, losses.of_shard(shard));
   }
 }
 

@@ -14,6 +14,7 @@
 #include "nn/joint_model.hpp"
 #include "nn/shard_losses.hpp"
 #include "nn/shard_watch.hpp"
+#include "ops/answer.hpp"
 
 namespace lockstep {
 
@@ -36,6 +37,12 @@ class ShardBuffers {
   std::vector<nn::GradientBuffer> of_each_;
 };
 
+/// The labels of a rank's samples, and their losses, which a GPU may still be computing.
+struct StartedShards {
+  std::int64_t labels;
+  ops::Answer<ops::Kernels::BatchLoss> loss;
+};
+
 /// Micro-batches outside, all shards of the rank inside. A micro-batch is computed together with those of all other
 /// shards, and added to its own shard's earlier ones. The sum of a shard is therefore the same on every rank.
 class JointGradients {
@@ -52,12 +59,12 @@ class JointGradients {
   };
 
   /// COLL. Writes the gradients and statistics of this rank's shards of `batch` to `sum`, where all are ready at the
-  /// end. Returns their labels, losses and right answers.
-  Optimizer::StepSums compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks,
-                              const nn::GradientBuffer& sum, const Onlookers& onlookers);
+  /// end.
+  StartedShards compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks,
+                        const nn::GradientBuffer& sum, const Onlookers& onlookers);
 
  private:
-  void show(nn::ShardWatch& watch, std::span<const ops::Kernels::BatchLoss> losses) const;
+  void show(nn::ShardWatch& watch, const nn::ShardLosses& losses) const;
 
   nn::JointModel& model_;
   RankShards& shards_;
@@ -65,7 +72,6 @@ class JointGradients {
   ShardBuffers of_shards_;
   std::optional<ShardBuffers>
       of_micro_batch_;  ///< for micro-batches after the first; empty if a shard is one micro-batch
-  nn::LossSum loss_sum_;
 };
 
 }  // namespace lockstep

@@ -49,12 +49,12 @@ BatchNorm::BatchNorm(Strategy& strategy, const BatchNormOptions& options, Here h
           moving(options.name + "/moving_variance"), [&] { return ones(options.dtype, channels_); }, here)} {}
 
 void BatchNorm::measure_means(const ops::Kernels& kernels, const TensorView& x, const TensorView& statistics) const {
-  kernels.image()->channel_means(x, means(statistics));
+  kernels.image().channel_means(x, means(statistics));
 }
 
 void BatchNorm::measure_variances(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& whole,
                                   const TensorView& statistics) const {
-  kernels.image()->channel_variances(x, whole.mean, whole.samples, variances(statistics));
+  kernels.image().channel_variances(x, whole.mean, whole.samples, variances(statistics));
 }
 
 ops::Normalisation BatchNorm::by(const TensorView& statistics, std::int64_t samples) const {
@@ -67,24 +67,24 @@ ops::Normalisation BatchNorm::by_moving_averages() const {
 
 void BatchNorm::forward(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by,
                         const TensorView& y) const {
-  kernels.image()->batch_norm(x, by, values_of(gamma_), values_of(beta_), y);
+  kernels.image().batch_norm(x, by, values_of(gamma_), values_of(beta_), y);
 }
 
 void BatchNorm::backward(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by,
                          const TensorView& dy, const GradientBuffer& gradients) const {
-  kernels.image()->batch_norm_gradients(x, by, dy, gradients.of(gamma_), gradients.of(beta_));
+  kernels.image().batch_norm_gradients(x, by, dy, gradients.of(gamma_), gradients.of(beta_));
 }
 
 void BatchNorm::backward_input(const ops::Kernels& kernels, const TensorView& x, const ops::Normalisation& by,
                                const TensorView& dy, const TensorView& d_parameters, const TensorView& dx) const {
-  kernels.image()->batch_norm_input_gradient(x, by, values_of(gamma_), dy, d_parameters.slice(0, channels_),
-                                             d_parameters.slice(channels_, channels_), dx);
+  kernels.image().batch_norm_input_gradient(x, by, values_of(gamma_), dy, d_parameters.slice(0, channels_),
+                                            d_parameters.slice(channels_, channels_), dx);
 }
 
 void BatchNorm::absorb(const ops::Kernels& kernels, const TensorView& statistics, std::int64_t samples) const {
   const auto divisor = static_cast<double>(samples);
-  kernels.image()->moving_average(moving_mean_.local(), means(statistics), divisor, momentum_);
-  kernels.image()->moving_average(moving_variance_.local(), variances(statistics), divisor, momentum_);
+  kernels.image().moving_average(moving_mean_.local(), means(statistics), divisor, momentum_);
+  kernels.image().moving_average(moving_variance_.local(), variances(statistics), divisor, momentum_);
 }
 
 }  // namespace lockstep::nn

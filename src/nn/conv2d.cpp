@@ -38,18 +38,18 @@ Conv2d::Conv2d(Strategy& strategy, const Conv2dOptions& options, Here here)
 
 void Conv2d::forward(const ops::Kernels& kernels, const TensorView& x, ops::Kernels::Activation activation,
                      const TensorView& y) const {
-  kernels.image()->convolution(x, weight_for(x, weight_), values_of(bias_), activation, y);
+  kernels.image().convolution(x, weight_for(x, weight_), values_of(bias_), activation, y);
 }
 
 void Conv2d::backward(const ops::Kernels& kernels, const TensorView& x, const TensorView& dy,
                       const GradientBuffer& gradients) const {
-  kernels.image()->convolution_gradients(x, dy, gradients.of(weight_), gradients.of(bias_));
+  kernels.image().convolution_gradients(x, dy, gradients.of(weight_), gradients.of(bias_));
   gradients.ready(weight_);
   gradients.ready(bias_);
 }
 
 void Conv2d::backward_input(const ops::Kernels& kernels, const TensorView& dy, const TensorView& dx) const {
-  kernels.image()->convolution_input_gradient(dy, weight_for(dy, weight_), dx);
+  kernels.image().convolution_input_gradient(dy, weight_for(dy, weight_), dx);
 }
 
 }  // namespace lockstep::nn

@@ -25,7 +25,18 @@ std::span<const Variable> Convnet::variables() const {
 
 ops::Kernels::BatchLoss Convnet::train_shard(const SampleBatch& shard, const Model::ShardPlace& place,
                                              const GradientBuffer& gradients) {
-  return network_->train_shard(shard, place, gradients);
+  return start_shard(shard, place, gradients).wait();
+}
+
+ops::Answer<ops::Kernels::BatchLoss> Convnet::start_shards(const SampleBatch::Group& shards,
+                                                           std::span<const Model::ShardPlace> places,
+                                                           const GradientBuffer& sum) {
+  return start_one_by_one(shards, places, sum);
+}
+
+ops::Answer<ops::Kernels::BatchLoss> Convnet::start_shard(const SampleBatch& shard, const Model::ShardPlace& place,
+                                                          const GradientBuffer& gradients) {
+  return network_->start_shard(shard, place, gradients);
 }
 
 JointModel* Convnet::joint() {

@@ -10,6 +10,7 @@
 #include <lockstep/nn/models.hpp>
 
 #include "nn/joint_model.hpp"
+#include "ops/answer.hpp"
 
 namespace lockstep::nn {
 
@@ -25,6 +26,10 @@ class Convnet final : public Model {
   std::string_view name() const override { return "convnet"; }
   std::span<const Variable> variables() const override;
   BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients) override;
+  ops::Answer<BatchLoss> start_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                                      const GradientBuffer& sum) override;
+  ops::Answer<BatchLoss> start_shard(const SampleBatch& shard, const ShardPlace& place,
+                                     const GradientBuffer& gradients) override;
   JointModel* joint() override;
   /// Null for a joint model.
   std::unique_ptr<Model> make_worker() const override;

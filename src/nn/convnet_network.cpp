@@ -35,7 +35,7 @@ std::int64_t pooled_features(const ConvnetOptions& options) {
 }
 
 /// Checks all sizes before the first layer creates a variable.
-const ConvnetOptions& checked(const ConvnetOptions& options, const ops::Kernels& kernels) {
+const ConvnetOptions& checked(const ConvnetOptions& options) {
   if (options.dtype != DType::f32 && options.dtype != DType::f64)
     throw InvalidArgument{fmt::format("a convnet of {} is not supported; expected f32 or f64", name_of(options.dtype))};
   if (options.height < 0 || options.width < 0 || pooled(options.height) < 1 || pooled(options.width) < 1)
@@ -53,11 +53,6 @@ const ConvnetOptions& checked(const ConvnetOptions& options, const ops::Kernels&
   (void)element_count({kernel, kernel, options.filters[0], options.filters[1]});
   (void)element_count({pooled_features(options), options.hidden});
   (void)element_count({options.hidden, options.classes});
-  if (!kernels.image())
-    throw ConfigError{
-        fmt::format("a convnet cannot be computed with the {} kernels, which have no convolutions: "
-                    "expected those of the CPU",
-                    kernels.name())};
   require_precision("a convnet", options.dtype, options.precision);
   return options;
 }
@@ -66,7 +61,7 @@ const ConvnetOptions& checked(const ConvnetOptions& options, const ops::Kernels&
 
 Convnet::Network::Network(const Convnet& model, Strategy& strategy, const ConvnetOptions& options,
                           std::shared_ptr<const ops::Kernels> kernels, Here here)
-    : model_{model}, options_{checked(options, *kernels)}, kernels_{std::move(kernels)}, stream_{strategy.stream()} {
+    : model_{model}, options_{checked(options)}, kernels_{std::move(kernels)}, stream_{strategy.stream()} {
   for (std::size_t index = 0; index < 2; ++index) create_stage(strategy, index, here);
   const std::array<std::int64_t, 3> sizes{pooled_features(options_), options_.hidden, options_.classes};
   for (std::size_t index = 0; index < 2; ++index) {
@@ -153,8 +148,9 @@ std::vector<SyncOnReadVariable> Convnet::Network::moving_averages() const {
   return all;
 }
 
-ops::Kernels::BatchLoss Convnet::Network::train_shard(const SampleBatch& shard, const Model::ShardPlace& place,
-                                                      const GradientBuffer& gradients) {
+ops::Answer<ops::Kernels::BatchLoss> Convnet::Network::start_shard(const SampleBatch& shard,
+                                                                   const Model::ShardPlace& place,
+                                                                   const GradientBuffer& gradients) {
   require_trainable(shard, gradients);
   reserve(1, shard.inputs.shape().front());
   return train({.shards = {{shard, activations_.front(), &place, &gradients}}, .samples = shard.samples}).front();
@@ -166,9 +162,8 @@ std::vector<std::int64_t> Convnet::Network::joint_sums() const {
   return {first, first, second, second, 2 * second, 2 * first};
 }
 
-std::vector<ops::Kernels::BatchLoss> Convnet::Network::train_jointly(const JointBatch& batch,
-                                                                     std::span<const GradientBuffer> gradients,
-                                                                     DeclaredSums& ranks) {
+JointModel::Losses Convnet::Network::train_jointly(const JointBatch& batch, std::span<const GradientBuffer> gradients,
+                                                   DeclaredSums& ranks) {
   require_joint(batch, gradients);
   reserve(gradients.size(), batch.shards.capacity());
   Pass pass{.samples = batch.samples, .ranks = &ranks};

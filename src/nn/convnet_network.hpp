@@ -32,8 +32,8 @@ class Convnet::Network final : private JointModel {
   Network(const Convnet& model, const Network& other);
 
   std::span<const Variable> variables() const { return variables_; }
-  ops::Kernels::BatchLoss train_shard(const SampleBatch& shard, const Model::ShardPlace& place,
-                                      const GradientBuffer& gradients);
+  ops::Answer<ops::Kernels::BatchLoss> start_shard(const SampleBatch& shard, const Model::ShardPlace& place,
+                                                   const GradientBuffer& gradients);
   JointModel* joint() { return options_.batch_norm == ConvnetOptions::BatchNorm::whole_batch ? this : nullptr; }
   ops::Kernels::BatchLoss evaluate_shard(const SampleBatch& shard);
   std::vector<double> logits(const SampleBatch& batch);
@@ -85,8 +85,8 @@ class Convnet::Network final : private JointModel {
   };
 
   std::vector<std::int64_t> joint_sums() const override;
-  std::vector<ops::Kernels::BatchLoss> train_jointly(const JointBatch& batch, std::span<const GradientBuffer> gradients,
-                                                     DeclaredSums& ranks) override;
+  Losses train_jointly(const JointBatch& batch, std::span<const GradientBuffer> gradients,
+                       DeclaredSums& ranks) override;
 
   void create_stage(Strategy& strategy, std::size_t index, const Here& here);
   void reserve_sums(Stage& stage);
@@ -104,7 +104,7 @@ class Convnet::Network final : private JointModel {
   TensorView statistics_of(std::size_t stage, const TensorView& all) const;
   ops::Normalisation normalisation(std::size_t stage, const Pass& pass) const;
 
-  std::vector<ops::Kernels::BatchLoss> train(const Pass& pass);
+  Losses train(const Pass& pass);
   void clear_empty_shards(const Pass& pass) const;
 
   void round_images(const Pass& pass) const;

@@ -24,23 +24,24 @@ TensorView as_rows(const TensorView& images) {
 
 }  // namespace
 
-std::vector<ops::Kernels::BatchLoss> Convnet::Network::train(const Pass& pass) {
+JointModel::Losses Convnet::Network::train(const Pass& pass) {
   clear_empty_shards(pass);
   model_.begin(Model::Pass::forward);
   forward(pass);
-  std::vector<ops::Kernels::BatchLoss> results(pass.shards.size());
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    const SampleBatch& batch = pass.shards[i].batch;
-    if (batch.samples == 0) continue;
+  Losses losses;
+  for (const Shard& shard : pass.shards) {
+    const SampleBatch& batch = shard.batch;
     // Overwrites the logits, which are not needed any more. Rows of padding become zero.
-    const TensorView logits = of(pass.shards[i], pass.shards[i].room.logits);
-    results[i] = kernels_->softmax_cross_entropy(logits, batch.labels.view(), batch.samples, logits);
+    const TensorView logits = of(shard, shard.room.logits);
+    losses.push_back(batch.samples == 0
+                         ? ops::Kernels::BatchLoss{}
+                         : kernels_->start_softmax_cross_entropy(logits, batch.labels.view(), batch.samples, logits));
   }
   if (statistics() > 0)
     for (const Shard& shard : pass.shards) copy(shard.room.statistics.view(), shard.gradients->statistics(), stream_);
   model_.begin(Model::Pass::backward);
   backward(pass);
-  return results;
+  return losses;
 }
 
 void Convnet::Network::clear_empty_shards(const Pass& pass) const {
@@ -112,7 +113,7 @@ void Convnet::Network::measure(std::size_t index, const Pass& pass) {
 
 void Convnet::Network::forward_head(const Shard& shard) {
   const TensorView pooled = of(shard, shard.room.pooled), hidden = of(shard, shard.room.hidden);
-  kernels_->image()->max_pool(of(shard, shard.room.outputs[1]), pooled);
+  kernels_->image().max_pool(of(shard, shard.room.outputs[1]), pooled);
   kernels_->relu(pooled, pooled);
   drop(0, shard, pooled);
   dense_[0].forward(*kernels_, as_rows(pooled), ops::Kernels::Activation::relu, hidden);
@@ -155,7 +156,7 @@ void Convnet::Network::backward_head(const Shard& shard) {
   dense_[0].backward_input(*kernels_, d_hidden, as_rows(d_pooled));
   undrop(0, shard, d_pooled);
   kernels_->relu_gradient(pooled, d_pooled, d_pooled);
-  kernels_->image()->max_pool_gradient(of(shard, shard.room.outputs[1]), d_pooled, d_output_of(1, shard));
+  kernels_->image().max_pool_gradient(of(shard, shard.room.outputs[1]), d_pooled, d_output_of(1, shard));
 }
 
 void Convnet::Network::backward_stage(std::size_t index, const Pass& pass) {

@@ -39,13 +39,13 @@ void Dropout::forward(const ops::Kernels& kernels, const Model::ShardPlace& plac
   const RandomStream random{options_.seed, RandomStream::Purpose::dropout, static_cast<std::uint64_t>(place.step)};
   const std::uint64_t first = (static_cast<std::uint64_t>(options_.ordinal) << layer_shift) +
                               static_cast<std::uint64_t>(place.first_sample) * features;
-  kernels.image()->dropout_mask(random, first, options_.rate, mask);
-  kernels.image()->multiply(x, mask, y);
+  kernels.image().dropout_mask(random, first, options_.rate, mask);
+  kernels.image().multiply(x, mask, y);
 }
 
 void Dropout::backward(const ops::Kernels& kernels, const TensorView& mask, const TensorView& dy,
                        const TensorView& dx) const {
-  kernels.image()->multiply(dy, mask, dx);
+  kernels.image().multiply(dy, mask, dx);
 }
 
 }  // namespace lockstep::nn

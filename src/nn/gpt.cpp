@@ -13,8 +13,8 @@
 #include "device/stream_spans.hpp"
 #include "nn/activations.hpp"
 #include "nn/shard_checks.hpp"
-#include "nn/shard_losses.hpp"
 #include "nn/vectors.hpp"
+#include "ops/answer.hpp"
 #include "ops/sequence_kernels.hpp"
 
 namespace lockstep::nn {
@@ -103,43 +103,19 @@ std::unique_ptr<Model> Gpt::make_worker() const {
   return std::unique_ptr<Gpt>{new Gpt{*this}};
 }
 
-ops::Kernels::BatchLoss Gpt::train_shard(const SampleBatch& shard, const Model::ShardPlace&,
+ops::Kernels::BatchLoss Gpt::train_shard(const SampleBatch& shard, const Model::ShardPlace& place,
                                          const GradientBuffer& gradients) {
-  return start_shard(shard, gradients).wait();
-}
-
-ops::Kernels::BatchLoss Gpt::train_shards(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
-                                          const GradientBuffer& sum) {
-  return start_shards(shards, places, sum).wait();
+  return start_shard(shard, place, gradients).wait();
 }
 
 ops::Answer<ops::Kernels::BatchLoss> Gpt::start_shards(const SampleBatch::Group& shards,
                                                        std::span<const Model::ShardPlace> places,
                                                        const GradientBuffer& sum) {
-  return {stream_, [losses = pass(shards, places, sum, nullptr)] { return losses.read(); }};
+  return start_one_by_one(shards, places, sum);
 }
 
-ops::Kernels::BatchLoss Gpt::train_watched(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
-                                           const GradientBuffer& sum, ShardWatch& watch) {
-  return pass(shards, places, sum, &watch).read_shown_to(watch, stream_);
-}
-
-ShardLosses Gpt::pass(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
-                      const GradientBuffer& sum, ShardWatch* watch) {
-  require_places(shards, places);
-  shard_sums_.begin(sum, std::ssize(places), watch);
-  ShardLosses losses;
-  std::int64_t number = 0;
-  for (const SampleBatch& shard : shards.batches) {
-    losses.push(start_shard(shard, shard_sums_.of_shard(number++)), shard);
-    losses.end_shard();
-    shard_sums_.push();
-  }
-  shard_sums_.finish();
-  return losses;
-}
-
-ops::Answer<ops::Kernels::BatchLoss> Gpt::start_shard(const SampleBatch& shard, const GradientBuffer& gradients) {
+ops::Answer<ops::Kernels::BatchLoss> Gpt::start_shard(const SampleBatch& shard, const Model::ShardPlace&,
+                                                      const GradientBuffer& gradients) {
   require_fit(shard);
   if (shard.samples == 0) {
     // The sum of the padding's zeros, whose signs could differ if they were products by zero.

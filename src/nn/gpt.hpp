@@ -10,7 +10,6 @@
 
 #include "nn/embedding.hpp"
 #include "nn/layer_norm.hpp"
-#include "nn/shard_sums.hpp"
 #include "nn/transformer_block.hpp"
 #include "nn/workspace.hpp"
 
@@ -28,12 +27,10 @@ class Gpt final : public Model {
   std::string_view name() const override { return "gpt"; }
   std::span<const Variable> variables() const override { return variables_; }
   BatchLoss train_shard(const SampleBatch& shard, const ShardPlace& place, const GradientBuffer& gradients) override;
-  BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
-                         const GradientBuffer& sum) override;
-  BatchLoss train_watched(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
-                          const GradientBuffer& sum, ShardWatch& watch) override;
   ops::Answer<BatchLoss> start_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                       const GradientBuffer& sum) override;
+  ops::Answer<BatchLoss> start_shard(const SampleBatch& shard, const ShardPlace& place,
+                                     const GradientBuffer& gradients) override;
   std::unique_ptr<Model> make_worker() const override;
   BatchLoss evaluate_shard(const SampleBatch& shard) override;
 
@@ -63,13 +60,8 @@ class Gpt final : public Model {
   const TensorView& input_of(std::size_t block) const;
   ops::Kernels::Matrix logits() const { return {activations_.logits, options_.vocabulary}; }
 
-  ops::Answer<BatchLoss> start_shard(const SampleBatch& shard, const GradientBuffer& gradients);
-
   /// From tokens i32 [windows, context] to the logits of the tokens after them. The answer is Embedding's.
   ops::Answer<void> forward(const TensorView& tokens, Keep keep);
-  /// Both passes of all shards. `watch` may be null.
-  ShardLosses pass(const SampleBatch::Group& shards, std::span<const ShardPlace> places, const GradientBuffer& sum,
-                   ShardWatch* watch);
   /// From the gradient that has replaced the logits.
   void backward(const TensorView& tokens, const GradientBuffer& gradients);
 
@@ -80,7 +72,6 @@ class Gpt final : public Model {
   std::vector<TransformerBlock> blocks_;
   LayerNorm final_norm_;
   std::vector<Variable> variables_;
-  ShardSums shard_sums_;
   Workspace workspace_;
   std::int64_t arranged_windows_ = 0;
   Keep arranged_ = Keep::all;

@@ -7,6 +7,8 @@
 
 #include <lockstep/nn/model.hpp>
 
+#include "ops/answer.hpp"
+
 namespace lockstep {
 class DeclaredSums;
 }
@@ -26,6 +28,9 @@ class JointModel {
  public:
   virtual ~JointModel() = default;
 
+  /// Of each shard. A GPU may still be computing them (Model::start_shards).
+  using Losses = std::vector<ops::Answer<ops::Kernels::BatchLoss>>;
+
   /// The number of elements of each of those sums, in order; the same for every batch. Their dtype is the variables'.
   virtual std::vector<std::int64_t> joint_sums() const = 0;
 
@@ -37,9 +42,8 @@ class JointModel {
   /// the same on any number of ranks that each hold a power-of-two number of shards. InvalidArgument as for
   /// train_shard; also if there is no shard, if places or buffers do not match the shards one to one, or if `samples`
   /// is less than the shards have.
-  virtual std::vector<ops::Kernels::BatchLoss> train_jointly(const JointBatch& batch,
-                                                             std::span<const GradientBuffer> gradients,
-                                                             DeclaredSums& ranks) = 0;
+  virtual Losses train_jointly(const JointBatch& batch, std::span<const GradientBuffer> gradients,
+                               DeclaredSums& ranks) = 0;
 };
 
 }  // namespace lockstep::nn

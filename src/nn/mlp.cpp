@@ -179,11 +179,11 @@ ShardLosses Mlp::losses(const SampleBatch::Group& shards) {
     const SampleBatch& shard = shards.batches[i];
     // Overwrites the outputs, which are not needed any more. Rows of padding become zero.
     const TensorView own = part(outputs, shards, i);
-    losses.push(options_.loss == MlpOptions::Loss::squared_error
+    losses.push(static_cast<std::int64_t>(i),
+                options_.loss == MlpOptions::Loss::squared_error
                     ? squared_error_with_gradient(own, shard, stream_)
                     : kernels_->start_softmax_cross_entropy(own, shard.labels.view(), shard.samples, own),
                 shard);
-    losses.end_shard();
   }
   return losses;
 }

@@ -15,35 +15,46 @@ Model::~Model() = default;
 
 ops::Kernels::BatchLoss Model::train_shards(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
                                             const GradientBuffer& sum) {
-  return train_one_by_one(shards, places, sum, nullptr).read();
+  return start_one_by_one(shards, places, sum).wait();
 }
 
 ops::Kernels::BatchLoss Model::train_watched(const SampleBatch::Group& shards,
                                              std::span<const Model::ShardPlace> places, const GradientBuffer& sum,
                                              ShardWatch& watch) {
-  return train_one_by_one(shards, places, sum, &watch).read_shown_to(watch, sum.stream());
-}
-
-ShardLosses Model::train_one_by_one(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
-                                    const GradientBuffer& sum, ShardWatch* watch) {
-  require_places(shards, places);
-  if (!shard_sums_) shard_sums_ = std::make_unique<ShardSums>();
-  shard_sums_->begin(sum, std::ssize(places), watch);
-  ShardLosses losses;
-  for (std::size_t shard = 0; shard < places.size(); ++shard) {
-    const GradientBuffer gradients = shard_sums_->of_shard(static_cast<std::int64_t>(shard));
-    losses.push(train_shard(shards.batches[shard], places[shard], gradients), shards.batches[shard]);
-    losses.end_shard();
-    shard_sums_->push();
-  }
-  shard_sums_->finish();
-  return losses;
+  return pass_one_by_one(shards, places, sum, &watch).read_shown_to(watch, sum.stream());
 }
 
 ops::Answer<ops::Kernels::BatchLoss> Model::start_shards(const SampleBatch::Group& shards,
                                                          std::span<const Model::ShardPlace> places,
                                                          const GradientBuffer& sum) {
   return train_shards(shards, places, sum);
+}
+
+ops::Answer<ops::Kernels::BatchLoss> Model::start_shard(const SampleBatch& shard, const Model::ShardPlace& place,
+                                                        const GradientBuffer& gradients) {
+  return train_shard(shard, place, gradients);
+}
+
+ops::Answer<ops::Kernels::BatchLoss> Model::start_one_by_one(const SampleBatch::Group& shards,
+                                                             std::span<const Model::ShardPlace> places,
+                                                             const GradientBuffer& sum) {
+  return {sum.stream(), [losses = pass_one_by_one(shards, places, sum, nullptr)] { return losses.read(); }};
+}
+
+ShardLosses Model::pass_one_by_one(const SampleBatch::Group& shards, std::span<const Model::ShardPlace> places,
+                                   const GradientBuffer& sum, ShardWatch* watch) {
+  require_places(shards, places);
+  if (!shard_sums_) shard_sums_ = std::make_unique<ShardSums>();
+  shard_sums_->begin(sum, std::ssize(places), watch);
+  ShardLosses losses;
+  for (std::int64_t number = 0; number < std::ssize(places); ++number) {
+    const auto shard = static_cast<std::size_t>(number);
+    const SampleBatch& batch = shards.batches[shard];
+    losses.push(number, start_shard(batch, places[shard], shard_sums_->of_shard(number)), batch);
+    shard_sums_->push();
+  }
+  shard_sums_->finish();
+  return losses;
 }
 
 void Model::begin(Pass pass) const {

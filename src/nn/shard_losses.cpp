@@ -33,29 +33,33 @@ ops::Kernels::BatchLoss::Weighed LossSum::finish() {
   return {total[0], total[1]};
 }
 
-void ShardLosses::push(ops::Answer<ops::Kernels::BatchLoss> loss, const SampleBatch& micro_batch) {
-  parts_.push_back({std::move(loss), static_cast<double>(micro_batch.counted_labels())});
+void ShardLosses::push(std::int64_t shard, ops::Answer<ops::Kernels::BatchLoss> loss, const SampleBatch& micro_batch) {
+  const auto number = static_cast<std::size_t>(shard);
+  if (number >= parts_.size()) parts_.resize(number + 1);
+  parts_[number].push_back({std::move(loss), static_cast<double>(micro_batch.counted_labels())});
 }
 
-void ShardLosses::end_shard() {
-  parts_.back().ends_shard = true;
+ops::Kernels::BatchLoss ShardLosses::of_shard(std::int64_t shard) const {
+  ops::Kernels::BatchLoss sum{.weight = 0};
+  for (const Part& part : parts_[static_cast<std::size_t>(shard)]) {
+    const ops::Kernels::BatchLoss own = part.loss.read();
+    sum.loss_sum += own.loss_sum;
+    sum.correct += own.correct;
+    *sum.weight += own.weight.value_or(part.labels);
+  }
+  return sum;
 }
 
 ops::Kernels::BatchLoss ShardLosses::read() const {
   ops::Kernels::BatchLoss total;
-  ops::Kernels::BatchLoss::Weighed of_shard;
   std::vector<double> of_shards;  // loss and weight of each
-  for (const Part& part : parts_) {
-    const ops::Kernels::BatchLoss own = part.loss.read();
+  for (std::size_t shard = 0; shard < parts_.size(); ++shard) {
+    const ops::Kernels::BatchLoss own = of_shard(static_cast<std::int64_t>(shard));
     total.correct += own.correct;
-    of_shard.loss += own.loss_sum;
-    of_shard.weight += own.weight.value_or(part.labels);
-    if (!part.ends_shard) continue;
-    of_shards.insert(of_shards.end(), {of_shard.loss, of_shard.weight});
-    of_shard = {};
+    of_shards.insert(of_shards.end(), {own.loss_sum, *own.weight});
   }
   std::array<double, 2> sums{};
-  fixed_order_sum(view_of(of_shards), static_cast<int>(of_shards.size() / sums.size()), view_of(sums), Stream::host());
+  fixed_order_sum(view_of(of_shards), static_cast<int>(parts_.size()), view_of(sums), Stream::host());
   total.loss_sum = sums[0];
   total.weight = sums[1];
   return total;
@@ -63,13 +67,8 @@ ops::Kernels::BatchLoss ShardLosses::read() const {
 
 ops::Kernels::BatchLoss ShardLosses::read_shown_to(ShardWatch& watch, Stream& stream) const {
   stream.synchronize();
-  for (std::size_t number = 0; number < parts_.size(); ++number) {
-    if (!watch.wants(static_cast<std::int64_t>(number))) continue;
-    ops::Kernels::BatchLoss loss = parts_[number].loss.read();
-    if (!loss.weight) loss.weight = parts_[number].labels;
-    loss.loss_sum += 0.0;  // as in a sum of micro-batches, where -0.0 becomes 0.0
-    watch.on_loss(static_cast<std::int64_t>(number), loss);
-  }
+  for (std::int64_t shard = 0; shard < std::ssize(parts_); ++shard)
+    if (watch.wants(shard)) watch.on_loss(shard, of_shard(shard));
   return read();
 }
 

@@ -1,6 +1,7 @@
 // Sums of losses over the shards of a rank, in the fixed order.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include <lockstep/input/batch.hpp>
@@ -28,29 +29,29 @@ class LossSum {
   FixedOrderAccumulator parts_{DType::f64, 2};
 };
 
-/// The losses of a rank's shards, which a GPU may still be computing.
+/// The losses of a rank's shards, which a GPU may still be computing. Those who read them have waited for it.
 class ShardLosses {
  public:
-  /// Of the next micro-batch of the current shard.
-  void push(ops::Answer<ops::Kernels::BatchLoss> loss, const SampleBatch& micro_batch);
-  /// There must have been a micro-batch.
-  void end_shard();
+  /// Of the next micro-batch of shard number `shard`, from 0.
+  void push(std::int64_t shard, ops::Answer<ops::Kernels::BatchLoss> loss, const SampleBatch& micro_batch);
 
-  /// Call it when all are known. Adds up a shard's micro-batches in order, and the shards in the tree of their
-  /// gradients. Throws what the first failed loss throws. There must be a shard.
+  /// The sum of a shard's micro-batches, in order, with its weight. Throws what one of them throws.
+  ops::Kernels::BatchLoss of_shard(std::int64_t shard) const;
+
+  /// The sum of all shards, in the tree of their gradients. Throws what the first failed loss throws. There must be a
+  /// shard.
   ops::Kernels::BatchLoss read() const;
 
-  /// The same, after a wait for `stream`. Tells `watch` the losses of the shards it wants, each of one micro-batch.
+  /// The same, after a wait for `stream`. Tells `watch` the losses of the shards it wants.
   ops::Kernels::BatchLoss read_shown_to(ShardWatch& watch, Stream& stream) const;
 
  private:
   struct Part {
     ops::Answer<ops::Kernels::BatchLoss> loss;
     double labels;  ///< their weight, if the loss does not say it
-    bool ends_shard = false;
   };
 
-  std::vector<Part> parts_;
+  std::vector<std::vector<Part>> parts_;  ///< by shard
 };
 
 }  // namespace lockstep::nn

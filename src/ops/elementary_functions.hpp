@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "base/portable_functions.hpp"
-#include "ops/host_device.hpp"
 
 namespace lockstep::ops {
 

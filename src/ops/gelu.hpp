@@ -1,8 +1,8 @@
 // GELU in its tanh form, which has tanh(u(x)) in place of the error function, for the loops of the host and of a GPU.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "ops/elementary_functions.hpp"
-#include "ops/host_device.hpp"
 
 namespace lockstep::ops {
 

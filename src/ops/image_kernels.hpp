@@ -5,6 +5,8 @@
 // by channel is a loop over rows.
 #pragma once
 
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 #include <lockstep/base/philox.hpp>
@@ -21,6 +23,17 @@ struct Normalisation {
   std::int64_t samples = 1;
   double epsilon = 1e-5;  ///< added to the variance
 };
+
+/// A GPU's convolutions write the patches of some images to memory: of as many as have these bytes, but of so many at
+/// least.
+inline constexpr std::size_t patch_bytes = 64 << 20;
+inline constexpr std::int64_t fewest_patched_images = 8;
+
+/// Dropout drops an element whose random word is below this. Exact for the usual rates; never off by more than a
+/// probability of 2^-33.
+inline std::uint64_t dropped_below(double rate) {
+  return static_cast<std::uint64_t>(std::llround(rate * 0x1p32));
+}
 
 /// A family of kernels (Kernels::image). The rules of kernels.hpp apply here too.
 class ImageKernels {
@@ -53,8 +66,8 @@ class ImageKernels {
   virtual void max_pool_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const = 0;
 
   /// sum [channels] = the sum over the samples of each sample's mean over its positions, for x [samples, ...,
-  /// channels]. This is the mean of the batch times its number of samples. Added up in double, in memory order. sum is
-  /// overwritten.
+  /// channels]. This is the mean of the batch times its number of samples. Added up in double, on the host in memory
+  /// order and on a GPU in a fixed tree over the rows. sum is overwritten.
   virtual void channel_means(const TensorView& x, const TensorView& sum) const = 0;
 
   /// The same for the squared distance from the mean, which `means` [channels] gives as a sum over `samples` samples.

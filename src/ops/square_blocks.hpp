@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "ops/host_device.hpp"
+#include "base/host_device.hpp"
 
 namespace lockstep::ops {
 

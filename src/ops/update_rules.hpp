@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "ops/host_device.hpp"
+#include "base/host_device.hpp"
 
 namespace lockstep::ops {
 

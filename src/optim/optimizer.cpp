@@ -334,11 +334,15 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
     group.see_through([&] { declared.make_the_rest(); });
   }
   std::optional<ops::Answer<double>> squares;
+  // On a GPU: the ranks could not agree on the end of the step before the host has waited for this sum.
+  const bool sums_statistics_first = request.statistics.count() > 0 && request.statistics.device() != DeviceKind::cpu;
   // The host's plane and a GPU's never move tensors at the same time.
   group.see_through([&] {
     {
       const BusyClock::Waiting for_all;  // one wait, however many sums
       declared.finish();
+      if (sums_statistics_first)
+        covered.wait_in([&] { reductions.all_reduce(ReduceOp::sum, {&request.statistics, 1}); });
     }
     if (plan.is_shared()) {
       const BusyClock::During measuring{BusyClock::Part::optimizer};
@@ -360,7 +364,7 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
   MoreSums more{plan.is_shared() ? plan.own_among_all() : std::vector<double>{}, step.integers_};
   covered.wait_in([&] {
     BusyClock::enter(BusyClock::Part::optimizer);  // what comes after the wait
-    all_reduce(sums, failures, request.statistics, more, reductions);
+    all_reduce(sums, failures, sums_statistics_first ? TensorView{} : request.statistics, more, reductions);
   });
   if (failure) std::rethrow_exception(failure);
   if (failures > 0 || (step.allows_ && !step.allows_(more.integers))) {

@@ -94,12 +94,9 @@ DeviceRequest Runtime::Impl::settle(DeviceRequest requested, std::span<const Vis
   std::vector<int> counts;
   for (const VisibleGpus& each : gpus) counts.push_back(static_cast<int>(each.size()));
   const bool some = std::ranges::any_of(counts, [](int count) { return count > 0; });
-  const bool needs_cpu = !requested && some && !options.needs_cpu.empty();
-  const DeviceRequest settled = needs_cpu ? DeviceKind::cpu : settle_request(requested, counts);
+  const DeviceRequest settled = settle_request(requested, counts);
   if (settled == requested || group->rank() != 0) return settled;
-  if (needs_cpu) {
-    log::warning(fmt::format("{}: all ranks run on the CPU, though there are GPUs", options.needs_cpu));
-  } else if (!some) {
+  if (!some) {
     log::info(fmt::format("no GPU was found: running on the CPU ({})", why_none.front()));
   } else {
     const auto without = static_cast<std::size_t>(std::ranges::find(counts, 0) - counts.begin());

@@ -203,11 +203,10 @@ void Runtime::Impl::watch(RuntimeOptions::OnTermination on_termination) {
 
 void Runtime::Impl::compare_options() {
   const auto all = gather_texts(
-      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}{}{}, {}, stall timeout {} s{}{}{}, {}",
+      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}{}, {}, stall timeout {} s{}{}{}, {}",
                              options.device, options.devices.empty() ? "" : fmt::format(" {}", options.devices),
-                             options.allow_shared_gpu ? " that may be shared" : "",
-                             options.needs_cpu.empty() ? "" : fmt::format(" ({})", options.needs_cpu),
-                             describe(options.reductions), options.stall_timeout.count(),
+                             options.allow_shared_gpu ? " that may be shared" : "", describe(options.reductions),
+                             options.stall_timeout.count(),
                              options.on_stall == RuntimeOptions::OnStall::observe ? " (observed)" : "",
                              options.on_failure == RuntimeOptions::OnFailure::report ? ", failures reported" : "",
                              options.network.empty() ? "" : ", network " + options.network, options.program_options));

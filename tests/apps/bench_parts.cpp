@@ -341,11 +341,11 @@ TEST_CASE("a model whose shards are computed together is one when it is timed, a
     }
     BatchLoss evaluate_shard(const SampleBatch&) override { return {}; }
     std::vector<std::int64_t> joint_sums() const override { return {3, 4}; }
-    std::vector<ops::Kernels::BatchLoss> train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer>,
-                                                       DeclaredSums& ranks) override {
+    Losses train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer>,
+                         DeclaredSums& ranks) override {
       ranks.all_reduce(Tensor::zeros(DType::f32, {3}).view());
       begin(nn::Model::Pass::backward);
-      return {{.loss_sum = 2.5, .correct = batch.samples}};
+      return {BatchLoss{.loss_sum = 2.5, .correct = batch.samples}};
     }
     bool is_joint = true;
   } model;
@@ -366,8 +366,8 @@ TEST_CASE("a model whose shards are computed together is one when it is timed, a
   const SampleBatch::Group shards{};
   const auto results = joint->train_jointly({shards, {}, 7}, {}, ranks);
   REQUIRE(results.size() == 1);
-  CHECK(results.front().loss_sum == 2.5);
-  CHECK(results.front().correct == 7);
+  CHECK(results.front().read().loss_sum == 2.5);
+  CHECK(results.front().read().correct == 7);
   CHECK(clock.current() == Part::optimizer);
   const PartTimes times = clock.lap();
   CHECK(times.of(Part::forward) == 2);  // before the sum, and behind it

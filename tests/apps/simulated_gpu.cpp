@@ -99,22 +99,16 @@ TEST_CASE("a model in bf16 has the bits of a CPU there too, and auto takes the G
   CHECK(train(1, {"--precision", "bf16", "--steps", "1", "--hidden", "4"}).result["device"] == "cuda:0");
 }
 
-TEST_CASE("a model without GPU kernels runs on the CPU with a warning, and is refused where a GPU was asked for") {
+TEST_CASE("a convnet has the bits of a CPU there too, and auto takes the GPU for it") {
+  const Arguments convnet{"--model", "convnet", "--global-batch", "6", "--shards", "4",
+                          "--steps", "2",       "--eval-samples", "8"};
+  const Arguments dropout{"--dropout", "0.25"};
+  for (const char* const norm : {"--batch-norm", "--sync-batch-norm"})
+    check_equal(on_gpu(2, convnet + dropout + Arguments{norm}), on_cpu(1, convnet + dropout + Arguments{norm}));
+  const Arguments bf16{"--precision", "bf16", "--accumulate", "2"};
+  check_equal(on_gpu(2, convnet + bf16), on_cpu(1, convnet + bf16));
   const OnSimulatedGpu gpu;
-  const TemporaryDirectory folder;
-  const Arguments convnet{"--data", small_data(), "--model", "convnet", "--steps", "1", "--global-batch", "8"};
-  const Outcome outcome = run_job(2, convnet);
-  CHECK(outcome.exit_code == 0);
-  CHECK(Json::parse(outcome.out)["device"] == "cpu");
-  CHECK(lines_starting_with(outcome.err, "[rank 0] warning").size() == 1);
-  CHECK_THAT(outcome.err,
-             Catch::Contains("--model convnet has no GPU kernels: all ranks run on the CPU, though there are GPUs"));
-  check_refused(run_refused(1, convnet + Arguments{"--device", "cuda"}),
-                {"a convnet cannot be computed with the simulated kernels", "expected those of the CPU"});
-  // Where there is no GPU, there is nothing to warn of.
-  const Outcome alone = run_job(1, convnet, {.environment = {{"LOCKSTEP_SIMULATED_GPUS", "0"}}});
-  CHECK(alone.exit_code == 0);
-  CHECK(lines_starting_with(alone.err, "[rank 0] warning").empty());
+  CHECK(train(1, convnet).result["device"] == "cuda:0");
 }
 
 TEST_CASE("a model must fit into the memory of the GPU that it is trained on") {
@@ -127,6 +121,12 @@ TEST_CASE("a model must fit into the memory of the GPU that it is trained on") {
                                                      " and this GPU has 0.0 GiB; expected smaller layers"});
   CHECK(run_job(1, mlp("100"), small).exit_code == 0);
   CHECK(run_job(1, mlp("1000") + Arguments{"--device", "cpu"}, small).exit_code == 0);
+  // 100 images of a shard need 51 MB, and 66 MB more for their patches, of 64 MiB.
+  const Arguments convnet{"--data", small_data(),     "--model", "convnet",  "--steps",
+                          "1",      "--global-batch", "100",     "--shards", "1"};
+  check_refused(run_refused(1, convnet, {.environment = {{"LOCKSTEP_SIMULATED_GPU_BYTES", "67108864"}}}),
+                {"--model convnet for images of 28 x 28: a model of 1199882 weights needs 0.1 GiB ",
+                 " and this GPU has 0.1 GiB; expected smaller images"});
 }
 
 TEST_CASE("ranks that each see a GPU of their own take it; those that see the same need leave to share it", "[D-5]") {

@@ -20,9 +20,13 @@ const Lines all_rows{"probes of CUDA 1",
                      "same weights, gpt 1",
                      "same weights, gpt 2",
                      "same weights, gpt 4",
+                     "same weights, convnet 1",
+                     "same weights, convnet 2",
+                     "same weights, convnet 4",
                      "losses, mlp f64 1",
                      "losses, mlp f32 1",
                      "losses, gpt f64 1",
+                     "losses, convnet f64 1",
                      "losses, gpt f32 1",
                      "MLP accuracy 1",
                      "step time, mlp 1",
@@ -136,24 +140,26 @@ TEST_CASE("every check can fail, says why, and keeps none of the others from run
   CHECK(outcome.exit_code == 1);
   CHECK(results(bundle.table()).size() == all_rows.size());
   Lines failed = failures(bundle.table());
-  REQUIRE(failed.size() == 19);
+  REQUIRE(failed.size() == 21);
   CHECK(failed[0] == "same weights, mlp 2: 'ffeeddccbbaa9900', expected '00112233445566ff' as on 1 rank");
   CHECK(failed[1] == "same weights, gpt 2: 'ffeeddccbbaa9900', expected 'a0b1c2d3e4f50617' as on 1 rank");
-  CHECK(failed[2] == "losses, mlp f64 1: 1.00e-09 relative, expected at most 2e-12");
-  CHECK(failed[3] == "losses, mlp f32 1: 2.00e-02 relative, expected at most 1e-3");
-  CHECK(failed[4].starts_with("losses, gpt f64 1: 1.00e-09 relative, expected at most "));
-  CHECK(failed[5].starts_with("losses, gpt f32 1: 2.00e-02 relative, expected at most "));
-  CHECK(failed[6] == "MLP accuracy 1: 0.8299 of the test images, expected 0.83");
-  CHECK(failed[7].starts_with("strategy suite 2: no end within "));
+  CHECK(failed[2] == "same weights, convnet 2: 'ffeeddccbbaa9900', expected 'a0b1c2d3e4f50617' as on 1 rank");
+  CHECK(failed[3] == "losses, mlp f64 1: 1.00e-09 relative, expected at most 2e-12");
+  CHECK(failed[4] == "losses, mlp f32 1: 2.00e-02 relative, expected at most 1e-3");
+  CHECK(failed[5].starts_with("losses, gpt f64 1: 1.00e-09 relative, expected at most "));
+  CHECK(failed[6].starts_with("losses, convnet f64 1: 1.00e-09 relative, expected at most "));
+  CHECK(failed[7].starts_with("losses, gpt f32 1: 2.00e-02 relative, expected at most "));
+  CHECK(failed[8] == "MLP accuracy 1: 0.8299 of the test images, expected 0.83");
+  CHECK(failed[9].starts_with("strategy suite 2: no end within "));
   // The program's own words, not mpirun's.
-  CHECK(failed[8] == R"(strategy suite 4: exit code 4: replica 3 (worker:3, host "b") is gone)");
-  CHECK(failed[9].starts_with("losses, mlp bf16 1: 5.00e-02 relative, expected at most "));
-  CHECK(failed[10].starts_with("losses, gpt bf16 1: 5.00e-02 relative, expected at most "));
-  CHECK(failed[11] == "fault: rank killed 2: it ended as if nothing had failed");
-  CHECK(failed[13] == "fault: model too large 1: it ended as if nothing had failed");
-  CHECK(failed[15] == "memcheck 1: 3");
-  CHECK(failed[16] == "all-reduce 1: 1 of 2 sums exact");
-  CHECK(failed[18] == "all-reduce 4: 1 of 2 sums exact");
+  CHECK(failed[10] == R"(strategy suite 4: exit code 4: replica 3 (worker:3, host "b") is gone)");
+  CHECK(failed[11].starts_with("losses, mlp bf16 1: 5.00e-02 relative, expected at most "));
+  CHECK(failed[12].starts_with("losses, gpt bf16 1: 5.00e-02 relative, expected at most "));
+  CHECK(failed[13] == "fault: rank killed 2: it ended as if nothing had failed");
+  CHECK(failed[15] == "fault: model too large 1: it ended as if nothing had failed");
+  CHECK(failed[17] == "memcheck 1: 3");
+  CHECK(failed[18] == "all-reduce 1: 1 of 2 sums exact");
+  CHECK(failed[20] == "all-reduce 4: 1 of 2 sums exact");
 
   outcome = bundle.check({"--only", "probes"}, {{"FAKE", " undocumented "}});
   CHECK(outcome.exit_code == 1);
@@ -280,7 +286,7 @@ TEST_CASE("only the checks that are asked for run") {
   const Outcome outcome = bundle.check({"--only", "wheels"});
   CHECK(outcome.exit_code == 1);
   CHECK(outcome.err.find("--only 'wheels': no check has that in its name; there are probes of CUDA; GPU unit tests; "
-                         "same weights, mlp; same weights, gpt; losses") != std::string::npos);
+                         "same weights, mlp; same weights, gpt; same weights, convnet; losses") != std::string::npos);
 }
 
 TEST_CASE("a check that fails shows the end of its log, and one archive has all logs, long ones shortened") {

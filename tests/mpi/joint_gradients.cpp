@@ -99,16 +99,15 @@ class CountingModel final : public nn::Model, private nn::JointModel {
 
  private:
   std::vector<std::int64_t> joint_sums() const override { return {1}; }
-  std::vector<ops::Kernels::BatchLoss> train_jointly(const nn::JointBatch& batch,
-                                                     std::span<const nn::GradientBuffer> gradients,
-                                                     DeclaredSums& ranks) override {
+  Losses train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer> gradients,
+                       DeclaredSums& ranks) override {
     std::int64_t here = 0;
-    std::vector<ops::Kernels::BatchLoss> results;
+    Losses results;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const std::int64_t samples = batch.shards.batches[i].samples;
       copy(Tensor::from({static_cast<float>(samples)}, {1}).view(), gradients[i].of(variables_[0]), stream_);
       const auto count = static_cast<double>(samples);
-      results.push_back({.loss_sum = count, .correct = samples, .weight = 2 * count});
+      results.push_back(BatchLoss{.loss_sum = count, .correct = samples, .weight = 2 * count});
       here += samples;
     }
     CHECK(sum(ranks, stream_, {static_cast<float>(here)}).at(0) == static_cast<float>(batch.samples));

@@ -22,9 +22,12 @@ int expected_ranks() {
 }
 
 /// LOCKSTEP_TEST_DEVICE: "cpu", which is the default, or "cuda", where ranks may share a GPU.
+/// LOCKSTEP_TEST_STALL_TIMEOUT: seconds, 60 without it, for where tests get little of a processor.
 RuntimeOptions options() {
   const char* const device = std::getenv("LOCKSTEP_TEST_DEVICE");
-  RuntimeOptions options{.device = device ? device : "cpu", .stall_timeout = std::chrono::seconds{60}};
+  const char* const seconds = std::getenv("LOCKSTEP_TEST_STALL_TIMEOUT");
+  RuntimeOptions options{.device = device ? device : "cpu",
+                         .stall_timeout = std::chrono::seconds{seconds ? std::atoi(seconds) : 60}};
   options.allow_shared_gpu = options.device == "cuda";
   return options;
 }

@@ -23,12 +23,15 @@ namespace {
 
 using test::for_host;
 
-class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, private ops::SequenceKernels {
+class SimulatedKernels final : public ops::Kernels,
+                               private ops::UpdateKernels,
+                               private ops::ImageKernels,
+                               private ops::SequenceKernels {
  public:
   SimulatedKernels(Stream& stream, test::Enqueue enqueue) : stream_{stream}, enqueue_{std::move(enqueue)} {}
 
   const ops::UpdateKernels& update() const override { return *this; }
-  const ops::ImageKernels* image() const override { return nullptr; }
+  const ops::ImageKernels& image() const override { return *this; }
   const ops::SequenceKernels& sequence() const override { return *this; }
 
   std::string_view name() const override { return "simulated"; }
@@ -112,6 +115,74 @@ class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, 
     });
   }
 
+  void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias,
+                   ops::Kernels::Activation activation, const TensorView& y) const override {
+    enqueue([=, x = for_host(x), weight = for_host(weight), bias = for_host(bias),
+             y = for_host(y)](const Kernels& host) { host.image().convolution(x, weight, bias, activation, y); });
+  }
+  void convolution_gradients(const TensorView& x, const TensorView& dy, const TensorView& d_weight,
+                             const TensorView& d_bias) const override {
+    enqueue([x = for_host(x), dy = for_host(dy), d_weight = for_host(d_weight), d_bias = for_host(d_bias)](
+                const Kernels& host) { host.image().convolution_gradients(x, dy, d_weight, d_bias); });
+  }
+  void convolution_input_gradient(const TensorView& dy, const TensorView& weight, const TensorView& dx) const override {
+    enqueue([dy = for_host(dy), weight = for_host(weight), dx = for_host(dx)](const Kernels& host) {
+      host.image().convolution_input_gradient(dy, weight, dx);
+    });
+  }
+  void max_pool(const TensorView& x, const TensorView& y) const override {
+    enqueue([x = for_host(x), y = for_host(y)](const Kernels& host) { host.image().max_pool(x, y); });
+  }
+  void max_pool_gradient(const TensorView& x, const TensorView& dy, const TensorView& dx) const override {
+    enqueue([x = for_host(x), dy = for_host(dy), dx = for_host(dx)](const Kernels& host) {
+      host.image().max_pool_gradient(x, dy, dx);
+    });
+  }
+  void channel_means(const TensorView& x, const TensorView& sum) const override {
+    enqueue([x = for_host(x), sum = for_host(sum)](const Kernels& host) { host.image().channel_means(x, sum); });
+  }
+  void channel_variances(const TensorView& x, const TensorView& means, std::int64_t samples,
+                         const TensorView& sum) const override {
+    enqueue([=, x = for_host(x), means = for_host(means), sum = for_host(sum)](const Kernels& host) {
+      host.image().channel_variances(x, means, samples, sum);
+    });
+  }
+  void batch_norm(const TensorView& x, const ops::Normalisation& by, const TensorView& gamma, const TensorView& beta,
+                  const TensorView& y) const override {
+    enqueue([x = for_host(x), by = on_host(by), gamma = for_host(gamma), beta = for_host(beta),
+             y = for_host(y)](const Kernels& host) { host.image().batch_norm(x, by, gamma, beta, y); });
+  }
+  void batch_norm_gradients(const TensorView& x, const ops::Normalisation& by, const TensorView& dy,
+                            const TensorView& d_gamma, const TensorView& d_beta) const override {
+    enqueue([x = for_host(x), by = on_host(by), dy = for_host(dy), d_gamma = for_host(d_gamma),
+             d_beta = for_host(d_beta)](const Kernels& host) {
+      host.image().batch_norm_gradients(x, by, dy, d_gamma, d_beta);
+    });
+  }
+  void batch_norm_input_gradient(const TensorView& x, const ops::Normalisation& by, const TensorView& gamma,
+                                 const TensorView& dy, const TensorView& d_gamma, const TensorView& d_beta,
+                                 const TensorView& dx) const override {
+    enqueue([x = for_host(x), by = on_host(by), gamma = for_host(gamma), dy = for_host(dy), d_gamma = for_host(d_gamma),
+             d_beta = for_host(d_beta), dx = for_host(dx)](const Kernels& host) {
+      host.image().batch_norm_input_gradient(x, by, gamma, dy, d_gamma, d_beta, dx);
+    });
+  }
+  void moving_average(const TensorView& average, const TensorView& sum, double divisor,
+                      double momentum) const override {
+    enqueue([=, average = for_host(average), sum = for_host(sum)](const Kernels& host) {
+      host.image().moving_average(average, sum, divisor, momentum);
+    });
+  }
+  void dropout_mask(const RandomStream& random, std::uint64_t first, double rate,
+                    const TensorView& mask) const override {
+    enqueue([=, mask = for_host(mask)](const Kernels& host) { host.image().dropout_mask(random, first, rate, mask); });
+  }
+  void multiply(const TensorView& x, const TensorView& factors, const TensorView& y) const override {
+    enqueue([x = for_host(x), factors = for_host(factors), y = for_host(y)](const Kernels& host) {
+      host.image().multiply(x, factors, y);
+    });
+  }
+
   ops::Answer<void> gather_rows(const TensorView& table, const TensorView& indices,
                                 const TensorView& rows) const override {
     return ask([table = for_host(table), indices = for_host(indices), rows = for_host(rows)](const Kernels& host) {
@@ -160,6 +231,9 @@ class SimulatedKernels final : public ops::Kernels, private ops::UpdateKernels, 
 
  private:
   static Matrix on_host(const Matrix& matrix) { return {for_host(matrix.view), matrix.columns}; }
+  static ops::Normalisation on_host(const ops::Normalisation& by) {
+    return {for_host(by.mean), for_host(by.variance), by.samples, by.epsilon};
+  }
 
   template <class Work>
   void enqueue(Work work) const {

@@ -55,13 +55,6 @@ std::vector<std::string> variables_of(const Convnet& model) {
   return made;
 }
 
-/// Kernels that leave images to others, as a GPU's do.
-class WithoutImages final : public ops::ReferenceKernels {
- public:
-  std::string_view name() const override { return "blind"; }
-  const ops::ImageKernels* image() const override { return nullptr; }
-};
-
 }  // namespace
 
 TEST_CASE("a convnet creates its variables layer by layer") {
@@ -105,11 +98,6 @@ TEST_CASE("a convnet that cannot be is refused before anything is created") {
   refused({.dropout = 1}, "a dropout rate of 1");
   refused({.dtype = DType::i32}, "a convnet of i32");
   refused({.hidden = std::int64_t{1} << 62}, "");
-  const auto blind = std::make_shared<const WithoutImages>();
-  CHECK_THROWS_AS((Convnet{strategy, {}, blind}), ConfigError);
-  CHECK_THROWS_WITH((Convnet{strategy, {}, blind}),
-                    "a convnet cannot be computed with the blind kernels, which have no "
-                    "convolutions: expected those of the CPU");
   CHECK(strategy.store().variables().empty());
 }
 

@@ -78,9 +78,9 @@ Result train(Convnet& model, const JointBatch& batch, std::span<const GradientBu
   const SumList list{gradients.front().dtype(), model.joint()->joint_sums()};
   DeclaredSums ranks{*reductions, list, Stream::host()};
   Result result;
-  for (const ops::Kernels::BatchLoss& each : model.joint()->train_jointly(batch, gradients, ranks)) {
-    result.loss += each.loss_sum;
-    result.correct += each.correct;
+  for (const auto& each : model.joint()->train_jointly(batch, gradients, ranks)) {
+    result.loss += each.read().loss_sum;
+    result.correct += each.read().correct;
   }
   ranks.require_all_made();
   return result;

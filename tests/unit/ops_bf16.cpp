@@ -174,7 +174,7 @@ TEST_CASE("element by element and row by row in bf16") {
   });
   check("multiply", [](const Kernels& kernels, const Operands& of) {
     const Tensor y = of.activation({n, m}, 1);
-    kernels.image()->multiply(y.view(), of.sum({n, m}, 2).view(), y.view());
+    kernels.image().multiply(y.view(), of.sum({n, m}, 2).view(), y.view());
     return Results{y};
   });
   check("softmax cross-entropy", [](const Kernels& kernels, const Operands& of) {
@@ -207,34 +207,34 @@ TEST_CASE("images in bf16") {
         const Tensor y = of.activation({3, 7, 6, 16}, 3), dx = of.activation({3, 9, 8, 5}, 4);
         const Tensor d_weight = of.sum({3, 3, 5, 16}, 5), d_bias = of.sum({16}, 6),
                      dy = of.activation({3, 7, 6, 16}, 7);
-        kernels.image()->convolution(x.view(), weight.view(), of.sum({16}, 8).view(), Kernels::Activation::relu,
-                                     y.view());
-        kernels.image()->convolution_gradients(x.view(), dy.view(), d_weight.view(), d_bias.view());
-        kernels.image()->convolution_input_gradient(dy.view(), weight.view(), dx.view());
+        kernels.image().convolution(x.view(), weight.view(), of.sum({16}, 8).view(), Kernels::Activation::relu,
+                                    y.view());
+        kernels.image().convolution_gradients(x.view(), dy.view(), d_weight.view(), d_bias.view());
+        kernels.image().convolution_input_gradient(dy.view(), weight.view(), dx.view());
         return Results{y, d_weight, d_bias, dx};
       },
       Rounding::in_another_order);
   check("pooling", [](const Kernels& kernels, const Operands& of) {
     const Tensor x = of.activation({3, 7, 6, 16}, 1), y = of.activation({3, 3, 3, 16}, 2);
     const Tensor dy = of.activation({3, 3, 3, 16}, 3);
-    kernels.image()->max_pool(x.view(), y.view());
-    kernels.image()->max_pool_gradient(x.view(), dy.view(), x.view());
+    kernels.image().max_pool(x.view(), y.view());
+    kernels.image().max_pool_gradient(x.view(), dy.view(), x.view());
     return Results{y, x};
   });
   check("batch norm", [](const Kernels& kernels, const Operands& of) {
     constexpr std::int64_t samples = 5, channels = 16;
     const Tensor x = of.activation({samples, 9, 8, channels}, 1), y = of.activation({samples, 9, 8, channels}, 2);
     const Tensor mean = of.sum({channels}, 3), variance = of.sum({channels}, 4);
-    kernels.image()->channel_means(x.view(), mean.view());
-    kernels.image()->channel_variances(x.view(), mean.view(), samples, variance.view());
+    kernels.image().channel_means(x.view(), mean.view());
+    kernels.image().channel_variances(x.view(), mean.view(), samples, variance.view());
     const Normalisation by{mean.view(), variance.view(), samples};
     const Tensor gamma = of.sum({channels}, 5), beta = of.sum({channels}, 6);
-    kernels.image()->batch_norm(x.view(), by, gamma.view(), beta.view(), y.view());
+    kernels.image().batch_norm(x.view(), by, gamma.view(), beta.view(), y.view());
     const Tensor d_gamma = of.sum({channels}, 7), d_beta = of.sum({channels}, 8);
     const Tensor dy = of.activation(x.shape(), 9);
-    kernels.image()->batch_norm_gradients(x.view(), by, dy.view(), d_gamma.view(), d_beta.view());
-    kernels.image()->batch_norm_input_gradient(x.view(), by, gamma.view(), dy.view(), d_gamma.view(), d_beta.view(),
-                                               dy.view());
+    kernels.image().batch_norm_gradients(x.view(), by, dy.view(), d_gamma.view(), d_beta.view());
+    kernels.image().batch_norm_input_gradient(x.view(), by, gamma.view(), dy.view(), d_gamma.view(), d_beta.view(),
+                                              dy.view());
     return Results{mean, variance, y, d_gamma, d_beta, dy};
   });
 }

@@ -92,10 +92,10 @@ TEST_CASE("a convolution is what its definition says, exactly, in every type and
           sums[i] += in_double(bias)[i % static_cast<std::size_t>(c.outputs)];
 
         const Tensor y = filled(dtype, c.y(), not_a_number);
-        kernels->image()->convolution(x.view(), weight.view(), bias.view(), Kernels::Activation::none, y.view());
+        kernels->image().convolution(x.view(), weight.view(), bias.view(), Kernels::Activation::none, y.view());
         CHECK(in_double(y) == sums);
         for (double& sum : sums) sum = std::max(sum, 0.0);
-        kernels->image()->convolution(x.view(), weight.view(), bias.view(), Kernels::Activation::relu, y.view());
+        kernels->image().convolution(x.view(), weight.view(), bias.view(), Kernels::Activation::relu, y.view());
         CHECK(in_double(y) == sums);
       }
 }
@@ -118,11 +118,11 @@ TEST_CASE("the gradients of a convolution are what its definition says, exactly"
 
         const Tensor d_weight = filled(dtype, c.weight(), not_a_number);
         const Tensor d_bias = filled(dtype, {c.outputs}, not_a_number);
-        kernels->image()->convolution_gradients(x.view(), dy.view(), d_weight.view(), d_bias.view());
+        kernels->image().convolution_gradients(x.view(), dy.view(), d_weight.view(), d_bias.view());
         CHECK(in_double(d_weight) == expected_weight.values());
         CHECK(in_double(d_bias) == expected_bias);
         const Tensor dx = filled(dtype, c.x(), not_a_number);
-        kernels->image()->convolution_input_gradient(dy.view(), weight.view(), dx.view());
+        kernels->image().convolution_input_gradient(dy.view(), weight.view(), dx.view());
         CHECK(in_double(dx) == expected_x.values());
       }
 }
@@ -150,9 +150,9 @@ TEST_CASE("convolutions of f32 are as close to those of f64 as their sums are lo
   const auto compute = [&](const Kernels& k, DType dtype, auto&& as) {
     Results r{Tensor::zeros(dtype, c.y()), Tensor::zeros(dtype, c.weight()), Tensor::zeros(dtype, {c.outputs}),
               Tensor::zeros(dtype, c.x())};
-    k.image()->convolution(as(x).view(), as(weight).view(), as(bias).view(), Kernels::Activation::none, r.y.view());
-    k.image()->convolution_gradients(as(x).view(), as(dy).view(), r.d_weight.view(), r.d_bias.view());
-    k.image()->convolution_input_gradient(as(dy).view(), as(weight).view(), r.dx.view());
+    k.image().convolution(as(x).view(), as(weight).view(), as(bias).view(), Kernels::Activation::none, r.y.view());
+    k.image().convolution_gradients(as(x).view(), as(dy).view(), r.d_weight.view(), r.d_bias.view());
+    k.image().convolution_input_gradient(as(dy).view(), as(weight).view(), r.dx.view());
     return r;
   };
   const Results truth =
@@ -185,9 +185,9 @@ TEST_CASE("the bits of a convolution depend on values and shape alone, not on pl
       const auto y = place(filled(DType::f32, c.y(), 7)), dx = place(filled(DType::f32, c.x(), 7));
       const auto d_weight = place(filled(DType::f32, c.weight(), 7)),
                  d_bias = place(filled(DType::f32, {c.outputs}, 7));
-      kernels->image()->convolution(x, weight, bias, Kernels::Activation::relu, y);
-      kernels->image()->convolution_gradients(x, dy, d_weight, d_bias);
-      kernels->image()->convolution_input_gradient(dy, weight, dx);
+      kernels->image().convolution(x, weight, bias, Kernels::Activation::relu, y);
+      kernels->image().convolution_gradients(x, dy, d_weight, d_bias);
+      kernels->image().convolution_input_gradient(dy, weight, dx);
       std::vector<float> all;
       for (const TensorView& view : {y, d_weight, d_bias, dx})
         for (const float value : view.to_vector<float>()) all.push_back(value);
@@ -208,8 +208,8 @@ TEST_CASE("threads may compute convolutions of one shape at the same time") {
       const Tensor x = noise(DType::f32, c.x(), seed), y = Tensor::zeros(DType::f32, c.y());
       const Tensor dx = Tensor::zeros(DType::f32, c.x());
       for (int i = 0; i < times; ++i) {
-        kernels->image()->convolution(x.view(), weight.view(), bias.view(), Kernels::Activation::none, y.view());
-        kernels->image()->convolution_input_gradient(y.view(), weight.view(), dx.view());
+        kernels->image().convolution(x.view(), weight.view(), bias.view(), Kernels::Activation::none, y.view());
+        kernels->image().convolution_input_gradient(y.view(), weight.view(), dx.view());
       }
       return dx.to_vector<float>();
     };
@@ -233,7 +233,7 @@ TEST_CASE("images whose gradient is zero add nothing to those of a convolution's
       };
       const auto gradients = [&](const TensorView& of_x, const TensorView& of_dy) {
         const Tensor d_weight = Tensor::zeros(dtype, two.weight()), d_bias = Tensor::zeros(dtype, {two.outputs});
-        kernels->image()->convolution_gradients(of_x, of_dy, d_weight.view(), d_bias.view());
+        kernels->image().convolution_gradients(of_x, of_dy, d_weight.view(), d_bias.view());
         return std::pair{in_double(d_weight), in_double(d_bias)};
       };
       CHECK(gradients(x.view(), dy.view()) == gradients(first(x, two.x()), first(dy, two.y())));
@@ -247,12 +247,12 @@ TEST_CASE("a convolution without images, inputs or outputs is nothing, or its bi
       const auto compute = [&](const Case& c) {
         const Tensor x = Tensor::zeros(dtype, c.x()), weight = Tensor::zeros(dtype, c.weight());
         const Tensor bias = filled(dtype, {c.outputs}, 3), y = filled(dtype, c.y(), not_a_number);
-        kernels->image()->convolution(x.view(), weight.view(), bias.view(), Kernels::Activation::relu, y.view());
+        kernels->image().convolution(x.view(), weight.view(), bias.view(), Kernels::Activation::relu, y.view());
         CHECK(in_double(y) == std::vector<double>(static_cast<std::size_t>(y.count()), 3));
         const Tensor d_weight = filled(dtype, c.weight(), not_a_number), d_bias = filled(dtype, {c.outputs}, 9);
         const Tensor dx = filled(dtype, c.x(), not_a_number);
-        kernels->image()->convolution_gradients(x.view(), y.view(), d_weight.view(), d_bias.view());
-        kernels->image()->convolution_input_gradient(y.view(), weight.view(), dx.view());
+        kernels->image().convolution_gradients(x.view(), y.view(), d_weight.view(), d_bias.view());
+        kernels->image().convolution_input_gradient(y.view(), weight.view(), dx.view());
         for (const Tensor* gradient : {&d_weight, &dx})
           CHECK(in_double(*gradient) == std::vector<double>(static_cast<std::size_t>(gradient->count()), 0));
         CHECK(in_double(d_bias) == std::vector<double>(static_cast<std::size_t>(c.outputs),
@@ -272,8 +272,8 @@ TEST_CASE("a NaN or an infinity in an image reaches every position that sees it,
       const Tensor x = filled(DType::f32, c.x(), 0.5);
       x.view().elements<float>()[static_cast<std::size_t>((4 * c.width + 4) * c.inputs)] = static_cast<float>(value);
       const Tensor y = Tensor::zeros(DType::f32, c.y());
-      kernels->image()->convolution(x.view(), filled(DType::f32, c.weight(), 1).view(),
-                                    filled(DType::f32, {c.outputs}, 0).view(), Kernels::Activation::relu, y.view());
+      kernels->image().convolution(x.view(), filled(DType::f32, c.weight(), 1).view(),
+                                   filled(DType::f32, {c.outputs}, 0).view(), Kernels::Activation::relu, y.view());
       Grid found{y};
       for (std::int64_t h = 0; h < 6; ++h)
         for (std::int64_t w = 0; w < 6; ++w)
@@ -302,11 +302,11 @@ TEST_CASE("max-pooling takes the largest of four, and gives its gradient to the 
                 expected_dx(n, first->first, first->second, c) = of_dy(n, h, w, c);
               }
         const Tensor y = filled(dtype, pooled, not_a_number), dx = filled(dtype, shape, not_a_number);
-        kernels->image()->max_pool(x.view(), y.view());
+        kernels->image().max_pool(x.view(), y.view());
         CHECK(in_double(y) == expected_y.values());
-        kernels->image()->max_pool_gradient(x.view(), dy.view(), dx.view());
+        kernels->image().max_pool_gradient(x.view(), dy.view(), dx.view());
         CHECK(in_double(dx) == expected_dx.values());
-        kernels->image()->max_pool_gradient(x.view(), dy.view(), x.view());
+        kernels->image().max_pool_gradient(x.view(), dy.view(), x.view());
         CHECK(in_double(x) == expected_dx.values());
       }
 }
@@ -319,12 +319,12 @@ TEST_CASE("max-pooling lets a NaN through, and an infinity, and keeps the gradie
       CAPTURE(kernels->name(), place);
       const auto pool = [&](const Tensor& x) {
         const Tensor y = f32({0}, one);
-        kernels->image()->max_pool(x.view(), y.view());
+        kernels->image().max_pool(x.view(), y.view());
         return y.to_vector<float>()[0];
       };
       const auto gradient = [&](const Tensor& x) {
         const Tensor dx = f32({9, 9, 9, 9}, shape);
-        kernels->image()->max_pool_gradient(x.view(), f32({7}, one).view(), dx.view());
+        kernels->image().max_pool_gradient(x.view(), f32({7}, one).view(), dx.view());
         return dx.to_vector<float>();
       };
       const Tensor x = f32({5, 5, inf, 5}, shape);
@@ -351,9 +351,8 @@ TEST_CASE("the image kernels refuse operands that do not fit, and write nothing"
   for (const auto& kernels : all_kernels()) {
     const auto refused = [&](const TensorView& a, const TensorView& b, const TensorView& c, const TensorView& d,
                              const std::string& message) {
-      CHECK_THROWS_AS(kernels->image()->convolution(a, b, c, Kernels::Activation::none, d), InvalidArgument);
-      CHECK_THROWS_WITH(kernels->image()->convolution(a, b, c, Kernels::Activation::none, d),
-                        "convolution: " + message);
+      CHECK_THROWS_AS(kernels->image().convolution(a, b, c, Kernels::Activation::none, d), InvalidArgument);
+      CHECK_THROWS_WITH(kernels->image().convolution(a, b, c, Kernels::Activation::none, d), "convolution: " + message);
     };
     refused(x.view(), weight.view(), bias.view(), wide.view(),
             "f32[2, 5, 4, 3] and f64[2, 3, 3, 6] are not of one type");
@@ -374,20 +373,20 @@ TEST_CASE("the image kernels refuse operands that do not fit, and write nothing"
             "f32[2, 3, 3, 6] is in the memory of a cuda device, expected the host's");
 
     CHECK_THROWS_WITH(
-        kernels->image()->convolution_gradients(x.view(), y.view(), weight.view(), bias.view().slice(0, 5)),
+        kernels->image().convolution_gradients(x.view(), y.view(), weight.view(), bias.view().slice(0, 5)),
         "convolution_gradients: f32[5] does not fit the channels of f32[2, 3, 3, 6], expected [6]");
-    CHECK_THROWS_WITH(kernels->image()->convolution_gradients(x.view(), y.view(), weight.view(), y.view().slice(0, 6)),
+    CHECK_THROWS_WITH(kernels->image().convolution_gradients(x.view(), y.view(), weight.view(), y.view().slice(0, 6)),
                       "convolution_gradients: f32[2, 3, 3, 6] and f32[6] overlap in memory");
     CHECK_THROWS_WITH(
-        kernels->image()->convolution_input_gradient(x.view(), weight.view(), y.view()),
+        kernels->image().convolution_input_gradient(x.view(), weight.view(), y.view()),
         "convolution_input_gradient: f32[3, 2, 3, 6] is no kernel for f32[2, 3, 3, 6], expected [1 to 3, 1 "
         "to 3, 6, outputs]");
-    CHECK_THROWS_WITH(kernels->image()->max_pool(x.view(), y.view()),
+    CHECK_THROWS_WITH(kernels->image().max_pool(x.view(), y.view()),
                       "max_pool: f32[2, 5, 4, 3] does not pool to f32[2, 3, 3, 6], expected [2, 2, 2, 3]");
-    CHECK_THROWS_WITH(kernels->image()->max_pool(x.view(), x.view().slice(0, 24).reshaped({2, 2, 2, 3})),
+    CHECK_THROWS_WITH(kernels->image().max_pool(x.view(), x.view().slice(0, 24).reshaped({2, 2, 2, 3})),
                       "max_pool: f32[2, 5, 4, 3] and f32[2, 2, 2, 3] overlap in memory");
     CHECK_THROWS_WITH(
-        kernels->image()->max_pool_gradient(x.view(), y.view().slice(0, 24).reshaped({2, 2, 2, 3}), y.view()),
+        kernels->image().max_pool_gradient(x.view(), y.view().slice(0, 24).reshaped({2, 2, 2, 3}), y.view()),
         "max_pool_gradient: f32[2, 5, 4, 3] and f32[2, 3, 3, 6] are not of one shape");
   }
   CHECK(same_bits(y.view(), before.view()));

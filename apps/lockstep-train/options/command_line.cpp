@@ -191,12 +191,6 @@ void require_options_of(ModelKind model, const GivenOptions& given) {
   if (row) throw ConfigError{fmt::format("{}: expected only with --model {}", row->name, names_of(row->models))};
 }
 
-void settle_runtime(RuntimeOptions& runtime, const TrainingOptions& complete) {
-  if (runtime.reductions.gradient_compression) runtime.reductions.kind = ReductionOptions::Kind::hierarchical;
-  if (!has_gpu_kernels(*complete.model))
-    runtime.needs_cpu = fmt::format("--model {} has no GPU kernels", names_of({*complete.model}));
-}
-
 }  // namespace
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
@@ -221,7 +215,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   require_checkpoint_dir(line, table, given);
   require_overrides(line, given);
   if (names_model(line.training)) require_options_of(*complete.model, given);
-  settle_runtime(line.runtime, complete);
+  if (line.runtime.reductions.gradient_compression) line.runtime.reductions.kind = ReductionOptions::Kind::hierarchical;
   if (given.has("--quiet") && !given.has("--log-level")) line.log_level = log::Level::warning;
   for (int i = 1; i < argc; ++i) (line.runtime.program_options += argv[i]) += ' ';
   return line;

@@ -89,13 +89,4 @@ void require_options_of(ModelKind model, const TrainingOptions& options) {
   refuse("--sample", options.sample > 0, "gpt");
 }
 
-bool has_gpu_kernels(ModelKind model) {
-  switch (model) {
-    case ModelKind::mlp:
-    case ModelKind::gpt: return true;
-    case ModelKind::convnet: return false;
-  }
-  return false;
-}
-
 }  // namespace lockstep

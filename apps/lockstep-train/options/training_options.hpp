@@ -146,7 +146,4 @@ TrainingOptions with_defaults(TrainingOptions options);
 /// ConfigError for an option that was given and is for other models.
 void require_options_of(ModelKind model, const TrainingOptions& options);
 
-/// Whether GPUs have all the kernels that `model` needs. The CPU has them for every model.
-bool has_gpu_kernels(ModelKind model);
-
 }  // namespace lockstep

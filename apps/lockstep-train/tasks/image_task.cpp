@@ -1,4 +1,5 @@
 // Training on labelled images and rows of numbers: the data, and the models that take them.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,8 +18,10 @@
 #include "apps/lockstep-train/data/scale_hint.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
 #include "base/element_count.hpp"
+#include "base/element_type.hpp"
 #include "input/batch_schedule.hpp"
 #include "input/shard_sizes.hpp"
+#include "ops/image_kernels.hpp"
 
 namespace lockstep {
 namespace {
@@ -29,6 +32,18 @@ double weights_between(const std::vector<std::int64_t>& sizes) {
   for (std::size_t layer = 1; layer < sizes.size(); ++layer)
     weights += (static_cast<double>(sizes[layer - 1]) + 1) * static_cast<double>(sizes[layer]);
   return weights;
+}
+
+/// The memory for patches of a convnet's images on a GPU.
+double patch_memory(const nn::ConvnetOptions& model, double samples) {
+  const auto patches_of = [&](std::int64_t edge, std::int64_t channels) {
+    return static_cast<double>(model.height - edge) * static_cast<double>(model.width - edge) * 9 *
+           static_cast<double>(channels);
+  };
+  const double of_image = static_cast<double>(size_of(model.dtype)) *
+                          std::max(patches_of(2, model.channels), patches_of(4, model.filters[0]));
+  constexpr auto fewest = static_cast<double>(ops::fewest_patched_images);
+  return std::min(samples * of_image, std::max(fewest * of_image, static_cast<double>(ops::patch_bytes)));
 }
 
 LabelledData::Options reading_options(const TrainingOptions& options, const DataRequest& request) {
@@ -180,7 +195,8 @@ void ImageTask::require_convnet_fits(const FitOptions& fit, const Room& room) co
   const ModelSize size{.weights = weights_between({9 * model.channels, model.filters[0]}) +
                                   weights_between({9 * model.filters[0], model.filters[1]}) +
                                   weights_between({pooled, model.hidden, model.classes}),
-                       .activations = samples * ((normalises ? 3 : 2) * of_first + (normalises ? 2 : 1) * of_second)};
+                       .activations = samples * ((normalises ? 3 : 2) * of_first + (normalises ? 2 : 1) * of_second),
+                       .other_bytes = room.device == DeviceKind::cuda ? patch_memory(model, samples) : 0};
   require_memory(options_, size, room, fmt::format("--model convnet for images of {}", images),
                  "smaller images, or fewer samples of a shard at a time (--global-batch, --accumulate)");
 }

@@ -36,9 +36,10 @@ void require_memory(const TrainingOptions& options, const ModelSize& size, const
   const auto wide = static_cast<double>(size_of(*options.dtype));
   const auto narrow = static_cast<double>(size_of(DType::bf16));
   // Under bf16, products read a copy of the weights.
-  const double needed = options.precision == nn::Model::Precision::bf16
-                            ? (copies * wide + narrow) * size.weights + narrow * size.activations
-                            : wide * (copies * size.weights + size.activations);
+  const double typed = options.precision == nn::Model::Precision::bf16
+                           ? (copies * wide + narrow) * size.weights + narrow * size.activations
+                           : wide * (copies * size.weights + size.activations);
+  const double needed = typed + size.other_bytes;
   if (needed > room.bytes)
     throw ConfigError{fmt::format(
         "{}: a model of {:.0f} weights needs {:.1f} GiB or more on each rank, and {} has {:.1f} GiB; expected {}", what,

@@ -12,6 +12,7 @@ namespace lockstep {
 struct ModelSize {
   double weights = 0;
   double activations = 0;  ///< for one shard; only those that matter
+  double other_bytes = 0;  ///< of what else matters, whatever its type
 };
 
 /// The memory that one rank's model may fill.

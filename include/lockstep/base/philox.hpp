@@ -8,6 +8,8 @@
 
 namespace lockstep {
 
+class PhiloxWords;
+
 /// The random numbers of one (seed, purpose, step), as a pure function of a global index. The same on every rank.
 class RandomStream {
  public:
@@ -44,6 +46,8 @@ class RandomStream {
   std::uint64_t below(std::uint64_t bound, std::uint64_t index) const;
 
  private:
+  friend class PhiloxWords;  // computes `words` on a GPU
+
   std::array<std::uint32_t, 4> block(std::uint64_t index, std::uint32_t attempt) const;
 
   std::array<std::uint32_t, 2> key_;

@@ -86,6 +86,10 @@ class Model {
   virtual detail::Answer<BatchLoss> start_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                                  const GradientBuffer& sum);
 
+  /// For models of this library: the same of one shard. Unless overridden, this is train_shard.
+  virtual detail::Answer<BatchLoss> start_shard(const SampleBatch& shard, const ShardPlace& place,
+                                                const GradientBuffer& gradients);
+
   /// For models of this library: this model as a JointModel, if it computes the shards of a step together; otherwise
   /// null. train_shard of a joint model treats its shard as the whole batch.
   virtual JointModel* joint() { return nullptr; }
@@ -126,9 +130,14 @@ class Model {
   /// forward where `fit` reports where the time goes (Observer::Parts).
   void begin(Pass pass) const;
 
+  /// For models of this library that compute one shard after the other: start_shards by start_shard.
+  detail::Answer<BatchLoss> start_one_by_one(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                                             const GradientBuffer& sum);
+
  private:
-  ShardLosses train_one_by_one(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
-                               const GradientBuffer& sum, ShardWatch* watch);
+  /// `watch` may be null.
+  ShardLosses pass_one_by_one(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                              const GradientBuffer& sum, ShardWatch* watch);
 
   std::function<void(Pass)> on_pass_;
   std::unique_ptr<ShardSums> shard_sums_;  ///< memory for train_shards, from its first call on

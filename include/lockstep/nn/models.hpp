@@ -69,8 +69,8 @@ struct ConvnetOptions {
 /// the other.
 ///
 /// Creates its variables, layer by layer. Before that, InvalidArgument for images smaller than 6 x 6, other sizes below
-/// 1, a dropout rate outside [0, 1), a dtype other than f32 and f64, and f64 under bf16; ConfigError for kernels
-/// without those for images. `strategy` and `kernels` as for make_mlp.
+/// 1, a dropout rate outside [0, 1), a dtype other than f32 and f64, and f64 under bf16. `strategy` and `kernels` as
+/// for make_mlp.
 std::unique_ptr<Model> make_convnet(Strategy& strategy, const ConvnetOptions& options,
                                     std::shared_ptr<const ops::Kernels> kernels, Here here = Here::current());
 

@@ -3,8 +3,7 @@
 // Three implementations share one interface. `reference` is plain loops in f32 and f64 on the host. It is the oracle,
 // and what a build without oneDNN trains with. `oneDNN` computes matrix products, convolutions and GELU with the
 // library, in f32 and, where the processor has instructions for it, in bf16; the rest with the same loops. `cuda` works
-// on GPU memory: products by cuBLASLt, those of f32 and f64 in full precision, the rest by its own kernels. It has none
-// for images.
+// on GPU memory: products by cuBLASLt, those of f32 and f64 in full precision, the rest by its own kernels.
 //
 // The bits. Every kernel is a function of its operands' values and shapes alone. The rank, the time and the operands'
 // place in memory do not matter. This holds for one build on one instruction set with one thread (the default), and for
@@ -126,9 +125,8 @@ class Kernels {
   virtual ~Kernels() = default;
 
   /// LOCAL. The families of kernels, which live as long as this object: for optimizers, for images and for sequences.
-  /// Those for images are null on a GPU, which has none.
   virtual const UpdateKernels& update() const = 0;
-  virtual const ImageKernels* image() const = 0;
+  virtual const ImageKernels& image() const = 0;
   virtual const SequenceKernels& sequence() const = 0;
 
   /// "reference", "oneDNN" or "cuda".

@@ -47,9 +47,6 @@ struct RuntimeOptions {
   std::string devices = {};
   /// For `strategy()`, and for strategies that `make_strategy` makes without other options.
   ReductionOptions reductions = {};
-  /// Why "auto" means the CPU even if there are GPUs, for the warning that says so: "--model convnet has no GPU
-  /// kernels". Empty if the program can use GPUs.
-  std::string needs_cpu = {};
   /// For tests: ranks that outnumber a node's GPUs share them. They take turns. NCCL communicates through sockets, even
   /// between ranks that have a GPU each. The runtime sets environment variables for that before it starts MPI, so the
   /// program must not have other threads by then.

@@ -13,6 +13,7 @@
 #include "ops/computed.hpp"
 #include "ops/cuda/answers.hpp"
 #include "ops/cuda/arithmetic_variables.hpp"
+#include "ops/cuda/image_kernels.hpp"
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/products.hpp"
 #include "ops/cuda/scratch.hpp"
@@ -61,7 +62,7 @@ class CudaKernels final : public Kernels, private UpdateKernels {
   }
 
   const UpdateKernels& update() const override { return *this; }
-  const ImageKernels* image() const override { return nullptr; }
+  const ImageKernels& image() const override { return image_; }
   const SequenceKernels& sequence() const override { return sequence_; }
 
   std::string_view name() const override { return "cuda"; }
@@ -284,6 +285,7 @@ class CudaKernels final : public Kernels, private UpdateKernels {
   cuda::Scratch scratch_;
   cuda::Answers answers_;
   cuda::CudaSequenceKernels sequence_{stream_, products_, answers_, scratch_};
+  cuda::CudaImageKernels image_{stream_, *this};
   std::string fingerprint_;
 };
 

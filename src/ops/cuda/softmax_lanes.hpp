@@ -10,8 +10,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/host_device.hpp"
 #include "ops/cuda/stored.hpp"
-#include "ops/host_device.hpp"
 
 namespace lockstep::ops::cuda {
 

@@ -6,8 +6,8 @@
 
 #include <lockstep/base/dtype.hpp>
 
+#include "base/host_device.hpp"
 #include "ops/computed.hpp"
-#include "ops/host_device.hpp"
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>

@@ -214,7 +214,7 @@ class OneDnnKernels final : public ReferenceKernels {
         image_{threads},
         sequence_{threads} {}
 
-  const ImageKernels* image() const override { return &image_; }
+  const ImageKernels& image() const override { return image_; }
   const SequenceKernels& sequence() const override { return sequence_; }
 
   std::string_view name() const override { return "oneDNN"; }

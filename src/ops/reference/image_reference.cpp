@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <span>
 #include <type_traits>
 
@@ -176,15 +175,14 @@ void ReferenceImageKernels::moving_average(const TensorView& average, const Tens
 void ReferenceImageKernels::dropout_mask(const RandomStream& random, std::uint64_t first, double rate,
                                          const TensorView& mask) const {
   check_dropout_mask(here, rate, mask);
-  // Exact for the usual rates; never off by more than a probability of 2^-33.
-  const auto dropped_below = static_cast<std::uint64_t>(std::llround(rate * 0x1p32));
+  const std::uint64_t limit = dropped_below(rate);
   with_type(mask.dtype(), [&]<class T>() {
     const T kept = static_cast<T>(1 / (1 - rate));
     std::array<std::uint32_t, 256> words;
     for (std::span<T> rest = mask.elements<T>(); !rest.empty(); first += words.size()) {
       const auto now = rest.first(std::min(words.size(), rest.size()));
       random.words(first, std::span{words}.first(now.size()));
-      for (std::size_t i = 0; i < now.size(); ++i) now[i] = words[i] < dropped_below ? T{0} : kept;
+      for (std::size_t i = 0; i < now.size(); ++i) now[i] = words[i] < limit ? T{0} : kept;
       rest = rest.subspan(now.size());
     }
   });

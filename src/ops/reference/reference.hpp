@@ -18,7 +18,7 @@ class ReferenceKernels : public Kernels, public UpdateKernels {
   explicit ReferenceKernels(Functions functions) : functions_{functions}, sequence_{functions} {}
 
   const UpdateKernels& update() const override { return *this; }
-  const ImageKernels* image() const override { return &image_; }
+  const ImageKernels& image() const override { return image_; }
   const SequenceKernels& sequence() const override { return sequence_; }
   std::string_view name() const override;
   std::string fingerprint() const override;

@@ -9,6 +9,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include "support/labelled_files.hpp"
 #include "support/token_file.hpp"
 #include "support/training_job.hpp"
 
@@ -141,6 +142,32 @@ Arguments tiny_gpt(const TemporaryDirectory& folder) {
           "--context",      "8",   "--heads", "2",
           "--global-batch", "8"};
 }
+
+/// Of images of 9 x 8 positions, in three classes: so small that a simulated GPU takes no second for a step.
+class SmallImages {
+ public:
+  SmallImages() {
+    for (const std::string part : {"train", "test"}) {
+      const int count = part == "train" ? 96 : 8;
+      std::vector<std::uint8_t> pixels;
+      std::vector<std::int32_t> labels;
+      for (int i = 0; i < count * positions; ++i) pixels.push_back(static_cast<std::uint8_t>((i * i + i / 7) % 251));
+      for (int i = 0; i < count; ++i) labels.push_back(i % 3);
+      const std::string number = std::to_string(count);
+      folder_.write("x_" + part + ".npy", npy("|u1", number + ", 9, 8", pixels));
+      folder_.write("y_" + part + ".npy", npy("<i4", number + ",", labels));
+    }
+  }
+
+  Arguments convnet() const { return {"--model", "convnet", "--data", folder_.path(), "--global-batch", "10"}; }
+
+ private:
+  static constexpr int positions = 72;
+  TemporaryDirectory folder_;
+};
+
+const Arguments norm_and_dropout{"--batch-norm", "--dropout", "0.25"};
+const Arguments few_shards{"--shards", "4", "--steps", "3"};
 
 /// What it counts in a step.
 std::map<std::string, double> check_step(int ranks, const std::string& shards, const Arguments& model) {
@@ -290,12 +317,31 @@ TEST_CASE("a language model has the same bits on 1, 2 and 4 GPUs, and a CPU's lo
   check_on({2, 4}, shards_of_gpt(folder) + Arguments{"--precision", "bf16"}, bf16_nearness);
 }
 
+TEST_CASE("a convnet has the same bits on 1 and 2 GPUs, and a CPU's loss", "[training]") {
+  check_on({2}, SmallImages{}.convnet() + few_shards + norm_and_dropout, f32_nearness);
+}
+
+TEST_CASE("a convnet has the same bits on 1, 2 and 4 GPUs, in bf16 and with batch norm over all of them too",
+          "[extended]") {
+  const SmallImages images;
+  const Arguments convnet = images.convnet() + few_shards, bf16{"--precision", "bf16"};
+  check_on({2, 4}, convnet, f32_nearness);
+  check_on({2, 4}, convnet + norm_and_dropout, f32_nearness);
+  check_on({2, 4}, convnet + Arguments{"--sync-batch-norm"}, f32_nearness);
+  check_on({2, 4}, convnet + bf16, bf16_nearness);
+  // After the second step, batch norm has amplified a different rounding to more than that, as between two CPUs'
+  // kernels.
+  check_on({2, 4}, images.convnet() + Arguments{"--shards", "4", "--steps", "2"} + bf16 + norm_and_dropout,
+           bf16_nearness);
+}
+
 TEST_CASE("a step waits for its GPU once and allocates nothing, with shards, ranks and micro-batches", "[training]") {
   const TemporaryDirectory folder;
   const auto counts = check_step(2, "2", small_mlp());
   CHECK(counts.at("launches") <= 14);
   CHECK(counts.at("copies") <= 4);
   check_step(1, "2", tiny_gpt(folder) + Arguments{"--accumulate", "2", "--precision", "bf16"});
+  check_step(2, "4", SmallImages{}.convnet() + norm_and_dropout);
 }
 
 TEST_CASE("a trace of the GPUs' streams costs a step neither a wait nor an event", "[training]") {
@@ -342,4 +388,7 @@ TEST_CASE("a step waits for its GPU once and allocates nothing, whatever the mod
   check_step(2, "8", small_mlp() + Arguments{"--clip-norm", "0.5"});
   check_step(1, "4", tiny_gpt(folder));
   check_step(1, "2", small_mlp() + Arguments{"--precision", "bf16"});
+  const SmallImages images;
+  check_step(1, "4", images.convnet() + Arguments{"--precision", "bf16", "--batch-norm"});
+  check_step(2, "4", images.convnet() + Arguments{"--sync-batch-norm", "--accumulate", "2"});
 }
