@@ -216,11 +216,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string& option, const std::string& text) {
                   step.steps = parse_count(option, text, 1, most_iterations);
                 });
-  parser.option("--compare", "shards|trace|parts|audit|ledger",
-                "What to alternate with: one shard per rank (shards, default), the same steps without a trace, or "
-                "without the clock of a step's parts; or steps that are audited, or of which the ledger gets an entry, "
-                "with those that are not. With trace, "
-                "parts, audit or ledger, steps are not broken down",
+  parser.option("--compare", "shards|trace|parts|audit|ledger|overlap",
+                "What to alternate with: one shard per rank (shards, default), the same steps without a trace, "
+                "without the clock of a step's parts, or without sums that start before all gradients are ready "
+                "(overlap); or steps that are audited, or of which the ledger gets an entry, with those that are not. "
+                "With anything but shards, steps are not broken down",
                 [&](const std::string& option, const std::string& text) {
                   using Compare = StepOptions::Compare;
                   step.compare = parse_choice<Compare>(option, text,
@@ -228,7 +228,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                                                         {"trace", Compare::trace},
                                                         {"parts", Compare::parts},
                                                         {"audit", Compare::audit},
-                                                        {"ledger", Compare::ledger}});
+                                                        {"ledger", Compare::ledger},
+                                                        {"overlap", Compare::overlap}});
                 });
   parser.option(
       "--checkpoint-dir", "DIR", "Also save checkpoints in DIR, and measure for how long steps wait for them",
@@ -272,7 +273,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   if (parser.chosen() == InputOptions::name && input.data.empty())
     throw ConfigError{"--data is missing: expected data as lockstep-train takes them"};
   if (step.compare != StepOptions::Compare::shards && !step.checkpoints.empty())
-    throw ConfigError{"--checkpoint-dir with --compare trace, parts, audit or ledger: expected --compare shards"};
+    throw ConfigError{"--checkpoint-dir with --compare trace, parts, audit, ledger or overlap: expected --compare shards"};
   if (parser.chosen() == AllReduceOptions::name) {
     require_sizes(all_reduce, all_reduce.dtype);
     line.benchmark = all_reduce;

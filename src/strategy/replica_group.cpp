@@ -99,10 +99,24 @@ class GuardedOps final : public CrossDeviceOps {
   Work guarded(detail::DeviceWaits* gpu, Start start) {
     // What the program measures begins with the start and ends with the wait.
     if (around_) return Work::later([this, gpu, start] { guard(gpu, [&] { start().wait(); }); });
-    std::optional<Work> started;
-    run(gpu, [&] { started = start(); });
-    return Work::later(
-        [this, gpu, work = std::make_shared<Work>(*std::move(started))] { guard(gpu, [&] { work->wait(); }); });
+    struct Guarded final : Work::Pending {
+      Guarded(GuardedOps& its_ops, detail::DeviceWaits* its_gpu) : ops{its_ops}, gpu{its_gpu} {}
+      void wait() override {
+        ops.guard(gpu, [&] { work.wait(); });
+      }
+      bool advance() override {
+        bool done = false;
+        ops.run(nullptr, [&] { done = work.advance(); });
+        return done;
+      }
+      Work::Traffic traffic() const override { return work.traffic(); }
+      GuardedOps& ops;
+      detail::DeviceWaits* gpu;
+      Work work = Work::done();
+    };
+    auto guarded = std::make_unique<Guarded>(*this, gpu);
+    run(gpu, [&] { guarded->work = start(); });
+    return Work{std::move(guarded)};
   }
 
   template <class Collective>

@@ -331,7 +331,7 @@ TEST_CASE("step compares nothing where the shards are one a rank already") {
 }
 
 TEST_CASE("step measures what a trace and the clock of the parts cost, with an interval") {
-  const std::string compare = GENERATE("trace", "parts", "audit", "ledger");
+  const std::string compare = GENERATE("trace", "parts", "audit", "ledger", "overlap");
   const Arguments quick{"step", "--compare", compare, "--global-batch", "6", "--steps", "1"};
   const Benched benched = bench(2, quick + Arguments{"--iterations", "7", "--warm-up", "1"});
   REQUIRE(benched.json["rows"].size() == 1);
