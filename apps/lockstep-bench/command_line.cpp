@@ -190,6 +190,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string& option, const std::string& text) {
                   merge_call.merges = parse_count(option, text, 1, most_iterations);
                 });
+  parser.option("--steps", "K", "Also time K runs of one merge_call, with two agreements each as a training step has",
+                [&](const std::string& option, const std::string& text) {
+                  merge_call.steps = parse_count(option, text, 1, most_iterations);
+                });
   add_common(parser, merge_call, line);
 
   parser.command(
@@ -273,7 +277,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   if (parser.chosen() == InputOptions::name && input.data.empty())
     throw ConfigError{"--data is missing: expected data as lockstep-train takes them"};
   if (step.compare != StepOptions::Compare::shards && !step.checkpoints.empty())
-    throw ConfigError{"--checkpoint-dir with --compare trace, parts, audit, ledger or overlap: expected --compare shards"};
+    throw ConfigError{
+        "--checkpoint-dir with --compare trace, parts, audit, ledger or overlap: expected --compare shards"};
   if (parser.chosen() == AllReduceOptions::name) {
     require_sizes(all_reduce, all_reduce.dtype);
     line.benchmark = all_reduce;

@@ -12,6 +12,7 @@
 #include "base/element_type.hpp"
 #include "comm/communicator.hpp"
 #include "reduce/dispatch.hpp"
+#include "reduce/flat_ops.hpp"
 #include "reduce/implementations.hpp"
 #include "reduce/reduction_choice.hpp"
 
@@ -44,6 +45,10 @@ void require_reducible(ReduceOp op, DType dtype) {
   if (op == ReduceOp::mean && !is_floating_point(dtype))
     throw InvalidArgument{fmt::format(
         "the mean of {} tensors is refused: it is not an integer; sum them, or convert them to f64", name_of(dtype))};
+}
+
+std::int64_t CrossDeviceOps::enough_bytes() const {
+  return detail::bucket_bytes;
 }
 
 std::unique_ptr<CrossDeviceOps> make_cross_device_ops(Communicator& communicator, const ReductionOptions& options,

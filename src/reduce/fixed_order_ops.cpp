@@ -39,6 +39,10 @@ class FixedOrderOps final : public detail::FlatOps {
 
   std::string_view name() const override { return "fixed-order sum"; }
 
+  std::int64_t enough_bytes() const override {
+    return under_way_ ? detail::early_bytes : detail::FlatOps::enough_bytes();
+  }
+
   SharedAllocation allocate_shared(std::size_t bytes) override {
     NodeMemory* const memory = communicator().node_memory();
     return memory ? memory->allocate(bytes) : SharedAllocation{};

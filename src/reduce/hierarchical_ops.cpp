@@ -118,6 +118,10 @@ class HierarchicalOps final : public detail::FlatOps {
     return FlatOps::start(message);
   }
 
+  std::int64_t enough_bytes() const override {
+    return under_way_ ? detail::early_bytes : detail::FlatOps::enough_bytes();
+  }
+
   SharedAllocation allocate_shared(std::size_t bytes) override { return node_->allocate_shared(bytes); }
 
   /// The slices of a place are neighbours: those of its node's sum, one for each node.

@@ -84,8 +84,8 @@ class NodeSums {
   std::optional<SharedSums> shared_;
   Scratch received_;
   std::uint64_t tasks_ = 0;  ///< started
-  /// Those that this rank has not begun, whose sum over the node is not made, that are between the nodes, and that other
-  /// ranks of the node have not ended. In order.
+  /// Those that this rank has not begun, whose sum over the node is not made, that are between the nodes, and that
+  /// other ranks of the node have not ended. In order.
   std::deque<Piece> to_begin_, to_sum_, between_nodes_, to_end_;
 };
 

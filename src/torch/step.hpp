@@ -86,7 +86,7 @@ class Step {
   void finish_gradients();
   void finish_tables();
 
-  std::vector<GradientBucket> buckets(const Packing& packing) const;
+  std::vector<GradientBucket> buckets(const CrossDeviceOps& reductions) const;
   std::vector<char> changed_buffers() const;
   std::string describe_changed_buffers() const;
   void begin_with_buffers();

@@ -74,8 +74,8 @@ struct Gradients {
     std::int64_t first = 0;
     for (const std::int64_t count : counts) {
       // In a node, one rank's tensor is not where those of the others are.
-      const bool outside = where == Home::own || !home.memory.data() ||
-                           (where == Home::mixed && rank() == 1 && messages.size() == 1);
+      const bool outside =
+          where == Home::own || !home.memory.data() || (where == Home::mixed && rank() == 1 && messages.size() == 1);
       std::byte* const begin = outside ? elsewhere.view().data() : home.memory.data();
       messages.push_back({begin + first * static_cast<std::int64_t>(sizeof(float)), {count}, DType::f32});
       first += count;
@@ -96,11 +96,12 @@ TEST_CASE("sums between nodes that travel early have the bits of the one tree, w
       const auto ops = make_hierarchical_ops(*all, nodes);
       const Gradients gradients{*ops, counts, where};
       std::vector<float> first_time;
-      for (int round = 0; round < 3; ++round) {
+      for (int round = 0; round < 2; ++round) {
         std::vector<Work> started;
         Work::Traffic early, of_all;
         for (std::size_t i = 0; i < counts.size(); ++i) {
-          std::ranges::copy(parts[i][static_cast<std::size_t>(rank())], gradients.messages[i].elements<float>().begin());
+          std::ranges::copy(parts[i][static_cast<std::size_t>(rank())],
+                            gradients.messages[i].elements<float>().begin());
           started.push_back(ops->start(gradients.messages[i]));
           // Other ranks look at other times.
           for (int look = 0; look < 20 * rank() * round; ++look) (void)started.front().advance();

@@ -207,9 +207,9 @@ class MpiCommunicator final : public Communicator {
       const auto place_of = [&](int rank) { return received.data() + piece * rank; };
       const auto bytes = static_cast<std::size_t>(piece);
       messenger_.exchange([&](int to) { return sent.of(mine, to); },
-                         [&](int from) {
-                           return std::span{place_of(from), bytes};
-                         });
+                          [&](int from) {
+                            return std::span{place_of(from), bytes};
+                          });
       std::ranges::copy(sent.of(mine, rank_), place_of(rank_));
       return Work::done();
     }
@@ -225,7 +225,8 @@ class MpiCommunicator final : public Communicator {
   Work all_gather(const TensorView& whole, SliceBounds bounds) override {
     const ByteSlices slices{bounds, size_of(whole.dtype())};
     if (slices.are_long()) {
-      messenger_.exchange([&](int) { return slices.of(whole, rank_); }, [&](int from) { return slices.of(whole, from); });
+      messenger_.exchange([&](int) { return slices.of(whole, rank_); },
+                          [&](int from) { return slices.of(whole, from); });
       return Work::done();
     }
     check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, whole.data(), slices.counts.data(),
