@@ -79,9 +79,8 @@ Benched bench(int ranks, const Arguments& arguments) {
 
 const std::vector<std::string> all_reduce_columns{"bytes", "count", "dtype",    "time", "algbw",
                                                   "busbw", "error", "mpi_time", "ratio"};
-const std::vector<std::string> merge_call_columns{"merges",     "time",  "mpi_time", "ratio",
-                                                  "agreements", "bytes", "run_time", "run_agreements",
-                                                  "step",       "of_two"};
+const std::vector<std::string> merge_call_columns{"merges", "time",     "mpi_time",       "ratio", "agreements",
+                                                  "bytes",  "run_time", "run_agreements", "step",  "of_two"};
 
 const std::vector<std::string> step_parts{"data",          "forward",   "backward",  "waiting",
                                           "communication", "agreement", "optimizer", "other"};
@@ -198,7 +197,8 @@ TEST_CASE("all-reduce stops at the last size that is not above the largest") {
 
 TEST_CASE("a merge_call is exactly one all-reduce of 16 bytes, on 1 to 4 ranks") {
   const int ranks = GENERATE(1, 2, 3, 4);
-  const Benched benched = bench(ranks, {"merge-call", "--merges", "20", "--steps", "4", "--iterations", "3", "--warm-up", "2"});
+  const Benched benched =
+      bench(ranks, {"merge-call", "--merges", "20", "--steps", "4", "--iterations", "3", "--warm-up", "2"});
   check_head(benched.json, "merge-call", ranks);
   REQUIRE(benched.json["rows"].size() == 1);
   const Json& row = benched.json["rows"][0];
