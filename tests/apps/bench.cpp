@@ -344,6 +344,10 @@ TEST_CASE("step measures what a trace and the clock of the parts cost, with an i
   CHECK(row["low"] <= row["cost"]);
   CHECK(row["cost"] <= row["high"]);
   CHECK(row.contains("spans") == (compare == "trace"));
+  if (compare == "overlap") {
+    CHECK(row["sent"] == 0);  // on one node
+    CHECK(row["early"] == 0);
+  }
   if (compare == "trace") {
     // A step has its span, its parts, the layers of both passes, a sum and agreements.
     CHECK(row["spans"] > 15);
