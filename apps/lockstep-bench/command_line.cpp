@@ -196,6 +196,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string& option, const std::string& text) {
                   merge_call.merges = parse_count(option, text, 1, most_iterations);
                 });
+  parser.option("--steps", "K", "Also time K runs of one merge_call, with two agreements each as a training step has",
+                [&](const std::string& option, const std::string& text) {
+                  merge_call.steps = parse_count(option, text, 1, most_iterations);
+                });
   add_common(parser, merge_call, line);
 
   parser.command(
@@ -222,12 +226,12 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 [&](const std::string& option, const std::string& text) {
                   step.steps = parse_count(option, text, 1, most_iterations);
                 });
-  parser.option("--compare", "shards|kernels|trace|parts|audit|ledger",
+  parser.option("--compare", "shards|kernels|trace|parts|audit|ledger|overlap",
                 "What to alternate with: one shard per rank (shards, default); of reference kernels, the usual ones "
-                "(kernels); the same steps without a trace, or without the clock of a step's parts; or steps that are "
-                "audited, or of which the ledger gets an entry, "
-                "with those that are not. With trace, "
-                "parts, audit or ledger, steps are not broken down",
+                "(kernels); the same steps without a trace, without the clock of a step's parts, or without sums that "
+                "start before all gradients are ready (overlap); or steps that are audited, or of which the ledger "
+                "gets an entry, with those that are not. With anything but shards and kernels, steps are not broken "
+                "down",
                 [&](const std::string& option, const std::string& text) {
                   using Compare = StepOptions::Compare;
                   step.compare = parse_choice<Compare>(option, text,
@@ -236,7 +240,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                                                         {"trace", Compare::trace},
                                                         {"parts", Compare::parts},
                                                         {"audit", Compare::audit},
-                                                        {"ledger", Compare::ledger}});
+                                                        {"ledger", Compare::ledger},
+                                                        {"overlap", Compare::overlap}});
                 });
   parser.option(
       "--checkpoint-dir", "DIR", "Also save checkpoints in DIR, and measure for how long steps wait for them",
@@ -291,7 +296,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     throw ConfigError{"--data is missing: expected data as lockstep-train takes them"};
   if (step.compare != StepOptions::Compare::shards && !step.checkpoints.empty())
     throw ConfigError{
-        "--checkpoint-dir with --compare kernels, trace, parts, audit or ledger: expected --compare shards"};
+        "--checkpoint-dir with --compare kernels, trace, parts, audit, ledger or overlap: expected --compare shards"};
   if (parser.chosen() == AllReduceOptions::name) {
     require_sizes(all_reduce, all_reduce.dtype);
     line.benchmark = all_reduce;

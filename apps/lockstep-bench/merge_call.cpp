@@ -31,7 +31,7 @@ std::string bench_merge_call(Runtime& runtime, const MergeCallOptions& options, 
     return microseconds([&] { run_merges(strategy, merges); });
   };
 
-  std::vector<double> full, empty, bare;
+  std::vector<double> full, empty, bare, steps;
   for (std::int64_t i = -options.warm_up; i < options.iterations; ++i) {
     const double of_full = timed_run(options.merges, calls_of_full);
     const double of_empty = timed_run(0, calls_of_empty);
@@ -39,33 +39,47 @@ std::string bench_merge_call(Runtime& runtime, const MergeCallOptions& options, 
     const double of_bare = microseconds([&] {
       for (std::int64_t call = 0; call < options.merges; ++call) mpi.all_reduce_16_bytes();
     });
+    double of_steps = 0;
+    if (options.steps > 0) {
+      mpi.barrier();
+      of_steps = microseconds([&] {
+        for (std::int64_t step = 0; step < options.steps; ++step) run_merges(strategy, 1);
+      });
+    }
     if (i < 0) continue;
     full.push_back(of_full);
+    steps.push_back(of_steps);
     empty.push_back(of_empty);
     bare.push_back(of_bare);
   }
   full = mpi.largest(std::move(full));
   empty = mpi.largest(std::move(empty));
   bare = mpi.largest(std::move(bare));
+  steps = mpi.largest(std::move(steps));
 
   const auto merges = static_cast<double>(options.merges);
   // Computed for each iteration, so that drift over the iterations affects both terms alike.
-  std::vector<double> prices, bare_prices;
+  std::vector<double> prices, bare_prices, step_prices, ratios;
   for (std::size_t i = 0; i < full.size(); ++i) {
     prices.push_back((full[i] - empty[i]) / merges);
     bare_prices.push_back(bare[i] / merges);
+    step_prices.push_back(steps[i] / static_cast<double>(options.steps));
+    ratios.push_back(step_prices.back() / (2 * bare_prices.back()));
   }
   const double time = median(prices), mpi_time = median(bare_prices);
   const auto runs = static_cast<double>(options.warm_up + options.iterations);
   const double agreements = static_cast<double>(calls_of_full.calls - calls_of_empty.calls) / (runs * merges);
-  add({{"merges", "per run", options.merges},
-       {"time", "us", time},
-       {"mpi_time", "us", mpi_time},
-       {"ratio", "time/mpi", time / mpi_time},
-       {"agreements", "per merge", agreements},
-       {"bytes", "B", calls_of_full.largest_bytes},
-       {"run_time", "us", median(empty)},
-       {"run_agreements", "per run", static_cast<double>(calls_of_empty.calls) / runs}});
+  Row row{{"merges", "per run", options.merges},
+          {"time", "us", time},
+          {"mpi_time", "us", mpi_time},
+          {"ratio", "time/mpi", time / mpi_time},
+          {"agreements", "per merge", agreements},
+          {"bytes", "B", calls_of_full.largest_bytes},
+          {"run_time", "us", median(empty)},
+          {"run_agreements", "per run", static_cast<double>(calls_of_empty.calls) / runs}};
+  if (options.steps > 0)
+    row.insert(row.end(), {{"step", "us", median(step_prices)}, {"of_two", "step/2 mpi", median(ratios)}});
+  add(row);
 
   const std::int64_t smallest = calls_of_full.smallest_bytes, largest = calls_of_full.largest_bytes;
   if (agreements == 1 && smallest == agreement_bytes && largest == agreement_bytes) return {};

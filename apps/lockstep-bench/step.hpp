@@ -29,7 +29,7 @@ struct StepOptions {
   std::filesystem::path checkpoints;  ///< the folder to save some in; empty if that is not to be measured
 
   /// What turns are taken between: bench_step, or bench_step_cost.
-  enum class Compare : std::uint8_t { shards, kernels, trace, parts, audit, ledger };
+  enum class Compare : std::uint8_t { shards, kernels, trace, parts, audit, ledger, overlap };
   Compare compare = Compare::shards;
 };
 

@@ -17,7 +17,9 @@
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/step_statistics.hpp"
 #include "apps/lockstep-bench/timing.hpp"
+#include "comm/communicator.hpp"
 #include "control/busy_clock.hpp"
+#include "reduce/declared_sums.hpp"
 #include "trace/ring.hpp"
 
 namespace lockstep::bench {
@@ -32,6 +34,7 @@ class Turns final : public Observer {
   Turns(Compare compare, std::int64_t steps) : compare_{compare}, steps_{steps} {}
 
   void on_step(const Step& step) override {
+    if (step.step == 1) first_traffic_ = DeclaredSums::last_traffic();
     // The first step allocates memory, and belongs to no block.
     if (step.step > 1 && ++in_block_ == steps_) {
       times_.push_back(std::chrono::duration<double, std::milli>{Clock::now() - since_}.count() /
@@ -44,6 +47,9 @@ class Turns final : public Observer {
 
   static bool is_with(std::size_t block) { return block % 4 == 0 || block % 4 == 3; }
 
+  /// Of the first step, which is with what is compared.
+  Work::Traffic first_traffic() const { return first_traffic_; }
+
   /// Of a mean step of each block, in milliseconds.
   const std::vector<double>& times() const { return times_; }
 
@@ -51,8 +57,11 @@ class Turns final : public Observer {
   void take_turn(bool with) {
     no_trace_.reset();
     no_parts_.reset();
+    no_overlap_.reset();
     if (with) return;
-    compare_ == Compare::trace ? (void)no_trace_.emplace() : (void)no_parts_.emplace();
+    if (compare_ == Compare::trace) no_trace_.emplace();
+    if (compare_ == Compare::parts) no_parts_.emplace();
+    if (compare_ == Compare::overlap) no_overlap_.emplace();
   }
 
   Compare compare_;
@@ -62,6 +71,8 @@ class Turns final : public Observer {
   std::vector<double> times_;
   std::optional<trace::Ring::Off> no_trace_;
   std::optional<BusyClock::Off> no_parts_;
+  std::optional<DeclaredSums::StartLate> no_overlap_;
+  Work::Traffic first_traffic_;
 };
 
 /// How long each step takes, in milliseconds.
@@ -101,6 +112,7 @@ std::string name_of_comparison(Compare compare) {
     case Compare::parts: return "parts";
     case Compare::audit: return "audit";
     case Compare::ledger: return "ledger";
+    case Compare::overlap: return "overlap";
   }
   return {};
 }
@@ -206,6 +218,12 @@ void bench_step_cost(Runtime& runtime, const StepOptions& options, const AddRow&
   if (audits || records) {
     constexpr double usual = 50;
     row.push_back({"at_50", "%", in_percent(ratio.median) / usual, Place::column, digits});
+  }
+  if (options.compare == Compare::overlap) {
+    const auto [begun, all] = turns.first_traffic();
+    const std::vector<double> bytes = mpi.mean({static_cast<double>(begun), static_cast<double>(all)});
+    row.push_back({"sent", "B a step", static_cast<std::int64_t>(bytes[1]), Place::column, digits + 2});
+    row.push_back({"early", "%", bytes[1] > 0 ? bytes[0] / bytes[1] * 100 : 0, Place::column, digits});
   }
   if (ring) {
     // Half of the steps, and the first.

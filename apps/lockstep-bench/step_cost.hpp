@@ -1,4 +1,4 @@
-// What it costs a training step to be looked at, or audited.
+// What it costs a training step to be looked at, or audited, and what it gains by sums that overlap with it.
 #pragma once
 
 #include <lockstep/runtime/runtime.hpp>
@@ -16,6 +16,11 @@ namespace lockstep::bench {
 /// (median_interval). `spans` are those that a rank's trace gets in a step, and `off` is what their calls take, in
 /// percent of a step, if there is no trace. The ring's file is where std::filesystem::temp_directory_path says, and has
 /// no name.
+///
+/// With overlap, sums between nodes start as soon as their gradients are ready, and without, all at the end of the
+/// backward pass. `sent` are the bytes that a rank sends to other nodes for the gradients of a step, and `early` is how
+/// much of them was given to the network before the last gradient was ready, in percent, in the first step; both are
+/// means over the ranks, and 0 on one node.
 ///
 /// With audits (audit), each iteration is `steps` steps and one more, which is audited: `with` is that one, `without`
 /// the median of those before it, and `cost` the time of an audit in percent of a step. `at_50` is the cost of an audit

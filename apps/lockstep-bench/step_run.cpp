@@ -66,7 +66,7 @@ std::vector<std::int64_t> StepRun::buckets() {
   std::ranges::copy_if(model_->variables(), std::back_inserter(trained), &Variable::trainable);
   const detail::GradientPieces pieces{strategy_.store(), trained, Here::current()};
   std::vector<std::int64_t> bytes;
-  for (const GradientBucket& bucket : pieces.buckets(ReductionOptions::into_packs(1)))
+  for (const GradientBucket& bucket : pieces.buckets(strategy_.reductions()))
     bytes.push_back(static_cast<std::int64_t>(bucket.memory.bytes()));
   return bytes;
 }

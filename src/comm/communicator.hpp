@@ -27,11 +27,26 @@ using SliceBounds = std::span<const std::int64_t>;
 /// the communicator is destroyed.
 class [[nodiscard]] Work {
  public:
+  /// Bytes that a rank sends to others.
+  struct Traffic {
+    std::int64_t begun = 0;  ///< given to the network
+    std::int64_t all = 0;    ///< with those that will be
+
+    Traffic& operator+=(const Traffic& other) {
+      begun += other.begun;
+      all += other.all;
+      return *this;
+    }
+  };
+
   /// A backend's record of a collective in flight.
   class Pending {
    public:
     virtual ~Pending() = default;
     virtual void wait() = 0;
+    /// Work::advance and Work::traffic, if it does anything before `wait`.
+    virtual bool advance() { return false; }
+    virtual Traffic traffic() const { return {}; }
   };
 
   explicit Work(std::unique_ptr<Pending> pending) : pending_{std::move(pending)} {}
@@ -49,10 +64,20 @@ class [[nodiscard]] Work {
     if (const auto pending = std::move(pending_)) pending->wait();
   }
 
+  /// LOCAL, never blocks. Does what can be done by now without another rank's doing, such as to add up what has come in
+  /// and to send it on. Returns whether `wait` would not wait any more. A collective on the host that nobody advances
+  /// may begin only in `wait`. CommError as `wait`.
+  bool advance() { return !pending_ || pending_->advance(); }
+
+  /// LOCAL. What this rank sends to ranks of other nodes, if the collective travels while the ranks compute; otherwise
+  /// nothing. Before `wait`.
+  Traffic traffic() const { return pending_ ? pending_->traffic() : Traffic{}; }
+
  private:
   std::unique_ptr<Pending> pending_;
 };
 
+class Messenger;
 class NodeMemory;
 
 /// What a rank gets of memory that the ranks of its node share.
@@ -85,6 +110,10 @@ class Communicator {
   /// LOCAL. How the ranks of this group, all of one node, reach each other's tensors in host memory; null on all of
   /// them if they do not. For the reductions.
   virtual NodeMemory* node_memory() { return nullptr; }
+
+  /// LOCAL. How the ranks of this group send each other tensors in host memory while they compute; null on all of them
+  /// if they cannot. For the reductions.
+  virtual Messenger* messenger() { return nullptr; }
 
   /// Overwrites every rank's `tensor` with that of `root`.
   virtual Work broadcast(const TensorView& tensor, int root) = 0;

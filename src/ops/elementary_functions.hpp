@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "base/host_device.hpp"
 #include "base/portable_functions.hpp"
 
 namespace lockstep::ops {

@@ -26,7 +26,7 @@ class GradientPieces {
   std::span<const VariableStore::FlatRange> ranges() const { return ranges_; }
 
   /// What travels as one message.
-  std::vector<GradientBucket> buckets(const Packing& packing) const;
+  std::vector<GradientBucket> buckets(const CrossDeviceOps& reductions) const;
 
   std::size_t count() const;
 

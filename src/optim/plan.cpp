@@ -110,7 +110,7 @@ Optimizer::Plan::Plan(Strategy& strategy, std::span<const Optimizer::Gradient> g
     if (range.segment->holder) held_values_[*range.segment->holder].push_back(range.values);
   list_ = list_of(gradients);
   marked_list_ = fmt::format("{} variables (digest {}) {}", variables_.size(), to_hex(digest_of(list_)), list_);
-  buckets_ = pieces_.buckets(strategy.reductions().packing());
+  buckets_ = pieces_.buckets(strategy.reductions());
   plan_sums();
   plan_updates(decay, at_zero, slots);
   if (is_shared()) plan_blocks();

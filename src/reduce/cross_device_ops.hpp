@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,10 @@ class CrossDeviceOps {
 
   /// How tensors become messages, the large ones where sizes differ.
   virtual const Packing& packing() const = 0;
+
+  /// How many bytes of neighbouring gradients are enough for a message (plan_buckets): few where messages travel while
+  /// more gradients are computed.
+  virtual std::int64_t enough_bytes() const;
 
   /// Host memory in which the ranks of a node reduce in place: tensors at the same place of it on every rank are summed
   /// where they are. Zeroed, and it may outlive this object. Empty where these reductions have no such memory.

@@ -17,6 +17,24 @@
 #include "trace/ring.hpp"
 
 namespace lockstep {
+namespace {
+
+thread_local bool starts_late = false;
+thread_local Work::Traffic traffic_of_last;
+
+}  // namespace
+
+DeclaredSums::StartLate::StartLate() {
+  starts_late = true;
+}
+
+DeclaredSums::StartLate::~StartLate() {
+  starts_late = false;
+}
+
+Work::Traffic DeclaredSums::last_traffic() {
+  return traffic_of_last;
+}
 
 std::string describe(const SumList& list) {
   const std::int64_t elements = std::accumulate(list.counts.begin(), list.counts.end(), std::int64_t{0});
@@ -58,8 +76,24 @@ bool DeclaredSums::ready(std::size_t piece) {
   if (piece >= ready_.size()) return true;  // no elements, and in no bucket
   if (ready_[piece]) return false;
   ready_[piece] = true;
+  ++ready_pieces_;
+  if (starts_late && ready_pieces_ < ready_.size()) return true;
+  advance();
+  if (ready_pieces_ == ready_.size())
+    for (const Work& each : started_) traffic_.begun += each.traffic().begun;
   start_complete();
   return true;
+}
+
+/// The first that travels and is not done: those behind it move on with it.
+void DeclaredSums::advance() {
+  for (std::size_t bucket = done_; bucket < started_.size(); ++bucket) {
+    if (!started_[bucket].advance()) {
+      if (started_[bucket].traffic().all > 0) return;
+    } else if (bucket == done_) {
+      ++done_;
+    }
+  }
 }
 
 void DeclaredSums::start_complete() {
@@ -92,6 +126,8 @@ void DeclaredSums::make_the_rest() {
 }
 
 void DeclaredSums::finish() {
+  for (const Work& each : started_) traffic_.all += each.traffic().all;
+  traffic_of_last = traffic_;
   for (std::size_t bucket = 0; bucket < started_.size(); ++bucket) {
     const trace::Within span{trace::Kind::sum, "bucket", bucket};
     const BucketSpans spans{bucket};

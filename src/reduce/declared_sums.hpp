@@ -50,8 +50,23 @@ class DeclaredSums {
   void all_reduce(const TensorView& tensor);
 
   /// Says that gradient number `piece` is complete. Starts the sums of the buckets whose turn has come, in their order:
-  /// after those of the list, whatever the order of the pieces. False if the piece was complete before.
+  /// after those of the list, whatever the order of the pieces. Between nodes, those that were started move on. False
+  /// if the piece was complete before.
   [[nodiscard]] bool ready(std::size_t piece);
+
+  /// LOCAL. Of the last `finish` on this thread: what this rank sends to other nodes for gradients, and how much of it
+  /// had been given to the network before the last gradient was ready.
+  static Work::Traffic last_traffic();
+
+  /// As long as it lives, sums on this thread start when all gradients are ready. To find out what is gained by
+  /// starting early. The other ranks need not do the same.
+  class [[nodiscard]] StartLate {
+   public:
+    StartLate();
+    StartLate(const StartLate&) = delete;
+    StartLate& operator=(const StartLate&) = delete;
+    ~StartLate();
+  };
 
   /// LOCAL. The first piece that is not complete; nothing if all are.
   std::optional<std::size_t> first_unready() const;
@@ -68,6 +83,7 @@ class DeclaredSums {
  private:
   void start_complete();
   void start_next();
+  void advance();
   void wait(const std::function<void()>& sum);
 
   CrossDeviceOps& reductions_;
@@ -75,10 +91,13 @@ class DeclaredSums {
   Stream& stream_;
   std::span<const GradientBucket> buckets_;
   Covered* covered_;
-  std::size_t made_ = 0;      ///< of the list
-  std::vector<bool> ready_;   ///< by piece
+  std::size_t made_ = 0;     ///< of the list
+  std::vector<bool> ready_;  ///< by piece
+  std::size_t ready_pieces_ = 0;
   std::size_t complete_ = 0;  ///< pieces that are ready with all before them
   std::vector<Work> started_;
+  std::size_t done_ = 0;  ///< of those, at the front
+  Work::Traffic traffic_;
 };
 
 }  // namespace lockstep

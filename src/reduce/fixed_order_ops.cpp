@@ -1,7 +1,9 @@
 // Reductions in the fixed order: slices that the ranks sum and hand back, or small tensors whole. Ranks that share
 // memory sum there, others exchange messages.
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "reduce/implementations.hpp"
 #include "reduce/shared_sums.hpp"
 #include "reduce/slice_map.hpp"
+#include "reduce/sums_under_way.hpp"
 
 namespace lockstep {
 namespace {
@@ -23,8 +26,12 @@ constexpr std::int64_t whole_bytes = 64 << 10;
 
 class FixedOrderOps final : public detail::FlatOps {
  public:
-  FixedOrderOps(Communicator& communicator, const Packing& packing) : FlatOps{communicator, packing} {
-    if (NodeMemory* const memory = communicator.node_memory()) shared_.emplace(*memory);
+  FixedOrderOps(Communicator& communicator, const Packing& packing, Extent extent) : FlatOps{communicator, packing} {
+    if (Messenger* const messenger = extent == Extent::several_nodes ? communicator.messenger() : nullptr) {
+      under_way_.emplace(communicator, *messenger);
+    } else if (NodeMemory* const memory = communicator.node_memory()) {
+      shared_.emplace(*memory);
+    }
   }
 
   using FlatOps::all_reduce;
@@ -32,9 +39,18 @@ class FixedOrderOps final : public detail::FlatOps {
 
   std::string_view name() const override { return "fixed-order sum"; }
 
+  std::int64_t enough_bytes() const override {
+    return under_way_ ? detail::early_bytes : detail::FlatOps::enough_bytes();
+  }
+
   SharedAllocation allocate_shared(std::size_t bytes) override {
     NodeMemory* const memory = communicator().node_memory();
     return memory ? memory->allocate(bytes) : SharedAllocation{};
+  }
+
+  Work start(const TensorView& message) override {
+    if (!under_way_ || travels_whole({&message, 1})) return FlatOps::start(message);
+    return work_of({under_way_->start(message)});
   }
 
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
@@ -43,11 +59,23 @@ class FixedOrderOps final : public detail::FlatOps {
   }
 
   Work start_scatter(const Sliced& message) override {
-    return Work::later([this, message] { scatter(message); });
+    if (!under_way_) return Work::later([this, message] { scatter(message); });
+    Sent sent;
+    detail::for_each_piece(message, [&](const TensorView& piece, SliceBounds bounds) {
+      sent.push_back(under_way_->start_scatter(piece, bounds));
+    });
+    return work_of(std::move(sent));
   }
 
   void gather_slices(std::span<const Sliced> messages) override {
-    shared_ ? shared_->spread(messages) : FlatOps::gather_slices(messages);
+    if (shared_) return shared_->spread(messages);
+    if (!under_way_) return FlatOps::gather_slices(messages);
+    Sent sent;
+    for (const Sliced& message : messages)
+      detail::for_each_piece(message, [&](const TensorView& piece, SliceBounds bounds) {
+        sent.push_back(under_way_->start_gather(piece, bounds));
+      });
+    work_of(std::move(sent)).wait();
   }
 
   void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) override {
@@ -59,6 +87,7 @@ class FixedOrderOps final : public detail::FlatOps {
   void reduce(ReduceOp op, const TensorView& flat) override {
     if (shared_) return shared_->sum(flat, divisor(op));
     if (travels_whole({&flat, 1})) return reduce_whole(op, {&flat, 1});
+    if (under_way_) return under_way_->wait(*under_way_->start(flat, divisor(op)));
     sum_in_buckets(op, flat, [&](const TensorView& bucket, SliceBounds bounds) {
       communicator().all_gather(bucket, bounds).wait();
     });
@@ -72,6 +101,30 @@ class FixedOrderOps final : public detail::FlatOps {
   }
 
  private:
+  using Sent = std::vector<std::shared_ptr<const detail::SumsUnderWay::Message>>;
+
+  /// Of messages that were started.
+  Work work_of(Sent sent) {
+    struct UnderWay final : Work::Pending {
+      UnderWay(detail::SumsUnderWay& all_sums, Sent its_messages) : sums{all_sums}, messages{std::move(its_messages)} {}
+      void wait() override {
+        for (const auto& message : messages) sums.wait(*message);
+      }
+      bool advance() override {
+        (void)sums.advance();
+        return std::ranges::all_of(messages, [](const auto& message) { return message->is_done(); });
+      }
+      Work::Traffic traffic() const override {
+        Work::Traffic traffic;
+        for (const auto& message : messages) traffic += message->traffic();
+        return traffic;
+      }
+      detail::SumsUnderWay& sums;
+      Sent messages;
+    };
+    return Work{std::make_unique<UnderWay>(*under_way_, std::move(sent))};
+  }
+
   /// With the default packing, small tensors travel as one message for all types.
   bool is_one_message(std::span<const TensorView> tensors) {
     const auto* const packs = std::get_if<detail::IntoPacks>(&packing());
@@ -147,12 +200,13 @@ class FixedOrderOps final : public detail::FlatOps {
 
   detail::Scratch exchanged_;
   std::optional<detail::SharedSums> shared_;
+  std::optional<detail::SumsUnderWay> under_way_;  ///< between nodes, if ranks can send while they compute
 };
 
 }  // namespace
 
-std::unique_ptr<CrossDeviceOps> make_fixed_order_ops(Communicator& communicator, Packing packing) {
-  return std::make_unique<FixedOrderOps>(communicator, packing);
+std::unique_ptr<CrossDeviceOps> make_fixed_order_ops(Communicator& communicator, Packing packing, Extent extent) {
+  return std::make_unique<FixedOrderOps>(communicator, packing, extent);
 }
 
 }  // namespace lockstep

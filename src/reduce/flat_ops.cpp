@@ -8,19 +8,6 @@
 #include "reduce/slice_map.hpp"
 
 namespace lockstep::detail {
-namespace {
-
-/// Calls `body(piece, bounds)` for each piece of `message`, with the bounds of its slices.
-template <class Body>
-void for_each_piece(const Sliced& message, Body&& body) {
-  for (std::size_t i = 0; i < message.slices->pieces(); ++i) {
-    const SliceBounds bounds = message.slices->bounds(i);
-    body(message.memory.slice(bounds.front(), bounds.back() - bounds.front()), from_zero(bounds));
-  }
-}
-
-}  // namespace
-
 TensorView Scratch::take(Communicator& communicator, DType dtype, std::int64_t count) {
   const auto bytes = static_cast<std::size_t>(count) * size_of(dtype);
   if (buffer_.bytes() < bytes) {

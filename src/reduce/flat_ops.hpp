@@ -11,6 +11,7 @@
 #include "device/device.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/message_plan.hpp"
+#include "reduce/slice_map.hpp"
 
 namespace lockstep::detail {
 
@@ -33,6 +34,15 @@ class Scratch {
  private:
   Buffer buffer_;
 };
+
+/// Calls `body(piece, bounds)` for each piece of `message`, with the bounds of its slices.
+template <class Body>
+void for_each_piece(const Sliced& message, Body&& body) {
+  for (std::size_t i = 0; i < message.slices->pieces(); ++i) {
+    const SliceBounds bounds = message.slices->bounds(i);
+    body(message.memory.slice(bounds.front(), bounds.back() - bounds.front()), from_zero(bounds));
+  }
+}
 
 // Halves of a sum of `communicator`'s ranks, each with a slice, by messages.
 

@@ -16,6 +16,7 @@
 #include "reduce/flat_ops.hpp"
 #include "reduce/implementations.hpp"
 #include "reduce/node_slices.hpp"
+#include "reduce/node_sums.hpp"
 #include "reduce/slice_map.hpp"
 #include "tensor/convert.hpp"
 
@@ -98,8 +99,10 @@ class HierarchicalOps final : public detail::FlatOps {
         node_plane_{communicator.split(mine_.node)},
         between_plane_{communicator.split(carries() ? std::optional{mine_.within} : std::nullopt)},
         node_{make_fixed_order_ops(*node_plane_, packing)},
-        between_{carries() ? make_fixed_order_ops(*between_plane_, packing) : nullptr},
-        slices_{*node_plane_, carriers_} {}
+        between_{carries() ? make_fixed_order_ops(*between_plane_, packing, extent_between()) : nullptr},
+        slices_{*node_plane_, carriers_} {
+    if (nodes_ > 1 && communicator.messenger()) under_way_.emplace(*node_plane_, between_plane_.get());
+  }
 
   using FlatOps::all_reduce;
   using FlatOps::broadcast;
@@ -107,9 +110,16 @@ class HierarchicalOps final : public detail::FlatOps {
 
   std::string_view name() const override { return "hierarchical sum"; }
   Work start(const TensorView& message) override {
-    if (compression_ && message.dtype() == DType::f32) return Work::later([this, message] { sum_compressed(message); });
-    if (!is_small({&message, 1})) return FlatOps::start(message);
-    return Work::later([this, message] { all_reduce(ReduceOp::sum, {&message, 1}); });
+    const bool compresses = compression_ && message.dtype() == DType::f32;
+    if (!compresses && is_small({&message, 1}))
+      return Work::later([this, message] { all_reduce(ReduceOp::sum, {&message, 1}); });
+    if (under_way_ && !is_16_bit_float(message.dtype())) return send(slices_.pieces_of(message), compresses);
+    if (compresses) return Work::later([this, message] { sum_compressed(message); });
+    return FlatOps::start(message);
+  }
+
+  std::int64_t enough_bytes() const override {
+    return under_way_ ? detail::early_bytes : detail::FlatOps::enough_bytes();
   }
 
   SharedAllocation allocate_shared(std::size_t bytes) override { return node_->allocate_shared(bytes); }
@@ -123,6 +133,8 @@ class HierarchicalOps final : public detail::FlatOps {
     return owners;
   }
   Work start_scatter(const Sliced& message) override {
+    const bool is_compressed = compression_ && message.memory.dtype() == DType::f32;
+    if (under_way_) return send(slices_.pieces_of(message, nodes_), is_compressed);
     return Work::later([this, message] {
       slices_.scatter(message, nodes_, [&](const Sliced& slice) {
         const bool compresses = compression_ && slice.memory.dtype() == DType::f32;
@@ -175,9 +187,29 @@ class HierarchicalOps final : public detail::FlatOps {
   bool has_one_node() const {
     return std::ranges::all_of(places_, [](const Place& place) { return place.node == 0; });
   }
+  Extent extent_between() const { return nodes_ > 1 ? Extent::several_nodes : Extent::one_node; }
   bool carries() const { return mine_.within < carriers_; }
   bool leads() const { return mine_.within == 0; }
   const Place& place_of(int rank) const { return places_[static_cast<std::size_t>(rank)]; }
+
+  /// Travels while the ranks compute.
+  Work send(std::vector<detail::NodePiece> pieces, bool compresses) {
+    struct UnderWay final : Work::Pending {
+      UnderWay(detail::NodeSums& all_sums, std::shared_ptr<const detail::NodeSums::Message> its_message)
+          : sums{all_sums}, message{std::move(its_message)} {}
+      void wait() override { sums.wait(*message); }
+      bool advance() override {
+        (void)sums.advance();
+        return message->is_done();
+      }
+      Work::Traffic traffic() const override { return message->traffic(); }
+      detail::NodeSums& sums;
+      std::shared_ptr<const detail::NodeSums::Message> message;
+    };
+    if (compresses)
+      for (detail::NodePiece& piece : pieces) piece.sent_as = compression_;
+    return Work{std::make_unique<UnderWay>(*under_way_, under_way_->start(std::move(pieces)))};
+  }
 
   void sum_compressed(const TensorView& flat) {
     slices_.sum(flat, [this](const TensorView& slice) {
@@ -226,6 +258,7 @@ class HierarchicalOps final : public detail::FlatOps {
   std::unique_ptr<CrossDeviceOps> node_, between_;
   detail::NodeSlices slices_;
   detail::Scratch compressed_;
+  std::optional<detail::NodeSums> under_way_;  ///< on several nodes, if ranks can send while they compute
 };
 
 }  // namespace

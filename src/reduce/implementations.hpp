@@ -12,6 +12,9 @@
 
 namespace lockstep {
 
+/// Where the ranks of a group are.
+enum class Extent : std::uint8_t { one_node, several_nodes };
+
 /// Sums in one fixed binary tree over the ranks (fixed_order.hpp), so the bits of the result depend on the values
 /// alone. Each rank sums one slice and sends it back: 2 (n-1)/n of the bytes travel, as in a ring. Tensors of a few
 /// kilobytes travel whole instead; with the default packing, those of all types go in one message. Ranks of one node
@@ -21,7 +24,11 @@ namespace lockstep {
 /// 16-bit floats travel as they are. They are summed in f32, divided for a mean, and rounded once at the end, to
 /// nearest even. So their bits do not depend on the number of ranks that contribute either, but a rank that first sums
 /// several parts should do so in f32.
-std::unique_ptr<CrossDeviceOps> make_fixed_order_ops(Communicator& communicator, Packing packing = {});
+///
+/// On several nodes, long host tensors travel in small pieces, which are sent on as soon as they are added up, also
+/// while the ranks compute (SumsUnderWay).
+std::unique_ptr<CrossDeviceOps> make_fixed_order_ops(Communicator& communicator, Packing packing = {},
+                                                     Extent extent = Extent::one_node);
 
 /// Sums as Communicator::all_reduce does: as fast as the backend can, in its own order. 16-bit floats on the host,
 /// which no host backend sums, are summed in the fixed order.

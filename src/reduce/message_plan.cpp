@@ -58,8 +58,6 @@ Messages plan(const detail::Unpacked&, std::span<const std::int64_t> counts, std
               counts, element_bytes);
 }
 
-constexpr std::int64_t first_bucket_bytes = 256 << 10;
-
 bool is_default(const Packing& packing) {
   const auto* const packs = std::get_if<detail::IntoPacks>(&packing);
   return packs && packs->num_packs == 1;
@@ -68,7 +66,7 @@ bool is_default(const Packing& packing) {
 }  // namespace
 
 std::vector<Bucket> plan_buckets(const Packing& packing, std::span<const std::int64_t> counts,
-                                 std::size_t element_bytes) {
+                                 std::size_t element_bytes, std::int64_t enough_bytes) {
   std::vector<Bucket> buckets;
   std::int64_t first = 0;
   const auto add = [&](std::int64_t count, std::size_t tensors) {
@@ -78,7 +76,7 @@ std::vector<Bucket> plan_buckets(const Packing& packing, std::span<const std::in
     std::int64_t count = 0;
     for (std::size_t tensor = 0; tensor < counts.size(); ++tensor) {
       count += counts[tensor];
-      const std::int64_t enough = buckets.empty() ? first_bucket_bytes : bucket_bytes;
+      const std::int64_t enough = buckets.empty() ? early_bytes : enough_bytes;
       const bool full = count * static_cast<std::int64_t>(element_bytes) >= enough;
       if (full || (count > 0 && tensor + 1 == counts.size())) add(std::exchange(count, 0), tensor + 1);
     }

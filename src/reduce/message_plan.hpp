@@ -37,9 +37,12 @@ struct Bucket {
 
 /// The same for tensors that lie one after the other in memory and are completed in about that order, so that a message
 /// can leave while the next is being computed. A packing other than the default makes the messages of `plan_messages`.
-/// The default makes messages of neighbouring whole tensors, of 4 MiB or more but for a small first one, which leaves
-/// early, and the last.
+/// The default makes messages of neighbouring whole tensors, of `enough_bytes` or more but for a small first one, which
+/// leaves early, and the last.
 std::vector<Bucket> plan_buckets(const Packing& packing, std::span<const std::int64_t> counts,
-                                 std::size_t element_bytes);
+                                 std::size_t element_bytes, std::int64_t enough_bytes);
+
+/// Small enough to leave early, and not too small for what a message costs.
+constexpr std::int64_t early_bytes = 256 << 10;
 
 }  // namespace lockstep::detail

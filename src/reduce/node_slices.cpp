@@ -31,10 +31,7 @@ std::vector<std::int64_t> NodeSlices::bounds_of(const TensorView& bucket) const 
 
 void NodeSlices::sum(const TensorView& flat, const BetweenNodes& between) {
   const auto rank = static_cast<std::size_t>(node_.rank());
-  const std::int64_t longest = bucket_bytes / static_cast<std::int64_t>(size_of(flat.dtype()));
-  for (std::int64_t first = 0; first < flat.count(); first += longest) {
-    const TensorView bucket = flat.slice(first, std::min(longest, flat.count() - first));
-    const auto bounds = bounds_of(bucket);
+  for (const auto& [bucket, bounds, unused_between, unused_type] : pieces_of(flat)) {
     const TensorView mine = bucket.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
     const auto between_nodes = [&] {
       if (mine.count() > 0) between(mine);
@@ -49,6 +46,31 @@ void NodeSlices::sum(const TensorView& flat, const BetweenNodes& between) {
       node_.all_gather(bucket, bounds).wait();
     }
   }
+}
+
+std::vector<NodePiece> NodeSlices::pieces_of(const TensorView& flat) const {
+  const std::int64_t longest = bucket_bytes / static_cast<std::int64_t>(size_of(flat.dtype()));
+  std::vector<NodePiece> pieces;
+  for (std::int64_t first = 0; first < flat.count(); first += longest) {
+    const TensorView bucket = flat.slice(first, std::min(longest, flat.count() - first));
+    pieces.push_back({bucket, bounds_of(bucket)});
+  }
+  return pieces;
+}
+
+std::vector<NodePiece> NodeSlices::pieces_of(const Sliced& message, int nodes) const {
+  const Sliced here = in_node(message, nodes);
+  std::vector<NodePiece> pieces;
+  for (std::size_t i = 0; i < here.slices->pieces(); ++i) {
+    const SliceBounds bounds = here.slices->bounds(i);
+    NodePiece piece{message.memory.slice(bounds.front(), bounds.back() - bounds.front()), from_zero(bounds)};
+    piece.between.assign(static_cast<std::size_t>(nodes) + 1, 0);
+    if (node_.rank() < carriers_)
+      piece.between = from_zero(message.slices->bounds(i).subspan(static_cast<std::size_t>(node_.rank() * nodes),
+                                                                  static_cast<std::size_t>(nodes) + 1));
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
 }
 
 /// The message with a slice for every rank of the node.

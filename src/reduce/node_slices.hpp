@@ -8,6 +8,7 @@
 
 #include "comm/communicator.hpp"
 #include "reduce/flat_ops.hpp"
+#include "reduce/node_sums.hpp"
 #include "reduce/shared_sums.hpp"
 #include "reduce/slice_map.hpp"
 
@@ -37,6 +38,10 @@ class NodeSlices {
   /// slices together.
   void scatter(const Sliced& message, int nodes, const SlicedBetweenNodes& between);
   void gather(std::span<const Sliced> messages, int nodes, const SlicedBetweenNodes& between);
+
+  /// LOCAL. How `sum` and `scatter` cut a message, for NodeSums.
+  std::vector<NodePiece> pieces_of(const TensorView& flat) const;
+  std::vector<NodePiece> pieces_of(const Sliced& message, int nodes) const;
 
  private:
   Sliced in_node(const Sliced& message, int nodes) const;

@@ -47,7 +47,7 @@ SliceMap::SliceMap(const Packing& packing, std::span<const std::int64_t> counts,
     : owners_{std::move(owners)} {
   const std::vector<std::int64_t> borders = borders_of(counts);
   const std::int64_t longest = bucket_bytes / static_cast<std::int64_t>(element_bytes);
-  for (const Bucket& bucket : plan_buckets(packing, counts, element_bytes)) {
+  for (const Bucket& bucket : plan_buckets(packing, counts, element_bytes, bucket_bytes)) {
     // A packing may end a message anywhere.
     const std::int64_t first = nearest(borders, bucket.first);
     const std::int64_t count = nearest(borders, bucket.first + bucket.count) - first;

@@ -17,6 +17,7 @@
 #include "device/device.hpp"
 #include "reduce/dispatch.hpp"
 #include "sim/job.hpp"
+#include "sim/messenger.hpp"
 #include "sim/planes.hpp"
 
 namespace lockstep::sim {
@@ -58,12 +59,14 @@ class SimCommunicator final : public Communicator {
   SimCommunicator(Plane& plane, int rank)
       : plane_{plane},
         rank_{static_cast<int>(std::ranges::find(plane.members(), rank) - plane.members().begin())},
-        size_{static_cast<int>(plane.members().size())} {}
+        size_{static_cast<int>(plane.members().size())},
+        messenger_{plane.job().split(plane, 0, plane.members()), plane.job().split(plane, 1, plane.members()), rank} {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string_view backend() const override { return "sim"; }
   Stream& stream() override { return Stream::host(); }
+  Messenger* messenger() override { return &messenger_; }
 
   Buffer allocate(std::size_t bytes) override {
     Buffer buffer = Stream::host().allocate(bytes);
@@ -221,7 +224,8 @@ class SimCommunicator final : public Communicator {
   Plane& plane_;
   int rank_;
   int size_;
-  std::uint64_t splits_ = 0;
+  SimMessenger messenger_;
+  std::uint64_t splits_ = 2;  ///< those of the messages are the first
 };
 
 }  // namespace

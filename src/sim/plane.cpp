@@ -70,6 +70,13 @@ void Plane::finish(int rank, std::uint64_t number, Needs needs) {
   job_.wait(rank, collective.what);
 }
 
+bool Plane::is_here(std::uint64_t number) const {
+  const Collective& collective = at(number);
+  return collective.arrived == static_cast<int>(members_.size()) &&
+         std::ranges::all_of(collective.arrivals,
+                             [&](const auto& arrival) { return !arrival || arrival->here <= job_.now(); });
+}
+
 const Bytes& Plane::brought(std::uint64_t collective, int from) const {
   return at(collective).arrivals[static_cast<std::size_t>(from)]->bytes;
 }

@@ -43,6 +43,9 @@ class Plane {
   /// Waits until what `rank` needs from the others is there. A scheduling point if it has to wait.
   void finish(int rank, std::uint64_t collective, Needs needs);
 
+  /// Whether all have brought what they bring, and it has reached everyone.
+  bool is_here(std::uint64_t collective) const;
+
   /// What `from` brought to a collective that this rank has finished but not left.
   const Bytes& brought(std::uint64_t collective, int from) const;
 

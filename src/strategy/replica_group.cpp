@@ -49,6 +49,7 @@ class GuardedOps final : public CrossDeviceOps {
 
   std::string_view name() const override { return ops_->name(); }
   const Packing& packing() const override { return ops_->packing(); }
+  std::int64_t enough_bytes() const override { return ops_->enough_bytes(); }
   Work start(const TensorView& message) override {
     return guarded(waits_for(std::span{&message, 1}), [this, message] { return ops_->start(message); });
   }
@@ -99,10 +100,24 @@ class GuardedOps final : public CrossDeviceOps {
   Work guarded(detail::DeviceWaits* gpu, Start start) {
     // What the program measures begins with the start and ends with the wait.
     if (around_) return Work::later([this, gpu, start] { guard(gpu, [&] { start().wait(); }); });
-    std::optional<Work> started;
-    run(gpu, [&] { started = start(); });
-    return Work::later(
-        [this, gpu, work = std::make_shared<Work>(*std::move(started))] { guard(gpu, [&] { work->wait(); }); });
+    struct Guarded final : Work::Pending {
+      Guarded(GuardedOps& its_ops, detail::DeviceWaits* its_gpu) : ops{its_ops}, gpu{its_gpu} {}
+      void wait() override {
+        ops.guard(gpu, [&] { work.wait(); });
+      }
+      bool advance() override {
+        bool done = false;
+        ops.run(nullptr, [&] { done = work.advance(); });
+        return done;
+      }
+      Work::Traffic traffic() const override { return work.traffic(); }
+      GuardedOps& ops;
+      detail::DeviceWaits* gpu;
+      Work work = Work::done();
+    };
+    auto guarded = std::make_unique<Guarded>(*this, gpu);
+    run(gpu, [&] { guarded->work = start(); });
+    return Work{std::move(guarded)};
   }
 
   template <class Collective>

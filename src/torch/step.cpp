@@ -274,11 +274,11 @@ void Step::finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums) {
   own_reals_.emplace(sum.begin() + 2, sum.end());
 }
 
-std::vector<GradientBucket> Step::buckets(const Packing& packing) const {
+std::vector<GradientBucket> Step::buckets(const CrossDeviceOps& reductions) const {
   std::vector<GradientBucket> all;
   std::size_t pieces = 0;
   for (const ReplicatedModule::Impl* const module : modules_) {
-    for (const GradientBucket& each : module->pieces.buckets(packing))
+    for (const GradientBucket& each : module->pieces.buckets(reductions))
       all.push_back({each.memory, pieces + each.pieces});
     pieces += module->pieces.count();
   }
@@ -307,7 +307,7 @@ ReplicatedModule::MeanLoss Step::run(std::string_view what, const SumList& on_th
 
 void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute,
                   CrossDeviceOps& reductions, Covered& covered) {
-  const std::vector<GradientBucket> messages = buckets(reductions.packing());
+  const std::vector<GradientBucket> messages = buckets(reductions);
   ReplicaGroup& group = context_.strategy().group();
   DeclaredSums sums{reductions, on_the_way, stream_, messages, &covered};
   device().stream_follows();

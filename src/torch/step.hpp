@@ -100,7 +100,7 @@ class Step {
   bool depends_on_random_numbers(const std::function<Loss(int)>& compute);
   void require_passed_audit(const std::function<Loss(int)>& compute);
 
-  std::vector<GradientBucket> buckets(const Packing& packing) const;
+  std::vector<GradientBucket> buckets(const CrossDeviceOps& reductions) const;
   std::vector<char> changed_buffers() const;
   std::string describe_changed_buffers() const;
   void begin_with_buffers();

@@ -80,8 +80,8 @@ Benched bench(int ranks, const Arguments& arguments) {
 
 const std::vector<std::string> all_reduce_columns{"bytes", "count", "dtype",    "time", "algbw",
                                                   "busbw", "error", "mpi_time", "ratio"};
-const std::vector<std::string> merge_call_columns{"merges",     "time",  "mpi_time", "ratio",
-                                                  "agreements", "bytes", "run_time", "run_agreements"};
+const std::vector<std::string> merge_call_columns{"merges", "time",     "mpi_time",       "ratio", "agreements",
+                                                  "bytes",  "run_time", "run_agreements", "step",  "of_two"};
 
 const std::vector<std::string> step_parts{"data",          "forward",   "backward",  "waiting",
                                           "communication", "agreement", "optimizer", "other"};
@@ -198,7 +198,8 @@ TEST_CASE("all-reduce stops at the last size that is not above the largest") {
 
 TEST_CASE("a merge_call is exactly one all-reduce of 16 bytes, on 1 to 4 ranks") {
   const int ranks = GENERATE(1, 2, 3, 4);
-  const Benched benched = bench(ranks, {"merge-call", "--merges", "20", "--iterations", "3", "--warm-up", "2"});
+  const Benched benched =
+      bench(ranks, {"merge-call", "--merges", "20", "--steps", "4", "--iterations", "3", "--warm-up", "2"});
   check_head(benched.json, "merge-call", ranks);
   REQUIRE(benched.json["rows"].size() == 1);
   const Json& row = benched.json["rows"][0];
@@ -367,7 +368,7 @@ TEST_CASE("step compares reference kernels with the usual ones") {
 }
 
 TEST_CASE("step measures what a trace and the clock of the parts cost, with an interval") {
-  const std::string compare = GENERATE("trace", "parts", "audit", "ledger");
+  const std::string compare = GENERATE("trace", "parts", "audit", "ledger", "overlap");
   const Arguments quick{"step", "--compare", compare, "--global-batch", "6", "--steps", "1"};
   const Benched benched = bench(2, quick + Arguments{"--iterations", "7", "--warm-up", "1"});
   REQUIRE(benched.json["rows"].size() == 1);
@@ -379,6 +380,10 @@ TEST_CASE("step measures what a trace and the clock of the parts cost, with an i
   CHECK(row["low"] <= row["cost"]);
   CHECK(row["cost"] <= row["high"]);
   CHECK(row.contains("spans") == (compare == "trace"));
+  if (compare == "overlap") {
+    CHECK(row["sent"] == 0);  // on one node
+    CHECK(row["early"] == 0);
+  }
   if (compare == "trace") {
     // A step has its span, its parts, the layers of both passes, a sum and agreements.
     CHECK(row["spans"] > 15);

@@ -1,5 +1,7 @@
 // Hierarchical reductions over MPI's own groups of ranks, on nodes that are made up: four ranks of one host.
 #include <algorithm>
+#include <numeric>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -53,6 +55,72 @@ TEST_CASE("slices of any length, also of none, go to every rank and come from it
       for (std::int64_t i = begin(from); i < begin(from + 1); ++i) whole.push_back(value(from, i));
     CHECK(mine.to_vector<float>() == whole);
   }
+}
+
+namespace {
+
+/// Three messages of gradients, of which the nodes' ranks share the memory, or some of it, or none.
+struct Gradients {
+  enum class Home { shared, own, mixed };
+
+  SharedAllocation home;
+  Tensor elsewhere;
+  std::vector<TensorView> messages;
+
+  Gradients(CrossDeviceOps& ops, const std::vector<std::int64_t>& counts, Home where) {
+    const std::int64_t all = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+    home = ops.allocate_shared(static_cast<std::size_t>(all) * sizeof(float));
+    elsewhere = Tensor::zeros(DType::f32, {all});
+    std::int64_t first = 0;
+    for (const std::int64_t count : counts) {
+      // In a node, one rank's tensor is not where those of the others are.
+      const bool outside =
+          where == Home::own || !home.memory.data() || (where == Home::mixed && rank() == 1 && messages.size() == 1);
+      std::byte* const begin = outside ? elsewhere.view().data() : home.memory.data();
+      messages.push_back({begin + first * static_cast<std::int64_t>(sizeof(float)), {count}, DType::f32});
+      first += count;
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("sums between nodes that travel early have the bits of the one tree, wherever the gradients are") {
+  const auto all = make_mpi_communicator();
+  const std::vector<std::int64_t> counts{70'001, 1'300'000, 9001};
+  std::vector<std::vector<std::vector<float>>> parts;
+  for (const std::int64_t count : counts) parts.push_back(make_parts<float>(4, count));
+  for (const std::vector<int>& nodes : {std::vector{0, 0, 1, 1}, {0, 1, 2, 3}, {0, 0, 0, 1}})
+    for (const Gradients::Home where : {Gradients::Home::shared, Gradients::Home::own, Gradients::Home::mixed}) {
+      CAPTURE(nodes, static_cast<int>(where));
+      const auto ops = make_hierarchical_ops(*all, nodes);
+      const Gradients gradients{*ops, counts, where};
+      std::vector<float> first_time;
+      for (int round = 0; round < 2; ++round) {
+        std::vector<Work> started;
+        Work::Traffic early, of_all;
+        for (std::size_t i = 0; i < counts.size(); ++i) {
+          std::ranges::copy(parts[i][static_cast<std::size_t>(rank())],
+                            gradients.messages[i].elements<float>().begin());
+          started.push_back(ops->start(gradients.messages[i]));
+          // Other ranks look at other times.
+          for (int look = 0; look < 20 * rank() * round; ++look) (void)started.front().advance();
+        }
+        for (const Work& each : started) of_all += each.traffic();
+        // Memory that all ranks of a node reach is summed without a wait. Not all ranks of uneven nodes send.
+        while (where == Gradients::Home::shared && !started.front().advance()) std::this_thread::yield();
+        for (const Work& each : started) early += each.traffic();
+        if (where == Gradients::Home::shared) CHECK((early.begun > 0) == (of_all.all > 0));
+        CHECK(early.begun <= of_all.all);
+        for (Work& each : started) each.wait();
+        for (std::size_t i = 0; i < counts.size(); ++i) {
+          const auto sum = gradients.messages[i].to_vector<float>();
+          if (hierarchy_keeps_bits(nodes)) CHECK(same_bits(sum, tree(parts[i])));
+          if (i == 1 && round == 0) first_time = sum;
+          if (i == 1) CHECK(same_bits(sum, first_time));
+        }
+      }
+    }
 }
 
 TEST_CASE(

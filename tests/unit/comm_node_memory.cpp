@@ -57,6 +57,46 @@ TEST_CASE("an exchange shows every rank what all have laid down, as often as the
   CHECK(wrong == std::vector<int>(at(ranks)));
 }
 
+TEST_CASE("tasks are begun and ended without fences, each rank at its own pace, and show what was written before") {
+  std::vector<int> wrong(at(ranks));
+  on_node(ranks, [&](NodeMemory& memory) {
+    constexpr std::uint64_t tasks = 1000;
+    const SharedAllocation made = memory.allocate(tasks * sizeof(int));
+    auto* const mine = reinterpret_cast<int*>(made.memory.data());
+    const auto check = [&](bool right) {
+      if (!right) ++wrong[at(memory.rank())];
+    };
+    const auto until = [](auto&& come) {
+      while (!come()) std::this_thread::yield();
+    };
+    check(memory.begun(1) == NodeMemory::Begun::not_by_all && !memory.ended(1) && memory.may_begin(1));
+    std::uint64_t begun = 0;
+    // As far ahead as there is room.
+    const auto begin_more = [&] {
+      for (; begun < tasks && memory.may_begin(begun + 1); ++begun) {
+        mine[begun] = static_cast<int>(begun) * ranks + memory.rank();
+        memory.begin(begun + 1, begun % 3 == 0 ? at(memory.rank()) : 7);
+      }
+    };
+    for (std::uint64_t task = 1; task <= tasks; ++task) {
+      until([&] {
+        begin_more();
+        return memory.begun(task) != NodeMemory::Begun::not_by_all;
+      });
+      check(begun >= task && begun < task + 200);
+      check((memory.begun(task) == NodeMemory::Begun::with_one_word) == ((task - 1) % 3 != 0));
+      const auto place = memory.place_of(made.memory.data(), tasks * sizeof(int));
+      for (int other = 0; other < ranks; ++other) {
+        const auto* const theirs = reinterpret_cast<const int*>(place->first + other * place->stride);
+        check(theirs[task - 1] == static_cast<int>(task - 1) * ranks + other);
+      }
+      memory.end(task);
+    }
+    until([&] { return memory.ended(tasks); });
+  });
+  CHECK(wrong == std::vector<int>(at(ranks)));
+}
+
 TEST_CASE("memory of all ranks is zeroed, reached by each at equal strides, and outlives the group") {
   constexpr std::size_t bytes = 10'001;
   std::vector<int> wrong(at(ranks));

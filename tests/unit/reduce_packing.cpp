@@ -59,14 +59,18 @@ TEST_CASE("unpacked tensors travel one by one", "[E-22]") {
 TEST_CASE("gradients make buckets of whole neighbours, a small one first, and those of a packing that was asked for") {
   constexpr std::int64_t kilo = 1024 / sizeof(float), mega = 1024 * kilo;
   using Buckets = std::vector<Bucket>;
-  const auto buckets = [](const Packing& packing, const std::vector<std::int64_t>& counts) {
-    return plan_buckets(packing, counts, sizeof(float));
+  const auto buckets = [](const Packing& packing, const std::vector<std::int64_t>& counts,
+                          std::int64_t enough_bytes = 4 << 20) {
+    return plan_buckets(packing, counts, sizeof(float), enough_bytes);
   };
   CHECK(buckets({}, {100 * kilo, 156 * kilo, mega, 2 * mega, mega, 9 * mega, 1}) ==
         Buckets{{0, 256 * kilo, 2},
                 {256 * kilo, 4 * mega, 5},
                 {256 * kilo + 4 * mega, 9 * mega, 6},
                 {256 * kilo + 13 * mega, 1, 7}});
+  CHECK(buckets({}, {100 * kilo, 156 * kilo, mega, 200 * kilo, 70 * kilo, 5}, 256 << 10) ==
+        Buckets{
+            {0, 256 * kilo, 2}, {256 * kilo, mega, 3}, {256 * kilo + mega, 270 * kilo, 5}, {526 * kilo + mega, 5, 6}});
   CHECK(buckets({}, {1, 2}) == Buckets{{0, 3, 2}});
   CHECK(buckets({}, {0, mega, 0, 3, 0}) == Buckets{{0, mega, 2}, {mega, 3, 5}});
   CHECK(buckets({}, {0, 0}).empty());

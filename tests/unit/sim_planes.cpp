@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/sim/sim.hpp>
@@ -118,20 +119,26 @@ TEST_CASE("ranks of several nodes add up within them first, to the same bits", "
     const auto parts = make_parts<float>(8, 80'000);
     const auto expected = tree(parts);
     int right = 0;
-    std::vector<std::string> exchanges;
+    std::vector<std::string> on_node, between_nodes;
     sim::Options options{.ranks = 8, .ranks_per_node = ranks_per_node, .seed = 3};
     options.trace = [&](std::string_view line) {
-      if (line.find("replica 0: all_to_all") != line.npos) exchanges.emplace_back(line);
+      if (line.find("replica 0: all_to_all") != line.npos) on_node.emplace_back(line);
+      if (line.find("replica 0: an exchange of parcels") != line.npos) between_nodes.emplace_back(line);
     };
     sim::run(std::move(options), [&](Strategy& strategy, int rank) {
       const Tensor sum = strategy.reduce(ReduceOp::sum, PerReplica{tensor_of(parts[static_cast<std::size_t>(rank)])});
       right += same_bits(sum.to_vector<float>(), expected);
     });
-    CAPTURE(ranks_per_node, exchanges);
+    CAPTURE(ranks_per_node, on_node, between_nodes);
     CHECK(right == 8);
     // Replica 0 exchanges with its node, and with those that carry its slice on other nodes; or with all where nodes
     // would change bits.
-    CHECK(exchanges.size() == (ranks_per_node == 2 || ranks_per_node == 4 ? 2 : 1));
+    const bool has_hierarchy = ranks_per_node == 2 || ranks_per_node == 4, is_one_node = ranks_per_node == 8;
+    CHECK(on_node.size() == (has_hierarchy || is_one_node ? 1 : 0));
+    // Two pieces, there and back.
+    CHECK(between_nodes.size() == (is_one_node ? 0 : 4));
+    const std::string among = fmt::format("among {} ranks", has_hierarchy ? 8 / ranks_per_node : 8);
+    for (const std::string& each : between_nodes) CHECK_THAT(each, Catch::EndsWith(among));
   }
 }
 

@@ -12,6 +12,7 @@
 #include "base/element_type.hpp"
 #include "comm/backends.hpp"
 #include "comm/communicator.hpp"
+#include "comm/messenger.hpp"
 #include "comm/mpi/mpi_handle.hpp"
 #include "comm/mpi/share_memory.hpp"
 #include "comm/shm/node_memory.hpp"
@@ -39,13 +40,12 @@ MPI_Datatype mpi_type(DType dtype) {
   throw InvalidArgument{fmt::format("MPI cannot add up tensors of {}", name_of(dtype))};
 }
 
-// Slices longer than the first are cut into pieces of the second size, all of which are under way at a time. MPI's
+// Slices longer than this are cut into pieces of Messenger::piece_bytes, all of which are under way at a time. MPI's
 // collectives for long slices wait for one rank after the other, so that a link between nodes idles. And the receiver
 // of a long message asks for it first: between two ranks that send to each other, these few bytes may wait behind a
-// whole slice that goes the other way, so that a link never carries both. Open MPI's TCP sends this much without being
+// whole slice that goes the other way, so that a link never carries both. Open MPI's TCP sends a piece without being
 // asked, and it was the fastest size on links of 100 Mbit/s as on those of 20 Gbit/s.
 constexpr std::int64_t short_bytes = 4 << 10;
-constexpr std::int64_t piece_bytes = 32 << 10;
 
 /// The slices as MPI wants them: a byte count and an offset for each rank.
 struct ByteSlices {
@@ -79,44 +79,95 @@ std::unique_ptr<NodeMemory> make_node_memory(const MpiComm& group) {
   return nullptr;
 }
 
-/// Pieces of slices between this rank and all others.
-class Exchange {
+/// Parcels between this rank and all others, in pieces.
+class MpiMessenger final : public Messenger {
  public:
-  explicit Exchange(const MpiComm& comm) : comm_{comm.get()}, rank_{comm.rank()}, size_{comm.size()} {}
+  explicit MpiMessenger(const MpiComm& comm) : comm_{comm.get()}, rank_{comm.rank()}, size_{comm.size()} {}
 
-  /// COLL. `sent(rank)` is what goes to a rank and `received(rank)` where that from it comes to. Blocking.
+  Work start(std::span<const Parcel> parcels, Lane lane) override {
+    return Work{start_tagged(parcels, 1 + static_cast<int>(lane))};
+  }
+
+  /// COLL, blocking, in a lane of its own. `sent(rank)` is what goes to a rank and `received(rank)` where that from it
+  /// comes to.
   template <class Sent, class Received>
-  void run(Sent&& sent, Received&& received) {
-    requests_.clear();
+  void exchange(Sent&& sent, Received&& received) {
+    std::vector<Parcel> parcels;
+    for (int other = 0; other < size_; ++other) parcels.push_back({sent(other), received(other)});
+    start_tagged(parcels, 0)->wait();
+  }
+
+ private:
+  using Requests = std::vector<MPI_Request>;
+
+  class UnderWay final : public Work::Pending {
+   public:
+    UnderWay(MpiMessenger& messenger, Requests requests) : messenger_{messenger}, requests_{std::move(requests)} {}
+    UnderWay(const UnderWay&) = delete;
+    UnderWay& operator=(const UnderWay&) = delete;
+
+    /// Only a job that ends because of a failure leaves messages under way: nobody receives what they bring.
+    ~UnderWay() override {
+      for (MPI_Request& request : requests_) {
+        if (request == MPI_REQUEST_NULL) continue;
+        (void)MPI_Cancel(&request);
+        (void)MPI_Request_free(&request);
+      }
+    }
+
+    void wait() override {
+      check_mpi(MPI_Waitall(count(), requests_.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+      messenger_.spare_.push_back(std::exchange(requests_, {}));
+    }
+    bool advance() override {
+      int done = 0;
+      check_mpi(MPI_Testall(count(), requests_.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+      return done != 0;
+    }
+    MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
+
+   private:
+    int count() const { return static_cast<int>(requests_.size()); }
+
+    MpiMessenger& messenger_;
+    Requests requests_;
+  };
+
+  std::unique_ptr<UnderWay> start_tagged(std::span<const Parcel> parcels, int tag) {
+    Requests requests;
+    if (!spare_.empty()) {
+      requests = std::move(spare_.back());
+      spare_.pop_back();
+      requests.clear();
+    }
+    auto made = std::make_unique<UnderWay>(*this, std::move(requests));
     // Each rank begins with another one.
     for (int step = 1; step < size_; ++step) {
       const int from = (rank_ + size_ - step) % size_;
-      for_each_piece(received(from), [&](std::span<std::byte> piece) {
-        check_mpi(MPI_Irecv(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, from, 0, comm_, add()),
+      for_each_piece(parcels[static_cast<std::size_t>(from)].received, [&](std::span<std::byte> piece) {
+        check_mpi(MPI_Irecv(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, from, tag, comm_, made->add()),
                   "MPI_Irecv");
       });
     }
     for (int step = 1; step < size_; ++step) {
       const int to = (rank_ + step) % size_;
-      for_each_piece(sent(to), [&](std::span<std::byte> piece) {
-        check_mpi(MPI_Isend(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, to, 0, comm_, add()), "MPI_Isend");
+      for_each_piece(parcels[static_cast<std::size_t>(to)].sent, [&](std::span<const std::byte> piece) {
+        check_mpi(MPI_Isend(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, to, tag, comm_, made->add()),
+                  "MPI_Isend");
       });
     }
-    check_mpi(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+    return made;
   }
 
- private:
-  template <class Body>
-  static void for_each_piece(std::span<std::byte> slice, Body&& body) {
+  template <class Byte, class Body>
+  static void for_each_piece(std::span<Byte> slice, Body&& body) {
     for (; !slice.empty(); slice = slice.subspan(std::min<std::size_t>(piece_bytes, slice.size())))
       body(slice.first(std::min<std::size_t>(piece_bytes, slice.size())));
   }
 
-  MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
-
   MPI_Comm comm_;
   int rank_, size_;
-  std::vector<MPI_Request> requests_;  ///< kept for the next call, which needs as many
+  std::vector<Requests> spare_;  ///< kept for later calls, which need as many
 };
 
 /// For slices that are not long, uses MPI's blocking collectives: on one node, their measured latency was a sixth of
@@ -127,7 +178,7 @@ class MpiCommunicator final : public Communicator {
       : comm_{std::move(comm)},
         rank_{comm_.rank()},
         size_{comm_.size()},
-        exchange_{comm_},
+        messenger_{comm_},
         node_memory_{make_node_memory(comm_)} {}
 
   int rank() const override { return rank_; }
@@ -136,6 +187,7 @@ class MpiCommunicator final : public Communicator {
   Stream& stream() override { return Stream::host(); }
   Buffer allocate(std::size_t bytes) override { return Stream::host().allocate(bytes); }
   NodeMemory* node_memory() override { return node_memory_.get(); }
+  Messenger* messenger() override { return &messenger_; }
 
   Work broadcast(const TensorView& tensor, int root) override {
     constexpr std::int64_t piece = 1 << 30;
@@ -154,10 +206,10 @@ class MpiCommunicator final : public Communicator {
     if (sent.are_long()) {
       const auto place_of = [&](int rank) { return received.data() + piece * rank; };
       const auto bytes = static_cast<std::size_t>(piece);
-      exchange_.run([&](int to) { return sent.of(mine, to); },
-                    [&](int from) {
-                      return std::span{place_of(from), bytes};
-                    });
+      messenger_.exchange([&](int to) { return sent.of(mine, to); },
+                          [&](int from) {
+                            return std::span{place_of(from), bytes};
+                          });
       std::ranges::copy(sent.of(mine, rank_), place_of(rank_));
       return Work::done();
     }
@@ -173,7 +225,8 @@ class MpiCommunicator final : public Communicator {
   Work all_gather(const TensorView& whole, SliceBounds bounds) override {
     const ByteSlices slices{bounds, size_of(whole.dtype())};
     if (slices.are_long()) {
-      exchange_.run([&](int) { return slices.of(whole, rank_); }, [&](int from) { return slices.of(whole, from); });
+      messenger_.exchange([&](int) { return slices.of(whole, rank_); },
+                          [&](int from) { return slices.of(whole, from); });
       return Work::done();
     }
     check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, whole.data(), slices.counts.data(),
@@ -236,7 +289,7 @@ class MpiCommunicator final : public Communicator {
   MpiComm comm_;
   int rank_;
   int size_;
-  Exchange exchange_;
+  MpiMessenger messenger_;
   std::unique_ptr<NodeMemory> node_memory_;
 };
 

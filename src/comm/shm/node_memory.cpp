@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <thread>
 #include <utility>
@@ -56,6 +57,13 @@ struct NodeMemory::Slot {
   std::byte payload[slot_bytes];
 };
 
+/// How far a rank is with its tasks.
+struct alignas(cache_line) NodeMemory::Tasks {
+  std::atomic<std::uint64_t> begun, ended;
+  /// Of the last tasks that it has begun, by number. No rank begins one before all have ended the one in its place.
+  std::atomic<std::uint64_t> words[64];
+};
+
 struct NodeMemory::Segment {
   std::uint64_t number;
   SharedMemory memory;
@@ -70,7 +78,7 @@ struct NodeMemory::Segments {
 };
 
 std::size_t NodeMemory::bytes_for(int ranks) {
-  return static_cast<std::size_t>(ranks) * (sizeof(cpu_set_t) + 2 * stride_of_slots);
+  return static_cast<std::size_t>(ranks) * (sizeof(cpu_set_t) + 2 * stride_of_slots + sizeof(Tasks));
 }
 
 NodeMemory::NodeMemory(SharedMemory slots, int rank, int ranks, SharedMemory (*create)(std::size_t))
@@ -100,6 +108,13 @@ NodeMemory::Slot& NodeMemory::slot_at(std::uint64_t exchange, int rank) const {
                                   index * stride_of_slots);
 }
 
+/// Behind the slots.
+NodeMemory::Tasks& NodeMemory::tasks_of(int rank) const {
+  const auto ranks = static_cast<std::size_t>(ranks_);
+  return reinterpret_cast<Tasks*>(static_cast<std::byte*>(slots_.data()) +
+                                  ranks * (sizeof(cpu_set_t) + 2 * stride_of_slots))[rank];
+}
+
 std::byte* NodeMemory::payload(std::uint64_t exchange, int rank) const {
   return slot_at(exchange, rank).payload;
 }
@@ -122,6 +137,40 @@ bool NodeMemory::exchange(std::uint64_t word) {
   }
   ++next_;
   return same;
+}
+
+bool NodeMemory::may_begin(std::uint64_t task) const {
+  constexpr std::uint64_t room = sizeof(Tasks::words) / sizeof(Tasks::words[0]);
+  return task <= room || ended(task - room);
+}
+
+void NodeMemory::begin(std::uint64_t task, std::uint64_t word) {
+  Tasks& mine = tasks_of(rank_);
+  mine.words[task % std::size(mine.words)].store(word, std::memory_order_relaxed);
+  mine.begun.store(task, std::memory_order_release);
+}
+
+NodeMemory::Begun NodeMemory::begun(std::uint64_t task) const {
+  std::optional<std::uint64_t> word;
+  Begun begun = Begun::with_one_word;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const Tasks& theirs = tasks_of(rank);
+    if (theirs.begun.load(std::memory_order_acquire) < task) return Begun::not_by_all;
+    const std::uint64_t its_word = theirs.words[task % std::size(theirs.words)].load(std::memory_order_relaxed);
+    if (word.value_or(its_word) != its_word) begun = Begun::with_several;
+    word = its_word;
+  }
+  return begun;
+}
+
+void NodeMemory::end(std::uint64_t task) {
+  tasks_of(rank_).ended.store(task, std::memory_order_release);
+}
+
+bool NodeMemory::ended(std::uint64_t task) const {
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (tasks_of(rank).ended.load(std::memory_order_acquire) < task) return false;
+  return true;
 }
 
 SharedAllocation NodeMemory::allocate(std::size_t bytes) {

@@ -50,6 +50,26 @@ class NodeMemory {
   std::byte* slots() const { return payload(next_ - 1, 0); }
   static std::int64_t slot_stride();
 
+  // Tasks without fences: each rank begins and ends them in its own time, all in one order, from number 1 on. What a
+  // rank wrote before it began or ended a task is visible to those that know of it.
+
+  /// LOCAL. Whether the ranks have room for this rank's beginning of `task`: all have ended those long before.
+  bool may_begin(std::uint64_t task) const;
+
+  /// LOCAL. Tells the others that this rank has begun `task`, with a word for it.
+  void begin(std::uint64_t task, std::uint64_t word);
+
+  /// LOCAL. How far the ranks are: whether all have begun a task that this rank has not ended, with one word or
+  /// several.
+  enum class Begun : std::uint8_t { not_by_all, with_one_word, with_several };
+  Begun begun(std::uint64_t task) const;
+
+  /// LOCAL. Tells the others that this rank has ended `task`, and reads no word of it any more.
+  void end(std::uint64_t task);
+
+  /// LOCAL. Whether all ranks have ended `task`.
+  bool ended(std::uint64_t task) const;
+
   /// COLL, blocking. Memory of which every rank has `bytes` bytes, all in one mapping at equal strides. Zeroed,
   /// reserved, and the result's own: it may outlive this object.
   SharedAllocation allocate(std::size_t bytes);
@@ -66,11 +86,13 @@ class NodeMemory {
 
  private:
   struct Slot;
+  struct Tasks;
   struct Segment;
   struct Segments;
 
   Slot& slot_at(std::uint64_t exchange, int rank) const;
   std::byte* payload(std::uint64_t exchange, int rank) const;
+  Tasks& tasks_of(int rank) const;
   int count_cores() const;
 
   SharedMemory slots_;

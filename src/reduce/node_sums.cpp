@@ -1,0 +1,188 @@
+#include "reduce/node_sums.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "base/element_type.hpp"
+#include "comm/messenger.hpp"
+#include "reduce/arithmetic.hpp"
+#include "tensor/convert.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+/// A piece of which each rank of a node has a slice, as a message.
+Sliced in_node(const NodePiece& piece) {
+  std::vector<int> ranks(piece.bounds.size() - 1);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return {piece.memory, std::make_shared<const SliceMap>(piece.bounds, std::move(ranks))};
+}
+
+}  // namespace
+
+Work::Traffic NodeSums::Message::traffic() const {
+  Work::Traffic traffic{.begun = 0, .all = unsent_};
+  for (const auto& sum : sent_) traffic += sum->traffic();
+  return traffic;
+}
+
+NodeSums::NodeSums(Communicator& node, Communicator* between)
+    : node_{node}, memory_{node.size() > 1 ? node.node_memory() : nullptr} {
+  if (between) between_.emplace(*between, *between->messenger());
+  if (memory_) shared_.emplace(*memory_);
+}
+
+std::shared_ptr<const NodeSums::Message> NodeSums::start(std::vector<NodePiece> pieces) {
+  const auto message = std::make_shared<Message>();
+  for (NodePiece& each : pieces) {
+    Piece piece{std::move(each), message, ++tasks_};
+    ++message->left_;
+    if (between_) message->unsent_ += bytes_to_send(piece);
+    to_begin_.push_back(std::move(piece));
+  }
+  (void)advance();
+  return message;
+}
+
+/// Twice or once what others have of this rank's slice.
+std::int64_t NodeSums::bytes_to_send(const Piece& piece) const {
+  const TensorView slice = own(piece);
+  const auto size = static_cast<std::int64_t>(size_of(piece.at.sent_as.value_or(slice.dtype())));
+  return slice.count() * size * (piece.at.between.empty() ? 2 : 1) * (between_->ranks() - 1) / between_->ranks();
+}
+
+bool NodeSums::advance() {
+  bool moved = false;
+  const auto take = [&moved](std::deque<Piece>& from) {
+    moved = true;
+    Piece piece = std::move(from.front());
+    from.pop_front();
+    return piece;
+  };
+  while (!to_begin_.empty() && (!memory_ || memory_->may_begin(to_begin_.front().task))) {
+    Piece piece = take(to_begin_);
+    if (memory_) {
+      const auto place = memory_->place_of(piece.at.memory.data(), piece.at.memory.bytes());
+      memory_->begin(piece.task, place ? place->word : 0);
+    }
+    to_sum_.push_back(std::move(piece));
+  }
+  while (!to_sum_.empty() && can_sum(to_sum_.front())) {
+    sum_own(to_sum_.front());
+    send(take(to_sum_));
+  }
+  if (between_) moved |= between_->advance();
+  while (!between_nodes_.empty() && (!between_nodes_.front().sum || between_nodes_.front().sum->is_done())) {
+    Piece piece = take(between_nodes_);
+    take_back(piece);
+    if (node_.size() > 1 && piece.at.between.empty()) spread(piece);
+    end(std::move(piece));
+  }
+  while (!to_end_.empty() && (!memory_ || memory_->ended(to_end_.front().task))) --take(to_end_).message->left_;
+  return moved;
+}
+
+void NodeSums::wait(const Message& message) {
+  while (!message.is_done()) {
+    if (advance()) continue;
+    if (!to_sum_.empty() && between_nodes_.empty() && must_meet(to_sum_.front())) {
+      Piece piece = std::move(to_sum_.front());
+      to_sum_.pop_front();
+      meet(std::move(piece));
+    } else if (!between_nodes_.empty() && between_nodes_.front().message.get() == &message) {
+      between_->wait_for_some(*between_nodes_.front().sum);
+    } else {
+      std::this_thread::yield();  // for ranks of this node
+    }
+  }
+}
+
+TensorView NodeSums::own(const Piece& piece) const {
+  const auto rank = static_cast<std::size_t>(node_.rank());
+  return piece.at.memory.slice(piece.at.bounds[rank], piece.at.bounds[rank + 1] - piece.at.bounds[rank]);
+}
+
+/// Whether all ranks of the node have the piece complete, where this rank reaches it.
+bool NodeSums::can_sum(const Piece& piece) const {
+  if (node_.size() == 1) return true;
+  return memory_ && memory_->begun(piece.task) == NodeMemory::Begun::with_one_word && !must_meet(piece);
+}
+
+/// Whether the node's sum needs fences or messages, at which its ranks wait for each other.
+bool NodeSums::must_meet(const Piece& piece) const {
+  if (!memory_) return node_.size() > 1;
+  switch (memory_->begun(piece.task)) {
+    case NodeMemory::Begun::not_by_all: return false;
+    case NodeMemory::Begun::with_several: return true;
+    case NodeMemory::Begun::with_one_word: break;
+  }
+  return !memory_->place_of(piece.at.memory.data(), piece.at.memory.bytes());
+}
+
+void NodeSums::sum_own(const Piece& piece) const {
+  const TensorView mine = own(piece);
+  if (node_.size() == 1 || mine.count() == 0) return;
+  const auto place = memory_->place_of(mine.data(), mine.bytes());
+  tree_sum_in_place({place->first, place->stride, node_.size()}, mine.dtype(), mine.count(), 1, node_.rank(),
+                    node_.rank() + 1);
+}
+
+void NodeSums::send(Piece piece) {
+  const TensorView mine = own(piece);
+  if (mine.count() > 0) {
+    TensorView sent = mine;
+    if (piece.at.sent_as) {
+      piece.sent = Tensor::uninitialised(*piece.at.sent_as, {mine.count()});
+      convert(mine, piece.sent.view());
+      sent = piece.sent.view();
+    }
+    piece.sum = piece.at.between.empty() ? between_->start(sent) : between_->start_scatter(sent, piece.at.between);
+    piece.message->unsent_ -= bytes_to_send(piece);
+    piece.message->sent_.push_back(piece.sum);
+  }
+  between_nodes_.push_back(std::move(piece));
+}
+
+/// The sum, or this rank's slice of it, from the type in which it was sent.
+void NodeSums::take_back(const Piece& piece) const {
+  if (!piece.sum || !piece.at.sent_as) return;
+  const TensorView mine = own(piece), sent = piece.sent.view();
+  if (piece.at.between.empty()) return convert(sent, mine);
+  const auto rank = static_cast<std::size_t>(between_->rank());
+  const std::int64_t first = piece.at.between[rank], count = piece.at.between[rank + 1] - first;
+  convert(sent.slice(first, count), mine.slice(first, count));
+}
+
+/// Writes this rank's slice to the other ranks of the node. None of them reads it before all have ended.
+void NodeSums::spread(const Piece& piece) const {
+  const TensorView mine = own(piece);
+  if (mine.count() == 0) return;
+  const auto place = memory_->place_of(mine.data(), mine.bytes());
+  for (int other = 0; other < node_.size(); ++other)
+    if (other != node_.rank()) std::memcpy(place->first + other * place->stride, mine.data(), mine.bytes());
+}
+
+/// All of a piece, at once, on all ranks of the node.
+void NodeSums::meet(Piece piece) {
+  const Sliced message = in_node(piece.at);
+  shared_ ? shared_->sum_own(message) : sum_own_slice(node_, received_, piece.at.memory, piece.at.bounds);
+  send(std::move(piece));
+  piece = std::move(between_nodes_.back());
+  between_nodes_.pop_back();
+  if (piece.sum) between_->wait(*piece.sum);
+  take_back(piece);
+  if (piece.at.between.empty()) {
+    shared_ ? shared_->spread({&message, 1}) : node_.all_gather(piece.at.memory, piece.at.bounds).wait();
+  }
+  end(std::move(piece));
+}
+
+void NodeSums::end(Piece piece) {
+  if (memory_) memory_->end(piece.task);
+  to_end_.push_back(std::move(piece));
+}
+
+}  // namespace lockstep::detail

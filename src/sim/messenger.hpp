@@ -1,0 +1,33 @@
+// Messenger of a simulated rank that travel while it computes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "comm/communicator.hpp"
+#include "comm/messenger.hpp"
+#include "sim/plane.hpp"
+
+namespace lockstep::sim {
+
+/// They leave at the call, and are written to their places in the wait: the earliest and the latest moment that any
+/// backend may choose. Each look for them is a scheduling point.
+class SimMessenger final : public Messenger {
+ public:
+  /// A plane for each lane. `rank` is the job's number.
+  SimMessenger(Plane& first, Plane& second, int rank) : lanes_{first, second}, rank_{rank} {}
+
+  Work start(std::span<const Parcel> parcels, Lane lane) override;
+
+ private:
+  class UnderWay;
+
+  Plane& of(Lane lane) { return lanes_[static_cast<std::size_t>(lane)]; }
+
+  std::reference_wrapper<Plane> lanes_[2];
+  int rank_;
+};
+
+}  // namespace lockstep::sim
