@@ -101,13 +101,17 @@ MpiSession::MpiSession(int& argc, char**& argv, const RuntimeOptions& options)
               "MPI_Init_thread");
     owned_ = true;
   }
+  require_not_spawned();
   take_level(options.mpi_threads == RuntimeOptions::MpiThreads::main ? std::min<int>(provided, MPI_THREAD_FUNNELED)
                                                                      : provided);
 }
 
 bool MpiSession::has_been_started() {
   int initialized = 0;
+  int finalized = 0;
   check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
+  check_mpi(MPI_Finalized(&finalized), "MPI_Finalized");
+  if (finalized) throw ContextError{"a Runtime after MPI_Finalize; expected it before, as MPI cannot start again"};
   return initialized != 0;
 }
 
@@ -135,6 +139,15 @@ void MpiSession::find_world_ranks(int guest) {
   // Of processes that MPI_Comm_spawn has started, say.
   if (std::ranges::find(world_ranks_, MPI_UNDEFINED) != world_ranks_.end())
     throw InvalidArgument{"RuntimeOptions::communicator has ranks outside of MPI_COMM_WORLD; expected a part of that"};
+}
+
+/// LOCAL. The launcher gives such processes the numbers of others over again, and tells nobody that one has ended.
+void MpiSession::require_not_spawned() {
+  MPI_Comm parent = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_get_parent(&parent), "MPI_Comm_get_parent");
+  if (parent != MPI_COMM_NULL)
+    throw ContextError{
+        "a Runtime in a process that MPI_Comm_spawn has started; expected one that MPI's launcher has started"};
 }
 
 void MpiSession::take_level(int provided) {

@@ -114,7 +114,9 @@ SiblingView look_at_siblings() {
 }
 
 void end_siblings_like_launcher(SiblingsToEnd which) {
-  if (nearest_launcher() != LauncherKind::pmi) return;
+  const auto launcher = nearest_launcher();
+  if (launcher == LauncherKind::slurm) which = SiblingsToEnd::stopped;
+  if (launcher != LauncherKind::pmi && launcher != LauncherKind::slurm) return;
   for (const auto& each : look_at_siblings().processes)
     if (each.id != ::getpid() && (each.stopped || which == SiblingsToEnd::all)) (void)::kill(each.id, SIGKILL);
 }

@@ -39,7 +39,8 @@ enum class SiblingsToEnd : std::uint8_t {
 };
 
 /// Ends other ranks that this process's launcher has started here, if the end of this process without MPI_Abort does
-/// not make the launcher do so, as with MPICH's: a rank that has stopped would stay for ever.
+/// not make the launcher do so, as with MPICH's: a rank that has stopped would stay for ever. srun may end them or not,
+/// depending on its options; of its ranks only those that have stopped are ended, as the others look for themselves.
 void end_siblings_like_launcher(SiblingsToEnd which);
 
 /// Whether a process that the same parent started has this in its environment: "NAME=value".

@@ -124,6 +124,9 @@ TEST_CASE("a job's own words are found among all that it writes, however cut") {
   };
   check("lockstep: replica 1 (worker:1, host b) is gone: its process ended; it was in step 5", Cause::gone, "b");
   check("lockstep: replica 12 is gone: its process ended while the job was starting", Cause::gone, "");
+  for (const std::string label : {"[0] ", "1: ", "[1,3]<stderr>:"})
+    check(label + "lockstep: replica 1 (worker:1, host b) is gone: its process ended", Cause::gone, "b");
+  check("[rank 0] lockstep: replica 1 (worker:1, host b) is gone: its process ended", Cause::unknown, "");
   check("lockstep: replica 1 (worker:1, host b) has stopped: no sign of life for 3 s", Cause::stopped, "b");
   check("lockstep: replica 1 (worker:1, host b) is late: the end of the step was waited for", Cause::late, "b");
   check("lockstep: replica 1 (worker:1, host b) is stuck: a call to its GPU's driver has not returned", Cause::late,

@@ -85,7 +85,7 @@ void wait_in_warm_up(NcclHandle& handle, int rank, Patience& patience, const Eve
   while (!event.done()) {
     handle.check("the end of the warm-up");
     if (patience.is_over()) {
-      const std::string late = fmt::format("was not done on rank {} after {:g} s", rank, patience.limit().count());
+      const std::string late = fmt::format("was not done on rank {} after {:g} s", rank_in_messages(rank), patience.limit().count());
       if (!ahead.done()) throw StallError{"the copy before the first all-reduce " + late};
       throw NcclTimeout{"the first all-reduce " + late};
     }
@@ -114,7 +114,7 @@ void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank,
   wait_in_warm_up(handle, rank, patience, *ahead, *stream.record());
   if (sum != expected)
     throw CommError{
-        fmt::format("the first all-reduce gave {} on rank {}, where {} ranks add up to {}", sum, rank, size, expected)};
+        fmt::format("the first all-reduce gave {} on rank {}, where {} ranks add up to {}", sum, rank_in_messages(rank), size, expected)};
 }
 
 }  // namespace
@@ -129,7 +129,7 @@ StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tool
     if (on_stuck)
       deadline.emplace(
           limit, [&on_stuck, limit,
-                  sentence = fmt::format("{} has not returned on {} of rank {}", what, device.name(), host.rank())] {
+                  sentence = fmt::format("{} has not returned on {} of rank {}", what, device.name(), rank_in_messages(host.rank()))] {
             on_stuck(std::make_exception_ptr(
                 StallError{fmt::format("NCCL did not start: {} for {:g} s", sentence, limit.count())}));
           });
