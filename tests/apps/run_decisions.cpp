@@ -97,6 +97,14 @@ TEST_CASE("what a restart can do about the end of a job follows from its exit co
   }
 }
 
+TEST_CASE("a job that Open MPI 5 ends with 0 since it has lost a host is not done") {
+  JobReport lost;
+  lost.lost = {"b"};
+  CHECK(code_of_job(MpiKind::open_mpi_5, 0, lost) == 205);
+  CHECK(code_of_job(MpiKind::open_mpi_5, 0, {}) == 0);
+  CHECK(judge(205, lost).remedy == Remedy::restart);
+}
+
 TEST_CASE("MPICH's mpiexec ends with the number of a signal, unless the job has said how it ended") {
   const auto code = [](int exit_code, JobReport report) { return code_of_job(MpiKind::mpich, exit_code, report); };
   const JobReport silent, gone{.cause = Cause::gone, .has_spoken = true},

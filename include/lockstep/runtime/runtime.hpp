@@ -165,8 +165,8 @@ class Runtime {
 /// is left to name it: it is continued (SIGCONT) 2 s after the stall timeout.
 int run_program(int& argc, char**& argv, const RuntimeOptions& options, const std::function<void(Runtime&)>& body);
 
-/// The same, but calls `options()` for the options, before MPI starts. What it throws is reported like any failure; in a
-/// program that has started MPI itself, it ends the whole job.
+/// The same, but calls `options()` for the options, before MPI starts. What it throws is reported like any failure; in
+/// a program that has started MPI itself, it ends the whole job.
 template <std::invocable MakeOptions>
 int run_program(int& argc, char**& argv, const MakeOptions& options, const std::function<void(Runtime&)>& body) {
   return Runtime::run(argc, argv, options, body);

@@ -112,8 +112,8 @@ void NcclHandle::check(const char* purpose) {
   const ncclResult_t state = look(purpose);
   if (!is_failure(state)) return;
   failure_known_ = true;
-  const std::string text = fmt::format("a collective failed before {} on {} of rank {}: {}", purpose, device_, rank_in_messages(rank_),
-                                       tools_.api->error_text(state));
+  const std::string text = fmt::format("a collective failed before {} on {} of rank {}: {}", purpose, device_,
+                                       rank_in_messages(rank_), tools_.api->error_text(state));
   await_word_of_others(state);
   fail(*tools_.api, {purpose, state}, text);
 }
@@ -176,7 +176,8 @@ void NcclHandle::await_word_of_others(ncclResult_t result) {
 
 void NcclHandle::require_usable(const char* purpose) const {
   if (state_->given_up)
-    throw CommError{fmt::format("{} on {} of rank {}: the communicator was aborted", purpose, device_, rank_in_messages(rank_))};
+    throw CommError{
+        fmt::format("{} on {} of rank {}: the communicator was aborted", purpose, device_, rank_in_messages(rank_))};
 }
 
 ncclResult_t NcclHandle::look(const char* purpose) {
@@ -191,8 +192,8 @@ ncclResult_t NcclHandle::look(const char* purpose) {
 NcclCall NcclHandle::settle(NcclCall call, Patience& patience) {
   while (call.result == ncclInProgress) {
     if (patience.is_over())
-      throw NcclTimeout{fmt::format("{} is still in progress on {} of rank {} after {:g} s", call.name, device_, rank_in_messages(rank_),
-                                    patience.limit().count())};
+      throw NcclTimeout{fmt::format("{} is still in progress on {} of rank {} after {:g} s", call.name, device_,
+                                    rank_in_messages(rank_), patience.limit().count())};
     patience.pause();
     call.result = look(call.name);
   }
