@@ -15,8 +15,8 @@ namespace {
 
 Outcome guests(int ranks, const std::string& mode, int culprit, const std::string& count = "0",
                std::chrono::seconds timeout = std::chrono::seconds{120}, const Environment& more = {}) {
-  Environment environment = mpi_environment();
-  environment.insert(more.begin(), more.end());
+  Environment environment = more;
+  environment.merge(mpi_environment());
   const Outcome outcome = run_command(
       {"mpirun", "-n", std::to_string(ranks), std::getenv("LOCKSTEP_GUEST"), mode, std::to_string(culprit), count},
       {.environment = environment, .timeout = timeout});

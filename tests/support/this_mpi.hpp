@@ -44,10 +44,12 @@ inline constexpr bool ends_with_any_rank = this_mpi != MpiKind::mpich;
 /// So the others kill a rank that has stopped, and the number of that signal counts.
 inline constexpr int code_of_stopped_without_mpi = ends_with_any_rank ? 5 : SIGKILL;
 
-/// 4. Open MPI 5's, once it is told to end, passes on nothing that ranks write, and kills them half a second later.
+/// 4. Open MPI 5's, once it is told to end or a rank has ended, passes on nothing that ranks write, and kills them half
+/// a second later. That is sooner than other hosts are sure that a rank is gone which was alone on its host.
 inline constexpr bool interrupted_job_may_be_silent = this_mpi == MpiKind::open_mpi_5;
 
-/// 5. Open MPI 5's ends with 0 when it has lost a host, and has ended the ranks of the others. lockstep-run knows that.
-inline constexpr bool fails_without_host = this_mpi != MpiKind::open_mpi_5;
+/// 5. Open MPI 5's ends with 0 when it has lost a host, which it names, and has ended the ranks of the others, perhaps
+/// before they could. lockstep-run knows that.
+inline constexpr bool names_lost_host = this_mpi == MpiKind::open_mpi_5;
 
 }  // namespace lockstep::test
