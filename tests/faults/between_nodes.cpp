@@ -57,7 +57,10 @@ bool is_silenced(const End& end) {
 /// The lowest rank of the host that is out of reach is named.
 void check_cut_off(const End& end, int rank, const std::string& host) {
   const bool is_silent = lines_starting_with(end.outcome.err, "lockstep:").empty();
-  if (names_lost_host && is_silent) return CHECK_THAT(end.outcome.err, Catch::Contains("on node " + host));
+  if (names_lost_host && is_silent) {
+    CHECK_THAT(end.outcome.err, Catch::Contains("on node " + host));
+    return;
+  }
   CHECK((end.outcome.exit_code != 0 || names_lost_host));
   check_blames(end.outcome.err, rank, "cannot be reached: no sign of life from any rank of its host for 2 s");
 }

@@ -16,7 +16,7 @@ namespace {
 Outcome guests(int ranks, const std::string& mode, int culprit, const std::string& count = "0",
                std::chrono::seconds timeout = std::chrono::seconds{120}, const Environment& more = {}) {
   Environment environment = more;
-  environment.merge(mpi_environment());
+  environment.insert(mpi_environment().begin(), mpi_environment().end());
   const Outcome outcome = run_command(
       {"mpirun", "-n", std::to_string(ranks), std::getenv("LOCKSTEP_GUEST"), mode, std::to_string(culprit), count},
       {.environment = environment, .timeout = timeout});
