@@ -21,13 +21,17 @@ extern char** environ;
 namespace lockstep::run {
 namespace {
 
-std::vector<std::string> environment_without(const std::vector<std::string>& names) {
-  std::vector<std::string> kept;
-  for (char** entry = environ; *entry; ++entry) {
-    const std::string_view text = *entry;
-    if (std::ranges::find(names, text.substr(0, text.find('='))) == names.end()) kept.emplace_back(text);
-  }
-  return kept;
+std::string_view name_of(std::string_view variable) {
+  return variable.substr(0, variable.find('='));
+}
+
+std::vector<std::string> variables_of(const ChildEnvironment& environment) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry; ++entry)
+    if (std::ranges::find(environment.without, name_of(*entry)) == environment.without.end()) all.emplace_back(*entry);
+  for (const std::string& each : environment.with)
+    if (std::ranges::find(all, name_of(each), name_of) == all.end()) all.push_back(each);
+  return all;
 }
 
 /// The array of C strings that exec wants; `strings` must outlive it.
@@ -59,10 +63,9 @@ void become(char* const* command, char* const* environment, ChildStreams streams
 
 }  // namespace
 
-pid_t start_child(const std::vector<std::string>& command, const std::vector<std::string>& without,
-                  ChildStreams streams) {
-  std::vector<std::string> words = command, variables = environment_without(without);
-  const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
+pid_t start_child(const std::vector<std::string>& command, const ChildEnvironment& environment, ChildStreams streams) {
+  std::vector<std::string> words = command, variables = variables_of(environment);
+  const std::vector<char*> arguments = pointers_to(words), its = pointers_to(variables);
   int failure[2];
   // It closes by itself at exec, and carries errno if there is none.
   if (::pipe2(failure, O_CLOEXEC) != 0) throw Error{fmt::format("pipe: {}", std::strerror(errno))};
@@ -72,7 +75,7 @@ pid_t start_child(const std::vector<std::string>& command, const std::vector<std
   const pid_t id = ::fork();
   if (id < 0) throw Error{fmt::format("fork: {}", std::strerror(errno))};
   if (id == 0) {
-    become(arguments.data(), environment.data(), streams, self);
+    become(arguments.data(), its.data(), streams, self);
     const int error = errno;
     (void)!::write(fails.get(), &error, sizeof error);
     ::_exit(127);

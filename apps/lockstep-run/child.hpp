@@ -14,11 +14,16 @@ struct ChildStreams {
   int err;
 };
 
-/// Starts a command, found as a shell finds it, in a process group of its own. `without` names the variables of the
-/// environment that it does not get. If this process ends in any way, the child gets SIGTERM: call it on the thread
-/// that lives longest, since the kernel sends that when the thread ends. Throws Error if the command cannot be run.
-pid_t start_child(const std::vector<std::string>& command, const std::vector<std::string>& without,
-                  ChildStreams streams);
+/// How a child's environment differs from that of this process.
+struct ChildEnvironment {
+  std::vector<std::string> without = {};  ///< names of variables
+  std::vector<std::string> with = {};     ///< "NAME=value", for variables that this process does not have
+};
+
+/// Starts a command, found as a shell finds it, in a process group of its own. If this process ends in any way, the
+/// child gets SIGTERM: call it on the thread that lives longest, since the kernel sends that when the thread ends.
+/// Throws Error if the command cannot be run.
+pid_t start_child(const std::vector<std::string>& command, const ChildEnvironment& environment, ChildStreams streams);
 
 /// What a shell calls the status of a process that has ended: its exit code, or 128 + the signal that ended it.
 int code_of(int status);

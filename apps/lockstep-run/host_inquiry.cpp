@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <thread>
@@ -44,6 +45,13 @@ std::string text_in(const Descriptor& file) {
   return text;
 }
 
+/// This host, as Slurm calls it.
+std::string this_node() {
+  if (const char* const name = std::getenv("SLURMD_NODENAME"); name && *name) return name;
+  const std::string host = host_name();
+  return host.substr(0, host.find('.'));
+}
+
 }  // namespace
 
 HostInquiry::HostInquiry(std::vector<std::string> mpirun, std::vector<std::string> hosts,
@@ -71,7 +79,7 @@ bool HostInquiry::poll() {
 bool HostInquiry::settle_doubts() {
   if (answers_.empty() && !is_control_asked_) {
     is_control_asked_ = true;
-    ask(names_srun(mpirun_) ? host_name() : "localhost");
+    ask(names_srun(mpirun_) ? this_node() : "localhost");
     return false;
   }
   if (!answers_.empty()) std::ranges::move(doubtful_, std::back_inserter(unreachable_));
@@ -88,7 +96,8 @@ void HostInquiry::ask(const std::string& host) {
   try {
     Descriptor out{::memfd_create("answer", MFD_CLOEXEC)};
     if (out.get() < 0) throw Error{fmt::format("memfd_create: {}", std::strerror(errno))};
-    const pid_t process = start_child(command, {}, {out.get(), nowhere.get()});
+    // A job holds the hosts: without this variable, such a step of Slurm would wait for the job to end.
+    const pid_t process = start_child(command, {.with = {"SLURM_OVERLAP=1"}}, {out.get(), nowhere.get()});
     questions_.push_back({host, process, Clock::now() + patience_, std::move(out)});
   } catch (const Error& error) {
     // This host lacks processes or files. The job goes on without.

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/lockstep-run/rank_label.hpp"
 #include "base/supervised_job.hpp"
 
 namespace lockstep::run {
@@ -68,7 +69,8 @@ void JobReader::read_line(std::string_view line) {
     if (!host.empty() && std::ranges::find(hosts, host) == hosts.end()) hosts.emplace_back(host);
   };
   const auto cannot_reach = [&](std::string_view host) { add(host, report_.unreachable); };
-  // mpirun may put something before it.
+  line.remove_prefix(label_length(line).value_or(0));
+  // mpirun may put something else before it, such as the time.
   if (line.find(begun_line) != line.npos) {
     report_.has_begun = true;
     return;

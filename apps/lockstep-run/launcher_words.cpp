@@ -121,8 +121,7 @@ void probe_connections(MpiKind mpi, Words& command) {
 
 bool gives_no_variables(MpiKind mpi, const Words& command, std::span<const Host> hosts) {
   // Other launchers give them all, and take -x for something else: srun's leaves out hosts. Only Open MPI's has slots
-  // in
-  // --host.
+  // in --host.
   return is_open_mpi(mpi) && !names_srun(command) && (!hosts.empty() || names_mpirun(command));
 }
 

@@ -2,19 +2,25 @@
 
 #include <utility>
 
+#include "apps/lockstep-run/rank_label.hpp"
+
 namespace lockstep::run {
 
 std::string LineCatcher::pass(std::string_view bytes) {
   std::string on;
   for (const char each : bytes) {
-    if (!caught_ && may_match_ && each == wanted_[held_.size()]) {
-      held_ += each;
-      if (held_ != wanted_) continue;
-      caught_ = true;
-      held_.clear();
-      continue;
+    held_ += each;
+    if (!caught_ && may_match_) {
+      const auto label = label_length(held_);
+      const std::string_view line = std::string_view{held_}.substr(label.value_or(0));
+      if (line == wanted_) {
+        caught_ = true;
+        held_.clear();
+        continue;
+      }
+      if (!label || std::string_view{wanted_}.starts_with(line)) continue;
     }
-    on += std::exchange(held_, {}) + each;
+    on += std::exchange(held_, {});
     may_match_ = each == '\n' || each == '\r';
   }
   return on;

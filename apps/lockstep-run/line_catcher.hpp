@@ -1,4 +1,4 @@
-// Removes one line from a stream.
+// Removes one line of a rank from a stream.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace lockstep::run {
 
-/// Holds back what may be the beginning of the line, until it is caught.
+/// Holds back what may be the beginning of the line, or of a launcher's label before it, until it is caught.
 class LineCatcher {
  public:
   /// `line` is given without its end.

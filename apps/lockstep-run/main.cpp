@@ -307,8 +307,6 @@ int main(int argc, char** argv) {
     }
     adopt_orphans();
     ::setenv(supervised_variable, "1", 1);
-    // Hosts are asked while the job holds them: without it, such a step of Slurm would wait for the job to end.
-    ::setenv("SLURM_OVERLAP", "1", 0);
     Run run{line};
     if (!line.allocation.empty()) say(line.allocation);
     if (line.dry_run) {

@@ -50,7 +50,7 @@ RunningJob::RunningJob(const std::vector<std::string>& command, const std::vecto
   if (::pipe2(err, O_CLOEXEC) != 0) throw Error{fmt::format("pipe: {}", std::strerror(errno))};
   stderr_ = Descriptor{err[0]};
   const Descriptor theirs{err[1]};
-  id_ = start_child(command, without, {.out = STDOUT_FILENO, .err = theirs.get()});
+  id_ = start_child(command, {.without = without}, {.out = STDOUT_FILENO, .err = theirs.get()});
   ::fcntl(stderr_.get(), F_SETFL, O_NONBLOCK);
 }
 

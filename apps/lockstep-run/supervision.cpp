@@ -18,6 +18,7 @@ namespace {
 using Cause = JobReport::Cause;
 
 constexpr int after_signal = 128;
+constexpr int lost_daemon = 205;  // of Open MPI 4
 constexpr const char* wrong_twice = "a rank there computed or read wrong twice";
 
 std::string name_of_signal(int signal) {
@@ -111,6 +112,7 @@ std::string failure_of(int exit_code, const JobReport& report) {
 }
 
 int code_of_job(MpiKind mpi, int exit_code, const JobReport& report) {
+  if (mpi == MpiKind::open_mpi_5 && exit_code == 0 && !report.lost.empty()) return lost_daemon;
   if (mpi != MpiKind::mpich || exit_code < SIGILL || exit_code > SIGSYS) return exit_code;
   // The others end a job whose rank is gone with one of these codes, unless mpiexec ends it first.
   const bool is_of_others = exit_code <= static_cast<int>(Error::ExitCode::stall);

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
+#include <fmt/format.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -27,6 +30,11 @@ bool is_peer_of_this_user(const Descriptor& socket) {
   ucred peer = {};
   socklen_t length = sizeof peer;
   return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
+}
+
+std::string name_of_parent() {
+  std::error_code without;
+  return fmt::format("{} of {}", ::getppid(), std::filesystem::read_symlink("/proc/self/ns/pid", without).string());
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include <sys/socket.h>
@@ -19,5 +20,9 @@ bool with_abstract_address(std::string_view name, const std::function<int(const 
 /// Whether the process at the other end is of this user. The kernel says whose it was when it connected or began to
 /// listen. Anybody may take a name first.
 bool is_peer_of_this_user(const Descriptor& socket);
+
+/// The parent of this process, for names that its children share: with its namespace of processes, as others, which may
+/// have the same network, count them again from 1.
+std::string name_of_parent();
 
 }  // namespace lockstep

@@ -114,9 +114,13 @@ Lease::~Lease() {
 Lease::Attempt Lease::attempt() {
   const Draft draft{path_, self_};
   if (!draft.move_to(path_)) {
+    const int error = errno;
+    // In a sticky folder, nobody may move anything to where another user's lease is, empty or not.
+    const bool is_denied = error == EPERM || error == EACCES;
     // The draft is gone if somebody cleaned up while this process was stopped.
-    if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT) fail(path_, "made");
+    if (error != ENOTEMPTY && error != EEXIST && error != ENOENT && !is_denied) fail(path_, "made");
     std::optional<Seen> seen = look();
+    if (is_denied && !seen) require_other_user_leaves(error);
     // A server that hears of a move twice denies the second.
     if (!seen || seen->file != file_) return judge(std::move(seen), draft.made());
   }
@@ -148,6 +152,16 @@ std::optional<LockHolder> Lease::holder() const {
   } catch (const CheckpointError&) {
     return std::nullopt;
   }
+}
+
+/// Another user who gives an empty lease up removes it a moment later. One who was killed does not.
+void Lease::require_other_user_leaves(int error) {
+  if (watched_ || !empty_since_) empty_since_ = Clock::now();
+  if (Clock::now() - *empty_since_ < 2 * times_.renewed_every) return;
+  std::error_code ignored;
+  const bool is_there = fs::exists(path_, ignored);
+  errno = error;
+  fail(path_, is_there ? "taken over from a process that is gone" : "made");
 }
 
 Lease::Attempt Lease::judge(std::optional<Seen> seen, const timespec& now) {

@@ -70,6 +70,7 @@ class Lease {
 
   std::optional<Seen> look() const;
   Attempt judge(std::optional<Seen> seen, const timespec& now);
+  void require_other_user_leaves(int error);
   void renew_until(std::stop_token stop);
   void remove_what_killed_ones_left(const timespec& now) const;
 
@@ -79,6 +80,7 @@ class Lease {
   std::filesystem::path file_;  ///< this process's, in the lease
   std::optional<Seen> watched_;
   Clock::time_point watched_since_;
+  std::optional<Clock::time_point> empty_since_;  ///< another user's lease, which this process may not move
   std::atomic<bool> lost_{false}, warned_{false};
   std::jthread renewing_;  ///< once it is taken
 };

@@ -141,12 +141,17 @@ std::string name_of_job(const ReadVariable& variable) {
 }
 
 std::optional<LaunchPlace> find_place(const ReadVariable& variable, std::optional<LauncherKind> nearest) {
-  const auto number = [&](const char* name) { return name ? whole_number(variable(name)) : std::nullopt; };
+  const auto number = [&](const char* name) { return whole_number(variable(name)); };
+  const auto number_here = [&](const LauncherVariables& names) {
+    if (names.kind != LauncherKind::slurm) return number(names.processes_here).value_or(0);
+    const char* const ranks = variable(names.processes_here);
+    return ranks ? 1 + static_cast<int>(std::ranges::count(std::string_view{ranks}, ',')) : 0;
+  };
   std::optional<LaunchPlace> place;
   for (const LauncherVariables& each : launcher_variables) {
     const auto rank = number(each.rank_of_mpi);
     if (!rank || (place && each.kind != nearest)) continue;
-    place = {*rank, number(each.processes).value_or(0), number(each.processes_here).value_or(0)};
+    place = {*rank, number(each.processes).value_or(0), number_here(each)};
   }
   return place;
 }

@@ -37,7 +37,7 @@ struct LauncherVariables {
   LauncherKind kind;
   const char* processes;       ///< of the job
   const char* rank;            ///< of this process among them
-  const char* processes_here;  ///< of the job, on this node; null if the launcher does not say
+  const char* processes_here;  ///< of the job, on this node: their number, or of Slurm their ranks as "0,1"
   const char* rank_of_mpi;     ///< the same as `rank`, but only set for a process that MPI finds to be of this launcher
 };
 
@@ -46,7 +46,7 @@ inline constexpr std::array launcher_variables{
     LauncherVariables{LauncherKind::open_mpi, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
                       "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK"},
     LauncherVariables{LauncherKind::pmi, "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "PMI_RANK"},
-    LauncherVariables{LauncherKind::slurm, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", nullptr, "PMIX_RANK"},
+    LauncherVariables{LauncherKind::slurm, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_GTIDS", "PMIX_RANK"},
 };
 
 /// The launcher that is a process of this name, as /proc/…/comm has it; nothing for other programs.

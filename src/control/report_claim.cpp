@@ -10,7 +10,6 @@
 
 #include <fmt/format.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/abstract_socket.hpp"
 #include "base/descriptor.hpp"
@@ -26,7 +25,7 @@ constexpr int names_of_claim = 8;
 std::optional<std::string> job_of_claim() {
   const std::string job = name_of_job([](const char* name) { return std::getenv(name); });
   if (job.empty()) return std::nullopt;
-  return fmt::format("lockstep report {} {}", job, ::getppid());
+  return fmt::format("lockstep report {} {}", job, name_of_parent());
 }
 
 /// Calls bind or connect with the address for the name of that number.

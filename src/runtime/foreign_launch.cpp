@@ -41,8 +41,7 @@ void let_first_speak(const std::string& variable_of_first) {
 void refuse_foreign_launch() {
   const auto variable = [](const char* name) { return std::getenv(name); };
   const std::string library = mpi_library();
-  int started = 0;
-  check_mpi(MPI_Initialized(&started), "MPI_Initialized");
+  const bool started = MpiSession::has_been_started();
   int ranks = 0;
   if (started) {
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");

@@ -37,7 +37,7 @@ std::optional<Streams> own_streams() {
 
 /// Where a rank of this job and node receives.
 std::string name_of(int rank) {
-  return fmt::format("lockstep streams {} {}", ::getppid(), rank);
+  return fmt::format("lockstep streams {} {}", rank, name_of_parent());
 }
 
 /// A message of one byte that carries descriptors.

@@ -16,7 +16,9 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "cluster/launch.hpp"
 #include "comm/mpi/mpi_handle.hpp"
+#include "comm/mpi/mpi_library.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/siblings.hpp"
 
@@ -43,6 +45,31 @@ void require_descriptors() {
   throw ConfigError{fmt::format("this process may open {} files (ulimit -n); expected at least {}, which MPI needs",
                                 limit.rlim_cur, fewest)};
 }
+
+/// Whether calls of MPI_Abort take long: DelayedAbort.
+std::atomic<bool> aborts_late = false;
+
+/// Open MPI 5 ends the job, with a code of its own, as soon as a connection to another host breaks, and so before
+/// anybody can say whose rank is gone. While it starts, an object of this class tells it to wait with that for longer
+/// than it takes to find out. It would wait in our own calls of MPI_Abort too.
+class DelayedAbort {
+ public:
+  DelayedAbort()
+      : is_mine_{mpi_kind_of(mpi_library()) == MpiKind::open_mpi_5 && nearest_launcher() == LauncherKind::open_mpi &&
+                 ranks_if_all_are_here().empty() && std::getenv(variable) == nullptr} {
+    if (!is_mine_) return;
+    ::setenv(variable, "5", 1);
+    aborts_late = true;
+  }
+  DelayedAbort(const DelayedAbort&) = delete;
+  ~DelayedAbort() {
+    if (is_mine_) ::unsetenv(variable);
+  }
+
+ private:
+  static constexpr const char* variable = "OMPI_MCA_opal_abort_delay";
+  bool is_mine_;
+};
 
 /// From here on no library that is loaded now is unloaded.
 void keep_libraries_loaded() {
@@ -97,17 +124,22 @@ MpiSession::MpiSession(int& argc, char**& argv, const RuntimeOptions& options)
     check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
   } else {
     const bool any = options.mpi_threads == RuntimeOptions::MpiThreads::any;
+    const DelayedAbort while_it_starts;
     check_mpi(MPI_Init_thread(&argc, &argv, any ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &provided),
               "MPI_Init_thread");
     owned_ = true;
   }
+  require_not_spawned();
   take_level(options.mpi_threads == RuntimeOptions::MpiThreads::main ? std::min<int>(provided, MPI_THREAD_FUNNELED)
                                                                      : provided);
 }
 
 bool MpiSession::has_been_started() {
   int initialized = 0;
+  int finalized = 0;
   check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
+  check_mpi(MPI_Finalized(&finalized), "MPI_Finalized");
+  if (finalized) throw ContextError{"a Runtime after MPI_Finalize; expected it before, as MPI cannot start again"};
   return initialized != 0;
 }
 
@@ -135,6 +167,15 @@ void MpiSession::find_world_ranks(int guest) {
   // Of processes that MPI_Comm_spawn has started, say.
   if (std::ranges::find(world_ranks_, MPI_UNDEFINED) != world_ranks_.end())
     throw InvalidArgument{"RuntimeOptions::communicator has ranks outside of MPI_COMM_WORLD; expected a part of that"};
+}
+
+/// LOCAL. The launcher gives such processes the numbers of others over again, and tells nobody that one has ended.
+void MpiSession::require_not_spawned() {
+  MPI_Comm parent = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_get_parent(&parent), "MPI_Comm_get_parent");
+  if (parent != MPI_COMM_NULL)
+    throw ContextError{
+        "a Runtime in a process that MPI_Comm_spawn has started; expected one that MPI's launcher has started"};
 }
 
 void MpiSession::take_level(int provided) {
@@ -198,6 +239,7 @@ void MpiSession::abort_job(int code) {
   int finalized = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
+  if (aborts_late) std::_Exit(code);  // mpirun ends the others because of that
   // MPI_Abort waits for an answer of mpirun or its daemon, which may be stuck itself.
   std::thread{[code] {
     std::this_thread::sleep_for(std::chrono::seconds{5});

@@ -24,7 +24,7 @@ class MpiSession {
  public:
   /// ConfigError if this process may open too few files for MPI to start, or if only another thread may call MPI. MPI
   /// gets the stall timeout to start, and again to end, before that is a stall. InvalidArgument for a guest without MPI
-  /// or without a communicator.
+  /// or without a communicator, ContextError in a process of MPI_Comm_spawn's.
   MpiSession(int& argc, char**& argv, const RuntimeOptions& options);
   MpiSession(const MpiSession&) = delete;
   ~MpiSession();
@@ -39,7 +39,7 @@ class MpiSession {
   /// ending after the others are gone, nobody would find it. If there is a table, they meet there.
   void ending(std::optional<PhaseTable> phases, const std::vector<int>& ranks_on_node);
 
-  /// By this class or by the program.
+  /// By this class or by the program. ContextError if it has ended since.
   static bool has_been_started();
 
   /// MPI_Finalize, with MPI's plug-ins kept loaded.
@@ -55,6 +55,7 @@ class MpiSession {
 
  private:
   void take_level(int provided);
+  static void require_not_spawned();
   void find_world_ranks(int guest);
   bool is_guest() const { return !world_ranks_.empty(); }
   bool have_all_finished() const { return phases_->finished() >= static_cast<int>(ranks_on_node_.size()); }

@@ -3,16 +3,14 @@
 #include <thread>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include <lockstep/runtime/runtime.hpp>
 
 #include "base/exit_code.hpp"
 #include "base/open_line.hpp"
+#include "control/exceptions.hpp"
 #include "control/kept_signals.hpp"
 #include "control/question_signal.hpp"
 #include "control/report_claim.hpp"
-#include "control/tag.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/runtime_parts.hpp"
 #include "runtime/siblings.hpp"
@@ -24,6 +22,25 @@ namespace {
 void require_only_one() {
   if (JobEnd::exists())
     throw ContextError{"a second Runtime in a process that has one; expected the first to be destroyed before"};
+}
+
+/// Ends a job whose ranks cannot tell each other of a failure.
+[[noreturn]] void end_unstarted(const std::exception_ptr& failure) {
+  const int code = static_cast<int>(exit_code_of(failure));
+  if (claim_report(nullptr)) {
+    print_last_line("lockstep: error: " + message_of(failure), code);
+    if (ranks_on_this_node() > 1) std::this_thread::sleep_for(until_claim_is_seen);
+  }
+  MpiSession::abort_job(code);
+}
+
+/// Whether the program has started MPI. A runtime that is made too late says so itself.
+bool owns_mpi() {
+  try {
+    return MpiSession::has_been_started();
+  } catch (const ContextError&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -83,13 +100,8 @@ int Runtime::run_job(int& argc, char**& argv, const RuntimeOptions& options, con
   std::unique_ptr<Impl> impl;
   try {
     impl = std::make_unique<Impl>(argc, argv, options);
-  } catch (const std::exception& error) {
-    if (claim_report(nullptr)) {
-      print_last_line(fmt::format("lockstep: error: {}", one_line(error.what())),
-                      static_cast<int>(exit_code_of(error)));
-      if (ranks_on_this_node() > 1) std::this_thread::sleep_for(until_claim_is_seen);
-    }
-    MpiSession::abort_job(static_cast<int>(exit_code_of(error)));
+  } catch (const std::exception&) {
+    end_unstarted(std::current_exception());
   }
   Impl& parts = *impl;
   // The exit code is all that the program gets.
@@ -124,6 +136,8 @@ int Runtime::run(int& argc, char**& argv, const std::function<RuntimeOptions()>&
   } catch (...) {
     wrong = std::current_exception();
   }
+  // The options would have said which ranks there are. The others may be anywhere in the program.
+  if (wrong && owns_mpi()) end_unstarted(wrong);
   if (made.communicator) {
     signals.reset();
     release_question_signal();

@@ -114,7 +114,9 @@ SiblingView look_at_siblings() {
 }
 
 void end_siblings_like_launcher(SiblingsToEnd which) {
-  if (nearest_launcher() != LauncherKind::pmi) return;
+  const auto launcher = nearest_launcher();
+  if (launcher == LauncherKind::slurm) which = SiblingsToEnd::stopped;
+  if (launcher != LauncherKind::pmi && launcher != LauncherKind::slurm) return;
   for (const auto& each : look_at_siblings().processes)
     if (each.id != ::getpid() && (each.stopped || which == SiblingsToEnd::all)) (void)::kill(each.id, SIGKILL);
 }
@@ -140,6 +142,13 @@ std::optional<LauncherKind> nearest_launcher() {
     return std::nullopt;
   }();
   return found;
+}
+
+std::optional<pid_t> launcher_above_proxy() {
+  const auto proxy = status_of(::getppid());
+  if (nearest_launcher() != LauncherKind::pmi || !proxy) return std::nullopt;
+  const auto above = status_of(proxy->parent);
+  return above && launcher_of_name(above->name) ? std::optional{proxy->parent} : std::nullopt;
 }
 
 std::set<int> ranks_if_all_are_here() {

@@ -39,7 +39,8 @@ enum class SiblingsToEnd : std::uint8_t {
 };
 
 /// Ends other ranks that this process's launcher has started here, if the end of this process without MPI_Abort does
-/// not make the launcher do so, as with MPICH's: a rank that has stopped would stay for ever.
+/// not make the launcher do so, as with MPICH's: a rank that has stopped would stay for ever. srun may end them or not,
+/// depending on its options; of its ranks only those that have stopped are ended, as the others look for themselves.
 void end_siblings_like_launcher(SiblingsToEnd which);
 
 /// Whether a process that the same parent started has this in its environment: "NAME=value".
@@ -48,6 +49,9 @@ bool has_sibling_with(const std::string& variable);
 /// The first launcher among this process's parent, the parent's parent, and so on, as far as they are visible. Looked
 /// up once: a process that loses its parent keeps its launcher.
 std::optional<LauncherKind> nearest_launcher();
+
+/// MPICH's mpiexec, if it runs on this host and has started this process's proxy.
+std::optional<pid_t> launcher_above_proxy();
 
 /// The job's ranks if all of them are on this node; empty if some are elsewhere or the launcher does not say.
 std::set<int> ranks_if_all_are_here();

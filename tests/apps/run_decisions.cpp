@@ -97,6 +97,14 @@ TEST_CASE("what a restart can do about the end of a job follows from its exit co
   }
 }
 
+TEST_CASE("a job that Open MPI 5 ends with 0 since it has lost a host is not done") {
+  JobReport lost;
+  lost.lost = {"b"};
+  CHECK(code_of_job(MpiKind::open_mpi_5, 0, lost) == 205);
+  CHECK(code_of_job(MpiKind::open_mpi_5, 0, {}) == 0);
+  CHECK(judge(205, lost).remedy == Remedy::restart);
+}
+
 TEST_CASE("MPICH's mpiexec ends with the number of a signal, unless the job has said how it ended") {
   const auto code = [](int exit_code, JobReport report) { return code_of_job(MpiKind::mpich, exit_code, report); };
   const JobReport silent, gone{.cause = Cause::gone, .has_spoken = true},
@@ -124,6 +132,9 @@ TEST_CASE("a job's own words are found among all that it writes, however cut") {
   };
   check("lockstep: replica 1 (worker:1, host b) is gone: its process ended; it was in step 5", Cause::gone, "b");
   check("lockstep: replica 12 is gone: its process ended while the job was starting", Cause::gone, "");
+  for (const std::string label : {"[0] ", "1: ", "[1,3]<stderr>:"})
+    check(label + "lockstep: replica 1 (worker:1, host b) is gone: its process ended", Cause::gone, "b");
+  check("[rank 0] lockstep: replica 1 (worker:1, host b) is gone: its process ended", Cause::unknown, "");
   check("lockstep: replica 1 (worker:1, host b) has stopped: no sign of life for 3 s", Cause::stopped, "b");
   check("lockstep: replica 1 (worker:1, host b) is late: the end of the step was waited for", Cause::late, "b");
   check("lockstep: replica 1 (worker:1, host b) is stuck: a call to its GPU's driver has not returned", Cause::late,

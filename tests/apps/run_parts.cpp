@@ -96,6 +96,13 @@ TEST_CASE("the chief's word that the job has begun is understood, and taken out 
     CHECK(seen(told + told, piece) == told);  // the second is the program's own
     CHECK(seen("x" + told, piece) == "x" + told);
     CHECK(seen(almost + "\n" + almost, piece) == almost + "\n" + almost);
+    // As launchers label the lines of ranks, if they are asked to.
+    for (const std::string label : {"[0] ", "[12] ", "0: ", "  7: ", "[1,0]<stderr>:", "[prterun-a-1@1,0]<stderr>: "}) {
+      CHECK(seen(label + "first\n" + label + told + label, piece) == label + "first\n" + label);
+      CHECK(seen(label + almost + "\n", piece) == label + almost + "\n");
+    }
+    for (const std::string other : {"[rank 0] ", "[0]", "0:", "12 ", "[a,b] ", "[", "[0] [0] "})
+      CHECK(seen(other + told, piece) == other + told);
   }
   LineCatcher catcher{begun_line};
   CHECK(catcher.pass("lockstep: error") == "lockstep: error");
@@ -112,7 +119,7 @@ TEST_CASE("a host answers where a program can be started, and what waits for one
                                  "[ $3 = shy ] && exit 1; exit 255",
                                  first)};
   const auto ask = [&](const Texts& hosts) {
-    HostInquiry inquiry{mpirun, hosts, std::chrono::milliseconds{300}};
+    HostInquiry inquiry{mpirun, hosts, std::chrono::seconds{2}};
     while (!inquiry.poll()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
     CHECK(children_of(::getpid()).empty());
     return std::pair{inquiry.silent(), inquiry.unreachable()};
@@ -124,6 +131,16 @@ TEST_CASE("a host answers where a program can be started, and what waits for one
   CHECK(ask({"never"}).second == Texts{"never"});
   CHECK(ask({"shy"}).second == Texts{"shy"});
   CHECK(ask({"late"}).second.empty());
+  {
+    // Where Slurm has a name for this host, srun is asked for that, beside the steps of the job.
+    const std::string srun = folder.write("srun", "#!/bin/sh\n[ $SLURM_OVERLAP$4 = 1here ] || exit 1\n").string();
+    std::filesystem::permissions(srun, std::filesystem::perms::owner_all);
+    ::setenv("SLURMD_NODENAME", "here", 1);
+    HostInquiry inquiry{{srun}, {"a"}};
+    while (!inquiry.poll()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    ::unsetenv("SLURMD_NODENAME");
+    CHECK(inquiry.unreachable() == Texts{"a"});
+  }
   // Without a process to spare, nobody is blamed.
   HostInquiry impossible{{"/none"}, {"a"}};
   CHECK(impossible.poll());

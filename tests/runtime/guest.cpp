@@ -1,6 +1,7 @@
 // A program with an MPI of its own, and runtimes as guests: `guest MODE RANK [COUNT]`, where RANK, of MPI_COMM_WORLD,
 // is the one that misbehaves. Even and odd ranks have a runtime each, and all of them messages of the program's.
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -185,6 +186,27 @@ void be_refused_without_mpi() {
           "a start of MPI before a communicator");
 }
 
+/// In a process that this one spawns, which says whether it was.
+void be_refused_in_child(char* self) {
+  std::array<char*, 3> arguments{const_cast<char*>("spawned"), const_cast<char*>("0"), nullptr};
+  MPI_Comm child = MPI_COMM_NULL;
+  MPI_Comm_spawn(self, arguments.data(), 1, MPI_INFO_NULL, 0, MPI_COMM_SELF, &child, MPI_ERRCODES_IGNORE);
+  int was_refused = 0;
+  MPI_Recv(&was_refused, 1, MPI_INT, 0, 0, child, MPI_STATUS_IGNORE);
+  MPI_Comm_disconnect(&child);
+  require(was_refused == 1, "a spawned process to be refused");
+}
+
+int be_spawned() {
+  const int was_refused = refused({}).starts_with("a Runtime in a process that MPI_Comm_spawn has started") ? 1 : 0;
+  MPI_Comm parent = MPI_COMM_NULL;
+  MPI_Comm_get_parent(&parent);
+  MPI_Send(&was_refused, 1, MPI_INT, 0, 0, parent);
+  MPI_Comm_disconnect(&parent);
+  MPI_Finalize();
+  return 0;
+}
+
 /// Two at once, one on another thread than MPI's, none at all, one between two groups, and one that wants a signal.
 void be_refused() {
   RuntimeOptions options = program.options();
@@ -208,9 +230,21 @@ void be_refused() {
   require(refused(options).starts_with("RuntimeOptions::stop_signal beside"), "a signal to be refused");
 }
 
-void run(int count, const Process& before) {
+/// On the odd ranks, while the others are elsewhere in the program.
+void fail_in_options() {
+  int argc = 0;
+  char** argv = nullptr;
+  if (program.rank % 2 == 1)
+    (void)run_program(
+        argc, argv, []() -> RuntimeOptions { throw ConfigError{"expected other options"}; }, [](Runtime&) {});
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+void run(char* self, int count, const Process& before) {
   if (program.mode == "many") return make_many(count);
   if (program.mode == "refused") return be_refused();
+  if (program.mode == "spawns") return be_refused_in_child(self);
+  if (program.mode == "options") return fail_in_options();
   if (program.mode.starts_with("report")) return be_told();
   Runtime runtime{program.options()};
   Process{}.require_same_outside(before);
@@ -260,6 +294,7 @@ int main(int argc, char** argv) {
   } else {
     MPI_Init(&argc, &argv);
   }
+  if (program.mode == "spawned") return be_spawned();
   MPI_Comm_rank(MPI_COMM_WORLD, &program.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &program.size);
   program.mine = program.rank == std::atoi(argv[2]);
@@ -276,7 +311,7 @@ int main(int argc, char** argv) {
     if (program.mode == "report_code") {
       failed = run_with_code(argc, argv) == (program.rank % 2 == 1 ? 4 : 0) ? 0 : 1;
     } else {
-      run(argc > 3 ? std::atoi(argv[3]) : 0, before);
+      run(argv[0], argc > 3 ? std::atoi(argv[3]) : 0, before);
     }
     Process{}.require_same(before);
     pass_on(9);
@@ -287,5 +322,6 @@ int main(int argc, char** argv) {
   MPI_Comm_free(&program.part);
   MPI_Errhandler_free(&handler);
   MPI_Finalize();
+  if (!refused({}).starts_with("a Runtime after MPI_Finalize")) failed = 1;
   return failed;
 }

@@ -15,8 +15,8 @@ namespace {
 
 Outcome guests(int ranks, const std::string& mode, int culprit, const std::string& count = "0",
                std::chrono::seconds timeout = std::chrono::seconds{120}, const Environment& more = {}) {
-  Environment environment = mpi_environment();
-  environment.insert(more.begin(), more.end());
+  Environment environment = more;
+  environment.insert(mpi_environment().begin(), mpi_environment().end());
   const Outcome outcome = run_command(
       {"mpirun", "-n", std::to_string(ranks), std::getenv("LOCKSTEP_GUEST"), mode, std::to_string(culprit), count},
       {.environment = environment, .timeout = timeout});
@@ -87,6 +87,20 @@ TEST_CASE("of a guest, what its ranks agree on can be an exception, after which 
   }
   check_fine(guests(4, "report-alone", 3));
   check_fine(guests(4, "report-alike", 3));
+}
+
+TEST_CASE("options of run_program that throw on some ranks of a program that owns MPI end the job at once") {
+  const Outcome outcome = guests(4, "options", 3);
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 2);
+  CHECK(lines_starting_with(outcome.err, "lockstep:") ==
+        std::vector<std::string>{"lockstep: error: expected other options"});
+}
+
+TEST_CASE("a runtime after MPI_Finalize, or in a process that MPI_Comm_spawn has started, is refused") {
+  // Open MPI has no shared memory between the two.
+  check_fine(guests(1, "spawns", 0, "0", std::chrono::seconds{60},
+                    {{"OMPI_MCA_btl", "self,vader,tcp"}, {"OMPI_MCA_btl_tcp_if_include", "lo"}}));
 }
 
 TEST_CASE("guests say nothing of a job that is interrupted") {

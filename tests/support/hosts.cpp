@@ -37,7 +37,6 @@ std::string from_environment(const char* variable) {
 }  // namespace
 
 std::optional<std::string> Hosts::why_not() {
-  if (!plays_hosts) return "jobs on several hosts are tested with Open MPI 4";
   try {
     const Hosts two{2};
     return std::nullopt;
@@ -94,7 +93,8 @@ std::vector<std::string> Hosts::sessions_left() const {
   std::vector<std::string> left;
   for (const auto& entry : std::filesystem::directory_iterator{std::filesystem::temp_directory_path()})
     for (const std::string& name : names_)
-      if (entry.path().filename().string().starts_with("ompi." + name)) left.push_back(entry.path());
+      for (const char* prefix : {"ompi.", "prte."})
+        if (entry.path().filename().string().starts_with(prefix + name)) left.push_back(entry.path());
   return left;
 }
 
@@ -135,9 +135,13 @@ Outcome launch_on(const Hosts& hosts, const std::string& launcher, const std::ve
                                // The same for Open MPI 5, and for MPICH.
                                {"PRTE_MCA_prte_if_include", network_of_hosts},
                                {"PRTE_MCA_plm_ssh_agent", shell},
+                               // As for users: a host takes no more than its slots.
+                               {"PRTE_MCA_rmaps_default_mapping_policy", "slot"},
                                {"HYDRA_LAUNCHER", "rsh"},
                                {"HYDRA_LAUNCHER_EXEC", shell},
                                {"HYDRA_IFACE", "eth0"},
+                               // Otherwise it finds that these hosts share the memory of one.
+                               {"UCX_TLS", "tcp,self"},
                                // Where sessions_left() looks. No other job has these hosts.
                                {"OMPI_MCA_orte_tmpdir_base", std::filesystem::temp_directory_path()}});
   with_mpi.environment.insert(mpi_environment().begin(), mpi_environment().end());

@@ -32,7 +32,8 @@ constexpr int code_of_terminated_job(bool stopped_early) {
 }
 
 /// 2. MPICH's kills the others at once when a signal has ended a rank, or fails itself with 255. While MPI starts or
-/// ends, and of guests, they may not have said by then which rank it was.
+/// ends, of guests, and on several hosts, where it cannot be told to let the others speak, they may not have said by
+/// then which rank it was, or may have seen another that it killed. Its own words come on stdout.
 constexpr bool may_be_unnamed(int exit_code) {
   return this_mpi == MpiKind::mpich && (exit_code == SIGKILL || exit_code == SIGTERM || exit_code == 255);
 }
@@ -43,11 +44,12 @@ inline constexpr bool ends_with_any_rank = this_mpi != MpiKind::mpich;
 /// So the others kill a rank that has stopped, and the number of that signal counts.
 inline constexpr int code_of_stopped_without_mpi = ends_with_any_rank ? 5 : SIGKILL;
 
-/// 4. Open MPI 5's, once it is told to end, passes on nothing that ranks write, and kills them half a second later.
+/// 4. Open MPI 5's, once it is told to end or a rank has ended, passes on nothing that ranks write, and kills them half
+/// a second later. That is sooner than other hosts are sure that a rank is gone which was alone on its host.
 inline constexpr bool interrupted_job_may_be_silent = this_mpi == MpiKind::open_mpi_5;
 
-/// 5. Several hosts are played for Open MPI 4 alone. The others' launchers notice in another way that a host is out of
-/// reach, or never, and MPICH's cannot be told there to let the others speak.
-inline constexpr bool plays_hosts = this_mpi == MpiKind::open_mpi_4;
+/// 5. Open MPI 5's ends with 0 when it has lost a host, which it names, and has ended the ranks of the others, perhaps
+/// before they could. lockstep-run knows that.
+inline constexpr bool names_lost_host = this_mpi == MpiKind::open_mpi_5;
 
 }  // namespace lockstep::test

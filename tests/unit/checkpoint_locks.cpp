@@ -7,14 +7,17 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +31,7 @@
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 #include "support/quiet_log.hpp"
+#include "support/run_tests.hpp"
 
 using namespace lockstep;
 using lockstep::test::CapturedStderr;
@@ -35,6 +39,7 @@ using lockstep::test::ChildProcess;
 using lockstep::test::eventually;
 using lockstep::test::QuietLog;
 using lockstep::test::read_file;
+using lockstep::test::skip;
 using lockstep::test::TemporaryDirectory;
 using FileSystem = ExclusiveUse::Options::FileSystem;
 using namespace std::chrono_literals;
@@ -381,6 +386,59 @@ TEST_CASE("a lease that this user cannot look into, or not take over, is told an
   }};
   CHECK(other.wait() == 0);
   ::chmod((folder.path() / ".lease").c_str(), 0700);
+}
+
+TEST_CASE("in a sticky folder, another user's lease is in use, or cannot be taken over") {
+  if (::geteuid() != 0) return skip("only root can be two users");
+  const TemporaryDirectory folder;
+  ::chmod(folder.path().c_str(), 01777);
+  const auto as = [&](uid_t user, LeaseTimes times, const std::function<int()>& afterwards) {
+    ExclusiveUse::Options options = in(folder, FileSystem::without_locks, times);
+    if (::chdir(folder.path().c_str()) != 0 || ::setuid(user) != 0) return 3;
+    options.file = fmt::format(".lock-{}", user);  // the kernel may let nobody open another user's
+    options.lease = ".lease";
+    try {
+      const ExclusiveUse use{options};
+      return afterwards();
+    } catch (const Error& error) {
+      const std::string_view told = error.what();
+      if (told.find("is in use by") != told.npos) return 11;
+      return told.find("cannot be taken over from a process that is gone: ") != told.npos ? 12 : 2;
+    }
+  };
+  ChildProcess holder{[&] { return as(65533, {.renewed_every = 8ms, .lost_after = 60s}, ::pause); }};
+  const auto is_held = [&] { return fs::exists(folder.path() / ".lease") && !fs::is_empty(folder.path() / ".lease"); };
+  REQUIRE(eventually(is_held));
+  const auto nobody = [&](LeaseTimes times) {
+    ChildProcess other{[&] { return as(65534, times, [] { return 0; }); }};
+    return other.wait();
+  };
+  CHECK(nobody({.renewed_every = 8ms, .lost_after = 60s}) == 11);
+  holder.signal(SIGKILL);
+  (void)holder.wait();
+  CHECK(nobody({.renewed_every = 1ms, .lost_after = 2ms}) == 12);
+}
+
+TEST_CASE("what root makes in a user's folder to use it belongs to the user, but not a file with another name") {
+  if (::geteuid() != 0) return skip("only root can give files away");
+  constexpr uid_t nobody = 65534;
+  const TemporaryDirectory folder;
+  REQUIRE(::chown(folder.path().c_str(), nobody, nobody) == 0);
+  const auto owner_of = [&](const fs::path& name) {
+    struct stat status = {};
+    REQUIRE(::stat((folder.path() / name).c_str(), &status) == 0);
+    return status.st_uid;
+  };
+  {
+    const ExclusiveUse use{in(folder, FileSystem::without_locks)};
+    for (const char* each : {".lock", ".lease"}) CHECK(owner_of(each) == nobody);
+    for (const auto& entry : fs::directory_iterator{folder.path() / ".lease"}) CHECK(owner_of(entry.path()) == nobody);
+  }
+  const fs::path of_root = folder.write("of root", "");
+  fs::remove(folder.path() / ".lock");
+  fs::create_hard_link(of_root, folder.path() / ".lock");
+  const ExclusiveUse use{in(folder, FileSystem::as_it_is)};
+  CHECK(owner_of(of_root) == 0);
 }
 
 TEST_CASE("what the use of a lease leaves is gone with it, and what killed starters left goes with the next") {

@@ -133,6 +133,7 @@ TEST_CASE("a launcher tells a process its place in the job") {
   CHECK(place(open_mpi) == LaunchPlace{1, 4, 2});
   CHECK(place(all) == LaunchPlace{2, 3, 3});
   CHECK(place({{"PMIX_RANK", "5"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_PROCID", "5"}}) == LaunchPlace{5, 8, 0});
+  CHECK(place({{"PMIX_RANK", "5"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_GTIDS", "1,5"}}) == LaunchPlace{5, 8, 2});
   CHECK(place({{"PMIX_RANK", "5"}}) == LaunchPlace{5, 0, 0});
   // A step of Slurm is none of MPI's.
   CHECK_FALSE(place({{"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_PROCID", "5"}}));

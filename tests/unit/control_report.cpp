@@ -2,13 +2,18 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <sched.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/descriptor.hpp"
@@ -82,12 +87,54 @@ TEST_CASE("where the launcher names no job, the phase table decides alone") {
 
 namespace {
 
+/// The result of `body` as the first process of a namespace of processes; 77 where there can be none.
+int in_own_namespace(const std::function<int()>& body) {
+  if (::unshare(CLONE_NEWPID) != 0) return 77;
+  const pid_t first = ::fork();
+  if (first == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::_exit(body());
+  }
+  int status = 0;
+  return ::waitpid(first, &status, 0) == first && WIFEXITED(status) ? WEXITSTATUS(status) : 99;
+}
+
+}  // namespace
+
+TEST_CASE("jobs in containers that share a network each have a report, though their processes have the same numbers") {
+  const char* const job = "a job in a container";
+  int claimed[2];
+  REQUIRE(::pipe(claimed) == 0);
+  ChildProcess one{[&] {
+    return in_own_namespace([&] {
+      const ChildProcess rank = claiming_rank(job);
+      if (!eventually([&] { return is_claimed(job); })) return 2;
+      return ::write(claimed[1], "y", 1) == 1 ? ::pause() : 3;
+    });
+  }};
+  ::close(claimed[1]);
+  char yes = 'n';
+  const bool is_there = ::read(claimed[0], &yes, 1) == 1;
+  ::close(claimed[0]);
+  if (!is_there && one.wait() == 77) return skip("only root can make namespaces");
+  REQUIRE(is_there);
+  ChildProcess other{[&] { return in_own_namespace([&] { return claims(job); }); }};
+  CHECK(other.wait() == 1);
+}
+
+namespace {
+
+std::string name_of_report(const char* job, pid_t launcher) {
+  return fmt::format("lockstep report {} {} of {}", job, launcher,
+                     std::filesystem::read_symlink("/proc/self/ns/pid").string());
+}
+
 /// Binds the name that the job of that name would claim with, of the ranks that `launcher` started, before they do.
 enum class Squat { silently, as_another_user };
 int squat(const char* job, pid_t launcher, Squat how) {
   if (how == Squat::as_another_user && ::setresuid(65534, 65534, 65534) != 0) return 98;
   const Descriptor socket{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  const std::string name = fmt::format("lockstep report {} {}", job, launcher);
+  const std::string name = name_of_report(job, launcher);
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
@@ -112,7 +159,7 @@ TEST_CASE("whoever takes a job's name before it does silences nobody") {
   const char* const job = how == Squat::silently ? "a job with a silent stranger" : "a job with a strange user";
   const pid_t launcher = ::getpid();
   ChildProcess stranger{[&] { return squat(job, launcher, how); }};
-  REQUIRE(eventually([&] { return is_bound(fmt::format("lockstep report {} {}", job, launcher)); }));
+  REQUIRE(eventually([&] { return is_bound(name_of_report(job, launcher)); }));
   CHECK_FALSE(is_claimed(job));
   const ChildProcess first = claiming_rank(job);
   REQUIRE(eventually([&] { return is_claimed(job); }));

@@ -7,6 +7,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/log_settings.hpp"
 #include "comm/communicator.hpp"
 #include "support/fake_nccl.hpp"
 
@@ -221,6 +222,12 @@ TEST_CASE("a call that fails is an error with its name, NCCL's text, the device 
   SECTION("at once") {
     world.nccl->script("reduce", {ncclInvalidUsage});
     CHECK_THROWS_WITH((void)communicator->reduce(whole.view(), 0), "ncclReduce failed on gpu:7 of rank 1: text 5");
+  }
+  SECTION("of a guest with the rank that the log has") {
+    log::set_rank(5);
+    world.nccl->script("reduce", {ncclInvalidUsage});
+    CHECK_THROWS_WITH((void)communicator->reduce(whole.view(), 0), "ncclReduce failed on gpu:7 of rank 5: text 5");
+    log::set_rank(-1);
   }
   SECTION("later, while it was in progress") {
     world.nccl->script("broadcast", {ncclInProgress});

@@ -77,7 +77,7 @@ struct RuntimeOptions {
 };
 
 /// Starts MPI, reads the cluster spec, binds the device and makes the strategy; ends them in reverse. One at a time in
-/// a process; a second is a ContextError.
+/// a process; a second is a ContextError, and so is one after MPI_Finalize, or in a process of MPI_Comm_spawn's.
 ///
 /// Constructor and destructor are COLL over the job, and block. If the constructor throws on one rank, it throws on
 /// every rank: ConfigError for wrong user input, PeerError if only another rank failed. It removes MPI's own arguments
@@ -162,7 +162,8 @@ class Runtime {
 /// is left to name it: it is continued (SIGCONT) 2 s after the stall timeout.
 int run_program(int& argc, char**& argv, const RuntimeOptions& options, const std::function<void(Runtime&)>& body);
 
-/// The same, but calls `options()` for the options, before MPI starts. What it throws is reported like any failure.
+/// The same, but calls `options()` for the options, before MPI starts. What it throws is reported like any failure; in
+/// a program that has started MPI itself, it ends the whole job.
 template <std::invocable MakeOptions>
 int run_program(int& argc, char**& argv, const MakeOptions& options, const std::function<void(Runtime&)>& body) {
   return Runtime::run(argc, argv, options, body);

@@ -85,7 +85,8 @@ void wait_in_warm_up(NcclHandle& handle, int rank, Patience& patience, const Eve
   while (!event.done()) {
     handle.check("the end of the warm-up");
     if (patience.is_over()) {
-      const std::string late = fmt::format("was not done on rank {} after {:g} s", rank, patience.limit().count());
+      const std::string late =
+          fmt::format("was not done on rank {} after {:g} s", rank_in_messages(rank), patience.limit().count());
       if (!ahead.done()) throw StallError{"the copy before the first all-reduce " + late};
       throw NcclTimeout{"the first all-reduce " + late};
     }
@@ -113,8 +114,8 @@ void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank,
   stream.copy(&sum, memory.data(), sizeof sum);
   wait_in_warm_up(handle, rank, patience, *ahead, *stream.record());
   if (sum != expected)
-    throw CommError{
-        fmt::format("the first all-reduce gave {} on rank {}, where {} ranks add up to {}", sum, rank, size, expected)};
+    throw CommError{fmt::format("the first all-reduce gave {} on rank {}, where {} ranks add up to {}", sum,
+                                rank_in_messages(rank), size, expected)};
 }
 
 }  // namespace
@@ -127,12 +128,12 @@ StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tool
   const auto watched = [&](const char* what, Seconds limit, const std::function<void()>& stage) {
     std::optional<Deadline> deadline;
     if (on_stuck)
-      deadline.emplace(
-          limit, [&on_stuck, limit,
-                  sentence = fmt::format("{} has not returned on {} of rank {}", what, device.name(), host.rank())] {
-            on_stuck(std::make_exception_ptr(
-                StallError{fmt::format("NCCL did not start: {} for {:g} s", sentence, limit.count())}));
-          });
+      deadline.emplace(limit, [&on_stuck, limit,
+                               sentence = fmt::format("{} has not returned on {} of rank {}", what, device.name(),
+                                                      rank_in_messages(host.rank()))] {
+        on_stuck(std::make_exception_ptr(
+            StallError{fmt::format("NCCL did not start: {} for {:g} s", sentence, limit.count())}));
+      });
     return report_of(stage);
   };
   const Report ready = watched("a call before ncclCommInitRankConfig", timeout, [&] {

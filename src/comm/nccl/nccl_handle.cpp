@@ -9,6 +9,7 @@
 
 #include <lockstep/base/log.hpp>
 
+#include "base/log_settings.hpp"
 #include "device/device_call.hpp"
 
 namespace lockstep {
@@ -38,10 +39,15 @@ bool is_failure(ncclResult_t result) {
   return result != ncclSuccess && result != ncclInProgress;
 }
 
+int rank_in_messages(int rank) {
+  return log::rank() < 0 ? rank : log::rank();
+}
+
 void check_nccl(NcclApi& api, NcclCall call, const std::string& device, int rank) {
   if (is_failure(call.result))
     fail(api, call,
-         fmt::format("{} failed on {} of rank {}: {}", call.name, device, rank, api.error_text(call.result)));
+         fmt::format("{} failed on {} of rank {}: {}", call.name, device, rank_in_messages(rank),
+                     api.error_text(call.result)));
 }
 
 NcclHandle::NcclHandle(NcclTools tools, int rank, std::string device)
@@ -106,8 +112,8 @@ void NcclHandle::check(const char* purpose) {
   const ncclResult_t state = look(purpose);
   if (!is_failure(state)) return;
   failure_known_ = true;
-  const std::string text = fmt::format("a collective failed before {} on {} of rank {}: {}", purpose, device_, rank_,
-                                       tools_.api->error_text(state));
+  const std::string text = fmt::format("a collective failed before {} on {} of rank {}: {}", purpose, device_,
+                                       rank_in_messages(rank_), tools_.api->error_text(state));
   await_word_of_others(state);
   fail(*tools_.api, {purpose, state}, text);
 }
@@ -120,7 +126,7 @@ std::optional<NcclHandle::Failure> NcclHandle::failure() noexcept {
     const ncclResult_t asked = tools_.api->comm_get_async_error(comm_, &state);
     if (is_failure(asked)) state = asked;
     if (!is_failure(state) || failure_known_.exchange(true)) return std::nullopt;
-    return Failure{fmt::format("a collective under way failed on {} of rank {}: {}", device_, rank_,
+    return Failure{fmt::format("a collective under way failed on {} of rank {}: {}", device_, rank_in_messages(rank_),
                                tools_.api->error_text(state)),
                    state == ncclRemoteError};
   } catch (const std::exception& error) {
@@ -158,7 +164,7 @@ std::optional<ncclResult_t> NcclHandle::call_for(Seconds limit, const char* name
     return result.get();
   }
   thread.detach();
-  log_warning(fmt::format("{} on {} of rank {} is stuck; going on without it", name, device_, rank_));
+  log_warning(fmt::format("{} on {} of rank {} is stuck; going on without it", name, device_, rank_in_messages(rank_)));
   return std::nullopt;
 }
 
@@ -170,7 +176,8 @@ void NcclHandle::await_word_of_others(ncclResult_t result) {
 
 void NcclHandle::require_usable(const char* purpose) const {
   if (state_->given_up)
-    throw CommError{fmt::format("{} on {} of rank {}: the communicator was aborted", purpose, device_, rank_)};
+    throw CommError{
+        fmt::format("{} on {} of rank {}: the communicator was aborted", purpose, device_, rank_in_messages(rank_))};
 }
 
 ncclResult_t NcclHandle::look(const char* purpose) {
@@ -185,8 +192,8 @@ ncclResult_t NcclHandle::look(const char* purpose) {
 NcclCall NcclHandle::settle(NcclCall call, Patience& patience) {
   while (call.result == ncclInProgress) {
     if (patience.is_over())
-      throw NcclTimeout{fmt::format("{} is still in progress on {} of rank {} after {:g} s", call.name, device_, rank_,
-                                    patience.limit().count())};
+      throw NcclTimeout{fmt::format("{} is still in progress on {} of rank {} after {:g} s", call.name, device_,
+                                    rank_in_messages(rank_), patience.limit().count())};
     patience.pause();
     call.result = look(call.name);
   }

@@ -65,6 +65,10 @@ struct NcclCall {
 /// False for ncclSuccess and ncclInProgress.
 bool is_failure(ncclResult_t result);
 
+/// The number by which messages name this rank, which NCCL calls `rank`: that of the log, which is MPI_COMM_WORLD's
+/// also if the runtime is a guest. GPUs are named so, too.
+int rank_in_messages(int rank);
+
 /// CommError with the call, the device, the rank and NCCL's text, if `call` failed; NcclRemoteError if another rank
 /// did. DeviceError if the call only found that earlier work on the GPU had failed.
 void check_nccl(NcclApi& api, NcclCall call, const std::string& device, int rank);
