@@ -74,11 +74,13 @@ std::string bench_merge_call(Runtime& runtime, const MergeCallOptions& options, 
           {"mpi_time", "us", mpi_time},
           {"ratio", "time/mpi", time / mpi_time},
           {"agreements", "per merge", agreements},
-          {"bytes", "B", calls_of_full.largest_bytes},
-          {"run_time", "us", median(empty)},
-          {"run_agreements", "per run", static_cast<double>(calls_of_empty.calls) / runs}};
-  if (options.steps > 0)
+          {"bytes", "B", calls_of_full.largest_bytes}};
+  if (options.steps > 0) {
     row.insert(row.end(), {{"step", "us", median(step_prices)}, {"of_two", "step/2 mpi", median(ratios)}});
+  } else {
+    row.insert(row.end(), {{"run_time", "us", median(empty)},
+                           {"run_agreements", "per run", static_cast<double>(calls_of_empty.calls) / runs}});
+  }
   add(row);
 
   const std::int64_t smallest = calls_of_full.smallest_bytes, largest = calls_of_full.largest_bytes;

@@ -71,8 +71,10 @@ bool NodeSums::advance() {
     to_sum_.push_back(std::move(piece));
   }
   while (!to_sum_.empty() && can_sum(to_sum_.front())) {
-    sum_own(to_sum_.front());
-    send(take(to_sum_));
+    Piece piece = take(to_sum_);
+    sum_own(piece);
+    send(piece);
+    between_nodes_.push_back(std::move(piece));
   }
   if (between_) moved |= between_->advance();
   while (!between_nodes_.empty() && (!between_nodes_.front().sum || between_nodes_.front().sum->is_done())) {
@@ -130,20 +132,19 @@ void NodeSums::sum_own(const Piece& piece) const {
                     node_.rank() + 1);
 }
 
-void NodeSums::send(Piece piece) {
+/// This rank's slice of the node's sum, if it carries one.
+void NodeSums::send(Piece& piece) {
   const TensorView mine = own(piece);
-  if (mine.count() > 0) {
-    TensorView sent = mine;
-    if (piece.at.sent_as) {
-      piece.sent = Tensor::uninitialised(*piece.at.sent_as, {mine.count()});
-      convert(mine, piece.sent.view());
-      sent = piece.sent.view();
-    }
-    piece.sum = piece.at.between.empty() ? between_->start(sent) : between_->start_scatter(sent, piece.at.between);
-    piece.message->unsent_ -= bytes_to_send(piece);
-    piece.message->sent_.push_back(piece.sum);
+  if (mine.count() == 0) return;
+  TensorView sent = mine;
+  if (piece.at.sent_as) {
+    piece.sent = Tensor::uninitialised(*piece.at.sent_as, {mine.count()});
+    convert(mine, piece.sent.view());
+    sent = piece.sent.view();
   }
-  between_nodes_.push_back(std::move(piece));
+  piece.sum = piece.at.between.empty() ? between_->start(sent) : between_->start_scatter(sent, piece.at.between);
+  piece.message->unsent_ -= bytes_to_send(piece);
+  piece.message->sent_.push_back(piece.sum);
 }
 
 /// The sum, or this rank's slice of it, from the type in which it was sent.
@@ -169,9 +170,7 @@ void NodeSums::spread(const Piece& piece) const {
 void NodeSums::meet(Piece piece) {
   const Sliced message = in_node(piece.at);
   shared_ ? shared_->sum_own(message) : sum_own_slice(node_, received_, piece.at.memory, piece.at.bounds);
-  send(std::move(piece));
-  piece = std::move(between_nodes_.back());
-  between_nodes_.pop_back();
+  send(piece);
   if (piece.sum) between_->wait(*piece.sum);
   take_back(piece);
   if (piece.at.between.empty()) {

@@ -72,7 +72,7 @@ class NodeSums {
   bool can_sum(const Piece& piece) const;
   bool must_meet(const Piece& piece) const;
   void sum_own(const Piece& piece) const;
-  void send(Piece piece);
+  void send(Piece& piece);
   void take_back(const Piece& piece) const;
   void spread(const Piece& piece) const;
   void meet(Piece piece);
