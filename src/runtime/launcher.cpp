@@ -57,15 +57,18 @@ bool is_prterun(pid_t launcher) {
   return name == "prterun";
 }
 
-/// Sends SIGTERM in a second, from a process of its own: the launcher may kill this one before.
+/// Sends SIGTERM twice, in a second, from a process of its own: the launcher may kill this one before. At the second
+/// that it gets, Open MPI 5's says that it would give up at the next.
 void kill_later(pid_t launcher) {
   if (::fork() != 0) return;
   // Other threads may have held any lock, so only what a signal handler may call.
   ::setsid();
-  timespec left{.tv_sec = 1, .tv_nsec = 0};
-  while (::nanosleep(&left, &left) != 0) {
+  for (int times = 0; times < 2; ++times) {
+    timespec left{.tv_sec = 1, .tv_nsec = 0};
+    while (::nanosleep(&left, &left) != 0) {
+    }
+    ::kill(launcher, SIGTERM);
   }
-  ::kill(launcher, SIGTERM);
   ::_exit(0);
 }
 
