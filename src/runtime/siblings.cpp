@@ -145,10 +145,15 @@ std::optional<LauncherKind> nearest_launcher() {
 }
 
 std::optional<pid_t> launcher_above_proxy() {
-  const auto proxy = status_of(::getppid());
-  if (nearest_launcher() != LauncherKind::pmi || !proxy) return std::nullopt;
-  const auto above = status_of(proxy->parent);
-  return above && launcher_of_name(above->name) ? std::optional{proxy->parent} : std::nullopt;
+  if (nearest_launcher() != LauncherKind::pmi) return std::nullopt;
+  // A shell may be in between, if mpiexec takes the name of this host for another's.
+  for (pid_t process = ::getppid(); process > 1;) {
+    const auto status = status_of(process);
+    if (!status) break;
+    if (status->name.starts_with("mpiexec") || status->name.starts_with("mpirun")) return process;
+    process = status->parent;
+  }
+  return std::nullopt;
 }
 
 std::set<int> ranks_if_all_are_here() {
