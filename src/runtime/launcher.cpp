@@ -92,11 +92,8 @@ void end_this_side(Error::ExitCode code, Reach reach, int place) {
   // mpirun that has noticed is ending the job, and waits for its ranks. Told twice to do what it does already, it would
   // give up: leave its daemons behind, and crash at that (Open MPI 4.1 with PMIx 4.2).
   if (launcher_ends_job) std::_Exit(static_cast<int>(code));
-  const auto above = reach == Reach::cut_off ? std::nullopt : launcher_above_proxy();
   if (is_prterun(parent)) kill_later(parent);
   if (::getppid() == parent && part != LauncherPart::other) ::kill(parent, SIGTERM);
-  // It would wait for the proxies of the other side.
-  if (above) ::kill(*above, SIGTERM);
   // At the first SIGTERM mpirun ends the job in order, if it can tell the other side; at the second it gives up. In
   // between, a second after telling us, it kills us.
   std::this_thread::sleep_for(900ms);

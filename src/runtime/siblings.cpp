@@ -144,18 +144,6 @@ std::optional<LauncherKind> nearest_launcher() {
   return found;
 }
 
-std::optional<pid_t> launcher_above_proxy() {
-  if (nearest_launcher() != LauncherKind::pmi) return std::nullopt;
-  // A shell may be in between, if mpiexec takes the name of this host for another's.
-  for (pid_t process = ::getppid(); process > 1;) {
-    const auto status = status_of(process);
-    if (!status) break;
-    if (status->name.starts_with("mpiexec") || status->name.starts_with("mpirun")) return process;
-    process = status->parent;
-  }
-  return std::nullopt;
-}
-
 std::set<int> ranks_if_all_are_here() {
   const LaunchPlace place = own_place().value_or(LaunchPlace{});
   std::set<int> ranks;
