@@ -57,15 +57,18 @@ bool is_prterun(pid_t launcher) {
   return name == "prterun";
 }
 
-/// Sends SIGTERM in a second, from a process of its own: the launcher may kill this one before.
+/// Sends SIGTERM twice, in a second, from a process of its own: the launcher may kill this one before. At the second
+/// that it gets, Open MPI 5's says that it would give up at the next.
 void kill_later(pid_t launcher) {
   if (::fork() != 0) return;
   // Other threads may have held any lock, so only what a signal handler may call.
   ::setsid();
-  timespec left{.tv_sec = 1, .tv_nsec = 0};
-  while (::nanosleep(&left, &left) != 0) {
+  for (int times = 0; times < 2; ++times) {
+    timespec left{.tv_sec = 1, .tv_nsec = 0};
+    while (::nanosleep(&left, &left) != 0) {
+    }
+    ::kill(launcher, SIGTERM);
   }
-  ::kill(launcher, SIGTERM);
   ::_exit(0);
 }
 
@@ -89,11 +92,8 @@ void end_this_side(Error::ExitCode code, Reach reach, int place) {
   // mpirun that has noticed is ending the job, and waits for its ranks. Told twice to do what it does already, it would
   // give up: leave its daemons behind, and crash at that (Open MPI 4.1 with PMIx 4.2).
   if (launcher_ends_job) std::_Exit(static_cast<int>(code));
-  const auto above = launcher_above_proxy();
   if (is_prterun(parent)) kill_later(parent);
   if (::getppid() == parent && part != LauncherPart::other) ::kill(parent, SIGTERM);
-  // It would wait for the proxies of the other side.
-  if (above) ::kill(*above, SIGTERM);
   // At the first SIGTERM mpirun ends the job in order, if it can tell the other side; at the second it gives up. In
   // between, a second after telling us, it kills us.
   std::this_thread::sleep_for(900ms);

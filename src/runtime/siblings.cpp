@@ -144,13 +144,6 @@ std::optional<LauncherKind> nearest_launcher() {
   return found;
 }
 
-std::optional<pid_t> launcher_above_proxy() {
-  const auto proxy = status_of(::getppid());
-  if (nearest_launcher() != LauncherKind::pmi || !proxy) return std::nullopt;
-  const auto above = status_of(proxy->parent);
-  return above && launcher_of_name(above->name) ? std::optional{proxy->parent} : std::nullopt;
-}
-
 std::set<int> ranks_if_all_are_here() {
   const LaunchPlace place = own_place().value_or(LaunchPlace{});
   std::set<int> ranks;

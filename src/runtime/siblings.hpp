@@ -50,9 +50,6 @@ bool has_sibling_with(const std::string& variable);
 /// up once: a process that loses its parent keeps its launcher.
 std::optional<LauncherKind> nearest_launcher();
 
-/// MPICH's mpiexec, if it runs on this host and has started this process's proxy.
-std::optional<pid_t> launcher_above_proxy();
-
 /// The job's ranks if all of them are on this node; empty if some are elsewhere or the launcher does not say.
 std::set<int> ranks_if_all_are_here();
 

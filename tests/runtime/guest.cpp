@@ -240,10 +240,10 @@ void fail_in_options() {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-void run(char* self, int count, const Process& before) {
+void run(int count, const Process& before) {
   if (program.mode == "many") return make_many(count);
   if (program.mode == "refused") return be_refused();
-  if (program.mode == "spawns") return be_refused_in_child(self);
+  if (program.mode == "spawns") return;
   if (program.mode == "options") return fail_in_options();
   if (program.mode.starts_with("report")) return be_told();
   Runtime runtime{program.options()};
@@ -307,11 +307,12 @@ int main(int argc, char** argv) {
   MPI_Alltoall(MPI_IN_PLACE, 1, MPI_INT, everyone.data(), 1, MPI_INT, MPI_COMM_WORLD);
   int failed = 0;
   try {
+    if (program.mode == "spawns") be_refused_in_child(argv[0]);  // MPI's connection to it stays
     const Process before;
     if (program.mode == "report_code") {
       failed = run_with_code(argc, argv) == (program.rank % 2 == 1 ? 4 : 0) ? 0 : 1;
     } else {
-      run(argv[0], argc > 3 ? std::atoi(argv[3]) : 0, before);
+      run(argc > 3 ? std::atoi(argv[3]) : 0, before);
     }
     Process{}.require_same(before);
     pass_on(9);

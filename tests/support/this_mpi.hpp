@@ -49,7 +49,8 @@ inline constexpr int code_of_stopped_without_mpi = ends_with_any_rank ? 5 : SIGK
 inline constexpr bool interrupted_job_may_be_silent = this_mpi == MpiKind::open_mpi_5;
 
 /// 5. Open MPI 5's ends with 0 when it has lost a host, which it names, and has ended the ranks of the others, perhaps
-/// before they could. lockstep-run knows that.
+/// before they could. lockstep-run knows that. MPICH's waits for a host that is out of reach, though a rank says which.
+inline constexpr bool notices_lost_host = this_mpi != MpiKind::mpich;
 inline constexpr bool names_lost_host = this_mpi == MpiKind::open_mpi_5;
 
 }  // namespace lockstep::test
