@@ -1,5 +1,7 @@
 #include "apps/lockstep-bench/blas_libraries.hpp"
 
+#include <algorithm>
+
 #include <dlfcn.h>
 
 namespace lockstep::bench {
@@ -33,6 +35,8 @@ void BlasLibrary::multiply(std::int64_t m, std::int64_t n, std::int64_t k, const
 std::vector<BlasLibrary> blas_libraries() {
   std::vector<BlasLibrary> found;
   for (const Candidate& candidate : candidates) {
+    // A name has one library, of whichever version comes first.
+    if (std::ranges::any_of(found, [&](const BlasLibrary& each) { return each.name() == candidate.name; })) continue;
     void* const library = ::dlopen(candidate.file, RTLD_NOW | RTLD_LOCAL);
     if (!library) continue;
     const auto sgemm = reinterpret_cast<BlasLibrary::Sgemm*>(::dlsym(library, "cblas_sgemm"));

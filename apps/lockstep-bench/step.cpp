@@ -112,13 +112,13 @@ constexpr std::size_t digits = 7;  // "1234.56"
 
 /// What a row begins with.
 Row head_of(const StepRun& run, double floor, double step, const StepOptions& options) {
+  const bool of_kernels = options.compare == StepOptions::Compare::kernels;
   Row row{{"model", "", std::string{run.model()}, Place::title},
           {"parameters", "", run.parameters(), Place::title},
           {"batch", "", run.global_batch(), Place::title},
           {"floor", "ms", floor, Place::title},
-          {"shards", "", std::int64_t{run.shards()}, Place::column, digits - 1}};
-  if (options.compare == StepOptions::Compare::kernels)
-    row.push_back({"kernels", "", std::string{run.kernels()}, Place::column, digits + 3});
+          {"shards", "", std::int64_t{run.shards()}, of_kernels ? Place::title : Place::column, digits - 1}};
+  if (of_kernels) row.push_back({"kernels", "", std::string{run.kernels()}, Place::column, digits + 2});
   if (options.precision != nn::Model::Precision::full)
     row.push_back({"precision", "", std::string{run.precision() == nn::Model::Precision::bf16 ? "bf16" : "full"},
                    Place::column, digits + 2});
@@ -126,12 +126,16 @@ Row head_of(const StepRun& run, double floor, double step, const StepOptions& op
   return row;
 }
 
-void add_parts(Row& row, const PartTimes& step) {
+/// Kernels do not load samples, which counts as other there: so the table keeps its width.
+void add_parts(Row& row, const PartTimes& step, const StepOptions& options) {
   const auto cell = [&](const char* name, Part part) { return Cell{name, "ms", step.of(part), Place::column, digits}; };
-  row.insert(row.end(),
-             {cell("data", Part::data), cell("forward", Part::forward), cell("backward", Part::backward),
-              cell("waiting", Part::waiting), cell("communication", Part::communication),
-              cell("agreement", Part::agreement), cell("optimizer", Part::optimizer), cell("other", Part::other)});
+  const bool of_kernels = options.compare == StepOptions::Compare::kernels;
+  if (!of_kernels) row.push_back(cell("data", Part::data));
+  row.insert(row.end(), {cell("forward", Part::forward), cell("backward", Part::backward),
+                         cell("waiting", Part::waiting), cell("communication", Part::communication),
+                         cell("agreement", Part::agreement), cell("optimizer", Part::optimizer)});
+  const double other = step.of(Part::other) + (of_kernels ? step.of(Part::data) : 0);
+  row.push_back({"other", "ms", other, Place::column, digits});
 }
 
 void add_checkpoints(Row& row, const Measured& measured) {
@@ -201,7 +205,7 @@ void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add)
     const PartTimes step = typical_step(blocks);
     Row row = head_of(*runs[run], floor, step.whole(), options);
     if (options.checkpoints.empty())
-      add_parts(row, step);
+      add_parts(row, step, options);
     else
       add_checkpoints(row, measured[run]);
     row.insert(row.end(), {{"ratio", "to last", ratio_of(blocks, measured.back().blocks), Place::column, digits}});
