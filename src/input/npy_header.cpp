@@ -101,8 +101,7 @@ class HeaderText {
       if (error != std::errc{} || extent < 0) fail("an extent that is no number");
       text_.remove_prefix(static_cast<std::size_t>(end - text_.data()));
       (void)takes_word("L");  // as Python 2 wrote it
-      if (shape.size() == Shape::most_dimensions)
-        fail(fmt::format("more than {} extents", Shape::most_dimensions));
+      if (shape.size() == Shape::most_dimensions) fail(fmt::format("more than {} extents", Shape::most_dimensions));
       shape.push_back(extent);
       if (!takes(',') && next() != ')') fail("an extent without a comma before it");
     }

@@ -18,11 +18,12 @@ namespace lockstep {
 
 void Optimizer::Audit::Results::add(std::string_view name, const TensorView& values) {
   kept_.names.emplace_back(name);
-  kept_.digests.push_back(detail::digest_of_elements(values));
+  if (kept_.digests_wanted) kept_.digests.push_back(detail::digest_of_elements(values));
 }
 
 void Optimizer::Audit::Results::add(std::string_view name, double value) {
   kept_.names.emplace_back(name);
+  if (!kept_.digests_wanted) return;
   kept_.digests.push_back(digest_of(std::as_bytes(std::span{&value, 1})));
   kept_.is_finite &= std::isfinite(value);
 }
@@ -41,12 +42,15 @@ Optimizer::Audit::Impl::Impl(Strategy& strategy, const Options& options, Compute
       options_{options},
       compute_{std::move(compute)},
       rank_{strategy.rank()},
-      ranks_{strategy.num_replicas_in_sync()} {
+      ranks_{strategy.num_replicas_in_sync()},
+      step_{options.first_step} {
   if (options.every < 1)
     throw InvalidArgument{fmt::format("audits of every {} steps; expected 1 or more", options.every)};
   if (options.shards < 1 || options.shards % ranks_ != 0)
     throw InvalidArgument{
         fmt::format("audits of {} shards on {} ranks; expected as many on each", options.shards, ranks_)};
+  if (options.first_step < 0)
+    throw InvalidArgument{fmt::format("audits from step {} on; expected 0 or more", options.first_step)};
   begin_step();
 }
 
@@ -61,8 +65,8 @@ void Optimizer::Audit::Impl::begin_step() {
   if (turn) round_.emplace(strategy_.group(), step_, own, *turn);
 }
 
-AuditRound::Digests Optimizer::Audit::Impl::compute(std::int64_t shard) {
-  Results::Kept kept;
+AuditRound::Digests Optimizer::Audit::Impl::compute(std::int64_t shard, bool digests_wanted) {
+  Results::Kept kept{.digests_wanted = digests_wanted};
   Results results{kept};
   compute_(shard, results);
   if (names_.empty()) names_ = kept.names;
@@ -83,8 +87,9 @@ void Optimizer::Audit::Impl::compute_own(std::int64_t shard) {
   if (shard < first || shard >= first + count)
     throw InvalidArgument{fmt::format("an audit was to compute shard {} on replica {}; expected {} to {}", shard, rank_,
                                       first, first + count - 1)};
-  AuditRound::Digests digests = compute(shard);
-  if (round_ && shard == round_->own()) own_ = std::move(digests);
+  const bool is_audited = round_ && shard == round_->own();
+  AuditRound::Digests digests = compute(shard, is_audited);
+  if (is_audited) own_ = std::move(digests);
 }
 
 void Optimizer::Audit::Impl::compute_other() {
@@ -98,24 +103,30 @@ void Optimizer::Audit::Impl::compute_other() {
 
 std::string Optimizer::Audit::Impl::text() const {
   if (!round_) return {};
-  return fmt::format(", audit {} of {} shards, {} results (digest {})", step_ / options_.every + 1, options_.shards,
-                     names_.size(), to_hex(digest_of(fmt::format("{}", fmt::join(names_, ", ")))));
+  return fmt::format(", audit of step {} (every {}, seed {}) of {} shards, {} results (digest {})", step_ + 1,
+                     options_.every, options_.seed, options_.shards, names_.size(),
+                     to_hex(digest_of(fmt::format("{}", fmt::join(names_, ", ")))));
 }
 
 bool Optimizer::Audit::Impl::passes() {
-  if (round_) passes_ = round_->passes(integers_);
+  if (round_) passes_ = AuditRound::passes(integers_);
   return passes_;
 }
 
 void Optimizer::Audit::Impl::end_step(ReplicaContext& context, const Here& here) {
-  if (!passes_) {
+  if (passes_) {
+    ++step_;
+    return begin_step();
+  }
+  try {
     // Ranks with other weights get other gradients, and all of them are right.
     context.merge_call([&](Strategy& strategy) { strategy.attest({}, here); }, {}, here);
     round_->judge(
         names_, [&](std::int64_t shard) { return compute(shard); }, here);
+  } catch (...) {
+    begin_step();  // the same once more, if the program goes on
+    throw;
   }
-  ++step_;
-  begin_step();
 }
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@ struct Optimizer::Audit::Results::Kept {
   std::vector<std::string> names;
   AuditRound::Digests digests;
   bool is_finite = true;
+  bool digests_wanted = true;  ///< if not, only the names are kept
 };
 
 struct Optimizer::Audit::Impl {
@@ -28,6 +29,9 @@ struct Optimizer::Audit::Impl {
 
   /// LOCAL, after this rank's shards. Computes the other rank's, if the step is audited.
   void compute_other();
+
+  /// Whether other shards are computed before this step's gradients have been added up.
+  bool is_turn() const { return round_.has_value(); }
 
   /// What the ranks compare of the audit before the step; empty if it is not audited.
   std::string text() const;
@@ -43,7 +47,7 @@ struct Optimizer::Audit::Impl {
 
  private:
   void begin_step();
-  AuditRound::Digests compute(std::int64_t shard);
+  AuditRound::Digests compute(std::int64_t shard, bool digests_wanted = true);
 
   Strategy& strategy_;
   Options options_;
@@ -51,7 +55,7 @@ struct Optimizer::Audit::Impl {
   int rank_, ranks_;
 
   // Of the next step, or the one under way.
-  std::int64_t step_ = 0;
+  std::int64_t step_;                ///< from 0
   std::optional<AuditRound> round_;  ///< empty if it is not audited
   std::vector<std::string> names_;   ///< of what the first shard has yielded
   std::optional<AuditRound::Digests> own_;

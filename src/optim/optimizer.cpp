@@ -89,6 +89,12 @@ void all_reduce(Optimizer::StepSums& sums, std::int64_t& failures, const TensorV
   sums.weight = reals[1];
 }
 
+/// Slices that stay as they are when the program writes to its own.
+void own_copies(std::vector<IndexedSlices>& slices) {
+  for (IndexedSlices& each : slices)
+    each = {Tensor::on_host(each.values.view()), Tensor::on_host(each.indices.view()), each.dense_shape};
+}
+
 void require_samples(const detail::Call& call, const Optimizer::StepSums& sums) {
   if (sums.samples < 0)
     throw InvalidArgument{fmt::format("{}{} samples; expected 0 or more", call.text(), sums.samples)};
@@ -414,7 +420,11 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   context.strategy().require_not_captured(here);  // before the copies, which a graph would record
   std::vector<IndexedSlices> slices = plan.slices_on_host(call, request.gradients);
   if (!request.computation) plan.bring_home(request.gradients);
-  if (request.audit) request.audit->impl_->compute_other();
+  if (request.audit) {
+    if (request.audit->impl_->is_turn()) own_copies(slices);
+    request.audit->impl_->compute_other();
+  }
+  kernels_for(plan);  // the rate depends on them
   const std::string batch = text_of(plan, request, call.name);
   if (request.computation)
     return context.declared_step(

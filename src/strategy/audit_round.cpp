@@ -63,21 +63,21 @@ void AuditRound::bring(Digests own, Digests other, std::span<std::int64_t> integ
 }
 
 bool AuditRound::passes(std::span<const std::int64_t> sums) {
-  for (std::size_t owner = 0; owner < sums.size(); ++owner)
-    if (sums[owner] != 0) differ_.push_back(static_cast<int>(owner));
-  return differ_.empty();
+  return std::ranges::count(sums, 0) == std::ssize(sums);
 }
 
-/// `of_all` holds what each rank got for its own shard, and then for the other's.
+/// Those that owner and auditor compute otherwise. `of_all` holds what each rank got for its own shard, and then for
+/// the other's. Only this says which shards they are: the sums may be wrong themselves.
 std::vector<AuditedShard> AuditRound::in_question(std::span<const std::int64_t> of_all, std::size_t values) const {
   const auto digests = [&](int rank, std::size_t which) {
     const auto part = of_all.subspan((static_cast<std::size_t>(rank) * 2 + which) * values, values);
     return Digests(part.begin(), part.end());
   };
   std::vector<AuditedShard> shards;
-  for (const int owner : differ_) {
+  for (int owner = 0; owner < ranks_; ++owner) {
     const int auditor = (owner - turn_.ahead + ranks_) % ranks_;
-    shards.push_back({shard_of(owner), owner, auditor, digests(owner, 0), digests(auditor, 1), {}});
+    AuditedShard shard{shard_of(owner), owner, auditor, digests(owner, 0), digests(auditor, 1), {}};
+    if (shard.of_owner != shard.of_auditor) shards.push_back(std::move(shard));
   }
   return shards;
 }
@@ -90,7 +90,8 @@ void AuditRound::judge(std::span<const std::string> values, const std::function<
   std::vector<AuditedShard> shards = in_question(gather(meeting, mine), values.size());
   for (AuditedShard& each : shards)
     each.again = computed_again(meeting, values.size(), [&] { return compute(each.shard); });
-  const Verdict verdict = judge_audit(step_ + 1, values, shards, meeting.names());
+  const Verdict verdict =
+      shards.empty() ? judge_sum(step_ + 1) : judge_audit(step_ + 1, values, shards, meeting.names());
   if (ranks_ == 1) meeting.fail(verdict.exception);
   // The ranks differ by their numbers, so that they all get the verdict.
   const detail::Comparison comparison{static_cast<std::uint64_t>(rank_) + 1,

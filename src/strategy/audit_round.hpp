@@ -36,11 +36,11 @@ class AuditRound {
   void bring(Digests own, Digests other, std::span<std::int64_t> integers);
 
   /// LOCAL. Whether the audit is passed, by the sums of the integers over the ranks.
-  bool passes(std::span<const std::int64_t> sums);
+  static bool passes(std::span<const std::int64_t> sums);
 
-  /// COLL, outside of what an agreement covers, if it is not. Throws AuditError on every rank (judge_audit). To tell
-  /// who is wrong, each rank computes every shard in question once more: `compute` returns digests of the same values
-  /// as those that were brought, named by `values`, or throws where this rank cannot compute them.
+  /// COLL, outside of what an agreement covers, if it is not. Throws AuditError on every rank (judge_audit, judge_sum).
+  /// To tell who is wrong, each rank computes every shard in question once more: `compute` returns digests of the same
+  /// values as those that were brought, named by `values`, or throws where this rank cannot compute them.
   [[noreturn]] void judge(std::span<const std::string> values,
                           const std::function<Digests(std::int64_t shard)>& compute, const Here& here) const;
 
@@ -54,7 +54,6 @@ class AuditRound {
   AuditSchedule::Turn turn_;
   int rank_, ranks_;
   Digests own_, other_;
-  std::vector<int> differ_;  ///< the ranks whose shard its auditor computes otherwise
 };
 
 }  // namespace lockstep

@@ -34,4 +34,8 @@ struct AuditedShard {
 Verdict judge_audit(std::int64_t step, std::span<const std::string> values, std::span<const AuditedShard> shards,
                     std::span<const std::string> replicas);
 
+/// The same for a `step` that did not pass although the ranks have the same results: what was wrong is the sum in which
+/// their digests travelled. Blames nobody. The finding's value is "sum of digests", of no shard.
+Verdict judge_sum(std::int64_t step);
+
 }  // namespace lockstep

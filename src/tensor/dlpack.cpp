@@ -61,8 +61,8 @@ TensorView view_of(const dlpack::Tensor& tensor) {
   if (tensor.rank < 0 || (tensor.rank > 0 && !tensor.shape))
     throw InvalidArgument{fmt::format("DLPack: a tensor of {} dimensions without a shape", tensor.rank)};
   if (static_cast<std::size_t>(tensor.rank) > Shape::most_dimensions)
-    throw InvalidArgument{fmt::format("DLPack: a tensor of {} dimensions; expected at most {}", tensor.rank,
-                                      Shape::most_dimensions)};
+    throw InvalidArgument{
+        fmt::format("DLPack: a tensor of {} dimensions; expected at most {}", tensor.rank, Shape::most_dimensions)};
   Shape shape(tensor.shape, tensor.shape + tensor.rank);
   const DType dtype = dtype_of_foreign(tensor.type);
   const DeviceKind kind = kind_of(tensor.device);

@@ -99,25 +99,31 @@ AuditRound::Digests Step::compute_apart(std::int64_t shard, const std::function<
   const std::vector<TensorView> ranges = gradient_ranges();
   std::vector<Tensor> memory;
   std::vector<TensorView> places;
+  // A shard that fails leaves nothing either: the next one is computed as if it had not been.
+  struct Forgets {
+    TableGradients& gradients;
+    ~Forgets() { gradients.forget_shard(apart); }
+  } forgets{table_gradients_};
   for (const TensorView& range : ranges) {
     memory.push_back(Tensor::zeros(range.dtype(), range.shape(), stream_));
     places.push_back(memory.back().view());
   }
   KeptRandom random{device()};
   if (seed) random.seed(*seed);
-  device().torch_follows();
-  const LoneShard lone;
-  const Loss loss = compute(static_cast<int>(shard));
-  require_loss(loss);
-  BackwardPass pass{modules_, loss};
-  run_shard(pass, apart, ranges, places);
-  device().stream_follows();
-  note_audited(apart, ranges, places);
-  const std::vector<char> changed = changed_buffers();
-  note_audited(loss, changed);
-  for (std::size_t i = 0; i < changed.size(); ++i)
-    if (changed[i]) buffers_[i]->restore();
-  table_gradients_.forget_shard(apart);
+  restoring_buffers([&] {
+    device().torch_follows();
+    const LoneShard lone;
+    const Loss loss = compute(static_cast<int>(shard));
+    require_loss(loss);
+    BackwardPass pass{modules_, loss};
+    run_shard(pass, apart, ranges, places);
+    device().stream_follows();
+    note_audited(apart, ranges, places);
+    const std::vector<char> changed = changed_buffers();
+    note_audited(loss, changed);
+    for (std::size_t i = 0; i < changed.size(); ++i)
+      if (changed[i]) buffers_[i]->restore();
+  });
   return std::exchange(audited_->digests, {});
 }
 

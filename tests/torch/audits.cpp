@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -151,6 +152,25 @@ TEST_CASE("a rank that computes its shards wrong once is named, also by two rank
   CHECK(finding.blamed == std::vector{last()});
   CHECK(finding.shard / 2 == last());
   CHECK(finding.step == 1);
+}
+
+TEST_CASE("a shard that fails when it is computed once more accuses nobody of the next one") {
+  if (ranks() < 3) return;
+  Strategy strategy = runtime().make_strategy();
+  // Two shards of its own, one of another rank, and three times one of its own, to see whether that draws numbers.
+  constexpr int before_judging = 6;
+  int calls = 0;
+  std::string message;
+  const AuditError::Finding finding = finding_of(
+      [&] {
+        train(strategy, {.audit_every = 1}, [&](const Loss& right, int, int) {
+          if (calls++ == before_judging && rank() == 0) throw std::runtime_error{"no memory left"};
+          return odd_one() ? slightly_wrong(right) : right;
+        });
+      },
+      message);
+  INFO(message);
+  CHECK(finding.blamed == std::vector{last()});
 }
 
 TEST_CASE("a step that is not as its audit has it changes nothing") {

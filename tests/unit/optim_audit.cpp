@@ -1,8 +1,10 @@
 // Audits of a program's own loop, on simulated ranks.
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,11 +54,20 @@ class Loop {
       ++computed;
     };
     if (every > 0) audit.emplace(strategy_, Optimizer::Audit::Options{.every = every, .shards = shards}, compute);
-    for (step_ = 0; step_ < 6; ++step_) strategy_.run([&](ReplicaContext& context) { step(context, audit); });
+    for (step_ = 0; step_ < 6; ++step_) {
+      try {
+        strategy_.run([&](ReplicaContext& context) { step(context, audit); });
+      } catch (const AuditError& error) {
+        if (!goes_on) throw;
+        found.emplace_back(error.what());
+      }
+    }
   }
 
   double weight() const { return w_.local().to_vector<double>()[0]; }
-  int computed = 0;  ///< shards
+  int computed = 0;                ///< shards
+  bool goes_on = false;            ///< after an AuditError
+  std::vector<std::string> found;  ///< by audits, if it goes on
 
  private:
   void step(ReplicaContext& context, std::optional<Optimizer::Audit>& audit) {
@@ -159,6 +170,118 @@ TEST_CASE("an audit of a loop names a rank of two, or one alone, that does not r
     });
     CHECK_THAT(once, Catch::StartsWith("replica " + std::to_string(ranks - 1)));
   }
+}
+
+TEST_CASE("a loop that goes on after what an audit has found is audited as before") {
+  sim::run({.ranks = 4, .report = [](std::string_view) {}}, [](Strategy& strategy, int rank) {
+    Faults faults;
+    faults.gradient = [rank](std::int64_t step, std::int64_t, double right) {
+      return rank == 2 && step < 2 ? right + 1 : right;
+    };
+    Loop loop{strategy, faults};
+    loop.goes_on = true;
+    loop.run(1);
+    REQUIRE(loop.found.size() == 2);
+    for (const std::string& each : loop.found)
+      CHECK_THAT(each, Catch::StartsWith("replica 2") && Catch::Contains("of step 1"));
+    CHECK(loop.weight() != 2);
+  });
+}
+
+TEST_CASE("a sum of digests that is wrong blames nobody") {
+  const auto largest = [](std::span<const TensorView> parts, const TensorView& result, Stream&) {
+    const auto take = [&]<class T>(T) {
+      for (std::int64_t i = 0; i < result.count(); ++i) {
+        std::vector<T> of_ranks;
+        for (const TensorView& part : parts) of_ranks.push_back(part.elements<T>()[static_cast<std::size_t>(i)]);
+        result.elements<T>()[static_cast<std::size_t>(i)] = std::ranges::max(of_ranks);
+      }
+    };
+    result.dtype() == DType::f64 ? take(double{}) : take(std::int64_t{});
+  };
+  const auto body = [](Strategy& strategy, int) {
+    const Faults none;
+    Loop loop{strategy, none};
+    loop.goes_on = true;
+    loop.run(6);
+    REQUIRE(loop.found.size() == 1);
+    CHECK_THAT(loop.found.front(), Catch::StartsWith("step 6 does not pass its audit, but all replicas have the same"));
+  };
+  sim::run({.ranks = 3 + 1,
+            .report = [](std::string_view) {},
+            .reductions = {.kind = ReductionOptions::Kind::to_one_rank, .accumulate = largest}},
+           body);
+}
+
+TEST_CASE("ranks whose audits have other options hear of that, and nobody is accused") {
+  using Options = Optimizer::Audit::Options;
+  const Options options{.every = 2, .shards = 4};
+  for (const Options& other : {Options{.every = 2, .shards = 4, .seed = 1}, Options{.every = 4, .shards = 4},
+                               Options{.every = 2, .shards = 4, .first_step = 2}}) {
+    sim::run({.ranks = 4, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
+      const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.0); });
+      strategy.seal();
+      Sgd sgd{{.learning_rate = 1}};
+      Optimizer::Audit audit{strategy, rank == 3 ? other : options,
+                             [](std::int64_t shard, Optimizer::Audit::Results& results) {
+                               results.add("loss", static_cast<double>(shard));
+                             }};
+      const auto step = [&] {
+        strategy.run([&](ReplicaContext& context) {
+          audit.compute(rank);
+          sgd.apply_gradients(context, {{Tensor::scalar(1.0), w}}, Optimizer::StepSums{.samples = 1}, audit);
+        });
+      };
+      step();
+      CHECK_THROWS_AS(step(), MismatchError);
+    });
+  }
+}
+
+TEST_CASE("an audit of a run that continues names the run's own step") {
+  sim::run({.ranks = 2, .report = [](std::string_view) {}}, [](Strategy& strategy, int rank) {
+    const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.0); });
+    strategy.seal();
+    Sgd sgd{{.learning_rate = 1}};
+    Optimizer::Audit audit{strategy,
+                           {.every = 100, .shards = 2, .first_step = 99},
+                           [rank](std::int64_t, Optimizer::Audit::Results& results) { results.add("loss", rank); }};
+    const auto step = [&](ReplicaContext& context) {
+      audit.compute(rank);
+      sgd.apply_gradients(context, {{Tensor::scalar(1.0), w}}, Optimizer::StepSums{.samples = 1}, audit);
+    };
+    CHECK_THROWS_WITH(strategy.run(step), Catch::Contains("of step 100"));
+  });
+}
+
+TEST_CASE("gradients in memory that the computation of a shard writes to are this rank's in an audited step") {
+  const auto rows_after = [](std::int64_t every) {
+    std::vector<double> after;
+    sim::run({.ranks = 2}, [&](Strategy& strategy, int rank) {
+      const MirroredVariable table = strategy.create_variable({.name = "table"}, [] {
+        return Tensor::zeros(DType::f64, {4, 1});
+      });
+      strategy.seal();
+      Sgd sgd{{.learning_rate = 1}};
+      const Tensor row = Tensor::zeros(DType::f64, {1, 1}), index = Tensor::zeros(DType::i64, {1});
+      Optimizer::Audit audit{
+          strategy, {.every = every, .shards = 2}, [&](std::int64_t shard, Optimizer::Audit::Results& results) {
+            row.view().elements<double>()[0] = static_cast<double>(shard + 1);
+            index.view().elements<std::int64_t>()[0] = shard;
+            results.add("gradient", row.view());
+          }};
+      strategy.run([&](ReplicaContext& context) {
+        audit.compute(rank);
+        row.view().elements<double>()[0] *= 10;  // or the ranks would only have swapped their rows
+        sgd.apply_gradients(context, {{IndexedSlices{row, index, {4, 1}}, table}}, Optimizer::StepSums{.samples = 1},
+                            audit);
+      });
+      if (rank == 0) after = table.local().to_vector<double>();
+    });
+    return after;
+  };
+  CHECK(rows_after(1) == std::vector{-5.0, -10.0, 0.0, 0.0});
+  CHECK(rows_after(2) == rows_after(1));
 }
 
 TEST_CASE("of a shard that is no finite number, an audit compares only that") {
