@@ -66,7 +66,8 @@ std::unique_ptr<CrossDeviceOps> make_cross_device_ops(Communicator& communicator
   const bool is_one = std::ranges::adjacent_find(node_of_rank, std::ranges::not_equal_to{}) == node_of_rank.end();
   std::vector<SizedOps> smaller;
   for (const ReductionOptions::ForSmall& some : options.smaller)
-    // At the wait: only one of all may send ahead over a communicator, as it decides on the order.
+    // In the fixed order at the wait: only one of all may send ahead over a communicator, as it decides on the order.
+    // Hierarchical ones have communicators of their own.
     smaller.push_back({some.up_to_bytes, make(some.kind, some.packing, Extent::one_node)});
   auto rest = make(options.kind, options.packing, is_one ? Extent::one_node : Extent::several_nodes);
   return smaller.empty() ? std::move(rest) : make_ops_by_size(std::move(smaller), std::move(rest));

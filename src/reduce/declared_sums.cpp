@@ -77,7 +77,6 @@ bool DeclaredSums::ready(std::size_t piece) {
   if (ready_[piece]) return false;
   ready_[piece] = true;
   ++ready_pieces_;
-  if (starts_late && ready_pieces_ < ready_.size()) return true;
   advance();
   if (ready_pieces_ == ready_.size())
     for (const Work& each : started_) traffic_.begun += each.traffic().begun;
@@ -97,7 +96,7 @@ void DeclaredSums::advance() {
 }
 
 void DeclaredSums::start_complete() {
-  if (made_ < list_.counts.size()) return;
+  if (made_ < list_.counts.size() || (starts_late && ready_pieces_ < ready_.size())) return;
   while (complete_ < ready_.size() && ready_[complete_]) ++complete_;
   while (started_.size() < buckets_.size() && buckets_[started_.size()].pieces <= complete_) start_next();
 }

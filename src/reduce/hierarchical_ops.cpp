@@ -101,7 +101,9 @@ class HierarchicalOps final : public detail::FlatOps {
         node_{make_fixed_order_ops(*node_plane_, packing)},
         between_{carries() ? make_fixed_order_ops(*between_plane_, packing, extent_between()) : nullptr},
         slices_{*node_plane_, carriers_} {
-    if (nodes_ > 1 && communicator.messenger()) under_way_.emplace(*node_plane_, between_plane_.get());
+    if (nodes_ == 1 || !communicator.messenger()) return;
+    if (carries()) early_plane_ = between_plane_->split(0);
+    under_way_.emplace(*node_plane_, early_plane_.get());
   }
 
   using FlatOps::all_reduce;
@@ -255,6 +257,9 @@ class HierarchicalOps final : public detail::FlatOps {
   std::unique_ptr<Communicator> node_plane_;
   std::unique_ptr<Communicator>
       between_plane_;  ///< of the ranks at this rank's place on all nodes; null unless it carries
+  /// The same ranks once more. What travels early over it begins at another moment on each rank, so its order of
+  /// messages is another one than that of `between_`.
+  std::unique_ptr<Communicator> early_plane_;
   std::unique_ptr<CrossDeviceOps> node_, between_;
   detail::NodeSlices slices_;
   detail::Scratch compressed_;

@@ -90,7 +90,9 @@ bool NodeSums::advance() {
 void NodeSums::wait(const Message& message) {
   while (!message.is_done()) {
     if (advance()) continue;
-    if (!to_sum_.empty() && between_nodes_.empty() && must_meet(to_sum_.front())) {
+    // The others of the node need not come to a later message before this one has ended for them.
+    if (!to_sum_.empty() && to_sum_.front().message.get() == &message && between_nodes_.empty() &&
+        must_meet(to_sum_.front())) {
       Piece piece = std::move(to_sum_.front());
       to_sum_.pop_front();
       meet(std::move(piece));

@@ -59,29 +59,42 @@ TEST_CASE("slices of any length, also of none, go to every rank and come from it
 
 namespace {
 
-/// Three messages of gradients, of which the nodes' ranks share the memory, or some of it, or none.
+/// Messages of gradients, of which the nodes' ranks share the memory, or some of it, or none.
 struct Gradients {
   enum class Home { shared, own, mixed };
 
+  std::vector<Tensor> parts;  ///< this rank's
   SharedAllocation home;
   Tensor elsewhere;
   std::vector<TensorView> messages;
 
-  Gradients(CrossDeviceOps& ops, const std::vector<std::int64_t>& counts, Home where) {
-    const std::int64_t all = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-    home = ops.allocate_shared(static_cast<std::size_t>(all) * sizeof(float));
-    elsewhere = Tensor::zeros(DType::f32, {all});
-    std::int64_t first = 0;
-    for (const std::int64_t count : counts) {
+  Gradients(CrossDeviceOps& ops, std::vector<Tensor> of_this_rank, Home where) : parts{std::move(of_this_rank)} {
+    constexpr std::size_t aligned = 16;
+    std::size_t bytes = 0;
+    for (const Tensor& part : parts) bytes += (part.view().bytes() + aligned - 1) / aligned * aligned;
+    home = ops.allocate_shared(bytes);
+    elsewhere = Tensor::zeros(DType::u8, {static_cast<std::int64_t>(bytes)});
+    bytes = 0;
+    for (const Tensor& part : parts) {
       // In a node, one rank's tensor is not where those of the others are.
       const bool outside =
           where == Home::own || !home.memory.data() || (where == Home::mixed && rank() == 1 && messages.size() == 1);
       std::byte* const begin = outside ? elsewhere.view().data() : home.memory.data();
-      messages.push_back({begin + first * static_cast<std::int64_t>(sizeof(float)), {count}, DType::f32});
-      first += count;
+      messages.push_back({begin + bytes, part.shape(), part.dtype()});
+      bytes += (part.view().bytes() + aligned - 1) / aligned * aligned;
     }
   }
+
+  Work start(CrossDeviceOps& ops, std::size_t message) const {
+    copy(parts[message].view(), messages[message]);
+    return ops.start(messages[message]);
+  }
 };
+
+template <class T>
+Tensor part_of_this_rank(const std::vector<std::vector<T>>& parts) {
+  return tensor_of(parts[static_cast<std::size_t>(rank())]);
+}
 
 }  // namespace
 
@@ -94,15 +107,15 @@ TEST_CASE("sums between nodes that travel early have the bits of the one tree, w
     for (const Gradients::Home where : {Gradients::Home::shared, Gradients::Home::own, Gradients::Home::mixed}) {
       CAPTURE(nodes, static_cast<int>(where));
       const auto ops = make_hierarchical_ops(*all, nodes);
-      const Gradients gradients{*ops, counts, where};
+      std::vector<Tensor> own;
+      for (const auto& each : parts) own.push_back(part_of_this_rank(each));
+      const Gradients gradients{*ops, std::move(own), where};
       std::vector<float> first_time;
       for (int round = 0; round < 2; ++round) {
         std::vector<Work> started;
         Work::Traffic early, of_all;
         for (std::size_t i = 0; i < counts.size(); ++i) {
-          std::ranges::copy(parts[i][static_cast<std::size_t>(rank())],
-                            gradients.messages[i].elements<float>().begin());
-          started.push_back(ops->start(gradients.messages[i]));
+          started.push_back(gradients.start(*ops, i));
           // Other ranks look at other times.
           for (int look = 0; look < 20 * rank() * round; ++look) (void)started.front().advance();
         }
@@ -121,6 +134,40 @@ TEST_CASE("sums between nodes that travel early have the bits of the one tree, w
         }
       }
     }
+}
+
+TEST_CASE("sums that are made at the wait keep apart from those that travel early around them") {
+  const auto all = make_mpi_communicator();
+  const auto f32s = make_parts<float>(4, 150'001), short_f32s = make_parts<float>(4, 4096);
+  const auto bf16s = make_parts<BFloat16>(4, 60'001);
+  const auto f32_sum = tree(f32s), short_sum = tree(short_f32s);
+  const auto bf16_sum = tree(bf16s);
+  const ReductionOptions one_kind{.kind = ReductionOptions::Kind::hierarchical};
+  ReductionOptions by_size = one_kind;
+  by_size.smaller = {{.up_to_bytes = 256 << 10, .kind = ReductionOptions::Kind::hierarchical}};
+  for (const std::vector<int>& nodes : {std::vector{0, 0, 1, 1}, {0, 1, 2, 3}})
+    for (const ReductionOptions& options : {one_kind, by_size})
+      for (const Gradients::Home where : {Gradients::Home::shared, Gradients::Home::own, Gradients::Home::mixed}) {
+        CAPTURE(nodes, options.smaller.size(), static_cast<int>(where));
+        const auto ops = make_cross_device_ops(*all, options, nodes);
+        const Tensor bf16 = part_of_this_rank(bf16s), f32 = part_of_this_rank(f32s);
+        const Gradients gradients{*ops, {bf16, f32, part_of_this_rank(short_f32s), f32, bf16, f32}, where};
+        for (int round = 0; round < 4; ++round) {
+          std::vector<Work> started;
+          for (std::size_t i = 0; i < gradients.messages.size(); ++i) {
+            started.push_back(gradients.start(*ops, i));
+            // Other ranks look at other times.
+            for (int look = 0; look < 20 * ((rank() + round) % 4); ++look)
+              for (Work& each : started) (void)each.advance();
+          }
+          for (Work& each : started) each.wait();
+          for (const TensorView& sum : gradients.messages) {
+            if (sum.dtype() == DType::bf16) CHECK(same_bits(sum.to_vector<BFloat16>(), bf16_sum));
+            if (sum.dtype() == DType::f32)
+              CHECK(same_bits(sum.to_vector<float>(), sum.count() == 4096 ? short_sum : f32_sum));
+          }
+        }
+      }
 }
 
 TEST_CASE(

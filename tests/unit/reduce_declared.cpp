@@ -3,6 +3,7 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -10,7 +11,9 @@
 #include <lockstep/base/error.hpp>
 
 #include "reduce/declared_sums.hpp"
+#include "reduce/flat_ops.hpp"
 #include "reduce/implementations.hpp"
+#include "support/done_communicator.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace lockstep;
@@ -30,6 +33,22 @@ std::string refusal_of(Body&& body) {
   }
   return {};
 }
+
+/// Counts the sums that were started.
+class CountingOps final : public detail::FlatOps {
+ public:
+  using FlatOps::FlatOps;
+  std::string_view name() const override { return "counted sum"; }
+  Work start(const TensorView&) override {
+    ++started;
+    return Work::done();
+  }
+  int started = 0;
+
+ protected:
+  void reduce(ReduceOp, const TensorView&) override {}
+  void reduce_to(ReduceOp, const TensorView&, int) override {}
+};
 
 }  // namespace
 
@@ -138,4 +157,29 @@ TEST_CASE("buckets are summed in their order behind the list, once all their pie
   const double ranks = fails < 0 ? 3 : 2;  // one that fails brings zeros
   for (const auto& sum : sums) CHECK(sum == std::vector<double>{1 * ranks, 2 * ranks, 3 * ranks, 4 * ranks});
   CHECK(as_it_should == std::vector<int>(3, 1));
+}
+
+TEST_CASE(
+    "sums that start late start when the last piece is ready and the list's last sum is made, whichever is last") {
+  const SumList one{.dtype = DType::f64, .counts = {1}};
+  const bool list_is_last = GENERATE(false, true), starts_late = GENERATE(false, true);
+  CAPTURE(list_is_last, starts_late);
+  DoneCommunicator communicator{0, 2};
+  CountingOps reductions{communicator, {}};
+  const Tensor gradients = Tensor::zeros(DType::f64, {4}), sum = Tensor::zeros(DType::f64, {1});
+  const std::vector<GradientBucket> buckets{{gradients.view().slice(0, 3), 1}, {gradients.view().slice(3, 1), 2}};
+  DeclaredSums declared{reductions, one, Stream::host(), buckets};
+  std::optional<DeclaredSums::StartLate> late;
+  if (starts_late) late.emplace();
+  CHECK(declared.ready(0));
+  if (!list_is_last) {
+    declared.all_reduce(sum.view());
+    CHECK(reductions.started == (starts_late ? 0 : 1));
+  }
+  CHECK(declared.ready(1));
+  if (list_is_last) {
+    CHECK(reductions.started == 0);
+    declared.all_reduce(sum.view());
+  }
+  CHECK(reductions.started == 2);
 }
