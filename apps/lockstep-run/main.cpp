@@ -19,6 +19,7 @@
 #include "apps/lockstep-run/host_inquiry.hpp"
 #include "apps/lockstep-run/job_command.hpp"
 #include "apps/lockstep-run/launcher_words.hpp"
+#include "apps/lockstep-run/lost_host_watch.hpp"
 #include "apps/lockstep-run/probe.hpp"
 #include "apps/lockstep-run/run_timeline.hpp"
 #include "apps/lockstep-run/running_job.hpp"
@@ -146,12 +147,13 @@ class Run {
     RunningJob job{command.words(), without};
     StartWatch watch = watch_of(start);
     kill_at_.reset();
-    is_not_begun_ = false;
+    is_not_begun_ = has_lost_host_ = false;
+    LostHostWatch lost_host_watch;
     bool has_begun = false;
     Clock::time_point begin;
     std::optional<int> code;
     while (!(code = job.poll())) {
-      wait(job, has_begun, watch.is_asking());
+      wait(job, has_begun && !lost_host_watch.is_waiting(), watch.is_asking());
       job.relay();
       while (const auto signal = signals_.take())
         if (*signal != SIGCHLD) take(*signal, job);
@@ -161,6 +163,10 @@ class Run {
         begin = Clock::now();
       }
       if (!killed_by_) look(watch, has_begun, start, job);
+      if (!kill_at_ && lost_host_watch.look(job.report(), Clock::now())) {
+        has_lost_host_ = true;
+        end(job);
+      }
       insist(job);
       memory_kills.look();
     }
@@ -172,10 +178,10 @@ class Run {
     end.made_progress = checkpoints_.newest() != newest_before ||
                         (has_begun && Clock::now() - begin > worth_a_restart + command_.stall_timeout());
     end.was_told_to_stop = told_to_stop_;
-    end.mpirun_was_killed = job.was_killed();
+    end.mpirun_was_killed = job.was_killed() && !is_not_begun_ && !has_lost_host_;
     if (exit_code == 128 + SIGKILL) end.memory = memory_kills.told_of(::getpid());
+    if (is_not_begun_ || has_lost_host_) end.exit_code = static_cast<int>(Error::ExitCode::stall);
     if (is_not_begun_) {
-      end.exit_code = static_cast<int>(Error::ExitCode::stall);
       end.waited_for_start = watch.waited();
       add_unreachable(end, watch.silent(), watch.unreachable());
     }
@@ -290,8 +296,9 @@ class Run {
   std::chrono::milliseconds until_repeat_ = first_repeat;
   std::optional<int> killed_by_;
   std::optional<Clock::time_point> kill_at_;
-  bool is_not_begun_ = false;  ///< the job under way, which is ended for that
-  bool is_asked_ = false;      ///< the ranks are still to be asked where they are
+  bool is_not_begun_ = false;   ///< the job under way, which is ended for that
+  bool has_lost_host_ = false;  ///< so it is
+  bool is_asked_ = false;       ///< the ranks are still to be asked where they are
 };
 
 }  // namespace

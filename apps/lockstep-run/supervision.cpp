@@ -57,6 +57,13 @@ std::chrono::seconds delay_after(int failures_in_a_row) {
   return std::chrono::seconds{failures_in_a_row > 6 ? longest : std::min(longest, 1 << (failures_in_a_row - 2))};
 }
 
+/// Whether ranks, or mpirun, have said that the job was ended.
+bool tells_of_failure(const JobReport& report) {
+  const bool is_of_rank = report.cause == Cause::gone || report.cause == Cause::stopped ||
+                          report.cause == Cause::late || report.cause == Cause::failed;
+  return is_of_rank || !report.lost.empty() || !report.unreachable.empty();
+}
+
 std::string why_without(const std::string& host, const JobEnd& end) {
   const bool silent = std::ranges::find(end.silent, host) != end.silent.end();
   return silent ? "does not answer" : "cannot be reached";
@@ -112,7 +119,7 @@ std::string failure_of(int exit_code, const JobReport& report) {
 }
 
 int code_of_job(MpiKind mpi, int exit_code, const JobReport& report) {
-  if (mpi == MpiKind::open_mpi_5 && exit_code == 0 && !report.lost.empty()) return lost_daemon;
+  if (mpi == MpiKind::open_mpi_5 && exit_code == 0 && tells_of_failure(report)) return lost_daemon;
   if (mpi != MpiKind::mpich || exit_code < SIGILL || exit_code > SIGSYS) return exit_code;
   // The others end a job whose rank is gone with one of these codes, unless mpiexec ends it first.
   const bool is_of_others = exit_code <= static_cast<int>(Error::ExitCode::stall);

@@ -104,7 +104,7 @@ std::string failure_of(int exit_code, const JobReport& report);
 
 /// The exit code of a job as mpirun of Open MPI 4 has it, from that of this MPI's. MPICH's ends with the number of the
 /// signal that ended a rank, which may be a code of lockstep's as well: then its ranks have said why. Open MPI 5's ends
-/// with 0 when it has lost a host, and has ended the ranks of the others.
+/// with 0 when it has lost a host, and has ended the ranks of the others. They may have said it, or mpirun, or both.
 int code_of_job(MpiKind mpi, int exit_code, const JobReport& report);
 
 /// Codes of mpirun itself from here on: its errors are negative numbers.

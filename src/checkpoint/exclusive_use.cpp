@@ -73,14 +73,15 @@ Lease::Attempt ExclusiveUse::attempt() {
 }
 
 FileLocking ExclusiveUse::lock() {
-  // A link would lead to a file of somebody who does not expect a line in it.
-  const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | (options_.content == Content::holder ? O_NOFOLLOW : 0);
   constexpr mode_t as_the_user_allows = 0666;
   while (true) {
-    Descriptor file{::open(options_.file.c_str(), flags, as_the_user_allows)};
+    // One in which this writes who holds it is shared.
+    Descriptor file =
+        options_.content == Content::holder
+            ? open_shared(options_.file, O_RDWR)
+            : Descriptor{::open(options_.file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, as_the_user_allows)};
     if (file.get() < 0)
       fail_checkpoint(options_.file.string(), fmt::format("cannot be locked: {}", std::strerror(errno)));
-    if (options_.content == Content::holder) share_with_writers_of_folder(file.get(), options_.file);
     const FileLocking result = options_.file_system == Options::FileSystem::without_locks
                                    ? FileLocking::unsupported
                                    : lock_file(file.get(), LockedByte::use);

@@ -3,10 +3,17 @@
 
 #include <filesystem>
 
+#include "base/descriptor.hpp"
+
 namespace lockstep {
 
-/// Gives the file or folder at `path`, on which `descriptor` is open, the permissions of the folder that contains it,
-/// whatever its creator's umask, and if root has made it, the folder's owner. Does nothing if another user owns it.
+/// Gives the file or folder at `path`, which this process has just made and on which `descriptor` is open, the
+/// permissions of the folder that contains it, whatever the umask, and if this is root, the folder's owner.
 void share_with_writers_of_folder(int descriptor, const std::filesystem::path& path);
+
+/// Opens a file, and makes and shares it if it is not there. One that is there keeps its owner and permissions. It
+/// follows no link at the end of `path`, and does not wait for the other end of a pipe. Negative, and errno says why,
+/// if that fails.
+Descriptor open_shared(const std::filesystem::path& path, int flags);
 
 }  // namespace lockstep

@@ -169,14 +169,10 @@ std::vector<std::uint64_t> digests_in(const OrderedJson& line, std::size_t value
 }
 
 Descriptor open_to_append(const std::filesystem::path& path, const std::string& name) {
-  constexpr mode_t as_the_user_allows = 0666;
-  // Without O_NONBLOCK, opening a pipe would block. A link would lead to a file of somebody else.
-  Descriptor file{
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, as_the_user_allows)};
+  Descriptor file = open_shared(path, O_WRONLY | O_APPEND);
   const std::string wrong = why_not_regular(path);
   if (file.get() < 0 || !wrong.empty())
     throw CheckpointError{fmt::format("{} {}: {}", name, path.string(), wrong.empty() ? std::strerror(errno) : wrong)};
-  share_with_writers_of_folder(file.get(), path);
   return file;
 }
 

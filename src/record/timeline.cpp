@@ -62,14 +62,10 @@ OrderedJson failure_fields(std::string_view line, int exit_code) {
 }
 
 Timeline::Timeline(const std::filesystem::path& path, std::string name) : name_{std::move(name)} {
-  constexpr mode_t as_the_user_allows = 0666;
-  // Without O_NONBLOCK, opening a pipe would block. A link would lead to a file of somebody else.
-  file_ = Descriptor{
-      ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, as_the_user_allows)};
+  file_ = open_shared(path, O_RDWR | O_APPEND);
   const std::string wrong = why_not_regular(path);
   if (file_.get() < 0 || !wrong.empty())
     throw CheckpointError{fmt::format("{}: {}", name_, wrong.empty() ? std::strerror(errno) : wrong)};
-  share_with_writers_of_folder(file_.get(), path);
   const std::string text = text_from(path, 0);
   if (const std::size_t whole = whole_lines(text); whole < text.size())
     if (::ftruncate(file_.get(), static_cast<off_t>(whole)) != 0)

@@ -1,5 +1,6 @@
 #include "runtime/launcher.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -10,8 +11,10 @@
 #include <thread>
 
 #include <fmt/format.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/descriptor.hpp"
 #include "cluster/launch.hpp"
 #include "runtime/siblings.hpp"
 
@@ -20,10 +23,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-LauncherPart part_of(pid_t launcher) {
+std::string name_of_process(pid_t process) {
   std::string name;
-  std::getline(std::ifstream{fmt::format("/proc/{}/comm", launcher)}, name);
-  return part_of_launcher(name, [](const char* variable) { return std::getenv(variable); });
+  std::getline(std::ifstream{fmt::format("/proc/{}/comm", process)}, name);
+  return name;
+}
+
+LauncherPart part_of(const std::string& launcher) {
+  return part_of_launcher(launcher, [](const char* variable) { return std::getenv(variable); });
 }
 
 volatile std::sig_atomic_t launcher_ends_job = 0;
@@ -50,24 +57,32 @@ void wait_unless_ended(std::chrono::milliseconds time) {
   while (!launcher_ends_job && std::chrono::steady_clock::now() - start < time) std::this_thread::sleep_for(10ms);
 }
 
-/// Open MPI 5's.
-bool is_prterun(pid_t launcher) {
-  std::string name;
-  std::getline(std::ifstream{fmt::format("/proc/{}/comm", launcher)}, name);
-  return name == "prterun";
+void close_all_but(int descriptor) {
+  const auto kept = static_cast<unsigned>(descriptor);
+  if (kept > 3) (void)::syscall(SYS_close_range, 3U, kept - 1, 0);
+  if (::syscall(SYS_close_range, kept + 1, ~0U, 0) == 0) return;
+  // Kernels before 5.9 have no such call.
+  constexpr long most = 1 << 16;
+  for (int each = 3; each < std::min(most, ::sysconf(_SC_OPEN_MAX)); ++each)
+    if (each != descriptor) ::close(each);
 }
 
-/// Sends SIGTERM twice, in a second, from a process of its own: the launcher may kill this one before. At the second
-/// that it gets, Open MPI 5's says that it would give up at the next.
-void kill_later(pid_t launcher) {
-  if (::fork() != 0) return;
+/// Sends SIGTERM after one and two seconds, from a process of its own: the launcher, Open MPI 5's, may kill this one
+/// before. At the second that it gets it says that it would give up at the next. False if that cannot be.
+bool kill_later(pid_t launcher) {
+  // By then its number may be another process's.
+  const Descriptor process{static_cast<int>(::syscall(SYS_pidfd_open, launcher, 0))};
+  if (process.get() < 0 || ::getppid() != launcher) return false;
+  if (const pid_t child = ::fork(); child != 0) return child > 0;
   // Other threads may have held any lock, so only what a signal handler may call.
   ::setsid();
+  // This process's locks, sockets and GPUs are the next job's.
+  close_all_but(process.get());
   for (int times = 0; times < 2; ++times) {
     timespec left{.tv_sec = 1, .tv_nsec = 0};
     while (::nanosleep(&left, &left) != 0) {
     }
-    ::kill(launcher, SIGTERM);
+    (void)::syscall(SYS_pidfd_send_signal, process.get(), SIGTERM, nullptr, 0U);
   }
   ::_exit(0);
 }
@@ -75,12 +90,13 @@ void kill_later(pid_t launcher) {
 }  // namespace
 
 bool is_started_by_daemon() {
-  return part_of(::getppid()) == LauncherPart::node;
+  return part_of(name_of_process(::getppid())) == LauncherPart::node;
 }
 
 void end_this_side(Error::ExitCode code, Reach reach, int place) {
   const pid_t parent = ::getppid();
-  const LauncherPart part = part_of(parent);
+  const std::string launcher = name_of_process(parent);
+  const LauncherPart part = part_of(launcher);
   // The launcher passes SIGTERM on to us, and we are not done.
   std::signal(SIGTERM, [](int) { launcher_ends_job = 1; });
   // An mpirun that watches its connections (docs/reference.md says how to make it) notices by itself and ends this side
@@ -92,12 +108,12 @@ void end_this_side(Error::ExitCode code, Reach reach, int place) {
   // mpirun that has noticed is ending the job, and waits for its ranks. Told twice to do what it does already, it would
   // give up: leave its daemons behind, and crash at that (Open MPI 4.1 with PMIx 4.2).
   if (launcher_ends_job) std::_Exit(static_cast<int>(code));
-  if (is_prterun(parent)) kill_later(parent);
+  const bool is_killed_later = launcher == "prterun" && kill_later(parent);
   if (::getppid() == parent && part != LauncherPart::other) ::kill(parent, SIGTERM);
   // At the first SIGTERM mpirun ends the job in order, if it can tell the other side; at the second it gives up. In
   // between, a second after telling us, it kills us.
   std::this_thread::sleep_for(900ms);
-  if (::getppid() == parent && part == LauncherPart::job) ::kill(parent, SIGTERM);
+  if (::getppid() == parent && part == LauncherPart::job && !is_killed_later) ::kill(parent, SIGTERM);
   std::this_thread::sleep_for(2s);
   std::_Exit(static_cast<int>(code));
 }

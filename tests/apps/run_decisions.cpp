@@ -101,6 +101,12 @@ TEST_CASE("a job that Open MPI 5 ends with 0 since it has lost a host is not don
   JobReport lost;
   lost.lost = {"b"};
   CHECK(code_of_job(MpiKind::open_mpi_5, 0, lost) == 205);
+  CHECK(code_of_job(MpiKind::open_mpi_5, 0, {.unreachable = {"b"}}) == 205);
+  for (const Cause failure : {Cause::gone, Cause::stopped, Cause::late, Cause::failed}) {
+    CHECK(code_of_job(MpiKind::open_mpi_5, 0, with(failure)) == 205);
+    CHECK(judge(205, with(failure)).remedy == Remedy::restart);
+  }
+  CHECK(code_of_job(MpiKind::open_mpi_5, 0, with(Cause::asked)) == 0);
   CHECK(code_of_job(MpiKind::open_mpi_5, 0, {}) == 0);
   CHECK(judge(205, lost).remedy == Remedy::restart);
 }

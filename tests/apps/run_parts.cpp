@@ -30,6 +30,7 @@
 #include "apps/lockstep-run/job_segments.hpp"
 #include "apps/lockstep-run/launcher_words.hpp"
 #include "apps/lockstep-run/line_catcher.hpp"
+#include "apps/lockstep-run/lost_host_watch.hpp"
 #include "apps/lockstep-run/process_tree.hpp"
 #include "apps/lockstep-run/run_timeline.hpp"
 #include "apps/lockstep-run/running_job.hpp"
@@ -165,6 +166,25 @@ TEST_CASE("hosts that answer are asked once of a program that need not say that 
     CHECK(watch.look(false) == StartWatch::Finding::nothing);
     REQUIRE_FALSE(watch.is_asking());
   }
+}
+
+TEST_CASE("a job whose ranks cannot reach a host has 10 s to end, and one that calls another host has any time") {
+  const auto ended_after = [](std::string_view line) -> std::optional<int> {
+    JobReader reader;
+    LostHostWatch watch;
+    const LostHostWatch::Clock::time_point begin{};
+    for (int second = 0; second < 100; ++second) {
+      if (second == 5) reader.take(line);
+      if (watch.look(reader.report(), begin + std::chrono::seconds{second})) return second;
+    }
+    return std::nullopt;
+  };
+  const std::string lost = "replica 2 (worker:2, host b) cannot be reached: no sign of life from any rank of its host";
+  CHECK(ended_after("lockstep: " + lost + " for 2 s\n") == 15);
+  for (const std::string& other :
+       {"[rank 0] warning: " + lost + '\n', std::string{"ssh: connect to host b port 22: x\n"},
+        std::string{"lockstep: replica 2 (worker:2, host b) is gone: its process ended\n"}})
+    CHECK(ended_after(other) == std::nullopt);
 }
 
 TEST_CASE("children that were there before a job are neither waited for nor killed, and are no ranks") {

@@ -419,7 +419,7 @@ TEST_CASE("in a sticky folder, another user's lease is in use, or cannot be take
   CHECK(nobody({.renewed_every = 1ms, .lost_after = 2ms}) == 12);
 }
 
-TEST_CASE("what root makes in a user's folder to use it belongs to the user, but not a file with another name") {
+TEST_CASE("what root makes in a user's folder to use it belongs to the user, but not a file of root's own") {
   if (::geteuid() != 0) return skip("only root can give files away");
   constexpr uid_t nobody = 65534;
   const TemporaryDirectory folder;
@@ -434,11 +434,15 @@ TEST_CASE("what root makes in a user's folder to use it belongs to the user, but
     for (const char* each : {".lock", ".lease"}) CHECK(owner_of(each) == nobody);
     for (const auto& entry : fs::directory_iterator{folder.path() / ".lease"}) CHECK(owner_of(entry.path()) == nobody);
   }
-  const fs::path of_root = folder.write("of root", "");
-  fs::remove(folder.path() / ".lock");
-  fs::create_hard_link(of_root, folder.path() / ".lock");
-  const ExclusiveUse use{in(folder, FileSystem::as_it_is)};
-  CHECK(owner_of(of_root) == 0);
+  const fs::path of_root = folder.write("of root", ""), lock = folder.path() / ".lock";
+  ::chmod(of_root.c_str(), 0600);
+  for (const bool has_both_names : {true, false}) {
+    fs::remove(lock);
+    has_both_names ? fs::create_hard_link(of_root, lock) : fs::rename(of_root, lock);
+    const ExclusiveUse use{in(folder, FileSystem::as_it_is)};
+    CHECK(owner_of(lock) == 0);
+    CHECK(fs::status(lock).permissions() == fs::perms{0600});
+  }
 }
 
 TEST_CASE("what the use of a lease leaves is gone with it, and what killed starters left goes with the next") {
