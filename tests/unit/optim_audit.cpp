@@ -301,6 +301,8 @@ TEST_CASE("what an audit of a loop cannot compare is refused") {
     const auto nothing = [](std::int64_t, Audit::Results&) {};
     CHECK_THROWS_WITH(Audit(strategy, {.every = 0, .shards = 8}, nothing),
                       "audits of every 0 steps; expected 1 or more");
+    CHECK_THROWS_WITH(Audit(strategy, {.every = 1, .shards = 8, .first_step = -1}, nothing),
+                      "audits from step -1 on; expected 0 or more");
     CHECK_THROWS_WITH(Audit(strategy, {.every = 1, .shards = 7}, nothing),
                       "audits of 7 shards on 2 ranks; expected as many on each");
     Audit audit{strategy, {.every = 1, .shards = 4}, nothing};

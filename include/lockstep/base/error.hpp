@@ -111,7 +111,7 @@ class AuditError : public Error {
   struct Finding {
     std::int64_t step = 0;    ///< from 1
     std::int64_t shard = 0;   ///< of the step's batch, from 0
-    std::string value;        ///< what differs: "samples", "gradient of 'dense/weight'"
+    std::string value;        ///< what differs: "samples", "gradient of 'dense/weight'"; or "sum of digests"
     std::vector<int> blamed;  ///< replicas, ascending; empty if it cannot be told whose result is wrong
   };
 
