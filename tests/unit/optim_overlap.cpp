@@ -91,8 +91,8 @@ struct Nodes {
 }  // namespace
 
 TEST_CASE("gradients that travel between nodes while others are computed have the same sums, also after a failure") {
-  const Nodes layout = GENERATE(Nodes{2, 1}, Nodes{3, 1}, Nodes{4, 1}, Nodes{4, 2},
-                                Nodes{8, 1, ReductionOptions::Kind::hierarchical});
+  const Nodes layout =
+      GENERATE(Nodes{2, 1}, Nodes{3, 1}, Nodes{4, 1}, Nodes{4, 2}, Nodes{8, 1, ReductionOptions::Kind::hierarchical});
   const bool shards = GENERATE(false, true), compresses = GENERATE(false, true);
   CAPTURE(layout.ranks, layout.ranks_per_node, shards, compresses);
   sim::Options options{.ranks = layout.ranks, .ranks_per_node = layout.ranks_per_node};
