@@ -32,9 +32,10 @@ constexpr int failing_rank = 1, failing_step = 1;
 
 /// In one step, one rank fails when half of its gradients are ready.
 Outcome train_early_or_late(Strategy& strategy, int rank, Sent sent) {
-  // Messages of several pieces, and some that are too short to travel early.
+  // Messages of several pieces, and some that are too short to travel early. Of hierarchical sums on 8 nodes, the first
+  // is sent at the end, but not whole.
   std::vector<MirroredVariable> variables;
-  for (const Shape& shape : {Shape{79, 201}, {77}, {150, 211}, {9001}, {70'001}, {33}})
+  for (const Shape& shape : {Shape{79, 201}, {77}, {150, 211}, {9001}, {70'001}, {33}, {4001}})
     variables.push_back(strategy.create_variable({}, [&] { return test::noise(DType::f32, shape, variables.size()); }));
   strategy.seal();
   const std::vector<Variable> trained{variables.begin(), variables.end()};
@@ -84,15 +85,18 @@ std::vector<Outcome> outcomes(sim::Options options, Sent sent) {
 
 struct Nodes {
   int ranks, ranks_per_node;
+  ReductionOptions::Kind kind = ReductionOptions::Kind::automatic;
 };
 
 }  // namespace
 
 TEST_CASE("gradients that travel between nodes while others are computed have the same sums, also after a failure") {
-  const Nodes layout = GENERATE(Nodes{2, 1}, Nodes{3, 1}, Nodes{4, 1}, Nodes{4, 2});
+  const Nodes layout =
+      GENERATE(Nodes{2, 1}, Nodes{3, 1}, Nodes{4, 1}, Nodes{4, 2}, Nodes{8, 1, ReductionOptions::Kind::hierarchical});
   const bool shards = GENERATE(false, true), compresses = GENERATE(false, true);
   CAPTURE(layout.ranks, layout.ranks_per_node, shards, compresses);
   sim::Options options{.ranks = layout.ranks, .ranks_per_node = layout.ranks_per_node};
+  options.reductions.kind = layout.kind;
   options.reductions.shard_optimizer = shards;
   if (compresses) options.reductions.gradient_compression = DType::bf16;
   sim::Options one_node = options;
