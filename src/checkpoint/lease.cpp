@@ -120,6 +120,7 @@ Lease::Attempt Lease::attempt() {
     // The draft is gone if somebody cleaned up while this process was stopped.
     if (error != ENOTEMPTY && error != EEXIST && error != ENOENT && !is_denied) fail(path_, "made");
     std::optional<Seen> seen = look();
+    if (seen) empty_since_.reset();
     if (is_denied && !seen) require_other_user_leaves(error);
     // A server that hears of a move twice denies the second.
     if (!seen || seen->file != file_) return judge(std::move(seen), draft.made());
@@ -156,7 +157,7 @@ std::optional<LockHolder> Lease::holder() const {
 
 /// Another user who gives an empty lease up removes it a moment later. One who was killed does not.
 void Lease::require_other_user_leaves(int error) {
-  if (watched_ || !empty_since_) empty_since_ = Clock::now();
+  if (!empty_since_) empty_since_ = Clock::now();
   if (Clock::now() - *empty_since_ < 2 * times_.renewed_every) return;
   std::error_code ignored;
   const bool is_there = fs::exists(path_, ignored);

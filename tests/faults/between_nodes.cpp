@@ -57,11 +57,12 @@ bool is_silenced(const End& end) {
 /// The lowest rank of the host that is out of reach is named.
 void check_cut_off(const End& end, int rank, const std::string& host) {
   const bool is_silent = lines_starting_with(end.outcome.err, "lockstep:").empty();
+  const bool is_named = names_lost_host && end.outcome.err.find("Remote daemon:") != std::string::npos;
+  CHECK((end.outcome.exit_code != 0 || is_named));
   if (names_lost_host && is_silent) {
     CHECK_THAT(end.outcome.err, Catch::Contains("on node " + host));
     return;
   }
-  CHECK((end.outcome.exit_code != 0 || names_lost_host));
   check_blames(end.outcome.err, rank, "cannot be reached: no sign of life from any rank of its host for 2 s");
 }
 
@@ -316,7 +317,11 @@ void check_only_rank(int signal) {
   const int rank = GENERATE(0, 1);
   const Hosts hosts{2};
   const End end = send_to(rank, signal, hosts, 1);
-  if (signal == SIGKILL && is_silenced(end)) return;
+  if (signal == SIGKILL && is_silenced(end)) {
+    CHECK(end.outcome.exit_code != 0);
+    CHECK(end.after < on_this_machine(limit));
+    return;
+  }
   check_fault(end, rank, signal, signal == SIGKILL ? "is gone" : "has stopped");
 }
 

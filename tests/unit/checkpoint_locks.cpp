@@ -419,6 +419,35 @@ TEST_CASE("in a sticky folder, another user's lease is in use, or cannot be take
   CHECK(nobody({.renewed_every = 1ms, .lost_after = 2ms}) == 12);
 }
 
+TEST_CASE("another user's lease that is empty again has as long to go as the first time") {
+  if (::geteuid() != 0) return skip("only root can be two users");
+  const TemporaryDirectory folder;
+  ::chmod(folder.path().c_str(), 01777);
+  const fs::path path = folder.path() / ".lease";
+  constexpr LeaseTimes times{.renewed_every = 5ms, .lost_after = 60s};
+  ChildProcess other{[&] {
+    Lease lease{path, times};
+    const auto attempt = [&] {
+      if (::seteuid(65534) != 0) return -1;
+      const int made = static_cast<int>(lease.attempt());
+      return ::seteuid(0) == 0 ? made : -1;
+    };
+    const auto renew = [&](int seconds) {
+      fs::last_write_time(folder.write(".lease/key", ""), fs::file_time_type::clock::now() + seconds * 1s);
+    };
+    fs::create_directory(path);
+    if (attempt() != static_cast<int>(Lease::Attempt::undecided)) return 1;
+    renew(0);
+    if (attempt() != static_cast<int>(Lease::Attempt::undecided)) return 2;
+    renew(1);
+    if (attempt() != static_cast<int>(Lease::Attempt::held)) return 3;
+    fs::remove(path / "key");
+    std::this_thread::sleep_for(2 * times.renewed_every);
+    return attempt() == static_cast<int>(Lease::Attempt::undecided) ? 0 : 4;
+  }};
+  CHECK(other.wait() == 0);
+}
+
 TEST_CASE("what root makes in a user's folder to use it belongs to the user, but not a file of root's own") {
   if (::geteuid() != 0) return skip("only root can give files away");
   constexpr uid_t nobody = 65534;
