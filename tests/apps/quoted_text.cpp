@@ -150,5 +150,5 @@ TEST_CASE("a shape from a file is not quoted beyond the dimensions that it can h
       refusal_by([] { read_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (" + many("7, ") + "), }"); });
   INFO(told);
   CHECK(told.find("its header has more than 8 extents") != told.npos);
-  CHECK(std::ranges::count(told, '7') == 0);
+  CHECK(told.find("7, 7") == told.npos);
 }
