@@ -1,4 +1,4 @@
-// The BLAS libraries of this machine, for comparison: lockstep itself does not use them.
+// The BLAS libraries of this machine. lockstep itself does not use them: lockstep-bench compares with them.
 #pragma once
 
 #include <cstdint>

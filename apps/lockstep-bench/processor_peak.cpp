@@ -25,7 +25,7 @@ std::string_view name_of(VectorWidth width) {
 
 namespace {
 
-// As many sums as hide the latency of an addition, which is at most 5 cycles of two each.
+// Enough to hide the latency of an instruction: at most 5 cycles, in each of which a core begins two.
 constexpr int sums = 12;  // as the loops below are unrolled
 constexpr int rounds = 100000;
 constexpr double flops = 2;  // a multiplication and an addition

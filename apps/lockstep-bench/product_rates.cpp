@@ -100,8 +100,8 @@ Times times_of(const StepProduct& product, const ops::Kernels& kernels, const st
   for (const std::vector<double>& each : times) result.medians.push_back(median(mpi.largest(each)));
   who.front()();
   const std::vector<float> expected = operands.result();
-  const bool differs = std::ranges::any_of(who, [&](const auto& multiply) {
-    multiply();
+  const bool differs = std::ranges::any_of(libraries, [&](const BlasLibrary& library) {
+    operands.multiply(library);
     return operands.result() != expected;
   });
   result.same = mpi.largest({differs ? 1.0 : 0.0}).front() == 0;
@@ -111,11 +111,13 @@ Times times_of(const StepProduct& product, const ops::Kernels& kernels, const st
 /// COLL. Those that all ranks have, whose hosts may differ.
 std::vector<BlasLibrary> libraries_of_all(MpiBaseline& mpi) {
   std::vector<BlasLibrary> libraries = blas_libraries();
-  for (const std::string_view name : blas_names) {
-    const auto has_name = [&](const BlasLibrary& each) { return each.name() == name; };
-    const bool all_have_it = mpi.largest({std::ranges::any_of(libraries, has_name) ? 0.0 : 1.0}).front() == 0;
-    if (!all_have_it) std::erase_if(libraries, has_name);
-  }
+  std::vector<double> lacks;
+  for (const std::string_view name : blas_names)
+    lacks.push_back(std::ranges::find(libraries, name, &BlasLibrary::name) == libraries.end());
+  lacks = mpi.largest(std::move(lacks));
+  std::erase_if(libraries, [&](const BlasLibrary& each) {
+    return lacks[static_cast<std::size_t>(std::ranges::find(blas_names, each.name()) - blas_names)] != 0;
+  });
   return libraries;
 }
 

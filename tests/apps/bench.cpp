@@ -1,103 +1,25 @@
 // lockstep-bench end to end: what it measures is not asserted, but all that must hold whatever the times are.
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <regex>
-#include <sstream>
 
 #include <catch2/catch.hpp>
 #include <unistd.h>
 
-#include "support/training_job.hpp"
+#include "benched.hpp"
 
 using namespace lockstep::test;
 
 namespace {
 
-Outcome run_bench(int ranks, const Arguments& arguments, Environment environment = {}) {
-  const char* const program = std::getenv("LOCKSTEP_BENCH");
-  if (!program) throw std::runtime_error{"LOCKSTEP_BENCH is not set, expected the path of lockstep-bench"};
-  environment.insert(mpi_environment().begin(), mpi_environment().end());
-  environment["CUDA_VISIBLE_DEVICES"] = "";  // whatever this machine has, `auto` is the CPU
-  return run_command(Arguments{"mpirun", "-n", std::to_string(ranks), program} + arguments, {environment});
-}
-
-/// A job that is to be refused: mpirun kills what is left at once, the ranks must not need its usual second.
-Outcome refuse(int ranks, const Arguments& arguments) {
-  return run_bench(ranks, arguments, {kills_at_once});
-}
-
-std::vector<std::string> words_of(const std::string& line) {
-  std::istringstream words{line};
-  std::vector<std::string> all;
-  for (std::string word; words >> word;) all.push_back(word);
-  return all;
-}
-
-/// What a run left: its table as words, and its JSON.
-struct Benched {
-  std::vector<std::vector<std::string>> table;
-  Json json;
-};
-
-/// Runs a benchmark, requires that it ends well, and that the table and the JSON are the same rows.
-Benched bench(int ranks, const Arguments& arguments) {
-  const TemporaryDirectory folder;
-  const std::filesystem::path json = folder.write("bench.json", std::string(100000, 'x'));
-  const Outcome outcome = run_bench(ranks, arguments + Arguments{"--json", json});
-  INFO("ranks: " << ranks << "\nstdout: " << outcome.out << "\nstderr: " << outcome.err);
-  REQUIRE(outcome.exit_code == 0);
-  CHECK(lines_starting_with(outcome.err, "lockstep:").empty());
-  CHECK(processes_left(outcome.marker).empty());
-
-  Benched benched{{}, Json::parse(read_file(json))};
-  const Json& rows = benched.json.at("rows");
-  auto lines = lines_starting_with(outcome.out, "");
-  for (const std::string& line : lines) CHECK(line.size() <= 101);  // the last column's heading may end beyond
-  if (lines.size() == 4 + rows.size()) {
-    lines[0] += lines[1].substr(1);  // a title of two lines
-    lines.erase(lines.begin() + 1);
-  }
-  REQUIRE(lines.size() == 3 + rows.size());
-  REQUIRE_FALSE(rows.empty());
-  CHECK(lines[0].starts_with("# lockstep-bench " + benched.json["bench"].get<std::string>() + ": " +
-                             std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") + ", device cpu"));
-  REQUIRE(lines[1].starts_with("#"));
-  CHECK(lines[2].starts_with("#"));
-  const std::vector<std::string> names = words_of(lines[1].substr(1));
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    std::vector<std::string> keys;
-    for (const auto& [key, value] : rows[i].items())
-      if (lines[0].find(", " + key + " ") == std::string::npos) keys.push_back(key);
-    CHECK(keys == names);
-    benched.table.push_back(words_of(lines[3 + i]));
-    if (rows[i].contains("note") && rows[i]["note"] == "not verified") benched.table.back().pop_back();  // two words
-    CHECK(benched.table.back().size() == names.size());
-  }
-  return benched;
-}
-
 const std::vector<std::string> all_reduce_columns{"bytes", "count", "dtype",    "time", "algbw",
                                                   "busbw", "error", "mpi_time", "ratio"};
 const std::vector<std::string> merge_call_columns{"merges", "time", "mpi_time", "ratio", "agreements", "bytes"};
-
-const std::vector<std::string> step_parts{"data",          "forward",   "backward",  "waiting",
-                                          "communication", "agreement", "optimizer", "other"};
 
 const std::vector<std::string> network_columns{"bytes",     "latency",       "mpi_latency", "one_way", "mpi_one_way",
                                                "both_ways", "mpi_both_ways", "sum",         "ratio"};
 
 const std::vector<std::string> watchdog_columns{"store", "meeting", "atomic", "ratio", "seconds", "cpu"};
-
-void check_head(const Json& json, const std::string& name, int ranks) {
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : json.items()) keys.push_back(key);
-  CHECK(keys == std::vector<std::string>{"bench", "ranks", "device", "rows"});
-  CHECK(json["bench"] == name);
-  CHECK(json["ranks"] == ranks);
-  CHECK(json["device"] == "cpu");
-}
 
 /// Rows of `sizes`, whose sums are exact, with rates that follow from times. `more` are columns besides.
 void check_all_reduce(const Benched& benched, int ranks, const std::vector<std::int64_t>& sizes,
@@ -128,41 +50,6 @@ void check_all_reduce(const Benched& benched, int ranks, const std::vector<std::
     CHECK(benched.table[i][0] == std::to_string(sizes[i]));
     CHECK(benched.table[i][more.empty() ? 6 : 5] == "0");  // with more columns, the type is in the title
   }
-}
-
-/// As the formulas of the layers give them: 784 * 512 + 512 + …
-const std::map<std::string, int> parameters_of{{"mlp", 669706}, {"convnet", 1199882}, {"gpt", 842496}};
-
-/// A row for each of `shards`, whose parts add up to the step: in JSON, and as they are rounded in the table.
-void check_steps(const Benched& benched, int ranks, const std::string& model, int batch,
-                 const std::vector<int>& shards) {
-  check_head(benched.json, "step", ranks);
-  const Json& rows = benched.json["rows"];
-  REQUIRE(rows.size() == shards.size());
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    const Json& row = rows[i];
-    INFO(row.dump());
-    CHECK(keys_of(row) == std::vector<std::string>{"model", "parameters", "batch", "floor", "shards", "step"} +
-                              step_parts + std::vector<std::string>{"ratio"});
-    CHECK(row["model"] == model);
-    CHECK(row["parameters"] == parameters_of.at(model));
-    CHECK(row["batch"] == batch);
-    CHECK(row["floor"].get<double>() > 0);
-    CHECK(row["shards"].is_number_integer());
-    CHECK(row["shards"] == shards[i]);
-    double sum = 0, shown_sum = 0;
-    for (std::size_t part = 0; part < step_parts.size(); ++part) {
-      INFO(step_parts[part]);
-      CHECK(row[step_parts[part]].get<double>() > 0);
-      sum += row[step_parts[part]].get<double>();
-      shown_sum += std::stod(benched.table[i][2 + part]);
-    }
-    CHECK(sum == Approx(row["step"].get<double>()).epsilon(1e-9));
-    // Each of them is rounded to a hundredth, or to something finer.
-    CHECK(shown_sum == Approx(std::stod(benched.table[i][1])).epsilon(0).margin(0.005 * 9));
-    CHECK(row["ratio"].get<double>() > 0);
-  }
-  CHECK(rows.back()["ratio"] == 1);
 }
 
 }  // namespace
@@ -342,93 +229,6 @@ TEST_CASE("a command line that is wrong is refused in one line, wherever that is
                                 "arithmetic or predict or input or watchdog"});
   check_refused(refuse(2, {"step", "--shards", "6"}),
                 {"--shards is 6, which does not fit a job of 2 ranks", "expected"});
-}
-
-TEST_CASE("step reports parts that add up to the step, of 8 shards and of one a rank") {
-  const int ranks = GENERATE(1, 2, 4);
-  const Benched benched = bench(ranks, {"step", "--global-batch", "19", "--steps", "2", "--iterations", "3"});
-  check_steps(benched, ranks, "mlp", 19, {8, ranks});
-}
-
-TEST_CASE("step trains each model, with a global batch of its own") {
-  const auto [model, batch] = GENERATE(table<std::string, int>({{"mlp", 256}, {"convnet", 128}, {"gpt", 16}}));
-  const Benched benched =
-      bench(2, {"step", "--model", model, "--shards", "4", "--steps", "1", "--iterations", "1", "--warm-up", "0"});
-  check_steps(benched, 2, model, batch, {4, 2});
-}
-
-TEST_CASE("step compares nothing where the shards are one a rank already") {
-  const Arguments quick{"step", "--global-batch", "6", "--steps", "1", "--iterations", "1", "--warm-up", "0"};
-  check_steps(bench(3, quick), 3, "mlp", 6, {3});
-  check_steps(bench(2, quick + Arguments{"--shards", "ranks"}), 2, "mlp", 6, {2});
-}
-
-TEST_CASE("step compares reference kernels with the usual ones") {
-  const Benched benched = bench(2, {"step", "--compare", "kernels", "--hidden", "9", "--global-batch", "6", "--steps",
-                                    "1", "--iterations", "1", "--warm-up", "0"});
-  const Json& rows = benched.json["rows"];
-  REQUIRE(rows.size() == 2);
-  CHECK(rows[0]["kernels"] == "reference");
-  CHECK(rows[0]["ratio"] > 0);
-  CHECK(rows[1]["ratio"] == 1);
-  for (const Json& row : rows) CHECK(row["shards"] == 8);
-}
-
-TEST_CASE("step measures what a trace and the clock of the parts cost, with an interval") {
-  const std::string compare = GENERATE("trace", "parts", "audit", "ledger", "overlap");
-  const Arguments quick{"step", "--compare", compare, "--global-batch", "6", "--steps", "1"};
-  const Benched benched = bench(2, quick + Arguments{"--iterations", "7", "--warm-up", "1"});
-  REQUIRE(benched.json["rows"].size() == 1);
-  const Json& row = benched.json["rows"][0];
-  INFO(row.dump());
-  CHECK(row["compare"] == compare);
-  for (const char* cell : {"without", "with"}) CHECK(row[cell].get<double>() > 0);
-  CHECK(row["low"] > -100);
-  CHECK(row["low"] <= row["cost"]);
-  CHECK(row["cost"] <= row["high"]);
-  CHECK(row.contains("spans") == (compare == "trace"));
-  if (compare == "overlap") {
-    CHECK(row["sent"] == 0);  // on one node
-    CHECK(row["early"] == 0);
-  }
-  if (compare == "trace") {
-    // A step has its span, its parts, the layers of both passes, a sum and agreements.
-    CHECK(row["spans"] > 15);
-    CHECK(row["spans"] < 60);
-    CHECK(row["off"] > 0);
-  }
-  check_refused(refuse(2, quick + Arguments{"--iterations", "5"}), {"--iterations 5 are too few", "at least 6"});
-}
-
-TEST_CASE("step measures the pauses of checkpoints, whose folder holds the last of them") {
-  const TemporaryDirectory folder;
-  const Benched benched = bench(2, {"step", "--global-batch", "6", "--shards", "4", "--steps", "1", "--iterations", "2",
-                                    "--checkpoint-dir", folder.path()});
-  const Json& rows = benched.json["rows"];
-  REQUIRE(rows.size() == 2);
-  for (const Json& row : rows) {
-    CHECK(keys_of(row) == std::vector<std::string>{"model", "parameters", "batch", "floor", "shards", "step", "pause",
-                                                   "of_step", "beside", "ratio"});
-    for (const char* cell : {"step", "pause", "of_step", "beside"}) CHECK(row[cell].get<double>() > 0);
-  }
-  for (const char* shards : {"shards-4", "shards-2"})
-    CHECK(std::filesystem::exists(folder.path() / shards / "latest" / "manifest.json"));
-}
-
-TEST_CASE("step trains an mlp of another size") {
-  const Benched benched = bench(1, {"step", "--hidden", "3", "--global-batch", "6", "--steps", "1", "--shards", "ranks",
-                                    "--iterations", "1", "--warm-up", "0"});
-  CHECK(benched.json["rows"][0]["parameters"] == 784 * 3 + 3 + 3 * 3 + 3 + 3 * 10 + 10);
-}
-
-TEST_CASE("all steps together take a part of the job's time, in milliseconds") {
-  const auto begin = std::chrono::steady_clock::now();
-  const Benched benched = bench(2, {"step", "--steps", "6", "--iterations", "4", "--warm-up", "0"});
-  const std::chrono::duration<double, std::milli> job = std::chrono::steady_clock::now() - begin;
-  double steps = 0;
-  for (const Json& row : benched.json["rows"]) steps += 6 * 4 * row["step"].get<double>();
-  CHECK(steps < job.count());
-  CHECK(steps > job.count() / 100);
 }
 
 TEST_CASE("a JSON file that cannot be written is refused before anything is measured") {

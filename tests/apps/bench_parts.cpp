@@ -14,16 +14,13 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "apps/lockstep-bench/arithmetic.hpp"
 #include "apps/lockstep-bench/exact_sums.hpp"
-#include "apps/lockstep-bench/prediction.hpp"
 #include "apps/lockstep-bench/report.hpp"
 #include "apps/lockstep-bench/step_clock.hpp"
 #include "apps/lockstep-bench/step_run.hpp"
 #include "apps/lockstep-bench/step_statistics.hpp"
 #include "apps/lockstep-bench/timed_model.hpp"
 #include "apps/lockstep-bench/timing.hpp"
-#include "base/element_count.hpp"
 #include "nn/joint_model.hpp"
 #include "reduce/declared_sums.hpp"
 #include "strategy/local_group.hpp"
@@ -378,43 +375,6 @@ TEST_CASE("a model whose shards are computed together is one when it is timed, a
   CHECK(timed.joint() == nullptr);
 }
 
-TEST_CASE("the arithmetic of a step is that of the model's weights") {
-  const auto group = make_local_group();
-  Strategy strategy{*group};
-  const std::shared_ptr<const ops::Kernels> kernels =
-      ops::make_kernels(ops::Kernels::Choice::reference, {}, strategy.stream());
-  const auto weights_of = [&](StepModel kind) {
-    const auto model = make_model(kind, default_hidden, strategy, kernels);
-    double weights = 0;
-    for (const Variable& variable : model->variables())
-      if (variable.shape().size() == 2) weights += static_cast<double>(element_count(variable.shape()));
-    return weights;
-  };
-  const double first = 784 * 512;
-  CHECK(flops_per_sample(StepModel::mlp) == 2 * (3 * weights_of(StepModel::mlp) - first));
-  // Positions are looked up, and attention multiplies activations: half of 128 by 128 pairs, twice, in each layer.
-  const double positions = 128 * 128, attention = 4 * 2 * 128 * 129 / 2;
-  CHECK(flops_per_sample(StepModel::gpt) == 2 * 3 * 128 * (weights_of(StepModel::gpt) - positions + attention));
-}
-
-TEST_CASE("a step's products are its operations, but for attention, and each shard has its own of the weights") {
-  constexpr std::int64_t shards = 4, samples = 3;
-  const auto flops_of = [&](StepModel model) {
-    double sum = 0;
-    for (const StepProduct& product : products_of(model, 20, shards, samples)) sum += product.flops();
-    return sum / (shards * samples);
-  };
-  CHECK(flops_of(StepModel::mlp) == flops_per_sample(StepModel::mlp, 20));
-  const double attention = 4 * 2 * 128 * 129 / 2;
-  CHECK(flops_of(StepModel::gpt) == flops_per_sample(StepModel::gpt) - 2 * 3 * 128 * attention);
-  CHECK(flops_of(StepModel::convnet) == 2 * 3 * (12 * 12 * 64 * 128 + 128 * 10));
-
-  const std::vector<StepProduct> products = products_of(StepModel::mlp, 20, shards, samples);
-  REQUIRE(products.size() == 8);
-  CHECK(products[4].name == "dense_1_weights");
-  CHECK(std::tuple{products[4].m, products[4].n, products[4].k, products[4].terms} == std::tuple{20, 20, 3, 4});
-}
-
 TEST_CASE("random samples are whole, and the same for whoever makes them") {
   for (const StepModel model : {StepModel::mlp, StepModel::gpt}) {
     const RandomSamples samples{model, 5}, again{model, 5};
@@ -430,87 +390,4 @@ TEST_CASE("random samples are whole, and the same for whoever makes them") {
     CHECK(std::set<std::int32_t>(labels.begin(), labels.end()).size() > 1);
     CHECK(*std::ranges::max_element(labels) < (model == StepModel::gpt ? 256 : 10));
   }
-}
-
-TEST_CASE(
-    "a step is predicted from its computation, the bytes on the slowest wire and the messages behind each other") {
-  const StepWork work{.computation = 12, .optimizer = 3, .bytes = 6'000'000, .messages = 2};
-  const Links sums{.rates = {100, 10, 50}, .of = Links::Of::sums, .delay = 0.5};
-  const auto parts = [&](int nodes, const Links& links, const Cores& cores = {}) {
-    const Prediction step = predict_step(nodes, work, links, cores);
-    CHECK(step.step() == Approx(step.computation + step.optimizer + step.wire + step.latency));
-    return std::vector{step.computation, step.optimizer, step.wire, step.latency};
-  };
-  const auto are = [](const std::vector<double>& parts, const std::vector<double>& expected) {
-    for (std::size_t i = 0; i < expected.size(); ++i) CHECK(parts[i] == Approx(expected[i]));
-  };
-  are(parts(1, sums), {12, 3, 0, 0});
-  // Half of the bytes, twice; two agreements of one message, the last sum, and each message there and back.
-  are(parts(2, sums), {12, 3, 600, (2 * 1 + 1 + 2 * 2) * 0.5});
-  are(parts(3, sums), {12, 3, 800, (2 * 2 + 3 + 2 * 2) * 0.5});
-  are(parts(4, sums), {12, 3, 900, (2 * 2 + 3 + 2 * 2) * 0.5});
-  are(parts(5, sums), {12, 3, 960, (2 * 3 + 4 + 2 * 2) * 0.5});
-  // A node beyond the list has its last wire, of which a sum gets a part.
-  are(parts(2, {.rates = {20}}), {12, 3, 300 / share_of_wire(2), 0});
-  are(parts(4, {.rates = {20}}), {12, 3, 450 / share_of_wire(4), 0});
-  are(parts(4, sums, {.of_rank = 1, .of_machine = 2}), {24, 6, 900, 5.5});
-  are(parts(4, sums, {.of_rank = 2, .of_machine = 3}), {32, 8, 900, 5.5});
-  are(parts(1, sums, {.of_rank = 1, .of_machine = 2}), {12, 3, 0, 0});
-}
-
-TEST_CASE("the largest part limits a step") {
-  CHECK(Prediction{.computation = 3, .optimizer = 3, .wire = 5, .latency = 5}.limit() == "computation");
-  CHECK(Prediction{.computation = 3, .optimizer = 1, .wire = 5, .latency = 1}.limit() == "wire");
-  CHECK(Prediction{.computation = 3, .optimizer = 1, .wire = 5, .latency = 6}.limit() == "latency");
-}
-
-TEST_CASE("gradients travel in their buckets, of which long ones are cut") {
-  CHECK(messages_of(std::vector<std::int64_t>{}) == 0);
-  CHECK(messages_of(std::vector<std::int64_t>{300, 4 << 20, (4 << 20) + 4, 12 << 20}) == 1 + 1 + 2 + 3);
-  StepClock clock;
-  const RandomSamples samples{StepModel::mlp, 4};
-  const auto group = make_local_group();
-  StepRun run{Strategy{*group, timed_reductions(clock, [] {})},
-              clock,
-              samples,
-              {.model = StepModel::mlp, .global_batch = 4, .shards = 1}};
-  (void)run.block(1);
-  // The small first one is full with the second layer. Variables begin aligned.
-  const std::vector<std::int64_t> buckets = run.buckets();
-  REQUIRE(buckets.size() == 2);
-  CHECK(buckets[0] == Approx(4 * (512 * 10 + 10 + 512 * 512 + 512)).epsilon(0.001));
-  CHECK(buckets[1] == Approx(4 * (784 * 512 + 512)).epsilon(0.001));
-}
-
-TEST_CASE("a measured sum tells the rate of its links without its latency") {
-  const StepWork work{.bytes = 8 << 20, .messages = 2};
-  for (const int nodes : {2, 3}) {
-    const Links measured = links_of_sum(nodes, 8 << 20, 50, 2);
-    CHECK(measured.delay == 2);
-    const Prediction step = predict_step(nodes, work, measured, {});
-    // Two messages, there and back.
-    CHECK(step.wire + 4 * 2 == Approx(2.0 * (nodes - 1) / nodes * (8 << 20) / 50e3));
-  }
-  // More senders meet at each receiver than where it was measured.
-  const Links of_two = links_of_sum(2, 8 << 20, 50, 0);
-  CHECK(slowest_rate(2, of_two) == Approx(50));
-  CHECK(slowest_rate(4, of_two) == Approx(50 * share_of_wire(4) / share_of_wire(2)));
-  // All of it is latency.
-  CHECK(links_of_sum(2, 1000, 0.5, 2).rates.front() == Approx(1));
-}
-
-TEST_CASE("rates, delays and numbers of nodes have units and commas") {
-  const Links wires = parse_links("--rate", "1gbit,100mbit,500kbit,8000000bit");
-  CHECK(wires.of == Links::Of::wires);
-  REQUIRE(wires.rates.size() == 4);
-  for (const auto& [index, bytes] : {std::pair{0, 125.0}, {1, 12.5}, {2, 0.0625}, {3, 1.0}})
-    CHECK(wires.rates[static_cast<std::size_t>(index)] == Approx(bytes * 1448 / 1538));
-  const Links sums = parse_links("--rate", "8.5MB/s,3MB/s");
-  CHECK(sums.of == Links::Of::sums);
-  CHECK(sums.rates == std::vector{8.5, 3.0});
-  CHECK(slowest_rate(4, sums) == 3);
-  CHECK(parse_delay("--delay", "250us") == 0.25);
-  CHECK(parse_delay("--delay", "1.5ms") == 1.5);
-  CHECK(parse_delay("--delay", "0.1s") == 100);
-  CHECK(parse_nodes("--nodes", "2,3,1024") == std::vector{2, 3, 1024});
 }

@@ -12,10 +12,10 @@
 
 namespace lockstep {
 
-/// One extent per dimension, outermost first. An empty shape is a scalar. Used as a std::vector, but holds its extents
-/// itself, as views of tensors are made in every step of a training.
+/// One extent per dimension, outermost first. An empty shape is a scalar. Used like a std::vector, but without memory of
+/// its own: views of tensors are made in every step of a training.
 ///
-/// InvalidArgument from whatever would add a dimension after the last that there can be.
+/// InvalidArgument from whatever would make more than `most_dimensions`.
 class Shape {
  public:
   /// How many dimensions a shape can have.
