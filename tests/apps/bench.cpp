@@ -30,9 +30,7 @@ void check_all_reduce(const Benched& benched, int ranks, const std::vector<std::
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const Json& row = rows[i];
     INFO(row.dump());
-    std::vector<std::string> keys;
-    for (const auto& [key, value] : row.items()) keys.push_back(key);
-    CHECK(keys == all_reduce_columns + more);
+    CHECK(keys_of(row) == all_reduce_columns + more);
     CHECK(row["bytes"].is_number_integer());
     CHECK(row["bytes"] == sizes[i]);
     CHECK(row["count"].is_number_integer());
@@ -92,10 +90,8 @@ TEST_CASE("a merge_call is exactly one all-reduce of 16 bytes, on 1 to 4 ranks")
   REQUIRE(benched.json["rows"].size() == 1);
   const Json& row = benched.json["rows"][0];
   INFO(row.dump());
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : row.items()) keys.push_back(key);
   const Arguments further = has_steps ? Arguments{"step", "of_two"} : Arguments{"run_time", "run_agreements"};
-  CHECK(keys == merge_call_columns + further);
+  CHECK(keys_of(row) == merge_call_columns + further);
   for (const auto& [key, value] : row.items()) CHECK(value.is_number());
   CHECK(row["merges"] == 20);
   CHECK(row["agreements"] == 1);
@@ -191,9 +187,7 @@ TEST_CASE("the price of being watched is measured on every rank, against a bare 
   REQUIRE(benched.json["rows"].size() == 1);
   const Json& row = benched.json["rows"][0];
   INFO(row.dump());
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : row.items()) keys.push_back(key);
-  CHECK(keys == watchdog_columns);
+  CHECK(keys_of(row) == watchdog_columns);
   for (const auto& [key, value] : row.items()) CHECK(value.get<double>() > 0);
   CHECK(row["seconds"] == 1);
   CHECK(row["meeting"] > row["store"]);

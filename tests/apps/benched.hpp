@@ -75,9 +75,7 @@ inline Benched bench(int ranks, const Arguments& arguments) {
 
 /// What the JSON of a benchmark begins with.
 inline void check_head(const Json& json, const std::string& name, int ranks) {
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : json.items()) keys.push_back(key);
-  CHECK(keys == std::vector<std::string>{"bench", "ranks", "device", "rows"});
+  CHECK(keys_of(json) == std::vector<std::string>{"bench", "ranks", "device", "rows"});
   CHECK(json["bench"] == name);
   CHECK(json["ranks"] == ranks);
   CHECK(json["device"] == "cpu");

@@ -166,6 +166,14 @@ TEST_CASE("sizes that overflow are no way around the checks") {
   CHECK_THAT(fault("[18446744073709551615]"), Catch::Contains("expected a shape that memory can hold"));
 }
 
+TEST_CASE("an entry has at most as many dimensions as a tensor can have") {
+  const auto entry = [](const char* shape) {
+    return std::string{R"("dtype":"F64","data_offsets":[0,8],"shape":)"} + shape;
+  };
+  CHECK_THAT(fault_in_entry(entry("[1,1,1,1,1,1,1,1,1]")), Catch::Contains("expected at most 8 dimensions"));
+  CHECK_THAT(fault_in_entry(entry("[1,1,1,1,1,1,1,2]")), Catch::Contains("its 8 bytes are not those of"));
+}
+
 TEST_CASE("every byte of the data belongs to one entry") {
   const auto fault = [](const char* a, const char* b, std::uint64_t data_bytes) {
     return fault_in(std::string{R"({"a":{"dtype":"U8",)"} + a + R"(},"b":{"dtype":"U8",)" + b + "}}", data_bytes);

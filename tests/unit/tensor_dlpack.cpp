@@ -155,6 +155,11 @@ TEST_CASE("what a Tensor cannot be is refused in a line, and stays the caller's"
   CHECK(refusal([](Old& f) { f.managed.tensor.data = nullptr; }) == "DLPack: f32[2, 3] without memory");
   CHECK(refusal([](Old& f) { f.managed.tensor.shape = nullptr; }) ==
         "DLPack: a tensor of 2 dimensions without a shape");
+  CHECK(refusal([](Old& f) {
+          f.shape.assign(9, 1);
+          f.managed.tensor.shape = f.shape.data();
+          f.managed.tensor.rank = 9;
+        }) == "DLPack: a tensor of 9 dimensions; expected at most 8");
   CHECK_THAT(refusal([](Old& f) { f.shape.front() = -2; }), Catch::Contains("-2"));
   CHECK_THROWS_WITH(Tensor::from_dlpack(static_cast<DLManagedTensor*>(nullptr)), "DLPack: no tensor (a null pointer)");
   CHECK_THROWS_WITH(Tensor::from_dlpack(static_cast<DLManagedTensorVersioned*>(nullptr)),
