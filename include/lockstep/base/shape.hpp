@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-/// One extent per dimension, outermost first. An empty shape is a scalar. Used like a std::vector, but without memory of
-/// its own: views of tensors are made in every step of a training.
+/// One extent per dimension, outermost first. An empty shape is a scalar. It is used like a std::vector, but allocates
+/// no memory, because every step of a training makes many shapes.
 ///
 /// InvalidArgument from whatever would make more than `most_dimensions`.
 class Shape {
