@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "nn/shard_losses.hpp"
 #include "tensor/digest.hpp"
 
 namespace lockstep {
@@ -61,12 +60,6 @@ std::vector<std::uint64_t> ShardRecord::values() const {
   if (statistics_) values.push_back(*statistics_);
   values.push_back(loss_);
   return values;
-}
-
-void add_loss(ops::Kernels::BatchLoss& of_shard, const ops::Kernels::BatchLoss& own, const SampleBatch& micro_batch) {
-  of_shard.loss_sum += own.loss_sum;
-  of_shard.correct += own.correct;
-  of_shard.weight = of_shard.weight.value_or(0) + nn::weighed(own, micro_batch).weight;
 }
 
 ShardRecords::ShardRecords(const nn::GradientBuffer& sum, std::int64_t shards, int rank,

@@ -42,9 +42,6 @@ class ShardRecord {
   std::uint64_t loss_ = 0;
 };
 
-/// Adds the loss of a shard's next micro-batch.
-void add_loss(ops::Kernels::BatchLoss& of_shard, const ops::Kernels::BatchLoss& own, const SampleBatch& micro_batch);
-
 /// The records of this rank's shards in one step after the other. Shards are numbered from 0 on this rank.
 class ShardRecords final : public nn::ShardWatch {
  public:
