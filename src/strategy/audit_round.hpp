@@ -38,7 +38,8 @@ class AuditRound {
   /// LOCAL. Whether the audit is passed, by the sums of the integers over the ranks.
   static bool passes(std::span<const std::int64_t> sums);
 
-  /// COLL, outside of what an agreement covers, if it is not. Throws AuditError on every rank (judge_audit, judge_sum).
+  /// COLL, after an audit that is not passed, but not inside what an agreement covers. Throws AuditError on every rank
+  /// (judge_audit, judge_sum).
   /// To tell who is wrong, each rank computes every shard in question once more: `compute` returns digests of the same
   /// values as those that were brought, named by `values`, or throws where this rank cannot compute them.
   [[noreturn]] void judge(std::span<const std::string> values,

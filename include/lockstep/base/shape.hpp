@@ -12,10 +12,10 @@
 
 namespace lockstep {
 
-/// One extent per dimension, outermost first. An empty shape is a scalar. Used as a std::vector, but holds its extents
-/// itself, as views of tensors are made in every step of a training.
+/// One extent per dimension, outermost first. An empty shape is a scalar. Has the interface of a std::vector, but takes
+/// no memory from the heap, because each step of a training makes many views of tensors.
 ///
-/// InvalidArgument from whatever would add a dimension after the last that there can be.
+/// Whatever would make it longer than `most_dimensions` throws InvalidArgument.
 class Shape {
  public:
   /// How many dimensions a shape can have.
