@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "strategy/audit_round.hpp"
 #include "tensor/digest.hpp"
 
 namespace lockstep {
@@ -47,11 +48,7 @@ void ShardRecord::set_loss(const ops::Kernels::BatchLoss& loss) {
   const std::array numbers{std::bit_cast<std::uint64_t>(loss.loss_sum), static_cast<std::uint64_t>(loss.correct),
                            std::bit_cast<std::uint64_t>(loss.weight.value_or(0))};
   loss_ = digest_of(std::as_bytes(std::span{numbers}));
-  // Which of several NaNs a sum keeps depends on the order of its operands, so only that there was one is compared.
-  if (std::isfinite(loss.loss_sum)) return;
-  std::ranges::fill(gradients_, 0);
-  if (statistics_) statistics_ = 0;
-  loss_ = digest_of("not finite");
+  is_finite_ = std::isfinite(loss.loss_sum);
 }
 
 std::vector<std::uint64_t> ShardRecord::values() const {
@@ -59,6 +56,7 @@ std::vector<std::uint64_t> ShardRecord::values() const {
   values.insert(values.end(), gradients_.begin(), gradients_.end());
   if (statistics_) values.push_back(*statistics_);
   values.push_back(loss_);
+  if (!is_finite_) say_only_not_finite(std::span{values}.subspan(1));
   return values;
 }
 

@@ -44,6 +44,15 @@ std::vector<Digests> computed_again(MeetingPoint& meeting, std::size_t values,
 
 }  // namespace
 
+std::uint64_t digest_of_number(double number) {
+  return digest_of(std::as_bytes(std::span{&number, 1}));
+}
+
+void say_only_not_finite(std::span<std::uint64_t> digests) {
+  std::ranges::fill(digests, 0);
+  digests.back() = digest_of("not finite");
+}
+
 AuditRound::AuditRound(ReplicaGroup& group, std::int64_t step, std::int64_t shards, AuditSchedule::Turn turn)
     : group_{group},
       step_{step},
