@@ -1,6 +1,7 @@
 #include "fit/audit.hpp"
 
 #include "control/busy_clock.hpp"
+#include "nn/shard_losses.hpp"
 
 namespace lockstep {
 
@@ -37,7 +38,7 @@ AuditedShard::Digests Audit::compute(std::int64_t shard, std::span<const std::in
   reserve();
   const std::span<const Variable> variables = buffer_->variables();
   ShardRecord record{variables.size()};
-  ops::Kernels::BatchLoss loss;
+  nn::ShardLosses losses;
   if (accumulation_) {
     accumulation_->begin(*buffer_, 1);
     accumulation_->begin_shard(0);
@@ -50,7 +51,7 @@ AuditedShard::Digests Audit::compute(std::int64_t shard, std::span<const std::in
     record.add_samples(batch);
     BusyClock::enter(BusyClock::Part::forward);
     const nn::GradientBuffer gradients = accumulation_ ? accumulation_->next() : *buffer_;
-    add_loss(loss, model_.train_shard(batch, loaded.places(step_).front(), gradients), batch);
+    losses.push(0, model_.train_shard(batch, loaded.places(step_).front(), gradients), batch);
     if (accumulation_) accumulation_->push();
   }
   if (accumulation_) {
@@ -64,7 +65,7 @@ AuditedShard::Digests Audit::compute(std::int64_t shard, std::span<const std::in
     record.set_gradient(variable, gradient);
   }
   if (buffer_->statistics().count() > 0) record.set_statistics(buffer_->statistics());
-  record.set_loss(loss);
+  record.set_loss(losses.of_shard(0));
   return record.values();
 }
 

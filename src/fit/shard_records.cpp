@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "nn/shard_losses.hpp"
+#include "strategy/audit_round.hpp"
 #include "tensor/digest.hpp"
 
 namespace lockstep {
@@ -48,11 +48,7 @@ void ShardRecord::set_loss(const ops::Kernels::BatchLoss& loss) {
   const std::array numbers{std::bit_cast<std::uint64_t>(loss.loss_sum), static_cast<std::uint64_t>(loss.correct),
                            std::bit_cast<std::uint64_t>(loss.weight.value_or(0))};
   loss_ = digest_of(std::as_bytes(std::span{numbers}));
-  // Which of several NaNs a sum keeps depends on the order of its operands, so only that there was one is compared.
-  if (std::isfinite(loss.loss_sum)) return;
-  std::ranges::fill(gradients_, 0);
-  if (statistics_) statistics_ = 0;
-  loss_ = digest_of("not finite");
+  is_finite_ = std::isfinite(loss.loss_sum);
 }
 
 std::vector<std::uint64_t> ShardRecord::values() const {
@@ -60,13 +56,8 @@ std::vector<std::uint64_t> ShardRecord::values() const {
   values.insert(values.end(), gradients_.begin(), gradients_.end());
   if (statistics_) values.push_back(*statistics_);
   values.push_back(loss_);
+  if (!is_finite_) say_only_not_finite(std::span{values}.subspan(1));
   return values;
-}
-
-void add_loss(ops::Kernels::BatchLoss& of_shard, const ops::Kernels::BatchLoss& own, const SampleBatch& micro_batch) {
-  of_shard.loss_sum += own.loss_sum;
-  of_shard.correct += own.correct;
-  of_shard.weight = of_shard.weight.value_or(0) + nn::weighed(own, micro_batch).weight;
 }
 
 ShardRecords::ShardRecords(const nn::GradientBuffer& sum, std::int64_t shards, int rank,

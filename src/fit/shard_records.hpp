@@ -30,7 +30,7 @@ class ShardRecord {
   void add_samples(const SampleBatch& batch);
   void set_gradient(std::size_t variable, const TensorView& gradient);
   void set_statistics(const TensorView& statistics);
-  /// The last of all. It must say its weight. If it is no finite number, that is all that the values say.
+  /// It must say its weight. If it is not finite, that is all that the values say besides the samples.
   void set_loss(const ops::Kernels::BatchLoss& loss);
 
   std::vector<std::uint64_t> values() const;
@@ -40,10 +40,8 @@ class ShardRecord {
   std::vector<std::uint64_t> gradients_;
   std::optional<std::uint64_t> statistics_;
   std::uint64_t loss_ = 0;
+  bool is_finite_ = true;
 };
-
-/// Adds the loss of a shard's next micro-batch.
-void add_loss(ops::Kernels::BatchLoss& of_shard, const ops::Kernels::BatchLoss& own, const SampleBatch& micro_batch);
 
 /// The records of this rank's shards in one step after the other. Shards are numbered from 0 on this rank.
 class ShardRecords final : public nn::ShardWatch {

@@ -29,7 +29,7 @@ class LossSum {
   FixedOrderAccumulator parts_{DType::f64, 2};
 };
 
-/// The losses of a rank's shards, which a GPU may still be computing. Those who read them have waited for it.
+/// The losses of a rank's shards, which a GPU may still be computing: wait for it before reading them.
 class ShardLosses {
  public:
   /// Of the next micro-batch of shard number `shard`, from 0.

@@ -24,8 +24,8 @@ struct Normalisation {
   double epsilon = 1e-5;  ///< added to the variance
 };
 
-/// A GPU's convolutions write the patches of some images to memory: of as many as have these bytes, but of so many at
-/// least.
+/// A GPU's convolutions write patches to memory, for as many images at once as fit these bytes, but for no fewer than
+/// `fewest_patched_images`.
 inline constexpr std::size_t patch_bytes = 64 << 20;
 inline constexpr std::int64_t fewest_patched_images = 8;
 

@@ -1,6 +1,5 @@
 #include "optim/audit.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -24,7 +23,7 @@ void Optimizer::Audit::Results::add(std::string_view name, const TensorView& val
 void Optimizer::Audit::Results::add(std::string_view name, double value) {
   kept_.names.emplace_back(name);
   if (!kept_.digests_wanted) return;
-  kept_.digests.push_back(digest_of(std::as_bytes(std::span{&value, 1})));
+  kept_.digests.push_back(digest_of_number(value));
   kept_.is_finite &= std::isfinite(value);
 }
 
@@ -75,10 +74,7 @@ AuditRound::Digests Optimizer::Audit::Impl::compute(std::int64_t shard, bool dig
         fmt::format("shard {} has the results [{}], and another one [{}]; expected the same, and one "
                     "at least",
                     shard, fmt::join(kept.names, ", "), fmt::join(names_, ", "))};
-  if (!kept.is_finite) {
-    std::ranges::fill(kept.digests, 0);
-    kept.digests.back() = digest_of("not finite");
-  }
+  if (!kept.is_finite) say_only_not_finite(kept.digests);
   return std::move(kept.digests);
 }
 

@@ -15,7 +15,6 @@
 #include "control/busy_clock.hpp"
 #include "control/meeting_point.hpp"
 #include "device/device.hpp"
-#include "device/stream_spans.hpp"
 #include "ops/answer.hpp"
 #include "ops/update_kernels.hpp"
 #include "optim/audit.hpp"
@@ -170,84 +169,6 @@ const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const O
   places_->keep(strategy.store(), plan->variables(), slots(), call);
   plan_ = std::move(plan);
   return *plan_;
-}
-
-double Optimizer::gradient_norm() {
-  if (!last_.plan) return 0;
-  if (!last_.gradient_norm)
-    last_.gradient_norm = std::sqrt(kernels_->update().sum_of_squares(last_.plan->homes())) / last_.divisor;
-  return *last_.gradient_norm;
-}
-
-/// The factor by which to scale the gradient down. Every rank computes it from the same bytes, so nobody sends it.
-double Optimizer::clip_factor() {
-  if (!rules_.clip_norm) return 1;
-  const double norm = gradient_norm();
-  return norm > *rules_.clip_norm && std::isfinite(norm) ? *rules_.clip_norm / norm : 1;
-}
-
-double Optimizer::rate_at(std::int64_t step) const {
-  const bool portable = kernels_ && kernels_->is_portable();
-  return portable ? rules_.learning_rate.portable_at(step) : rules_.learning_rate.at(step);
-}
-
-const ops::Kernels& Optimizer::kernels_for(const Plan& plan) {
-  if (!kernels_) kernels_ = ops::make_kernels(ops::Kernels::Choice::automatic, {}, plan.store().stream());
-  return *kernels_;
-}
-
-/// With the plan of this call.
-void Optimizer::step(const Scale& scale, std::span<const detail::RowSums> rows) {
-  const Plan& plan = *plan_;
-  const double divisor = scale.divisor;
-  if (plan.is_empty() || divisor == 0) {
-    last_.gradient_norm = 0;  // the memory no longer holds the sums of the last step
-    return;
-  }
-  const BusyClock::During updating{BusyClock::Part::optimizer};
-  const StreamSpan span{plan.store().stream(), trace::Kind::layer, "optimizer"};
-  const ops::Kernels& kernels = kernels_for(plan);
-  std::int64_t& made = plan.store().counter(places_->counter_in(plan.store()));
-  last_ = {.plan = plan_, .learning_rate = rate_at(made), .divisor = divisor};
-  if (scale.squares) last_.gradient_norm = std::sqrt(*scale.squares) / divisor;
-  ops::UpdateStep step{
-      .learning_rate = last_.learning_rate, .divisor = divisor, .factor = clip_factor(), .number = made + 1};
-  for (const VariableStore::FlatRange& range : plan.shared_ranges()) prepare_slots(range, plan.rank());
-  if (scale.threads) update_together(plan, step, *scale.threads);
-  for (const detail::RangeUpdate& each : plan.updates()) {
-    step.weight_decay = each.decayed ? rules_.weight_decay : 0;
-    if (!each.range.is_held_by(plan.rank())) {
-      prepare_slots(each.range, plan.rank());
-    } else if (each.rows_of) {
-      const detail::RowSums& named = rows[*each.rows_of];
-      for (const detail::RowRun& run : named.runs) {
-        const VariableStore::FlatRange rows_of_run =
-            detail::part_of(each.range, run.first * named.row_size, run.count * named.row_size);
-        update(kernels, rows_of_run, step);
-        rows_of_run.values_changed();
-      }
-    } else {
-      if (!scale.threads) update(kernels, each.range, step);
-      if (!each.range.segment->slices) each.range.values_changed();  // otherwise once all slices are there
-    }
-  }
-  ++made;
-}
-
-/// All ranges that this rank holds, each cut among the threads. Their gradients are dense.
-void Optimizer::update_together(const Plan& plan, const ops::UpdateStep& step, const AgreedStep::Threads& threads) {
-  // The threads find slots; none of them may make one.
-  for (const detail::RangeUpdate& each : plan.updates()) prepare_slots(each.range, plan.rank());
-  const ops::Kernels& kernels = kernels_for(plan);
-  threads.run([&](std::size_t thread) {
-    ops::UpdateStep own = step;
-    for (const detail::RangeUpdate& each : plan.updates()) {
-      if (!each.range.is_held_by(plan.rank())) continue;
-      const VariableStore::FlatRange part = detail::part_for(each.range, thread, threads.count);
-      own.weight_decay = each.decayed ? rules_.weight_decay : 0;
-      if (part.values.count() > 0) update(kernels, part, own);
-    }
-  });
 }
 
 /// Where one rank alone has updated variables, or a slice of them, the others get their values from it. A rank waits

@@ -22,8 +22,8 @@ std::vector<std::int64_t> gather(MeetingPoint& meeting, const Digests& mine) {
   return meeting.gather({reinterpret_cast<const std::int64_t*>(mine.data()), mine.size()});
 }
 
-/// COLL. What every rank gets for a shard now; empty for one that cannot compute it. Each brings a 1 behind its digests
-/// if it can: the others wait for it, also if it fails.
+/// COLL. What every rank gets for a shard now; empty for one that cannot compute it. A rank that can adds a 1 after its
+/// digests; one that cannot brings zeros, because the others wait for it.
 std::vector<Digests> computed_again(MeetingPoint& meeting, std::size_t values,
                                     const std::function<Digests()>& compute) {
   Digests mine;
@@ -43,6 +43,15 @@ std::vector<Digests> computed_again(MeetingPoint& meeting, std::size_t values,
 }
 
 }  // namespace
+
+std::uint64_t digest_of_number(double number) {
+  return digest_of(std::as_bytes(std::span{&number, 1}));
+}
+
+void say_only_not_finite(std::span<std::uint64_t> digests) {
+  std::ranges::fill(digests, 0);
+  digests.back() = digest_of("not finite");
+}
 
 AuditRound::AuditRound(ReplicaGroup& group, std::int64_t step, std::int64_t shards, AuditSchedule::Turn turn)
     : group_{group},

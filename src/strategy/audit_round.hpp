@@ -17,6 +17,13 @@ namespace lockstep {
 
 class ReplicaGroup;
 
+/// The digest of a number among those of a shard.
+std::uint64_t digest_of_number(double number);
+
+/// For a shard with a loss that is not finite: replaces `digests` so that they say only that. Which of several NaNs a
+/// sum keeps depends on the order of its operands.
+void say_only_not_finite(std::span<std::uint64_t> digests);
+
 /// The audit of one step. Each rank brings digests of a shard of its own, and of one of another rank that it has
 /// computed as well. They travel in a sum that the step makes anyway, as integers that add up to 0 for each rank whose
 /// digests its auditor gets too.
@@ -38,7 +45,8 @@ class AuditRound {
   /// LOCAL. Whether the audit is passed, by the sums of the integers over the ranks.
   static bool passes(std::span<const std::int64_t> sums);
 
-  /// COLL, outside of what an agreement covers, if it is not. Throws AuditError on every rank (judge_audit, judge_sum).
+  /// COLL, after an audit that is not passed, but not inside what an agreement covers. Throws AuditError on every rank
+  /// (judge_audit, judge_sum).
   /// To tell who is wrong, each rank computes every shard in question once more: `compute` returns digests of the same
   /// values as those that were brought, named by `values`, or throws where this rank cannot compute them.
   [[noreturn]] void judge(std::span<const std::string> values,

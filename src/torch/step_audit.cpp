@@ -1,7 +1,6 @@
 // Audits of a step in shards: each rank also computes a shard of another rank, and the ranks compare digests.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <span>
 #include <utility>
@@ -20,13 +19,6 @@
 #include "torch/torch_random.hpp"
 
 namespace lockstep::libtorch {
-namespace {
-
-std::uint64_t digest_of_number(double number) {
-  return digest_of(std::as_bytes(std::span{&number, 1}));
-}
-
-}  // namespace
 
 /// The first whose options ask for audits; null if none does.
 ReplicatedModule::Impl* Step::audited_module() const {
@@ -74,8 +66,7 @@ void Step::note_audited(std::size_t shard, const std::vector<TensorView>& ranges
   digests.insert(digests.end(), of_tables.begin(), of_tables.end());
 }
 
-/// Next, of the rest. Which of several NaNs a sum keeps depends on the order of its operands, so of a loss that is not
-/// finite only that is compared.
+/// Next, of the rest. The number of samples is compared in any case.
 void Step::note_audited(const Loss& loss, const std::vector<char>& changed) {
   AuditRound::Digests& digests = audited_->digests;
   digests.front() = digest_of_number(loss.samples());
@@ -87,9 +78,7 @@ void Step::note_audited(const Loss& loss, const std::vector<char>& changed) {
   }
   const double sum = sum_of(loss, device());
   digests.push_back(digest_of_number(sum));
-  if (std::isfinite(sum)) return;
-  std::fill(digests.begin() + 1, digests.end(), 0);
-  digests.back() = digest_of("not finite");
+  if (!std::isfinite(sum)) say_only_not_finite(std::span{digests}.subspan(1));
 }
 
 /// Digests of a shard that does not count. Leaves everything as it was.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -207,6 +208,16 @@ TEST_CASE("ranks with other weights are told so, and nobody is blamed for its gr
     net.backward_shards(context, shards(), [&](int shard) { return loss_of(net, 0, shard); });
   }),
                   DriftError);
+}
+
+TEST_CASE("of a shard whose loss is not finite, an audit compares only that and the number of samples") {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  Strategy strategy = runtime().make_strategy();
+  // The NaNs of a rank have another sign than those of the others.
+  const auto spoil = [](const Loss& right, int, int) {
+    return Loss::mean(right.value() * (odd_one() ? -nan : nan), right.samples());
+  };
+  CHECK_NOTHROW(train(strategy, {.audit_every = 1}, spoil));
 }
 
 TEST_CASE("a shard that draws random numbers of its rank is refused by the audit, on every rank") {

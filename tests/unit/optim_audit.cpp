@@ -1,6 +1,9 @@
 // Audits of a program's own loop, on simulated ranks.
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -17,11 +20,26 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "control/meeting_point.hpp"
+#include "device/gpu_backend.hpp"
 #include "strategy/replica_group.hpp"
 
 using namespace lockstep;
 
 namespace {
+
+std::atomic<int> gpu_reads{0};
+
+/// No GPU is there, but what is said to be in its memory can be read.
+const detail::GpuBackend counting_backend{
+    .device_count = [] { return 0; },
+    .device_uuids = [] { return std::vector<std::string>{}; },
+    .why_no_device = []() -> std::string { return "this one only counts"; },
+    .read_device =
+        [](void* to, const void* from, std::size_t bytes) {
+          std::memcpy(to, from, bytes);
+          ++gpu_reads;
+        },
+};
 
 constexpr std::int64_t shards = 8;
 
@@ -116,6 +134,11 @@ std::string found(int ranks, const std::function<void(int rank, Faults&)>& plant
 
 }  // namespace
 
+const detail::GpuLibrary& detail::gpu_library() {
+  static const GpuLibrary library{.backend = &counting_backend};
+  return library;
+}
+
 TEST_CASE("audits of a loop change no bit of it, and cost no message") {
   for (const int ranks : {1, 2, 4, 8}) {
     INFO(ranks);
@@ -143,6 +166,28 @@ TEST_CASE("audits of a loop change no bit of it, and cost no message") {
   }
 }
 
+TEST_CASE("an audit of a loop takes digests only of the two shards that a rank compares, and only in its steps") {
+  constexpr int ranks = 2, steps = 6, audits = 2;
+  gpu_reads = 0;
+  sim::run({.ranks = ranks}, [](Strategy& strategy, int rank) {
+    const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.0); });
+    strategy.seal();
+    Sgd sgd{{.learning_rate = 1}};
+    const Tensor gradient = Tensor::scalar(1.0);
+    const TensorView on_gpu{gradient.view().data(), {}, DType::f64, DeviceKind::cuda};
+    Optimizer::Audit audit{strategy,
+                           {.every = steps / audits, .shards = shards},
+                           [&](std::int64_t, Optimizer::Audit::Results& results) { results.add("gradient", on_gpu); }};
+    for (int step = 0; step < steps; ++step)
+      strategy.run([&](ReplicaContext& context) {
+        const std::int64_t own = shards / ranks;
+        for (std::int64_t shard = own * rank; shard < own * (rank + 1); ++shard) audit.compute(shard);
+        sgd.apply_gradients(context, {{gradient, w}}, Optimizer::StepSums{.samples = 1}, audit);
+      });
+  });
+  CHECK(gpu_reads == ranks * audits * 2);
+}
+
 TEST_CASE("an audit of a loop names the rank that computes or reads otherwise, and no step is made") {
   AuditError::Finding finding;
   const std::string wrong = found(
@@ -154,7 +199,7 @@ TEST_CASE("an audit of a loop names the rank that computes or reads otherwise, a
   CHECK_THAT(wrong, Catch::StartsWith("replica 2") && Catch::Contains("of step 1 wrong: gradient of 'w' differs from"));
   CHECK(finding.blamed == std::vector{2});
   CHECK(finding.value == "gradient of 'w'");
-  const std::string misread = found(3 + 1, [](int rank, Faults& faults) {
+  const std::string misread = found(4, [](int rank, Faults& faults) {
     if (rank == 1) faults.sample = [](std::int64_t, double right) { return right + 1; };
   });
   CHECK_THAT(misread, Catch::StartsWith("replica 1") && Catch::Contains("read other samples than replicas 0, 2 and 3"));
@@ -207,7 +252,7 @@ TEST_CASE("a sum of digests that is wrong blames nobody") {
     REQUIRE(loop.found.size() == 1);
     CHECK_THAT(loop.found.front(), Catch::StartsWith("step 6 does not pass its audit, but all replicas have the same"));
   };
-  sim::run({.ranks = 3 + 1,
+  sim::run({.ranks = 4,
             .report = [](std::string_view) {},
             .reductions = {.kind = ReductionOptions::Kind::to_one_rank, .accumulate = largest}},
            body);

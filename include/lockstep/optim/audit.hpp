@@ -31,34 +31,34 @@ namespace lockstep {
 ///       sgd.apply_gradients(context, {{sum, w}}, own, audit);
 ///     });
 ///
-/// In every so many steps, apply_gradients has each rank compute one shard of another rank, after those of its own, and
-/// compares digests of what was added to the results. They travel with the step's other sums, so an audit costs no
-/// message, and changes no bit of the step. If they differ for a shard, no rank changes a variable, a slot or a
-/// counter, each rank computes the shard once more, and all throw AuditError, which names the rank whose result is
-/// wrong; or DriftError, if the replicas hold other values, which explains it. Also after these, the audit goes on with
-/// the same step: a program that catches them may compute its shards again, which are audited as before.
+/// Once in `every` steps, apply_gradients has each rank compute one shard of another rank after its own, and compares
+/// digests of what was added to the results. They travel with the step's other sums, so an audit costs no message and
+/// changes no bit of the step. If they differ for a shard, no rank changes a variable, a slot or a counter, each rank
+/// computes the shard once more, and all ranks throw AuditError, which names the rank whose result is wrong; or
+/// DriftError, if the replicas hold different values, which explains it. The audit then remains at this step: a program
+/// that catches the error may compute its shards again, and they are audited as before.
 ///
 /// The gradients given to apply_gradients may be in memory that `compute` writes to, unless that is the store's own
 /// (VariableStore::gradient), where the step's sums are made.
 class Optimizer::Audit {
  public:
   struct Options {
-    std::int64_t every;           ///< steps with this audit, of which the last is audited: 1 or more
+    std::int64_t every;           ///< audits the last of every so many steps: 1 or more
     std::int64_t shards;          ///< of each step; those of a rank are Range::of_rank
     std::uint64_t seed = 0;       ///< decides which shards are audited, and by whom
-    std::int64_t first_step = 0;  ///< how many steps were made before, by a program that continues its run
+    std::int64_t first_step = 0;  ///< for a program that continues a run: how many steps the run has made
   };
 
   /// Digests of what a shard yields, by name. Every shard adds values of the same names in the same order. A rank that
   /// read other samples is told from one that computed wrong by what differs first, so add "samples" first.
   class Results {
    public:
-    /// Of the elements; on a GPU, of a shard that is compared, waits for the work that was enqueued before. `values`
-    /// may change afterwards.
+    /// Of the elements, which are read only if the shard is compared; on a GPU, this then waits for the work enqueued
+    /// before. `values` may change after the call.
     void add(std::string_view name, const TensorView& values);
 
-    /// If it is no finite number, then nothing but that is compared of this shard: which of several NaNs a sum keeps
-    /// depends on the order of its operands.
+    /// If `value` is not finite, only that fact is compared of this shard: which of several NaNs a sum keeps depends on
+    /// the order of its operands.
     void add(std::string_view name, double value);
 
    private:
@@ -71,8 +71,8 @@ class Optimizer::Audit {
   /// Computes a shard and adds to its results. Must make no agreement.
   using Compute = std::function<void(std::int64_t shard, Results& results)>;
 
-  /// LOCAL, alike on every rank. InvalidArgument for `every` below 1, for `first_step` below 0, and for shards that the
-  /// ranks do not divide. The strategy must outlive it.
+  /// LOCAL, with the same options on every rank. InvalidArgument for `every` below 1, for `first_step` below 0, and for
+  /// a number of shards that the ranks do not divide. The strategy must outlive it.
   Audit(Strategy& strategy, const Options& options, Compute compute);
   ~Audit();
 
