@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -16,9 +15,8 @@ namespace {
 
 /// A piece of which each rank of a node has a slice, as a message.
 Sliced in_node(const NodePiece& piece) {
-  std::vector<int> ranks(piece.bounds.size() - 1);
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return {piece.memory, std::make_shared<const SliceMap>(piece.bounds, std::move(ranks))};
+  return {piece.memory,
+          std::make_shared<const SliceMap>(piece.bounds, owners_in_order(static_cast<int>(piece.bounds.size()) - 1))};
 }
 
 }  // namespace
@@ -112,18 +110,14 @@ TensorView NodeSums::own(const Piece& piece) const {
 /// Whether all ranks of the node have the piece complete, where this rank reaches it.
 bool NodeSums::can_sum(const Piece& piece) const {
   if (node_.size() == 1) return true;
-  return memory_ && memory_->begun(piece.task) == NodeMemory::Begun::with_one_word && !must_meet(piece);
+  return memory_ && memory_->begun(piece.task) == NodeMemory::Begun::with_one_word &&
+         memory_->place_of(piece.at.memory.data(), piece.at.memory.bytes());
 }
 
 /// Whether the node's sum needs fences or messages, at which its ranks wait for each other.
 bool NodeSums::must_meet(const Piece& piece) const {
   if (!memory_) return node_.size() > 1;
-  switch (memory_->begun(piece.task)) {
-    case NodeMemory::Begun::not_by_all: return false;
-    case NodeMemory::Begun::with_several: return true;
-    case NodeMemory::Begun::with_one_word: break;
-  }
-  return !memory_->place_of(piece.at.memory.data(), piece.at.memory.bytes());
+  return memory_->begun(piece.task) != NodeMemory::Begun::not_by_all && !can_sum(piece);
 }
 
 void NodeSums::sum_own(const Piece& piece) const {
