@@ -57,10 +57,10 @@ class SumsUnderWay {
   /// do.
   bool advance();
 
-  /// LOCAL. Blocks until a piece of `message`, which is not done, has come a way further.
+  /// LOCAL. Blocks until a piece that `message`, which is not done, waits for has arrived, and moves it on.
   void wait_for_some(const Message& message);
 
-  /// The same until it is done.
+  /// LOCAL. Blocks until `message` is done. Others move on meanwhile.
   void wait(const Message& message) {
     while (!message.is_done())
       if (!advance()) wait_for_some(message);
