@@ -227,11 +227,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   step.steps = parse_count(option, text, 1, most_iterations);
                 });
   parser.option("--compare", "shards|kernels|trace|parts|audit|ledger|overlap",
-                "What to alternate with: one shard per rank (shards, default); of reference kernels, the usual ones "
-                "(kernels); the same steps without a trace, without the clock of a step's parts, or without sums that "
-                "start before all gradients are ready (overlap); or steps that are audited, or of which the ledger "
-                "gets an entry, with those that are not. With anything but shards and kernels, steps are not broken "
-                "down",
+                "What the steps alternate with: one shard per rank (shards, default); the usual kernels instead of "
+                "the reference kernels (kernels); the same steps without a trace (trace), without the clock of a "
+                "step's parts (parts), or without sums between nodes that start before all gradients are ready "
+                "(overlap); or, after each --steps, a step that is audited (audit) or has an entry in the ledger "
+                "(ledger). Only with shards and kernels is a step broken down into parts",
                 [&](const std::string& option, const std::string& text) {
                   using Compare = StepOptions::Compare;
                   step.compare = parse_choice<Compare>(option, text,

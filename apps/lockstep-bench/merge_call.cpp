@@ -39,13 +39,10 @@ std::string bench_merge_call(Runtime& runtime, const MergeCallOptions& options, 
     const double of_bare = microseconds([&] {
       for (std::int64_t call = 0; call < options.merges; ++call) mpi.all_reduce_16_bytes();
     });
-    double of_steps = 0;
-    if (options.steps > 0) {
-      mpi.barrier();
-      of_steps = microseconds([&] {
-        for (std::int64_t step = 0; step < options.steps; ++step) run_merges(strategy, 1);
-      });
-    }
+    mpi.barrier();
+    const double of_steps = microseconds([&] {
+      for (std::int64_t step = 0; step < options.steps; ++step) run_merges(strategy, 1);
+    });
     if (i < 0) continue;
     full.push_back(of_full);
     steps.push_back(of_steps);
@@ -63,6 +60,7 @@ std::string bench_merge_call(Runtime& runtime, const MergeCallOptions& options, 
   for (std::size_t i = 0; i < full.size(); ++i) {
     prices.push_back((full[i] - empty[i]) / merges);
     bare_prices.push_back(bare[i] / merges);
+    if (options.steps == 0) continue;
     step_prices.push_back(steps[i] / static_cast<double>(options.steps));
     ratios.push_back(step_prices.back() / (2 * bare_prices.back()));
   }

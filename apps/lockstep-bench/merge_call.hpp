@@ -22,8 +22,8 @@ struct MergeCallOptions {
 /// COLL. Each iteration times, in turn, a `run` of `merges` merge_calls that do nothing, a `run` without any, and
 /// `merges` bare MPI_Allreduce calls of 16 bytes. The price of a merge_call is (the first - the second) / merges. `add`
 /// gets one row, the same on every rank. With `steps`, an iteration also times as many runs of one merge_call each,
-/// which make two agreements like a training step: `step` is the time of one, and `of_two` that over two bare calls, in
-/// the place of the cost of a run without any.
+/// which make two agreements like a training step. The row then has the time of one (`step`), and that over two bare
+/// calls (`of_two`), instead of the cost of a run without any merge_call.
 ///
 /// Returns what was wrong, the same on every rank; empty if each merge_call was one MPI_Allreduce of 16 bytes.
 [[nodiscard]] std::string bench_merge_call(Runtime& runtime, const MergeCallOptions& options, const AddRow& add);

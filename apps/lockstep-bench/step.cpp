@@ -50,7 +50,7 @@ struct Variant {
 };
 
 /// What to compare: the number of shards asked for with one per rank, bf16 with full precision, or the reference
-/// kernels with others.
+/// kernels with those of a usual run.
 std::vector<Variant> variants_of(const StepOptions& options, Runtime& runtime) {
   std::vector<Variant> variants{{shards_of(options, runtime), options.precision}};
   if (options.compare == StepOptions::Compare::kernels) {
@@ -126,7 +126,7 @@ Row head_of(const StepRun& run, double floor, double step, const StepOptions& op
   return row;
 }
 
-/// Kernels do not load samples, which counts as other there: so the table keeps its width.
+/// Between kernels, loading samples counts as `other`: it does not depend on them, and the table keeps its width.
 void add_parts(Row& row, const PartTimes& step, const StepOptions& options) {
   const auto cell = [&](const char* name, Part part) { return Cell{name, "ms", step.of(part), Place::column, digits}; };
   const bool of_kernels = options.compare == StepOptions::Compare::kernels;

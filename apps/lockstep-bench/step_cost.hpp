@@ -1,4 +1,4 @@
-// What it costs a training step to be looked at, or audited, and what it gains by sums that overlap with it.
+// What a training step costs when it is looked at or audited, and what it gains by sums that overlap with it.
 #pragma once
 
 #include <lockstep/runtime/runtime.hpp>
@@ -17,9 +17,9 @@ namespace lockstep::bench {
 /// percent of a step, if there is no trace. The ring's file is where std::filesystem::temp_directory_path says, and has
 /// no name.
 ///
-/// With overlap, sums between nodes start as soon as their gradients are ready, and without, all at the end of the
-/// backward pass. `sent` are the bytes that a rank sends to other nodes for the gradients of a step, and `early` is how
-/// much of them was given to the network before the last gradient was ready, in percent, in the first step; both are
+/// With overlap, sums between nodes start as soon as their gradients are ready; without, they all start at the end of
+/// the backward pass. `sent` is the number of bytes that a rank sends to other nodes for the gradients of a step, and
+/// `early` the percentage of them that the network got before the last gradient was ready. Both are of the first step,
 /// means over the ranks, and 0 on one node.
 ///
 /// With audits (audit), each iteration is `steps` steps and one more, which is audited: `with` is that one, `without`

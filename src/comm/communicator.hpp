@@ -30,7 +30,7 @@ class [[nodiscard]] Work {
   /// Bytes that a rank sends to others.
   struct Traffic {
     std::int64_t begun = 0;  ///< given to the network
-    std::int64_t all = 0;    ///< with those that will be
+    std::int64_t all = 0;    ///< these, and those that it will still be given
 
     Traffic& operator+=(const Traffic& other) {
       begun += other.begun;
@@ -64,13 +64,13 @@ class [[nodiscard]] Work {
     if (const auto pending = std::move(pending_)) pending->wait();
   }
 
-  /// LOCAL, never blocks. Does what can be done by now without another rank's doing, such as to add up what has come in
-  /// and to send it on. Returns whether `wait` would not wait any more. A collective on the host that nobody advances
-  /// may begin only in `wait`. CommError as `wait`.
+  /// LOCAL, never blocks. Moves the collective on as far as the other ranks have come: adds up what has arrived, and
+  /// sends it on. Returns whether `wait` would return at once. A collective on the host that nobody advances may begin
+  /// only in `wait`. CommError as `wait`.
   bool advance() { return !pending_ || pending_->advance(); }
 
   /// LOCAL. What this rank sends to ranks of other nodes, if the collective travels while the ranks compute; otherwise
-  /// nothing. Before `wait`.
+  /// nothing. Call before `wait`.
   Traffic traffic() const { return pending_ ? pending_->traffic() : Traffic{}; }
 
  private:

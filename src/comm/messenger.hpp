@@ -1,4 +1,4 @@
-// Messenger between the ranks of a group that travel while the ranks compute.
+// Messages between the ranks of a group, which travel while the ranks compute.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace lockstep {
 
 /// What this rank sends to another one, and where it puts what that one sends. Either may be empty. The other rank's
-/// parcel for this rank has the same sizes, the other way round.
+/// parcel for this rank has the same sizes, the other way round: CommError in `advance` or `wait` where it has not.
 struct Parcel {
   std::span<const std::byte> sent;
   std::span<std::byte> received;
@@ -19,7 +19,7 @@ struct Parcel {
 /// Sends parcels without waiting for other ranks. Not thread-safe.
 class Messenger {
  public:
-  /// How much is best sent at once: more must be asked for by its receiver first (see mpi_communicator.cpp).
+  /// How much is best sent at once. The receiver must ask for more first (see mpi_communicator.cpp).
   static constexpr std::int64_t piece_bytes = 32 << 10;
 
   /// Exchanges of one lane meet in the order in which each rank starts them, whatever happens in the other lane.
@@ -28,8 +28,8 @@ class Messenger {
   virtual ~Messenger() = default;
 
   /// COLL, but returns at once: each rank of the group calls it as often in this lane. `parcels[r]` is between this
-  /// rank and rank r; its own is ignored. What a parcel names must stay alive until the work has been waited for, what
-  /// is sent also unchanged. The Work moves on in `Work::advance`.
+  /// rank and rank r; its own is ignored. The memory of a parcel must stay alive until the Work has been waited for,
+  /// and that of `sent` unchanged. `Work::advance` moves the exchange on.
   virtual Work start(std::span<const Parcel> parcels, Lane lane) = 0;
 };
 

@@ -21,10 +21,10 @@ namespace {
 
 std::unique_ptr<CrossDeviceOps> make_ops(Communicator& communicator, ReductionOptions::Kind kind,
                                          const Packing& packing, const ReductionOptions& options,
-                                         std::span<const int> node_of_rank, Extent extent) {
+                                         std::span<const int> node_of_rank, Travel travel) {
   const bool on_host = communicator.stream().kind() == DeviceKind::cpu;
   switch (kind) {
-    case ReductionOptions::Kind::fixed_order: return make_fixed_order_ops(communicator, packing, extent);
+    case ReductionOptions::Kind::fixed_order: return make_fixed_order_ops(communicator, packing, travel);
     case ReductionOptions::Kind::to_one_rank: return make_to_one_rank_ops(communicator, options.accumulate, packing);
     case ReductionOptions::Kind::hierarchical:
       if (on_host) return make_hierarchical_ops(communicator, node_of_rank, packing, options.gradient_compression);
@@ -57,19 +57,18 @@ std::unique_ptr<CrossDeviceOps> make_cross_device_ops(Communicator& communicator
   const DeviceKind device = communicator.stream().kind();
   if (options.gradient_compression && device != DeviceKind::cpu)
     throw ConfigError{"compression of gradients on GPUs, which NCCL sends as they are: expected ranks on the host"};
-  const auto make = [&](ReductionOptions::Kind kind, const Packing& packing, Extent extent) {
+  const auto make = [&](ReductionOptions::Kind kind, const Packing& packing, Travel travel) {
     if (kind == ReductionOptions::Kind::automatic)
       kind =
           options.gradient_compression ? ReductionOptions::Kind::hierarchical : choose_reduction(device, node_of_rank);
-    return make_ops(communicator, kind, packing, options, node_of_rank, extent);
+    return make_ops(communicator, kind, packing, options, node_of_rank, travel);
   };
-  const bool is_one = std::ranges::adjacent_find(node_of_rank, std::ranges::not_equal_to{}) == node_of_rank.end();
+  const bool is_one_node = std::ranges::adjacent_find(node_of_rank, std::ranges::not_equal_to{}) == node_of_rank.end();
   std::vector<SizedOps> smaller;
   for (const ReductionOptions::ForSmall& some : options.smaller)
-    // In the fixed order at the wait: only one of all may send ahead over a communicator, as it decides on the order.
-    // Hierarchical ones have communicators of their own.
-    smaller.push_back({some.up_to_bytes, make(some.kind, some.packing, Extent::one_node)});
-  auto rest = make(options.kind, options.packing, is_one ? Extent::one_node : Extent::several_nodes);
+    // Hierarchical ones have communicators of their own, and may travel early.
+    smaller.push_back({some.up_to_bytes, make(some.kind, some.packing, Travel::at_wait)});
+  auto rest = make(options.kind, options.packing, is_one_node ? Travel::at_wait : Travel::early);
   return smaller.empty() ? std::move(rest) : make_ops_by_size(std::move(smaller), std::move(rest));
 }
 

@@ -26,8 +26,8 @@ constexpr std::int64_t whole_bytes = 64 << 10;
 
 class FixedOrderOps final : public detail::FlatOps {
  public:
-  FixedOrderOps(Communicator& communicator, const Packing& packing, Extent extent) : FlatOps{communicator, packing} {
-    if (Messenger* const messenger = extent == Extent::several_nodes ? communicator.messenger() : nullptr) {
+  FixedOrderOps(Communicator& communicator, const Packing& packing, Travel travel) : FlatOps{communicator, packing} {
+    if (Messenger* const messenger = travel == Travel::early ? communicator.messenger() : nullptr) {
       under_way_.emplace(communicator, *messenger);
     } else if (NodeMemory* const memory = communicator.node_memory()) {
       shared_.emplace(*memory);
@@ -50,7 +50,7 @@ class FixedOrderOps final : public detail::FlatOps {
 
   Work start(const TensorView& message) override {
     if (!under_way_ || travels_whole({&message, 1})) return FlatOps::start(message);
-    return work_of({under_way_->start(message)});
+    return detail::work_of(*under_way_, {under_way_->start(message)});
   }
 
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
@@ -64,7 +64,7 @@ class FixedOrderOps final : public detail::FlatOps {
     detail::for_each_piece(message, [&](const TensorView& piece, SliceBounds bounds) {
       sent.push_back(under_way_->start_scatter(piece, bounds));
     });
-    return work_of(std::move(sent));
+    return detail::work_of(*under_way_, std::move(sent));
   }
 
   void gather_slices(std::span<const Sliced> messages) override {
@@ -75,7 +75,7 @@ class FixedOrderOps final : public detail::FlatOps {
       detail::for_each_piece(message, [&](const TensorView& piece, SliceBounds bounds) {
         sent.push_back(under_way_->start_gather(piece, bounds));
       });
-    work_of(std::move(sent)).wait();
+    detail::work_of(*under_way_, std::move(sent)).wait();
   }
 
   void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) override {
@@ -102,28 +102,6 @@ class FixedOrderOps final : public detail::FlatOps {
 
  private:
   using Sent = std::vector<std::shared_ptr<const detail::SumsUnderWay::Message>>;
-
-  /// Of messages that were started.
-  Work work_of(Sent sent) {
-    struct UnderWay final : Work::Pending {
-      UnderWay(detail::SumsUnderWay& all_sums, Sent its_messages) : sums{all_sums}, messages{std::move(its_messages)} {}
-      void wait() override {
-        for (const auto& message : messages) sums.wait(*message);
-      }
-      bool advance() override {
-        (void)sums.advance();
-        return std::ranges::all_of(messages, [](const auto& message) { return message->is_done(); });
-      }
-      Work::Traffic traffic() const override {
-        Work::Traffic traffic;
-        for (const auto& message : messages) traffic += message->traffic();
-        return traffic;
-      }
-      detail::SumsUnderWay& sums;
-      Sent messages;
-    };
-    return Work{std::make_unique<UnderWay>(*under_way_, std::move(sent))};
-  }
 
   /// With the default packing, small tensors travel as one message for all types.
   bool is_one_message(std::span<const TensorView> tensors) {
@@ -205,8 +183,8 @@ class FixedOrderOps final : public detail::FlatOps {
 
 }  // namespace
 
-std::unique_ptr<CrossDeviceOps> make_fixed_order_ops(Communicator& communicator, Packing packing, Extent extent) {
-  return std::make_unique<FixedOrderOps>(communicator, packing, extent);
+std::unique_ptr<CrossDeviceOps> make_fixed_order_ops(Communicator& communicator, Packing packing, Travel travel) {
+  return std::make_unique<FixedOrderOps>(communicator, packing, travel);
 }
 
 }  // namespace lockstep

@@ -61,9 +61,7 @@ void FlatOps::all_reduce(ReduceOp op, std::span<const TensorView> tensors) {
 }
 
 std::vector<int> FlatOps::slice_owners() const {
-  std::vector<int> ranks(static_cast<std::size_t>(communicator_.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
+  return owners_in_order(communicator_.size());
 }
 
 Work FlatOps::start_scatter(const Sliced& message) {

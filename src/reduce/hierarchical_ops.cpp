@@ -99,7 +99,9 @@ class HierarchicalOps final : public detail::FlatOps {
         node_plane_{communicator.split(mine_.node)},
         between_plane_{communicator.split(carries() ? std::optional{mine_.within} : std::nullopt)},
         node_{make_fixed_order_ops(*node_plane_, packing)},
-        between_{carries() ? make_fixed_order_ops(*between_plane_, packing, extent_between()) : nullptr},
+        between_{carries()
+                     ? make_fixed_order_ops(*between_plane_, packing, nodes_ > 1 ? Travel::early : Travel::at_wait)
+                     : nullptr},
         slices_{*node_plane_, carriers_} {
     if (nodes_ == 1 || !communicator.messenger()) return;
     if (carries()) early_plane_ = between_plane_->split(0);
@@ -134,12 +136,13 @@ class HierarchicalOps final : public detail::FlatOps {
         owners[static_cast<std::size_t>(place.within * nodes_ + place.node)] = static_cast<int>(rank);
     return owners;
   }
+  /// 16-bit floats are summed as a whole, so that they are rounded once.
   Work start_scatter(const Sliced& message) override {
-    const bool is_compressed = compression_ && message.memory.dtype() == DType::f32;
-    if (under_way_) return send(slices_.pieces_of(message, nodes_), is_compressed);
-    return Work::later([this, message] {
+    if (is_16_bit_float(message.memory.dtype())) return start(message.memory);
+    const bool compresses = compression_ && message.memory.dtype() == DType::f32;
+    if (under_way_) return send(slices_.pieces_of(message, nodes_), compresses);
+    return Work::later([this, message, compresses] {
       slices_.scatter(message, nodes_, [&](const Sliced& slice) {
-        const bool compresses = compression_ && slice.memory.dtype() == DType::f32;
         compresses ? scatter_compressed(slice) : between_->start_scatter(slice).wait();
       });
     });
@@ -189,28 +192,15 @@ class HierarchicalOps final : public detail::FlatOps {
   bool has_one_node() const {
     return std::ranges::all_of(places_, [](const Place& place) { return place.node == 0; });
   }
-  Extent extent_between() const { return nodes_ > 1 ? Extent::several_nodes : Extent::one_node; }
   bool carries() const { return mine_.within < carriers_; }
   bool leads() const { return mine_.within == 0; }
   const Place& place_of(int rank) const { return places_[static_cast<std::size_t>(rank)]; }
 
   /// Travels while the ranks compute.
   Work send(std::vector<detail::NodePiece> pieces, bool compresses) {
-    struct UnderWay final : Work::Pending {
-      UnderWay(detail::NodeSums& all_sums, std::shared_ptr<const detail::NodeSums::Message> its_message)
-          : sums{all_sums}, message{std::move(its_message)} {}
-      void wait() override { sums.wait(*message); }
-      bool advance() override {
-        (void)sums.advance();
-        return message->is_done();
-      }
-      Work::Traffic traffic() const override { return message->traffic(); }
-      detail::NodeSums& sums;
-      std::shared_ptr<const detail::NodeSums::Message> message;
-    };
     if (compresses)
       for (detail::NodePiece& piece : pieces) piece.sent_as = compression_;
-    return Work{std::make_unique<UnderWay>(*under_way_, under_way_->start(std::move(pieces)))};
+    return detail::work_of(*under_way_, {under_way_->start(std::move(pieces))});
   }
 
   void sum_compressed(const TensorView& flat) {
@@ -257,8 +247,8 @@ class HierarchicalOps final : public detail::FlatOps {
   std::unique_ptr<Communicator> node_plane_;
   std::unique_ptr<Communicator>
       between_plane_;  ///< of the ranks at this rank's place on all nodes; null unless it carries
-  /// The same ranks once more. What travels early over it begins at another moment on each rank, so its order of
-  /// messages is another one than that of `between_`.
+  /// The same ranks once more, for what travels early. Each rank comes to it at another moment, so it has no fixed
+  /// place among the messages of `between_`.
   std::unique_ptr<Communicator> early_plane_;
   std::unique_ptr<CrossDeviceOps> node_, between_;
   detail::NodeSlices slices_;

@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-/// Where the ranks of a group are.
-enum class Extent : std::uint8_t { one_node, several_nodes };
+/// When long host tensors travel between ranks: when the result is waited for, or as early as they can.
+enum class Travel : std::uint8_t { at_wait, early };
 
 /// Sums in one fixed binary tree over the ranks (fixed_order.hpp), so the bits of the result depend on the values
 /// alone. Each rank sums one slice and sends it back: 2 (n-1)/n of the bytes travel, as in a ring. Tensors of a few
@@ -25,10 +25,11 @@ enum class Extent : std::uint8_t { one_node, several_nodes };
 /// nearest even. So their bits do not depend on the number of ranks that contribute either, but a rank that first sums
 /// several parts should do so in f32.
 ///
-/// On several nodes, long host tensors travel in small pieces, which are sent on as soon as they are added up, also
-/// while the ranks compute (SumsUnderWay).
+/// With Travel::early, for ranks of several nodes, long host tensors travel in small pieces, which are sent on as soon
+/// as they are added up, also while the ranks compute (SumsUnderWay). At most one of a communicator's reductions may do
+/// so, as each decides on an order of pieces.
 std::unique_ptr<CrossDeviceOps> make_fixed_order_ops(Communicator& communicator, Packing packing = {},
-                                                     Extent extent = Extent::one_node);
+                                                     Travel travel = Travel::at_wait);
 
 /// Sums as Communicator::all_reduce does: as fast as the backend can, in its own order. 16-bit floats on the host,
 /// which no host backend sums, are summed in the fixed order.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -11,17 +10,6 @@
 #include "reduce/arithmetic.hpp"
 
 namespace lockstep::detail {
-namespace {
-
-/// 0, 1, 2, …
-std::vector<int> first_ranks(int count) {
-  std::vector<int> ranks(static_cast<std::size_t>(count));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-}  // namespace
-
 /// Ranks that carry nothing have empty slices.
 std::vector<std::int64_t> NodeSlices::bounds_of(const TensorView& bucket) const {
   auto bounds = even_slices(bucket.count(), carriers_);
@@ -31,7 +19,9 @@ std::vector<std::int64_t> NodeSlices::bounds_of(const TensorView& bucket) const 
 
 void NodeSlices::sum(const TensorView& flat, const BetweenNodes& between) {
   const auto rank = static_cast<std::size_t>(node_.rank());
-  for (const auto& [bucket, bounds, unused_between, unused_type] : pieces_of(flat)) {
+  for (const NodePiece& piece : pieces_of(flat)) {
+    const TensorView& bucket = piece.memory;
+    const SliceBounds bounds = piece.bounds;
     const TensorView mine = bucket.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
     const auto between_nodes = [&] {
       if (mine.count() > 0) between(mine);
@@ -81,7 +71,7 @@ Sliced NodeSlices::in_node(const Sliced& message, int nodes) const {
     for (std::size_t k = 0; k < all.size(); k += static_cast<std::size_t>(nodes)) bounds.push_back(all[k]);
     bounds.resize((i + 1) * (static_cast<std::size_t>(node_.size()) + 1), all.back());
   }
-  return {message.memory, std::make_shared<const SliceMap>(std::move(bounds), first_ranks(node_.size())),
+  return {message.memory, std::make_shared<const SliceMap>(std::move(bounds), owners_in_order(node_.size())),
           message.through};
 }
 
@@ -93,7 +83,7 @@ void NodeSlices::for_each_slice(const Sliced& message, int nodes, const SlicedBe
                                                                static_cast<std::size_t>(nodes) + 1);
     if (mine.front() < mine.back())
       body({message.memory.slice(mine.front(), mine.back() - mine.front()),
-            std::make_shared<const SliceMap>(from_zero(mine), first_ranks(nodes))});
+            std::make_shared<const SliceMap>(from_zero(mine), owners_in_order(nodes))});
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -16,9 +15,8 @@ namespace {
 
 /// A piece of which each rank of a node has a slice, as a message.
 Sliced in_node(const NodePiece& piece) {
-  std::vector<int> ranks(piece.bounds.size() - 1);
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return {piece.memory, std::make_shared<const SliceMap>(piece.bounds, std::move(ranks))};
+  return {piece.memory,
+          std::make_shared<const SliceMap>(piece.bounds, owners_in_order(static_cast<int>(piece.bounds.size()) - 1))};
 }
 
 }  // namespace
@@ -109,21 +107,29 @@ TensorView NodeSums::own(const Piece& piece) const {
   return piece.at.memory.slice(piece.at.bounds[rank], piece.at.bounds[rank + 1] - piece.at.bounds[rank]);
 }
 
+TensorView NodeSums::converted(const Piece& piece) const {
+  return {piece.converted.data(), {own(piece).count()}, *piece.at.sent_as};
+}
+
+Buffer NodeSums::take_buffer(std::size_t bytes) {
+  const auto found = std::ranges::find_if(free_buffers_, [bytes](const Buffer& each) { return each.bytes() >= bytes; });
+  if (found == free_buffers_.end()) return node_.allocate(bytes);
+  Buffer buffer = std::move(*found);
+  free_buffers_.erase(found);
+  return buffer;
+}
+
 /// Whether all ranks of the node have the piece complete, where this rank reaches it.
 bool NodeSums::can_sum(const Piece& piece) const {
   if (node_.size() == 1) return true;
-  return memory_ && memory_->begun(piece.task) == NodeMemory::Begun::with_one_word && !must_meet(piece);
+  return memory_ && memory_->begun(piece.task) == NodeMemory::Begun::with_one_word &&
+         memory_->place_of(piece.at.memory.data(), piece.at.memory.bytes());
 }
 
 /// Whether the node's sum needs fences or messages, at which its ranks wait for each other.
 bool NodeSums::must_meet(const Piece& piece) const {
   if (!memory_) return node_.size() > 1;
-  switch (memory_->begun(piece.task)) {
-    case NodeMemory::Begun::not_by_all: return false;
-    case NodeMemory::Begun::with_several: return true;
-    case NodeMemory::Begun::with_one_word: break;
-  }
-  return !memory_->place_of(piece.at.memory.data(), piece.at.memory.bytes());
+  return memory_->begun(piece.task) != NodeMemory::Begun::not_by_all && !can_sum(piece);
 }
 
 void NodeSums::sum_own(const Piece& piece) const {
@@ -140,9 +146,9 @@ void NodeSums::send(Piece& piece) {
   if (mine.count() == 0) return;
   TensorView sent = mine;
   if (piece.at.sent_as) {
-    piece.sent = Tensor::uninitialised(*piece.at.sent_as, {mine.count()});
-    convert(mine, piece.sent.view());
-    sent = piece.sent.view();
+    piece.converted = take_buffer(static_cast<std::size_t>(mine.count()) * size_of(*piece.at.sent_as));
+    sent = converted(piece);
+    convert(mine, sent);
   }
   piece.sum = piece.at.between.empty() ? between_->start(sent) : between_->start_scatter(sent, piece.at.between);
   piece.message->unsent_ -= bytes_to_send(piece);
@@ -150,13 +156,17 @@ void NodeSums::send(Piece& piece) {
 }
 
 /// The sum, or this rank's slice of it, from the type in which it was sent.
-void NodeSums::take_back(const Piece& piece) const {
+void NodeSums::take_back(Piece& piece) {
   if (!piece.sum || !piece.at.sent_as) return;
-  const TensorView mine = own(piece), sent = piece.sent.view();
-  if (piece.at.between.empty()) return convert(sent, mine);
-  const auto rank = static_cast<std::size_t>(between_->rank());
-  const std::int64_t first = piece.at.between[rank], count = piece.at.between[rank + 1] - first;
+  const TensorView mine = own(piece), sent = converted(piece);
+  std::int64_t first = 0, count = mine.count();
+  if (!piece.at.between.empty()) {
+    const auto rank = static_cast<std::size_t>(between_->rank());
+    first = piece.at.between[rank];
+    count = piece.at.between[rank + 1] - first;
+  }
   convert(sent.slice(first, count), mine.slice(first, count));
+  free_buffers_.push_back(std::move(piece.converted));
 }
 
 /// Writes this rank's slice to the other ranks of the node. None of them reads it before all have ended.

@@ -1,6 +1,7 @@
 // Sums over several nodes that travel while their ranks compute: each rank of a node carries a slice of its node's sum.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -63,17 +64,19 @@ class NodeSums {
     NodePiece at;
     std::shared_ptr<Message> message;
     std::uint64_t task;
-    Tensor sent = {};  ///< in the type of `sent_as`
+    Buffer converted = {};  ///< this rank's slice in the type of `sent_as`
     std::shared_ptr<const SumsUnderWay::Message> sum = {};
   };
 
   std::int64_t bytes_to_send(const Piece& piece) const;
   TensorView own(const Piece& piece) const;
+  TensorView converted(const Piece& piece) const;
+  Buffer take_buffer(std::size_t bytes);
   bool can_sum(const Piece& piece) const;
   bool must_meet(const Piece& piece) const;
   void sum_own(const Piece& piece) const;
   void send(Piece& piece);
-  void take_back(const Piece& piece) const;
+  void take_back(Piece& piece);
   void spread(const Piece& piece) const;
   void meet(Piece piece);
   void end(Piece piece);
@@ -83,7 +86,8 @@ class NodeSums {
   std::optional<SumsUnderWay> between_;
   std::optional<SharedSums> shared_;
   Scratch received_;
-  std::uint64_t tasks_ = 0;  ///< started
+  std::vector<Buffer> free_buffers_;  ///< for `converted`: later steps allocate none
+  std::uint64_t tasks_ = 0;           ///< started
   /// Those that this rank has not begun, whose sum over the node is not made, that are between the nodes, and that
   /// other ranks of the node have not ended. In order.
   std::deque<Piece> to_begin_, to_sum_, between_nodes_, to_end_;

@@ -1,6 +1,7 @@
 #include "reduce/slice_map.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "reduce/flat_ops.hpp"
@@ -84,6 +85,12 @@ std::vector<SliceMap::Slice> SliceMap::of(int rank) const {
       if (owners_[k] == rank && slices[k] < slices[k + 1]) all.push_back({slices[k], slices[k + 1] - slices[k]});
   }
   return all;
+}
+
+std::vector<int> owners_in_order(int ranks) {
+  std::vector<int> owners(static_cast<std::size_t>(ranks));
+  std::iota(owners.begin(), owners.end(), 0);
+  return owners;
 }
 
 std::vector<std::int64_t> from_zero(SliceBounds bounds) {

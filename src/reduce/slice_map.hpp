@@ -61,6 +61,9 @@ class SliceMap {
   std::vector<int> owners_;
 };
 
+/// The owners of slices of which slice k belongs to rank k.
+std::vector<int> owners_in_order(int ranks);
+
 /// `bounds` as positions in the piece that they cut.
 std::vector<std::int64_t> from_zero(SliceBounds bounds);
 

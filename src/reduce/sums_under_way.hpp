@@ -1,12 +1,14 @@
 // Sums over the ranks of a group that are made piece by piece while the ranks compute.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.hpp"
@@ -55,10 +57,10 @@ class SumsUnderWay {
   /// do.
   bool advance();
 
-  /// LOCAL. Blocks until a piece of `message`, which is not done, has come a way further.
+  /// LOCAL. Blocks until a piece that `message`, which is not done, waits for has arrived, and moves it on.
   void wait_for_some(const Message& message);
 
-  /// The same until it is done.
+  /// LOCAL. Blocks until `message` is done. Others move on meanwhile.
   void wait(const Message& message) {
     while (!message.is_done())
       if (!advance()) wait_for_some(message);
@@ -98,5 +100,29 @@ class SumsUnderWay {
   std::deque<Piece> for_owners_, to_owners_, for_all_, to_all_;  ///< before a way and on it, in order
   std::vector<Parcel> parcels_;
 };
+
+/// Messages that `sums`, a SumsUnderWay or NodeSums, has started. It must outlive the Work.
+template <class Sums>
+Work work_of(Sums& sums, std::vector<std::shared_ptr<const typename Sums::Message>> messages) {
+  using Messages = decltype(messages);
+  struct UnderWay final : Work::Pending {
+    UnderWay(Sums& all_sums, Messages its_messages) : sums{all_sums}, messages{std::move(its_messages)} {}
+    void wait() override {
+      for (const auto& message : messages) sums.wait(*message);
+    }
+    bool advance() override {
+      (void)sums.advance();
+      return std::ranges::all_of(messages, [](const auto& message) { return message->is_done(); });
+    }
+    Work::Traffic traffic() const override {
+      Work::Traffic traffic;
+      for (const auto& message : messages) traffic += message->traffic();
+      return traffic;
+    }
+    Sums& sums;
+    Messages messages;
+  };
+  return Work{std::make_unique<UnderWay>(sums, std::move(messages))};
+}
 
 }  // namespace lockstep::detail

@@ -1,4 +1,4 @@
-// Messenger of a simulated rank that travel while it computes.
+// Messages of a simulated rank, which travel while it computes.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace lockstep::sim {
 
-/// They leave at the call, and are written to their places in the wait: the earliest and the latest moment that any
-/// backend may choose. Each look for them is a scheduling point.
+/// Parcels leave at the call, and are written to their places in the wait: the earliest and the latest moment that a
+/// backend may choose. Each `advance` is a scheduling point.
 class SimMessenger final : public Messenger {
  public:
   /// A plane for each lane. `rank` is the job's number.

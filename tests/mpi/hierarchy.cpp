@@ -9,7 +9,9 @@
 #include "../unit/reduce_support.hpp"
 #include "comm/backends.hpp"
 #include "comm/communicator.hpp"
+#include "comm/messenger.hpp"
 #include "reduce/implementations.hpp"
+#include "reduce/slice_map.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -134,6 +136,51 @@ TEST_CASE("sums between nodes that travel early have the bits of the one tree, w
         }
       }
     }
+}
+
+TEST_CASE("sums in halves between nodes have the bits of the one tree, also of 16-bit floats") {
+  const auto all = make_mpi_communicator();
+  const auto f32s = make_parts<float>(4, 200'001);
+  const auto bf16s = make_parts<BFloat16>(4, 60'001);
+  const auto f32_sum = tree(f32s);
+  const auto bf16_sum = tree(bf16s);
+  for (const std::vector<int>& nodes : {std::vector{0, 0, 1, 1}, {0, 1, 2, 3}})
+    for (const auto kind : {ReductionOptions::Kind::hierarchical, ReductionOptions::Kind::fixed_order}) {
+      CAPTURE(nodes, static_cast<int>(kind));
+      const auto ops = make_cross_device_ops(*all, {.kind = kind}, nodes);
+      const auto check = [&]<class T>(const std::vector<std::vector<T>>& parts, const std::vector<T>& sum) {
+        const Tensor own = part_of_this_rank(parts);
+        const Tensor all_values = Tensor::zeros(own.dtype(), own.shape());
+        const TensorView gradients = own.view(), values = all_values.view();
+        const auto slices = std::make_shared<const detail::SliceMap>(
+            detail::SliceMap{{}, std::vector{own.count()}, sizeof(T), ops->slice_owners()});
+        ops->start_scatter({gradients, slices}).wait();
+        for (const auto& [first, count] : slices->of(rank()))
+          copy(gradients.slice(first, count), values.slice(first, count));
+        const Sliced message{values, slices};
+        ops->gather_slices({&message, 1});
+        CHECK(same_bits(values.to_vector<T>(), sum));
+      };
+      check(f32s, f32_sum);
+      check(bf16s, bf16_sum);
+    }
+}
+
+TEST_CASE("a parcel that is shorter than its receiver expects is told of") {
+  const auto all = make_mpi_communicator();
+  const std::vector<std::byte> sent(5);
+  std::vector<std::byte> received(8);
+  for (const bool looks : {false, true}) {
+    std::vector<Parcel> parcels(4);
+    parcels[static_cast<std::size_t>((rank() + 1) % 4)].sent = sent;
+    parcels[static_cast<std::size_t>((rank() + 3) % 4)].received = received;
+    Work exchange = all->messenger()->start(parcels, Messenger::Lane::first);
+    const auto end = [&] {
+      while (looks && !exchange.advance()) std::this_thread::yield();
+      exchange.wait();
+    };
+    CHECK_THROWS_WITH(end(), Catch::Contains("sent 5 bytes") && Catch::Contains("expected 8"));
+  }
 }
 
 TEST_CASE("sums that are made at the wait keep apart from those that travel early around them") {

@@ -98,7 +98,12 @@ class MpiMessenger final : public Messenger {
   }
 
  private:
-  using Requests = std::vector<MPI_Request>;
+  /// Those of an exchange; the receives are the first.
+  struct Requests {
+    std::vector<MPI_Request> all;
+    std::vector<MPI_Status> statuses;
+    std::vector<int> to_receive;  ///< bytes, of receives that have not been checked
+  };
 
   class UnderWay final : public Work::Pending {
    public:
@@ -108,7 +113,7 @@ class MpiMessenger final : public Messenger {
 
     /// Only a job that ends because of a failure leaves messages under way: nobody receives what they bring.
     ~UnderWay() override {
-      for (MPI_Request& request : requests_) {
+      for (MPI_Request& request : requests_.all) {
         if (request == MPI_REQUEST_NULL) continue;
         (void)MPI_Cancel(&request);
         (void)MPI_Request_free(&request);
@@ -116,18 +121,41 @@ class MpiMessenger final : public Messenger {
     }
 
     void wait() override {
-      check_mpi(MPI_Waitall(count(), requests_.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+      check_mpi(MPI_Waitall(count(), requests_.all.data(), statuses()), "MPI_Waitall");
+      check_received();
       messenger_.spare_.push_back(std::exchange(requests_, {}));
     }
     bool advance() override {
       int done = 0;
-      check_mpi(MPI_Testall(count(), requests_.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+      check_mpi(MPI_Testall(count(), requests_.all.data(), &done, statuses()), "MPI_Testall");
+      if (done) check_received();
       return done != 0;
     }
-    MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
+    MPI_Request* add() { return &requests_.all.emplace_back(MPI_REQUEST_NULL); }
+    MPI_Request* add_receive(int bytes) {
+      requests_.to_receive.push_back(bytes);
+      return add();
+    }
 
    private:
-    int count() const { return static_cast<int>(requests_.size()); }
+    int count() const { return static_cast<int>(requests_.all.size()); }
+    MPI_Status* statuses() {
+      requests_.statuses.resize(requests_.all.size());
+      return requests_.statuses.data();
+    }
+
+    /// Of messages that are too long, MPI tells; not of those that are too short.
+    void check_received() {
+      for (std::size_t i = 0; i < requests_.to_receive.size(); ++i) {
+        const MPI_Status& status = requests_.statuses[i];
+        int bytes = 0;
+        check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+        if (bytes != requests_.to_receive[i])
+          throw CommError{fmt::format("rank {} of a group sent {} bytes to rank {}, which expected {}",
+                                      status.MPI_SOURCE, bytes, messenger_.rank_, requests_.to_receive[i])};
+      }
+      requests_.to_receive.clear();
+    }
 
     MpiMessenger& messenger_;
     Requests requests_;
@@ -138,15 +166,15 @@ class MpiMessenger final : public Messenger {
     if (!spare_.empty()) {
       requests = std::move(spare_.back());
       spare_.pop_back();
-      requests.clear();
+      requests.all.clear();
     }
     auto made = std::make_unique<UnderWay>(*this, std::move(requests));
     // Each rank begins with another one.
     for (int step = 1; step < size_; ++step) {
       const int from = (rank_ + size_ - step) % size_;
       for_each_piece(parcels[static_cast<std::size_t>(from)].received, [&](std::span<std::byte> piece) {
-        check_mpi(MPI_Irecv(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, from, tag, comm_, made->add()),
-                  "MPI_Irecv");
+        const int bytes = static_cast<int>(piece.size());
+        check_mpi(MPI_Irecv(piece.data(), bytes, MPI_BYTE, from, tag, comm_, made->add_receive(bytes)), "MPI_Irecv");
       });
     }
     for (int step = 1; step < size_; ++step) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <new>
 #include <thread>
 #include <utility>
@@ -57,11 +56,12 @@ struct NodeMemory::Slot {
   std::byte payload[slot_bytes];
 };
 
-/// How far a rank is with its tasks.
+/// The last task that a rank has begun, and the last that it has ended.
 struct alignas(cache_line) NodeMemory::Tasks {
   std::atomic<std::uint64_t> begun, ended;
   /// Of the last tasks that it has begun, by number. No rank begins one before all have ended the one in its place.
-  std::atomic<std::uint64_t> words[64];
+  static constexpr std::uint64_t room = 64;
+  std::atomic<std::uint64_t> words[room];
 };
 
 struct NodeMemory::Segment {
@@ -140,13 +140,12 @@ bool NodeMemory::exchange(std::uint64_t word) {
 }
 
 bool NodeMemory::may_begin(std::uint64_t task) const {
-  constexpr std::uint64_t room = sizeof(Tasks::words) / sizeof(Tasks::words[0]);
-  return task <= room || ended(task - room);
+  return task <= Tasks::room || ended(task - Tasks::room);
 }
 
 void NodeMemory::begin(std::uint64_t task, std::uint64_t word) {
   Tasks& mine = tasks_of(rank_);
-  mine.words[task % std::size(mine.words)].store(word, std::memory_order_relaxed);
+  mine.words[task % Tasks::room].store(word, std::memory_order_relaxed);
   mine.begun.store(task, std::memory_order_release);
 }
 
@@ -156,7 +155,7 @@ NodeMemory::Begun NodeMemory::begun(std::uint64_t task) const {
   for (int rank = 0; rank < ranks_; ++rank) {
     const Tasks& theirs = tasks_of(rank);
     if (theirs.begun.load(std::memory_order_acquire) < task) return Begun::not_by_all;
-    const std::uint64_t its_word = theirs.words[task % std::size(theirs.words)].load(std::memory_order_relaxed);
+    const std::uint64_t its_word = theirs.words[task % Tasks::room].load(std::memory_order_relaxed);
     if (word.value_or(its_word) != its_word) begun = Begun::with_several;
     word = its_word;
   }

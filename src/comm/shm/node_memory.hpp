@@ -50,21 +50,20 @@ class NodeMemory {
   std::byte* slots() const { return payload(next_ - 1, 0); }
   static std::int64_t slot_stride();
 
-  // Tasks without fences: each rank begins and ends them in its own time, all in one order, from number 1 on. What a
-  // rank wrote before it began or ended a task is visible to those that know of it.
+  // Tasks without fences. They are numbered from 1. Each rank begins and ends them in this order, at its own pace. What
+  // it wrote before is visible to those that see from here that it has begun or ended a task.
 
-  /// LOCAL. Whether the ranks have room for this rank's beginning of `task`: all have ended those long before.
+  /// LOCAL. Whether this rank may begin `task`: not before all ranks have ended the one of 64 tasks ago.
   bool may_begin(std::uint64_t task) const;
 
   /// LOCAL. Tells the others that this rank has begun `task`, with a word for it.
   void begin(std::uint64_t task, std::uint64_t word);
 
-  /// LOCAL. How far the ranks are: whether all have begun a task that this rank has not ended, with one word or
-  /// several.
+  /// LOCAL. Whether all ranks have begun `task`, which this rank has not ended, and with the same word.
   enum class Begun : std::uint8_t { not_by_all, with_one_word, with_several };
   Begun begun(std::uint64_t task) const;
 
-  /// LOCAL. Tells the others that this rank has ended `task`, and reads no word of it any more.
+  /// LOCAL. Tells the others that this rank has ended `task`: it may no longer ask with which words it was begun.
   void end(std::uint64_t task);
 
   /// LOCAL. Whether all ranks have ended `task`.
