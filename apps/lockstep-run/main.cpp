@@ -297,7 +297,7 @@ class Run {
   std::optional<int> killed_by_;
   std::optional<Clock::time_point> kill_at_;
   bool is_not_begun_ = false;   ///< the job under way, which is ended for that
-  bool has_lost_host_ = false;  ///< so it is
+  bool has_lost_host_ = false;  ///< likewise
   bool is_asked_ = false;       ///< the ranks are still to be asked where they are
 };
 

@@ -21,7 +21,8 @@ namespace {
 
 /// Of what a pass needs: no state of an optimizer, and the batches of an evaluation.
 FitOptions sizes_of_pass(const SampleSource& test, int shards) {
-  return {.global_batch = std::max<std::int64_t>(1024 / test.labels_per_sample(), shards), .shards = shards};
+  return {
+      .global_batch = std::max<std::int64_t>(1024 / test.labels_per_sample(), shards), .steps = 0, .shards = shards};
 }
 
 }  // namespace

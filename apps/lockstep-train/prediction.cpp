@@ -39,8 +39,8 @@ std::vector<double> predict_round(Strategy& strategy, Predictor& predictor, cons
 }  // namespace
 
 std::vector<Prediction> Trainer::predict() && {
-  const Restored restored =
-      restore_model([&] { task_->require_model_fits({.global_batch = 1, .shards = shards_}, room_on(strategy_)); });
+  const Restored restored = restore_model(
+      [&] { task_->require_model_fits({.global_batch = 1, .steps = 0, .shards = shards_}, room_on(strategy_)); });
   const std::unique_ptr<Predictor> predictor = task_->make_predictor(strategy_.stream());
   if (is_chief())
     log::info(fmt::format("predicting {} samples of {} with {} from {}", predictor->count(), options_.predict.string(),

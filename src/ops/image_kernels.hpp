@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 
 #include <lockstep/base/philox.hpp>
@@ -23,11 +22,6 @@ struct Normalisation {
   std::int64_t samples = 1;
   double epsilon = 1e-5;  ///< added to the variance
 };
-
-/// A GPU's convolutions write patches to memory, for as many images at once as fit these bytes, but for no fewer than
-/// `fewest_patched_images`.
-inline constexpr std::size_t patch_bytes = 64 << 20;
-inline constexpr std::int64_t fewest_patched_images = 8;
 
 /// Dropout drops an element whose random word is below this. Exact for the usual rates; never off by more than a
 /// probability of 2^-33.

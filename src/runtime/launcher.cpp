@@ -67,8 +67,8 @@ void close_all_but(int descriptor) {
     if (each != descriptor) ::close(each);
 }
 
-/// Sends SIGTERM after one and two seconds, from a process of its own: the launcher, Open MPI 5's, may kill this one
-/// before. At the second that it gets it says that it would give up at the next. False if that cannot be.
+/// Open MPI 5's launcher gives up at the third SIGTERM, and may kill this process after the first. This has another
+/// process send the second and the third, one and two seconds from now. False if it cannot.
 bool kill_later(pid_t launcher) {
   // By then its number may be another process's.
   const Descriptor process{static_cast<int>(::syscall(SYS_pidfd_open, launcher, 0))};

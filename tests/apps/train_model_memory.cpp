@@ -15,6 +15,7 @@ TEST_CASE("the ranks of a host share its memory, a host by itself") {
     const Room room = room_on(strategy);
     CHECK(room.bytes == (rank < 3 ? all / 3 : all));
     CHECK(room.owner == (rank < 3 ? "each of the 3 ranks of this host" : "this host"));
+    CHECK(room.ranks == 4);
   });
 }
 

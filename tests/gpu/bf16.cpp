@@ -7,14 +7,7 @@
 
 using namespace lockstep;
 using namespace lockstep::test;
-using ops::filled;
-using ops::generate;
 using ops::i32;
-using ops::Kernels;
-using ops::noise;
-using ops::not_a_number;
-using Activation = Kernels::Activation;
-using Transpose = Kernels::Transpose;
 
 namespace {
 

@@ -3,9 +3,6 @@
 
 using namespace lockstep;
 using namespace lockstep::test;
-using ops::Kernels;
-using ops::noise;
-using ops::not_a_number;
 
 namespace {
 

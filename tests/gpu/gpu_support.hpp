@@ -20,6 +20,14 @@
 
 namespace lockstep::test {
 
+using ops::filled;
+using ops::generate;
+using ops::Kernels;
+using ops::noise;
+using ops::not_a_number;
+using Activation = Kernels::Activation;
+using Transpose = Kernels::Transpose;
+
 struct Gpu {
   Device& device;
   Stream& stream;

@@ -3,26 +3,17 @@
 
 #include "base/element_count.hpp"
 #include "gpu_support.hpp"
+#include "ops/checks.hpp"
 #include "ops/cuda/image_kernels.hpp"
 #include "ops/image_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
-using ops::filled;
-using ops::generate;
-using ops::Kernels;
-using ops::noise;
-using ops::not_a_number;
-using Activation = ops::Kernels::Activation;
+using ops::sum_type;
 
 namespace {
 
 constexpr DType image_types[] = {DType::f32, DType::f64, DType::bf16};
-
-/// Of what is not bf16 beside activations of `dtype`.
-DType sums_of(DType dtype) {
-  return dtype == DType::bf16 ? DType::f32 : dtype;
-}
 
 struct Convolution {
   std::int64_t images, height, width, inputs, kernel_height, kernel_width, outputs;
@@ -50,7 +41,7 @@ void convolve(const ops::ImageKernels& kernels, Activation activation, const Vie
 Operands forward_operands(DType dtype, const Convolution& c) {
   // A quarter between two whole numbers: whoever rounds to bf16 before adding it gets another sum.
   const Tensor bias =
-      generate(sums_of(dtype), {c.outputs}, [](std::int64_t i) { return static_cast<double>(i % 9) / 4 - 1; });
+      generate(sum_type(dtype), {c.outputs}, [](std::int64_t i) { return static_cast<double>(i % 9) / 4 - 1; });
   return {whole_numbers(dtype, c.x(), 1), whole_numbers(dtype, c.weight(), 2), bias,
           filled(dtype, c.y(), not_a_number)};
 }
@@ -58,7 +49,7 @@ Operands forward_operands(DType dtype, const Convolution& c) {
 /// x, dy, d_weight and d_bias.
 Operands gradient_operands(DType dtype, const Convolution& c) {
   return {whole_numbers(dtype, c.x(), 1), whole_numbers(dtype, c.y(), 2),
-          filled(sums_of(dtype), c.weight(), not_a_number), filled(sums_of(dtype), {c.outputs}, not_a_number)};
+          filled(sum_type(dtype), c.weight(), not_a_number), filled(sum_type(dtype), {c.outputs}, not_a_number)};
 }
 
 /// dy, weight and dx.
@@ -118,12 +109,12 @@ struct Channels {
 
   Channels(DType dtype, std::int64_t channels, std::int64_t of_samples)
       : samples{of_samples},
-        mean{generate(sums_of(dtype), {channels},
+        mean{generate(sum_type(dtype), {channels},
                       [=](std::int64_t i) { return static_cast<double>((i % 5 - 2) * of_samples); })},
-        variance{generate(sums_of(dtype), {channels},
+        variance{generate(sum_type(dtype), {channels},
                           [=](std::int64_t i) { return static_cast<double>((1 + i % 7) * of_samples); })},
-        gamma{noise(sums_of(dtype), {channels}, 5)},
-        beta{noise(sums_of(dtype), {channels}, 6)} {}
+        gamma{noise(sum_type(dtype), {channels}, 5)},
+        beta{noise(sum_type(dtype), {channels}, 6)} {}
 
   ops::Normalisation by(const TensorView& own_mean, const TensorView& own_variance) const {
     return {.mean = own_mean, .variance = own_variance, .samples = samples, .epsilon = 0.125};
@@ -162,10 +153,10 @@ TEST_CASE("convolutions on a GPU repeat their bits, wherever their operands lie"
   for (const DType dtype : image_types) {
     const Convolution c{10, 7, 6, 5, 3, 3, 9};
     const Tensor x = noise(dtype, c.x(), 1), weight = noise(dtype, c.weight(), 2), dy = noise(dtype, c.y(), 3);
-    check_repeats({x, weight, noise(sums_of(dtype), {c.outputs}, 4), dy},
+    check_repeats({x, weight, noise(sum_type(dtype), {c.outputs}, 4), dy},
                   [](const Kernels& kernels, const Views& v) { convolve(kernels.image(), Activation::relu, v); });
     check_repeats(
-        {x, dy, filled(sums_of(dtype), c.weight(), 0), filled(sums_of(dtype), {c.outputs}, 0)},
+        {x, dy, filled(sum_type(dtype), c.weight(), 0), filled(sum_type(dtype), {c.outputs}, 0)},
         [](const Kernels& kernels, const Views& v) { kernels.image().convolution_gradients(v[0], v[1], v[2], v[3]); });
     check_repeats({dy, weight, x}, [](const Kernels& kernels, const Views& v) {
       kernels.image().convolution_input_gradient(v[0], v[1], v[2]);
@@ -225,7 +216,7 @@ TEST_CASE("sums over the rows of channels on a GPU are the host's, to the bit wh
       CAPTURE(name_of(dtype), describe(shape));
       const std::int64_t channels = shape.back(), samples = std::max<std::int64_t>(shape.front(), 1);
       const Channels some{dtype, channels, samples};
-      const Tensor sum = filled(sums_of(dtype), {channels}, 9);
+      const Tensor sum = filled(sum_type(dtype), {channels}, 9);
       const auto check = [&](const Tensor& x, const Tensor& dy, double tolerance) {
         check_like_reference({x, sum}, tolerance,
                              [](const Kernels& kernels, const Views& v) { kernels.image().channel_means(v[0], v[1]); });
@@ -241,7 +232,7 @@ TEST_CASE("sums over the rows of channels on a GPU are the host's, to the bit wh
       // Distances are below 4, and so are the terms below 16. Beside the rounding of a double there is that of the sum.
       const double most =
           16 * static_cast<double>(std::max<std::int64_t>(sum.count() ? element_count(shape) / channels : 0, 1));
-      check(noise(dtype, shape, 3), noise(dtype, shape, 4), most * epsilon(sums_of(dtype)));
+      check(noise(dtype, shape, 3), noise(dtype, shape, 4), most * epsilon(sum_type(dtype)));
     }
 }
 
@@ -258,8 +249,8 @@ TEST_CASE("batch norm on a GPU and its gradient have the host's bits, in place o
                            });
       for (const std::size_t to : {7, 4})
         check_like_reference(
-            {x, some.mean, some.variance, some.gamma, noise(dtype, shape, 2), noise(sums_of(dtype), {channels}, 3),
-             noise(sums_of(dtype), {channels}, 4), filled(dtype, shape, 9)},
+            {x, some.mean, some.variance, some.gamma, noise(dtype, shape, 2), noise(sum_type(dtype), {channels}, 3),
+             noise(sum_type(dtype), {channels}, 4), filled(dtype, shape, 9)},
             exactly, [&](const Kernels& kernels, const Views& v) {
               kernels.image().batch_norm_input_gradient(v[0], some.by(v[1], v[2]), v[3], v[4], v[5], v[6], v[to]);
             });
@@ -284,7 +275,7 @@ TEST_CASE("factors and moving averages on a GPU have the host's bits") {
   for (const DType dtype : image_types)
     for (const std::int64_t count : element_counts()) {
       CAPTURE(name_of(dtype), count);
-      const Tensor x = noise(dtype, {count}, 1), factors = noise(sums_of(dtype), {count}, 2);
+      const Tensor x = noise(dtype, {count}, 1), factors = noise(sum_type(dtype), {count}, 2);
       for (const std::size_t to : {2, 0})
         check_like_reference(
             {x, factors, filled(dtype, {count}, 9)}, exactly,

@@ -10,13 +10,7 @@
 
 using namespace lockstep;
 using namespace lockstep::test;
-using ops::filled;
-using ops::generate;
-using ops::Kernels;
-using ops::noise;
-using Activation = Kernels::Activation;
 using Choice = Kernels::Choice;
-using Transpose = Kernels::Transpose;
 
 namespace {
 

@@ -4,11 +4,9 @@
 
 using namespace lockstep;
 using namespace lockstep::test;
-using ops::Kernels;
 using ops::padded;
 using ops::without_padding;
 using Matrix = Kernels::Matrix;
-using Transpose = Kernels::Transpose;
 
 TEST_CASE("rows of a matrix lie a multiple of 64 elements apart on a GPU") {
   const Kernels& kernels = gpu().kernels;

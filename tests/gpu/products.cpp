@@ -3,12 +3,6 @@
 
 using namespace lockstep;
 using namespace lockstep::test;
-using ops::filled;
-using ops::Kernels;
-using ops::noise;
-using ops::not_a_number;
-using Activation = Kernels::Activation;
-using Transpose = Kernels::Transpose;
 
 namespace {
 

@@ -7,10 +7,7 @@
 
 using namespace lockstep;
 using namespace lockstep::test;
-using ops::filled;
 using ops::i32;
-using ops::Kernels;
-using ops::noise;
 
 namespace {
 

@@ -8,11 +8,6 @@
 
 using namespace lockstep;
 using namespace lockstep::test;
-using ops::filled;
-using ops::generate;
-using ops::Kernels;
-using ops::noise;
-using ops::not_a_number;
 using BatchLoss = ops::Kernels::BatchLoss;
 
 namespace {

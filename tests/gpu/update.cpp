@@ -5,9 +5,6 @@
 
 using namespace lockstep;
 using namespace lockstep::test;
-using ops::Kernels;
-using ops::noise;
-using ops::not_a_number;
 using ops::UpdateStep;
 
 namespace {

@@ -45,11 +45,12 @@ inline constexpr bool ends_with_any_rank = this_mpi != MpiKind::mpich;
 inline constexpr int code_of_stopped_without_mpi = ends_with_any_rank ? 5 : SIGKILL;
 
 /// 4. Open MPI 5's, once it is told to end or a rank has ended, passes on nothing that ranks write, and kills them half
-/// a second later. That is sooner than other hosts are sure that a rank is gone which was alone on its host.
+/// a second later. Other hosts need longer to be sure that the only rank of a host is gone.
 inline constexpr bool interrupted_job_may_be_silent = this_mpi == MpiKind::open_mpi_5;
 
 /// 5. Open MPI 5's ends with 0 when it has lost a host, which it names, and has ended the ranks of the others, perhaps
-/// before they could. lockstep-run knows that. MPICH's waits for a host that is out of reach, though a rank says which.
+/// before they could say so. lockstep-run knows that. MPICH's waits for a host that is out of reach, though a rank says
+/// which.
 inline constexpr bool notices_lost_host = this_mpi != MpiKind::mpich;
 inline constexpr bool names_lost_host = this_mpi == MpiKind::open_mpi_5;
 

@@ -18,10 +18,10 @@
 #include "apps/lockstep-train/data/scale_hint.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
 #include "base/element_count.hpp"
-#include "base/element_type.hpp"
 #include "input/batch_schedule.hpp"
 #include "input/shard_sizes.hpp"
-#include "ops/image_kernels.hpp"
+#include "nn/activations.hpp"
+#include "ops/patch_memory.hpp"
 
 namespace lockstep {
 namespace {
@@ -34,16 +34,24 @@ double weights_between(const std::vector<std::int64_t>& sizes) {
   return weights;
 }
 
-/// The memory for patches of a convnet's images on a GPU.
-double patch_memory(const nn::ConvnetOptions& model, double samples) {
-  const auto patches_of = [&](std::int64_t edge, std::int64_t channels) {
-    return static_cast<double>(model.height - edge) * static_cast<double>(model.width - edge) * 9 *
-           static_cast<double>(channels);
+/// The bytes of the patches that a convnet's convolutions need on a GPU for a shard: the images' own, or the gradients
+/// of those of the second convolution, which are not rounded to bf16.
+double bytes_of_patches(const nn::ConvnetOptions& model, std::int64_t samples) {
+  const auto bytes = [&](std::int64_t edge, std::int64_t inputs, std::int64_t outputs, DType dtype) {
+    return ops::patch_memory({.images = samples,
+                              .height = model.height - edge,
+                              .width = model.width - edge,
+                              .inputs = inputs,
+                              .kernel_height = 3,
+                              .kernel_width = 3,
+                              .outputs = outputs},
+                             dtype)
+        .bytes;
   };
-  const double of_image = static_cast<double>(size_of(model.dtype)) *
-                          std::max(patches_of(2, model.channels), patches_of(4, model.filters[0]));
-  constexpr auto fewest = static_cast<double>(ops::fewest_patched_images);
-  return std::min(samples * of_image, std::max(fewest * of_image, static_cast<double>(ops::patch_bytes)));
+  const auto& [first, second] = model.filters;
+  return static_cast<double>(
+      std::max(bytes(0, model.channels, first, nn::activation_type(model.dtype, model.precision)),
+               bytes(2, first, second, model.dtype)));
 }
 
 LabelledData::Options reading_options(const TrainingOptions& options, const DataRequest& request) {
@@ -189,16 +197,20 @@ void ImageTask::require_convnet_fits(const FitOptions& fit, const Room& room) co
   const double of_first = (height - 2) * (width - 2) * first, of_second = (height - 4) * (width - 4) * second;
   const std::int64_t batch =
       options_.predict.empty() ? BatchSchedule{train().count(), fit.global_batch}.largest_batch() : 1;
-  const auto samples = static_cast<double>(shard_capacity(shard_capacity(batch, fit.shards), fit.accumulate));
+  const std::int64_t samples = shard_capacity(shard_capacity(batch, fit.shards), fit.accumulate);
   // Outputs, the gradient of the first, and with batch norm the sums of both convolutions.
   const bool normalises = model.batch_norm != nn::ConvnetOptions::BatchNorm::none;
+  const double activations = (normalises ? 3 : 2) * of_first + (normalises ? 2 : 1) * of_second;
+  const bool is_joint = model.batch_norm == nn::ConvnetOptions::BatchNorm::whole_batch && fit.steps > 0;
   const ModelSize size{.weights = weights_between({9 * model.channels, model.filters[0]}) +
                                   weights_between({9 * model.filters[0], model.filters[1]}) +
                                   weights_between({pooled, model.hidden, model.classes}),
-                       .activations = samples * ((normalises ? 3 : 2) * of_first + (normalises ? 2 : 1) * of_second),
-                       .other_bytes = room.device == DeviceKind::cuda ? patch_memory(model, samples) : 0};
+                       .activations = static_cast<double>(samples) * activations,
+                       .shards_at_once = is_joint ? fit.shards / room.ranks : 1,
+                       .other_bytes = room.device == DeviceKind::cuda ? bytes_of_patches(model, samples) : 0};
   require_memory(options_, size, room, fmt::format("--model convnet for images of {}", images),
-                 "smaller images, or fewer samples of a shard at a time (--global-batch, --accumulate)");
+                 fmt::format("smaller images, {}fewer samples of a shard at a time (--global-batch, --accumulate)",
+                             is_joint ? "fewer shards on each rank, or " : "or "));
 }
 
 }  // namespace

@@ -17,28 +17,31 @@ Room room_on(Strategy& strategy) {
   const auto bytes = static_cast<double>(memory_bytes(device));
   const auto parts = static_cast<double>(strategy.reductions().slice_owners().size());
   const double state = strategy.store().shares_updates() ? 1 / parts : 1;
+  const int ranks = strategy.num_replicas_in_sync();
   if (device == DeviceKind::cuda)
-    return {.bytes = bytes, .owner = "this GPU", .device = device, .optimizer_state = state};
-  const int ranks = strategy.group().ranks_of_node();
-  return {.bytes = bytes / ranks,
-          .owner = ranks == 1 ? "this host" : fmt::format("each of the {} ranks of this host", ranks),
+    return {.bytes = bytes, .ranks = ranks, .owner = "this GPU", .device = device, .optimizer_state = state};
+  const int here = strategy.group().ranks_of_node();
+  return {.bytes = bytes / here,
+          .ranks = ranks,
+          .owner = here == 1 ? "this host" : fmt::format("each of the {} ranks of this host", here),
           .optimizer_state = state};
 }
 
 void require_memory(const TrainingOptions& options, const ModelSize& size, const Room& room, const std::string& what,
                     const std::string& expected) {
-  // The variables, their gradients, and the sum of those over shards. Micro-batches, audits and optimizers need more
-  // copies.
-  const int more = options.accumulate > 1 ? 1 : 0;
-  const double copies =
-      3 + more + (options.audit_every ? 1 + more : 0) + slots_of(*options.optimizer) * room.optimizer_state;
+  // The variables, the sum of their gradients over shards, and the gradients of the shards at hand. Micro-batches,
+  // audits and optimizers need more copies.
+  const int of_shard = options.accumulate > 1 ? 2 : 1;
+  const double copies = 2 + of_shard * (size.shards_at_once + (options.audit_every ? 1 : 0)) +
+                        slots_of(*options.optimizer) * room.optimizer_state;
   constexpr double gib = 1 << 30;
   const auto wide = static_cast<double>(size_of(*options.dtype));
   const auto narrow = static_cast<double>(size_of(DType::bf16));
+  const double activations = size.shards_at_once * size.activations;
   // Under bf16, products read a copy of the weights.
   const double typed = options.precision == nn::Model::Precision::bf16
-                           ? (copies * wide + narrow) * size.weights + narrow * size.activations
-                           : wide * (copies * size.weights + size.activations);
+                           ? (copies * wide + narrow) * size.weights + narrow * activations
+                           : wide * (copies * size.weights + activations);
   const double needed = typed + size.other_bytes;
   if (needed > room.bytes)
     throw ConfigError{fmt::format(

@@ -12,12 +12,14 @@ namespace lockstep {
 struct ModelSize {
   double weights = 0;
   double activations = 0;  ///< for one shard; only those that matter
+  int shards_at_once = 1;  ///< that a rank computes together, each with activations and gradients of its own
   double other_bytes = 0;  ///< of what else matters, whatever its type
 };
 
 /// The memory that one rank's model may fill.
 struct Room {
   double bytes = 0;
+  int ranks = 1;                        ///< of the job
   std::string owner;                    ///< "this GPU", "each of the 2 ranks of this host"
   DeviceKind device = DeviceKind::cpu;  ///< whose memory it is
   double optimizer_state = 1;           ///< the part that one rank keeps

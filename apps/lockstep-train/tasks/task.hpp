@@ -38,7 +38,8 @@ class TrainingTask {
   virtual ModelDescription description() const = 0;
   virtual const DataSchema& schema() const = 0;
 
-  /// LOCAL. ConfigError if the model does not fit these data or, in a run of `fit`, does not fit into `room`.
+  /// LOCAL. ConfigError if the model does not fit these data or, in a run of `fit`, does not fit into `room`. Without
+  /// steps, `fit` stands for passes that only evaluate or predict.
   virtual void require_model_fits(const FitOptions& fit, const Room& room) const = 0;
 
   /// COLL. Creates the variables of the model, which lives as long as the task.

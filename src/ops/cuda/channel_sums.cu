@@ -21,8 +21,8 @@ std::int64_t pieces_of(const ChannelRows& of) {
 }
 
 /// The sum of term(row, channel) for the rows from `first` to before `last`, in the thread of the channel's first lane.
-/// All threads of the block call it, also again and again: it ends with a barrier, behind which nobody reads `sums`,
-/// which is shared. A channel beyond the last one has no terms.
+/// All threads of the block must call it, and may call it again: it ends with a barrier, after which each reads only
+/// its own place in `sums`, which they share. A channel beyond the last one has no terms.
 template <class Term>
 __device__ double sum_of_lanes(const Term& term, std::int64_t channel, std::int64_t channels, std::int64_t first,
                                std::int64_t last, double* sums) {

@@ -12,7 +12,7 @@ using lockstep::detail::launch;
 
 constexpr std::int64_t words_of_block = 4;
 
-/// A thread takes a block of random words; of the first and the last one maybe a part.
+/// A thread takes a block of random words. Only a part of the first and of the last block may be needed.
 template <class T>
 __global__ void dropout_mask_kernel(PhiloxWords random, std::uint64_t first, std::uint64_t dropped_below, T kept,
                                     T* mask, std::int64_t count, std::int64_t blocks) {

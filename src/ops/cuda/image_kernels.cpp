@@ -1,12 +1,11 @@
 #include "ops/cuda/image_kernels.hpp"
 
 #include <algorithm>
-#include <cmath>
 
-#include "base/element_type.hpp"
 #include "device/cuda/native.hpp"
 #include "ops/checks.hpp"
 #include "ops/cuda/typed.hpp"
+#include "ops/patch_memory.hpp"
 #include "ops/with_type.hpp"
 
 namespace lockstep::ops::cuda {
@@ -19,24 +18,19 @@ using lockstep::detail::native;
 class PatchMatrix {
  public:
   /// With elements of `dtype`. See CudaImageKernels for `bytes`.
-  PatchMatrix(const ConvolutionSizes& sizes, DType dtype, std::size_t bytes) : sizes_{sizes}, dtype_{dtype} {
-    const std::int64_t of_image = rows(1) * columns() * static_cast<std::int64_t>(size_of(dtype));
-    // A multiple of eight, so that runs of images begin at aligned addresses in all operands, if the first one does.
-    constexpr std::int64_t unit = fewest_patched_images;
-    const std::int64_t fitting = static_cast<std::int64_t>(bytes) / std::max<std::int64_t>(of_image, 1);
-    at_once_ = std::min(std::max(fitting / unit * unit, unit), sizes.images);
-  }
+  PatchMatrix(const ConvolutionSizes& sizes, DType dtype, std::size_t bytes)
+      : sizes_{sizes}, dtype_{dtype}, memory_{patch_memory(sizes, dtype, bytes)} {}
 
   std::int64_t columns() const { return sizes_.kernel_height * sizes_.kernel_width * sizes_.inputs; }
   std::int64_t rows(std::int64_t images) const { return images * sizes_.rows() * sizes_.columns(); }
 
-  std::size_t bytes() const { return static_cast<std::size_t>(rows(at_once_) * columns()) * size_of(dtype_); }
+  std::size_t bytes() const { return memory_.bytes; }
 
   /// Calls `body(first, patches)` for each run of images, from number `first` on.
   template <class Body>
   void for_each_run(Body&& body) const {
-    for (std::int64_t first = 0; first < sizes_.images; first += at_once_)
-      body(first, Patches{.images = std::min(at_once_, sizes_.images - first),
+    for (std::int64_t first = 0; first < sizes_.images; first += memory_.images)
+      body(first, Patches{.images = std::min(memory_.images, sizes_.images - first),
                           .height = sizes_.height,
                           .width = sizes_.width,
                           .channels = sizes_.inputs,
@@ -54,7 +48,7 @@ class PatchMatrix {
  private:
   const ConvolutionSizes& sizes_;
   DType dtype_;
-  std::int64_t at_once_;
+  PatchMemory memory_;
 };
 
 /// `images` of whole images [all images, ...], from number `first` on.

@@ -8,6 +8,7 @@
 #include "ops/cuda/scratch.hpp"
 #include "ops/image_checks.hpp"
 #include "ops/image_kernels.hpp"
+#include "ops/patch_memory.hpp"
 
 namespace lockstep::ops::cuda {
 
@@ -15,8 +16,8 @@ namespace lockstep::ops::cuda {
 /// convolutional neural networks for document processing", 2006). Their gradients are products of the same matrix.
 class CudaImageKernels final : public ImageKernels {
  public:
-  /// Enqueues on `stream`, and has `kernels` multiply there. Both must outlive it. The bits of the gradients of weights
-  /// depend on `bytes`.
+  /// Enqueues on `stream`, and has `kernels` multiply there. Both must outlive it. `bytes` limits the memory for
+  /// patches; the bits of the gradients of weights depend on it.
   CudaImageKernels(Stream& stream, const Kernels& kernels, std::size_t bytes = patch_bytes)
       : stream_{stream}, kernels_{kernels}, bytes_{bytes}, memory_{stream} {}
 
