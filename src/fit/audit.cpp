@@ -62,7 +62,7 @@ AuditedShard::Digests Audit::compute(std::int64_t shard, std::span<const std::in
     const TensorView gradient = buffer_->of(variables[variable]);
     if (fault_ && fault_->miscomputes_still(strategy_.rank(), step_))
       fault_->miscompute(gradient, variable, variables.size(), sum_.stream());
-    record.set_gradient(variable, gradient);
+    record.add_gradient(variable, gradient);
   }
   if (buffer_->statistics().count() > 0) record.set_statistics(buffer_->statistics());
   record.set_loss(losses.of_shard(0));

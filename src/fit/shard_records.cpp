@@ -36,8 +36,8 @@ void ShardRecord::add_samples(const SampleBatch& batch) {
   add_rows(samples_, batch.labels, batch.samples);
 }
 
-void ShardRecord::set_gradient(std::size_t variable, const TensorView& gradient) {
-  gradients_[variable] = detail::digest_of_elements(gradient);
+void ShardRecord::add_gradient(std::size_t variable, const TensorView& part) {
+  detail::add_elements(gradients_[variable], part);
 }
 
 void ShardRecord::set_statistics(const TensorView& statistics) {
@@ -53,7 +53,7 @@ void ShardRecord::set_loss(const ops::Kernels::BatchLoss& loss) {
 
 std::vector<std::uint64_t> ShardRecord::values() const {
   std::vector<std::uint64_t> values{samples_.value()};
-  values.insert(values.end(), gradients_.begin(), gradients_.end());
+  for (const Digest& gradient : gradients_) values.push_back(gradient.value());
   if (statistics_) values.push_back(*statistics_);
   values.push_back(loss_);
   if (!is_finite_) say_only_not_finite(std::span{values}.subspan(1));
@@ -73,7 +73,8 @@ ShardRecords::ShardRecords(const nn::GradientBuffer& sum, std::int64_t shards, i
 void ShardRecords::begin(std::int64_t step, Range kept) {
   step_ = step;
   kept_ = kept;
-  for (ShardRecord& each : records_) each = ShardRecord{variables_};
+  for (std::int64_t shard = kept.first; shard < kept.last; ++shard)
+    records_[static_cast<std::size_t>(shard)] = ShardRecord{variables_};
 }
 
 void ShardRecords::read(std::int64_t shard, const SampleBatch& micro_batch) {
@@ -88,9 +89,14 @@ bool ShardRecords::wants(std::int64_t shard) const {
   return keeps(shard) || is_spoilt(shard);
 }
 
-void ShardRecords::on_gradient(std::int64_t shard, std::size_t variable, const TensorView& gradient) {
-  if (is_spoilt(shard)) fault_->miscompute(gradient, variable, variables_, stream_);
-  if (keeps(shard)) records_[static_cast<std::size_t>(shard)].set_gradient(variable, gradient);
+/// Not if a bit of its gradients is to be flipped, anywhere in them.
+bool ShardRecords::takes_parts(std::int64_t shard) const {
+  return !is_spoilt(shard);
+}
+
+void ShardRecords::on_gradient(std::int64_t shard, std::size_t variable, const TensorView& part) {
+  if (is_spoilt(shard)) fault_->miscompute(part, variable, variables_, stream_);
+  if (keeps(shard)) records_[static_cast<std::size_t>(shard)].add_gradient(variable, part);
 }
 
 void ShardRecords::on_statistics(std::int64_t shard, const TensorView& statistics) {

@@ -28,7 +28,8 @@ class ShardRecord {
 
   /// One micro-batch after the other.
   void add_samples(const SampleBatch& batch);
-  void set_gradient(std::size_t variable, const TensorView& gradient);
+  /// All of it, or one part after the other.
+  void add_gradient(std::size_t variable, const TensorView& part);
   void set_statistics(const TensorView& statistics);
   /// It must say its weight. If it is not finite, that is all that the values say besides the samples.
   void set_loss(const ops::Kernels::BatchLoss& loss);
@@ -37,7 +38,7 @@ class ShardRecord {
 
  private:
   Digest samples_;
-  std::vector<std::uint64_t> gradients_;
+  std::vector<Digest> gradients_;
   std::optional<std::uint64_t> statistics_;
   std::uint64_t loss_ = 0;
   bool is_finite_ = true;
@@ -56,7 +57,8 @@ class ShardRecords final : public nn::ShardWatch {
   void read(std::int64_t shard, const SampleBatch& micro_batch);
 
   bool wants(std::int64_t shard) const override;
-  void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& gradient) override;
+  bool takes_parts(std::int64_t shard) const override;
+  void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& part) override;
   void on_statistics(std::int64_t shard, const TensorView& statistics) override;
   void on_loss(std::int64_t shard, const ops::Kernels::BatchLoss& loss) override;
 

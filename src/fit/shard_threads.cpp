@@ -50,8 +50,9 @@ class WatchOfPart final : public nn::ShardWatch {
   WatchOfPart(nn::ShardWatch& whole, std::int64_t first) : whole_{whole}, first_{first} {}
 
   bool wants(std::int64_t shard) const override { return whole_.wants(first_ + shard); }
-  void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& gradient) override {
-    whole_.on_gradient(first_ + shard, variable, gradient);
+  bool takes_parts(std::int64_t shard) const override { return whole_.takes_parts(first_ + shard); }
+  void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& part) override {
+    whole_.on_gradient(first_ + shard, variable, part);
   }
   void on_statistics(std::int64_t shard, const TensorView& statistics) override {
     whole_.on_statistics(first_ + shard, statistics);

@@ -199,7 +199,8 @@ void Mlp::backward(const SampleBatch::Group& shards, const GradientBuffer& sum, 
     spans.next("dense", layer);
     const TensorView dy = output(layer, blocks.all_rows());
     const TensorView x = layer > 0 ? output(layer - 1, blocks.all_rows()) : inputs_of(shards);
-    add_up_gradients(layer, shards, x, dy, watch || !plans[layer].weight_gradients_at_once);
+    add_up_gradients(layer, shards, x, dy,
+                     plans[layer].weight_gradients_at_once && shards_->gradients.can_be_at_once());
     if (layer == 0) break;  // nobody needs the gradient of the inputs
     const TensorView dx = d_hidden(blocks.all_rows(), x.shape()[1]);
     for_rows(plans[layer].input_gradients_at_once, blocks, [&](std::int64_t first, std::int64_t rows) {
@@ -210,23 +211,24 @@ void Mlp::backward(const SampleBatch::Group& shards, const GradientBuffer& sum, 
 }
 
 void Mlp::add_up_gradients(std::size_t layer, const SampleBatch::Group& shards, const TensorView& x,
-                           const TensorView& dy, bool shard_by_shard) {
+                           const TensorView& dy, bool at_once) {
   const Dense& dense = layers_[layer];
   ShardSums& sums = shards_->gradients;
   std::vector<ops::Kernels::Factors> factors;
   for (std::size_t i = 0; i < shards.batches.size(); ++i) {
     // No rows of a shard without samples: the zeros of its padding might give zeros of the other sign.
     const std::int64_t rows = shards.batches[i].samples > 0 ? shards.capacity() : 0;
-    const ops::Kernels::Factors own{first_rows(part(x, shards, i), rows), first_rows(part(dy, shards, i), rows)};
-    const GradientBuffer gradients = sums.of_shard(static_cast<std::int64_t>(i));
-    dense.bias_gradient(*kernels_, own.b, gradients);
-    if (shard_by_shard) {
-      dense.weight_gradient(*kernels_, own.a, own.b, gradients);
+    const auto shard = static_cast<std::int64_t>(i);
+    const TensorView own_x = first_rows(part(x, shards, i), rows), own_dy = first_rows(part(dy, shards, i), rows);
+    const GradientBuffer gradients = sums.of_shard(shard);
+    dense.bias_gradient(*kernels_, own_dy, gradients);
+    if (at_once) {
+      factors.push_back({own_x, own_dy, sums.shown_of(shard, dense.weight())});
     } else {
-      factors.push_back(own);
+      dense.weight_gradient(*kernels_, own_x, own_dy, gradients);
     }
   }
-  if (shard_by_shard) return;
+  if (!at_once) return;
   dense.weight_gradient(*kernels_, factors, sums.sum_of(dense.weight()));
   sums.sum_is_ready(dense.weight());
 }

@@ -27,7 +27,8 @@ class Mlp final : public Model {
   BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                          const GradientBuffer& sum) override;
 
-  /// As start_shards, but weight gradients shard by shard.
+  /// As start_shards, but computes weight gradients shard by shard if the watch wants one that it does not take in
+  /// parts.
   BatchLoss train_watched(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                           const GradientBuffer& sum, ShardWatch& watch) override;
   /// Computes layer by layer. A layer's outputs, input gradients and sums of weight gradients are each computed for all
@@ -77,7 +78,7 @@ class Mlp final : public Model {
   void backward(const SampleBatch::Group& shards, const GradientBuffer& sum, ShardWatch* watch);
   /// The gradients of one layer's variables, from its inputs and the gradient of its outputs.
   void add_up_gradients(std::size_t layer, const SampleBatch::Group& shards, const TensorView& x, const TensorView& dy,
-                        bool shard_by_shard);
+                        bool at_once);
 
   MlpOptions options_;
   std::shared_ptr<const ops::Kernels> kernels_;

@@ -97,6 +97,20 @@ void ShardSums::push() {
   statistics_sum_->push();
 }
 
+bool ShardSums::can_be_at_once() const {
+  if (!watch_) return true;
+  for (std::int64_t shard = 0; shard < shards_; ++shard)
+    if (watch_->wants(shard) && !watch_->takes_parts(shard)) return false;
+  return true;
+}
+
+std::function<void(const TensorView& part)> ShardSums::shown_of(std::int64_t shard, const Variable& variable) const {
+  if (!watch_ || !watch_->wants(shard)) return {};
+  return [watch = watch_, shard, position = sum_->position_of(variable)](const TensorView& part) {
+    watch->on_gradient(shard, position, part);
+  };
+}
+
 void ShardSums::sum_is_ready(const Variable& variable) {
   sum_->ready(variable);
 }

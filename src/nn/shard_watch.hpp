@@ -16,8 +16,12 @@ class ShardWatch {
  public:
   virtual bool wants(std::int64_t shard) const = 0;
 
-  /// The gradient of a variable, complete, before it is added to those of other shards.
-  virtual void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& gradient) = 0;
+  /// Whether the gradients of a shard may be shown in parts.
+  virtual bool takes_parts(std::int64_t shard) const = 0;
+
+  /// The gradient of a variable, or the next part of it in memory order, complete, before it is added to those of other
+  /// shards.
+  virtual void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& part) = 0;
 
   /// The same of the shard's statistics, if the model has any.
   virtual void on_statistics(std::int64_t shard, const TensorView& statistics) = 0;

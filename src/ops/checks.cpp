@@ -134,7 +134,7 @@ MatmulSizes check_matmul(DeviceKind device, const Kernels::Matrix& a, Kernels::T
 
 void check_sum_of_products(DeviceKind device, std::span<const Kernels::Factors> factors, const TensorView& c) {
   if (factors.empty()) throw InvalidArgument{"sum_of_products: no factors; expected one or more"};
-  for (const auto& [a, b] : factors) {
+  for (const auto& [a, b, unused_onlooker] : factors) {
     (void)require_product(device, "sum_of_products", a, Kernels::Transpose::yes, b, Kernels::Transpose::no, c);
     require_sums(device, "sum_of_products", a, c);
   }

@@ -16,17 +16,23 @@ namespace lockstep::ops {
 ///   tree(0, n) = tree(0, m) + tree(m, n), m the largest power of two below n.
 /// `arithmetic` computes on results of any type. put(c, factors) sets c to a product, add_product(c, factors) adds one
 /// to c, and add(c, other) adds a sum to c. spare(level) is a result besides c, a different one for each level from 0
-/// on.
+/// on. put also shows the product to `on_product`, so a product that is shown is complete before it is added.
 template <class Result>
 void add_up_products(auto& arithmetic, std::span<const Kernels::Factors> factors, const Result& sum,
                      std::size_t level = 0) {
   if (factors.size() == 1) return arithmetic.put(sum, factors.front());
   const std::size_t middle = std::bit_floor(factors.size() - 1);
   add_up_products(arithmetic, factors.first(middle), sum, level);
-  if (middle + 1 == factors.size()) return arithmetic.add_product(sum, factors.back());
+  if (middle + 1 == factors.size() && !factors.back().on_product) return arithmetic.add_product(sum, factors.back());
   const Result right = arithmetic.spare(level);
   add_up_products(arithmetic, factors.subspan(middle), right, level + 1);
   arithmetic.add(sum, right);
+}
+
+/// c = one product, which is shown.
+inline void put_whole(const Kernels& kernels, const TensorView& c, const Kernels::Factors& factors) {
+  kernels.matmul(factors.a, Kernels::Transpose::yes, factors.b, Kernels::Transpose::no, c);
+  if (factors.on_product) factors.on_product(c);
 }
 
 /// Products that are complete before they are added.
@@ -38,9 +44,7 @@ class WholeProducts {
   /// Everything must outlive it.
   WholeProducts(const Kernels& kernels, const BesideC& beside_c) : kernels_{kernels}, beside_c_{beside_c} {}
 
-  void put(const TensorView& c, const Kernels::Factors& factors) const {
-    kernels_.matmul(factors.a, Kernels::Transpose::yes, factors.b, Kernels::Transpose::no, c);
-  }
+  void put(const TensorView& c, const Kernels::Factors& factors) const { put_whole(kernels_, c, factors); }
   void add_product(const TensorView& c, const Kernels::Factors& factors) const {
     const TensorView product = beside_c_(0);
     put(product, factors);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <span>
 #include <utility>
@@ -85,6 +86,35 @@ Trained one_by_one(ShardRun& program, const SampleBatch::Group& group) {
   return {losses, Tensor::copy_of(buffer.flat())};
 }
 
+/// Remembers the gradients of some shards, each variable's bytes in the order in which they are shown.
+class Watch final : public ShardWatch {
+ public:
+  Watch(std::vector<std::int64_t> wanted, bool in_parts) : wanted_{std::move(wanted)}, in_parts_{in_parts} {}
+
+  bool wants(std::int64_t shard) const override { return std::ranges::find(wanted_, shard) != wanted_.end(); }
+  bool takes_parts(std::int64_t) const override { return in_parts_; }
+  void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& part) override {
+    const std::span<const std::byte> bytes{part.data(), part.bytes()};
+    std::vector<std::byte>& seen = gradients[{shard, variable}];
+    seen.insert(seen.end(), bytes.begin(), bytes.end());
+  }
+  void on_statistics(std::int64_t, const TensorView&) override {}
+  void on_loss(std::int64_t, const ops::Kernels::BatchLoss&) override {}
+
+  std::map<std::pair<std::int64_t, std::size_t>, std::vector<std::byte>> gradients;
+
+ private:
+  std::vector<std::int64_t> wanted_;
+  bool in_parts_;
+};
+
+Trained watched(ShardRun& program, const SampleBatch::Group& group, Watch& watch) {
+  const GradientBuffer buffer = program.buffer();
+  const std::vector<Model::ShardPlace> places(group.batches.size());
+  const ops::Kernels::BatchLoss losses = program.model.train_watched(group, places, buffer, watch);
+  return {losses, Tensor::copy_of(buffer.flat())};
+}
+
 void check_same(const Trained& a, const Trained& b) {
   CHECK(a.losses.loss_sum == b.losses.loss_sum);
   CHECK(a.losses.correct == b.losses.correct);
@@ -145,6 +175,25 @@ TEST_CASE("shards at once have the bits of one shard after the other, at every s
           check_same(at_once(program, group), one_by_one(program, group));
         }
     }
+}
+
+TEST_CASE("shards that are computed at once show the gradients of those that are wanted, and keep their bits") {
+  // Of three layers, whose weights' gradients one product each adds up.
+  const auto kernels = std::make_shared<const Counting<ops::ReferenceKernels>>(ops::ReferenceKernels{});
+  for (const SharedKernels& each : {SharedKernels{kernels}, automatic()}) {
+    ShardRun program{DType::f32, each};
+    const SampleBatch::Group group = group_of({16, 16, 0, 16, 7}, 16, DType::f32);
+    const Trained expected = one_by_one(program, group);
+    for (const std::vector<std::int64_t>& wanted : {std::vector<std::int64_t>{0}, {1}, {2}, {4}, {0, 1, 2, 3, 4}}) {
+      Watch whole{wanted, false}, in_parts{wanted, true};
+      check_same(watched(program, group, whole), expected);
+      kernels->asked = {};
+      check_same(watched(program, group, in_parts), expected);
+      if (each == kernels) CHECK(kernels->asked.sums == 3);
+      CHECK(whole.gradients.size() == 6 * wanted.size());
+      CHECK(in_parts.gradients == whole.gradients);
+    }
+  }
 }
 
 TEST_CASE("empty shards, wherever they are, add zeros to shards that are computed at once") {

@@ -1,5 +1,6 @@
 // Products, against sums in double, and the bits that they promise.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
@@ -177,8 +178,19 @@ TEST_CASE("the library's sum of products has the bits of the tree where it promi
     }
     const Tensor sum = filled(DType::f32, {m, n}, not_a_number);
     kernels->sum_of_products(factors, sum.view());
+    // Once more, with an onlooker of one on the left of a pair and of one on the right.
+    std::array<std::int64_t, 4> shown{};
+    for (const std::size_t i : {0U, 3U})
+      factors[i].on_product = [&, i](const TensorView& rows) {
+        CHECK(same_bits(rows, products[i].view().slice(shown[i], rows.count()).reshaped(rows.shape())));
+        shown[i] += rows.count();
+      };
+    const Tensor watched = filled(DType::f32, {m, n}, not_a_number);
+    kernels->sum_of_products(factors, watched.view());
+    CHECK(shown == std::array<std::int64_t, 4>{m * n, 0, 0, m * n});
     add_up_in_tree(*kernels, products, 0, 4);
     CHECK(same_bits(sum.view(), products[0].view()));
+    CHECK(same_bits(watched.view(), products[0].view()));
   }
 }
 

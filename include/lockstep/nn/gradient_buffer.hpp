@@ -57,6 +57,9 @@ class GradientBuffer {
   /// was not made for.
   TensorView of(const Variable& variable) const;
 
+  /// Where it stands among variables(). InvalidArgument as `of`.
+  std::size_t position_of(const Variable& variable) const;
+
   /// Says that the backward pass neither reads nor writes the gradient of `variable` any more, so that it may be added
   /// up and sent while the pass continues. Each layer says so of its own variables, at most once in a pass; a variable
   /// that two layers share is ready after its last use. Variables that a pass does not report are ready at its end.
@@ -74,7 +77,6 @@ class GradientBuffer {
 
   GradientBuffer(TensorView flat, std::shared_ptr<const Layout> layout, Stream& stream);
   void zero_padding() const;
-  std::size_t position_of(const Variable& variable) const;
 
   Stream* stream_;
   TensorView flat_;

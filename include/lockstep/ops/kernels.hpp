@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -113,6 +114,9 @@ class Kernels {
   struct Factors {
     TensorView a;
     TensorView b;
+    /// If set, is shown the product of these two alone before it is added to others: some of its rows after another,
+    /// from the first on, where it may change them. On a GPU, the stream may still be computing them.
+    std::function<void(const TensorView& rows)> on_product = {};
   };
 
   /// Adam's parameters besides those of the step.

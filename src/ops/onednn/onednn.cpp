@@ -98,7 +98,10 @@ class BlockProducts {
     return rows_ > 0 ? c_ + first_ * columns_ : nullptr;
   }
 
-  void put(float* c, const Kernels::Factors& factors) const { multiply(factors, 0, c); }
+  void put(float* c, const Kernels::Factors& factors) const {
+    multiply(factors, 0, c);
+    if (factors.on_product) factors.on_product({reinterpret_cast<std::byte*>(c), {rows_, columns_}, DType::f32});
+  }
   void add_product(float* c, const Kernels::Factors& factors) const { multiply(factors, 1, c); }
   void add(float* c, const float* other) const { loops::add(c, other, rows_ * columns_); }
   float* spare(std::size_t level) {
@@ -244,8 +247,7 @@ class OneDnnKernels final : public ReferenceKernels {
       return can_multiply(each.a.dtype(), {c.shape()[0], c.shape()[1], each.a.shape()[0]});
     };
     if (!std::ranges::all_of(factors, can)) return ReferenceKernels::sum_of_products(factors, c);
-    if (factors.size() == 1)
-      return matmul(factors[0].a, Kernels::Transpose::yes, factors[0].b, Kernels::Transpose::no, c);
+    if (factors.size() == 1) return put_whole(*this, c, factors.front());
     const OpenMpThreads threads{threads_};
     BlockProducts block{c};
     while (float* const rows = block.next()) add_up_products(block, factors, rows);
