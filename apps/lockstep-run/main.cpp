@@ -104,10 +104,9 @@ class Run {
                       line_.command.front()));
     Start start = supervision_.first();
     std::vector<std::string> words = command_.words();
-    // A fault that is injected happens once.
-    std::vector<std::string> without;
+    ChildEnvironment environment;
     while (true) {
-      JobEnd end = run_job(start, words, without);
+      JobEnd end = run_job(start, words, environment);
       if (killed_by_) return 128 + *killed_by_;
       ask_about(end);
       const Decision decision = supervision_.after(end);
@@ -119,7 +118,7 @@ class Run {
         return static_cast<int>(Error::ExitCode::stopped);
       }
       words = command_.again(start.ranks, line_.ranks, checkpoints_.seen());
-      without = {"LOCKSTEP_FAULT"};
+      environment = of_restart();
     }
   }
 
@@ -138,13 +137,19 @@ class Run {
                        .ends_for_no_host = command_.is_training() && !start.hosts.empty()}};
   }
 
-  JobEnd run_job(const Start& start, const std::vector<std::string>& words, const std::vector<std::string>& without) {
+  static ChildEnvironment of_restart() {
+    // A fault that is injected happens once. And Slurm does not see that a step has ended one of whose nodes is lost:
+    // with this variable, the next one has not to wait for it.
+    return {.without = {"LOCKSTEP_FAULT", "SLURM_OVERLAP"}, .with = {"SLURM_OVERLAP=1"}};
+  }
+
+  JobEnd run_job(const Start& start, const std::vector<std::string>& words, const ChildEnvironment& environment) {
     const std::string newest_before = checkpoints_.newest();
     timeline_.begin();
     MemoryKills memory_kills;
     memory_kills.watch(::getpid());
     JobCommand command{line_, start, words, command_.threads()};
-    RunningJob job{command.words(), without};
+    RunningJob job{command.words(), environment};
     StartWatch watch = watch_of(start);
     kill_at_.reset();
     is_not_begun_ = has_lost_host_ = false;

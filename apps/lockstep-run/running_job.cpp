@@ -44,13 +44,13 @@ void adopt_orphans() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
-RunningJob::RunningJob(const std::vector<std::string>& command, const std::vector<std::string>& without)
+RunningJob::RunningJob(const std::vector<std::string>& command, const ChildEnvironment& environment)
     : not_ours_{children_of(::getpid())}, begun_{begun_line} {
   int err[2];
   if (::pipe2(err, O_CLOEXEC) != 0) throw Error{fmt::format("pipe: {}", std::strerror(errno))};
   stderr_ = Descriptor{err[0]};
   const Descriptor theirs{err[1]};
-  id_ = start_child(command, {.without = without}, {.out = STDOUT_FILENO, .err = theirs.get()});
+  id_ = start_child(command, environment, {.out = STDOUT_FILENO, .err = theirs.get()});
   ::fcntl(stderr_.get(), F_SETFL, O_NONBLOCK);
 }
 

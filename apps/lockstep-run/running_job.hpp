@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include "apps/lockstep-run/child.hpp"
 #include "apps/lockstep-run/job_report.hpp"
 #include "apps/lockstep-run/job_segments.hpp"
 #include "apps/lockstep-run/line_catcher.hpp"
@@ -20,8 +21,8 @@ namespace lockstep::run {
 /// The constructor throws Error if the command cannot be run. One at a time, on the thread that lives longest.
 class RunningJob {
  public:
-  /// `without` names the variables of the environment that the command does not get.
-  RunningJob(const std::vector<std::string>& command, const std::vector<std::string>& without);
+  /// `environment` is that of the command.
+  RunningJob(const std::vector<std::string>& command, const ChildEnvironment& environment);
   RunningJob(const RunningJob&) = delete;
   /// Kills what is left.
   ~RunningJob();
