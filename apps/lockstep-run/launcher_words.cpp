@@ -119,6 +119,10 @@ void probe_connections(MpiKind mpi, Words& command) {
   for (const auto& [name, value] : keepalive) set_parameter(mpi, command, Whose::mpirun, name, value);
 }
 
+bool starts_hosts_together(MpiKind mpi, const Words& command) {
+  return is_open_mpi(mpi) && !names_srun(command);
+}
+
 bool gives_no_variables(MpiKind mpi, const Words& command, std::span<const Host> hosts) {
   // Other launchers give them all, and take -x for something else: srun's leaves out hosts. Only Open MPI's has slots
   // in --host.

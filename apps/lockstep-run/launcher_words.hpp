@@ -39,6 +39,9 @@ void leave_unbound(MpiKind mpi, Words& command);
 /// host is gone. MPICH's cannot be told.
 void probe_connections(MpiKind mpi, Words& command);
 
+/// Whether it starts no rank before all hosts have answered.
+bool starts_hosts_together(MpiKind mpi, const Words& command);
+
 /// Whether ranks on `hosts` get no variables but those that -x names.
 bool gives_no_variables(MpiKind mpi, const Words& command, std::span<const Host> hosts);
 

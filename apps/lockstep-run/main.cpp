@@ -143,6 +143,12 @@ class Run {
     return {.without = {"LOCKSTEP_FAULT", "SLURM_OVERLAP"}, .with = {"SLURM_OVERLAP=1"}};
   }
 
+  /// Whether ranks may run on this host while others do not answer. A training says when its ranks have met.
+  bool may_lack_hosts(const Start& start) const {
+    return !starts_hosts_together(line_.mpi, line_.mpirun) && command_.is_training() &&
+           !elsewhere(start.hosts, host_name()).empty();
+  }
+
   JobEnd run_job(const Start& start, const std::vector<std::string>& words, const ChildEnvironment& environment) {
     const std::string newest_before = checkpoints_.newest();
     timeline_.begin();
@@ -154,20 +160,21 @@ class Run {
     kill_at_.reset();
     is_not_begun_ = has_lost_host_ = false;
     LostHostWatch lost_host_watch;
-    bool has_begun = false;
+    auto begun = Begun::nowhere;
     Clock::time_point begin;
     std::optional<int> code;
     while (!(code = job.poll())) {
-      wait(job, has_begun && !lost_host_watch.is_waiting(), watch.is_asking());
+      wait(job, begun == Begun::everywhere && !lost_host_watch.is_waiting(), watch.is_asking());
       job.relay();
       while (const auto signal = signals_.take())
         if (*signal != SIGCHLD) take(*signal, job);
       pass_question(job);
-      if (!has_begun && (job.has_begun() || checkpoints_.newest() != newest_before)) {
-        has_begun = true;
+      if (begun == Begun::nowhere && (job.has_begun() || checkpoints_.newest() != newest_before)) {
+        begun = Begun::here;
         begin = Clock::now();
       }
-      if (!killed_by_) look(watch, has_begun, start, job);
+      if (begun == Begun::here && (job.report().has_begun || !may_lack_hosts(start))) begun = Begun::everywhere;
+      if (!killed_by_) look(watch, begun, start, job);
       if (!kill_at_ && lost_host_watch.look(job.report(), Clock::now())) {
         has_lost_host_ = true;
         end(job);
@@ -179,6 +186,7 @@ class Run {
     job.end_what_is_left();
     // srun already reports 128 + the signal.
     const int exit_code = names_srun(line_.mpirun) ? *code : code_of_job(line_.mpi, *code, job.report());
+    const bool has_begun = begun != Begun::nowhere && !is_not_begun_;
     JobEnd end{.exit_code = exit_code, .report = job.report(), .has_begun = has_begun || job.report().has_begun};
     end.made_progress = checkpoints_.newest() != newest_before ||
                         (has_begun && Clock::now() - begin > worth_a_restart + command_.stall_timeout());
@@ -260,8 +268,8 @@ class Run {
     say("SIGUSR2: no rank runs on this host: send it to one on another");
   }
 
-  void look(StartWatch& watch, bool has_begun, const Start& start, RunningJob& job) {
-    switch (watch.look(has_begun)) {
+  void look(StartWatch& watch, Begun begun, const Start& start, RunningJob& job) {
+    switch (watch.look(begun)) {
       case StartWatch::Finding::nothing: break;
       case StartWatch::Finding::all_answer:
         say(fmt::format("the job has not begun after {} s{}: waits on", watch.waited().count(),

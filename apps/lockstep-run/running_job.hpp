@@ -37,8 +37,8 @@ class RunningJob {
   /// Sends it to each rank on this host that has a handler for it. False if there is none.
   bool signal_ranks(int number) const;
 
-  /// Whether its ranks have met, as the chief says, or one runs on this host: mpirun starts none before every host has
-  /// answered. It looks at the job's processes, so it need not be asked often.
+  /// Whether its ranks have met, as the chief says, or one runs on this host. It looks at the job's processes, so it
+  /// need not be asked often.
   bool has_begun();
 
   /// Looks whether the command has ended: its exit code, or 128 + the signal that ended it.

@@ -4,9 +4,9 @@
 
 namespace lockstep::run {
 
-StartWatch::Finding StartWatch::look(bool has_begun) {
+StartWatch::Finding StartWatch::look(Begun begun) {
   if (is_over_ || options_.timeout.count() == 0) return Finding::nothing;
-  if (has_begun) {
+  if (begun == Begun::everywhere) {
     stop();
     return Finding::nothing;
   }
@@ -20,7 +20,8 @@ StartWatch::Finding StartWatch::look(bool has_begun) {
   inquiry_.reset();
   ++periods_;
   since_ = Clock::now();
-  if (!silent_.empty() || !unreachable_.empty() || (options_.ends_for_no_host && periods_ > 1)) {
+  if (!silent_.empty() || !unreachable_.empty() ||
+      (options_.ends_for_no_host && begun == Begun::nowhere && periods_ > 1)) {
     stop();
     return Finding::not_begun;
   }

@@ -10,6 +10,13 @@
 
 namespace lockstep::run {
 
+/// How far the start of a job is, as it can be seen from one host.
+enum class Begun {
+  nowhere,
+  here,  ///< ranks of this host run; those of others may not
+  everywhere,
+};
+
 class StartWatch {
  public:
   using Clock = std::chrono::steady_clock;
@@ -18,8 +25,8 @@ class StartWatch {
     std::chrono::milliseconds timeout{0};  ///< 0: waits for ever, and asks nobody
     std::vector<std::string> mpirun;
     std::vector<std::string> hosts;  ///< other than this one
-    /// Whether a job is ended that has not begun in twice the time, though all hosts answer. Otherwise they are asked
-    /// once: what gets through is lost for a job that says nothing of its start.
+    /// Whether a job is ended that has begun nowhere in twice the time, though all hosts answer. Otherwise they are
+    /// asked once: what gets through is lost for a job that says nothing of its start.
     bool ends_for_no_host = false;
   };
 
@@ -31,8 +38,8 @@ class StartWatch {
 
   explicit StartWatch(Options options) : options_{std::move(options)} {}
 
-  /// To be called again and again, with whether the job has begun by now.
-  Finding look(bool has_begun);
+  /// To be called again and again, with how far the job is by now.
+  Finding look(Begun begun);
 
   bool is_asking() const { return inquiry_.has_value(); }
   /// No longer waits.

@@ -159,13 +159,32 @@ TEST_CASE("hosts that answer are asked once of a program that need not say that 
   using Clock = StartWatch::Clock;
   StartWatch watch{{.timeout = std::chrono::milliseconds{1}, .mpirun = {"true"}, .hosts = {"a"}}};
   auto found = StartWatch::Finding::nothing;
-  while ((found = watch.look(false)) == StartWatch::Finding::nothing)
+  while ((found = watch.look(Begun::nowhere)) == StartWatch::Finding::nothing)
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   CHECK(found == StartWatch::Finding::all_answer);
   for (const auto since = Clock::now(); Clock::now() - since < std::chrono::milliseconds{5};) {
-    CHECK(watch.look(false) == StartWatch::Finding::nothing);
+    CHECK(watch.look(Begun::nowhere) == StartWatch::Finding::nothing);
     REQUIRE_FALSE(watch.is_asking());
   }
+}
+
+TEST_CASE(
+    "while ranks run on this host alone, others are asked: the job is ended for one that is silent, not for its time") {
+  const test::TemporaryDirectory folder;
+  const std::string mpirun = folder.write("mpirun", "#!/bin/sh\n[ $4 = mute ] && exit 255 || exit 0\n").string();
+  std::filesystem::permissions(mpirun, std::filesystem::perms::owner_all);
+  const auto findings = [&](const Texts& hosts) {
+    StartWatch watch{
+        {.timeout = std::chrono::milliseconds{1}, .mpirun = {mpirun}, .hosts = hosts, .ends_for_no_host = true}};
+    std::vector<StartWatch::Finding> found;
+    while (found.size() < 3 && (found.empty() || found.back() != StartWatch::Finding::not_begun)) {
+      if (const auto each = watch.look(Begun::here); each != StartWatch::Finding::nothing) found.push_back(each);
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    return found;
+  };
+  CHECK(findings({"a"}) == std::vector(3, StartWatch::Finding::all_answer));
+  CHECK(findings({"a", "mute"}) == std::vector{StartWatch::Finding::not_begun});
 }
 
 TEST_CASE("a job whose ranks cannot reach a host has 10 s to end, and one that calls another host has any time") {
