@@ -118,15 +118,15 @@ TEST_CASE("a model must fit into the memory of the GPU that it is trained on") {
   };
   const CommandOptions small{.environment = {{"LOCKSTEP_SIMULATED_GPU_BYTES", "4194304"}}};
   check_refused(run_refused(1, mlp("1000"), small), {"--hidden 1000: a model of 795010 weights needs ",
-                                                     " and this GPU has 0.0 GiB; expected smaller layers"});
+                                                     " and this GPU has 0.00 GiB; expected smaller layers"});
   CHECK(run_job(1, mlp("100"), small).exit_code == 0);
   CHECK(run_job(1, mlp("1000") + Arguments{"--device", "cpu"}, small).exit_code == 0);
   // 100 images of a shard need 51 MB, and 66 MB more for their patches, of 64 MiB.
   const Arguments convnet{"--data", small_data(),     "--model", "convnet",  "--steps",
                           "1",      "--global-batch", "100",     "--shards", "1"};
   check_refused(run_refused(1, convnet, {.environment = {{"LOCKSTEP_SIMULATED_GPU_BYTES", "67108864"}}}),
-                {"--model convnet for images of 28 x 28: a model of 1199882 weights needs 0.1 GiB ",
-                 " and this GPU has 0.1 GiB; expected smaller images"});
+                {"--model convnet for images of 28 x 28: a model of 1199882 weights needs 0.11 GiB ",
+                 " and this GPU has 0.06 GiB; expected smaller images"});
 }
 
 TEST_CASE("ranks that each see a GPU of their own take it; those that see the same need leave to share it", "[D-5]") {

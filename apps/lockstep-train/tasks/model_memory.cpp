@@ -45,7 +45,7 @@ void require_memory(const TrainingOptions& options, const ModelSize& size, const
   const double needed = typed + size.other_bytes;
   if (needed > room.bytes)
     throw ConfigError{fmt::format(
-        "{}: a model of {:.0f} weights needs {:.1f} GiB or more on each rank, and {} has {:.1f} GiB; expected {}", what,
+        "{}: a model of {:.0f} weights needs {:.2f} GiB or more on each rank, and {} has {:.2f} GiB; expected {}", what,
         size.weights, needed / gib, room.owner, room.bytes / gib, expected)};
 }
 
