@@ -69,7 +69,7 @@ class Operands {
   Tensor c_;
 };
 
-struct Times {
+struct ProductTimes {
   /// In a step, of each that multiplies, in microseconds: medians of the slowest rank.
   std::vector<double> medians;
   /// Whether all have the same result on all ranks.
@@ -77,8 +77,8 @@ struct Times {
 };
 
 /// COLL.
-Times times_of(const StepProduct& product, const ops::Kernels& kernels, const std::vector<BlasLibrary>& libraries,
-               const ArithmeticOptions& options, MpiBaseline& mpi) {
+ProductTimes times_of(const StepProduct& product, const ops::Kernels& kernels,
+                      const std::vector<BlasLibrary>& libraries, const ArithmeticOptions& options, MpiBaseline& mpi) {
   const Operands operands{product};
   std::vector<std::function<void()>> who{[&] { operands.multiply(kernels); }};
   for (const BlasLibrary& library : libraries) who.emplace_back([&] { operands.multiply(library); });
@@ -96,7 +96,7 @@ Times times_of(const StepProduct& product, const ops::Kernels& kernels, const st
       if (i >= 0) times[each].push_back(time / static_cast<double>(repeats) * static_cast<double>(product.count));
     }
   }
-  Times result;
+  ProductTimes result;
   for (const std::vector<double>& each : times) result.medians.push_back(median(mpi.largest(each)));
   who.front()();
   const std::vector<float> expected = operands.result();

@@ -121,8 +121,8 @@ TEST_CASE("the network carries TCP streams, messages of MPI and sums, at sizes t
   }
 }
 
-TEST_CASE("arithmetic tells the rate of each product, and of all of them") {
-  const int ranks = GENERATE(1, 2);
+TEST_CASE("arithmetic tells the rate of each product, and of all of them", "[long]") {
+  const int ranks = 2;
   const Benched benched =
       bench(ranks, {"arithmetic", "--hidden", "8", "--global-batch", "24", "--iterations", "2", "--warm-up", "0"});
   check_head(benched.json, "arithmetic", ranks);
@@ -181,7 +181,7 @@ TEST_CASE("one rank has no network to measure") {
 }
 
 TEST_CASE("the price of being watched is measured on every rank, against a bare store") {
-  const int ranks = GENERATE(1, 2, 4);
+  const int ranks = GENERATE(1, 4);
   const Benched benched = bench(ranks, {"watchdog", "--seconds", "1"});
   check_head(benched.json, "watchdog", ranks);
   REQUIRE(benched.json["rows"].size() == 1);

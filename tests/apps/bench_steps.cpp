@@ -50,13 +50,13 @@ void check_steps(const Benched& benched, int ranks, const std::string& model, in
 
 }  // namespace
 
-TEST_CASE("step reports parts that add up to the step, of 8 shards and of one a rank") {
-  const int ranks = GENERATE(1, 2, 4);
+TEST_CASE("step reports parts that add up to the step, of 8 shards and of one a rank", "[long]") {
+  const int ranks = GENERATE(1, 4);
   const Benched benched = bench(ranks, {"step", "--global-batch", "19", "--steps", "2", "--iterations", "3"});
   check_steps(benched, ranks, "mlp", 19, {8, ranks});
 }
 
-TEST_CASE("step trains each model, with a global batch of its own") {
+TEST_CASE("step trains each model, with a global batch of its own", "[long]") {
   const auto [model, batch] = GENERATE(table<std::string, int>({{"mlp", 256}, {"convnet", 128}, {"gpt", 16}}));
   const Benched benched =
       bench(2, {"step", "--model", model, "--shards", "4", "--steps", "1", "--iterations", "1", "--warm-up", "0"});
@@ -82,8 +82,8 @@ TEST_CASE("step compares reference kernels with the usual ones") {
 
 TEST_CASE("step measures what a trace and the clock of the parts cost, with an interval") {
   const std::string compare = GENERATE("trace", "parts", "audit", "ledger", "overlap");
-  const Arguments quick{"step", "--compare", compare, "--global-batch", "6", "--steps", "1"};
-  const Benched benched = bench(2, quick + Arguments{"--iterations", "7", "--warm-up", "1"});
+  const Benched benched = bench(
+      2, {"step", "--compare", compare, "--global-batch", "6", "--steps", "1", "--iterations", "7", "--warm-up", "1"});
   REQUIRE(benched.json["rows"].size() == 1);
   const Json& row = benched.json["rows"][0];
   INFO(row.dump());
@@ -103,7 +103,11 @@ TEST_CASE("step measures what a trace and the clock of the parts cost, with an i
     CHECK(row["spans"] < 60);
     CHECK(row["off"] > 0);
   }
-  check_refused(refuse(2, quick + Arguments{"--iterations", "5"}), {"--iterations 5 are too few", "at least 6"});
+}
+
+TEST_CASE("step refuses too few iterations for an interval") {
+  check_refused(refuse(2, {"step", "--compare", "trace", "--steps", "1", "--iterations", "5"}),
+                {"--iterations 5 are too few", "at least 6"});
 }
 
 TEST_CASE("step measures the pauses of checkpoints, whose folder holds the last of them") {

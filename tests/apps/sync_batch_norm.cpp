@@ -26,7 +26,8 @@ const Arguments all_options{"--model",
 
 TEST_CASE("1, 2, 4 and 8 ranks normalise micro-batches to the same bytes, with everything on") {
   // 61 samples do not divide among 8 shards.
-  check_same_on({1, 2, 4, 8}, all_options + Arguments{"--accumulate", "3", "--steps", "2", "--global-batch", "61"});
+  check_same_on({1, 2, 4, 8}, all_options + Arguments{"--accumulate", "3", "--steps", "2", "--global-batch", "61",
+                                                      "--eval-samples", "101"});
 }
 
 TEST_CASE("1 and 8 ranks normalise a batch to the same bytes where shards and ranks have no samples", "[extended]") {

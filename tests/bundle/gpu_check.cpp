@@ -82,7 +82,8 @@ void check_snapshots(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("where every program does its part, every check passes, in one table and in gpu-check.json at any time") {
+TEST_CASE("where every program does its part, every check passes, in one table and in gpu-check.json at any time",
+          "[long]") {
   const Bundle bundle;
   const TemporaryDirectory snapshots;
   const Outcome outcome = bundle.check({}, {{"FAKE_SNAPSHOTS", snapshots.path()}});
@@ -132,9 +133,9 @@ TEST_CASE("where every program does its part, every check passes, in one table a
   CHECK(value("merge_call 1") == 3.25);
 }
 
-TEST_CASE("every check can fail, says why, and keeps none of the others from running") {
+TEST_CASE("every check can fail, says why, and keeps none of the others from running", "[long]") {
   const Bundle bundle;
-  Outcome outcome = bundle.check(
+  const Outcome outcome = bundle.check(
       {}, {{"FAKE", " gone hang unlearned other-bits single diverges coarse overrun wrong-sum immortal "}});
   INFO(outcome.out << outcome.err);
   CHECK(outcome.exit_code == 1);
@@ -160,21 +161,30 @@ TEST_CASE("every check can fail, says why, and keeps none of the others from run
   CHECK(failed[17] == "memcheck 1: 3");
   CHECK(failed[18] == "all-reduce 1: 1 of 2 sums exact");
   CHECK(failed[20] == "all-reduce 4: 1 of 2 sums exact");
+}
 
-  outcome = bundle.check({"--only", "probes"}, {{"FAKE", " undocumented "}});
+TEST_CASE("probes fail by name where the GPU does not do what is documented") {
+  const Bundle bundle;
+  const Outcome outcome = bundle.check({"--only", "probes"}, {{"FAKE", " undocumented "}});
   CHECK(outcome.exit_code == 1);
   CHECK(failures(bundle.table()) == Lines{"probes of CUDA 1: 1"});
   CHECK(bundle.table()["checks"][0]["unit"] == "do not hold: stream-runs-in-order");
   CHECK(outcome.out.find("    | DIFFERS stream-runs-in-order: expected 1, got 2\n") != std::string::npos);
+}
 
-  outcome = bundle.check({"--only", "losses"}, {{"FAKE", " tf32 bf16-fails "}});
+TEST_CASE("losses fail where products are of less precision than asked for, or a training fails") {
+  const Bundle bundle;
+  const Outcome outcome = bundle.check({"--only", "losses"}, {{"FAKE", " tf32 bf16-fails "}});
   CHECK(outcome.exit_code == 1);
   CHECK(failures(bundle.table()) ==
         Lines{"losses, mlp f32 1: 1.00e-05 relative in the first step, expected at most 1e-6",
               "losses, gpt f32 1: 1.00e-05 relative, expected at most 5e-7",
               R"(losses, mlp bf16 1: exit code 4: replica 0 (worker:0, host "b") failed: a launch of bf16)",
               R"(losses, gpt bf16 1: exit code 4: replica 0 (worker:0, host "b") failed: a launch of bf16)"});
+}
 
+TEST_CASE("metrics that lack a step fail what is made of them") {
+  const Bundle bundle;
   CHECK(bundle.check({"--only", "losses, mlp f", "--only", "step time"}, {{"FAKE", " short "}}).exit_code == 1);
   CHECK(failures(bundle.table()) == Lines{"losses, mlp f64 1: 49 steps to compare, expected 50",
                                           "losses, mlp f32 1: 49 steps to compare, expected 50",

@@ -106,7 +106,7 @@ TEST_CASE("a convnet with batch norm and dropout does too", "[extended]") {
       {"--data", small_data(), "--model", "convnet", "--global-batch", "16", "--batch-norm", "--dropout", "0.3"});
 }
 
-TEST_CASE("a gpt does too") {
+TEST_CASE("a gpt does too", "[extended]") {
   const TemporaryDirectory folder;
   check_killed(3, 25,
                {"--data", folder.write("text", small_text(4000)), "--model", "gpt", "--layers", "2", "--heads", "2",

@@ -59,6 +59,14 @@ const std::vector<std::string> late_lost_points = [] {
   return points;
 }();
 
+/// Every second of them, from that number on. Whether a rank is there at all is found in the same way at every point:
+/// each point has one of kills and stops every day, and both with [extended].
+std::vector<std::string> every_second(const std::vector<std::string>& points, std::size_t first) {
+  std::vector<std::string> chosen;
+  for (std::size_t i = first; i < points.size(); i += 2) chosen.push_back(points[i]);
+  return chosen;
+}
+
 /// A fault at each of the points, each time on another rank. Any exit code but 0 without `code`.
 void check_each(const std::vector<std::string>& points, const std::string& fault, std::optional<int> code,
                 const std::string& told) {
@@ -79,9 +87,7 @@ void check_each(const std::vector<std::string>& points, const std::string& fault
   }
 }
 
-void check_ended_before_mpi(const std::string& fault) {
-  const std::string point = GENERATE("options", "MPI_Init");
-  const int culprit = GENERATE(0, 1);
+void check_ended_before_mpi(const std::string& fault, const std::string& point, int culprit) {
   CAPTURE(point, fault, culprit);
   const Outcome outcome = fail_at(point, fault, culprit);
   CHECK(outcome.exit_code != 0);
@@ -91,7 +97,7 @@ void check_ended_before_mpi(const std::string& fault) {
 
 /// A rank that is killed while MPI is "starting" or "ending", each of them.
 void check_killed_by(const std::string& point, const std::string& doing) {
-  const int culprit = GENERATE(0, 1, 2);
+  const int culprit = GENERATE(0, 2);
   CAPTURE(culprit);
   const Outcome outcome = fail_at(point, "kill", culprit);
   if (!may_be_unnamed(outcome.exit_code)) check_code(outcome, code_of_killed());
@@ -116,10 +122,15 @@ void check_pauses(const std::string& point, const std::string& doing) {
 }  // namespace
 
 TEST_CASE("a rank that is killed before MPI has started ends the job", "[long]") {
-  check_ended_before_mpi("kill");
+  check_ended_before_mpi("kill", "options", 0);
+  check_ended_before_mpi("kill", "MPI_Init", 1);
+}
+TEST_CASE("so does another one", "[long][extended]") {
+  check_ended_before_mpi("kill", "options", 1);
+  check_ended_before_mpi("kill", "MPI_Init", 0);
 }
 TEST_CASE("a rank that exits before MPI has started ends the job", "[long][extended]") {
-  check_ended_before_mpi("exit");
+  check_ended_before_mpi("exit", GENERATE("options", "MPI_Init"), GENERATE(0, 1));
 }
 
 TEST_CASE("a rank that throws up to a merge function is named, and the job ends with 4", "[B-40][B-47]") {
@@ -130,10 +141,14 @@ TEST_CASE("a rank that throws after a merge function is named, and the job ends 
 }
 
 TEST_CASE("a rank that is killed up to a merge function is named, and the job ends with 137", "[B-46]") {
-  check_each(early_points, "kill", code_of_killed(), "is gone: its process ended");
+  check_each(every_second(early_points, 0), "kill", code_of_killed(), "is gone: its process ended");
 }
 TEST_CASE("a rank that is killed after a merge function is named, and the job ends with 137", "[B-46]") {
-  check_each(late_lost_points, "kill", code_of_killed(), "is gone: its process ended");
+  check_each(every_second(late_lost_points, 0), "kill", code_of_killed(), "is gone: its process ended");
+}
+TEST_CASE("so is one that is killed at the points between", "[extended]") {
+  check_each(every_second(early_points, 1), "kill", code_of_killed(), "is gone: its process ended");
+  check_each(every_second(late_lost_points, 1), "kill", code_of_killed(), "is gone: its process ended");
 }
 
 TEST_CASE("a rank that exits up to a merge function is named", "[extended]") {
@@ -144,10 +159,14 @@ TEST_CASE("a rank that exits after a merge function is named", "[extended]") {
 }
 
 TEST_CASE("a rank that stops up to a merge function is named, and the job ends with 5", "[B-45]") {
-  check_each(early_points, "stop", 5, "has stopped: no sign of life for 1 s");
+  check_each(every_second(early_points, 1), "stop", 5, "has stopped: no sign of life for 1 s");
 }
 TEST_CASE("a rank that stops after a merge function is named, and the job ends with 5", "[B-45]") {
-  check_each(late_lost_points, "stop", 5, "has stopped: no sign of life for 1 s");
+  check_each(every_second(late_lost_points, 1), "stop", 5, "has stopped: no sign of life for 1 s");
+}
+TEST_CASE("so is one that stops at the points between", "[extended]") {
+  check_each(every_second(early_points, 0), "stop", 5, "has stopped: no sign of life for 1 s");
+  check_each(every_second(late_lost_points, 0), "stop", 5, "has stopped: no sign of life for 1 s");
 }
 
 TEST_CASE("no rank begins to end MPI while the job is being ended, even if the one that had stopped goes on") {
@@ -164,9 +183,9 @@ TEST_CASE("a rank that computes for ever in a step that all agreed on is late fo
   check_names(outcome, 1, ") was waited for 1 s; it runs, and was in step 3, computing (points.cpp:");
 }
 
-TEST_CASE("a rank that stops while MPI starts is named, and the job ends with 5", "[B-45]") {
-  const std::string point = GENERATE("options", "MPI_Init");
-  const int culprit = GENERATE(0, 2);
+namespace {
+
+void check_stopped_at_start(const std::string& point, int culprit) {
   CAPTURE(point, culprit);
   // What it is asked for comes from the options, which a rank that stops in them has not got.
   const Outcome outcome = fail_at(point, "stop", culprit);
@@ -179,13 +198,28 @@ TEST_CASE("a rank that stops while MPI starts is named, and the job ends with 5"
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was starting");
 }
 
-TEST_CASE("a rank that stops while MPI ends is named, and the job ends with 5", "[B-45]") {
-  const std::string point = GENERATE("MPI_Finalize", "after MPI");
-  const int culprit = GENERATE(0, 2);
+void check_stopped_at_end(const std::string& point, int culprit) {
   CAPTURE(point, culprit);
   const Outcome outcome = fail_at(point, "stop", culprit);
   check_code(outcome, code_of_stopped_without_mpi);
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was ending");
+}
+
+}  // namespace
+
+TEST_CASE("a rank that stops while MPI starts is named, and the job ends with 5", "[B-45]") {
+  check_stopped_at_start("options", 2);
+  check_stopped_at_start("MPI_Init", 0);
+}
+TEST_CASE("a rank that stops while MPI ends is named, and the job ends with 5", "[B-45]") {
+  check_stopped_at_end("MPI_Finalize", 0);
+  check_stopped_at_end("after MPI", 2);
+}
+TEST_CASE("so is another one that stops while MPI starts or ends", "[extended]") {
+  check_stopped_at_start("options", 0);
+  check_stopped_at_start("MPI_Init", 2);
+  check_stopped_at_end("MPI_Finalize", 2);
+  check_stopped_at_end("after MPI", 0);
 }
 
 TEST_CASE("while MPI starts, stops of half the stall timeout are none, and one that is observed ends no job") {

@@ -12,15 +12,23 @@ using namespace lockstep::test;
 
 namespace {
 
-Outcome exits(int ranks, const std::string& mode, int culprit, const std::vector<std::string>& mpirun_options = {}) {
+Outcome exits(int ranks, const std::string& mode, int culprit, const std::vector<std::string>& mpirun_options = {},
+              const Environment& more = {}) {
   std::vector<std::string> command{"mpirun", "-n", std::to_string(ranks)};
   command.insert(command.end(), mpirun_options.begin(), mpirun_options.end());
   command.insert(command.end(), {std::getenv("LOCKSTEP_EXITS"), mode, std::to_string(culprit)});
-  const Outcome outcome = run_command(command, {.environment = mpi_environment(), .timeout = std::chrono::seconds{60}});
+  Environment environment = more;
+  environment.insert(mpi_environment().begin(), mpi_environment().end());
+  const Outcome outcome = run_command(command, {.environment = environment, .timeout = std::chrono::seconds{60}});
   INFO(outcome.err);
   CHECK_FALSE(outcome.timed_out);
   CHECK(processes_left(outcome.marker).empty());
   return outcome;
+}
+
+/// The same without the second that mpirun gives the others, where a rank speaks before it ends the job.
+Outcome exits_at_once(int ranks, const std::string& mode, int culprit) {
+  return exits(ranks, mode, culprit, {}, {kills_at_once});
 }
 
 /// The one line that says why.
@@ -55,7 +63,7 @@ TEST_CASE("an exception that nothing catches ends the job with its rank's name, 
                                      std::pair{"uncaught-alone", "failed: uncaught outside of any step"},
                                      std::pair{"program-alone", "failed: body failed on its own"}}) {
       CAPTURE(mode, culprit);
-      const Outcome outcome = exits(3, mode, culprit);
+      const Outcome outcome = exits_at_once(3, mode, culprit);
       CHECK(outcome.exit_code == 4);
       CHECK_THAT(reason(outcome), Catch::StartsWith(start) && Catch::Contains(text + std::string{"; it was "}));
       // Where in the program: a step, or the one before.
@@ -93,7 +101,7 @@ TEST_CASE("a rank that returns from main, or from run_program's body, while the 
   for (const std::string mode : {"early-return", "program-early-return"}) {
     for (const int culprit : {0, 1}) {
       CAPTURE(mode, culprit);
-      const Outcome outcome = exits(3, mode, culprit);
+      const Outcome outcome = exits_at_once(3, mode, culprit);
       CHECK(outcome.exit_code == 3);
       CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: replica " + std::to_string(culprit) + " (") &&
                                       Catch::Contains("has finished the job"));
@@ -118,7 +126,7 @@ TEST_CASE("a verdict that one rank made light of is said all the same, where the
   for (const std::string mode : {"swallows-verdict", "program-swallows-verdict"}) {
     for (const int swallowing : {0, 1}) {
       CAPTURE(mode, swallowing);
-      const Outcome outcome = exits(3, mode, swallowing);
+      const Outcome outcome = exits_at_once(3, mode, swallowing);
       CHECK(outcome.exit_code == 3);
       CHECK_THAT(reason(outcome), Catch::Contains("is at same_on_all") && Catch::Contains("with 0"));
     }
@@ -129,13 +137,13 @@ TEST_CASE("a rank that calls exit in the middle of the job is told as that, with
   for (const int culprit : {0, 1}) {
     CAPTURE(culprit);
     const std::string start = "lockstep: replica " + std::to_string(culprit) + " (";
-    const Outcome three = exits(2, "program-exit", culprit);
+    const Outcome three = exits_at_once(2, "program-exit", culprit);
     CHECK(three.exit_code == 3);
     CHECK_THAT(reason(three), Catch::StartsWith(start) &&
                                   Catch::Contains(") called exit(3) before the end of the job; it was in step 2, "
                                                   "computing (exits.cpp:"));
     // Success is not what the job ends with.
-    const Outcome zero = exits(2, "early-exit", culprit);
+    const Outcome zero = exits_at_once(2, "early-exit", culprit);
     CHECK(zero.exit_code == 4);
     CHECK_THAT(reason(zero), Catch::StartsWith(start) && Catch::Contains(") called exit(0) before the end of the job"));
   }
@@ -168,7 +176,7 @@ TEST_CASE("a program that is interrupted says in which step, on a line of its ow
 TEST_CASE("replicas that drifted end the job with the name of the one that differs, and a code of its own", "[C-36]") {
   for (const int culprit : {0, 2}) {
     CAPTURE(culprit);
-    const Outcome outcome = exits(3, "program-drift", culprit);
+    const Outcome outcome = exits_at_once(3, "program-drift", culprit);
     CHECK(outcome.exit_code == 6);
     CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: replica " + std::to_string(culprit) + " (worker:") &&
                                     Catch::EndsWith(") differs from the others in variable 'weights'"));

@@ -16,8 +16,8 @@ RankRuntime& runtime() {
 }
 
 void on_each_rank(void (*body)()) {
-  // tests/mpi runs on 1 to 4 real ones.
-  for (const int ranks : {2, 3, 9}) {
+  // tests/mpi runs on 1 to 4 real ones: here on few, and on more than there are shards.
+  for (const int ranks : {2, 9}) {
     CAPTURE(ranks);
     sim::run({.ranks = ranks, .seed = static_cast<std::uint64_t>(ranks)}, [&](Strategy& strategy, int) {
       RankRuntime of_rank{strategy};

@@ -1,9 +1,7 @@
-// What train_like_python.py compares with Python: mpirun -n 2 torch-exchange FOLDER. Loads the weights of Python, and
-// then a script, trains both on the samples that Python has made, prints the losses, and saves them for Python.
+// What train_like_python.py compares with Python: mpirun -n 2 torch-jobs exchange FOLDER. Loads the weights of Python,
+// and then a script, trains both on the samples that Python has made, prints the losses, and saves them for Python.
 #include <cstdio>
-#include <fstream>
 #include <string>
-#include <vector>
 
 #include <torch/nn.h>
 #include <torch/optim.h>
@@ -12,6 +10,8 @@
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/torch/script.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
+
+#include "jobs.hpp"
 
 using namespace lockstep;
 
@@ -38,22 +38,13 @@ struct Net : torch::nn::Module {
   torch::nn::LayerNorm layer_norm{torch::nn::LayerNormOptions{{16}}};
 };
 
-/// The little-endian doubles in a file.
-torch::Tensor read_doubles(const std::string& path, at::IntArrayRef shape) {
-  torch::Tensor values = torch::empty(shape, torch::kDouble);
-  std::ifstream file{path, std::ios::binary};
-  if (!file.read(static_cast<char*>(values.data_ptr()), static_cast<std::streamsize>(values.nbytes())))
-    throw std::runtime_error{"cannot read " + path};
-  return values;
-}
-
 /// This rank's part of Python's samples.
 struct Samples {
   torch::Tensor images, labels;
 
   Samples(const Runtime& runtime, const std::string& folder)
-      : images{read_doubles(folder + "/images", {steps, batch, 1, 6, 6})},
-        labels{read_doubles(folder + "/labels", {steps, batch}).to(torch::kLong)} {
+      : images{test::read_doubles(folder + "/images", {steps, batch, 1, 6, 6})},
+        labels{test::read_doubles(folder + "/labels", {steps, batch}).to(torch::kLong)} {
     // Uneven, so that a mean of means would be wrong.
     const std::int64_t cut = runtime.size() == 1 ? batch : 2;
     const std::int64_t first = runtime.rank() == 0 ? 0 : cut, last = runtime.rank() == 0 ? cut : batch;
@@ -78,7 +69,7 @@ void train(Runtime& runtime, Strategy& strategy, Net& net, const Samples& sample
     });
 }
 
-void run(Runtime& runtime, const std::string& folder) {
+void train_both(Runtime& runtime, const std::string& folder) {
   torch::set_num_threads(1);
   const Samples samples{runtime, folder};
   auto net = libtorch::DataParallel{runtime.strategy(), Net{}};
@@ -95,8 +86,8 @@ void run(Runtime& runtime, const std::string& folder) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int lockstep::test::exchange(int argc, char** argv) {
   return run_program(
       argc, argv, [] { return RuntimeOptions{.device = "cpu"}; },
-      [&](Runtime& runtime) { run(runtime, argc > 1 ? argv[1] : "."); });
+      [&](Runtime& runtime) { train_both(runtime, argc > 2 ? argv[2] : "."); });
 }

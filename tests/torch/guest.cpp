@@ -1,6 +1,6 @@
-// The bridge in a program that owns MPI: even and odd ranks train a module each, with a runtime of their own.
+// The bridge in a program that owns MPI: even and odd ranks train a module each, with a runtime of their own:
+// mpirun -n 4 torch-jobs guest.
 #include <cstdio>
-#include <string>
 
 #include <mpi.h>
 #include <torch/nn.h>
@@ -9,12 +9,14 @@
 #include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
+#include "jobs.hpp"
+
 using namespace lockstep;
 
 namespace {
 
 /// The weight after a step of which the mean gradient is the mean of the part's samples.
-float train(int rank, MPI_Comm part) {
+float weight_after_step(int rank, MPI_Comm part) {
   Runtime runtime{{.device = "cpu", .communicator = MPI_Comm_c2f(part)}};
   Strategy& strategy = runtime.strategy();
   torch::set_num_threads(1);
@@ -31,14 +33,14 @@ float train(int rank, MPI_Comm part) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int lockstep::test::guest(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   int rank = 0, size = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   MPI_Comm part = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, rank % 2, 0, &part);
-  const float weight = train(rank, part), expected = rank % 2 == 0 ? -2 : -3;
+  const float weight = weight_after_step(rank, part), expected = rank % 2 == 0 ? -2 : -3;
   if (weight != expected) std::printf("rank %d has weight %g, expected %g of 4 ranks\n", rank, weight, expected);
   int failed = weight != expected || size != 4 ? 1 : 0;
   MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);

@@ -1,10 +1,9 @@
-// What train_like_ddp.py compares with Python: mpirun -n 2 torch-models MODEL FOLDER. Loads the weights of Python,
-// trains one of the models of bench-torch in f64 on the samples that Python has made for each rank, and prints the
-// losses.
+// What train_like_ddp.py compares with Python: mpirun -n 2 torch-jobs models MODEL FOLDER. Loads the weights of
+// Python, trains one of the models of bench-torch in f64 on the samples that Python has made for each rank, and prints
+// the losses.
 #include "apps/bench-torch/models.hpp"
 
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 
@@ -14,21 +13,13 @@
 #include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
+#include "jobs.hpp"
+
 using namespace lockstep;
 
 namespace {
 
-/// The little-endian doubles of a file, [steps, samples, ...].
-torch::Tensor read_doubles(const std::string& path, at::IntArrayRef shape) {
-  std::ifstream file{path, std::ios::binary | std::ios::ate};
-  const auto bytes = static_cast<std::int64_t>(file.tellg());
-  torch::Tensor values = torch::empty({bytes / 8}, torch::kDouble);
-  if (!file.seekg(0).read(static_cast<char*>(values.data_ptr()), bytes))
-    throw std::runtime_error{"cannot read " + path};
-  return values.view(shape);
-}
-
-void run(Runtime& runtime, const std::string& name, const std::string& folder) {
+void train_model(Runtime& runtime, const std::string& name, const std::string& folder) {
   constexpr std::int64_t steps = 5;
   torch::set_num_threads(1);
   const std::shared_ptr<bench_torch::Model> model = bench_torch::make_model(name);
@@ -44,10 +35,10 @@ void run(Runtime& runtime, const std::string& name, const std::string& folder) {
 
   const bool text = name == "gpt";
   const std::string own = fmt::format("{}/rank-{}-", folder, runtime.rank());
-  const torch::Tensor inputs = text
-                                   ? read_doubles(own + "inputs", {steps, -1, bench_torch::context}).to(torch::kLong)
-                                   : read_doubles(own + "inputs", {steps, -1, 1, bench_torch::side, bench_torch::side});
-  const torch::Tensor labels = read_doubles(own + "labels", {steps, -1}).to(torch::kLong);
+  const torch::Tensor inputs =
+      text ? test::read_doubles(own + "inputs", {steps, -1, bench_torch::context}).to(torch::kLong)
+           : test::read_doubles(own + "inputs", {steps, -1, 1, bench_torch::side, bench_torch::side});
+  const torch::Tensor labels = test::read_doubles(own + "labels", {steps, -1}).to(torch::kLong);
   for (std::int64_t step = 0; step < steps; ++step)
     runtime.strategy().run([&](ReplicaContext& context) {
       optimizer->zero_grad();
@@ -62,8 +53,8 @@ void run(Runtime& runtime, const std::string& name, const std::string& folder) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int lockstep::test::models(int argc, char** argv) {
   return run_program(
       argc, argv, [] { return RuntimeOptions{.device = "cpu"}; },
-      [&](Runtime& runtime) { run(runtime, argc > 1 ? argv[1] : "mlp", argc > 2 ? argv[2] : "."); });
+      [&](Runtime& runtime) { train_model(runtime, argc > 2 ? argv[2] : "mlp", argc > 3 ? argv[3] : "."); });
 }

@@ -143,9 +143,9 @@ TEST_CASE("the norm of a sparse gradient is that of its rows") {
 
 namespace {
 
-struct Tied : torch::nn::Module {
+struct TiedTable : torch::nn::Module {
   enum class How : std::uint8_t { registered, used };
-  explicit Tied(How how) {
+  explicit TiedTable(How how) {
     words = register_module("words", torch::nn::Embedding{EmbeddingOptions{12, 2}.sparse(true)});
     if (how == How::registered) register_parameter("last", words->weight);
   }
@@ -160,13 +160,14 @@ struct Tied : torch::nn::Module {
 
 TEST_CASE("a tied table is dense: from wrapping on, or from the step on in which a rank finds out") {
   Strategy strategy = runtime().make_strategy();
-  auto registered = libtorch::DataParallel{strategy, Tied{Tied::How::registered}};
+  auto registered = libtorch::DataParallel{strategy, TiedTable{TiedTable::How::registered}};
   step_of(strategy, registered, Loss::sum(registered->forward(3, false), 1));
   CHECK_FALSE(registered->words->weight.grad().is_sparse());
   CHECK(values_of(registered->words->weight.grad()) == rows({{3, 1}}));
 
   for (const bool in_shards : {false, true}) {
-    auto net = libtorch::DataParallel{strategy, Tied{Tied::How::used}, {.name = in_shards ? "shards" : "batch"}};
+    auto net =
+        libtorch::DataParallel{strategy, TiedTable{TiedTable::How::used}, {.name = in_shards ? "shards" : "batch"}};
     const auto step = [&](bool tied) {
       net.zero_grad();
       strategy.run([&](ReplicaContext& context) {

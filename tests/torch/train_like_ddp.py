@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Trains the models of scripts/peers with DistributedDataParallel in two processes and with torch-models on two ranks,
-from the same weights on the same samples, in f64: train_like_ddp.py COMMAND..., where COMMAND starts torch-models. The
-first 5 losses must be equal to 1e-12. Exits with 77, a skipped test, without PyTorch."""
+"""Trains the models of scripts/peers with DistributedDataParallel in two processes and with torch-jobs on two ranks,
+from the same weights on the same samples, in f64: train_like_ddp.py COMMAND..., where COMMAND starts the job models of
+torch-jobs. The first 5 losses must be equal to 1e-12. Exits with 77, a skipped test, without PyTorch."""
 
 import os
 import pathlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Trains two models with PyTorch in one process and with torch-exchange on two ranks: train_like_python.py COMMAND...,
-where COMMAND starts torch-exchange. Of the first, weights of Python's are loaded there, and its weights here, by
+"""Trains two models with PyTorch in one process and with torch-jobs on two ranks: train_like_python.py COMMAND...,
+where COMMAND starts the job exchange of torch-jobs. Of the first, weights of Python's are loaded there, and its weights here, by
 state_dict. The second is a script of Python's, which is loaded there and saved again for Python. The losses and the
 weights in the end must be equal to 1e-12, in f64. Exits with 77, a skipped test, without PyTorch."""
 

@@ -1,7 +1,8 @@
-// Trains until a fault, which strikes the last rank in its fourth step: mpirun -n 3 torch-victim FAULT. rank_ends.py
-// says what must come of it.
+// Trains until a fault, which strikes the last rank in its fourth step: mpirun -n 3 torch-jobs victim FAULT.
+// rank_ends.py says what must come of it.
+#include <atomic>
 #include <csignal>
-#include <cstdio>
+#include <stdexcept>
 #include <string>
 
 #include <torch/nn.h>
@@ -9,6 +10,8 @@
 
 #include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
+
+#include "jobs.hpp"
 
 using namespace lockstep;
 
@@ -39,7 +42,7 @@ struct Victim : torch::nn::Module {
   bool armed = false;
 };
 
-void run(Runtime& runtime, const std::string& fault) {
+void train_until(Runtime& runtime, const std::string& fault) {
   torch::set_num_threads(1);
   auto net = libtorch::DataParallel{runtime.strategy(), Victim{}};
   torch::optim::SGD sgd{net.parameters(), 1e-3};
@@ -57,8 +60,8 @@ void run(Runtime& runtime, const std::string& fault) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int lockstep::test::victim(int argc, char** argv) {
   return run_program(
       argc, argv, [] { return RuntimeOptions{.device = "cpu", .stall_timeout = std::chrono::seconds{2}}; },
-      [&](Runtime& runtime) { run(runtime, argc > 1 ? argv[1] : ""); });
+      [&](Runtime& runtime) { train_until(runtime, argc > 2 ? argv[2] : ""); });
 }

@@ -74,10 +74,10 @@ void check(const std::string& name, const Run& run, Rounding of_library = Roundi
 
 constexpr std::int64_t n = 37, m = 65, k = 48;  // n * m elements are more than one piece
 
-constexpr auto no = Kernels::Transpose::no, yes = Kernels::Transpose::yes;
+constexpr auto as_is = Kernels::Transpose::no, transposed = Kernels::Transpose::yes;
 
 Shape matrix(std::int64_t rows, std::int64_t columns, Kernels::Transpose transpose) {
-  return transpose == yes ? Shape{columns, rows} : Shape{rows, columns};
+  return transpose == transposed ? Shape{columns, rows} : Shape{rows, columns};
 }
 
 }  // namespace
@@ -108,8 +108,8 @@ TEST_CASE("converting rounds to nearest even, and back is exact") {
 }
 
 TEST_CASE("products of bf16") {
-  for (const Kernels::Transpose a : {no, yes})
-    for (const Kernels::Transpose b : {no, yes})
+  for (const Kernels::Transpose a : {as_is, transposed})
+    for (const Kernels::Transpose b : {as_is, transposed})
       for (const DType result : {DType::bf16, DType::f32})
         check(
             "matmul",
@@ -149,7 +149,7 @@ TEST_CASE("products of bf16") {
 TEST_CASE("products of bf16 without terms") {
   for (const auto& kernels : all_kernels()) {
     const Tensor none = Tensor::zeros(DType::bf16, {2, 0}), c = filled(DType::f32, {2, 2}, 7);
-    kernels->matmul(none.view(), no, none.view(), yes, c.view());
+    kernels->matmul(none.view(), as_is, none.view(), transposed, c.view());
     CHECK(in_double(c) == std::vector<double>(4, 0));
   }
 }
@@ -302,7 +302,7 @@ TEST_CASE("kernels refuse operands of the wrong precision") {
   const Tensor narrow_bias = Tensor::zeros(DType::bf16, {2}), bias = Tensor::zeros(DType::f32, {2});
   const Tensor other = Tensor::zeros(DType::f64, {2, 2});
   for (const auto& kernels : all_kernels()) {
-    CHECK(refusal([&] { kernels->matmul(narrow.view(), no, wide.view(), no, wide.view()); }) ==
+    CHECK(refusal([&] { kernels->matmul(narrow.view(), as_is, wide.view(), as_is, wide.view()); }) ==
           "matmul: bf16[2, 2] and f32[2, 2] are not of one type");
     CHECK(refusal([&] { kernels->add_bias(narrow.view(), narrow_bias.view()); }) ==
           "add_bias: bf16[2] beside bf16[2, 2], expected f32");

@@ -22,7 +22,7 @@ Tensor sevens(Shape shape, DType dtype = DType::f32) {
 
 /// A call's operands, of which one at a time is replaced. `written` are those that a refusal must leave alone.
 template <class Operands>
-struct Case {
+struct Refusable {
   Operands good;
   std::vector<Tensor> memory;
   std::function<void(const Operands&)> call;
@@ -42,14 +42,14 @@ struct Case {
   }
 };
 
-Case<LayerNorm> layer_norm_case(const Kernels& kernels) {
+Refusable<LayerNorm> layer_norm_case(const Kernels& kernels) {
   const std::vector<Tensor> memory{sevens({4, 6}), sevens({6}), sevens({6}), sevens({4, 6}), sevens({4, 2})};
   return {{memory[0].view(), memory[1].view(), memory[2].view(), 1e-5, memory[3].view(), memory[4].view()},
           memory,
           [&](const LayerNorm& operands) { kernels.sequence().layer_norm(operands); }};
 }
 
-Case<LayerNormGradient> layer_norm_gradient_case(const Kernels& kernels) {
+Refusable<LayerNormGradient> layer_norm_gradient_case(const Kernels& kernels) {
   const std::vector<Tensor> memory{sevens({4, 6}), sevens({6}), sevens({4, 2}), sevens({4, 6}),
                                    sevens({4, 6}), sevens({6}), sevens({6})};
   return {{memory[0].view(), memory[1].view(), memory[2].view(), memory[3].view(), memory[4].view(), memory[5].view(),
@@ -59,14 +59,14 @@ Case<LayerNormGradient> layer_norm_gradient_case(const Kernels& kernels) {
 }
 
 // Two windows of 3 positions, 2 heads of 2.
-Case<CausalAttention> attention_case(const Kernels& kernels) {
+Refusable<CausalAttention> attention_case(const Kernels& kernels) {
   const std::vector<Tensor> memory{sevens({6, 12}), sevens({2, 2, 3, 3}), sevens({6, 4})};
   return {{memory[0].view(), memory[1].view(), memory[2].view()}, memory, [&](const CausalAttention& operands) {
             kernels.sequence().causal_attention(operands);
           }};
 }
 
-Case<CausalAttentionGradient> attention_gradient_case(const Kernels& kernels) {
+Refusable<CausalAttentionGradient> attention_gradient_case(const Kernels& kernels) {
   const std::vector<Tensor> memory{sevens({6, 12}), sevens({2, 2, 3, 3}), sevens({6, 4}), sevens({6, 12}),
                                    sevens({2, 3, 3})};
   return {{memory[0].view(), memory[1].view(), memory[2].view(), memory[3].view(), memory[4].view()},

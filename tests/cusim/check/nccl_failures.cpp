@@ -12,10 +12,6 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-ncclResult_t all_reduce(Rank& me, int* data, std::size_t count = 4) {
-  return ncclAllReduce(data, data, count, ncclInt32, ncclSum, me.comm, me.stream);
-}
-
 /// Each rank's part of a mismatch.
 using Mismatch = std::function<ncclResult_t(Rank&, int*)>;
 

@@ -19,10 +19,6 @@ std::string found_in(const std::function<void(Rank&)>& body, const Environment& 
   return ends[0].text;
 }
 
-ncclResult_t all_reduce(Rank& me, int* data, std::size_t count) {
-  return ncclAllReduce(data, data, count, ncclInt32, ncclSum, me.comm, me.stream);
-}
-
 }  // namespace
 
 TEST_CASE("the host's memory, too little memory and freed memory are foreign") {

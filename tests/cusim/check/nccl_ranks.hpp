@@ -189,6 +189,11 @@ inline std::vector<End> run_ranks(int size, const Environment& environment, cons
   return ends;
 }
 
+/// A sum of all ranks, in place.
+inline ncclResult_t all_reduce(Rank& me, int* data, std::size_t count = 4) {
+  return ncclAllReduce(data, data, count, ncclInt32, ncclSum, me.comm, me.stream);
+}
+
 /// The texts of all ranks that did not end well; empty where all did.
 inline std::string complaints(const std::vector<End>& ends) {
   std::string all;

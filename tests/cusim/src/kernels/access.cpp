@@ -24,7 +24,7 @@ struct Known {
 
 /// Of the launch that runs.
 std::uint32_t piece = 0;
-std::array<Known, 8> pinned;
+std::array<Known, 8> known_pinned;
 std::size_t next_pinned = 0;
 std::array<Known, 8> own;
 std::size_t next_own = 0;
@@ -175,7 +175,7 @@ void check_shared(GridRun& run, const void* address, std::size_t bytes, Access a
 
 void check_elsewhere(GridRun& run, const void* address, std::size_t bytes, Access access) {
   const auto* const at = static_cast<const std::byte*>(address);
-  if (is_in(pinned, address, bytes)) return;
+  if (is_in(known_pinned, address, bytes)) return;
   const std::vector<std::byte>& parameters = run.launch().parameters;
   if (at >= parameters.data() && at + bytes <= parameters.data() + parameters.size()) {
     if (access == Access::read) return;
@@ -189,7 +189,7 @@ void check_elsewhere(GridRun& run, const void* address, std::size_t bytes, Acces
   if (const Memory found_memory = memory_at(address); found_memory.kind == MemoryKind::pinned) {
     if (at + bytes > found_memory.begin + found_memory.bytes)
       fail(run, address, bytes, access, "which is beyond the end of its pinned memory");
-    pinned[next_pinned++ % pinned.size()] = {found_memory.begin, found_memory.bytes};
+    known_pinned[next_pinned++ % known_pinned.size()] = {found_memory.begin, found_memory.bytes};
     return;
   }
   if (reinterpret_cast<std::uintptr_t>(address) < 4096) fail(run, address, bytes, access, "which is a null pointer");
@@ -201,7 +201,7 @@ void check_elsewhere(GridRun& run, const void* address, std::size_t bytes, Acces
 void begin_checks(GridRun& run) {
   watched.run = &run;
   piece = memory::current_piece();
-  pinned = {};
+  known_pinned = {};
   own = {};
   has_other_devices = settings().devices > 1;
   pieces_before = {};

@@ -12,7 +12,7 @@ namespace cusim {
 namespace {
 
 // Wide, so that an index that is too large by as much as an array has elements meets no other object.
-constexpr std::size_t red_zone = 32 << 10;
+constexpr std::size_t gap = 32 << 10;
 
 }  // namespace
 
@@ -31,14 +31,14 @@ void BlockMemory::begin(std::size_t slot) {
 }
 
 void* BlockMemory::object(std::size_t slot, const void* declaration, std::size_t size) {
-  std::size_t begin = slot * slot_bytes + red_zone;
+  std::size_t begin = slot * slot_bytes + gap;
   std::size_t declared = size;
   for (const Object& object : objects_[slot]) {
     if (object.declaration == declaration) return memory_ + object.begin;
-    begin = (object.begin + object.bytes + red_zone + 255) / 256 * 256;
+    begin = (object.begin + object.bytes + gap + 255) / 256 * 256;
     declared += object.bytes;
   }
-  if (declared > most_declared || begin + size + red_zone > (slot + 1) * slot_bytes) return nullptr;
+  if (declared > most_declared || begin + size + gap > (slot + 1) * slot_bytes) return nullptr;
   objects_[slot].push_back({declaration, begin, size});
   std::memset(states_.data() + begin, memory::unwritten, size);
   std::memset(memory_ + begin, memory::poison, size);
@@ -50,8 +50,7 @@ std::string BlockMemory::describe(std::size_t index) const {
   for (std::size_t at = 0; at < objects.size(); ++at) {
     const auto offset = static_cast<std::ptrdiff_t>(index - objects[at].begin);
     const auto size = static_cast<std::ptrdiff_t>(objects[at].bytes);
-    if (offset < -static_cast<std::ptrdiff_t>(red_zone / 2) ||
-        offset >= size + static_cast<std::ptrdiff_t>(red_zone / 2))
+    if (offset < -static_cast<std::ptrdiff_t>(gap / 2) || offset >= size + static_cast<std::ptrdiff_t>(gap / 2))
       continue;
     return fmt::format("byte {} of the {} bytes of shared array {}", offset, size, at + 1);
   }

@@ -17,7 +17,7 @@
 namespace cusim {
 namespace {
 
-const char* text_of(const char* name) {
+const char* value_of(const char* name) {
   const char* const text = std::getenv(name);
   return text && *text ? text : nullptr;
 }
@@ -26,7 +26,7 @@ const char* text_of(const char* name) {
 /// fraction.
 template <class Number>
 Number number_of(const char* name, Number otherwise) {
-  const char* const text = text_of(name);
+  const char* const text = value_of(name);
   if (!text) return otherwise;
   char* end = nullptr;
   Number number{};
@@ -41,7 +41,7 @@ Number number_of(const char* name, Number otherwise) {
 /// What the variable's word means, else `otherwise`. Ends the process at another word.
 template <class Value>
 Value word_of(const char* name, Value otherwise, std::initializer_list<std::pair<std::string_view, Value>> words) {
-  const char* const text = text_of(name);
+  const char* const text = value_of(name);
   if (!text) return otherwise;
   std::string known;
   for (const auto& [word, value] : words) {
@@ -67,8 +67,8 @@ Settings read_settings() {
       word_of("CUSIM_NCCL_HANG", read.hang, {{"call", Hang::call}, {"start", Hang::start}, {"middle", Hang::middle}});
   read.nccl_patience_s = number_of("CUSIM_NCCL_PATIENCE_S", read.nccl_patience_s);
   read.share_gpus = word_of("CUSIM_SHARED_GPU", read.share_gpus, {{"allow", true}});
-  if (const char* const faults = text_of("CUSIM_FAULTS")) read.faults = faults;
-  if (const char* const file = text_of("CUSIM_COUNTS")) read.counts_file = file;
+  if (const char* const faults = value_of("CUSIM_FAULTS")) read.faults = faults;
+  if (const char* const file = value_of("CUSIM_COUNTS")) read.counts_file = file;
   return read;
 }
 
@@ -88,7 +88,7 @@ const Settings& settings() {
 int rank() {
   static const int own = [] {
     for (const char* const name : {"CUSIM_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"})
-      if (text_of(name)) return number_of(name, 0);
+      if (value_of(name)) return number_of(name, 0);
     return 0;
   }();
   return own;
