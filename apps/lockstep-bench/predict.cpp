@@ -89,15 +89,17 @@ class LoneSteps {
   std::vector<Block> blocks_;
 };
 
+/// Of a rank alone, which sends nothing.
+double computation_in(const PartTimes& step) {
+  return step.whole() - step.of(Part::waiting) - step.of(Part::communication) - step.of(Part::agreement);
+}
+
 /// COLL. Of the slowest rank, if its `slowdown` is what it is because all ranks have measured at the same time.
 StepWork work_of(LoneSteps& lone, double slowdown, MpiBaseline& mpi) {
   const PartTimes step = lone.typical();
-  const std::vector<double> slowest =
-      mpi.largest({step.of(Part::data) + step.of(Part::forward) + step.of(Part::backward) + step.of(Part::other),
-                   step.of(Part::backward), step.of(Part::optimizer)});
+  const std::vector<double> slowest = mpi.largest({computation_in(step), step.of(Part::backward)});
   return {.computation = slowest[0] / slowdown,
           .backward = slowest[1] / slowdown,
-          .optimizer = slowest[2] / slowdown,
           .looks = looks_of(mpi.mean(lone.run().ready_moments()), lone.run().messages())};
 }
 
@@ -115,7 +117,6 @@ Row row_of(int nodes, std::int64_t batch, StepRun& run, const StepWork& work, co
           {"rate", "MB/s", nodes == 1 ? 0 : slowest_rate(nodes, links), Place::column, digits - 1},
           time("step", step.step()),
           time("computation", step.computation),
-          time("optimizer", step.optimizer),
           time("exposed", step.exposed),
           time("latency", step.latency),
           time("wire", step.wire),

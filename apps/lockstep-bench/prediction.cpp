@@ -65,13 +65,13 @@ std::int64_t StepWork::bytes() const {
 }
 
 std::string_view Prediction::limit() const {
-  if (wire >= std::max(computation + optimizer, latency)) return "wire";
-  return latency > computation + optimizer ? "latency" : "computation";
+  if (wire >= std::max(computation, latency)) return "wire";
+  return latency > computation ? "latency" : "computation";
 }
 
 Prediction predict_step(int nodes, const StepWork& work, const Links& links, const Cores& cores) {
   const double slowdown = slowdown_of(nodes, cores);
-  Prediction prediction{.computation = work.computation * slowdown, .optimizer = work.optimizer * slowdown};
+  Prediction prediction{.computation = work.computation * slowdown};
   if (nodes == 1) return prediction;
   // A megabyte per second is a thousand bytes per millisecond.
   const double one_way = sent_by_node(nodes, 1) / ways / (slowest_rate(nodes, links) * 1e3);

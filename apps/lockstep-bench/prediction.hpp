@@ -25,8 +25,7 @@ struct Links {
 struct StepWork {
   double computation = 0;   ///< of one rank, in milliseconds, where nobody else needs its cores
   double backward = 0;      ///< the part of it that is the backward pass
-  double optimizer = 0;     ///< like `computation`, which it is no part of
-  std::vector<Look> looks;  ///< of the backward pass
+  std::vector<Look> looks;  ///< of that pass
 
   /// Of the gradients.
   std::int64_t bytes() const;
@@ -40,14 +39,14 @@ struct Cores {
 
 /// Times of a step in milliseconds.
 struct Prediction {
-  double computation = 0, optimizer = 0;
+  double computation = 0;
   double wire = 0;     ///< how long the gradients travel
-  double exposed = 0;  ///< the part of `wire` after the computation
+  double exposed = 0;  ///< the part of `wire` that no computation overlaps
   double latency = 0;
 
-  double step() const { return computation + optimizer + exposed + latency; }
+  double step() const { return computation + exposed + latency; }
 
-  /// The longest, overlapped or not: "computation", with the optimizer's, "wire" or "latency".
+  /// The longest, overlapped or not: "computation", "wire" or "latency".
   std::string_view limit() const;
 };
 

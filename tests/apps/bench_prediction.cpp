@@ -55,29 +55,29 @@ TEST_CASE("a step's products are its operations, but for attention, and each sha
 TEST_CASE(
     "a step is predicted from its computation, the bytes on the slowest wire and the messages behind each other") {
   // All gradients are ready at once, at the end.
-  const StepWork work{.computation = 12, .backward = 8, .optimizer = 3, .looks = {{1, 4'000'000}, {1, 2'000'000}}};
+  const StepWork work{.computation = 12, .backward = 8, .looks = {{1, 4'000'000}, {1, 2'000'000}}};
   const Links sums{.rates = {100, 10, 50}, .of = Links::Of::sums, .delay = 0.5};
   const auto parts = [&](int nodes, const Links& links, const Cores& cores = {}) {
     const Prediction step = predict_step(nodes, work, links, cores);
-    CHECK(step.step() == Approx(step.computation + step.optimizer + step.exposed + step.latency));
+    CHECK(step.step() == Approx(step.computation + step.exposed + step.latency));
     CHECK(step.exposed == Approx(step.wire));
-    return std::vector{step.computation, step.optimizer, step.wire, step.latency};
+    return std::vector{step.computation, step.wire, step.latency};
   };
   const auto are = [](const std::vector<double>& parts, const std::vector<double>& expected) {
     for (std::size_t i = 0; i < expected.size(); ++i) CHECK(parts[i] == Approx(expected[i]));
   };
-  are(parts(1, sums), {12, 3, 0, 0});
+  are(parts(1, sums), {12, 0, 0});
   // Half of the bytes, twice; two agreements of one message, the last sum, and gradients there and back.
-  are(parts(2, sums), {12, 3, 600, (2 * 1 + 1 + 2) * 0.5});
-  are(parts(3, sums), {12, 3, 800, (2 * 2 + 3 + 2) * 0.5});
-  are(parts(4, sums), {12, 3, 900, (2 * 2 + 3 + 2) * 0.5});
-  are(parts(5, sums), {12, 3, 960, (2 * 3 + 4 + 2) * 0.5});
+  are(parts(2, sums), {12, 600, (2 * 1 + 1 + 2) * 0.5});
+  are(parts(3, sums), {12, 800, (2 * 2 + 3 + 2) * 0.5});
+  are(parts(4, sums), {12, 900, (2 * 2 + 3 + 2) * 0.5});
+  are(parts(5, sums), {12, 960, (2 * 3 + 4 + 2) * 0.5});
   // A node beyond the list has its last wire, of which a sum gets a part.
-  are(parts(2, {.rates = {20}}), {12, 3, 300 / share_of_wire(2), 0});
-  are(parts(4, {.rates = {20}}), {12, 3, 450 / share_of_wire(4), 0});
-  are(parts(4, sums, {.of_rank = 1, .of_machine = 2}), {24, 6, 900, 4.5});
-  are(parts(4, sums, {.of_rank = 2, .of_machine = 3}), {32, 8, 900, 4.5});
-  are(parts(1, sums, {.of_rank = 1, .of_machine = 2}), {12, 3, 0, 0});
+  are(parts(2, {.rates = {20}}), {12, 300 / share_of_wire(2), 0});
+  are(parts(4, {.rates = {20}}), {12, 450 / share_of_wire(4), 0});
+  are(parts(4, sums, {.of_rank = 1, .of_machine = 2}), {24, 900, 4.5});
+  are(parts(4, sums, {.of_rank = 2, .of_machine = 3}), {32, 900, 4.5});
+  are(parts(1, sums, {.of_rank = 1, .of_machine = 2}), {12, 0, 0});
 }
 
 TEST_CASE("what a backward pass hides of the wire is no part of a step, and longer where ranks share cores") {
@@ -94,10 +94,10 @@ TEST_CASE("what a backward pass hides of the wire is no part of a step, and long
 }
 
 TEST_CASE("the longest part limits a step, overlapped or not") {
-  CHECK(Prediction{.computation = 3, .optimizer = 3, .wire = 5, .latency = 5}.limit() == "computation");
-  CHECK(Prediction{.computation = 3, .optimizer = 1, .wire = 5, .latency = 1}.limit() == "wire");
-  CHECK(Prediction{.computation = 3, .optimizer = 1, .wire = 5, .exposed = 1, .latency = 2}.limit() == "wire");
-  CHECK(Prediction{.computation = 3, .optimizer = 1, .wire = 5, .latency = 6}.limit() == "latency");
+  CHECK(Prediction{.computation = 6, .wire = 5, .latency = 5}.limit() == "computation");
+  CHECK(Prediction{.computation = 4, .wire = 5, .latency = 1}.limit() == "wire");
+  CHECK(Prediction{.computation = 4, .wire = 5, .exposed = 1, .latency = 2}.limit() == "wire");
+  CHECK(Prediction{.computation = 4, .wire = 5, .latency = 6}.limit() == "latency");
 }
 
 TEST_CASE("gradients travel between nodes in messages of neighbours, and are ready in the order of the pass") {
