@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <lockstep/base/error.hpp>
 
@@ -88,29 +89,37 @@ class LoneSteps {
   std::vector<Block> blocks_;
 };
 
-/// Of one step in which nothing is sent: a rank's own computation, and its optimizer's.
-std::pair<double, double> work_of(const PartTimes& step) {
-  return {step.of(Part::data) + step.of(Part::forward) + step.of(Part::backward) + step.of(Part::other),
-          step.of(Part::optimizer)};
+/// Of a rank alone, which sends nothing.
+double computation_in(const PartTimes& step) {
+  return step.whole() - step.of(Part::waiting) - step.of(Part::communication) - step.of(Part::agreement);
 }
 
-Row row_of(int nodes, std::int64_t batch, const StepRun& run, const StepWork& work, const Links& links,
+/// COLL. Of the slowest rank, if its `slowdown` is what it is because all ranks have measured at the same time.
+StepWork work_of(LoneSteps& lone, double slowdown, MpiBaseline& mpi) {
+  const PartTimes step = lone.typical();
+  const std::vector<double> slowest = mpi.largest({computation_in(step), step.of(Part::backward)});
+  return {.computation = slowest[0] / slowdown,
+          .backward = slowest[1] / slowdown,
+          .looks = looks_of(mpi.mean(lone.run().ready_moments()), lone.run().messages())};
+}
+
+Row row_of(int nodes, std::int64_t batch, StepRun& run, const StepWork& work, const Links& links,
            const Prediction& step, double alone) {
   constexpr std::size_t digits = 7;
   const auto time = [](const char* name, double value) { return Cell{name, "ms", value, Place::column, digits}; };
   return {{"model", "", std::string{run.model()}, Place::title},
           {"parameters", "", run.parameters(), Place::title},
-          {"gradients", "B", work.bytes, Place::title},
-          {"messages", "", std::int64_t{work.messages}, Place::title},
+          {"gradients", "B", work.bytes(), Place::title},
+          {"messages", "", std::ssize(run.messages()), Place::title},
           {"delay", "ms", links.delay, Place::title},
           {"nodes", "", std::int64_t{nodes}, Place::column, digits - 3},
           {"batch", "", batch, Place::column, digits - 2},
           {"rate", "MB/s", nodes == 1 ? 0 : slowest_rate(nodes, links), Place::column, digits - 1},
           time("step", step.step()),
           time("computation", step.computation),
-          time("optimizer", step.optimizer),
-          time("wire", step.wire),
+          time("exposed", step.exposed),
           time("latency", step.latency),
+          time("wire", step.wire),
           {"efficiency", "", alone / (nodes * step.step()), Place::column, digits},
           {"limit", "", std::string{step.limit()}, Place::column, digits},
           {"note", "", std::string{nodes > most_verified_nodes ? "not verified" : "-"}, Place::column, digits}};
@@ -140,11 +149,7 @@ void predict(Runtime& runtime, const PredictOptions& options, const AddRow& add)
     }
   const Cores cores{options.step.threads, options.shared_cores};
   const auto predicted = [&](int nodes) {
-    const auto [computation, optimizer] = work_of(steps_of(nodes)->typical());
-    // The ranks of this job have measured at the same time.
-    const std::vector<double> slowest = mpi.largest({computation, optimizer});
-    const double slowdown = slowdown_of(mpi.ranks(), cores);
-    const StepWork work{slowest[0] / slowdown, slowest[1] / slowdown, bytes, messages_of(any.buckets())};
+    const StepWork work = work_of(*steps_of(nodes), slowdown_of(mpi.ranks(), cores), mpi);
     return std::pair{work, predict_step(nodes, work, links, cores)};
   };
   const double alone = predicted(1).second.step();

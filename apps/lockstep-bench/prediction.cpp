@@ -4,6 +4,7 @@
 #include <bit>
 #include <charconv>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -12,7 +13,6 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/options/option_values.hpp"
-#include "reduce/flat_ops.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -22,8 +22,8 @@ constexpr double frame_bytes = 1538, payload_bytes = 1448;
 
 // Two agreements surround a step.
 constexpr int agreements = 2;
-// Each message is a sum of slices, which are exchanged, and their return.
-constexpr int exchanges = 2;
+// Gradients go to whoever adds them up, and return. Those under way do not wait for each other.
+constexpr int ways = 2;
 
 constexpr std::int64_t most_nodes = 1024;
 
@@ -58,19 +58,26 @@ double sent_by_node(int nodes, std::int64_t bytes) {
 
 }  // namespace
 
+std::int64_t StepWork::bytes() const {
+  std::int64_t sum = 0;
+  for (const Look& look : looks) sum += look.bytes;
+  return sum;
+}
+
 std::string_view Prediction::limit() const {
-  if (wire >= std::max(computation + optimizer, latency)) return "wire";
-  return latency > computation + optimizer ? "latency" : "computation";
+  if (wire >= std::max(computation, latency)) return "wire";
+  return latency > computation ? "latency" : "computation";
 }
 
 Prediction predict_step(int nodes, const StepWork& work, const Links& links, const Cores& cores) {
   const double slowdown = slowdown_of(nodes, cores);
-  Prediction prediction{.computation = work.computation * slowdown, .optimizer = work.optimizer * slowdown};
+  Prediction prediction{.computation = work.computation * slowdown};
   if (nodes == 1) return prediction;
   // A megabyte per second is a thousand bytes per millisecond.
-  prediction.wire = sent_by_node(nodes, work.bytes) / (slowest_rate(nodes, links) * 1e3);
-  const int messages = agreements * rounds_of_agreement(nodes) + rounds_of_last_sum(nodes) + exchanges * work.messages;
-  prediction.latency = messages * links.delay;
+  const double one_way = sent_by_node(nodes, 1) / ways / (slowest_rate(nodes, links) * 1e3);
+  prediction.wire = ways * one_way * static_cast<double>(work.bytes());
+  prediction.exposed = exposed_time(work.looks, work.backward * slowdown, one_way);
+  prediction.latency = (agreements * rounds_of_agreement(nodes) + rounds_of_last_sum(nodes) + ways) * links.delay;
   return prediction;
 }
 
@@ -87,12 +94,6 @@ int rounds_of_last_sum(int nodes) {
   return nodes <= 2 ? nodes - 1 : 1 + std::bit_width(static_cast<unsigned>(nodes - 1));
 }
 
-int messages_of(std::span<const std::int64_t> bucket_bytes) {
-  std::int64_t messages = 0;
-  for (const std::int64_t bytes : bucket_bytes) messages += (bytes + detail::bucket_bytes - 1) / detail::bucket_bytes;
-  return static_cast<int>(messages);
-}
-
 double slowest_rate(int nodes, const Links& links) {
   const std::span rates{links.rates.data(), std::min(links.rates.size(), static_cast<std::size_t>(nodes))};
   const double slowest = *std::ranges::min_element(rates);
@@ -102,7 +103,7 @@ double slowest_rate(int nodes, const Links& links) {
 
 Links links_of_sum(int nodes, std::int64_t bytes, double rate, double delay) {
   const double sent = sent_by_node(nodes, bytes);
-  const double time = sent / (rate * 1e3), latency = exchanges * messages_of({&bytes, 1}) * delay;
+  const double time = sent / (rate * 1e3), latency = ways * delay;
   // Of a sum of few bytes, which is all latency, the rate tells nothing.
   return {{sent / std::max(time - latency, time / 2) / 1e3}, Links::Of::sums, nodes, delay};
 }

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "apps/lockstep-bench/overlap.hpp"
 
 namespace lockstep::bench {
 
@@ -22,10 +23,12 @@ struct Links {
 
 /// Of a step on a number of nodes, each with one rank, without what goes between nodes.
 struct StepWork {
-  double computation = 0;  ///< of one rank, in milliseconds, where nobody else needs its cores
-  double optimizer = 0;    ///< the same
-  std::int64_t bytes = 0;  ///< of the gradients
-  int messages = 1;        ///< in which these travel
+  double computation = 0;   ///< of one rank, in milliseconds, where nobody else needs its cores
+  double backward = 0;      ///< the part of it that is the backward pass
+  std::vector<Look> looks;  ///< of that pass
+
+  /// Of the gradients.
+  std::int64_t bytes() const;
 };
 
 /// The cores on which ranks compute.
@@ -34,13 +37,16 @@ struct Cores {
   int of_machine = 0;  ///< that the ranks of all nodes share, as nodes of scripts/nodes do; 0 if each has its own
 };
 
-/// The parts of a step in milliseconds. None overlaps with another.
+/// Times of a step in milliseconds.
 struct Prediction {
-  double computation = 0, optimizer = 0, wire = 0, latency = 0;
+  double computation = 0;
+  double wire = 0;     ///< how long the gradients travel
+  double exposed = 0;  ///< the part of `wire` that no computation overlaps
+  double latency = 0;
 
-  double step() const { return computation + optimizer + wire + latency; }
+  double step() const { return computation + exposed + latency; }
 
-  /// The largest part: "computation", with the optimizer's, "wire" or "latency".
+  /// The longest, overlapped or not: "computation", "wire" or "latency".
   std::string_view limit() const;
 };
 
@@ -57,9 +63,6 @@ int rounds_of_agreement(int nodes);
 
 /// The same for the last sum of a step, whose few bytes go to all: gathered by one, and spread by a tree.
 int rounds_of_last_sum(int nodes);
-
-/// In how many messages, one after the other, the host sums gradients that are cut into buckets of so many bytes.
-int messages_of(std::span<const std::int64_t> bucket_bytes);
 
 /// What a node sends per time in a sum between so many of them, in MB/s.
 double slowest_rate(int nodes, const Links& links);

@@ -9,6 +9,7 @@
 #include "ops/backends.hpp"
 #include "optim/gradient_pieces.hpp"
 #include "reduce/declared_sums.hpp"
+#include "reduce/message_plan.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -61,14 +62,14 @@ std::int64_t StepRun::parameters() const {
   return parameters_of(*model_);
 }
 
-std::vector<std::int64_t> StepRun::buckets() {
+std::vector<GradientMessage> StepRun::messages() {
   std::vector<Variable> trained;
   std::ranges::copy_if(model_->variables(), std::back_inserter(trained), &Variable::trainable);
   const detail::GradientPieces pieces{strategy_.store(), trained, Here::current()};
-  std::vector<std::int64_t> bytes;
-  for (const GradientBucket& bucket : pieces.buckets(strategy_.reductions()))
-    bytes.push_back(static_cast<std::int64_t>(bucket.memory.bytes()));
-  return bytes;
+  std::vector<GradientMessage> messages;
+  for (const GradientBucket& bucket : pieces.buckets(strategy_.reductions().packing(), detail::early_bytes))
+    messages.push_back({static_cast<std::int64_t>(bucket.memory.bytes()), bucket.pieces});
+  return messages;
 }
 
 std::vector<PartTimes> StepRun::block(std::int64_t steps) {

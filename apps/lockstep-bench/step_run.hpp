@@ -12,6 +12,7 @@
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "apps/lockstep-bench/overlap.hpp"
 #include "apps/lockstep-bench/step_clock.hpp"
 #include "apps/lockstep-bench/step_task.hpp"
 #include "apps/lockstep-bench/timed_model.hpp"
@@ -43,8 +44,10 @@ class StepRun {
   std::string_view model() const { return model_->name(); }
   /// The number of elements of all its variables.
   std::int64_t parameters() const;
-  /// After a block: the bytes of the buckets in which gradients are summed over the ranks.
-  std::vector<std::int64_t> buckets();
+  /// After a block: those in which gradients would travel between nodes.
+  std::vector<GradientMessage> messages();
+  /// After a block: TimedModel::ready_moments.
+  std::vector<double> ready_moments() const { return timed_.ready_moments(); }
   std::int64_t global_batch() const { return options_.global_batch; }
   int shards() const { return options_.shards; }
   nn::Model::Precision precision() const { return options_.precision; }

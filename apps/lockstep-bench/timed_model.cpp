@@ -1,5 +1,8 @@
 #include "apps/lockstep-bench/timed_model.hpp"
 
+#include <algorithm>
+
+#include "apps/lockstep-bench/timing.hpp"
 #include "reduce/declared_sums.hpp"
 
 namespace lockstep::bench {
@@ -18,9 +21,26 @@ ops::Kernels::BatchLoss TimedModel::train_shards(const SampleBatch::Group& shard
                                                  std::span<const nn::Model::ShardPlace> places,
                                                  const nn::GradientBuffer& sum) {
   clock_.enter(Part::forward);
-  const ops::Kernels::BatchLoss result = model_.train_shards(shards, places, sum);
+  sum_ = &sum;
+  ready_.assign(sum.variables().size(), std::chrono::nanoseconds::max());
+  const ops::Kernels::BatchLoss result = model_.train_shards(shards, places, sum.reporting_to(*this));
+  const std::chrono::nanoseconds pass = clock_.in_current();
   clock_.enter(Part::optimizer);
+  ready_moments_.resize(ready_.size());
+  for (std::size_t i = 0; i < ready_.size(); ++i)
+    ready_moments_[i].push_back(std::min(1.0, std::chrono::duration<double>{ready_[i]} / pass));
   return result;
+}
+
+void TimedModel::on_ready(std::size_t variable) {
+  ready_[variable] = clock_.in_current();
+  sum_->ready(sum_->variables()[variable]);
+}
+
+std::vector<double> TimedModel::ready_moments() const {
+  std::vector<double> medians;
+  for (const std::vector<double>& moments : ready_moments_) medians.push_back(median(moments));
+  return medians;
 }
 
 nn::JointModel::Losses TimedModel::train_jointly(const nn::JointBatch& batch,

@@ -1,6 +1,8 @@
 // A model whose passes are timed.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -16,7 +18,7 @@ namespace lockstep::bench {
 /// and other after statistics are absorbed, which `fit` asks of every model. With several threads, only the first is
 /// timed; its wait for the others counts as optimizer. On a GPU each pass ends when the GPU is done, so a step waits
 /// once more than in a training.
-class TimedModel final : public nn::Model, private nn::JointModel {
+class TimedModel final : public nn::Model, private nn::JointModel, private nn::GradientBuffer::Listener {
  public:
   /// Becomes the observer of the model's passes. Model and clock must outlive it.
   TimedModel(nn::Model& model, StepClock& clock);
@@ -38,13 +40,22 @@ class TimedModel final : public nn::Model, private nn::JointModel {
   std::vector<SyncOnReadVariable> moving_averages() const override { return model_.moving_averages(); }
   void absorb_statistics(const TensorView& total, std::int64_t samples) override;
 
+  /// When the gradients were ready in the backward passes of `train_shards`, from 0, the beginning of a pass, to 1, its
+  /// end: of each, in the order of memory, the median over the steps.
+  std::vector<double> ready_moments() const;
+
  private:
   std::vector<std::int64_t> joint_sums() const override { return model_.joint()->joint_sums(); }
   Losses train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer> gradients,
                        DeclaredSums& ranks) override;
 
+  void on_ready(std::size_t variable) override;
+
   nn::Model& model_;
   StepClock& clock_;
+  const nn::GradientBuffer* sum_ = nullptr;         ///< during `train_shards`
+  std::vector<std::chrono::nanoseconds> ready_;     ///< of each gradient, since the last pass began
+  std::vector<std::vector<double>> ready_moments_;  ///< of each gradient, by step
 };
 
 }  // namespace lockstep::bench

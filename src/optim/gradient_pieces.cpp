@@ -39,13 +39,16 @@ GradientPieces::GradientPieces(const VariableStore& store, std::span<const Varia
 }
 
 std::vector<GradientBucket> GradientPieces::buckets(const CrossDeviceOps& reductions) const {
+  return buckets(reductions.packing(), reductions.enough_bytes());
+}
+
+std::vector<GradientBucket> GradientPieces::buckets(const Packing& packing, std::int64_t enough_bytes) const {
   std::vector<GradientBucket> buckets;
   std::size_t pieces = 0;
   for (std::size_t range = 0; range < ranges_.size(); ++range) {
     const TensorView& memory = ranges_[range].gradients;
     const auto slices = ranges_[range].segment->slices;
-    for (const Bucket& each :
-         plan_buckets(reductions.packing(), counts_[range], size_of(memory.dtype()), reductions.enough_bytes())) {
+    for (const Bucket& each : plan_buckets(packing, counts_[range], size_of(memory.dtype()), enough_bytes)) {
       GradientBucket& bucket =
           buckets.emplace_back(GradientBucket{memory.slice(each.first, each.count), pieces + each.tensors});
       if (slices)

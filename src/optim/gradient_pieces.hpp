@@ -28,6 +28,9 @@ class GradientPieces {
   /// What travels as one message.
   std::vector<GradientBucket> buckets(const CrossDeviceOps& reductions) const;
 
+  /// The same if `enough_bytes` were those of the reductions.
+  std::vector<GradientBucket> buckets(const Packing& packing, std::int64_t enough_bytes) const;
+
   std::size_t count() const;
 
   /// The piece of a variable, and the variable of a piece. Variables count as they were given.

@@ -10,10 +10,6 @@
 namespace lockstep::detail {
 namespace {
 
-/// What is under way at a time, each way: as much as a link of 1 Gbit/s carries in 30 ms, for which a rank may compute
-/// without a look at its messages.
-constexpr std::int64_t bytes_under_way = 4 << 20;
-
 std::int64_t elements_of_piece(DType dtype) {
   return Messenger::piece_bytes / static_cast<std::int64_t>(size_of(dtype));
 }

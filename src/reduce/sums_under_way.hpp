@@ -22,6 +22,10 @@ namespace lockstep::detail {
 /// sends it on, while others are still coming. Host tensors. Not thread-safe.
 class SumsUnderWay {
  public:
+  /// How much of the messages is under way at a time, each way: as much as a link of 1 Gbit/s carries in 30 ms, for
+  /// which a rank may compute without a look at its messages.
+  static constexpr std::int64_t bytes_under_way = 4 << 20;
+
   /// One message.
   class Message {
    public:

@@ -1,4 +1,5 @@
 // What lockstep-bench says of a step without timing it: its arithmetic, and how long it will take on other nodes.
+#include <algorithm>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -53,39 +54,53 @@ TEST_CASE("a step's products are its operations, but for attention, and each sha
 
 TEST_CASE(
     "a step is predicted from its computation, the bytes on the slowest wire and the messages behind each other") {
-  const StepWork work{.computation = 12, .optimizer = 3, .bytes = 6'000'000, .messages = 2};
+  // All gradients are ready at once, at the end.
+  const StepWork work{.computation = 12, .backward = 8, .looks = {{1, 4'000'000}, {1, 2'000'000}}};
   const Links sums{.rates = {100, 10, 50}, .of = Links::Of::sums, .delay = 0.5};
   const auto parts = [&](int nodes, const Links& links, const Cores& cores = {}) {
     const Prediction step = predict_step(nodes, work, links, cores);
-    CHECK(step.step() == Approx(step.computation + step.optimizer + step.wire + step.latency));
-    return std::vector{step.computation, step.optimizer, step.wire, step.latency};
+    CHECK(step.step() == Approx(step.computation + step.exposed + step.latency));
+    CHECK(step.exposed == Approx(step.wire));
+    return std::vector{step.computation, step.wire, step.latency};
   };
   const auto are = [](const std::vector<double>& parts, const std::vector<double>& expected) {
     for (std::size_t i = 0; i < expected.size(); ++i) CHECK(parts[i] == Approx(expected[i]));
   };
-  are(parts(1, sums), {12, 3, 0, 0});
-  // Half of the bytes, twice; two agreements of one message, the last sum, and each message there and back.
-  are(parts(2, sums), {12, 3, 600, (2 * 1 + 1 + 2 * 2) * 0.5});
-  are(parts(3, sums), {12, 3, 800, (2 * 2 + 3 + 2 * 2) * 0.5});
-  are(parts(4, sums), {12, 3, 900, (2 * 2 + 3 + 2 * 2) * 0.5});
-  are(parts(5, sums), {12, 3, 960, (2 * 3 + 4 + 2 * 2) * 0.5});
+  are(parts(1, sums), {12, 0, 0});
+  // Half of the bytes, twice; two agreements of one message, the last sum, and gradients there and back.
+  are(parts(2, sums), {12, 600, (2 * 1 + 1 + 2) * 0.5});
+  are(parts(3, sums), {12, 800, (2 * 2 + 3 + 2) * 0.5});
+  are(parts(4, sums), {12, 900, (2 * 2 + 3 + 2) * 0.5});
+  are(parts(5, sums), {12, 960, (2 * 3 + 4 + 2) * 0.5});
   // A node beyond the list has its last wire, of which a sum gets a part.
-  are(parts(2, {.rates = {20}}), {12, 3, 300 / share_of_wire(2), 0});
-  are(parts(4, {.rates = {20}}), {12, 3, 450 / share_of_wire(4), 0});
-  are(parts(4, sums, {.of_rank = 1, .of_machine = 2}), {24, 6, 900, 5.5});
-  are(parts(4, sums, {.of_rank = 2, .of_machine = 3}), {32, 8, 900, 5.5});
-  are(parts(1, sums, {.of_rank = 1, .of_machine = 2}), {12, 3, 0, 0});
+  are(parts(2, {.rates = {20}}), {12, 300 / share_of_wire(2), 0});
+  are(parts(4, {.rates = {20}}), {12, 450 / share_of_wire(4), 0});
+  are(parts(4, sums, {.of_rank = 1, .of_machine = 2}), {24, 900, 4.5});
+  are(parts(4, sums, {.of_rank = 2, .of_machine = 3}), {32, 900, 4.5});
+  are(parts(1, sums, {.of_rank = 1, .of_machine = 2}), {12, 0, 0});
 }
 
-TEST_CASE("the largest part limits a step") {
-  CHECK(Prediction{.computation = 3, .optimizer = 3, .wire = 5, .latency = 5}.limit() == "computation");
-  CHECK(Prediction{.computation = 3, .optimizer = 1, .wire = 5, .latency = 1}.limit() == "wire");
-  CHECK(Prediction{.computation = 3, .optimizer = 1, .wire = 5, .latency = 6}.limit() == "latency");
+TEST_CASE("what a backward pass hides of the wire is no part of a step, and longer where ranks share cores") {
+  // Half of the gradients are ready after a quarter of the pass, and there are looks enough.
+  const StepWork work{.computation = 120, .backward = 80, .looks = {{0.25, 4'000'000}, {0.5, 0}, {1, 4'000'000}}};
+  const Links links{.rates = {10}, .of = Links::Of::sums};
+  const Prediction alone = predict_step(2, work, links, {}), shared = predict_step(2, work, links, {1, 1});
+  CHECK(alone.wire == Approx(800));
+  CHECK(alone.exposed == Approx(800 - 60));
+  CHECK(alone.step() == Approx(120 + 740));
+  CHECK(shared.exposed == Approx(800 - 2 * 60));
+  CHECK(shared.step() == Approx(240 + 680));
+  CHECK(shared.limit() == "wire");
 }
 
-TEST_CASE("gradients travel in their buckets, of which long ones are cut") {
-  CHECK(messages_of(std::vector<std::int64_t>{}) == 0);
-  CHECK(messages_of(std::vector<std::int64_t>{300, 4 << 20, (4 << 20) + 4, 12 << 20}) == 1 + 1 + 2 + 3);
+TEST_CASE("the longest part limits a step, overlapped or not") {
+  CHECK(Prediction{.computation = 6, .wire = 5, .latency = 5}.limit() == "computation");
+  CHECK(Prediction{.computation = 4, .wire = 5, .latency = 1}.limit() == "wire");
+  CHECK(Prediction{.computation = 4, .wire = 5, .exposed = 1, .latency = 2}.limit() == "wire");
+  CHECK(Prediction{.computation = 4, .wire = 5, .latency = 6}.limit() == "latency");
+}
+
+TEST_CASE("gradients travel between nodes in messages of neighbours, and are ready in the order of the pass") {
   StepClock clock;
   const RandomSamples samples{StepModel::mlp, 4};
   const auto group = make_local_group();
@@ -94,21 +109,29 @@ TEST_CASE("gradients travel in their buckets, of which long ones are cut") {
               samples,
               {.model = StepModel::mlp, .global_batch = 4, .shards = 1}};
   (void)run.block(1);
-  // The small first one is full with the second layer. Variables begin aligned.
-  const std::vector<std::int64_t> buckets = run.buckets();
-  REQUIRE(buckets.size() == 2);
-  CHECK(buckets[0] == Approx(4 * (512 * 10 + 10 + 512 * 512 + 512)).epsilon(0.001));
-  CHECK(buckets[1] == Approx(4 * (784 * 512 + 512)).epsilon(0.001));
+  // Of the last layer and the second one, and of the first. Variables begin aligned.
+  const std::vector<GradientMessage> messages = run.messages();
+  REQUIRE(messages.size() == 2);
+  CHECK(messages[0].bytes == Approx(4 * (512 * 10 + 10 + 512 * 512 + 512)).epsilon(0.001));
+  CHECK(messages[0].gradients == 4);
+  CHECK(messages[1].bytes == Approx(4 * (784 * 512 + 512)).epsilon(0.001));
+  CHECK(messages[1].gradients == 6);
+  const std::vector<double> ready = run.ready_moments();
+  REQUIRE(ready.size() == 6);
+  CHECK(ready.front() > 0);
+  CHECK(ready.back() <= 1);
+  for (std::size_t layer = 1; layer < 3; ++layer)
+    CHECK(std::max(ready[2 * layer - 2], ready[2 * layer - 1]) < std::min(ready[2 * layer], ready[2 * layer + 1]));
 }
 
 TEST_CASE("a measured sum tells the rate of its links without its latency") {
-  const StepWork work{.bytes = 8 << 20, .messages = 2};
+  const StepWork work{.looks = {{1, 8 << 20}}};
   for (const int nodes : {2, 3}) {
     const Links measured = links_of_sum(nodes, 8 << 20, 50, 2);
     CHECK(measured.delay == 2);
     const Prediction step = predict_step(nodes, work, measured, {});
-    // Two messages, there and back.
-    CHECK(step.wire + 4 * 2 == Approx(2.0 * (nodes - 1) / nodes * (8 << 20) / 50e3));
+    // There and back.
+    CHECK(step.wire + 2 * 2 == Approx(2.0 * (nodes - 1) / nodes * (8 << 20) / 50e3));
   }
   // More senders meet at each receiver than where it was measured.
   const Links of_two = links_of_sum(2, 8 << 20, 50, 0);
