@@ -1,6 +1,7 @@
 #include "runtime/sibling_watch.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
