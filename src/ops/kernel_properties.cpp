@@ -90,6 +90,12 @@ bool DenseTrial::input_gradient_rows_keep_their_bits() {
 
 bool DenseTrial::weight_gradients_add_up() {
   const Call at_once = [this](Views v, const TensorView& c) { kernels_.sum_of_products(factors_of(v), c); };
+  std::int64_t shown = 0;  // of one product, which also takes another way to the sum
+  const Call with_onlooker = [&](Views v, const TensorView& c) {
+    std::vector<Kernels::Factors> factors = factors_of(v);
+    factors.back().on_product = [&](const TensorView& rows) { shown += rows.count(); };
+    kernels_.sum_of_products(factors, c);
+  };
   const Call each_whole = [this](Views v, const TensorView& c) {
     sum_of_whole_products(kernels_, factors_of(v), c, stream_);
   };
@@ -105,6 +111,10 @@ bool DenseTrial::weight_gradients_add_up() {
     const Tensor sum = result_of("sum_of_products", at_once, operands, before.view());
     const Tensor expected = result_of("matmul", each_whole, operands, before.view());
     if (!same_bits(sum.view(), expected.view())) return false;
+    shown = 0;
+    const Tensor watched = result_of("sum_of_products", with_onlooker, operands, before.view());
+    // result_of calls it twice.
+    if (!same_bits(watched.view(), expected.view()) || shown != 2 * expected.count()) return false;
   }
   return true;
 }

@@ -16,14 +16,14 @@ namespace lockstep::ops {
 ///   tree(0, n) = tree(0, m) + tree(m, n), m the largest power of two below n.
 /// `arithmetic` computes on results of any type. put(c, factors) sets c to a product, add_product(c, factors) adds one
 /// to c, and add(c, other) adds a sum to c. spare(level) is a result besides c, a different one for each level from 0
-/// on. put also shows the product to `on_product`, so a product that is shown is complete before it is added.
+/// on. Both put and add_product show the product to `on_product`, complete, before it is added.
 template <class Result>
 void add_up_products(auto& arithmetic, std::span<const Kernels::Factors> factors, const Result& sum,
                      std::size_t level = 0) {
   if (factors.size() == 1) return arithmetic.put(sum, factors.front());
   const std::size_t middle = std::bit_floor(factors.size() - 1);
   add_up_products(arithmetic, factors.first(middle), sum, level);
-  if (middle + 1 == factors.size() && !factors.back().on_product) return arithmetic.add_product(sum, factors.back());
+  if (middle + 1 == factors.size()) return arithmetic.add_product(sum, factors.back());
   const Result right = arithmetic.spare(level);
   add_up_products(arithmetic, factors.subspan(middle), right, level + 1);
   arithmetic.add(sum, right);

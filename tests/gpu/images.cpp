@@ -236,6 +236,15 @@ TEST_CASE("sums over the rows of channels on a GPU are the host's, to the bit wh
     }
 }
 
+TEST_CASE("sums over the rows of channels on a GPU have enough memory of kernels that have done nothing else") {
+  const Operands operands{whole_numbers(DType::f32, {300, 70}, 1), filled(DType::f32, {70}, 9)};
+  const ops::cuda::CudaImageKernels fresh{gpu().stream, gpu().kernels};
+  const Operands got = after_cuda(operands, [&](const Kernels&, const Views& v) { fresh.channel_means(v[0], v[1]); });
+  const Operands expected = after_reference(
+      operands, [](const Kernels& kernels, const Views& v) { kernels.image().channel_means(v[0], v[1]); });
+  CHECK(ops::in_double(got[1]) == ops::in_double(expected[1]));
+}
+
 TEST_CASE("batch norm on a GPU and its gradient have the host's bits, in place of dy too") {
   for (const DType dtype : image_types)
     for (const Shape& shape : channel_shapes()) {

@@ -1,5 +1,6 @@
 #include "support/simulated_kernels.hpp"
 
+#include <algorithm>
 #include <future>
 #include <memory>
 #include <span>
@@ -14,6 +15,7 @@
 #include "ops/answer.hpp"
 #include "ops/checks.hpp"
 #include "ops/image_kernels.hpp"
+#include "ops/product_tree.hpp"
 #include "ops/sequence_kernels.hpp"
 #include "ops/update_kernels.hpp"
 #include "support/simulated_gpu.hpp"
@@ -50,6 +52,9 @@ class SimulatedKernels final : public ops::Kernels,
   }
   std::int64_t row_stride(std::int64_t columns) const override { return columns + 8; }
   void sum_of_products(std::span<const ops::Kernels::Factors> factors, const TensorView& c) const override {
+    // An onlooker is shown memory of the GPU's, before it is computed.
+    if (std::ranges::any_of(factors, [](const Factors& each) { return each.on_product != nullptr; }))
+      return ops::sum_of_whole_products(*this, factors, c, stream_);
     std::vector<ops::Kernels::Factors> on_host;
     for (const ops::Kernels::Factors& each : factors) on_host.push_back({for_host(each.a), for_host(each.b)});
     enqueue([on_host, c = for_host(c)](const Kernels& host) { host.sum_of_products(on_host, c); });

@@ -147,8 +147,15 @@ TEST_CASE("a sum of products is the tree of them, the reference's bit for bit, t
             kernels->matmul(factors[i].a, Kernels::Transpose::yes, factors[i].b, Kernels::Transpose::no,
                             products[i].view());
           }
+          // Whoever looks at a product alone sees all of it.
+          std::int64_t shown = 0;
+          factors.back().on_product = [&](const TensorView& rows) {
+            CHECK(same_bits(rows, products.back().view().slice(shown, rows.count()).reshaped(rows.shape())));
+            shown += rows.count();
+          };
           const Tensor sum = filled(dtype, {m, n}, not_a_number);  // overwritten
           kernels->sum_of_products(factors, sum.view());
+          CHECK(shown == sum.count());
           add_up_in_tree(*kernels, products, 0, count);
           if (kernels->name() == "reference") {
             CHECK(same_bits(sum.view(), products[0].view()));

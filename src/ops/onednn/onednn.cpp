@@ -102,11 +102,16 @@ class BlockProducts {
     multiply(factors, 0, c);
     if (factors.on_product) factors.on_product({reinterpret_cast<std::byte*>(c), {rows_, columns_}, DType::f32});
   }
-  void add_product(float* c, const Kernels::Factors& factors) const { multiply(factors, 1, c); }
+  void add_product(float* c, const Kernels::Factors& factors) {
+    if (!factors.on_product) return multiply(factors, 1, c);
+    if (shown_.empty()) shown_.resize(elements_of_block());
+    put(shown_.data(), factors);
+    add(c, shown_.data());
+  }
   void add(float* c, const float* other) const { loops::add(c, other, rows_ * columns_); }
   float* spare(std::size_t level) {
     if (level < spare_.size()) return spare_[level].data();
-    return spare_.emplace_back(static_cast<std::size_t>(2 * rows_of_block_ * columns_)).data();
+    return spare_.emplace_back(elements_of_block()).data();
   }
 
  private:
@@ -114,6 +119,9 @@ class BlockProducts {
     constexpr std::int64_t elements = 32 * 1024, fewest = 16;
     return std::max(fewest, elements / columns);
   }
+
+  /// At most: the last block may have up to twice as many rows.
+  std::size_t elements_of_block() const { return static_cast<std::size_t>(2 * rows_of_block_ * columns_); }
 
   void multiply(const Kernels::Factors& factors, float keep, float* c) const {
     multiply_or_add({rows_, columns_, factors.a.shape()[0]}, 1, {data<float>(factors.a) + first_, rows_of_c_},
@@ -125,6 +133,7 @@ class BlockProducts {
   std::int64_t rows_of_c_, columns_, rows_of_block_;
   std::int64_t first_ = 0, rows_ = 0;
   std::vector<std::vector<float>> spare_;
+  std::vector<float> shown_;  ///< a product that is shown
 };
 
 class OneDnnImageKernels final : public ReferenceImageKernels {
