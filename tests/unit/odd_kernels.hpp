@@ -1,8 +1,10 @@
 // Kernels without the properties that let shards be computed at once: the reference's, each with one of them missing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "ops/reference/reference.hpp"
 
@@ -32,10 +34,22 @@ class RowCountingKernels : public ReferenceKernels {
   std::int64_t few_;
 };
 
-/// A sum of products adds the terms of all of them one by one.
+/// A sum of products shows none of them.
+class SecretiveKernels : public ReferenceKernels {
+ public:
+  void sum_of_products(std::span<const Kernels::Factors> factors, const TensorView& c) const override {
+    std::vector<Kernels::Factors> unwatched;
+    for (const Kernels::Factors& each : factors) unwatched.push_back({each.a, each.b});
+    ReferenceKernels::sum_of_products(unwatched, c);
+  }
+};
+
+/// A sum of products adds the terms of all of them one by one, if it has to show none.
 class TermwiseKernels : public ReferenceKernels {
  public:
   void sum_of_products(std::span<const Kernels::Factors> factors, const TensorView& c) const override {
+    if (std::ranges::any_of(factors, [](const Factors& each) { return each.on_product != nullptr; }))
+      return ReferenceKernels::sum_of_products(factors, c);
     const auto row = [](const TensorView& view, std::int64_t i) {
       const std::int64_t columns = view.shape()[1];
       return view.slice(i * columns, columns).reshaped({1, columns});

@@ -60,6 +60,7 @@ TEST_CASE("sums of products that are not the tree of them are found, where there
     CAPTURE(form.inputs, form.outputs, static_cast<int>(form.dtype));
     CHECK_FALSE(trial(kernels, {3, 2}, form).weight_gradients_add_up());
     CHECK_FALSE(trial(kernels, {1, 4}, form).weight_gradients_add_up());
+    CHECK_FALSE(trial(SecretiveKernels{}, {3, 2}, form).weight_gradients_add_up());
     CHECK(trial(kernels, {1, 2}, form).weight_gradients_add_up());
     CHECK(trial(kernels, {3, 1}, form).weight_gradients_add_up());
     CHECK(trial(kernels, {3, 2}, form).forward_rows_keep_their_bits());
