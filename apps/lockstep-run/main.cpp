@@ -138,8 +138,8 @@ class Run {
   }
 
   static ChildEnvironment of_restart() {
-    // A fault that is injected happens once. And Slurm does not see that a step has ended one of whose nodes is lost:
-    // with this variable, the next one has not to wait for it.
+    // A fault that is injected happens once. If a step has lost a node, Slurm may never see that it has ended. With
+    // this variable, the next step does not wait for that.
     return {.without = {"LOCKSTEP_FAULT", "SLURM_OVERLAP"}, .with = {"SLURM_OVERLAP=1"}};
   }
 

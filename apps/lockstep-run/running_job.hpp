@@ -21,7 +21,7 @@ namespace lockstep::run {
 /// The constructor throws Error if the command cannot be run. One at a time, on the thread that lives longest.
 class RunningJob {
  public:
-  /// `environment` is that of the command.
+  /// The command runs with `environment`.
   RunningJob(const std::vector<std::string>& command, const ChildEnvironment& environment);
   RunningJob(const RunningJob&) = delete;
   /// Kills what is left.

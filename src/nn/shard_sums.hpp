@@ -36,10 +36,10 @@ class ShardSums final : private GradientBuffer::Listener {
   /// Takes all gradients of the next shard as ready, and adds its statistics.
   void push();
 
-  /// For kernels that add up the shards themselves, which they cannot if the watch wants all of a gradient in one
-  /// piece: where a variable's sum is written, who is shown the next part of a shard's gradient (empty if nobody), and
-  /// that the sum is there.
+  /// Whether kernels may add up the shards themselves: not if the watch wants all of a gradient in one piece.
   bool can_be_at_once() const;
+  /// For such kernels: where a variable's sum is written, what to call with the next part of a shard's gradient (empty
+  /// if nobody wants it), and that the sum is there.
   TensorView sum_of(const Variable& variable) const { return sum_->of(variable); }
   std::function<void(const TensorView& part)> shown_of(std::int64_t shard, const Variable& variable) const;
   void sum_is_ready(const Variable& variable);

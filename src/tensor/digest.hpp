@@ -12,7 +12,7 @@ namespace lockstep::detail {
 /// The digest of the elements' bytes, in memory order. For a GPU, waits for the work enqueued before.
 std::uint64_t digest_of_elements(const TensorView& tensor);
 
-/// Adds the same bytes to `digest`, which so becomes that of several tensors behind each other.
+/// Adds the same bytes to `digest`. Parts that are added one after the other have the digest of the whole.
 void add_elements(Digest& digest, const TensorView& tensor);
 
 }  // namespace lockstep::detail

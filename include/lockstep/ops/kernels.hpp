@@ -114,8 +114,8 @@ class Kernels {
   struct Factors {
     TensorView a;
     TensorView b;
-    /// If set, is shown the product of these two alone before it is added to others: some of its rows after another,
-    /// from the first on, where it may change them. On a GPU, the stream may still be computing them.
+    /// If set, gets the product of these two before it is added to others: all rows, or in several calls some at a
+    /// time, from the first on. It may change them. On a GPU, the stream may still be computing them.
     std::function<void(const TensorView& rows)> on_product = {};
   };
 
