@@ -197,9 +197,8 @@ TEST_CASE("a job on two hosts that is asked, by one rank's signal or by one to a
                  memory,
                  {"--run-dir", folder.path() / "run", "--data", small_data(), "--hidden", "16"}};
   job.wait_until_it_trains();
-  // All: by the signal to mpirun, which would end MPICH's.
   std::vector<std::optional<int>> asked{1};
-  if (this_mpi != lockstep::MpiKind::mpich) asked.emplace_back();
+  if (passes_questions_on) asked.emplace_back();
   for (const std::optional<int> rank : asked) {
     job.send(SIGUSR2, rank);
     job.wait_until([&] { return std::filesystem::exists(table); });
@@ -416,7 +415,7 @@ TEST_CASE("a host that says nothing when a job begins is left out, if fewer rank
   INFO("stderr: " << outcome.err);
   CHECK(outcome.exit_code == 0);
   // A busy machine may take as long for the second start, which is told too.
-  const auto lines = lines_starting_with(outcome.err, this_mpi == lockstep::MpiKind::mpich ? "lockstep" : "");
+  const auto lines = lines_starting_with(outcome.err, own_lines);
   REQUIRE(lines.size() > 1);
   CHECK(lines[0] == fmt::format("lockstep-run: leaves out host {}: it does not answer", hosts.names()[1]));
   CHECK(lines[1] == "lockstep-run: restart 1 of 100, on 1 rank: it had not begun after 2 s (exit code 5)");

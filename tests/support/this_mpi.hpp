@@ -16,6 +16,12 @@ inline constexpr const char* mpirun_process = this_mpi == MpiKind::open_mpi_5 ? 
 /// Whether mpirun has -q.
 inline constexpr bool can_be_quiet = this_mpi == MpiKind::open_mpi_4;
 
+/// Whether mpirun passes SIGUSR2 on to its ranks. MPICH's ends.
+inline constexpr bool passes_questions_on = this_mpi != MpiKind::mpich;
+
+/// How the lines begin that are lockstep's. MPICH's launcher adds some of its own when it is told to end.
+inline constexpr const char* own_lines = this_mpi == MpiKind::mpich ? "lockstep" : "";
+
 /// Fewer than the ranks of the smallest job have open when they are started. MPICH's begin with more.
 inline constexpr const char* few_open_files = this_mpi == MpiKind::mpich ? "16" : "8";
 
