@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 #include <xxhash.h>
+#if LOCKSTEP_HAS_WIDE_XXHASH
+#include <xxh_x86dispatch.h>  // replaces XXH3's functions by those that ask for the processor
+#endif
 
 #include <lockstep/base/hex.hpp>
 
@@ -32,6 +35,31 @@ Digest& Digest::update(std::span<const std::byte> bytes) {
 
 std::uint64_t Digest::value() const {
   return XXH64_digest(state_->handle);
+}
+
+struct WideDigest::State {
+  XXH3_state_t* handle = XXH3_createState();
+
+  State() {
+    if (!handle) throw std::bad_alloc{};
+    XXH3_64bits_reset(handle);
+  }
+  State(const State&) = delete;
+  ~State() { XXH3_freeState(handle); }
+};
+
+WideDigest::WideDigest() : state_{std::make_unique<State>()} {}
+WideDigest::WideDigest(WideDigest&&) noexcept = default;
+WideDigest& WideDigest::operator=(WideDigest&&) noexcept = default;
+WideDigest::~WideDigest() = default;
+
+WideDigest& WideDigest::update(std::span<const std::byte> bytes) {
+  if (!bytes.empty()) XXH3_64bits_update(state_->handle, bytes.data(), bytes.size());
+  return *this;
+}
+
+std::uint64_t WideDigest::value() const {
+  return XXH3_64bits_digest(state_->handle);
 }
 
 std::uint64_t digest_of(std::span<const std::byte> bytes) {

@@ -1,4 +1,4 @@
-// A 64-bit digest of bytes (xxHash64, seed 0), for comparing values between ranks and runs. Not cryptographic.
+// 64-bit digests of bytes, for comparing values between ranks and runs. Not cryptographic.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace lockstep {
 
-/// Digests bytes incrementally. The result depends on their sequence, not on how it was split into updates.
+/// Digests bytes incrementally (xxHash64, seed 0). The result depends on their sequence, not on how it was split into
+/// updates.
 class Digest {
  public:
   Digest();
@@ -28,7 +29,24 @@ class Digest {
   std::unique_ptr<State> state_;
 };
 
-/// The digest of one piece of memory.
+/// The same by XXH3 (64 bits, seed 0), which is two or three times as fast where the processor has wide instructions:
+/// for values that a step has just computed.
+class WideDigest {
+ public:
+  WideDigest();
+  WideDigest(WideDigest&&) noexcept;
+  WideDigest& operator=(WideDigest&&) noexcept;
+  ~WideDigest();
+
+  WideDigest& update(std::span<const std::byte> bytes);
+  std::uint64_t value() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// The digest of one piece of memory, as by Digest.
 std::uint64_t digest_of(std::span<const std::byte> bytes);
 std::uint64_t digest_of(std::string_view text);
 

@@ -1,5 +1,7 @@
 #include "fit/audit.hpp"
 
+#include <utility>
+
 #include "control/busy_clock.hpp"
 #include "nn/shard_losses.hpp"
 
@@ -69,8 +71,9 @@ AuditedShard::Digests Audit::compute(std::int64_t shard, std::span<const std::in
   return record.values();
 }
 
-void Audit::compute_other(std::span<const std::int64_t> samples, std::span<std::int64_t> integers) {
-  round_->bring(records_.of(audited_), compute(round_->other(), samples), integers);
+void Audit::compare(std::span<const std::int64_t> samples, std::span<std::int64_t> integers) {
+  AuditedShard::Digests of_other = records_.guests() > 0 ? records_.of_guest() : compute(other(), samples);
+  round_->bring(records_.of(audited_), std::move(of_other), integers);
 }
 
 void Audit::judge(std::span<const std::int64_t> samples, const Here& here) {

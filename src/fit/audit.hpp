@@ -34,9 +34,12 @@ class Audit {
   /// LOCAL. Begins the step, counted from 0. Which of each rank's shards is audited in it; empty if none is.
   std::optional<std::int64_t> begin(std::int64_t step);
 
-  /// LOCAL, after this rank's own shards. Computes the shard of another rank, and writes this rank's part of the
-  /// integers, of which there is one for each rank. `samples` are those of the whole step.
-  void compute_other(std::span<const std::int64_t> samples, std::span<std::int64_t> integers);
+  /// Of an audited step: the shard of another rank that this rank computes too, by its number in the batch.
+  std::int64_t other() const { return round_->other(); }
+
+  /// LOCAL, after this rank's own shards. Computes the shard of another rank, unless that was their guest, and writes
+  /// this rank's part of the integers, of which there is one for each rank. `samples` are those of the whole step.
+  void compare(std::span<const std::int64_t> samples, std::span<std::int64_t> integers);
 
   /// LOCAL. Whether the step passes, by the integers' sums over the ranks.
   bool passes(std::span<const std::int64_t> sums) { return round_->passes(sums); }

@@ -136,7 +136,7 @@ class Fit {
                       strategy.stream()},
         threads_{ShardThreads::make(strategy, model, options.threads, train_shards_.count())},
         evaluation_{strategy, model, data.test, options.evaluation_samples, options.shards, threads_.get()},
-        checks_{strategy, model, sum_.with_statistics(statistics_.view()), train_shards_, options, fault_} {
+        checks_{strategy, model, sum_.with_statistics(statistics_.view()), train_shards_, options, takes_guests(), fault_} {
     sum_ = sum_.with_statistics(statistics_.view());
     warn_of_other_bits();
     if (nn::JointModel* const joint = model.joint()) {
@@ -162,6 +162,9 @@ class Fit {
                       "weights differ from those on other numbers of ranks",
                       options_.shards, ranks, mine));
   }
+
+  /// Whether start_gradients computes the rank's shards, in one call of the model.
+  bool takes_guests() const { return !threads_ && options_.accumulate == 1 && !model_.joint(); }
 
   /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels. Losses and gradients
   /// are divided by what these weigh.
@@ -239,11 +242,14 @@ StartedShards Fit::start_joint_gradients(std::int64_t step, std::span<const std:
 
 StartedShards Fit::start_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                    const nn::GradientBuffer& sum) {
-  const RankShards::Loaded shards = train_shards_.load_all(samples, 0, threads_.get());
+  const std::optional<std::int64_t> guest = checks_.guest();
+  const RankShards::Loaded shards = guest ? train_shards_.load_all_and(samples, *guest)
+                                          : train_shards_.load_all(samples, 0, threads_.get());
   note_read(step, shards.group, 0);
   BusyClock::enter(BusyClock::Part::forward);
   const std::vector<nn::Model::ShardPlace> places = shards.places(step);
-  const std::int64_t labels = shards.group.counted_labels();
+  const std::int64_t labels =
+      shards.group.counted_labels() - (guest ? shards.group.batches.back().counted_labels() : 0);
   nn::ShardWatch* const watch = checks_.watch();
   if (threads_) return {labels, threads_->train_shards(shards.group, places, sum, watch)};
   if (watch) return {labels, model_.train_watched(shards.group, places, sum, *watch)};

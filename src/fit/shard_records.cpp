@@ -53,7 +53,7 @@ void ShardRecord::set_loss(const ops::Kernels::BatchLoss& loss) {
 
 std::vector<std::uint64_t> ShardRecord::values() const {
   std::vector<std::uint64_t> values{samples_.value()};
-  for (const Digest& gradient : gradients_) values.push_back(gradient.value());
+  for (const WideDigest& gradient : gradients_) values.push_back(gradient.value());
   if (statistics_) values.push_back(*statistics_);
   values.push_back(loss_);
   if (!is_finite_) say_only_not_finite(std::span{values}.subspan(1));
@@ -64,17 +64,19 @@ ShardRecords::ShardRecords(const nn::GradientBuffer& sum, std::int64_t shards, i
                            const std::optional<InjectedFault>& fault)
     : stream_{sum.stream()},
       variables_{sum.variables().size()},
+      shards_{shards},
       rank_{rank},
       fault_{fault},
       names_{ShardRecord::names(sum)} {
-  records_.resize(static_cast<std::size_t>(shards));
+  records_.resize(static_cast<std::size_t>(shards) + 1);
 }
 
-void ShardRecords::begin(std::int64_t step, Range kept) {
+void ShardRecords::begin(std::int64_t step, Range kept, bool has_guest) {
   step_ = step;
   kept_ = kept;
-  for (std::int64_t shard = kept.first; shard < kept.last; ++shard)
-    records_[static_cast<std::size_t>(shard)] = ShardRecord{variables_};
+  has_guest_ = has_guest;
+  for (std::int64_t shard = 0; shard < shards_ + guests(); ++shard)
+    if (keeps(shard)) records_[static_cast<std::size_t>(shard)] = ShardRecord{variables_};
 }
 
 void ShardRecords::read(std::int64_t shard, const SampleBatch& micro_batch) {
@@ -82,7 +84,9 @@ void ShardRecords::read(std::int64_t shard, const SampleBatch& micro_batch) {
 }
 
 bool ShardRecords::is_spoilt(std::int64_t shard) const {
-  return fault_ && fault_->miscomputes(rank_, step_, shard, std::ssize(records_));
+  if (!fault_) return false;
+  return shard == shards_ ? fault_->miscomputes_still(rank_, step_)
+                          : fault_->miscomputes(rank_, step_, shard, shards_);
 }
 
 bool ShardRecords::wants(std::int64_t shard) const {

@@ -38,13 +38,14 @@ class ShardRecord {
 
  private:
   Digest samples_;
-  std::vector<Digest> gradients_;
+  std::vector<WideDigest> gradients_;
   std::optional<std::uint64_t> statistics_;
   std::uint64_t loss_ = 0;
   bool is_finite_ = true;
 };
 
-/// The records of this rank's shards in one step after the other. Shards are numbered from 0 on this rank.
+/// The records of this rank's shards, and of a guest behind them, in one step after the other. Shards are numbered from
+/// 0 on this rank.
 class ShardRecords final : public nn::ShardWatch {
  public:
   /// For `shards` of rank `rank`, with gradients laid out as in `sum`.
@@ -52,10 +53,11 @@ class ShardRecords final : public nn::ShardWatch {
 
   const std::vector<std::string>& names() const { return names_; }
 
-  /// Begins a step, of which the records of the shards in `kept` are wanted.
-  void begin(std::int64_t step, Range kept);
+  /// Begins a step, of which the records of the shards in `kept` are wanted, and that of a guest if there is one.
+  void begin(std::int64_t step, Range kept, bool has_guest);
   void read(std::int64_t shard, const SampleBatch& micro_batch);
 
+  std::int64_t guests() const override { return has_guest_ ? 1 : 0; }
   bool wants(std::int64_t shard) const override;
   bool takes_parts(std::int64_t shard) const override;
   void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& part) override;
@@ -64,18 +66,21 @@ class ShardRecords final : public nn::ShardWatch {
 
   /// Of a shard that is kept.
   std::vector<std::uint64_t> of(std::int64_t shard) const { return records_[static_cast<std::size_t>(shard)].values(); }
+  std::vector<std::uint64_t> of_guest() const { return of(shards_); }
 
  private:
-  bool keeps(std::int64_t shard) const { return kept_.first <= shard && shard < kept_.last; }
+  bool keeps(std::int64_t shard) const { return (kept_.first <= shard && shard < kept_.last) || shard == shards_; }
   bool is_spoilt(std::int64_t shard) const;
 
   Stream& stream_;
   std::size_t variables_;
+  std::int64_t shards_;
   int rank_;
   const std::optional<InjectedFault>& fault_;
   std::vector<std::string> names_;
   std::int64_t step_ = 0;
   Range kept_{};
+  bool has_guest_ = false;
   std::vector<ShardRecord> records_;
 };
 

@@ -5,11 +5,12 @@
 namespace lockstep {
 
 StepChecks::StepChecks(Strategy& strategy, nn::Model& model, const nn::GradientBuffer& sum, RankShards& shards,
-                       const FitOptions& options, const std::optional<InjectedFault>& fault)
+                       const FitOptions& options, bool takes_guests, const std::optional<InjectedFault>& fault)
     : options_{options},
       rank_{strategy.rank()},
       ranks_{strategy.num_replicas_in_sync()},
       shards_of_rank_{shards.count()},
+      takes_guests_{takes_guests},
       records_{sum, shards.count(), rank_, fault} {
   if (!options.audit_every) return;
   const AuditSchedule schedule{*options.audit_every, options.seed, ranks_, shards_of_rank_};
@@ -23,7 +24,14 @@ void StepChecks::begin(std::int64_t step) {
   passes_ = true;
   records_step_ = every && ((step + 1) % *every == 0 || step + 1 == options_.steps);
   const std::int64_t first = audited.value_or(0);
-  if (looks()) records_.begin(step, records_step_ ? Range{0, shards_of_rank_} : Range{first, first + 1});
+  if (!looks()) return;
+  const Range kept = records_step_ ? Range{0, shards_of_rank_} : Range{first, first + 1};
+  records_.begin(step, kept, audits_ && takes_guests_);
+}
+
+std::optional<std::int64_t> StepChecks::guest() const {
+  if (!audits_ || !takes_guests_) return std::nullopt;
+  return audit_->other();
 }
 
 void StepChecks::read(std::int64_t first, const SampleBatch::Group& micro_batch) {
@@ -37,7 +45,7 @@ std::int64_t StepChecks::integers() const {
 }
 
 void StepChecks::bring(std::span<const std::int64_t> samples, std::span<std::int64_t> integers) {
-  if (audits_) audit_->compute_other(samples, integers.first(first_digest()));
+  if (audits_) audit_->compare(samples, integers.first(first_digest()));
   if (!records_step_) return;
   const auto shards = static_cast<std::size_t>(shards_of_rank_);
   auto place = integers.begin() + static_cast<std::ptrdiff_t>(first_digest() + static_cast<std::size_t>(rank_) *

@@ -195,12 +195,13 @@ void Mlp::backward(const SampleBatch::Group& shards, const GradientBuffer& sum, 
   LayerSpans spans{stream_, "backward"};
   shards_->gradients.begin(sum, blocks.blocks, watch);
   const auto plans = shards_->plans.of(blocks);
+  const auto plans_of_sums = shards_->plans.of({.rows = blocks.rows, .blocks = shards_->gradients.added()});
   for (std::size_t layer = layers_.size(); layer-- > 0;) {
     spans.next("dense", layer);
     const TensorView dy = output(layer, blocks.all_rows());
     const TensorView x = layer > 0 ? output(layer - 1, blocks.all_rows()) : inputs_of(shards);
     add_up_gradients(layer, shards, x, dy,
-                     plans[layer].weight_gradients_at_once && shards_->gradients.can_be_at_once());
+                     plans_of_sums[layer].weight_gradients_at_once && shards_->gradients.can_be_at_once());
     if (layer == 0) break;  // nobody needs the gradient of the inputs
     const TensorView dx = d_hidden(blocks.all_rows(), x.shape()[1]);
     for_rows(plans[layer].input_gradients_at_once, blocks, [&](std::int64_t first, std::int64_t rows) {
@@ -229,8 +230,13 @@ void Mlp::add_up_gradients(std::size_t layer, const SampleBatch::Group& shards, 
     }
   }
   if (!at_once) return;
-  dense.weight_gradient(*kernels_, factors, sums.sum_of(dense.weight()));
+  const std::span<const ops::Kernels::Factors> all{factors};
+  const auto added = static_cast<std::size_t>(sums.added());
+  dense.weight_gradient(*kernels_, all.first(added), sums.sum_of(dense.weight()));
   sums.sum_is_ready(dense.weight());
+  for (std::size_t guest = added; guest < all.size(); ++guest)
+    dense.weight_gradient(*kernels_, all.subspan(guest, 1),
+                          sums.of_shard(static_cast<std::int64_t>(guest)).of(dense.weight()));
 }
 
 void Mlp::reserve(std::int64_t rows) {

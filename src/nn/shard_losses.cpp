@@ -50,16 +50,16 @@ ops::Kernels::BatchLoss ShardLosses::of_shard(std::int64_t shard) const {
   return sum;
 }
 
-ops::Kernels::BatchLoss ShardLosses::read() const {
+ops::Kernels::BatchLoss ShardLosses::sum_of(std::size_t shards) const {
   ops::Kernels::BatchLoss total;
   std::vector<double> of_shards;  // loss and weight of each
-  for (std::size_t shard = 0; shard < parts_.size(); ++shard) {
+  for (std::size_t shard = 0; shard < shards; ++shard) {
     const ops::Kernels::BatchLoss own = of_shard(static_cast<std::int64_t>(shard));
     total.correct += own.correct;
     of_shards.insert(of_shards.end(), {own.loss_sum, *own.weight});
   }
   std::array<double, 2> sums{};
-  fixed_order_sum(view_of(of_shards), static_cast<int>(parts_.size()), view_of(sums), Stream::host());
+  fixed_order_sum(view_of(of_shards), static_cast<int>(shards), view_of(sums), Stream::host());
   total.loss_sum = sums[0];
   total.weight = sums[1];
   return total;
@@ -69,7 +69,7 @@ ops::Kernels::BatchLoss ShardLosses::read_shown_to(ShardWatch& watch, Stream& st
   stream.synchronize();
   for (std::int64_t shard = 0; shard < std::ssize(parts_); ++shard)
     if (watch.wants(shard)) watch.on_loss(shard, of_shard(shard));
-  return read();
+  return sum_of(parts_.size() - static_cast<std::size_t>(watch.guests()));
 }
 
 }  // namespace lockstep::nn

@@ -40,12 +40,14 @@ class ShardLosses {
 
   /// The sum of all shards, in the tree of their gradients. Throws what the first failed loss throws. There must be a
   /// shard.
-  ops::Kernels::BatchLoss read() const;
+  ops::Kernels::BatchLoss read() const { return sum_of(parts_.size()); }
 
-  /// The same, after a wait for `stream`. Tells `watch` the losses of the shards it wants.
+  /// The same without the guests of `watch`, after a wait for `stream`. Tells `watch` the losses of the shards it wants.
   ops::Kernels::BatchLoss read_shown_to(ShardWatch& watch, Stream& stream) const;
 
  private:
+  ops::Kernels::BatchLoss sum_of(std::size_t shards) const;
+
   struct Part {
     ops::Answer<ops::Kernels::BatchLoss> loss;
     double labels;  ///< their weight, if the loss does not say it

@@ -1,5 +1,6 @@
 #include "nn/shard_sums.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -32,7 +33,8 @@ void ShardSums::begin(const GradientBuffer& sum, std::int64_t shards, ShardWatch
   if (!sum_ || !same(sum.statistics(), sum_->statistics())) statistics_sum_.emplace(sum.statistics(), sum.stream());
   sum_ = sum;
   watch_ = watch;
-  shards_ = shards;
+  guests_ = watch ? watch->guests() : 0;
+  shards_ = shards - guests_;
   pushed_ = 0;
   added_.assign(sum.variables().size(), 0);
   statistics_sum_->clear();
@@ -40,7 +42,8 @@ void ShardSums::begin(const GradientBuffer& sum, std::int64_t shards, ShardWatch
 }
 
 void ShardSums::reserve() {
-  while (places_.size() < static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(shards_)))) {
+  const auto of_own = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(shards_)));
+  while (places_.size() < (guests_ > 0 ? std::max(of_own, place_for(shards_) + 1) : of_own)) {
     Tensor memory = places_.empty() ? Tensor{} : Tensor::zeros(sum_->dtype(), {sum_->count()}, sum_->stream());
     const GradientBuffer buffer = places_.empty() ? *sum_ : sum_->at(memory.view());
     places_.push_back(place_of(std::move(memory), buffer));
@@ -54,22 +57,25 @@ ShardSums::Place ShardSums::place_of(Tensor memory, const GradientBuffer& buffer
 }
 
 // The places work like a binary counter. Before shard i, popcount(i) of them are in use, for sums over runs of shards
-// of decreasing lengths, which are the bits of i.
+// of decreasing lengths, which are the bits of i. A guest comes when only the first is.
+std::size_t ShardSums::place_for(std::int64_t shard) const {
+  return is_guest(shard) ? 1 : static_cast<std::size_t>(std::popcount(static_cast<std::uint64_t>(shard)));
+}
+
 GradientBuffer ShardSums::of_shard(std::int64_t shard) {
-  const GradientBuffer& own =
-      places_[static_cast<std::size_t>(std::popcount(static_cast<std::uint64_t>(shard)))].buffer;
+  const GradientBuffer& own = places_[place_for(shard)].buffer;
   return sum_->statistics().count() > 0 ? own.with_statistics(statistics_sum_->next()) : own;
 }
 
 void ShardSums::on_ready(std::size_t variable) {
-  const auto earlier = static_cast<std::uint64_t>(added_[variable]);
-  if (added_[variable] == shards_) throw_ready_before(variable);
+  const std::int64_t shard = added_[variable];
+  if (shard == shards_ + guests_) throw_ready_before(variable);
   ++added_[variable];
-  const auto used = static_cast<std::size_t>(std::popcount(earlier)) + 1;
-  const auto shard = static_cast<std::int64_t>(earlier);
-  if (watch_ && watch_->wants(shard)) watch_->on_gradient(shard, variable, places_[used - 1].gradients[variable]);
+  const std::size_t place = place_for(shard), used = place + 1;
+  if (watch_ && watch_->wants(shard)) watch_->on_gradient(shard, variable, places_[place].gradients[variable]);
+  if (is_guest(shard)) return;
   if (added_[variable] < shards_)
-    return add_up(variable, used - static_cast<std::size_t>(std::countr_one(earlier)), used);
+    return add_up(variable, used - static_cast<std::size_t>(std::countr_one(static_cast<std::uint64_t>(shard))), used);
   // If the number of shards is not a power of two, several runs are left; the tree joins them from the right.
   add_up(variable, 1, used);
   sum_->ready(sum_->variables()[variable]);
@@ -93,13 +99,12 @@ void ShardSums::push() {
   }
   if (watch_ && watch_->wants(pushed_) && sum_->statistics().count() > 0)
     watch_->on_statistics(pushed_, statistics_sum_->next());
-  ++pushed_;
-  statistics_sum_->push();
+  if (!is_guest(pushed_++)) statistics_sum_->push();
 }
 
 bool ShardSums::can_be_at_once() const {
   if (!watch_) return true;
-  for (std::int64_t shard = 0; shard < shards_; ++shard)
+  for (std::int64_t shard = 0; shard < shards_ + guests_; ++shard)
     if (watch_->wants(shard) && !watch_->takes_parts(shard)) return false;
   return true;
 }

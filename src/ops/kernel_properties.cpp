@@ -90,7 +90,7 @@ bool DenseTrial::input_gradient_rows_keep_their_bits() {
 
 bool DenseTrial::weight_gradients_add_up() {
   const Call at_once = [this](Views v, const TensorView& c) { kernels_.sum_of_products(factors_of(v), c); };
-  std::int64_t shown = 0;  // of one product, which also takes another way to the sum
+  std::int64_t shown = 0;  // of one product, which takes another way to the sum then
   const Call with_onlooker = [&](Views v, const TensorView& c) {
     std::vector<Kernels::Factors> factors = factors_of(v);
     factors.back().on_product = [&](const TensorView& rows) { shown += rows.count(); };
@@ -108,13 +108,15 @@ bool DenseTrial::weight_gradients_add_up() {
       operands.push_back(block_of(x.view(), blocks_, block));
       operands.push_back(block_of(dy.view(), blocks_, block));
     }
-    const Tensor sum = result_of("sum_of_products", at_once, operands, before.view());
-    const Tensor expected = result_of("matmul", each_whole, operands, before.view());
-    if (!same_bits(sum.view(), expected.view())) return false;
-    shown = 0;
-    const Tensor watched = result_of("sum_of_products", with_onlooker, operands, before.view());
-    // result_of calls it twice.
-    if (!same_bits(watched.view(), expected.view()) || shown != 2 * expected.count()) return false;
+    const auto adds_up = [&](Views factors) {
+      const Tensor expected = result_of("matmul", each_whole, factors, before.view());
+      const Tensor sum = result_of("sum_of_products", at_once, factors, before.view());
+      shown = 0;
+      const Tensor watched = result_of("sum_of_products", with_onlooker, factors, before.view());
+      return same_bits(sum.view(), expected.view()) && same_bits(watched.view(), expected.view()) &&
+             shown == 2 * expected.count();  // result_of calls it twice
+    };
+    if (!adds_up(operands) || !adds_up(Views{operands}.last(2))) return false;
   }
   return true;
 }

@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::string_view chain_key = ",\"chain\":\"";
 constexpr std::size_t hex_digits = 16;
-constexpr int newest_format = 1;
+constexpr int newest_format = 2;
 constexpr std::int64_t all = std::numeric_limits<std::int64_t>::max();
 
 std::uint64_t digest_in(std::string_view hex) {

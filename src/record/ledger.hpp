@@ -18,7 +18,7 @@
 namespace lockstep {
 
 /// Two files of JSON objects, one per line:
-///   ledger.jsonl        {"kind":"ledger","format":1,"about":{…},"chain"}
+///   ledger.jsonl        {"kind":"ledger","format":2,"about":{…},"chain"}
 ///                       {"step","samples":DIGEST,"shards":DIGEST,"loss","chain"}
 ///                       {"step","weights":DIGEST,"chain"} for each checkpoint
 ///                       {"step","end":true,"chain"} if the run is complete
@@ -27,7 +27,7 @@ namespace lockstep {
 /// DIGEST is 16 hexadecimal digits, and DIGESTS are those of all values of a shard. "samples" is the digest of the
 /// samples' digests of all shards, "shards" that of all digests. "chain" is the digest of the "chain" of the line
 /// before and of its own line up to there, so no line can be changed, added or taken out without all that follow.
-/// Digests are xxHash64: they find accidents and edits, but are no signature.
+/// Digests are xxHash64, those of gradients XXH3: they find accidents and edits, but are no signature.
 ///
 /// Nothing in it depends on ranks or times.
 struct Ledger {

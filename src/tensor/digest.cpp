@@ -9,7 +9,7 @@ std::uint64_t digest_of_elements(const TensorView& tensor) {
   return digest_of(std::span<const std::byte>{tensor.data(), tensor.bytes()});
 }
 
-void add_elements(Digest& digest, const TensorView& tensor) {
+void add_elements(WideDigest& digest, const TensorView& tensor) {
   if (tensor.device() != DeviceKind::cpu) return add_elements(digest, Tensor::on_host(tensor).view());
   digest.update(std::span<const std::byte>{tensor.data(), tensor.bytes()});
 }

@@ -13,6 +13,6 @@ namespace lockstep::detail {
 std::uint64_t digest_of_elements(const TensorView& tensor);
 
 /// Adds the same bytes to `digest`. Parts that are added one after the other have the digest of the whole.
-void add_elements(Digest& digest, const TensorView& tensor);
+void add_elements(WideDigest& digest, const TensorView& tensor);
 
 }  // namespace lockstep::detail

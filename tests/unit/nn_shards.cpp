@@ -89,29 +89,40 @@ Trained one_by_one(ShardRun& program, const SampleBatch::Group& group) {
 /// Remembers the gradients of some shards, each variable's bytes in the order in which they are shown.
 class Watch final : public ShardWatch {
  public:
-  Watch(std::vector<std::int64_t> wanted, bool in_parts) : wanted_{std::move(wanted)}, in_parts_{in_parts} {}
+  Watch(std::vector<std::int64_t> wanted, bool in_parts, std::int64_t guests = 0)
+      : wanted_{std::move(wanted)}, in_parts_{in_parts}, guests_{guests} {}
 
   bool wants(std::int64_t shard) const override { return std::ranges::find(wanted_, shard) != wanted_.end(); }
   bool takes_parts(std::int64_t) const override { return in_parts_; }
+  std::int64_t guests() const override { return guests_; }
   void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& part) override {
     const std::span<const std::byte> bytes{part.data(), part.bytes()};
     std::vector<std::byte>& seen = gradients[{shard, variable}];
     seen.insert(seen.end(), bytes.begin(), bytes.end());
   }
   void on_statistics(std::int64_t, const TensorView&) override {}
-  void on_loss(std::int64_t, const ops::Kernels::BatchLoss&) override {}
+  void on_loss(std::int64_t shard, const ops::Kernels::BatchLoss& loss) override { losses[shard] = loss.loss_sum; }
 
+  std::map<std::int64_t, double> losses;
   std::map<std::pair<std::int64_t, std::size_t>, std::vector<std::byte>> gradients;
 
  private:
   std::vector<std::int64_t> wanted_;
   bool in_parts_;
+  std::int64_t guests_;
 };
 
 Trained watched(ShardRun& program, const SampleBatch::Group& group, Watch& watch) {
   const GradientBuffer buffer = program.buffer();
   const std::vector<Model::ShardPlace> places(group.batches.size());
   const ops::Kernels::BatchLoss losses = program.model.train_watched(group, places, buffer, watch);
+  return {losses, Tensor::copy_of(buffer.flat())};
+}
+
+Trained watched_one_by_one(ShardRun& program, const SampleBatch::Group& group, Watch& watch) {
+  const GradientBuffer buffer = program.buffer();
+  const std::vector<Model::ShardPlace> places(group.batches.size());
+  const ops::Kernels::BatchLoss losses = program.model.Model::train_watched(group, places, buffer, watch);
   return {losses, Tensor::copy_of(buffer.flat())};
 }
 
@@ -192,6 +203,34 @@ TEST_CASE("shards that are computed at once show the gradients of those that are
       if (each == kernels) CHECK(kernels->asked.sums == 3);
       CHECK(whole.gradients.size() == 6 * wanted.size());
       CHECK(in_parts.gradients == whole.gradients);
+    }
+  }
+}
+
+TEST_CASE("a guest shows what it yields among others, and reaches no sum") {
+  const auto kernels = std::make_shared<const Counting<ops::ReferenceKernels>>(ops::ReferenceKernels{});
+  for (const SharedKernels& each : {SharedKernels{kernels}, automatic()}) {
+    ShardRun program{DType::f32, each};
+    for (const std::vector<std::int64_t>& own : {std::vector<std::int64_t>{16}, {16, 7}, {16, 0, 16, 16, 9}}) {
+      const Trained expected = one_by_one(program, group_of(own, 16, DType::f32));
+      for (const std::int64_t of_guest : {16, 5, 0}) {
+        std::vector<std::int64_t> samples = own;
+        samples.push_back(of_guest);
+        const SampleBatch::Group group = group_of(samples, 16, DType::f32);
+        const auto guest = std::ssize(own);
+        Watch all{{guest}, true};
+        watched(program, group, all);
+        kernels->asked = {};
+        Watch at_once{{guest}, true, 1}, whole{{guest}, false, 1}, one_by_one{{guest}, true, 1};
+        check_same(watched(program, group, at_once), expected);
+        if (each == kernels) CHECK(kernels->asked.most_rows == 16 * std::ssize(samples));
+        check_same(watched(program, group, whole), expected);
+        check_same(watched_one_by_one(program, group, one_by_one), expected);
+        for (const Watch& watch : {at_once, whole, one_by_one}) {
+          CHECK(watch.gradients == all.gradients);
+          CHECK(watch.losses == all.losses);
+        }
+      }
     }
   }
 }

@@ -109,8 +109,8 @@ class Observer {
     std::vector<Replica> replicas;
   };
 
-  /// What a step came from and what it yielded, as digests (xxHash64) of the bytes of each shard of its batch. Whoever
-  /// computes the step again, on any number of ranks, gets the same.
+  /// What a step came from and what it yielded, as digests of the bytes of each shard of its batch (xxHash64, and XXH3
+  /// for gradients). Whoever computes the step again, on any number of ranks, gets the same.
   struct Digests {
     std::int64_t step;  ///< steps done
     double loss;        ///< as in Step

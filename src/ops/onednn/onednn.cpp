@@ -256,7 +256,7 @@ class OneDnnKernels final : public ReferenceKernels {
       return can_multiply(each.a.dtype(), {c.shape()[0], c.shape()[1], each.a.shape()[0]});
     };
     if (!std::ranges::all_of(factors, can)) return ReferenceKernels::sum_of_products(factors, c);
-    if (factors.size() == 1) return put_whole(*this, c, factors.front());
+    if (factors.size() == 1 && !factors.front().on_product) return put_whole(*this, c, factors.front());
     const OpenMpThreads threads{threads_};
     BlockProducts block{c};
     while (float* const rows = block.next()) add_up_products(block, factors, rows);
