@@ -224,19 +224,14 @@ void Mlp::add_up_gradients(std::size_t layer, const SampleBatch::Group& shards, 
     const GradientBuffer gradients = sums.of_shard(shard);
     dense.bias_gradient(*kernels_, own_dy, gradients);
     if (at_once) {
-      factors.push_back({own_x, own_dy, sums.shown_of(shard, dense.weight())});
+      factors.push_back({own_x, own_dy, sums.shown_of(shard, dense.weight()), sums.is_guest(shard)});
     } else {
       dense.weight_gradient(*kernels_, own_x, own_dy, gradients);
     }
   }
   if (!at_once) return;
-  const std::span<const ops::Kernels::Factors> all{factors};
-  const auto added = static_cast<std::size_t>(sums.added());
-  dense.weight_gradient(*kernels_, all.first(added), sums.sum_of(dense.weight()));
+  dense.weight_gradient(*kernels_, factors, sums.sum_of(dense.weight()));
   sums.sum_is_ready(dense.weight());
-  for (std::size_t guest = added; guest < all.size(); ++guest)
-    dense.weight_gradient(*kernels_, all.subspan(guest, 1),
-                          sums.of_shard(static_cast<std::int64_t>(guest)).of(dense.weight()));
 }
 
 void Mlp::reserve(std::int64_t rows) {

@@ -31,6 +31,7 @@ class ShardSums final : private GradientBuffer::Listener {
 
   /// Number of shards that are added up: all but guests.
   std::int64_t added() const { return shards_; }
+  bool is_guest(std::int64_t shard) const { return shard >= shards_; }
 
   /// Where a shard's gradients and statistics are written. When one is ready, it is added to those of earlier shards,
   /// in whose order they must come. The first shard has its place in the sum itself. A guest's are shown to the watch
@@ -59,7 +60,6 @@ class ShardSums final : private GradientBuffer::Listener {
     std::vector<TensorView> gradients;
   };
 
-  bool is_guest(std::int64_t shard) const { return shard >= shards_; }
   std::size_t place_for(std::int64_t shard) const;
   void on_ready(std::size_t variable) override;
   [[noreturn]] void throw_ready_before(std::size_t variable) const;

@@ -1,5 +1,6 @@
 #include "ops/checks.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <string>
@@ -134,7 +135,9 @@ MatmulSizes check_matmul(DeviceKind device, const Kernels::Matrix& a, Kernels::T
 
 void check_sum_of_products(DeviceKind device, std::span<const Kernels::Factors> factors, const TensorView& c) {
   if (factors.empty()) throw InvalidArgument{"sum_of_products: no factors; expected one or more"};
-  for (const auto& [a, b, unused_onlooker] : factors) {
+  if (factors.front().only_shown || !std::ranges::is_sorted(factors, {}, &Kernels::Factors::only_shown))
+    throw InvalidArgument{"sum_of_products: a product that is only shown before one to add; expected it behind them"};
+  for (const auto& [a, b, unused_onlooker, unused_only_shown] : factors) {
     (void)require_product(device, "sum_of_products", a, Kernels::Transpose::yes, b, Kernels::Transpose::no, c);
     require_sums(device, "sum_of_products", a, c);
   }

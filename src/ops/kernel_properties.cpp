@@ -1,6 +1,7 @@
 #include "ops/kernel_properties.hpp"
 
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -90,10 +91,18 @@ bool DenseTrial::input_gradient_rows_keep_their_bits() {
 
 bool DenseTrial::weight_gradients_add_up() {
   const Call at_once = [this](Views v, const TensorView& c) { kernels_.sum_of_products(factors_of(v), c); };
-  std::int64_t shown = 0;  // of one product, which takes another way to the sum then
-  const Call with_onlooker = [&](Views v, const TensorView& c) {
+  // One product is shown, which takes another way to the sum then, and after all it is shown once more, alone.
+  std::int64_t shown = 0;
+  const Tensor alone = Tensor::zeros(sum_type(form_.dtype), {form_.inputs * form_.outputs}, stream_);
+  const Call with_onlookers = [&](Views v, const TensorView& c) {
     std::vector<Kernels::Factors> factors = factors_of(v);
     factors.back().on_product = [&](const TensorView& rows) { shown += rows.count(); };
+    std::int64_t first = 0;
+    const auto keep = [&](const TensorView& rows) {
+      copy(rows.reshaped({rows.count()}), alone.view().slice(std::exchange(first, first + rows.count()), rows.count()),
+           stream_);
+    };
+    factors.push_back({v[v.size() - 2], v.back(), keep, true});
     kernels_.sum_of_products(factors, c);
   };
   const Call each_whole = [this](Views v, const TensorView& c) {
@@ -108,15 +117,15 @@ bool DenseTrial::weight_gradients_add_up() {
       operands.push_back(block_of(x.view(), blocks_, block));
       operands.push_back(block_of(dy.view(), blocks_, block));
     }
-    const auto adds_up = [&](Views factors) {
-      const Tensor expected = result_of("matmul", each_whole, factors, before.view());
-      const Tensor sum = result_of("sum_of_products", at_once, factors, before.view());
-      shown = 0;
-      const Tensor watched = result_of("sum_of_products", with_onlooker, factors, before.view());
-      return same_bits(sum.view(), expected.view()) && same_bits(watched.view(), expected.view()) &&
-             shown == 2 * expected.count();  // result_of calls it twice
-    };
-    if (!adds_up(operands) || !adds_up(Views{operands}.last(2))) return false;
+    const Tensor sum = result_of("sum_of_products", at_once, operands, before.view());
+    const Tensor expected = result_of("matmul", each_whole, operands, before.view());
+    if (!same_bits(sum.view(), expected.view())) return false;
+    shown = 0;
+    const Tensor watched = result_of("sum_of_products", with_onlookers, operands, before.view());
+    // result_of calls it twice.
+    if (!same_bits(watched.view(), expected.view()) || shown != 2 * expected.count()) return false;
+    const Tensor last = result_of("matmul", each_whole, Views{operands}.last(2), before.view());
+    if (!same_bits(alone.view(), last.view())) return false;
   }
   return true;
 }

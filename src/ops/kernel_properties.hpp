@@ -52,8 +52,8 @@ class DenseTrial {
   bool input_gradient_rows_keep_their_bits();
 
   /// Whether `sum_of_products` of transposed x and dy, the gradient of a weight, has the bits of a `matmul` for each
-  /// block, added up as fixed_order_sum does, and shows all of a product to whoever is to look at it: of one among all,
-  /// or alone.
+  /// block, added up as fixed_order_sum does, and shows a product to whoever is to look at it, with the same bits, also
+  /// one more that is not added.
   bool weight_gradients_add_up();
 
  private:

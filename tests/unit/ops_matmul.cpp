@@ -147,15 +147,18 @@ TEST_CASE("a sum of products is the tree of them, the reference's bit for bit, t
             kernels->matmul(factors[i].a, Kernels::Transpose::yes, factors[i].b, Kernels::Transpose::no,
                             products[i].view());
           }
-          // Whoever looks at a product alone sees all of it.
+          // Whoever looks at a product alone sees all of it, whether it is added or not.
           std::int64_t shown = 0;
           factors.back().on_product = [&](const TensorView& rows) {
-            CHECK(same_bits(rows, products.back().view().slice(shown, rows.count()).reshaped(rows.shape())));
+            const std::int64_t first = shown % std::max<std::int64_t>(1, m * n);
+            CHECK(same_bits(rows, products.back().view().slice(first, rows.count()).reshaped(rows.shape())));
             shown += rows.count();
           };
+          factors.push_back(factors.back());
+          factors.back().only_shown = true;
           const Tensor sum = filled(dtype, {m, n}, not_a_number);  // overwritten
           kernels->sum_of_products(factors, sum.view());
-          CHECK(shown == sum.count());
+          CHECK(shown == 2 * sum.count());
           add_up_in_tree(*kernels, products, 0, count);
           if (kernels->name() == "reference") {
             CHECK(same_bits(sum.view(), products[0].view()));
@@ -185,16 +188,18 @@ TEST_CASE("the library's sum of products has the bits of the tree where it promi
     }
     const Tensor sum = filled(DType::f32, {m, n}, not_a_number);
     kernels->sum_of_products(factors, sum.view());
-    // Once more, with an onlooker of one on the left of a pair and of one on the right.
-    std::array<std::int64_t, 4> shown{};
-    for (const std::size_t i : {0U, 3U})
+    // Once more, with an onlooker of one on the left of a pair, of one on the right, and of two that are not added.
+    std::array<std::int64_t, 6> shown{};
+    for (const std::size_t i : {1U, 2U}) factors.push_back({factors[i].a, factors[i].b, {}, true});
+    for (const std::size_t i : {0U, 3U, 4U, 5U})
       factors[i].on_product = [&, i](const TensorView& rows) {
-        CHECK(same_bits(rows, products[i].view().slice(shown[i], rows.count()).reshaped(rows.shape())));
+        const TensorView product = products[i < 4 ? i : i - 3].view();
+        CHECK(same_bits(rows, product.slice(shown[i], rows.count()).reshaped(rows.shape())));
         shown[i] += rows.count();
       };
     const Tensor watched = filled(DType::f32, {m, n}, not_a_number);
     kernels->sum_of_products(factors, watched.view());
-    CHECK(shown == std::array<std::int64_t, 4>{m * n, 0, 0, m * n});
+    CHECK(shown == std::array<std::int64_t, 6>{m * n, 0, 0, m * n, m * n, m * n});
     add_up_in_tree(*kernels, products, 0, 4);
     CHECK(same_bits(sum.view(), products[0].view()));
     CHECK(same_bits(watched.view(), products[0].view()));

@@ -68,6 +68,9 @@ TEST_CASE("sums of products that do not fit are refused, and sums of none") {
       return refusal([&] { kernels->sum_of_products(factors, to); });
     };
     CHECK(sum({}, c.view()) == "sum_of_products: no factors; expected one or more");
+    for (const bool only_shown : {true, false})
+      CHECK(sum({{a.view(), b.view(), {}, true}, {a.view(), b.view(), {}, only_shown}}, c.view()) ==
+            "sum_of_products: a product that is only shown before one to add; expected it behind them");
     CHECK(sum({{a.view(), b.view()}, {a.view(), c.view()}}, c.view()) ==
           "sum_of_products: f32[3, 2] transposed times f32[2, 4] does not give f32[2, 4]");
     CHECK(sum({{a.view(), b.view()}, {a.view(), b.view()}}, b.view().slice(2, 8).reshaped({2, 4})) ==

@@ -117,6 +117,8 @@ class Kernels {
     /// If set, gets the product of these two before it is added to others: all rows, or in several calls some at a
     /// time, from the first on. It may change them. On a GPU, the stream may still be computing them.
     std::function<void(const TensorView& rows)> on_product = {};
+    /// Whether the product is shown and not added. Such factors come after all others.
+    bool only_shown = false;
   };
 
   /// Adam's parameters besides those of the step.
@@ -160,7 +162,7 @@ class Kernels {
   virtual std::int64_t row_stride(std::int64_t columns) const = 0;
 
   /// c = the sum of transposed a · b over `factors`: the gradient of a weight from several shards. There is at least
-  /// one factor, and each may have any number of rows. c is overwritten. The reference has the bits of a `matmul` for
+  /// one product to add, and each factor may have any number of rows. c is overwritten. The reference has the bits of a `matmul` for
   /// each, added up as FixedOrderAccumulator does. A library may add a product to the sum while computing it, and so
   /// round differently; callers that need the reference's bits test the shapes in use.
   virtual void sum_of_products(std::span<const Factors> factors, const TensorView& c) const = 0;

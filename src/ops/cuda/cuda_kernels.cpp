@@ -87,7 +87,7 @@ class CudaKernels final : public Kernels, private UpdateKernels {
   void sum_of_products(std::span<const Kernels::Factors> factors, const TensorView& c) const override {
     check_sum_of_products(here, factors, c);
     const std::size_t apart = (c.bytes() + Buffer::alignment - 1) / Buffer::alignment * Buffer::alignment;
-    const cuda::Scratch::Use memory{scratch_, results_beside(factors.size()) * apart};
+    const cuda::Scratch::Use memory{scratch_, results_beside(factors) * apart};
     sum_of_whole_products(*this, factors, c, [&](std::size_t number) {
       return TensorView{memory.data() + number * apart, c.shape(), c.dtype(), c.device()};
     });

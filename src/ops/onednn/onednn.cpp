@@ -104,9 +104,12 @@ class BlockProducts {
   }
   void add_product(float* c, const Kernels::Factors& factors) {
     if (!factors.on_product) return multiply(factors, 1, c);
+    show(factors);
+    add(c, shown_.data());
+  }
+  void show(const Kernels::Factors& factors) {
     if (shown_.empty()) shown_.resize(elements_of_block());
     put(shown_.data(), factors);
-    add(c, shown_.data());
   }
   void add(float* c, const float* other) const { loops::add(c, other, rows_ * columns_); }
   float* spare(std::size_t level) {
