@@ -9,6 +9,8 @@ ddp           DistributedDataParallel over gloo, as it comes
 ddp-tuned     gradients live in the buckets, of the size that is fastest here, a static graph, a fused optimizer,
               channels_last
 ddp-compiled  the same with torch.compile
+ddp-fp16, ddp-bf16
+              ddp-tuned with the communication hook that sends gradients in 16 bits
 """
 import copy
 import os
@@ -20,7 +22,8 @@ from measure import arguments, measure, rank_and_size, report
 from pytorch_models import count, loss_of, make_batches, make_model, make_optimizer
 
 BUCKETS_MB = (1, 5, 25)  # the last is the default
-MODES = ("flat", "flat-tuned", "threads", "threads-compiled", "ddp", "ddp-tuned", "ddp-compiled")
+HOOKS = {"ddp-fp16": "fp16_compress_hook", "ddp-bf16": "bf16_compress_hook"}
+MODES = ("flat", "flat-tuned", "threads", "threads-compiled", "ddp", "ddp-tuned", "ddp-compiled", *HOOKS)
 
 
 def place_in(flat, like):
@@ -99,6 +102,10 @@ def ddp_step(name, model, mode, bucket_mb=BUCKETS_MB[-1]):
     replica = torch.nn.parallel.DistributedDataParallel(
         model, bucket_cap_mb=bucket_mb,
         **({"gradient_as_bucket_view": True, "static_graph": True} if tuned else {}))
+    if mode in HOOKS:
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        replica.register_comm_hook(None, getattr(default_hooks, HOOKS[mode]))
     if mode == "ddp-compiled":
         replica = torch.compile(replica)
     optimizer = make_optimizer(name, replica.parameters(), **(fused() if tuned else {}))

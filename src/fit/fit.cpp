@@ -136,7 +136,8 @@ class Fit {
                       strategy.stream()},
         threads_{ShardThreads::make(strategy, model, options.threads, train_shards_.count())},
         evaluation_{strategy, model, data.test, options.evaluation_samples, options.shards, threads_.get()},
-        checks_{strategy, model, sum_.with_statistics(statistics_.view()), train_shards_, options, takes_guests(), fault_} {
+        checks_{strategy,       model, sum_.with_statistics(statistics_.view()), train_shards_, options,
+                takes_guests(), fault_} {
     sum_ = sum_.with_statistics(statistics_.view());
     warn_of_other_bits();
     if (nn::JointModel* const joint = model.joint()) {
@@ -243,8 +244,8 @@ StartedShards Fit::start_joint_gradients(std::int64_t step, std::span<const std:
 StartedShards Fit::start_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                    const nn::GradientBuffer& sum) {
   const std::optional<std::int64_t> guest = checks_.guest();
-  const RankShards::Loaded shards = guest ? train_shards_.load_all_and(samples, *guest)
-                                          : train_shards_.load_all(samples, 0, threads_.get());
+  const RankShards::Loaded shards =
+      guest ? train_shards_.load_all_and(samples, *guest) : train_shards_.load_all(samples, 0, threads_.get());
   note_read(step, shards.group, 0);
   BusyClock::enter(BusyClock::Part::forward);
   const std::vector<nn::Model::ShardPlace> places = shards.places(step);

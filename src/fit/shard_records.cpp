@@ -85,8 +85,7 @@ void ShardRecords::read(std::int64_t shard, const SampleBatch& micro_batch) {
 
 bool ShardRecords::is_spoilt(std::int64_t shard) const {
   if (!fault_) return false;
-  return shard == shards_ ? fault_->miscomputes_still(rank_, step_)
-                          : fault_->miscomputes(rank_, step_, shard, shards_);
+  return shard == shards_ ? fault_->miscomputes_still(rank_, step_) : fault_->miscomputes(rank_, step_, shard, shards_);
 }
 
 bool ShardRecords::wants(std::int64_t shard) const {

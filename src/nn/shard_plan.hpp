@@ -23,9 +23,9 @@ class LayerPlans {
   /// `stream` is the kernels' stream and must outlive it.
   LayerPlans(std::shared_ptr<const ops::Kernels> kernels, std::vector<ops::DenseForm> layers, Stream& stream);
 
-  /// LOCAL. One plan for each layer, valid as long as this object. The first call for shards of this number and size tries
-  /// out the kernels, which blocks the host, and logs on the chief what has to be computed shard by shard. DeviceError
-  /// for kernels that do not repeat their bits.
+  /// LOCAL. One plan for each layer, valid as long as this object. The first call for shards of this number and size
+  /// tries out the kernels, which blocks the host, and logs on the chief what has to be computed shard by shard.
+  /// DeviceError for kernels that do not repeat their bits.
   std::span<const LayerPlan> of(ops::RowBlocks shards);
 
  private:

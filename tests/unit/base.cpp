@@ -168,7 +168,7 @@ TEST_CASE("a wide digest is XXH3 of the bytes, however they came") {
   std::vector<std::byte> bytes(10000);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7);
   const std::span<const std::byte> all{bytes};
-  CHECK(to_hex(WideDigest{}.value()) == "2d06800538d394c2");  // the published value for no input and seed 0
+  CHECK(to_hex(WideDigest{}.value()) == "2d06800538d394c2");              // the published value for no input and seed 0
   CHECK(to_hex(WideDigest{}.update(all).value()) == "09ea754d7983b623");  // by the library's scalar way
   CHECK(WideDigest{}.update(all.first(1)).update(all.subspan(1, 4999)).update(all.subspan(5000)).value() ==
         WideDigest{}.update(all).value());

@@ -162,9 +162,9 @@ class Kernels {
   virtual std::int64_t row_stride(std::int64_t columns) const = 0;
 
   /// c = the sum of transposed a · b over `factors`: the gradient of a weight from several shards. There is at least
-  /// one product to add, and each factor may have any number of rows. c is overwritten. The reference has the bits of a `matmul` for
-  /// each, added up as FixedOrderAccumulator does. A library may add a product to the sum while computing it, and so
-  /// round differently; callers that need the reference's bits test the shapes in use.
+  /// one product to add, and each factor may have any number of rows. c is overwritten. The reference has the bits of a
+  /// `matmul` for each, added up as FixedOrderAccumulator does. A library may add a product to the sum while computing
+  /// it, and so round differently; callers that need the reference's bits test the shapes in use.
   virtual void sum_of_products(std::span<const Factors> factors, const TensorView& c) const = 0;
 
   /// y = activation(x · weight + bias) for rows x [n, inputs], weight [inputs, outputs], bias [outputs] and y [n,
