@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -76,6 +77,7 @@ class AuditTold final : public Observer {
     steps = report.step;
     weights = weights_digest(model_.variables());
   }
+  void on_evaluation(const Evaluation& report) override { test_loss = report.loss; }
   void on_audit(const AuditError& error) override {
     found = error.finding();
     weights_then = weights_digest(model_.variables());
@@ -83,6 +85,7 @@ class AuditTold final : public Observer {
 
   std::int64_t steps = 0;     ///< that were made
   std::uint64_t weights = 0;  ///< after the last of them
+  double test_loss = 0;       ///< with the moving averages, if there are any
   std::optional<AuditError::Finding> found;
   std::uint64_t weights_then = 0;
   std::string words;
@@ -246,7 +249,7 @@ TEST_CASE("audits change no bit, and cost no agreement") {
           CAPTURE(static_cast<int>(model), accumulate, threads);
           CHECK(told.words == "");
           CHECK(told.steps == 5);
-          return std::pair{told.weights, meeting.meetings() - before};
+          return std::tuple{told.weights, told.test_loss, meeting.meetings() - before};
         };
         CHECK(digest(1) == digest(std::nullopt));
       }
