@@ -110,7 +110,7 @@ LinkTimes measure_links(CrossDeviceOps& reductions, MpiBaseline& mpi, TcpStreams
 }
 
 /// COLL.
-Row row_of_links(const LinkTimes& times, std::int64_t bytes, MpiBaseline& mpi) {
+Row row_of_links(const LinkTimes& times, std::int64_t bytes, MpiBaseline& mpi, const std::string& congestion_control) {
   const auto time_of = [&](const std::vector<double>& of) { return median(mpi.largest(of)); };
   // Bytes per microsecond are megabytes per second.
   const auto one_way = [&](const std::vector<double>& of) { return static_cast<double>(bytes) / time_of(of); };
@@ -118,7 +118,8 @@ Row row_of_links(const LinkTimes& times, std::int64_t bytes, MpiBaseline& mpi) {
     return 2.0 * static_cast<double>(bytes) * (mpi.ranks() - 1) / mpi.ranks() / time_of(of);
   };
   const double streams = both_ways(times.both_ways), sum = both_ways(times.sum);
-  return {{"bytes", "B", bytes},
+  return {{"tcp", "", congestion_control, Place::title},
+          {"bytes", "B", bytes},
           {"latency", "us", time_of(times.latency), Place::column, 8},
           {"mpi_latency", "us", time_of(times.mpi_latency), Place::column, 8},
           {"one_way", "MB/s", one_way(times.one_way), Place::column, 8},
@@ -151,7 +152,7 @@ std::string bench_network(Runtime& runtime, const NetworkOptions& options, const
         times = measure_links(reductions, mpi, *tcp, *inputs, bytes, options);
       });
     });
-    add(row_of_links(times, bytes, mpi));
+    add(row_of_links(times, bytes, mpi, tcp->congestion_control()));
     if (mpi.largest({times.error}).front() != 0 && wrong.empty())
       wrong = fmt::format("network: a sum of {} bytes is wrong; expected the exact sum", bytes);
   }

@@ -113,7 +113,7 @@ double payload_rate(double bits_per_second) {
 }
 
 double share_of_wire(int nodes) {
-  return nodes == 2 ? 0.9 : 0.8;
+  return nodes == 2 ? 0.99 : 0.95;
 }
 
 Links parse_links(const std::string& option, const std::string& text) {

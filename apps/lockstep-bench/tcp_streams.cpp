@@ -1,6 +1,7 @@
 #include "apps/lockstep-bench/tcp_streams.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -118,6 +119,14 @@ TcpStreams::TcpStreams(MpiBaseline& mpi, const std::string& network)
     if (stream.get() < 0) continue;
     check_call(::setsockopt(stream.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), "setsockopt");
   }
+}
+
+std::string TcpStreams::congestion_control() const {
+  std::array<char, 16> name{};  // TCP_CA_NAME_MAX
+  socklen_t length = name.size() - 1;
+  const auto first = std::ranges::find_if(streams_, [](const Descriptor& stream) { return stream.get() >= 0; });
+  check_call(::getsockopt(first->get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &length), "getsockopt");
+  return name.data();
 }
 
 void TcpStreams::exchange(std::int64_t bytes) {

@@ -23,6 +23,9 @@ class TcpStreams {
   /// COLL. Sends `bytes` to every other rank and receives as many from it, all at a time.
   void exchange(std::int64_t bytes);
 
+  /// Of Linux's names: "cubic", "bbr".
+  std::string congestion_control() const;
+
   void send(int to, std::int64_t bytes);
   void receive(int from, std::int64_t bytes);
 

@@ -16,8 +16,8 @@ const std::vector<std::string> all_reduce_columns{"bytes", "count", "dtype",    
                                                   "busbw", "error", "mpi_time", "ratio"};
 const std::vector<std::string> merge_call_columns{"merges", "time", "mpi_time", "ratio", "agreements", "bytes"};
 
-const std::vector<std::string> network_columns{"bytes",     "latency",       "mpi_latency", "one_way", "mpi_one_way",
-                                               "both_ways", "mpi_both_ways", "sum",         "ratio"};
+const std::vector<std::string> network_columns{"tcp",         "bytes",     "latency",       "mpi_latency", "one_way",
+                                               "mpi_one_way", "both_ways", "mpi_both_ways", "sum",         "ratio"};
 
 const std::vector<std::string> watchdog_columns{"store", "meeting", "atomic", "ratio", "seconds", "cpu"};
 

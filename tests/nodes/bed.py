@@ -88,6 +88,11 @@ def main():
         nodes(second, "up", "2", "--rate", "60mbit", "--queue", "256K")
         measure(first, delay_ms=3, mbit=20)
         measure(second, delay_ms=0, mbit=60)
+        # Linux's default, but not after losses.
+        for name, by_cubic in ((first, False), (second, True)):
+            assert ("congctl cubic" in nodes(name, "exec", f"{name}1", "ip", "route").stdout) == by_cubic, name
+        unknown = nodes(killed, "up", "--congestion", "none", check=False)
+        assert unknown.returncode == 1 and "--congestion 'none': expected one of reno" in unknown.stderr, unknown.stderr
         twice = nodes(first, "up", check=False)
         assert twice.returncode == 1 and "nodes are up" in twice.stderr, twice.stderr
 
