@@ -187,6 +187,7 @@ RunRecord::Options Trainer::record_options(Observer& reports) const {
   const RunFacts facts{.options = options_,
                        .fit = fit_,
                        .kernels = kernels_->fingerprint(),
+                       .compression = compression(),
                        .data_digest = task_->data_digest(),
                        .schema = task_->schema(),
                        .samples = samples.train.count(),
