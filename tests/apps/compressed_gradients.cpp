@@ -56,6 +56,7 @@ TEST_CASE("a training with compressed gradients has the same bytes on the same n
   const std::string plain = train_simulated(on(2, 2), run + saved("plain")).digest();
   const std::string halves = train_simulated(on(4, 2), compressed + saved("halves")).digest();
   CHECK(train_simulated(on(8, 4), compressed + saved("more ranks")).digest() == halves);
+  CHECK(train_simulated(on(2, 1), compressed).digest() == halves);
   CHECK(train_simulated(on(4, 1), compressed).digest() != halves);
   CHECK(halves != plain);
   CHECK(manifest("more ranks") == manifest("halves"));
