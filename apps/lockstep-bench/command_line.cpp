@@ -6,6 +6,7 @@
 
 #include "apps/options/option_parser.hpp"
 #include "apps/options/option_values.hpp"
+#include "apps/options/reduction_values.hpp"
 #include "base/element_type.hpp"
 #include "cluster/device_binding.hpp"
 #include "input/shard_request.hpp"
@@ -145,6 +146,11 @@ NetworkOptions network_of(NetworkOptions options, const RuntimeOptions& runtime)
   return options;
 }
 
+StepOptions step_of(StepOptions options, const RuntimeOptions& runtime) {
+  options.reductions = runtime.reductions;
+  return options;
+}
+
 PredictOptions predict_of(PredictOptions options, const RuntimeOptions& runtime) {
   if (options.links && options.links->rates.empty())
     throw ConfigError{"--delay without --rate: expected both, or none in a job of several nodes, which measures them"};
@@ -222,6 +228,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   step.precision = parse_choice<nn::Model::Precision>(
                       option, text, {{"full", nn::Model::Precision::full}, {"bf16", nn::Model::Precision::bf16}});
                 });
+  parser.option("--compress-gradients", compression_values, compression_help,
+                [&](const std::string& option, const std::string& text) {
+                  line.runtime.reductions.gradient_compression = parse_compression(option, text);
+                });
+  parser.flag("--shard-optimizer", shard_optimizer_help, [&] { line.runtime.reductions.shard_optimizer = true; });
   parser.option("--steps", "K", fmt::format("Steps of each of the two per iteration (default {})", step.steps),
                 [&](const std::string& option, const std::string& text) {
                   step.steps = parse_count(option, text, 1, most_iterations);
@@ -306,7 +317,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     else if (parser.chosen() == NetworkOptions::name)
       line.benchmark = network_of(network, line.runtime);
     else if (parser.chosen() == StepOptions::name)
-      line.benchmark = step;
+      line.benchmark = step_of(step, line.runtime);
     else if (parser.chosen() == ArithmeticOptions::name)
       line.benchmark = arithmetic;
     else if (parser.chosen() == PredictOptions::name)

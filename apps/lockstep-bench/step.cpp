@@ -169,6 +169,16 @@ int shards_of(const StepOptions& options, Runtime& runtime) {
   return shards;
 }
 
+void add_reductions(Row& row, const ReductionOptions& reductions, std::int64_t state_bytes, MpiBaseline& mpi) {
+  if (!reductions.gradient_compression && !reductions.shard_optimizer) return;
+  const double state = mpi.mean({static_cast<double>(state_bytes)}).front();
+  row.insert(row.end(),
+             {{"compression", "",
+               std::string{reductions.gradient_compression ? name_of(*reductions.gradient_compression) : "none"},
+               Place::title},
+              {"state", "B", static_cast<std::int64_t>(state), Place::title}});
+}
+
 void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add) {
   const std::int64_t global_batch = global_batch_of(options);
   const std::vector<Variant> variants = variants_of(options, runtime);
@@ -176,10 +186,12 @@ void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add)
   StepClock clock;
   std::optional<RandomSamples> samples;
   runtime.strategy().run([&](ReplicaContext&) { samples.emplace(options.model, step_batches * global_batch); });
+  const auto meet = [&] { mpi.barrier(); };
+  const ReductionOptions reductions = timed_reductions(clock, meet, options.reductions);
   std::vector<std::unique_ptr<StepRun>> runs;
   for (const Variant& variant : variants)
     runs.push_back(std::make_unique<StepRun>(
-        runtime.make_strategy(timed_reductions(clock, [&] { mpi.barrier(); })), clock, *samples,
+        runtime.make_strategy(reductions), clock, *samples,
         StepRun::Options{options.model, global_batch, variant.shards, options.threads, options.hidden,
                          folder_for(options.checkpoints, variant), variant.precision, variant.kernels}));
 
@@ -208,6 +220,7 @@ void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add)
       add_parts(row, step, options);
     else
       add_checkpoints(row, measured[run]);
+    add_reductions(row, options.reductions, runs[run]->state_bytes(), mpi);
     row.insert(row.end(), {{"ratio", "to last", ratio_of(blocks, measured.back().blocks), Place::column, digits}});
     add(row);
   }

@@ -13,6 +13,8 @@
 
 namespace lockstep::bench {
 
+class MpiBaseline;
+
 struct StepOptions {
   static constexpr const char* name = "step";
 
@@ -26,6 +28,7 @@ struct StepOptions {
   std::int64_t warm_up = 1;
   std::int64_t iterations = 20;
   nn::Model::Precision precision = nn::Model::Precision::full;
+  ReductionOptions reductions;        ///< of all steps, as the runtime has them
   std::filesystem::path checkpoints;  ///< the folder to save some in; empty if that is not to be measured
 
   /// What turns are taken between: bench_step, or bench_step_cost.
@@ -35,6 +38,10 @@ struct StepOptions {
 
 /// The one asked for, or the model's.
 std::int64_t global_batch_of(const StepOptions& options);
+
+/// COLL. If `reductions` compress gradients or have the optimizer in slices, adds the type, or "none", and the mean
+/// over the ranks of `state_bytes`.
+void add_reductions(Row& row, const ReductionOptions& reductions, std::int64_t state_bytes, MpiBaseline& mpi);
 
 /// COLL. How many shards a step has. ConfigError, naming --shards, for a number that does not fit the ranks.
 int shards_of(const StepOptions& options, Runtime& runtime);
@@ -56,6 +63,9 @@ inline constexpr std::int64_t step_batches = 16;
 /// saved and is being written. In the place of a step's parts, a row then has the `pause` until all ranks go on after
 /// the save, the same in steps (`of_step`), and how much longer a step takes `beside` the writing; all three are
 /// medians over the iterations.
+///
+/// With compressed gradients or an optimizer in slices, in all of them, a row also has the `compression` and the bytes
+/// of optimizer `state` that a rank keeps, as the mean over the ranks.
 ///
 /// ConfigError, naming --shards, for a number of shards that does not fit the ranks.
 void bench_step(Runtime& runtime, const StepOptions& options, const AddRow& add);

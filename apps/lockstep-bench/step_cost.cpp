@@ -231,6 +231,7 @@ void bench_step_cost(Runtime& runtime, const StepOptions& options, const AddRow&
     row.push_back({"spans", "a step", spans, Place::column, digits});
     row.push_back({"off", "%", spans * no_span / (step * 1e6) * 100, Place::column, digits});
   }
+  add_reductions(row, options.reductions, state_bytes_of(*model), mpi);
   add(row);
 }
 

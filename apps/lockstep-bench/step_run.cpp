@@ -35,13 +35,14 @@ std::shared_ptr<const ops::Kernels> kernels_for(Strategy& strategy, const StepRu
 
 }  // namespace
 
-ReductionOptions timed_reductions(StepClock& clock, std::function<void()> meet) {
-  return {.around = [&clock, meet = std::move(meet)](const std::function<void()>& collective) {
+ReductionOptions timed_reductions(StepClock& clock, std::function<void()> meet, ReductionOptions reductions) {
+  reductions.around = [&clock, meet = std::move(meet)](const std::function<void()>& collective) {
     const StepClock::During during{clock, Part::waiting};
     meet();
     clock.enter(Part::communication);
     collective();
-  }};
+  };
+  return reductions;
 }
 
 StepRun::StepRun(Strategy strategy, StepClock& clock, const RandomSamples& samples, const Options& options)

@@ -19,9 +19,9 @@
 
 namespace lockstep::bench {
 
-/// Reductions under which collectives count as communication. `meet` is called before each and counts as waiting: it
+/// `reductions` under which collectives count as communication. `meet` is called before each and counts as waiting: it
 /// returns when every rank has come. The clock must outlive the strategy.
-ReductionOptions timed_reductions(StepClock& clock, std::function<void()> meet);
+ReductionOptions timed_reductions(StepClock& clock, std::function<void()> meet, ReductionOptions reductions = {});
 
 /// A model and its optimizer, trained by `fit` as in lockstep-train. It does not tell the clock of agreements; the
 /// program must do that.
@@ -44,6 +44,8 @@ class StepRun {
   std::string_view model() const { return model_->name(); }
   /// The number of elements of all its variables.
   std::int64_t parameters() const;
+  /// LOCAL, after a block. What this rank keeps of the optimizer's state.
+  std::int64_t state_bytes() const { return state_bytes_of(*model_); }
   /// After a block: those in which gradients would travel between nodes.
   std::vector<GradientMessage> messages();
   /// After a block: TimedModel::ready_moments.

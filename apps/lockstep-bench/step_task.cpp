@@ -1,6 +1,7 @@
 #include "apps/lockstep-bench/step_task.hpp"
 
 #include <cstring>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -88,6 +89,15 @@ std::int64_t parameters_of(const nn::Model& model) {
   std::int64_t sum = 0;
   for (const Variable& variable : model.variables()) sum += element_count(variable.shape());
   return sum;
+}
+
+std::int64_t state_bytes_of(const nn::Model& model) {
+  std::set<const detail::StoreSegment*> segments;
+  for (const Variable& variable : model.variables()) segments.insert(variable.state().segment.get());
+  std::int64_t bytes = 0;
+  for (const detail::StoreSegment* const segment : segments)
+    for (const auto& [name, values] : segment->slots) bytes += static_cast<std::int64_t>(values.view().bytes());
+  return bytes;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(StepModel model, std::shared_ptr<const ops::Kernels> kernels) {

@@ -43,6 +43,9 @@ std::unique_ptr<nn::Model> make_model(StepModel model, std::int64_t hidden, Stra
 /// The number of elements of all its variables.
 std::int64_t parameters_of(const nn::Model& model);
 
+/// LOCAL. What this rank keeps of the state of its optimizers.
+std::int64_t state_bytes_of(const nn::Model& model);
+
 /// The model's optimizer: momentum, or AdamW for gpt.
 std::unique_ptr<Optimizer> make_optimizer(StepModel model, std::shared_ptr<const ops::Kernels> kernels);
 

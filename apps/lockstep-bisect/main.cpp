@@ -73,10 +73,10 @@ std::string compute_again(Runtime& runtime, const std::array<RecordedRun, 2>& ru
                           const std::filesystem::path& data) {
   std::array<std::vector<StepDigests>, 2> again;
   for (std::size_t run = 0; run < runs.size(); ++run) {
-    TrainingOptions options = command_of(runs[run]).training;
-    if (!data.empty()) options.data = data;
-    Strategy strategy = runtime.make_strategy();
-    Trainer trainer{strategy, runtime.device_name(), options};
+    CommandLine command = command_of(runs[run]);
+    if (!data.empty()) command.training.data = data;
+    Strategy strategy = runtime.make_strategy(command.runtime.reductions);
+    Trainer trainer{strategy, runtime.device_name(), command.training};
     again[run] = std::move(trainer).record_again(runs[run], {between.same + 1, between.differs});
   }
   std::string text;

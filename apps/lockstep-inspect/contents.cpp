@@ -30,6 +30,7 @@ std::vector<Fact> facts_of(const Manifest& manifest) {
   std::vector<Fact> facts{{"step", fmt::format("{}", manifest.step)}};
   facts.insert(facts.end(), manifest.training.begin(), manifest.training.end());
   facts.emplace_back("kernels", manifest.kernels);
+  if (!manifest.compression.empty()) facts.emplace_back("compression", manifest.compression);
   if (manifest.best)
     facts.emplace_back("best", fmt::format("step {}, loss {}", manifest.best->step, manifest.best->loss));
   for (const auto& [name, state] : manifest.state) facts.emplace_back("state of " + name, state);

@@ -109,6 +109,8 @@ class Trainer {
   /// CheckpointError if this number of ranks cannot go on from the checkpoint that `options_` name.
   void hold_folders();
   FitOptions fit_options() const;
+  /// What compresses gradients, and between which shards (compression_text). Empty if nothing does.
+  std::string compression() const;
   CheckpointManager::Options checkpoint_options() const;
   /// Goes on from the checkpoint that `options_` name, if there is one.
   void resume();

@@ -27,6 +27,7 @@
 #include "input/batch_schedule.hpp"
 #include "input/shard_sizes.hpp"
 #include "record/run_folder.hpp"
+#include "reduce/cross_device_ops.hpp"
 #include "strategy/replica_group.hpp"
 
 namespace lockstep {
@@ -122,6 +123,11 @@ FitOptions Trainer::fit_options() const {
           .divergence_hint = [task = task_.get()] { return task->divergence_hint(); }};
 }
 
+std::string Trainer::compression() const {
+  const std::optional<DType> type = strategy_.reductions().gradient_compression();
+  return type ? compression_text(*type, strategy_.group().node_of_rank(), shards_) : std::string{};
+}
+
 /// Of a training without checkpoints, the manager serves to resume one.
 CheckpointManager::Options Trainer::checkpoint_options() const {
   const BatchSchedule schedule{task_->samples().train.count(), fit_.global_batch};
@@ -136,6 +142,7 @@ CheckpointManager::Options Trainer::checkpoint_options() const {
       .difference = [=, overrides = options_.resume.overrides](
                         const TrainingFacts& there) { return training_difference(there, facts, overrides); },
       .kernels = kernels_->fingerprint(),
+      .compression = compression(),
       .metadata = metadata_of(task_->description(), task_->schema()),
       .check = [](const CheckpointManager::Resumed& resumed) { (void)fit_state_of(resumed); }};
 }
@@ -180,6 +187,7 @@ RunRecord::Options Trainer::record_options(Observer& reports) const {
   const RunFacts facts{.options = options_,
                        .fit = fit_,
                        .kernels = kernels_->fingerprint(),
+                       .compression = compression(),
                        .data_digest = task_->data_digest(),
                        .schema = task_->schema(),
                        .samples = samples.train.count(),

@@ -279,6 +279,7 @@ void Trainer::require_comparable(const RecordedRun& run) const {
   const OrderedJson here = OrderedJson::parse(ledger_json({.options = options_,
                                                            .fit = fit,
                                                            .kernels = kernels_->fingerprint(),
+                                                           .compression = compression(),
                                                            .data_digest = task_->data_digest(),
                                                            .schema = task_->schema(),
                                                            .samples = samples.train.count(),
@@ -301,6 +302,15 @@ void Trainer::require_comparable(const RecordedRun& run) const {
         "the run has kernels {}, and here it is {}: their bits cannot be compared; expected a training and a "
         "verification with --kernels reference, whose bits are the same on every machine",
         shown(in(there, "kernels")), shown(in(here, "kernels")))};
+  const auto told = [&](const OrderedJson& about) {
+    const OrderedJson compression = in(about, "compression");
+    return compression.is_null() ? std::string{"not compressed"} : fmt::format("compressed to {}", shown(compression));
+  };
+  if (in(there, "compression") != in(here, "compression"))
+    throw ConfigError{fmt::format(
+        "the run has gradients {}, and here they are {}: their bits cannot be compared; expected the same shards on "
+        "each node, on any number of ranks",
+        told(there), told(here))};
 }
 
 }  // namespace lockstep

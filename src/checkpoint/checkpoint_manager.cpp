@@ -53,10 +53,21 @@ std::string other_training(const Manifest& manifest, const CheckpointManager::Op
   return options.difference ? options.difference(facts) : difference(facts, options.training);
 }
 
-void compare_kernels(const ReadCheckpoint& read, const CheckpointManager::Options& options) {
-  if (options.restores == CheckpointManager::Parts::weights || read.manifest.kernels == options.kernels) return;
-  log::warning(fmt::format("checkpoint {} was computed by {}, and goes on with {}: low-order bits may differ",
-                           read.path.string(), excerpt(read.manifest.kernels), options.kernels));
+std::string told_compression(const std::string& compression) {
+  return compression.empty() ? "uncompressed gradients" : "gradients compressed to " + excerpt(compression);
+}
+
+/// Warns of what changes results, and does not make another training.
+void compare_arithmetic(const ReadCheckpoint& read, const CheckpointManager::Options& options) {
+  if (options.restores == CheckpointManager::Parts::weights) return;
+  const auto& [path, there] = read;
+  if (there.kernels != options.kernels)
+    log::warning(fmt::format("checkpoint {} was computed by {}, and goes on with {}: low-order bits may differ",
+                             path.string(), excerpt(there.kernels), options.kernels));
+  if (there.compression != options.compression)
+    log::warning(fmt::format("checkpoint {} was computed with {}, and goes on with {}: results may differ",
+                             path.string(), told_compression(there.compression),
+                             told_compression(options.compression)));
 }
 
 /// CheckpointError if the program cannot go on from the checkpoint's state.
@@ -180,8 +191,9 @@ void CheckpointManager::save(std::int64_t step, const State& state, std::optiona
     // An optional one that fails does not keep the next from being written.
     call_writer(&CheckpointWriter::wait);
     const auto best = best_ ? std::optional{*best_} : std::nullopt;
-    writer_->write({step, best, options_.training, options_.kernels, state, options_.metadata, {}}, files_of(values),
-                   strategy_.stream());
+    writer_->write(
+        {step, best, options_.training, options_.kernels, options_.compression, state, options_.metadata, {}},
+        files_of(values), strategy_.stream());
   } catch (...) {
     meeting.fail(std::current_exception());
   }
@@ -220,7 +232,7 @@ std::optional<CheckpointManager::Resumed> CheckpointManager::restore(
     prepare_writer();
     const auto found = read(values);
     if (!found) return std::nullopt;
-    compare_kernels(*found, options_);
+    compare_arithmetic(*found, options_);
     return Restored{found->path.string(), found->manifest.step, found->manifest.state, found->manifest.best};
   };
   const auto restored = strategy_.broadcast_object(read_values, here).value();

@@ -99,6 +99,7 @@ Manifest from_json(const OrderedJson& json) {
   for (const auto& [key, value] : object_from(json, "training"))
     manifest.training.emplace_back(key, text_from(key, value));
   manifest.kernels = text_from("kernels", member(json, "kernels"));
+  if (json.contains("compression")) manifest.compression = text_from("compression", member(json, "compression"));
   manifest.state = texts_from(json, "state");
   // Checkpoints of releases that wrote none have the same format: those releases pass over what they do not know.
   if (json.contains("metadata")) manifest.metadata = texts_from(json, "metadata");
@@ -151,6 +152,7 @@ std::string to_json(const Manifest& manifest) {
   if (manifest.best) json["best"] = {{"step", manifest.best->step}, {"loss", manifest.best->loss}};
   json["training"] = std::move(training);
   json["kernels"] = manifest.kernels;
+  if (!manifest.compression.empty()) json["compression"] = manifest.compression;
   json["state"] = texts(manifest.state);
   if (!manifest.metadata.empty()) json["metadata"] = texts(manifest.metadata);
   json["files"] = std::move(files);

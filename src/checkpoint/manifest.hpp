@@ -26,6 +26,7 @@ struct Manifest {
   std::optional<CheckpointLoss> best;  ///< the checkpoint with the lowest loss so far
   TrainingFacts training;
   std::string kernels;
+  std::string compression;  ///< of gradients between nodes; empty if there was none
   ProgramState state;
   WeightsMetadata metadata;  ///< of the file of weights
   std::vector<File> files;

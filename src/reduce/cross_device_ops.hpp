@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,9 @@ class CrossDeviceOps {
   /// How many bytes of neighbouring gradients are enough for a message (plan_buckets): few where messages travel while
   /// more gradients are computed.
   virtual std::int64_t enough_bytes() const;
+
+  /// What gradients are rounded to between nodes. Empty if they are not, as where all ranks are on one node.
+  virtual std::optional<DType> gradient_compression() const { return std::nullopt; }
 
   /// Host memory in which the ranks of a node reduce in place: tensors at the same place of it on every rank are summed
   /// where they are. Zeroed, and it may outlive this object. Empty where these reductions have no such memory.

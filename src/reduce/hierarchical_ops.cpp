@@ -126,6 +126,8 @@ class HierarchicalOps final : public detail::FlatOps {
     return under_way_ ? detail::early_bytes : detail::FlatOps::enough_bytes();
   }
 
+  std::optional<DType> gradient_compression() const override { return compression_; }
+
   SharedAllocation allocate_shared(std::size_t bytes) override { return node_->allocate_shared(bytes); }
 
   /// The slices of a place are neighbours: those of its node's sum, one for each node.

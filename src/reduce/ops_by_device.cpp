@@ -19,6 +19,7 @@ class OpsByDevice final : public CrossDeviceOps {
   std::string_view name() const override { return device_->name(); }
   const Packing& packing() const override { return device_->packing(); }
   std::int64_t enough_bytes() const override { return device_->enough_bytes(); }
+  std::optional<DType> gradient_compression() const override { return device_->gradient_compression(); }
   Work start(const TensorView& message) override { return ops_of(message.device()).start(message); }
   Work start_all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
     auto started = std::make_shared<std::vector<Work>>();

@@ -19,6 +19,7 @@ class OpsBySize final : public CrossDeviceOps {
   std::string_view name() const override { return rest_->name(); }
   const Packing& packing() const override { return rest_->packing(); }
   std::int64_t enough_bytes() const override { return rest_->enough_bytes(); }
+  std::optional<DType> gradient_compression() const override { return rest_->gradient_compression(); }
   SharedAllocation allocate_shared(std::size_t bytes) override { return rest_->allocate_shared(bytes); }
 
   void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {

@@ -50,6 +50,7 @@ class GuardedOps final : public CrossDeviceOps {
   std::string_view name() const override { return ops_->name(); }
   const Packing& packing() const override { return ops_->packing(); }
   std::int64_t enough_bytes() const override { return ops_->enough_bytes(); }
+  std::optional<DType> gradient_compression() const override { return ops_->gradient_compression(); }
   Work start(const TensorView& message) override {
     return guarded(waits_for(std::span{&message, 1}), [this, message] { return ops_->start(message); });
   }

@@ -51,6 +51,9 @@ class ReplicaGroup {
   /// all ranks are on one node.
   void set_nodes(std::vector<int> node_of_rank);
 
+  /// Of each rank: the same number for ranks of one node.
+  std::span<const int> node_of_rank() const { return node_of_rank_; }
+
   /// The number of ranks on this rank's node.
   int ranks_of_node() const;
 

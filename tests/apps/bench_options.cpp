@@ -84,6 +84,8 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
        {"--compare spans: expected shards or kernels or trace or parts or audit or ledger or overlap"}},
       {{"step", "--compare", "trace", "--checkpoint-dir", "here"},
        {"--checkpoint-dir with --compare kernels, trace, parts, audit, ledger or overlap: expected --compare shards"}},
+      {{"step", "--compress-gradients", "f32"}, {"--compress-gradients f32: expected f16 or bf16"}},
+      {{"arithmetic", "--shard-optimizer"}, {"there is no option --shard-optimizer; lockstep-bench arithmetic --help"}},
       {{"step", "--merges", "1"}, {"there is no option --merges; lockstep-bench step --help"}},
       {{"step", "--device", "cpu"}, {"there is no option --device; lockstep-bench step --help"}},
       {{"predict", "--model", "resnet"}, {"--model resnet: expected mlp or convnet or gpt"}},
@@ -104,6 +106,16 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
 
 TEST_CASE("a command line that is right is read") {
   CHECK_NOTHROW(parse({"all-reduce", "--min-bytes", "8", "--max-bytes", "64", "--dtype", "f64"}));
+}
+
+TEST_CASE("step compresses gradients and shares the optimizer as it is told, in all strategies of its job") {
+  const char* const argv[] = {"lockstep-bench", "step", "--compress-gradients", "bf16", "--shard-optimizer"};
+  const auto line = lockstep::bench::parse_command_line(5, argv);
+  const auto& options = std::get<lockstep::bench::StepOptions>(line.benchmark);
+  for (const auto& reductions : {options.reductions, line.runtime.reductions}) {
+    CHECK(reductions.gradient_compression == lockstep::DType::bf16);
+    CHECK(reductions.shard_optimizer);
+  }
 }
 
 TEST_CASE("sizes have units, which are powers of 1024") {

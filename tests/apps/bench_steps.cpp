@@ -105,6 +105,15 @@ TEST_CASE("step measures what a trace and the clock of the parts cost, with an i
   }
 }
 
+TEST_CASE("step compresses gradients, and shares the optimizer's state among the ranks") {
+  const Benched benched = bench(2, {"step", "--compress-gradients", "bf16", "--shard-optimizer", "--shards", "ranks",
+                                    "--global-batch", "6", "--steps", "1", "--iterations", "1", "--warm-up", "0"});
+  const Json& row = benched.json["rows"][0];
+  CHECK(row.at("compression") == "bf16");
+  // A momentum for each parameter, in slices of 4096, and some padding.
+  CHECK(row.at("state").get<double>() == Approx(4.0 * parameters_of.at("mlp") / 2).epsilon(0.02));
+}
+
 TEST_CASE("step refuses too few iterations for an interval") {
   check_refused(refuse(2, {"step", "--compare", "trace", "--steps", "1", "--iterations", "5"}),
                 {"--iterations 5 are too few", "at least 6"});

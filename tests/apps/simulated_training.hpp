@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <lockstep/lockstep.hpp>
@@ -19,24 +20,30 @@ inline CommandLine parse(const Arguments& arguments) {
   return parse_command_line(static_cast<int>(argv.size()), argv.data());
 }
 
-/// What `lockstep-train arguments…` on so many ranks leaves. Throws what ends such a job.
-inline Trained train_simulated(int ranks, const Arguments& arguments) {
+/// What `lockstep-train arguments…` leaves, on the ranks and nodes of `job`. Throws what ends such a job.
+inline Trained train_simulated(sim::Options job, const Arguments& arguments) {
   CommandLine line = parse(arguments);
   const TemporaryDirectory folder;
   if (line.training.metrics.empty()) line.training.metrics = folder.path() / "metrics.jsonl";
   Trained trained;
-  sim::run({.ranks = ranks, .report = [](std::string_view) {}, .reductions = line.runtime.reductions},
-           [&](Strategy& strategy, int rank) {
-             const std::string text = run_job(strategy, "cpu", line);
-             if (rank != 0) return;
-             const std::size_t last_line = text.rfind('\n', text.size() - 2) + 1;  // 0 where it is the only one
-             trained.result = Json::parse(text.substr(last_line));
-             trained.written = text.substr(0, last_line);
-           });
+  job.report = [](std::string_view) {};
+  job.reductions = line.runtime.reductions;
+  sim::run(std::move(job), [&](Strategy& strategy, int rank) {
+    const std::string text = run_job(strategy, "cpu", line);
+    if (rank != 0) return;
+    const std::size_t last_line = text.rfind('\n', text.size() - 2) + 1;  // 0 where it is the only one
+    trained.result = Json::parse(text.substr(last_line));
+    trained.written = text.substr(0, last_line);
+  });
   if (line.purpose != Purpose::training) return trained;
   trained.metrics = read_metrics(line.training.metrics);
   trained.parts = read_parts(line.training.metrics);
   return trained;
+}
+
+/// The same on so many ranks of one node.
+inline Trained train_simulated(int ranks, const Arguments& arguments) {
+  return train_simulated(sim::Options{.ranks = ranks}, arguments);
 }
 
 }  // namespace lockstep::test

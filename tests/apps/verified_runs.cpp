@@ -30,18 +30,25 @@ RecordedRun run_in(const std::filesystem::path& folder, const Arguments& argumen
   return run;
 }
 
-VerificationResult verify(int ranks, const RecordedRun& run, const std::optional<Range>& steps = {},
+VerificationResult verify(sim::Options job, const RecordedRun& run, const std::optional<Range>& steps = {},
                           const std::filesystem::path& data = {}) {
   const QuietLog quiet;
   VerificationResult result;
-  sim::run({.ranks = ranks, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
-    CommandLine line = command_of(run);
-    if (!data.empty()) line.training.data = data;
+  CommandLine line = command_of(run);
+  if (!data.empty()) line.training.data = data;
+  job.report = [](std::string_view) {};
+  job.reductions = line.runtime.reductions;
+  sim::run(std::move(job), [&](Strategy& strategy, int rank) {
     Trainer trainer{strategy, "cpu", line.training};
     const VerificationResult own = std::move(trainer).verify(run, steps);
     if (rank == 0) result = own;
   });
   return result;
+}
+
+VerificationResult verify(int ranks, const RecordedRun& run, const std::optional<Range>& steps = {},
+                          const std::filesystem::path& data = {}) {
+  return verify(sim::Options{.ranks = ranks}, run, steps, data);
 }
 
 std::vector<StepDigests> record_again(int ranks, const RecordedRun& run, Range steps) {
@@ -137,6 +144,31 @@ TEST_CASE("what cannot be compared is refused") {
                                std::filesystem::copy_options::overwrite_existing);
   CHECK_THROWS_AS(verify(1, run, {}, data), ConfigError);
   CHECK_THROWS_WITH(verify(1, run, {}, data), Catch::Contains("their bits cannot be compared"));
+}
+
+TEST_CASE("a run with compressed gradients is confirmed where nodes have the same shards, and refused elsewhere") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const auto on = [](int ranks, int ranks_per_node) {
+    return sim::Options{.ranks = ranks, .ranks_per_node = ranks_per_node};
+  };
+  const auto train = [&](const sim::Options& job, const char* name) {
+    const std::filesystem::path path = folder.path() / name;
+    const Arguments arguments = recorded(path) + Arguments{"--compress-gradients", "bf16"};
+    (void)train_simulated(job, arguments);
+    return run_in(path, arguments);
+  };
+  const RecordedRun halves = train(on(2, 1), "halves"), whole = train(on(2, 2), "whole");
+  CHECK(verify(on(8, 4), halves).entries == 6);
+  CHECK_THROWS_AS(verify(on(4, 1), halves), ConfigError);
+  CHECK_THROWS_WITH(verify(on(4, 1), halves),
+                    Catch::Contains("the run has gradients compressed to \"bf16 between nodes of 4 shards\", and here "
+                                    "they are compressed to \"bf16 between nodes of 2 shards\": their bits cannot be "
+                                    "compared; expected the same shards on each node"));
+  CHECK_THROWS_WITH(verify(1, halves), Catch::Contains("and here they are not compressed: their bits"));
+  // On one node nothing was rounded.
+  CHECK(verify(1, whole).entries == 6);
+  CHECK_THROWS_WITH(verify(on(2, 1), whole), Catch::Contains("the run has gradients not compressed, and here"));
 }
 
 TEST_CASE("the step in which two runs begin to differ is found between the entries of their ledgers") {

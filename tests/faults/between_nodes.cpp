@@ -160,23 +160,6 @@ TEST_CASE("a job on two hosts ends with the bits of one on one host, and the hos
   CHECK(rounded.at("train_loss").get<double>() == Approx(plain.at("train_loss").get<double>()).epsilon(0.01));
 }
 
-// A figure for README: between-nodes "[.accuracy]".
-TEST_CASE("what compressed gradients cost in accuracy", "[.accuracy]") {
-  const Hosts hosts{2};
-  for (const char* compression : {"none", "f16", "bf16"}) {
-    for (int seed = 1; seed <= 4; ++seed) {
-      Arguments arguments{"--data", "/usr/share/datasets/fashion-mnist", "--seed", std::to_string(seed), "--quiet"};
-      if (compression != std::string{"none"}) arguments = arguments + Arguments{"--compress-gradients", compression};
-      const Outcome outcome = run_job_on(hosts, 1, arguments);
-      REQUIRE(outcome.exit_code == 0);
-      const Json result = Json::parse(outcome.out);
-      fmt::print("{:5} seed {}: accuracy {}, {} s\n", compression, seed, result.at("eval_accuracy").dump(),
-                 result.at("seconds").dump());
-      std::fflush(stdout);
-    }
-  }
-}
-
 TEST_CASE("tasks on other hosts than the spec names are refused before the training") {
   const Hosts hosts{2};
   const TemporaryDirectory folder;

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Tests scripts/nodes: nodes with names, memory and files of their own, on a network of the delay and the rates that
-were asked for, of which nothing is left. Exits with 77 where there can be none."""
+were asked for, of which nothing is left. With --programs, tests programs of lockstep on them instead. Exits with 77
+where there can be none."""
+import json
 import os
 import pathlib
 import subprocess
@@ -10,11 +12,12 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 STREAMS = pathlib.Path(__file__).with_name("streams.py")
 LIMIT = 60  # seconds for what takes a fraction of one, on a busy machine
+PROGRAM_LIMIT = 300  # seconds for what takes 20
 
 
-def nodes(name, *words, check=True):
+def nodes(name, *words, check=True, limit=LIMIT):
     done = subprocess.run([ROOT / "scripts/nodes", "--name", name, *words], text=True, capture_output=True, cwd=ROOT,
-                          stdin=subprocess.DEVNULL, timeout=LIMIT)
+                          stdin=subprocess.DEVNULL, timeout=limit)
     if done.returncode == 77:
         print(done.stderr.strip())
         sys.exit(77)
@@ -77,12 +80,40 @@ def measure(name, *, delay_ms, mbit):
         assert mbit * 0.4 <= rate <= mbit * 1.02, said
 
 
+def program(variable, name, *words, ranks):
+    """The JSON that a program of lockstep ends with."""
+    where = ["--nodes", "1"] if ranks == 1 else []
+    done = nodes(name, "run", *where, "-n", str(ranks), os.environ[variable], *words, limit=PROGRAM_LIMIT)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def train_with_losses(name):
+    """On nodes that lose frames, a training ends in the bytes of one on a single node."""
+    nodes(name, "up", "3", "--rate", "50mbit", "--delay", "1ms", "--loss", "5%")
+    training = ["--data", os.environ["LOCKSTEP_SMALL_DATA"], "--hidden", "8", "--steps", "3", "--quiet"]
+    several, alone = (program("LOCKSTEP_TRAIN", name, *training, ranks=ranks) for ranks in (4, 1))
+    assert (several["ranks"], several["weights_digest"]) == (4, alone["weights_digest"]), (several, alone)
+
+
+def measure_compressed(name):
+    """Between two nodes, a rank sends half of the gradients in 16 bits, and then the sum of the other half."""
+    nodes(name, "up", "2")
+    step = ["step", "--compare", "overlap", "--compress-gradients", "bf16", "--hidden", "64", "--global-batch", "8",
+            "--steps", "1", "--warm-up", "0", "--iterations", "6", "--json", "/dev/stdout"]
+    row = program("LOCKSTEP_BENCH", name, *step, ranks=2)["rows"][0]
+    assert row["compression"] == "bf16" and abs(row["sent"] / row["parameters"] - 2) < 0.1, row
+
+
 def main():
     if ROOT.is_relative_to("/tmp"):
         print(f"nodes have a /tmp of their own, where {ROOT} is not")
         sys.exit(77)
-    first, second, killed = (f"t{os.getpid()}-{letter}" for letter in "abc")
+    first, second, killed = names = [f"t{os.getpid()}-{letter}" for letter in "abc"]
     try:
+        if "--programs" in sys.argv:
+            train_with_losses(first)
+            measure_compressed(second)
+            return
         nodes(first, "up", "2", "--rate", "50mbit,20mbit", "--delay", "3ms", "--loss", "0.1%", "--seed", "3")
         network = nodes(first, "exec", f"{first}1", "readlink", "/proc/self/ns/net").stdout.strip()
         nodes(second, "up", "2", "--rate", "60mbit", "--queue", "256K")
@@ -128,7 +159,7 @@ def main():
         nodes(killed, "down")
         require_nothing_left(killed, "none")
     finally:
-        for name in (first, second, killed):
+        for name in names:
             nodes(name, "down")
 
 

@@ -149,6 +149,7 @@ TEST_CASE("a manifest is read as it was written") {
                           .best = CheckpointLoss{.step = 9, .loss = 0.1},
                           .training = {{"model", "mlp \"a\""}, {"seed", "1"}},
                           .kernels = "oneDNN",
+                          .compression = "bf16",
                           .state = {{"fit", "{\"x\":1}"}},
                           .metadata = {{"model", "\"ü\""}},
                           .files = {{"weights.safetensors", 123, {{"w", 0xfedcba9876543210}, {"v", 1}}}}};

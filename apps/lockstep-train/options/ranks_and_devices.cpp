@@ -3,6 +3,7 @@
 
 #include "apps/lockstep-train/options/option_setters.hpp"
 #include "apps/lockstep-train/options/option_table.hpp"
+#include "apps/options/reduction_values.hpp"
 #include "cluster/device_binding.hpp"
 #include "cluster/device_list.hpp"
 #include "input/shard_request.hpp"
@@ -30,8 +31,7 @@ void set_shards(CommandLine& line, const std::string&, const std::string& text) 
 }
 
 void set_compression(CommandLine& line, const std::string& option, const std::string& text) {
-  line.runtime.reductions.gradient_compression =
-      parse_choice<DType>(option, text, {{"f16", DType::f16}, {"bf16", DType::bf16}});
+  line.runtime.reductions.gradient_compression = parse_compression(option, text);
 }
 
 void share_optimizer(CommandLine& line, const std::string&, const std::string&) {
@@ -82,13 +82,12 @@ OptionGroup rank_and_device_options() {
                    "per rank, the fastest (default 8, on GPUs 'ranks')",
            .set = set_shards},
           {.name = "--compress-gradients",
-           .value_name = "f16|bf16",
-           .help = "Send f32 gradients between nodes in 16 bits. The result then depends on which ranks share a node",
+           .value_name = compression_values,
+           .help = compression_help,
            .set = set_compression,
            .use = OptionUse::training},
           {.name = "--shard-optimizer",
-           .help = "Let each rank update a part of the weights and keep the optimizer's state of this part alone. The "
-                   "result is the same",
+           .help = shard_optimizer_help,
            .set = share_optimizer,
            .use = OptionUse::training},
           {.name = "--allow-shared-gpu",

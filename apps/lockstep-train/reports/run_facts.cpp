@@ -154,9 +154,9 @@ std::string to_json(const RunFacts& facts) {
 std::string ledger_json(const RunFacts& facts) {
   OrderedJson training = OrderedJson::object();
   for (const auto& [name, value] : training_facts(facts.options, facts.fit, facts.data_digest)) training[name] = value;
-  const OrderedJson json{{"training", std::move(training)},
-                         {"kernels", facts.kernels},
-                         {"schema", OrderedJson::parse(facts.schema.to_json())}};
+  OrderedJson json{{"training", std::move(training)}, {"kernels", facts.kernels}};
+  if (!facts.compression.empty()) json["compression"] = facts.compression;
+  json["schema"] = OrderedJson::parse(facts.schema.to_json());
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 

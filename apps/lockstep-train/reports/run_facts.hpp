@@ -15,7 +15,8 @@ namespace lockstep {
 struct RunFacts {
   const TrainingOptions& options;  ///< complete
   const FitOptions& fit;
-  std::string kernels;  ///< their fingerprint
+  std::string kernels;      ///< their fingerprint
+  std::string compression;  ///< of gradients (compression_text); empty if there is none
   std::uint64_t data_digest;
   const DataSchema& schema;
   std::int64_t samples;
@@ -26,8 +27,8 @@ struct RunFacts {
 /// command line named, as text, and all that describe model, data and training, with the values that count.
 std::string to_json(const RunFacts& facts);
 
-/// {"training":{…},"kernels","schema"}: what decides the bits of the training, for the head of its ledger. Nothing in
-/// it depends on ranks.
+/// {"training":{…},"kernels","compression","schema"}: what decides the bits of the training, for the head of its
+/// ledger. "compression" is there only if gradients are compressed. Nothing in it depends on ranks.
 std::string ledger_json(const RunFacts& facts);
 
 }  // namespace lockstep

@@ -1,9 +1,15 @@
 #include "apps/lockstep-train/saved/training_facts.hpp"
 
+#include <algorithm>
+#include <map>
+#include <ranges>
+#include <vector>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <lockstep/base/hex.hpp>
+#include <lockstep/input/range.hpp>
 
 #include "checkpoint/program_state.hpp"
 
@@ -54,6 +60,28 @@ void add_schedule(TrainingFacts& facts, const TrainingOptions& options, std::int
   if (decays) facts.emplace_back("decay steps", fmt::format("{}", steps));
 }
 
+/// "0-3", or "5" for a single one.
+std::string shards_text(const Range& shards) {
+  return shards.size() == 1 ? fmt::format("{}", shards.first) : fmt::format("{}-{}", shards.first, shards.last - 1);
+}
+
+/// The shards of each node, as runs of neighbours. Nodes come in the order of their first shards.
+std::vector<std::vector<Range>> shards_of_nodes(std::span<const int> node_of_rank, int shards) {
+  std::vector<std::vector<Range>> nodes;
+  std::map<int, std::size_t> index_of;
+  for (std::size_t rank = 0; rank < node_of_rank.size(); ++rank) {
+    const Range own = Range::of_rank(shards, static_cast<int>(node_of_rank.size()), static_cast<int>(rank));
+    const std::size_t index = index_of.try_emplace(node_of_rank[rank], nodes.size()).first->second;
+    if (index == nodes.size()) nodes.emplace_back();
+    std::vector<Range>& runs = nodes[index];
+    if (!runs.empty() && runs.back().last == own.first)
+      runs.back().last = own.last;
+    else
+      runs.push_back(own);
+  }
+  return nodes;
+}
+
 }  // namespace
 
 TrainingFacts model_facts(const TrainingOptions& options) {
@@ -77,6 +105,19 @@ TrainingFacts training_facts(const TrainingOptions& options, const FitOptions& f
   if (options.precision == nn::Model::Precision::bf16) facts.emplace_back("mixed precision", "bf16");
   if (!fit.frozen.empty()) facts.emplace_back("frozen variables", fmt::format("{}", fmt::join(fit.frozen, " ")));
   return facts;
+}
+
+std::string compression_text(DType compression, std::span<const int> node_of_rank, int shards) {
+  const std::vector<std::vector<Range>> nodes = shards_of_nodes(node_of_rank, shards);
+  const std::int64_t of_first = nodes.front().front().size();
+  const bool are_alike = std::ranges::all_of(
+      nodes, [&](const std::vector<Range>& runs) { return runs.size() == 1 && runs.front().size() == of_first; });
+  if (are_alike)
+    return fmt::format("{} between nodes of {} shard{}", name_of(compression), of_first, of_first == 1 ? "" : "s");
+  std::vector<std::string> texts;
+  for (const std::vector<Range>& runs : nodes)
+    texts.push_back(fmt::format("{}", fmt::join(std::views::transform(runs, shards_text), "+")));
+  return fmt::format("{} between nodes of shards {}", name_of(compression), fmt::join(texts, ", "));
 }
 
 }  // namespace lockstep

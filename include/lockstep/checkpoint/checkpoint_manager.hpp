@@ -23,7 +23,7 @@ namespace lockstep {
 //   weights.safetensors    every variable, under Variable::name
 //   optimizer.safetensors  every piece of optimizer state, under the name that VariableStore::optimizer_state gives it
 //   manifest.json          {"format":1,"program":"lockstep 0.1.0","step":N,"best":{"step":…,"loss":…},"training":{…},
-//                          "kernels":…,"state":{…},"metadata":{…},
+//                          "kernels":…,"compression":…,"state":{…},"metadata":{…},
 //                          "files":{NAME:{"bytes":…,"digests":{TENSOR:XXHASH64,…}},…},"digest":XXHASH64 of the rest}
 // in the formats of checkpoint.hpp. Nothing in it depends on the number of ranks. It is written under another name,
 // synced, and renamed, so a folder that is called `step-N` is complete. Beside it, the symbolic link `latest` points to
@@ -82,6 +82,10 @@ class CheckpointManager {
     /// What computes: library, instruction set. A training that continues with others logs a warning that low-order
     /// bits may differ.
     std::string kernels = {};
+    /// What else results depend on if gradients are compressed (ReductionOptions::gradient_compression): the type, and
+    /// which shards share a node. A training that continues with another text logs a warning that results may differ.
+    /// If empty, checkpoints say nothing about it.
+    std::string compression = {};
     /// As for `save_weights`: in the file of weights, and in the manifest.
     std::map<std::string, std::string> metadata = {};
     /// Under Parts::weights, a checkpoint must agree in the facts that `training` names; its other facts and `kernels`
