@@ -115,6 +115,7 @@ class Trainer {
 
   // What computing a recorded run again needs (verification.cpp).
 
+  void complete_options_of(const RecordedRun& run);
   /// Everything up to the step before `first`, or up to an earlier one that has a checkpoint.
   void prepare_again(const RecordedRun& run, std::int64_t first);
   void compute_again(Observer& observer, std::int64_t last);

@@ -56,6 +56,13 @@ std::filesystem::path checkpoint_before(const std::filesystem::path& folder, std
   return {};
 }
 
+/// What describes the model of a run and its data: the folder of its checkpoints if there are any, or else the exported
+/// weights. Empty if there is neither.
+std::filesystem::path weights_of(const RecordedRun& run) {
+  if (!run.checkpoints.empty() && !checkpoints_in(run.checkpoints).empty()) return run.checkpoints;
+  return run.weights;
+}
+
 /// Steps between those that the ledger has of `steps`, so that each of them is recorded again. The last of the training
 /// always is.
 std::optional<std::int64_t> interval_of(const Ledger& ledger, Range steps, std::int64_t last) {
@@ -123,8 +130,12 @@ RecordedRun read_run(const std::filesystem::path& folder) {
       throw ConfigError{fmt::format("{}: has {} words of a command and {} shards; expected a run of lockstep-train",
                                     file.string(), recorded.command.size(), shown(shards))};
     recorded.shards = shards.get<int>();
-    const OrderedJson& checkpoints = member(file, member(file, run, "paths"), "checkpoints");
-    if (checkpoints.is_string()) recorded.checkpoints = folder / checkpoints.get<std::string>();
+    const OrderedJson& paths = member(file, run, "paths");
+    if (const OrderedJson& checkpoints = member(file, paths, "checkpoints"); checkpoints.is_string())
+      recorded.checkpoints = folder / checkpoints.get<std::string>();
+    // Others may have written since to a place outside of the folder.
+    std::error_code none;
+    if (std::filesystem::exists(layout.weights(), none)) recorded.weights = layout.weights();
     has_ended = member(file, run, "result").is_object();
   } catch (const OrderedJson::exception& fault) {
     throw ConfigError{fmt::format("{}: {}; expected a run of lockstep-train", file.string(), fault.what())};
@@ -205,13 +216,23 @@ void LedgerCheck::on_step_end(const State& state) {
   throw EnoughSteps{};
 }
 
+/// COLL. A start that went on from a checkpoint may have left out of its command what that says of model and data. All
+/// checkpoints of the run say it, and so do its exported weights.
+void Trainer::complete_options_of(const RecordedRun& run) {
+  const auto find = [&] { return weights_of(run).string(); };
+  options_.resume = {};
+  if (const std::string weights = strategy_.broadcast_object(find).value(); !weights.empty())
+    options_.resume = {.from = Resume::From::path, .path = weights};
+  complete_options(CheckpointManager::Parts::all);
+}
+
 void Trainer::prepare_again(const RecordedRun& run, std::int64_t first) {
+  complete_options_of(run);
   const auto find = [&] { return run.checkpoints.empty() ? "" : checkpoint_before(run.checkpoints, first).string(); };
   options_.resume = {};
   if (const std::string start = strategy_.broadcast_object(find).value(); !start.empty())
     options_.resume = {.from = Resume::From::path, .path = start};
   options_.shards = {ShardRequest::Kind::count, run.shards};
-  complete_options(CheckpointManager::Parts::all);
   set_up([&] {
     load();
     fit_ = fit_options();

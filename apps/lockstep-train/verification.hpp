@@ -21,6 +21,7 @@ struct RecordedRun {
   std::vector<std::string> command;   ///< of its last start
   int shards = 0;                     ///< that it had
   std::filesystem::path checkpoints;  ///< their folder
+  std::filesystem::path weights;      ///< exported at the end; empty if there are none in the folder of the run
   Ledger ledger;
 };
 

@@ -1,4 +1,5 @@
 // A run that others check, on simulated ranks: the ledger, and what computing the run again confirms or finds.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -105,6 +106,27 @@ TEST_CASE("a run is confirmed on any number of ranks, and what is not so is name
   for (const int ranks : {1, 2}) CHECK_THROWS_AS(verify(ranks, now()), AuditError);
   CHECK_THROWS_WITH(verify(2, now()),
                     Catch::Contains("step 6 is not as the ledger has it: gradient of 'dense_1/bias' of shard 5"));
+}
+
+TEST_CASE("a run whose last start left out what its checkpoints say is confirmed from the first step") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const std::filesystem::path path = folder.path() / "run";
+  Arguments arguments = recorded(path);
+  ::setenv("LOCKSTEP_FAULT", "throw:0:6", 1);
+  CHECK_THROWS(train_simulated(1, arguments));
+  ::unsetenv("LOCKSTEP_FAULT");
+  arguments.erase(arguments.begin() + 2, arguments.begin() + 4);
+  REQUIRE(std::ranges::find(arguments, "--hidden") == arguments.end());
+  arguments = arguments + Arguments{"--resume", "auto"};
+  (void)train_simulated(2, arguments);
+  RecordedRun run = run_in(path, arguments);
+  CHECK(verify(1, run).entries == 6);
+  // The exported weights say it too.
+  std::filesystem::remove_all(run.checkpoints);
+  CHECK(verify(1, run).entries == 6);
+  run.weights.clear();
+  CHECK_THROWS_WITH(verify(1, run), Catch::Contains("their bits cannot be compared"));
 }
 
 TEST_CASE("what cannot be compared is refused") {
