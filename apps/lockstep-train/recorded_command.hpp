@@ -6,8 +6,9 @@
 
 namespace lockstep {
 
-/// LOCAL. The options of the run's command, without all that writes. ConfigError for a command that this version does
-/// not take.
+/// LOCAL. The options of the run's command, without all that writes, and without what binds them to the ranks, hosts,
+/// networks and devices that the run had: what it computes on is the kind of device alone. ConfigError for a command
+/// that this version does not take.
 CommandLine command_of(const RecordedRun& run);
 
 }  // namespace lockstep

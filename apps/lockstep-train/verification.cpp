@@ -130,6 +130,10 @@ RecordedRun read_run(const std::filesystem::path& folder) {
       throw ConfigError{fmt::format("{}: has {} words of a command and {} shards; expected a run of lockstep-train",
                                     file.string(), recorded.command.size(), shown(shards))};
     recorded.shards = shards.get<int>();
+    const OrderedJson& ranks = member(file, run, "ranks");
+    const bool has_any = ranks.is_array() && !ranks.empty();
+    const OrderedJson& device = member(file, has_any ? ranks.front() : ranks, "device");
+    recorded.device = device.get<std::string>() == "cpu" ? "cpu" : "cuda";
     const OrderedJson& paths = member(file, run, "paths");
     if (const OrderedJson& checkpoints = member(file, paths, "checkpoints"); checkpoints.is_string())
       recorded.checkpoints = folder / checkpoints.get<std::string>();

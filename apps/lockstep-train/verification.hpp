@@ -20,6 +20,7 @@ struct RecordedRun {
   std::filesystem::path folder;
   std::vector<std::string> command;   ///< of its last start
   int shards = 0;                     ///< that it had
+  std::string device;                 ///< what its ranks computed on: cpu or cuda
   std::filesystem::path checkpoints;  ///< their folder
   std::filesystem::path weights;      ///< exported at the end; empty if there are none in the folder of the run
   Ledger ledger;

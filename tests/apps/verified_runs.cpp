@@ -129,6 +129,35 @@ TEST_CASE("a run whose last start left out what its checkpoints say is confirmed
   CHECK_THROWS_WITH(verify(1, run), Catch::Contains("their bits cannot be compared"));
 }
 
+TEST_CASE("where and how a run was made does not bind whoever checks it") {
+  const auto of = [](const Arguments& arguments, const char* device = "cpu") {
+    return command_of({.command = Arguments{"lockstep-train", "--data", "d"} + arguments, .device = device});
+  };
+  const CommandLine far =
+      of({"--cluster-spec", "c.json", "--network", "10.77.0.0/24", "--devices", "0,1", "--stall-timeout", "1",
+          "--on-stall", "observe", "--mpi-threads", "main", "--data-memory", "1K", "--run-dir", "r", "--metrics", "m",
+          "--checkpoint-dir", "c", "--export", "w", "--tensorboard", "--trace"},
+         "cuda");
+  const RuntimeOptions usual;
+  CHECK(far.runtime.cluster_spec.empty());
+  CHECK(far.runtime.network.empty());
+  CHECK(far.runtime.devices.empty());
+  CHECK(far.runtime.device == "cuda");
+  CHECK(far.runtime.stall_timeout == usual.stall_timeout);
+  CHECK(far.runtime.on_stall == usual.on_stall);
+  CHECK(far.runtime.mpi_threads == usual.mpi_threads);
+  CHECK(far.training.data_memory_bytes == TrainingOptions{}.data_memory_bytes);
+  for (const std::filesystem::path& path : {far.training.run_folder, far.training.metrics, far.training.checkpoints,
+                                            far.training.exported_weights})
+    CHECK(path.empty());
+  CHECK_FALSE((far.training.tensorboard || far.training.trace));
+  // What decides the bits stays.
+  const CommandLine near = of({"--shards", "4", "--compress-gradients", "bf16", "--threads", "2"});
+  CHECK(near.runtime.device == "cpu");
+  CHECK(near.runtime.reductions.gradient_compression == DType::bf16);
+  CHECK(near.training.threads == 2);
+}
+
 TEST_CASE("what cannot be compared is refused") {
   const QuietLog quiet;
   const TemporaryDirectory folder;
