@@ -154,15 +154,19 @@ RecordedRun read_run(const std::filesystem::path& folder) {
   return recorded;
 }
 
-LedgerCheck::LedgerCheck(Strategy& strategy, const RecordedRun& run, std::int64_t first, std::int64_t last)
-    : strategy_{strategy}, run_{run}, last_{last} {
+LedgerCheck::LedgerCheck(Strategy& strategy, const RecordedRun& run, RecordedFiles& files, std::int64_t first,
+                         std::int64_t last)
+    : strategy_{strategy}, run_{run}, files_{files}, last_{last} {
   for (const Ledger::Entry& entry : run.ledger.entries | std::views::reverse)
     if (entry.step > first && entry.step <= last) left_.push_back(entry);
 }
 
 void LedgerCheck::fail(const std::string& what, AuditError::Finding finding) {
-  strategy_.group().meeting().fail(std::make_exception_ptr(
-      AuditError{fmt::format("step {} is not as the ledger has it: {}", finding.step, what), std::move(finding)}));
+  fail_with(fmt::format("step {} is not as the ledger has it: {}", finding.step, what), std::move(finding));
+}
+
+void LedgerCheck::fail_with(const std::string& sentence, AuditError::Finding finding) {
+  strategy_.group().meeting().fail(std::make_exception_ptr(AuditError{sentence, std::move(finding)}));
 }
 
 void LedgerCheck::on_digests(const Digests& digests) {
@@ -215,6 +219,9 @@ void LedgerCheck::on_step_end(const State& state) {
       fail("the weights after it", {.step = entry.step, .shard = -1, .value = "weights", .blamed = {}});
     ++confirmed_;
   }
+  if (const std::string wrong = files_.difference_after(state); !wrong.empty())
+    fail_with(fmt::format("{}; expected what step {} yields, as the ledger has it", wrong, state.steps),
+              {.step = state.steps, .shard = -1, .value = wrong, .blamed = {}});
   if (state.steps < last_) return;
   require_reached(last_ + 1);
   throw EnoughSteps{};
@@ -254,6 +261,7 @@ void Trainer::prepare_again(const RecordedRun& run, std::int64_t first) {
                     run.ledger.about_from)};
   if (!options_.initial_weights.file.empty() && fit_.start.steps == 0) (void)take_initial_weights();
   if (strategy_.store().has_unsealed()) strategy_.seal();
+  if (fit_.start.steps == 0) optimizer_->prepare(strategy_, model_->variables());  // as for checkpoints
   require_weights_of(run, fit_.start.steps, strategy_.store());
   fit_.evaluate_every = fit_.steps;
   fit_.evaluation_samples = 1;
@@ -281,11 +289,20 @@ VerificationResult Trainer::verify(const RecordedRun& run, const std::optional<R
     throw ConfigError{
         fmt::format("--steps {}:{}: the command of the run makes {} steps", steps.first, steps.last, fit_.steps)};
   fit_.record_every = interval_of(run.ledger, {fit_.start.steps, steps.last}, fit_.steps);
-  LedgerCheck check{strategy_, run, fit_.start.steps, steps.last};
+  const CheckpointManager::Options saved = checkpoint_options();
+  RecordedFiles files{strategy_,
+                      {run.checkpoints, run.weights},
+                      {.training = saved.training, .kernels = saved.kernels, .metadata = saved.metadata},
+                      fit_.steps};
+  LedgerCheck check{strategy_, run, files, fit_.start.steps, steps.last};
   if (check.left() == 0)
     throw ConfigError{fmt::format("--steps {}:{}: the ledger has no entry of these steps", steps.first, steps.last)};
   compute_again(check, steps.last);
-  return {.from = fit_.start.steps, .to = steps.last, .entries = check.confirmed()};
+  return {.from = fit_.start.steps,
+          .to = steps.last,
+          .entries = check.confirmed(),
+          .checkpoints = files.checkpoints(),
+          .has_weights = files.has_weights()};
 }
 
 std::vector<StepDigests> Trainer::record_again(const RecordedRun& run, Range steps) && {

@@ -15,6 +15,7 @@
 #include "apps/options/option_values.hpp"
 #include "apps/options/run_command_line.hpp"
 #include "apps/options/standard_output.hpp"
+#include "cluster/counted.hpp"
 
 namespace {
 
@@ -79,8 +80,9 @@ int main(int argc, char** argv) {
         Trainer trainer{runtime.strategy(), runtime.device_name(), command.training};
         const VerificationResult result = std::move(trainer).verify(run, line.steps);
         if (runtime.is_chief())
-          write_output(fmt::format("confirmed: {} entries of the ledger, steps {} to {}, on {} rank{}\n",
-                                   result.entries, result.from + 1, result.to, runtime.size(),
-                                   runtime.size() == 1 ? "" : "s"));
+          write_output(fmt::format("confirmed: {} entries of the ledger, {}{}, steps {} to {}, on {}\n", result.entries,
+                                   counted(result.checkpoints, "checkpoint"),
+                                   result.has_weights ? ", the exported weights" : "", result.from + 1, result.to,
+                                   counted(runtime.size(), "rank")));
       });
 }

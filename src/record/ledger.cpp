@@ -234,10 +234,13 @@ std::vector<std::string> Ledger::values_in(const std::filesystem::path& shards_p
 }
 
 std::uint64_t digest_of_weights(const VariableStore& store) {
+  const auto counts = [](const detail::VariableState& state) {
+    return state.synchronization == Variable::Synchronization::on_write ||
+           state.aggregation == Variable::Aggregation::mean;
+  };
   std::vector<Variable> weights;
   for (const auto& state : store.variables())
-    if (state->segment && state->synchronization == Variable::Synchronization::on_write)
-      weights.push_back(MirroredVariable{state});
+    if (state->segment && counts(*state)) weights.push_back(MirroredVariable{state});
   return weights_digest(weights);
 }
 

@@ -62,7 +62,8 @@ struct Ledger {
   static Entry entry_of(const Observer::Digests& digests);
 };
 
-/// LOCAL. Of all mirrored variables, in order of creation.
+/// LOCAL. Of all mirrored variables and of all that are averaged when they are read, such as moving averages, in order
+/// of creation. Of the latter, this rank's components: `fit` keeps them the same on every rank.
 std::uint64_t digest_of_weights(const VariableStore& store);
 
 /// Adds lines. One at a time, under the lock of the run's folder. Failures are a CheckpointError that begins with

@@ -17,33 +17,13 @@
 #include "apps/lockstep-train/trainer.hpp"
 #include "apps/lockstep-train/verification.hpp"
 #include "apps/simulated_training.hpp"
+#include "apps/verified.hpp"
 #include "support/quiet_log.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
 
 namespace {
-
-/// The run in `folder`. Its description has the command of this program.
-RecordedRun run_in(const std::filesystem::path& folder, const Arguments& arguments) {
-  RecordedRun run = read_run(folder);
-  run.command = Arguments{"lockstep-train"} + arguments;
-  return run;
-}
-
-VerificationResult verify(int ranks, const RecordedRun& run, const std::optional<Range>& steps = {},
-                          const std::filesystem::path& data = {}) {
-  const QuietLog quiet;
-  VerificationResult result;
-  sim::run({.ranks = ranks, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
-    CommandLine line = command_of(run);
-    if (!data.empty()) line.training.data = data;
-    Trainer trainer{strategy, "cpu", line.training};
-    const VerificationResult own = std::move(trainer).verify(run, steps);
-    if (rank == 0) result = own;
-  });
-  return result;
-}
 
 std::vector<StepDigests> record_again(int ranks, const RecordedRun& run, Range steps) {
   const QuietLog quiet;
