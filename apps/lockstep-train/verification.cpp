@@ -73,12 +73,24 @@ std::optional<std::int64_t> interval_of(const Ledger& ledger, Range steps, std::
   return every > 0 ? every : last;
 }
 
-/// CheckpointError if the ledger has other weights for the checkpoint of `steps` steps than `store`.
-void require_weights_of(const RecordedRun& run, std::int64_t steps, const VariableStore& store) {
-  for (const Ledger::Entry& entry : run.ledger.entries)
-    if (entry.weights && entry.step == steps && *entry.weights != digest_of_weights(store))
-      throw CheckpointError{fmt::format("{}: holds other weights than the ledger has for step {}",
-                                        (run.checkpoints / checkpoint_name(steps)).string(), steps)};
+/// If the ledger has other weights after `steps` steps than `store`: CheckpointError, or ConfigError for the weights
+/// from `file` with which the run begins.
+void require_weights_of(const RecordedRun& run, std::int64_t steps, const VariableStore& store,
+                        const std::filesystem::path& file) {
+  const auto differs = [&](const Ledger::Entry& entry) {
+    return entry.weights && entry.step == steps && *entry.weights != digest_of_weights(store);
+  };
+  if (std::ranges::none_of(run.ledger.entries, differs)) return;
+  if (steps > 0)
+    throw CheckpointError{fmt::format("{}: holds other weights than the ledger has for step {}",
+                                      (run.checkpoints / checkpoint_name(steps)).string(), steps)};
+  if (file.empty())
+    throw ConfigError{
+        "the run began with weights from a file, which the command of its last start does not name; expected "
+        "--init-from FILE"};
+  throw ConfigError{fmt::format("--init-from {}: holds other weights than those that the run began with, as the ledger "
+                                "has them; expected the file that it had",
+                                file.string())};
 }
 
 /// What ends a training that has made all steps that are asked for, on all ranks alike. A request to stop would hold
@@ -112,6 +124,10 @@ class DigestKeeper final : public Observer {
 };
 
 }  // namespace
+
+bool begins_with_weights(const RecordedRun& run) {
+  return !run.ledger.entries.empty() && run.ledger.entries.front().step == 0;
+}
 
 RecordedRun read_run(const std::filesystem::path& folder) {
   const RunLayout layout{folder};
@@ -262,7 +278,7 @@ void Trainer::prepare_again(const RecordedRun& run, std::int64_t first) {
   if (!options_.initial_weights.file.empty() && fit_.start.steps == 0) (void)take_initial_weights();
   if (strategy_.store().has_unsealed()) strategy_.seal();
   if (fit_.start.steps == 0) optimizer_->prepare(strategy_, model_->variables());  // as for checkpoints
-  require_weights_of(run, fit_.start.steps, strategy_.store());
+  require_weights_of(run, fit_.start.steps, strategy_.store(), options_.initial_weights.file);
   fit_.evaluate_every = fit_.steps;
   fit_.evaluation_samples = 1;
 }

@@ -27,6 +27,9 @@ struct RecordedRun {
   Ledger ledger;
 };
 
+/// Whether the run began with weights from a file, as its ledger says.
+bool begins_with_weights(const RecordedRun& run);
+
 /// LOCAL. ConfigError if `folder` holds no run of lockstep-train, or none with a ledger. CheckpointError, naming the
 /// file, for a ledger that is not as it was written, or that ends before the run did.
 RecordedRun read_run(const std::filesystem::path& folder);

@@ -20,7 +20,7 @@ namespace lockstep {
 /// Two files of JSON objects, one per line:
 ///   ledger.jsonl        {"kind":"ledger","format":1,"about":{…},"chain"}
 ///                       {"step","samples":DIGEST,"shards":DIGEST,"loss","chain"}
-///                       {"step","weights":DIGEST,"chain"} for each checkpoint
+///                       {"step","weights":DIGEST,"chain"} for each checkpoint, and of step 0 for weights from a file
 ///                       {"step","end":true,"chain"} if the run is complete
 ///   ledger.shards.jsonl {"step":0,"values":[NAME,…]}
 ///                       {"step","shards":[DIGESTS,…]}
@@ -36,14 +36,14 @@ struct Ledger {
     // Of a recorded step.
     std::uint64_t samples = 0, shards = 0;
     std::optional<double> loss = {};            ///< empty if it was no finite number
-    std::optional<std::uint64_t> weights = {};  ///< if it is an entry about a checkpoint
+    std::optional<std::uint64_t> weights = {};  ///< if it is an entry about weights
 
     bool operator==(const Entry&) const = default;
   };
 
   OrderedJson about;            ///< the last that it says
   std::int64_t about_from = 0;  ///< the steps before are of another training, with which this one went on
-  std::vector<Entry> entries;   ///< ascending; that about a checkpoint after that of its step
+  std::vector<Entry> entries;   ///< ascending; that about weights after that of its step
   bool is_complete = false;     ///< nothing was cut off at its end
 
   /// CheckpointError, which names the file and the line, for a ledger that cannot be read, or of which a line is not as

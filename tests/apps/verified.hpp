@@ -21,13 +21,11 @@ inline RecordedRun run_in(const std::filesystem::path& folder, const Arguments& 
 }
 
 inline VerificationResult verify(int ranks, const RecordedRun& run, const std::optional<Range>& steps = {},
-                          const std::filesystem::path& data = {}) {
+                          const Elsewhere& elsewhere = {}) {
   const QuietLog quiet;
   VerificationResult result;
   sim::run({.ranks = ranks, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
-    CommandLine line = command_of(run);
-    if (!data.empty()) line.training.data = data;
-    Trainer trainer{strategy, "cpu", line.training};
+    Trainer trainer{strategy, "cpu", command_of(run, elsewhere).training};
     const VerificationResult own = std::move(trainer).verify(run, steps);
     if (rank == 0) result = own;
   });

@@ -109,6 +109,37 @@ TEST_CASE("a run whose last start left out what its checkpoints say is confirmed
   CHECK_THROWS_WITH(verify(1, run), Catch::Contains("their bits cannot be compared"));
 }
 
+TEST_CASE("a run that began with weights from a file is confirmed with these weights alone") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const auto weights = [&](const char* seed) {
+    const std::filesystem::path file = folder.path() / seed;
+    (void)train_simulated(1, {"--data", small_data(), "--hidden", "16", "--steps", "1", "--seed", seed, "--export",
+                              file.string()});
+    return file;
+  };
+  const std::filesystem::path first = weights("1"), second = weights("2"), path = folder.path() / "run";
+  const Arguments arguments = recorded(path), begun = arguments + Arguments{"--init-from", first.string()};
+  ::setenv("LOCKSTEP_FAULT", "throw:0:6", 1);
+  CHECK_THROWS(train_simulated(1, begun));
+  ::unsetenv("LOCKSTEP_FAULT");
+  // A resumed run says it all, but for the file.
+  const Arguments resumed = arguments + Arguments{"--resume", (path / "checkpoints/step-4").string()};
+  (void)train_simulated(1, resumed);
+  CHECK(begins_with_weights(run_in(path, begun)));
+  CHECK(verify(2, run_in(path, begun)).entries == 6);
+  CHECK_THROWS_WITH(verify(1, run_in(path, arguments + Arguments{"--init-from", second.string()})),
+                    Catch::Contains("holds other weights than those that the run began with"));
+  CHECK_THROWS_WITH(verify(1, run_in(path, resumed)), Catch::Contains("expected --init-from FILE"));
+  CHECK(verify(1, run_in(path, resumed), {}, {.initial_weights = first}).entries == 6);
+  CHECK(verify(1, run_in(path, resumed), Range{6, 9}).entries == 4);
+
+  const std::filesystem::path other = folder.path() / "other";
+  (void)train_simulated(1, recorded(other));
+  CHECK_THROWS_WITH(verify(1, run_in(other, recorded(other)), {}, {.initial_weights = first}),
+                    Catch::Contains("began without a file of weights"));
+}
+
 TEST_CASE("where and how a run was made does not bind whoever checks it") {
   const auto of = [](const Arguments& arguments, const char* device = "cpu") {
     return command_of({.command = Arguments{"lockstep-train", "--data", "d"} + arguments, .device = device});
@@ -166,8 +197,8 @@ TEST_CASE("what cannot be compared is refused") {
   for (const char* each : {"images-idx3-ubyte.gz", "labels-idx1-ubyte.gz"})
     std::filesystem::copy_file(small_data() / (std::string{"t10k-"} + each), data / (std::string{"train-"} + each),
                                std::filesystem::copy_options::overwrite_existing);
-  CHECK_THROWS_AS(verify(1, run, {}, data), ConfigError);
-  CHECK_THROWS_WITH(verify(1, run, {}, data), Catch::Contains("their bits cannot be compared"));
+  CHECK_THROWS_AS(verify(1, run, {}, {.data = data}), ConfigError);
+  CHECK_THROWS_WITH(verify(1, run, {}, {.data = data}), Catch::Contains("their bits cannot be compared"));
 }
 
 TEST_CASE("the step in which two runs begin to differ is found between the entries of their ledgers") {

@@ -72,6 +72,9 @@ class RunRecord final : public Observer {
     /// checkpoints. It depends neither on ranks nor on times, if variables that are averaged when they are read are the
     /// same on every rank, as `fit` keeps them. The strategy must outlive the record.
     std::string ledger = {};
+    /// Whether the ledger also gets the digest of the weights that a run begins with: for those from a file, of which
+    /// `ledger` says nothing. The variables must be sealed.
+    bool initial_weights = false;
     /// A JSON object whose members run.json gets too, such as {"options":{"width":64}}, in place of those of its own.
     /// The members of "paths" are files.
     std::string about = {};
