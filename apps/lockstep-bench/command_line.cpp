@@ -317,7 +317,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       line.benchmark = watchdog;
     line.runtime.device = "cpu";  // agreements are the host's, and a GPU still works on a step when the host goes on
   }
-  for (int i = 1; i < argc; ++i) (line.runtime.program_options += argv[i]) += ' ';
+  line.runtime.program_options = words_of(argc, argv);
   return line;
 }
 

@@ -12,12 +12,14 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/checkpoint/weights.hpp>
 
 #include "apps/lockstep-train/reports/run_facts.hpp"
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
 #include "apps/lockstep-train/trainer.hpp"
+#include "base/digest.hpp"
 #include "base/file_type.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "control/meeting_point.hpp"
@@ -170,6 +172,12 @@ RecordedRun read_run(const std::filesystem::path& folder) {
   return recorded;
 }
 
+void require_same_on_all(Strategy& strategy, const RecordedRun& run) {
+  (void)strategy.same_on_all(fmt::format("a ledger with the last chain {}", run.ledger.chain));
+  const OrderedJson rest{run.command, run.shards, run.device, run.checkpoints.string()};
+  (void)strategy.same_on_all(fmt::format("a run.json of digest {}", to_hex(digest_of(rest.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)))));
+}
+
 LedgerCheck::LedgerCheck(Strategy& strategy, const RecordedRun& run, RecordedFiles& files, std::int64_t first,
                          std::int64_t last)
     : strategy_{strategy}, run_{run}, files_{files}, last_{last} {
@@ -294,6 +302,7 @@ void Trainer::compute_again(Observer& observer, std::int64_t last) {
 }
 
 VerificationResult Trainer::verify(const RecordedRun& run, const std::optional<Range>& asked) && {
+  require_same_on_all(strategy_, run);
   const std::int64_t newest = run.ledger.entries.empty() ? 0 : run.ledger.entries.back().step;
   const std::int64_t oldest = run.ledger.about_from + 1;
   const Range steps = asked.value_or(Range{oldest, newest});

@@ -34,6 +34,10 @@ bool begins_with_weights(const RecordedRun& run);
 /// file, for a ledger that is not as it was written, or that ends before the run did.
 RecordedRun read_run(const std::filesystem::path& folder);
 
+/// COLL. MismatchError unless all ranks have read the same run: each reads the folder by itself, and hosts may have
+/// copies that differ.
+void require_same_on_all(Strategy& strategy, const RecordedRun& run);
+
 /// Observer::Digests to keep.
 struct StepDigests {
   std::int64_t step = 0;

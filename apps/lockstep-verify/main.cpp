@@ -69,6 +69,7 @@ int main(int argc, char** argv) {
         if (line.answer) return line.answer;
         run = read_run(line.folders.front());
         command = command_of(run, line.elsewhere);
+        command.runtime.program_options = words_of(argc, argv);
         return line.answer;
       },
       [&] { return command.runtime; },

@@ -191,6 +191,7 @@ Ledger Ledger::read(const std::filesystem::path& path) {
     if (is_whole) (void)reader.take(line, all);
   });
   if (!reader.has_head()) throw ConfigError{fmt::format("{}: is empty; expected a ledger", path.string())};
+  reader.ledger.chain = reader.chain();
   return std::move(reader.ledger);
 }
 

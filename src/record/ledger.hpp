@@ -45,6 +45,7 @@ struct Ledger {
   std::int64_t about_from = 0;  ///< the steps before are of another training, with which this one went on
   std::vector<Entry> entries;   ///< ascending; that about weights after that of its step
   bool is_complete = false;     ///< nothing was cut off at its end
+  std::string chain;            ///< of the last line
 
   /// CheckpointError, which names the file and the line, for a ledger that cannot be read, or of which a line is not as
   /// it was written; ConfigError for one without a line. What is left of a line that was cut off at the end is ignored.

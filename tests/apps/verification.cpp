@@ -55,6 +55,14 @@ TEST_CASE("lockstep-verify says what a run did not compute, and lockstep-bisect 
   std::filesystem::copy(run, forged, std::filesystem::copy_options::recursive);
   forge_shard(forged);
   check_ends(verify(2, forged), 9, "step 6 is not as the ledger has it: gradient of 'dense_1/bias' of shard 5");
+  const auto copy_of_rank = [&](const char* name) {
+    std::filesystem::create_directory(folder.path() / name);
+    std::filesystem::copy(folder.path() / (name == std::string{"0"} ? "run" : "forged"), folder.path() / name / "run",
+                          std::filesystem::copy_options::recursive);
+    return Arguments{"-n", "1", "--wdir", (folder.path() / name).string(), std::getenv("LOCKSTEP_VERIFY"), "run"};
+  };
+  check_ends(run_command(Arguments{"mpirun", "-q"} + copy_of_rank("0") + Arguments{":"} + copy_of_rank("1")), 3,
+             "a ledger with the last chain");
   const Outcome differ = check_run(2, "LOCKSTEP_BISECT", {"--run-dir", run.string(), "--run-dir", forged.string()});
   INFO(differ.out << differ.err);
   CHECK(differ.exit_code == 1);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -138,6 +139,22 @@ TEST_CASE("a run that began with weights from a file is confirmed with these wei
   (void)train_simulated(1, recorded(other));
   CHECK_THROWS_WITH(verify(1, run_in(other, recorded(other)), {}, {.initial_weights = first}),
                     Catch::Contains("began without a file of weights"));
+}
+
+TEST_CASE("ranks that read different copies of a run say so") {
+  const QuietLog quiet;
+  const auto check = [](const std::function<void(RecordedRun&)>& change) {
+    sim::run({.ranks = 2, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
+      RecordedRun run{.command = {"lockstep-train"}, .ledger = {.chain = "0123456789abcdef"}};
+      if (rank == 1) change(run);
+      require_same_on_all(strategy, run);
+    });
+  };
+  CHECK_NOTHROW(check([](RecordedRun&) {}));
+  CHECK_THROWS_AS(check([](RecordedRun& run) { run.command.emplace_back("--help"); }), MismatchError);
+  CHECK_THROWS_WITH(check([](RecordedRun& run) { run.ledger.chain.back() = 'e'; }),
+                    Catch::Contains("a ledger with the last chain 0123456789abcdef") &&
+                        Catch::Contains("a ledger with the last chain 0123456789abcdee"));
 }
 
 TEST_CASE("where and how a run was made does not bind whoever checks it") {
