@@ -36,8 +36,7 @@ BisectLine parse_line(int argc, const char* const* argv) {
       "Says in which step, shard and tensor two runs of lockstep-train begin to differ, by their ledgers. If these do "
       "not have the step, it computes both runs again from the last checkpoint before it, on any number of ranks.\n\n"
       "  mpirun -n 2 lockstep-bisect run1 run2\n\n"
-      "It writes nothing. Exit codes: 0 the runs agree, 1 they differ, or any other failure, and those of "
-      "lockstep-verify."};
+      "It writes nothing. Exit codes: 0 the runs agree, 9 they differ, and those of lockstep-verify."};
   add_options(parser, line.folders, line.elsewhere);
   line.answer = parser.parse(argc, argv);
   if (!line.answer && line.folders.size() != 2)
@@ -121,5 +120,5 @@ int main(int argc, char** argv) {
             between ? compare(runtime, runs, *between, line.elsewhere) : "the runs agree in all that both ledgers have\n";
         if (runtime.is_chief()) write_output(text);
       });
-  return code == 0 && differ ? 1 : code;
+  return code == 0 && differ ? static_cast<int>(Error::ExitCode::miscomputed) : code;
 }

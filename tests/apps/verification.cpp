@@ -65,7 +65,7 @@ TEST_CASE("lockstep-verify says what a run did not compute, and lockstep-bisect 
              "a ledger with the last chain");
   const Outcome differ = check_run(2, "LOCKSTEP_BISECT", {"--run-dir", run.string(), "--run-dir", forged.string()});
   INFO(differ.out << differ.err);
-  CHECK(differ.exit_code == 1);
+  CHECK(differ.exit_code == 9);
   CHECK_THAT(differ.out, Catch::StartsWith("the ledgers agree up to step 4, and not in step 6\n") &&
                              Catch::Contains("/run: computed again here, it gives what its ledger has\n") &&
                              Catch::Contains("/forged: computed again here, it gives something else than its ledger "
