@@ -75,8 +75,9 @@ class LedgerFile {
     std::filesystem::path ledger, shards;
   };
 
-  /// Keeps what is there about the first `steps` steps, up to a line that is damaged and but for the end, and removes
-  /// the rest. `about` goes into the head.
+  /// Keeps what is there about the first `steps` steps, up to a line that is damaged and but for the end, and cuts off
+  /// the rest, in memory for a line. Whoever is killed meanwhile leaves files that can be kept so again. `about` goes
+  /// into the head.
   LedgerFile(Paths paths, std::int64_t steps, OrderedJson about, std::string name);
 
   void add(const Observer::Digests& digests);
