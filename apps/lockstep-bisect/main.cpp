@@ -41,7 +41,8 @@ BisectLine parse_line(int argc, const char* const* argv) {
   line.answer = parser.parse(argc, argv);
   if (!line.answer && line.folders.size() != 2)
     throw ConfigError{
-        fmt::format("{} given: expected those of two runs", line.folders.size() == 1 ? "1 folder was" : fmt::format("{} folders were", line.folders.size()))};
+        fmt::format("{} given: expected those of two runs",
+                    line.folders.size() == 1 ? "1 folder was" : fmt::format("{} folders were", line.folders.size()))};
   return line;
 }
 
@@ -116,8 +117,8 @@ int main(int argc, char** argv) {
       [&](Runtime& runtime) {
         const std::optional<Interval> between = first_difference(runs[0].ledger, runs[1].ledger);
         differ = between.has_value();
-        const std::string text =
-            between ? compare(runtime, runs, *between, line.elsewhere) : "the runs agree in all that both ledgers have\n";
+        const std::string text = between ? compare(runtime, runs, *between, line.elsewhere)
+                                         : "the runs agree in all that both ledgers have\n";
         if (runtime.is_chief()) write_output(text);
       });
   return code == 0 && differ ? static_cast<int>(Error::ExitCode::miscomputed) : code;

@@ -19,8 +19,9 @@ RuntimeOptions anywhere(const RuntimeOptions& recorded, const std::string& devic
 /// The ledger says whether they are the right ones, so they need not have the values of all variables and no others.
 void take_initial_weights(const RecordedRun& run, const std::filesystem::path& file, InitialWeights& initial) {
   if (initial.file.empty() && !begins_with_weights(run))
-    throw ConfigError{fmt::format("--init-from {}: the run in {} began without a file of weights; expected no such option",
-                                  file.string(), run.folder.string())};
+    throw ConfigError{
+        fmt::format("--init-from {}: the run in {} began without a file of weights; expected no such option",
+                    file.string(), run.folder.string())};
   if (initial.file.empty()) initial.match = InitialWeights::Match::some;
   initial.file = file;
 }
@@ -37,7 +38,8 @@ void add_options(OptionParser& parser, std::vector<std::filesystem::path>& folde
     return [&place](const std::string& option, const std::string& text) { place = parse_file_name(option, text); };
   };
   parser.option("--data", "PATH", "The data, if they are elsewhere than for the run", take_path(elsewhere.data));
-  parser.option("--init-from", "FILE", "The weights with which the run began, if they came from a file that is elsewhere",
+  parser.option("--init-from", "FILE",
+                "The weights with which the run began, if they came from a file that is elsewhere",
                 take_path(elsewhere.initial_weights));
   parser.option("--network", "CIDR", "As for lockstep-train, which may have had another",
                 [&](const std::string& option, const std::string& text) {

@@ -90,9 +90,10 @@ void require_weights_of(const RecordedRun& run, std::int64_t steps, const Variab
     throw ConfigError{
         "the run began with weights from a file, which the command of its last start does not name; expected "
         "--init-from FILE"};
-  throw ConfigError{fmt::format("--init-from {}: holds other weights than those that the run began with, as the ledger "
-                                "has them; expected the file that it had",
-                                file.string())};
+  throw ConfigError{
+      fmt::format("--init-from {}: holds other weights than those that the run began with, as the ledger "
+                  "has them; expected the file that it had",
+                  file.string())};
 }
 
 /// What ends a training that has made all steps that are asked for, on all ranks alike. A request to stop would hold
@@ -175,7 +176,8 @@ RecordedRun read_run(const std::filesystem::path& folder) {
 void require_same_on_all(Strategy& strategy, const RecordedRun& run) {
   (void)strategy.same_on_all(fmt::format("a ledger with the last chain {}", run.ledger.chain));
   const OrderedJson rest{run.command, run.shards, run.device, run.checkpoints.string()};
-  (void)strategy.same_on_all(fmt::format("a run.json of digest {}", to_hex(digest_of(rest.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)))));
+  (void)strategy.same_on_all(fmt::format(
+      "a run.json of digest {}", to_hex(digest_of(rest.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)))));
 }
 
 LedgerCheck::LedgerCheck(Strategy& strategy, const RecordedRun& run, RecordedFiles& files, std::int64_t first,
@@ -267,7 +269,9 @@ void Trainer::prepare_again(const RecordedRun& run, std::int64_t first) {
   options_.resume = {};
   if (const std::string start = strategy_.broadcast_object(find).value(); !start.empty())
     options_.resume = {.from = Resume::From::path, .path = start};
-  options_.shards = {ShardRequest::Kind::count, run.shards};
+  // Ranks with one shard each have kernels of several threads, if they have threads.
+  const bool one_per_rank = ranks() == run.shards && choose_shards(run.shards).one_per_rank;
+  if (!one_per_rank) options_.shards = {ShardRequest::Kind::count, run.shards};
   set_up([&] {
     load();
     fit_ = fit_options();
@@ -342,9 +346,8 @@ std::vector<StepDigests> Trainer::record_again(const RecordedRun& run, Range ste
 /// of another training than run.json.
 void Trainer::require_comparable(const RecordedRun& run) const {
   const FitOptions::Samples samples = task_->samples();
-  const FitOptions fit = fit_options();
   const OrderedJson here = OrderedJson::parse(ledger_json({.options = options_,
-                                                           .fit = fit,
+                                                           .fit = fit_,
                                                            .kernels = kernels_->fingerprint(),
                                                            .data_digest = task_->data_digest(),
                                                            .schema = task_->schema(),

@@ -48,8 +48,8 @@ struct StepDigests {
 };
 
 struct VerificationResult {
-  std::int64_t from = 0;     ///< after how many steps it began: those of a checkpoint, or 0
-  std::int64_t to = 0;       ///< the last step
+  std::int64_t from = 0;  ///< after how many steps it began: those of a checkpoint, or 0
+  std::int64_t to = 0;    ///< the last step
   // What was confirmed.
   std::int64_t entries = 0;      ///< of the ledger
   std::int64_t checkpoints = 0;  ///< saved after one of these steps

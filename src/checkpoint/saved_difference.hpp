@@ -17,8 +17,8 @@ namespace lockstep {
 // with the same words on the others. They return the first thing that is not as it would be saved now, such as
 // "run1/checkpoints/step-4/weights.safetensors has another value of 'dense_0/weight'", and nothing if all is.
 
-/// Of a checkpoint. Its manifest must have the facts, the kernels, the state and the metadata of `expected`. One that is
-/// gone has no difference.
+/// Of a checkpoint. Its manifest must have the facts, the kernels, the state and the metadata of `expected`. One that
+/// is gone has no difference.
 std::string difference_of_checkpoint(Strategy& strategy, const std::filesystem::path& checkpoint,
                                      const Manifest& expected, Here here = Here::current());
 

@@ -27,7 +27,7 @@ void check_ends(const Outcome& outcome, int exit_code, const std::string& told) 
 }
 
 Outcome verify(int ranks, const std::filesystem::path& run) {
-  return check_run(ranks, "LOCKSTEP_VERIFY", {"--run-dir", run.string()});
+  return check_run(ranks, "LOCKSTEP_VERIFY", {run.string()});
 }
 
 }  // namespace
@@ -37,7 +37,8 @@ TEST_CASE("lockstep-verify confirms a run, or says what its ledger lacks") {
   const std::filesystem::path run = folder.path() / "run";
   (void)train(2, recorded(run));
   const Outcome whole = verify(1, run);
-  CHECK(whole.out == "confirmed: 6 entries of the ledger, steps 1 to 9, on 1 rank\n");
+  CHECK(whole.out ==
+        "confirmed: 6 entries of the ledger, 3 checkpoints, the exported weights, steps 1 to 9, on 1 rank\n");
   CHECK(whole.exit_code == 0);
 
   std::string text = read_file(run / "ledger.jsonl");
@@ -61,8 +62,10 @@ TEST_CASE("lockstep-verify says what a run did not compute, and lockstep-bisect 
                           std::filesystem::copy_options::recursive);
     return Arguments{"-n", "1", "--wdir", (folder.path() / name).string(), std::getenv("LOCKSTEP_VERIFY"), "run"};
   };
-  check_ends(run_command(Arguments{"mpirun", "-q"} + copy_of_rank("0") + Arguments{":"} + copy_of_rank("1")), 3,
-             "a ledger with the last chain");
+  const Outcome copies =
+      run_command(Arguments{"mpirun", "-q"} + copy_of_rank("0") + Arguments{":"} + copy_of_rank("1"));
+  CHECK(copies.exit_code == 3);
+  CHECK_THAT(copies.err, Catch::StartsWith("lockstep: replica 1 ") && Catch::Contains("a ledger with the last chain"));
   const Outcome differ = check_run(2, "LOCKSTEP_BISECT", {"--run-dir", run.string(), "--run-dir", forged.string()});
   INFO(differ.out << differ.err);
   CHECK(differ.exit_code == 9);

@@ -21,7 +21,7 @@ inline RecordedRun run_in(const std::filesystem::path& folder, const Arguments& 
 }
 
 inline VerificationResult verify(int ranks, const RecordedRun& run, const std::optional<Range>& steps = {},
-                          const Elsewhere& elsewhere = {}) {
+                                 const Elsewhere& elsewhere = {}) {
   const QuietLog quiet;
   VerificationResult result;
   sim::run({.ranks = ranks, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {

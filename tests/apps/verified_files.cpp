@@ -37,10 +37,11 @@ struct Altered {
   }
 };
 
-/// What somebody would do who wants a false checkpoint to look right: changes one bit of the value called `name`, or the
-/// manifest, and writes all digests anew.
-void forge_checkpoint(const std::filesystem::path& checkpoint, const std::string& name,
-                      const std::function<void(Manifest&)>& change = [](Manifest&) {}) {
+/// What somebody would do who wants a false checkpoint to look right: changes one bit of the value called `name`, or
+/// the manifest, and writes all digests anew.
+void forge_checkpoint(
+    const std::filesystem::path& checkpoint, const std::string& name,
+    const std::function<void(Manifest&)>& change = [](Manifest&) {}) {
   Manifest manifest = read_manifest(checkpoint);
   std::vector<Altered> altered;
   std::vector<TensorFile> files;
@@ -108,13 +109,28 @@ TEST_CASE("moving averages of a checkpoint that are not those of the run are fou
   const QuietLog quiet;
   const TemporaryDirectory folder;
   const std::filesystem::path path = folder.path() / "run";
-  const Arguments arguments{"--data",  small_data(), "--model",        "convnet", "--batch-norm",       "--eval-samples",
-                            "1",       "--steps",    "2",              "--ledger", "1", "--global-batch", "8",
-                            "--checkpoint-every", "1", "--run-dir", path.string()};
+  const Arguments arguments{"--data",
+                            small_data(),
+                            "--model",
+                            "convnet",
+                            "--batch-norm",
+                            "--eval-samples",
+                            "1",
+                            "--steps",
+                            "2",
+                            "--ledger",
+                            "1",
+                            "--global-batch",
+                            "8",
+                            "--checkpoint-every",
+                            "1",
+                            "--run-dir",
+                            path.string()};
   (void)train_simulated(1, arguments);
   CHECK(verify(2, run_in(path, arguments)).checkpoints == 2);
   forge_checkpoint(path / "checkpoints/step-1", "batch_norm_0/moving_mean");
-  CHECK_THROWS_WITH(verify(1, run_in(path, arguments)), Catch::Contains("has another value of 'batch_norm_0/moving_mean'"));
+  CHECK_THROWS_WITH(verify(1, run_in(path, arguments)),
+                    Catch::Contains("has another value of 'batch_norm_0/moving_mean'"));
   CHECK_THROWS_WITH(verify(1, run_in(path, arguments), Range{2, 2}),
                     Catch::Contains("step-1: holds other weights than the ledger has for step 1"));
 }

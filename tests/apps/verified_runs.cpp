@@ -115,8 +115,8 @@ TEST_CASE("a run that began with weights from a file is confirmed with these wei
   const TemporaryDirectory folder;
   const auto weights = [&](const char* seed) {
     const std::filesystem::path file = folder.path() / seed;
-    (void)train_simulated(1, {"--data", small_data(), "--hidden", "16", "--steps", "1", "--seed", seed, "--export",
-                              file.string()});
+    (void)train_simulated(
+        1, {"--data", small_data(), "--hidden", "16", "--steps", "1", "--seed", seed, "--export", file.string()});
     return file;
   };
   const std::filesystem::path first = weights("1"), second = weights("2"), path = folder.path() / "run";
@@ -161,11 +161,13 @@ TEST_CASE("where and how a run was made does not bind whoever checks it") {
   const auto of = [](const Arguments& arguments, const char* device = "cpu") {
     return command_of({.command = Arguments{"lockstep-train", "--data", "d"} + arguments, .device = device});
   };
-  const CommandLine far =
-      of({"--cluster-spec", "c.json", "--network", "10.77.0.0/24", "--devices", "0,1", "--stall-timeout", "1",
-          "--on-stall", "observe", "--mpi-threads", "main", "--data-memory", "1K", "--run-dir", "r", "--metrics", "m",
-          "--checkpoint-dir", "c", "--export", "w", "--tensorboard", "--trace"},
-         "cuda");
+  const CommandLine far = of({"--cluster-spec", "c.json",  "--network",        "10.77.0.0/24",
+                              "--devices",      "0,1",     "--stall-timeout",  "1",
+                              "--on-stall",     "observe", "--mpi-threads",    "main",
+                              "--data-memory",  "1K",      "--run-dir",        "r",
+                              "--metrics",      "m",       "--checkpoint-dir", "c",
+                              "--export",       "w",       "--tensorboard",    "--trace"},
+                             "cuda");
   const RuntimeOptions usual;
   CHECK(far.runtime.cluster_spec.empty());
   CHECK(far.runtime.network.empty());
@@ -175,8 +177,8 @@ TEST_CASE("where and how a run was made does not bind whoever checks it") {
   CHECK(far.runtime.on_stall == usual.on_stall);
   CHECK(far.runtime.mpi_threads == usual.mpi_threads);
   CHECK(far.training.data_memory_bytes == TrainingOptions{}.data_memory_bytes);
-  for (const std::filesystem::path& path : {far.training.run_folder, far.training.metrics, far.training.checkpoints,
-                                            far.training.exported_weights})
+  for (const std::filesystem::path& path :
+       {far.training.run_folder, far.training.metrics, far.training.checkpoints, far.training.exported_weights})
     CHECK(path.empty());
   CHECK_FALSE((far.training.tensorboard || far.training.trace));
   // What decides the bits stays.
@@ -184,6 +186,38 @@ TEST_CASE("where and how a run was made does not bind whoever checks it") {
   CHECK(near.runtime.device == "cpu");
   CHECK(near.runtime.reductions.gradient_compression == DType::bf16);
   CHECK(near.training.threads == 2);
+}
+
+TEST_CASE("runs of each kind are confirmed on other numbers of ranks") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const std::filesystem::path path = folder.path() / "run", text = folder.path() / "text";
+  std::ofstream{text} << small_text(4000);
+  struct Kind {
+    Arguments options;
+    int ranks, again;
+  };
+  const Arguments gpt{"--model", "gpt", "--layers", "1", "--heads", "2", "--embed", "8", "--context", "8"};
+  const Arguments convnet{"--model", "convnet"}, mlp{"--hidden", "4"};
+  const Kind kind =
+      GENERATE_COPY(Kind{gpt + Arguments{"--precision", "bf16", "--prefetch", "1"}, 1, 8},
+                    Kind{gpt + Arguments{"--accumulate", "2", "--shard-optimizer"}, 4, 1},
+                    Kind{convnet + Arguments{"--batch-norm", "--dropout", "0.5"}, 2, 4},
+                    Kind{convnet + Arguments{"--sync-batch-norm"}, 1, 2},
+                    Kind{mlp + Arguments{"--threads", "2", "--optimizer", "adamw", "--freeze", "dense_0*"}, 2, 1},
+                    Kind{mlp + Arguments{"--shards", "ranks", "--threads", "2"}, 2, 2});
+  const auto& [options, ranks, again] = kind;
+  const std::string data = (options[1] == "gpt" ? text : small_data()).string();
+  const Arguments arguments =
+      options + Arguments{"--data",         data,         "--steps",  "3", "--global-batch",     "16",
+                          "--eval-samples", "1",          "--ledger", "1", "--checkpoint-every", "2",
+                          "--run-dir",      path.string()};
+  (void)train_simulated(ranks, arguments);
+  const VerificationResult whole = verify(again, run_in(path, arguments));
+  CHECK(whole.entries == 5);
+  CHECK(whole.checkpoints == 2);
+  CHECK(whole.has_weights);
+  CHECK(verify(ranks, run_in(path, arguments), Range{3, 3}).entries == 2);
 }
 
 TEST_CASE("what cannot be compared is refused") {
@@ -202,8 +236,11 @@ TEST_CASE("what cannot be compared is refused") {
   shorter.command[6] = "1";
   CHECK_THROWS_WITH(verify(1, shorter), Catch::Contains("the command of the run makes 1 steps"));
   RecordedRun other = run;
+  other.command = other.command + Arguments{"--seed", "5"};
+  CHECK_THROWS_WITH(verify(1, other), Catch::Contains("the run has seed \"1\", and here it is \"5\": their bits cannot "
+                                                      "be compared"));
   other.command[4] = "5";
-  CHECK_THROWS_WITH(verify(1, other), Catch::Contains("their bits cannot be compared"));
+  CHECK_THROWS_WITH(verify(1, other), Catch::Contains("--hidden 5: contradicts"));
   RecordedRun elsewhere = run;
   elsewhere.ledger.about["kernels"] = "oneDNN 0.0.1";
   CHECK_THROWS_WITH(verify(1, elsewhere), Catch::Contains("their bits cannot be compared; expected a training and a "
