@@ -113,8 +113,13 @@ int main(int argc, char** argv) {
           for (std::size_t run = 0; run < runs.size(); ++run) runs[run] = read_run(line.folders[run]);
         return line.answer;
       },
-      [&] { return command_for(runs[0], line.elsewhere).runtime; },
+      [&] {
+        RuntimeOptions options = command_for(runs[0], line.elsewhere).runtime;
+        options.program_options = words_of(argc, argv);
+        return options;
+      },
       [&](Runtime& runtime) {
+        for (const RecordedRun& run : runs) require_same_on_all(runtime.strategy(), run);
         const std::optional<Interval> between = first_difference(runs[0].ledger, runs[1].ledger);
         differ = between.has_value();
         const std::string text = between ? compare(runtime, runs, *between, line.elsewhere)

@@ -33,7 +33,7 @@ void add_options(OptionParser& parser, std::vector<std::filesystem::path>& folde
     folders.emplace_back(parse_file_name(option, text));
   };
   parser.words("RUN_DIR", "The folder of a run of lockstep-train", add_folder);
-  parser.repeatable("--run-dir", "DIR", "The same", add_folder);
+  parser.repeatable("--run-dir", "DIR", "The same, as an option", add_folder);
   const auto take_path = [](std::filesystem::path& place) {
     return [&place](const std::string& option, const std::string& text) { place = parse_file_name(option, text); };
   };
@@ -41,7 +41,7 @@ void add_options(OptionParser& parser, std::vector<std::filesystem::path>& folde
   parser.option("--init-from", "FILE",
                 "The weights with which the run began, if they came from a file that is elsewhere",
                 take_path(elsewhere.initial_weights));
-  parser.option("--network", "CIDR", "As for lockstep-train, which may have had another",
+  parser.option("--network", "CIDR", "Network for heartbeats between nodes, as for lockstep-train",
                 [&](const std::string& option, const std::string& text) {
                   elsewhere.network = parse_network_name(option, text);
                 });
