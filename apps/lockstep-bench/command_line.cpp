@@ -6,6 +6,7 @@
 
 #include "apps/options/option_parser.hpp"
 #include "apps/options/option_values.hpp"
+#include "apps/options/run_command_line.hpp"
 #include "base/element_type.hpp"
 #include "cluster/device_binding.hpp"
 #include "input/shard_request.hpp"
