@@ -16,8 +16,9 @@ RuntimeOptions anywhere(const RuntimeOptions& recorded, const std::string& devic
   return {.device = device, .reductions = recorded.reductions, .allow_shared_gpu = recorded.allow_shared_gpu};
 }
 
-/// The ledger says whether they are the right ones, so they need not have the values of all variables and no others.
-void take_initial_weights(const RecordedRun& run, const std::filesystem::path& file, InitialWeights& initial) {
+/// Where the command names no file, neither does it say --partial; the ledger tells whether the weights are the right
+/// ones.
+void replace_initial_weights(const RecordedRun& run, const std::filesystem::path& file, InitialWeights& initial) {
   if (initial.file.empty() && !begins_with_weights(run))
     throw ConfigError{
         fmt::format("--init-from {}: the run in {} began without a file of weights; expected no such option",
@@ -65,7 +66,7 @@ CommandLine command_of(const RecordedRun& run, const Elsewhere& elsewhere) {
   command.runtime.network = elsewhere.network;
   if (!elsewhere.data.empty()) training.data = elsewhere.data;
   if (!elsewhere.initial_weights.empty())
-    take_initial_weights(run, elsewhere.initial_weights, training.initial_weights);
+    replace_initial_weights(run, elsewhere.initial_weights, training.initial_weights);
   return command;
 }
 
