@@ -10,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/forged_ledger.hpp"
+#include "apps/image_files.hpp"
 #include "apps/simulated_training.hpp"
 #include "apps/verified.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
@@ -108,9 +109,10 @@ TEST_CASE("a checkpoint or exported weights that hold something else than the st
 TEST_CASE("moving averages of a checkpoint that are not those of the run are found") {
   const QuietLog quiet;
   const TemporaryDirectory folder;
+  const ImageFiles images{{.train = 64, .test = 8, .rows = 8, .columns = 8}};
   const std::filesystem::path path = folder.path() / "run";
   const Arguments arguments{"--data",
-                            small_data(),
+                            images.path(),
                             "--model",
                             "convnet",
                             "--batch-norm",

@@ -13,6 +13,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/forged_ledger.hpp"
+#include "apps/image_files.hpp"
 #include "apps/lockstep-bisect/difference.hpp"
 #include "apps/lockstep-train/recorded_command.hpp"
 #include "apps/lockstep-train/trainer.hpp"
@@ -191,6 +192,7 @@ TEST_CASE("where and how a run was made does not bind whoever checks it") {
 TEST_CASE("runs of each kind are confirmed on other numbers of ranks") {
   const QuietLog quiet;
   const TemporaryDirectory folder;
+  const ImageFiles images{{.train = 64, .test = 8, .rows = 8, .columns = 8}};
   const std::filesystem::path path = folder.path() / "run", text = folder.path() / "text";
   std::ofstream{text} << small_text(4000);
   struct Kind {
@@ -207,7 +209,7 @@ TEST_CASE("runs of each kind are confirmed on other numbers of ranks") {
                     Kind{mlp + Arguments{"--threads", "2", "--optimizer", "adamw", "--freeze", "dense_0*"}, 2, 1},
                     Kind{mlp + Arguments{"--shards", "ranks", "--threads", "2"}, 2, 2});
   const auto& [options, ranks, again] = kind;
-  const std::string data = (options[1] == "gpt" ? text : small_data()).string();
+  const std::string data = options[1] == "gpt" ? text.string() : images.path();
   const Arguments arguments =
       options + Arguments{"--data",         data,         "--steps",  "3", "--global-batch",     "16",
                           "--eval-samples", "1",          "--ledger", "1", "--checkpoint-every", "2",
