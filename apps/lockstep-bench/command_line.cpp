@@ -7,6 +7,7 @@
 #include "apps/options/option_parser.hpp"
 #include "apps/options/option_values.hpp"
 #include "apps/options/reduction_values.hpp"
+#include "apps/options/run_command_line.hpp"
 #include "base/element_type.hpp"
 #include "cluster/device_binding.hpp"
 #include "input/shard_request.hpp"
@@ -328,7 +329,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       line.benchmark = watchdog;
     line.runtime.device = "cpu";  // agreements are the host's, and a GPU still works on a step when the host goes on
   }
-  for (int i = 1; i < argc; ++i) (line.runtime.program_options += argv[i]) += ' ';
+  line.runtime.program_options = words_of(argc, argv);
   return line;
 }
 

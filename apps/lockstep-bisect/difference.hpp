@@ -10,7 +10,8 @@
 
 namespace lockstep::bisect {
 
-/// Between which steps two ledgers begin to differ: they agree up to `same`, as far as they say, and not in `differs`.
+/// Between which steps two ledgers begin to differ: they agree up to `same`, as far as they say, and not in `differs`:
+/// 0 for the weights that the runs begin with.
 struct Interval {
   std::int64_t same = 0;
   std::int64_t differs = 0;

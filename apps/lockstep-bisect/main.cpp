@@ -25,7 +25,7 @@ using namespace lockstep::bisect;
 
 struct BisectLine {
   std::vector<std::filesystem::path> folders;
-  std::filesystem::path data;
+  Elsewhere elsewhere;
   std::optional<std::string> answer;
 };
 
@@ -35,19 +35,14 @@ BisectLine parse_line(int argc, const char* const* argv) {
       "lockstep-bisect",
       "Says in which step, shard and tensor two runs of lockstep-train begin to differ, by their ledgers. If these do "
       "not have the step, it computes both runs again from the last checkpoint before it, on any number of ranks.\n\n"
-      "  mpirun -n 2 lockstep-bisect --run-dir run1 --run-dir run2\n\n"
-      "It writes nothing. Exit codes: 0 the runs agree, 1 they differ, or any other failure, and those of "
-      "lockstep-verify."};
-  parser.repeatable("--run-dir", "DIR", "The folder of a run (required, twice)",
-                    [&](const std::string& option, const std::string& text) {
-                      line.folders.emplace_back(parse_file_name(option, text));
-                    });
-  parser.option("--data", "PATH", "The data, if they are elsewhere than for the runs",
-                [&](const std::string& option, const std::string& text) { line.data = parse_file_name(option, text); });
+      "  mpirun -n 2 lockstep-bisect run1 run2\n\n"
+      "It writes nothing. Exit codes: 0 the runs agree, 9 they differ, and those of lockstep-verify."};
+  add_options(parser, line.folders, line.elsewhere);
   line.answer = parser.parse(argc, argv);
   if (!line.answer && line.folders.size() != 2)
-    throw ConfigError{fmt::format("--run-dir was given {} time{}; expected the folders of two runs",
-                                  line.folders.size(), line.folders.size() == 1 ? "" : "s")};
+    throw ConfigError{
+        fmt::format("{} given: expected those of two runs",
+                    line.folders.size() == 1 ? "1 folder was" : fmt::format("{} folders were", line.folders.size()))};
   return line;
 }
 
@@ -68,13 +63,18 @@ bool is_confirmed(const RecordedRun& run, const std::vector<StepDigests>& again)
   return true;
 }
 
+/// Initial weights are those of the runs that began with some.
+CommandLine command_for(const RecordedRun& run, Elsewhere elsewhere) {
+  if (!begins_with_weights(run)) elsewhere.initial_weights.clear();
+  return command_of(run, elsewhere);
+}
+
 /// COLL. Both runs again, and what that says.
 std::string compute_again(Runtime& runtime, const std::array<RecordedRun, 2>& runs, const Interval& between,
-                          const std::filesystem::path& data) {
+                          const Elsewhere& elsewhere) {
   std::array<std::vector<StepDigests>, 2> again;
   for (std::size_t run = 0; run < runs.size(); ++run) {
-    CommandLine command = command_of(runs[run]);
-    if (!data.empty()) command.training.data = data;
+    const CommandLine command = command_for(runs[run], elsewhere);
     Strategy strategy = runtime.make_strategy(command.runtime.reductions);
     Trainer trainer{strategy, runtime.device_name(), command.training};
     again[run] = std::move(trainer).record_again(runs[run], {between.same + 1, between.differs});
@@ -86,6 +86,18 @@ std::string compute_again(Runtime& runtime, const std::array<RecordedRun, 2>& ru
   const std::string found = first_difference(again[0], again[1]);
   return text + (found.empty() ? fmt::format("both give the same here, up to step {}\n", between.differs)
                                : fmt::format("they begin to differ in {}\n", found));
+}
+
+/// COLL. Where the runs begin to differ: what the ledgers say of it, and if that is not enough, both runs again.
+std::string compare(Runtime& runtime, const std::array<RecordedRun, 2>& runs, const Interval& between,
+                    const Elsewhere& elsewhere) {
+  if (between.differs == 0) return "the runs begin with different weights\n";
+  const std::string text =
+      fmt::format("the ledgers agree up to step {}, and not in step {}\n", between.same, between.differs);
+  if (between.differs == between.same + 1)
+    if (const std::string found = difference_on_disk(runs, between.differs); !found.empty())
+      return text + fmt::format("they begin to differ in {}\n", found);
+  return text + compute_again(runtime, runs, between, elsewhere);
 }
 
 }  // namespace
@@ -102,19 +114,18 @@ int main(int argc, char** argv) {
           for (std::size_t run = 0; run < runs.size(); ++run) runs[run] = read_run(line.folders[run]);
         return line.answer;
       },
-      [&] { return command_of(runs[0]).runtime; },
+      [&] {
+        RuntimeOptions options = command_for(runs[0], line.elsewhere).runtime;
+        options.program_options = words_of(argc, argv);
+        return options;
+      },
       [&](Runtime& runtime) {
+        for (const RecordedRun& run : runs) require_same_on_all(runtime.strategy(), run);
         const std::optional<Interval> between = first_difference(runs[0].ledger, runs[1].ledger);
-        std::string text = "the runs agree in all that both ledgers have\n";
-        if (between) {
-          differ = true;
-          text = fmt::format("the ledgers agree up to step {}, and not in step {}\n", between->same, between->differs);
-          const std::string found =
-              between->differs == between->same + 1 ? difference_on_disk(runs, between->differs) : std::string{};
-          text += found.empty() ? compute_again(runtime, runs, *between, line.data)
-                                : fmt::format("they begin to differ in {}\n", found);
-        }
+        differ = between.has_value();
+        const std::string text = between ? compare(runtime, runs, *between, line.elsewhere)
+                                         : "the runs agree in all that both ledgers have\n";
         if (runtime.is_chief()) write_output(text);
       });
-  return code == 0 && differ ? 1 : code;
+  return code == 0 && differ ? static_cast<int>(Error::ExitCode::miscomputed) : code;
 }

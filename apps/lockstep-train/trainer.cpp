@@ -19,17 +19,6 @@
 #include "strategy/replica_group.hpp"
 
 namespace lockstep {
-namespace {
-
-/// Eight small products instead of a large one cost a CPU little and a GPU much.
-ShardRequest::Choice choose_shards(ShardRequest request, int ranks, DeviceKind device) {
-  if (device == DeviceKind::cuda && request.kind == ShardRequest::Kind::automatic)
-    return {.shards = ranks, .one_per_rank = true};
-  return request.resolve(ranks);
-}
-
-}  // namespace
-
 Trainer::Trainer(Strategy& strategy, std::string device, TrainingOptions options)
     : strategy_{strategy}, device_{std::move(device)}, options_{std::move(options)} {}
 
@@ -44,8 +33,15 @@ void Trainer::complete_options(CheckpointManager::Parts parts) {
   options_ = complete_by(request_.saved, options_);
 }
 
+/// Eight small products instead of a large one cost a CPU little and a GPU much.
+ShardRequest::Choice Trainer::choose_shards(int ranks) const {
+  if (strategy_.stream().kind() == DeviceKind::cuda && options_.shards.kind == ShardRequest::Kind::automatic)
+    return {.shards = ranks, .one_per_rank = true};
+  return options_.shards.resolve(ranks);
+}
+
 void Trainer::load() {
-  const ShardRequest::Choice shards = choose_shards(options_.shards, ranks(), strategy_.stream().kind());
+  const ShardRequest::Choice shards = choose_shards(ranks());
   if (is_chief()) {
     if (!shards.note.empty()) log::info(shards.note);
     if (const std::string warning = thread_warning(options_.threads, strategy_.group().ranks_of_node(), find_cores());

@@ -28,6 +28,7 @@
 #include "apps/lockstep-train/verification.hpp"
 #include "checkpoint/exclusive_use.hpp"
 #include "checkpoint/program_state.hpp"
+#include "input/shard_request.hpp"
 
 namespace lockstep {
 
@@ -93,6 +94,8 @@ class Trainer {
   void set_up(const std::function<void()>& work, Here here = Here::current());
   /// Takes empty options from the weights that `options_` name, or else the defaults.
   void complete_options(CheckpointManager::Parts parts);
+  /// LOCAL. The shards of a job of so many ranks.
+  ShardRequest::Choice choose_shards(int ranks) const;
   /// In the setup. Makes the kernels and reads the data that `request_` asks for.
   void load();
   /// Makes the model, if all ranks have the same data and kernels.
@@ -117,6 +120,7 @@ class Trainer {
 
   // What computing a recorded run again needs (verification.cpp).
 
+  void complete_options_of(const RecordedRun& run);
   /// Everything up to the step before `first`, or up to an earlier one that has a checkpoint.
   void prepare_again(const RecordedRun& run, std::int64_t first);
   void compute_again(Observer& observer, std::int64_t last);

@@ -178,6 +178,7 @@ RunRecord::Options Trainer::record_options(Observer& reports) const {
   RunRecord::Options record{.folder = options_.run_folder,
                             .metrics = options_.metrics,
                             .trace = options_.trace,
+                            .initial_weights = !options_.initial_weights.file.empty() && fit_.start.steps == 0,
                             .next = &reports,
                             .names = names_of_record()};
   if (options_.resume.from != Resume::From::none) record.resume_after = fit_.start.steps;

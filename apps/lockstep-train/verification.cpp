@@ -12,12 +12,14 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/checkpoint/weights.hpp>
 
 #include "apps/lockstep-train/reports/run_facts.hpp"
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
 #include "apps/lockstep-train/trainer.hpp"
+#include "base/digest.hpp"
 #include "base/file_type.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "control/meeting_point.hpp"
@@ -56,6 +58,13 @@ std::filesystem::path checkpoint_before(const std::filesystem::path& folder, std
   return {};
 }
 
+/// What describes the model of a run and its data: the folder of its checkpoints if there are any, or else the exported
+/// weights. Empty if there is neither.
+std::filesystem::path weights_of(const RecordedRun& run) {
+  if (!run.checkpoints.empty() && !checkpoints_in(run.checkpoints).empty()) return run.checkpoints;
+  return run.weights;
+}
+
 /// Steps between those that the ledger has of `steps`, so that each of them is recorded again. The last of the training
 /// always is.
 std::optional<std::int64_t> interval_of(const Ledger& ledger, Range steps, std::int64_t last) {
@@ -66,12 +75,25 @@ std::optional<std::int64_t> interval_of(const Ledger& ledger, Range steps, std::
   return every > 0 ? every : last;
 }
 
-/// CheckpointError if the ledger has other weights for the checkpoint of `steps` steps than `store`.
-void require_weights_of(const RecordedRun& run, std::int64_t steps, const VariableStore& store) {
-  for (const Ledger::Entry& entry : run.ledger.entries)
-    if (entry.weights && entry.step == steps && *entry.weights != digest_of_weights(store))
-      throw CheckpointError{fmt::format("{}: holds other weights than the ledger has for step {}",
-                                        (run.checkpoints / checkpoint_name(steps)).string(), steps)};
+/// If the ledger has other weights after `steps` steps than `store`: CheckpointError, or ConfigError for the weights
+/// from `file` with which the run begins.
+void require_weights_of(const RecordedRun& run, std::int64_t steps, const VariableStore& store,
+                        const std::filesystem::path& file) {
+  const auto differs = [&](const Ledger::Entry& entry) {
+    return entry.weights && entry.step == steps && *entry.weights != digest_of_weights(store);
+  };
+  if (std::ranges::none_of(run.ledger.entries, differs)) return;
+  if (steps > 0)
+    throw CheckpointError{fmt::format("{}: holds other weights than the ledger has for step {}",
+                                      (run.checkpoints / checkpoint_name(steps)).string(), steps)};
+  if (file.empty())
+    throw ConfigError{
+        "the run began with weights from a file, which the command of its last start does not name; expected "
+        "--init-from FILE"};
+  throw ConfigError{
+      fmt::format("--init-from {}: holds other weights than those that the run began with, as the ledger "
+                  "has them; expected the file that it had",
+                  file.string())};
 }
 
 /// What ends a training that has made all steps that are asked for, on all ranks alike. A request to stop would hold
@@ -106,6 +128,10 @@ class DigestKeeper final : public Observer {
 
 }  // namespace
 
+bool begins_with_weights(const RecordedRun& run) {
+  return !run.ledger.entries.empty() && run.ledger.entries.front().step == 0;
+}
+
 RecordedRun read_run(const std::filesystem::path& folder) {
   const RunLayout layout{folder};
   const std::filesystem::path file = layout.description();
@@ -123,8 +149,16 @@ RecordedRun read_run(const std::filesystem::path& folder) {
       throw ConfigError{fmt::format("{}: has {} words of a command and {} shards; expected a run of lockstep-train",
                                     file.string(), recorded.command.size(), shown(shards))};
     recorded.shards = shards.get<int>();
-    const OrderedJson& checkpoints = member(file, member(file, run, "paths"), "checkpoints");
-    if (checkpoints.is_string()) recorded.checkpoints = folder / checkpoints.get<std::string>();
+    const OrderedJson& ranks = member(file, run, "ranks");
+    const bool has_any = ranks.is_array() && !ranks.empty();
+    const OrderedJson& device = member(file, has_any ? ranks.front() : ranks, "device");
+    recorded.device = device.get<std::string>() == "cpu" ? "cpu" : "cuda";
+    const OrderedJson& paths = member(file, run, "paths");
+    if (const OrderedJson& checkpoints = member(file, paths, "checkpoints"); checkpoints.is_string())
+      recorded.checkpoints = folder / checkpoints.get<std::string>();
+    // Others may have written since to a place outside of the folder.
+    std::error_code none;
+    if (std::filesystem::exists(layout.weights(), none)) recorded.weights = layout.weights();
     has_ended = member(file, run, "result").is_object();
   } catch (const OrderedJson::exception& fault) {
     throw ConfigError{fmt::format("{}: {}; expected a run of lockstep-train", file.string(), fault.what())};
@@ -139,15 +173,26 @@ RecordedRun read_run(const std::filesystem::path& folder) {
   return recorded;
 }
 
-LedgerCheck::LedgerCheck(Strategy& strategy, const RecordedRun& run, std::int64_t first, std::int64_t last)
-    : strategy_{strategy}, run_{run}, last_{last} {
+void require_same_on_all(Strategy& strategy, const RecordedRun& run) {
+  (void)strategy.same_on_all(fmt::format("a ledger with the last chain {}", run.ledger.chain));
+  const OrderedJson rest{run.command, run.shards, run.device, run.checkpoints.string()};
+  (void)strategy.same_on_all(fmt::format(
+      "a run.json of digest {}", to_hex(digest_of(rest.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)))));
+}
+
+LedgerCheck::LedgerCheck(Strategy& strategy, const RecordedRun& run, RecordedFiles& files, std::int64_t first,
+                         std::int64_t last)
+    : strategy_{strategy}, run_{run}, files_{files}, last_{last} {
   for (const Ledger::Entry& entry : run.ledger.entries | std::views::reverse)
     if (entry.step > first && entry.step <= last) left_.push_back(entry);
 }
 
 void LedgerCheck::fail(const std::string& what, AuditError::Finding finding) {
-  strategy_.group().meeting().fail(std::make_exception_ptr(
-      AuditError{fmt::format("step {} is not as the ledger has it: {}", finding.step, what), std::move(finding)}));
+  fail_with(fmt::format("step {} is not as the ledger has it: {}", finding.step, what), std::move(finding));
+}
+
+void LedgerCheck::fail_with(const std::string& sentence, AuditError::Finding finding) {
+  strategy_.group().meeting().fail(std::make_exception_ptr(AuditError{sentence, std::move(finding)}));
 }
 
 void LedgerCheck::on_digests(const Digests& digests) {
@@ -200,18 +245,33 @@ void LedgerCheck::on_step_end(const State& state) {
       fail("the weights after it", {.step = entry.step, .shard = -1, .value = "weights", .blamed = {}});
     ++confirmed_;
   }
+  if (const std::string wrong = files_.difference_after(state); !wrong.empty())
+    fail_with(fmt::format("{}; expected what step {} yields, as the ledger has it", wrong, state.steps),
+              {.step = state.steps, .shard = -1, .value = wrong, .blamed = {}});
   if (state.steps < last_) return;
   require_reached(last_ + 1);
   throw EnoughSteps{};
 }
 
+/// COLL. A start that went on from a checkpoint may have left out of its command what that says of model and data. All
+/// checkpoints of the run say it, and so do its exported weights.
+void Trainer::complete_options_of(const RecordedRun& run) {
+  const auto find = [&] { return weights_of(run).string(); };
+  options_.resume = {};
+  if (const std::string weights = strategy_.broadcast_object(find).value(); !weights.empty())
+    options_.resume = {.from = Resume::From::path, .path = weights};
+  complete_options(CheckpointManager::Parts::all);
+}
+
 void Trainer::prepare_again(const RecordedRun& run, std::int64_t first) {
+  complete_options_of(run);
   const auto find = [&] { return run.checkpoints.empty() ? "" : checkpoint_before(run.checkpoints, first).string(); };
   options_.resume = {};
   if (const std::string start = strategy_.broadcast_object(find).value(); !start.empty())
     options_.resume = {.from = Resume::From::path, .path = start};
-  options_.shards = {ShardRequest::Kind::count, run.shards};
-  complete_options(CheckpointManager::Parts::all);
+  // Ranks with one shard each have kernels of several threads, if they have threads.
+  const bool one_per_rank = ranks() == run.shards && choose_shards(run.shards).one_per_rank;
+  if (!one_per_rank) options_.shards = {ShardRequest::Kind::count, run.shards};
   set_up([&] {
     load();
     fit_ = fit_options();
@@ -229,7 +289,8 @@ void Trainer::prepare_again(const RecordedRun& run, std::int64_t first) {
                     run.ledger.about_from)};
   if (!options_.initial_weights.file.empty() && fit_.start.steps == 0) (void)take_initial_weights();
   if (strategy_.store().has_unsealed()) strategy_.seal();
-  require_weights_of(run, fit_.start.steps, strategy_.store());
+  if (fit_.start.steps == 0) optimizer_->prepare(strategy_, model_->variables());  // as for checkpoints
+  require_weights_of(run, fit_.start.steps, strategy_.store(), options_.initial_weights.file);
   fit_.evaluate_every = fit_.steps;
   fit_.evaluation_samples = 1;
 }
@@ -245,6 +306,7 @@ void Trainer::compute_again(Observer& observer, std::int64_t last) {
 }
 
 VerificationResult Trainer::verify(const RecordedRun& run, const std::optional<Range>& asked) && {
+  require_same_on_all(strategy_, run);
   const std::int64_t newest = run.ledger.entries.empty() ? 0 : run.ledger.entries.back().step;
   const std::int64_t oldest = run.ledger.about_from + 1;
   const Range steps = asked.value_or(Range{oldest, newest});
@@ -256,11 +318,20 @@ VerificationResult Trainer::verify(const RecordedRun& run, const std::optional<R
     throw ConfigError{
         fmt::format("--steps {}:{}: the command of the run makes {} steps", steps.first, steps.last, fit_.steps)};
   fit_.record_every = interval_of(run.ledger, {fit_.start.steps, steps.last}, fit_.steps);
-  LedgerCheck check{strategy_, run, fit_.start.steps, steps.last};
+  const CheckpointManager::Options saved = checkpoint_options();
+  RecordedFiles files{strategy_,
+                      {run.checkpoints, run.weights},
+                      {.training = saved.training, .kernels = saved.kernels, .metadata = saved.metadata},
+                      fit_.steps};
+  LedgerCheck check{strategy_, run, files, fit_.start.steps, steps.last};
   if (check.left() == 0)
     throw ConfigError{fmt::format("--steps {}:{}: the ledger has no entry of these steps", steps.first, steps.last)};
   compute_again(check, steps.last);
-  return {.from = fit_.start.steps, .to = steps.last, .entries = check.confirmed()};
+  return {.from = fit_.start.steps,
+          .to = steps.last,
+          .entries = check.confirmed(),
+          .checkpoints = files.checkpoints(),
+          .has_weights = files.has_weights()};
 }
 
 std::vector<StepDigests> Trainer::record_again(const RecordedRun& run, Range steps) && {
@@ -275,9 +346,8 @@ std::vector<StepDigests> Trainer::record_again(const RecordedRun& run, Range ste
 /// of another training than run.json.
 void Trainer::require_comparable(const RecordedRun& run) const {
   const FitOptions::Samples samples = task_->samples();
-  const FitOptions fit = fit_options();
   const OrderedJson here = OrderedJson::parse(ledger_json({.options = options_,
-                                                           .fit = fit,
+                                                           .fit = fit_,
                                                            .kernels = kernels_->fingerprint(),
                                                            .compression = compression(),
                                                            .data_digest = task_->data_digest(),

@@ -15,15 +15,16 @@
 #include "apps/options/option_values.hpp"
 #include "apps/options/run_command_line.hpp"
 #include "apps/options/standard_output.hpp"
+#include "cluster/counted.hpp"
 
 namespace {
 
 using namespace lockstep;
 
 struct VerifyLine {
-  std::filesystem::path folder;
+  std::vector<std::filesystem::path> folders;  ///< one
   std::optional<Range> steps;
-  std::filesystem::path data;  ///< empty: where the run had them
+  Elsewhere elsewhere;
   std::optional<std::string> answer;
 };
 
@@ -40,21 +41,18 @@ VerifyLine parse_line(int argc, const char* const* argv) {
   OptionParser parser{
       "lockstep-verify",
       "Checks a run of lockstep-train by computing it again, on any number of ranks, and comparing what its steps "
-      "yield with the ledger of the run.\n\n"
-      "  mpirun -n 2 lockstep-verify --run-dir run1\n"
-      "  mpirun -n 2 lockstep-verify --run-dir run1 --steps 801:900\n\n"
+      "yield with the ledger of the run, its checkpoints and its exported weights.\n\n"
+      "  mpirun -n 2 lockstep-verify run1\n"
+      "  mpirun -n 2 lockstep-verify run1 --steps 801:900\n\n"
       "It begins with the newest checkpoint before the steps, and writes nothing.\n"
       "Exit codes: 0 all is as the ledger has it, 9 something is not, 7 the ledger or a checkpoint is not as it was "
       "written, 2 wrong options, other data, or a processor or library with other bits; and those of lockstep-train."};
-  parser.option(
-      "--run-dir", "DIR", "The folder of the run (required)",
-      [&](const std::string& option, const std::string& text) { line.folder = parse_file_name(option, text); });
+  add_options(parser, line.folders, line.elsewhere);
   parser.option("--steps", "A:B", "The first and the last step to check (default: all that the ledger has)",
                 [&](const std::string& option, const std::string& text) { line.steps = parse_steps(option, text); });
-  parser.option("--data", "PATH", "The data, if they are elsewhere than for the run",
-                [&](const std::string& option, const std::string& text) { line.data = parse_file_name(option, text); });
   line.answer = parser.parse(argc, argv);
-  if (!line.answer && line.folder.empty()) throw ConfigError{"--run-dir is missing: expected the folder of a run"};
+  if (!line.answer && line.folders.size() != 1)
+    throw ConfigError{fmt::format("{} folders were given: expected that of one run", line.folders.size())};
   return line;
 }
 
@@ -69,9 +67,9 @@ int main(int argc, char** argv) {
       [&] {
         line = parse_line(argc, argv);
         if (line.answer) return line.answer;
-        run = read_run(line.folder);
-        command = command_of(run);
-        if (!line.data.empty()) command.training.data = line.data;
+        run = read_run(line.folders.front());
+        command = command_of(run, line.elsewhere);
+        command.runtime.program_options = words_of(argc, argv);
         return line.answer;
       },
       [&] { return command.runtime; },
@@ -79,8 +77,9 @@ int main(int argc, char** argv) {
         Trainer trainer{runtime.strategy(), runtime.device_name(), command.training};
         const VerificationResult result = std::move(trainer).verify(run, line.steps);
         if (runtime.is_chief())
-          write_output(fmt::format("confirmed: {} entries of the ledger, steps {} to {}, on {} rank{}\n",
-                                   result.entries, result.from + 1, result.to, runtime.size(),
-                                   runtime.size() == 1 ? "" : "s"));
+          write_output(fmt::format("confirmed: {} entries of the ledger, {}{}, steps {} to {}, on {}\n", result.entries,
+                                   counted(result.checkpoints, "checkpoint"),
+                                   result.has_weights ? ", the exported weights" : "", result.from + 1, result.to,
+                                   counted(runtime.size(), "rank")));
       });
 }

@@ -141,6 +141,13 @@ void OptionParser::repeatable(const std::string& name, const char* value_name, c
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
+void OptionParser::words(const char* name, const std::string& help, Take take) {
+  const auto take_all = [name, take = std::move(take)](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) take(name, text);
+  };
+  current_->add_option_function<std::vector<std::string>>(name, take_all, help)->type_name("")->group(group_);
+}
+
 void OptionParser::flag(const std::string& name, const std::string& help, std::function<void()> take) {
   current_->add_flag_callback(name, std::move(take), help)
       ->group(group_)

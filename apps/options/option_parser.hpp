@@ -46,6 +46,9 @@ class OptionParser {
   /// Adds an option without a value.
   void flag(const std::string& name, const std::string& help, std::function<void()> take);
 
+  /// Adds words that belong to no option, such as the names of folders; `take` gets one after the other.
+  void words(const char* name, const std::string& help, Take take);
+
   /// Names, without dashes, that other programs give to the option `name`: who tries one of them is told `name`.
   void known_elsewhere(const std::string& name, const std::vector<std::string>& as);
 

@@ -36,6 +36,12 @@ int answer_with(const std::string& answer) {
 
 }  // namespace
 
+std::string words_of(int argc, const char* const* argv) {
+  std::string words;
+  for (int i = 1; i < argc; ++i) (words += argv[i]) += ' ';
+  return words;
+}
+
 int run_command_line(int& argc, char**& argv, const std::function<std::optional<std::string>()>& parse,
                      const std::function<RuntimeOptions()>& options, const std::function<void(Runtime&)>& body) {
   keep_closed_streams_closed();

@@ -9,6 +9,9 @@
 
 namespace lockstep {
 
+/// The words of a command line after the program's name, for RuntimeOptions::program_options.
+std::string words_of(int argc, const char* const* argv);
+
 /// COLL. `parse` reads the command line on every rank. It returns the text to print instead of a run (the help, the
 /// version), if asked for; one process prints that. What `parse` throws is reported once for the job, like what
 /// `options` and `body` throw (run_program). Returns the exit code.

@@ -11,6 +11,7 @@
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
 
 #include "base/excerpt.hpp"
+#include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/checkpoint_writer.hpp"
 #include "checkpoint/failure.hpp"
@@ -26,15 +27,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr std::string_view optimizer_file = "optimizer.safetensors";
-
-std::vector<TensorFile> files_of(const StrategyValues& values,
-                                 CheckpointManager::Parts parts = CheckpointManager::Parts::all) {
-  std::vector<TensorFile> files{{std::string{weights_file}, values.variables()}};
-  if (parts == CheckpointManager::Parts::all) files.push_back({std::string{optimizer_file}, values.optimizer_state()});
-  return files;
-}
 
 bool has_tensor(const Manifest& manifest, std::string_view file, std::string_view tensor) {
   const Manifest::File* const found = manifest.file(file);

@@ -20,7 +20,6 @@
 
 #include "base/digest.hpp"
 #include "base/file_type.hpp"
-#include "checkpoint/file.hpp"
 #include "checkpoint/shared_files.hpp"
 
 namespace lockstep {
@@ -176,11 +175,24 @@ Descriptor open_to_append(const std::filesystem::path& path, const std::string& 
   return file;
 }
 
-/// As a whole: whoever is killed here leaves the old lines or the new ones.
-void replace_with(const std::filesystem::path& path, const std::string& text, const std::string& name) {
-  NewFile file{path, name};
-  file.write(std::as_bytes(std::span{text}));
-  file.commit();
+/// How many bytes of a file are whole lines that `take`, called for each of them, keeps: up to the first for which it
+/// returns false or throws an Error. 0 if there is no file.
+std::uint64_t bytes_kept(const std::filesystem::path& path, const std::function<bool(const std::string& line)>& take) {
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  std::ifstream file;
+  if (std::filesystem::is_regular_file(path, error)) file.open(path, std::ios::binary);
+  for (std::string line; std::getline(file, line) && !file.eof(); bytes += line.size() + 1) try {
+      if (!take(line)) break;
+    } catch (const Error&) {
+      break;
+    }
+  return bytes;
+}
+
+void cut(const Descriptor& file, std::uint64_t bytes, const std::filesystem::path& path, const std::string& name) {
+  if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
+    throw CheckpointError{fmt::format("{} {}: cannot be cut: {}", name, path.string(), std::strerror(errno))};
 }
 
 }  // namespace
@@ -191,6 +203,7 @@ Ledger Ledger::read(const std::filesystem::path& path) {
     if (is_whole) (void)reader.take(line, all);
   });
   if (!reader.has_head()) throw ConfigError{fmt::format("{}: is empty; expected a ledger", path.string())};
+  reader.ledger.chain = reader.chain();
   return std::move(reader.ledger);
 }
 
@@ -234,45 +247,29 @@ std::vector<std::string> Ledger::values_in(const std::filesystem::path& shards_p
 }
 
 std::uint64_t digest_of_weights(const VariableStore& store) {
+  const auto counts = [](const detail::VariableState& state) {
+    return state.synchronization == Variable::Synchronization::on_write ||
+           state.aggregation == Variable::Aggregation::mean;
+  };
   std::vector<Variable> weights;
   for (const auto& state : store.variables())
-    if (state->segment && state->synchronization == Variable::Synchronization::on_write)
-      weights.push_back(MirroredVariable{state});
+    if (state->segment && counts(*state)) weights.push_back(MirroredVariable{state});
   return weights_digest(weights);
 }
 
 LedgerFile::LedgerFile(Paths paths, std::int64_t steps, OrderedJson about, std::string name)
     : paths_{std::move(paths)}, about_(std::move(about)), name_{std::move(name)} {
-  std::string kept, kept_shards;
   Reader reader;
-  std::error_code error;
-  if (steps > 0 && std::filesystem::is_regular_file(paths_.ledger, error)) {
-    bool goes_on = true;
-    for_each_line(paths_.ledger, [&](const std::string& line, bool is_whole) {
-      try {
-        goes_on = goes_on && is_whole && reader.take(line, steps);
-      } catch (const Error&) {
-        goes_on = false;
-      }
-      if (goes_on) kept += line + '\n';
-    });
-  }
-  if (steps > 0 && std::filesystem::is_regular_file(paths_.shards, error)) {
-    bool goes_on = true;
-    for_each_line(paths_.shards, [&](const std::string& line, bool is_whole) {
-      try {
-        goes_on = goes_on && is_whole && step_in(object_in(line)) <= steps;
-      } catch (const Error&) {
-        goes_on = false;
-      }
-      if (goes_on) kept_shards += line + '\n';
-    });
-  }
-  has_values_ = !kept_shards.empty();
-  replace_with(paths_.ledger, kept, name_);
-  replace_with(paths_.shards, kept_shards, name_);
+  const std::uint64_t bytes =
+      steps > 0 ? bytes_kept(paths_.ledger, [&](const std::string& line) { return reader.take(line, steps); }) : 0;
+  const auto is_kept = [&](const std::string& line) { return step_in(object_in(line)) <= steps; };
+  const std::uint64_t bytes_of_shards = steps > 0 ? bytes_kept(paths_.shards, is_kept) : 0;
+  has_values_ = bytes_of_shards > 0;
   ledger_ = open_to_append(paths_.ledger, name_);
   shards_ = open_to_append(paths_.shards, name_);
+  // First what refers to the other.
+  cut(ledger_, bytes, paths_.ledger, name_);
+  cut(shards_, bytes_of_shards, paths_.shards, name_);
   chain_ = reader.chain();
   has_head_ = reader.has_head() && reader.ledger.about == about_;
   if (!reader.ledger.entries.empty()) last_ = reader.ledger.entries.back();

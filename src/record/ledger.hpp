@@ -20,7 +20,7 @@ namespace lockstep {
 /// Two files of JSON objects, one per line:
 ///   ledger.jsonl        {"kind":"ledger","format":2,"about":{…},"chain"}
 ///                       {"step","samples":DIGEST,"shards":DIGEST,"loss","chain"}
-///                       {"step","weights":DIGEST,"chain"} for each checkpoint
+///                       {"step","weights":DIGEST,"chain"} for each checkpoint, and of step 0 for weights from a file
 ///                       {"step","end":true,"chain"} if the run is complete
 ///   ledger.shards.jsonl {"step":0,"values":[NAME,…]}
 ///                       {"step","shards":[DIGESTS,…]}
@@ -36,15 +36,16 @@ struct Ledger {
     // Of a recorded step.
     std::uint64_t samples = 0, shards = 0;
     std::optional<double> loss = {};            ///< empty if it was no finite number
-    std::optional<std::uint64_t> weights = {};  ///< if it is an entry about a checkpoint
+    std::optional<std::uint64_t> weights = {};  ///< if it is an entry about weights
 
     bool operator==(const Entry&) const = default;
   };
 
   OrderedJson about;            ///< the last that it says
   std::int64_t about_from = 0;  ///< the steps before are of another training, with which this one went on
-  std::vector<Entry> entries;   ///< ascending; that about a checkpoint after that of its step
+  std::vector<Entry> entries;   ///< ascending; that about weights after that of its step
   bool is_complete = false;     ///< nothing was cut off at its end
+  std::string chain;            ///< of the last line
 
   /// CheckpointError, which names the file and the line, for a ledger that cannot be read, or of which a line is not as
   /// it was written; ConfigError for one without a line. What is left of a line that was cut off at the end is ignored.
@@ -62,7 +63,8 @@ struct Ledger {
   static Entry entry_of(const Observer::Digests& digests);
 };
 
-/// LOCAL. Of all mirrored variables, in order of creation.
+/// LOCAL. Of all mirrored variables and of all that are averaged when they are read, such as moving averages, in order
+/// of creation. Of the latter, this rank's components: `fit` keeps them the same on every rank.
 std::uint64_t digest_of_weights(const VariableStore& store);
 
 /// Adds lines. One at a time, under the lock of the run's folder. Failures are a CheckpointError that begins with
@@ -73,8 +75,9 @@ class LedgerFile {
     std::filesystem::path ledger, shards;
   };
 
-  /// Keeps what is there about the first `steps` steps, up to a line that is damaged and but for the end, and removes
-  /// the rest. `about` goes into the head.
+  /// Keeps what is there about the first `steps` steps, up to a line that is damaged and but for the end, and cuts off
+  /// the rest, in memory for a line. Whoever is killed meanwhile leaves files that can be kept so again. `about` goes
+  /// into the head.
   LedgerFile(Paths paths, std::int64_t steps, OrderedJson about, std::string name);
 
   void add(const Observer::Digests& digests);

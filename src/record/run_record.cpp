@@ -230,7 +230,8 @@ RunRecord::RunRecord(Strategy& strategy, Options options, Here here)
   if (const std::string note = strategy.broadcast_object(open, here).value(); !note.empty())
     note_in_folder(parse_note(note));
   // A run that was killed after it had saved a checkpoint has not said so.
-  if (const std::int64_t made = options.resume_after.value_or(0); made > 0 && files_ && files_->ledger())
+  if (const std::int64_t made = options.resume_after.value_or(0);
+      (made > 0 || options.initial_weights) && files_ && files_->ledger())
     files_->ledger()->add_weights(made, digest_of_weights(strategy.store()));
   if (keeps_trace) trace_ = std::make_unique<RunTrace>(strategy, trace, ranks, here);
 }

@@ -43,6 +43,8 @@ TEST_CASE("ledgers differ first where a step or its weights do, among the entrie
   CHECK(weights->differs == 20);
   CHECK(first_difference({.entries = {of_step(10, 1)}}, {.entries = {of_step(10, 5)}})->same == 0);
   CHECK_THROWS_AS(first_difference(one, {.entries = {of_step(15, 2)}}), ConfigError);
+  CHECK(first_difference({.entries = {of_weights(0, 1), of_step(1, 1)}}, {.entries = {of_weights(0, 2), of_step(1, 1)}})
+            ->differs == 0);
 }
 
 TEST_CASE("in the first step that differs, samples are named before what follows from them") {

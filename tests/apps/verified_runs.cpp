@@ -1,7 +1,9 @@
 // A run that others check, on simulated ranks: the ledger, and what computing the run again confirms or finds.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,45 +13,19 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/forged_ledger.hpp"
+#include "apps/image_files.hpp"
 #include "apps/lockstep-bisect/difference.hpp"
 #include "apps/lockstep-train/recorded_command.hpp"
 #include "apps/lockstep-train/trainer.hpp"
 #include "apps/lockstep-train/verification.hpp"
 #include "apps/simulated_training.hpp"
+#include "apps/verified.hpp"
 #include "support/quiet_log.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
 
 namespace {
-
-/// The run in `folder`. Its description has the command of this program.
-RecordedRun run_in(const std::filesystem::path& folder, const Arguments& arguments) {
-  RecordedRun run = read_run(folder);
-  run.command = Arguments{"lockstep-train"} + arguments;
-  return run;
-}
-
-VerificationResult verify(sim::Options job, const RecordedRun& run, const std::optional<Range>& steps = {},
-                          const std::filesystem::path& data = {}) {
-  const QuietLog quiet;
-  VerificationResult result;
-  CommandLine line = command_of(run);
-  if (!data.empty()) line.training.data = data;
-  job.report = [](std::string_view) {};
-  job.reductions = line.runtime.reductions;
-  sim::run(std::move(job), [&](Strategy& strategy, int rank) {
-    Trainer trainer{strategy, "cpu", line.training};
-    const VerificationResult own = std::move(trainer).verify(run, steps);
-    if (rank == 0) result = own;
-  });
-  return result;
-}
-
-VerificationResult verify(int ranks, const RecordedRun& run, const std::optional<Range>& steps = {},
-                          const std::filesystem::path& data = {}) {
-  return verify(sim::Options{.ranks = ranks}, run, steps, data);
-}
 
 std::vector<StepDigests> record_again(int ranks, const RecordedRun& run, Range steps) {
   const QuietLog quiet;
@@ -114,6 +90,138 @@ TEST_CASE("a run is confirmed on any number of ranks, and what is not so is name
                     Catch::Contains("step 6 is not as the ledger has it: gradient of 'dense_1/bias' of shard 5"));
 }
 
+TEST_CASE("a run whose last start left out what its checkpoints say is confirmed from the first step") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const std::filesystem::path path = folder.path() / "run";
+  Arguments arguments = recorded(path);
+  ::setenv("LOCKSTEP_FAULT", "throw:0:6", 1);
+  CHECK_THROWS(train_simulated(1, arguments));
+  ::unsetenv("LOCKSTEP_FAULT");
+  arguments.erase(arguments.begin() + 2, arguments.begin() + 4);
+  REQUIRE(std::ranges::find(arguments, "--hidden") == arguments.end());
+  arguments = arguments + Arguments{"--resume", "auto"};
+  (void)train_simulated(2, arguments);
+  RecordedRun run = run_in(path, arguments);
+  CHECK(verify(1, run).entries == 6);
+  // The exported weights say it too.
+  std::filesystem::remove_all(run.checkpoints);
+  CHECK(verify(1, run).entries == 6);
+  run.weights.clear();
+  CHECK_THROWS_WITH(verify(1, run), Catch::Contains("their bits cannot be compared"));
+}
+
+TEST_CASE("a run that began with weights from a file is confirmed with these weights alone") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const auto weights = [&](const char* seed) {
+    const std::filesystem::path file = folder.path() / seed;
+    (void)train_simulated(
+        1, {"--data", small_data(), "--hidden", "16", "--steps", "1", "--seed", seed, "--export", file.string()});
+    return file;
+  };
+  const std::filesystem::path first = weights("1"), second = weights("2"), path = folder.path() / "run";
+  const Arguments arguments = recorded(path), begun = arguments + Arguments{"--init-from", first.string()};
+  ::setenv("LOCKSTEP_FAULT", "throw:0:6", 1);
+  CHECK_THROWS(train_simulated(1, begun));
+  ::unsetenv("LOCKSTEP_FAULT");
+  // A resumed run says it all, but for the file.
+  const Arguments resumed = arguments + Arguments{"--resume", (path / "checkpoints/step-4").string()};
+  (void)train_simulated(1, resumed);
+  CHECK(begins_with_weights(run_in(path, begun)));
+  CHECK(verify(2, run_in(path, begun)).entries == 6);
+  CHECK_THROWS_WITH(verify(1, run_in(path, arguments + Arguments{"--init-from", second.string()})),
+                    Catch::Contains("holds other weights than those that the run began with"));
+  CHECK_THROWS_WITH(verify(1, run_in(path, resumed)), Catch::Contains("expected --init-from FILE"));
+  CHECK(verify(1, run_in(path, resumed), {}, {.initial_weights = first}).entries == 6);
+  CHECK(verify(1, run_in(path, resumed), Range{6, 9}).entries == 4);
+
+  const std::filesystem::path other = folder.path() / "other";
+  (void)train_simulated(1, recorded(other));
+  CHECK_THROWS_WITH(verify(1, run_in(other, recorded(other)), {}, {.initial_weights = first}),
+                    Catch::Contains("began without a file of weights"));
+}
+
+TEST_CASE("ranks that read different copies of a run say so") {
+  const QuietLog quiet;
+  const auto check = [](const std::function<void(RecordedRun&)>& change) {
+    sim::run({.ranks = 2, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
+      RecordedRun run{.command = {"lockstep-train"}, .ledger = {.chain = "0123456789abcdef"}};
+      if (rank == 1) change(run);
+      require_same_on_all(strategy, run);
+    });
+  };
+  CHECK_NOTHROW(check([](RecordedRun&) {}));
+  CHECK_THROWS_AS(check([](RecordedRun& run) { run.command.emplace_back("--help"); }), MismatchError);
+  CHECK_THROWS_WITH(check([](RecordedRun& run) { run.ledger.chain.back() = 'e'; }),
+                    Catch::Contains("a ledger with the last chain 0123456789abcdef") &&
+                        Catch::Contains("a ledger with the last chain 0123456789abcdee"));
+}
+
+TEST_CASE("where and how a run was made does not bind whoever checks it") {
+  const auto of = [](const Arguments& arguments, const char* device = "cpu") {
+    return command_of({.command = Arguments{"lockstep-train", "--data", "d"} + arguments, .device = device});
+  };
+  const CommandLine far = of({"--cluster-spec", "c.json",  "--network",        "10.77.0.0/24",
+                              "--devices",      "0,1",     "--stall-timeout",  "1",
+                              "--on-stall",     "observe", "--mpi-threads",    "main",
+                              "--data-memory",  "1K",      "--run-dir",        "r",
+                              "--metrics",      "m",       "--checkpoint-dir", "c",
+                              "--export",       "w",       "--tensorboard",    "--trace"},
+                             "cuda");
+  const RuntimeOptions usual;
+  CHECK(far.runtime.cluster_spec.empty());
+  CHECK(far.runtime.network.empty());
+  CHECK(far.runtime.devices.empty());
+  CHECK(far.runtime.device == "cuda");
+  CHECK(far.runtime.stall_timeout == usual.stall_timeout);
+  CHECK(far.runtime.on_stall == usual.on_stall);
+  CHECK(far.runtime.mpi_threads == usual.mpi_threads);
+  CHECK(far.training.data_memory_bytes == TrainingOptions{}.data_memory_bytes);
+  for (const std::filesystem::path& path :
+       {far.training.run_folder, far.training.metrics, far.training.checkpoints, far.training.exported_weights})
+    CHECK(path.empty());
+  CHECK_FALSE((far.training.tensorboard || far.training.trace));
+  // What decides the bits stays.
+  const CommandLine near = of({"--shards", "4", "--compress-gradients", "bf16", "--threads", "2"});
+  CHECK(near.runtime.device == "cpu");
+  CHECK(near.runtime.reductions.gradient_compression == DType::bf16);
+  CHECK(near.training.threads == 2);
+}
+
+TEST_CASE("runs of each kind are confirmed on other numbers of ranks") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  const ImageFiles images{{.train = 64, .test = 8, .rows = 8, .columns = 8}};
+  const std::filesystem::path path = folder.path() / "run", text = folder.path() / "text";
+  std::ofstream{text} << small_text(4000);
+  struct Kind {
+    Arguments options;
+    int ranks, again;
+  };
+  const Arguments gpt{"--model", "gpt", "--layers", "1", "--heads", "2", "--embed", "8", "--context", "8"};
+  const Arguments convnet{"--model", "convnet"}, mlp{"--hidden", "4"};
+  const Kind kind =
+      GENERATE_COPY(Kind{gpt + Arguments{"--precision", "bf16", "--prefetch", "1"}, 1, 8},
+                    Kind{gpt + Arguments{"--accumulate", "2", "--shard-optimizer"}, 4, 1},
+                    Kind{convnet + Arguments{"--batch-norm", "--dropout", "0.5"}, 2, 4},
+                    Kind{convnet + Arguments{"--sync-batch-norm"}, 1, 2},
+                    Kind{mlp + Arguments{"--threads", "2", "--optimizer", "adamw", "--freeze", "dense_0*"}, 2, 1},
+                    Kind{mlp + Arguments{"--shards", "ranks", "--threads", "2"}, 2, 2});
+  const auto& [options, ranks, again] = kind;
+  const std::string data = options[1] == "gpt" ? text.string() : images.path();
+  const Arguments arguments =
+      options + Arguments{"--data",         data,         "--steps",  "3", "--global-batch",     "16",
+                          "--eval-samples", "1",          "--ledger", "1", "--checkpoint-every", "2",
+                          "--run-dir",      path.string()};
+  (void)train_simulated(ranks, arguments);
+  const VerificationResult whole = verify(again, run_in(path, arguments));
+  CHECK(whole.entries == 5);
+  CHECK(whole.checkpoints == 2);
+  CHECK(whole.has_weights);
+  CHECK(verify(ranks, run_in(path, arguments), Range{3, 3}).entries == 2);
+}
+
 TEST_CASE("what cannot be compared is refused") {
   const QuietLog quiet;
   const TemporaryDirectory folder;
@@ -130,8 +238,11 @@ TEST_CASE("what cannot be compared is refused") {
   shorter.command[6] = "1";
   CHECK_THROWS_WITH(verify(1, shorter), Catch::Contains("the command of the run makes 1 steps"));
   RecordedRun other = run;
+  other.command = other.command + Arguments{"--seed", "5"};
+  CHECK_THROWS_WITH(verify(1, other), Catch::Contains("the run has seed \"1\", and here it is \"5\": their bits cannot "
+                                                      "be compared"));
   other.command[4] = "5";
-  CHECK_THROWS_WITH(verify(1, other), Catch::Contains("their bits cannot be compared"));
+  CHECK_THROWS_WITH(verify(1, other), Catch::Contains("--hidden 5: contradicts"));
   RecordedRun elsewhere = run;
   elsewhere.ledger.about["kernels"] = "oneDNN 0.0.1";
   CHECK_THROWS_WITH(verify(1, elsewhere), Catch::Contains("their bits cannot be compared; expected a training and a "
@@ -142,8 +253,8 @@ TEST_CASE("what cannot be compared is refused") {
   for (const char* each : {"images-idx3-ubyte.gz", "labels-idx1-ubyte.gz"})
     std::filesystem::copy_file(small_data() / (std::string{"t10k-"} + each), data / (std::string{"train-"} + each),
                                std::filesystem::copy_options::overwrite_existing);
-  CHECK_THROWS_AS(verify(1, run, {}, data), ConfigError);
-  CHECK_THROWS_WITH(verify(1, run, {}, data), Catch::Contains("their bits cannot be compared"));
+  CHECK_THROWS_AS(verify(1, run, {}, {.data = data}), ConfigError);
+  CHECK_THROWS_WITH(verify(1, run, {}, {.data = data}), Catch::Contains("their bits cannot be compared"));
 }
 
 TEST_CASE("a run with compressed gradients is confirmed where nodes have the same shards, and refused elsewhere") {

@@ -141,6 +141,7 @@ TEST_CASE("a run that goes on leaves the ledger of one that was never killed") {
   for (const std::filesystem::path& path : {killed.ledger, killed.shards}) {
     const std::string text = read_file(path);
     write_text(path, text.substr(0, text.size() - 5));
+    std::filesystem::create_hard_link(path, path.string() + ".link");
   }
   {
     LedgerFile file = killed.open(4);
@@ -151,6 +152,8 @@ TEST_CASE("a run that goes on leaves the ledger of one that was never killed") {
   }
   CHECK(read_file(killed.ledger) == read_file(whole.ledger));
   CHECK(read_file(killed.shards) == read_file(whole.shards));
+  // It is the same file, which was cut and not written anew.
+  CHECK(read_file(killed.shards.string() + ".link") == read_file(whole.shards));
   { LedgerFile longer = killed.open(6); }
   CHECK_FALSE(Ledger::read(killed.ledger).is_complete);
 }

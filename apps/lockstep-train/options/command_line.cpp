@@ -9,6 +9,7 @@
 
 #include "apps/lockstep-train/options/option_table.hpp"
 #include "apps/options/option_parser.hpp"
+#include "apps/options/run_command_line.hpp"
 #include "base/log_settings.hpp"
 #include "record/run_folder.hpp"
 
@@ -217,7 +218,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   if (names_model(line.training)) require_options_of(*complete.model, given);
   if (line.runtime.reductions.gradient_compression) line.runtime.reductions.kind = ReductionOptions::Kind::hierarchical;
   if (given.has("--quiet") && !given.has("--log-level")) line.log_level = log::Level::warning;
-  for (int i = 1; i < argc; ++i) (line.runtime.program_options += argv[i]) += ' ';
+  line.runtime.program_options = words_of(argc, argv);
   return line;
 }
 

@@ -42,10 +42,14 @@ void CheckpointObserver::on_stop(const Observer::State& state) {
 
 void CheckpointObserver::save(const Observer::State& state, std::optional<double> loss) {
   const auto before = std::chrono::steady_clock::now();
-  checkpoints_.save(state.steps, {{fit_state_name, state.to_text()}}, loss);
+  checkpoints_.save(state.steps, program_state_of(state), loss);
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - before;
   record_.checkpoint(state.steps, waited.count(), options_.folder / checkpoint_name(state.steps));
   saved_ = state.steps;
+}
+
+ProgramState program_state_of(const Observer::State& state) {
+  return {{fit_state_name, state.to_text()}};
 }
 
 Observer::State fit_state_of(const CheckpointManager::Resumed& resumed) {

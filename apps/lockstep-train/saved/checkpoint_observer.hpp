@@ -9,6 +9,8 @@
 #include <lockstep/fit/observer.hpp>
 #include <lockstep/record/run_record.hpp>
 
+#include "checkpoint/program_state.hpp"
+
 namespace lockstep {
 
 /// Tells the record of the run everything, and saves a checkpoint when one is due, after the last step that is made,
@@ -44,6 +46,9 @@ class CheckpointObserver final : public Observer {
   std::optional<double> loss_;  ///< of an evaluation after this step
   std::int64_t saved_ = 0;      ///< the last step that was
 };
+
+/// What a checkpoint keeps of the progress of a training.
+ProgramState program_state_of(const Observer::State& state);
 
 /// Where a training that goes on continues. Error if its state is not that of its step.
 Observer::State fit_state_of(const CheckpointManager::Resumed& resumed);

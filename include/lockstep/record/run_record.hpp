@@ -69,8 +69,12 @@ class RunRecord final : public Observer {
     bool trace = false;
     /// What decides the bits of the run, as a JSON object: data, model, options, kernels. If not empty, the folder gets
     /// a ledger, which begins with it. Its entries are the steps that `fit` records (FitOptions::record_every), and the
-    /// checkpoints. It depends neither on ranks nor on times. The strategy must outlive the record.
+    /// checkpoints. It depends neither on ranks nor on times, if variables that are averaged when they are read are the
+    /// same on every rank, as `fit` keeps them. The strategy must outlive the record.
     std::string ledger = {};
+    /// Whether the ledger also gets the digest of the weights that a run begins with: for those from a file, of which
+    /// `ledger` says nothing. The variables must be sealed.
+    bool initial_weights = false;
     /// A JSON object whose members run.json gets too, such as {"options":{"width":64}}, in place of those of its own.
     /// The members of "paths" are files.
     std::string about = {};
