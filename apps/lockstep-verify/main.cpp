@@ -46,7 +46,8 @@ VerifyLine parse_line(int argc, const char* const* argv) {
       "  mpirun -n 2 lockstep-verify run1 --steps 801:900\n\n"
       "It begins with the newest checkpoint before the steps, and writes nothing.\n"
       "Exit codes: 0 all is as the ledger has it, 9 something is not, 7 the ledger or a checkpoint is not as it was "
-      "written, 2 wrong options, other data, or a processor or library with other bits; and those of lockstep-train."};
+      "written, 2 wrong options, other data, or a processor, a library or (if gradients are compressed) nodes with "
+      "other bits; and those of lockstep-train."};
   add_options(parser, line.folders, line.elsewhere);
   parser.option("--steps", "A:B", "The first and the last step to check (default: all that the ledger has)",
                 [&](const std::string& option, const std::string& text) { line.steps = parse_steps(option, text); });
