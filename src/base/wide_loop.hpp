@@ -10,9 +10,9 @@ template <class Loop>
   loop();
 }
 
-/// Calls `loop()`, compiled for AVX2 if there is that. For additions and copies, which have the same bits in any width;
-/// sums of what other cores wrote get up to a third faster. Prefetches for writing are instructions that processors
-/// without them skip.
+/// Calls `loop()`, compiled for AVX2 if there is that. For element by element arithmetic, which has the same bits in any
+/// width; sums of what other cores wrote get up to a third faster. Prefetches for writing are instructions that
+/// processors without them skip.
 template <class Loop>
 void wide_loop(const Loop& loop) {
   static const bool has_avx2 = __builtin_cpu_supports("avx2");

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/wide_loop.hpp"
 #include "ops/checks.hpp"
 #include "ops/reference/loops.hpp"
 #include "ops/reference/reference.hpp"
@@ -16,12 +17,25 @@
 namespace lockstep::ops {
 namespace {
 
+constexpr std::int64_t strip = 16;
+static_assert(square_lanes % strip == 0);
+
 /// The sum of the squares of at most square_block elements.
 template <class T>
 double block_sum(const T* x, std::int64_t count) {
   std::array<double, square_lanes> sums{};
-  for (std::int64_t first = 0; first < count; first += square_lanes)
-    loops::add_squares(sums.data(), x + first, std::min(square_lanes, count - first));
+  if (count == square_block) {
+    // Strip by strip, whose sums stay in registers.
+    for (std::int64_t first = 0; first < square_lanes; first += strip) {
+      std::array<double, strip> of_strip{};
+      for (std::int64_t row = first; row < square_block; row += square_lanes)
+        loops::add_squares(of_strip.data(), x + row, strip);
+      std::ranges::copy(of_strip, sums.data() + first);
+    }
+  } else {
+    for (std::int64_t first = 0; first < count; first += square_lanes)
+      loops::add_squares(sums.data(), x + first, std::min(square_lanes, count - first));
+  }
   for (std::int64_t width = square_lanes / 2; width > 0; width /= 2)
     loops::add(sums.data(), sums.data() + width, width);
   return sums[0];
@@ -30,8 +44,10 @@ double block_sum(const T* x, std::int64_t count) {
 /// The sums of all blocks of `part`, from `sums` on.
 void block_sums(const TensorView& part, double* sums) {
   with_type(part.dtype(), [&]<class T>() {
-    for (std::int64_t first = 0; first < part.count(); first += square_block)
-      *sums++ = block_sum(data<T>(part) + first, std::min(square_block, part.count() - first));
+    wide_loop([&] {
+      for (std::int64_t first = 0; first < part.count(); first += square_block)
+        *sums++ = block_sum(data<T>(part) + first, std::min(square_block, part.count() - first));
+    });
   });
 }
 
