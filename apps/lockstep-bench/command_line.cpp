@@ -152,10 +152,9 @@ StepOptions step_of(StepOptions options, const RuntimeOptions& runtime) {
   return options;
 }
 
-PredictOptions predict_of(PredictOptions options, const RuntimeOptions& runtime) {
+PredictOptions predict_of(PredictOptions options) {
   if (options.links && options.links->rates.empty())
     throw ConfigError{"--delay without --rate: expected both, or none in a job of several nodes, which measures them"};
-  options.network = runtime.network;
   return options;
 }
 
@@ -322,7 +321,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     else if (parser.chosen() == ArithmeticOptions::name)
       line.benchmark = arithmetic;
     else if (parser.chosen() == PredictOptions::name)
-      line.benchmark = predict_of(predict, line.runtime);
+      line.benchmark = predict_of(predict);
     else if (parser.chosen() == InputOptions::name)
       line.benchmark = input;
     else

@@ -132,6 +132,36 @@ Row row_of_links(const LinkTimes& times, std::int64_t bytes, MpiBaseline& mpi, c
 
 }  // namespace
 
+SumTimes measure_sums(Runtime& runtime, std::int64_t bytes, std::int64_t warm_up, std::int64_t iterations) {
+  Memory memory{runtime};
+  MpiBaseline mpi;
+  std::optional<LinkInputs> inputs;
+  std::vector<double> latencies, sums;
+  double error = 0;
+  runtime.strategy().run([&](ReplicaContext& context) {
+    inputs.emplace(memory, bytes / 4, mpi.rank(), mpi.ranks());
+    context.declared_merge(fmt::format("sums of {} bytes", bytes), [&](CrossDeviceOps& reductions) {
+      const EndsOf by_mpi{mpi, mpi};
+      const TensorView sum = inputs->reduced.view();
+      for (std::int64_t i = -warm_up; i < iterations; ++i) {
+        mpi.barrier();
+        const double latency = by_mpi.latency();
+        if (i >= 0) latencies.push_back(latency);
+      }
+      for (std::int64_t i = -warm_up; i < iterations; ++i) {
+        copy(inputs->input.view(), sum);
+        mpi.barrier();
+        const double time = microseconds([&] { reductions.all_reduce(ReduceOp::sum, {&sum, 1}); });
+        error = std::max(error, largest_difference(sum, inputs->expected.view()));
+        if (i >= 0) sums.push_back(time);
+      }
+    });
+  });
+  if (mpi.largest({error}).front() != 0)
+    throw Error{fmt::format("a sum of {} bytes is wrong; expected the exact sum", bytes)};
+  return {.sum = median(mpi.largest(sums)), .latency = median(mpi.largest(latencies))};
+}
+
 std::string bench_network(Runtime& runtime, const NetworkOptions& options, const AddRow& add) {
   Strategy& strategy = runtime.strategy();
   Memory memory{runtime};

@@ -22,6 +22,16 @@ struct NetworkOptions {
   std::string network;
 };
 
+/// In microseconds.
+struct SumTimes {
+  double sum = 0;
+  double latency = 0;  ///< of a small MPI message from the first rank to the last one
+};
+
+/// COLL. Measures sums of `bytes`, one directly after the other, as steps have them: after other traffic, or a pause,
+/// TCP begins slowly again. The same on every rank. Error if a sum is wrong.
+SumTimes measure_sums(Runtime& runtime, std::int64_t bytes, std::int64_t warm_up, std::int64_t iterations);
+
 /// COLL. Measures, in turns, plain TCP streams, MPI and the reductions of the strategy's group on tensors where the
 /// store keeps gradients. One way, the first rank sends to the last one until that has all. Both ways, each rank sends
 /// to every other one, twice, what a sum of as many bytes sends. `add` gets a row for each size, the same on every

@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,15 +18,12 @@
 namespace lockstep::bench {
 namespace {
 
-constexpr std::int64_t steps = 3;                    // in a block
-constexpr std::int64_t largest_measured = 16 << 20;  // bytes of a sum between nodes
+constexpr std::int64_t steps = 3;  // in a block
 
-double value_of(const Row& row, std::string_view name) {
-  const auto cell = std::ranges::find(row, name, [](const Cell& each) { return std::string_view{each.name}; });
-  return std::get<double>(cell->value);
-}
+// Bytes of a sum between nodes. A smaller one tells more of how TCP begins than of the wire.
+constexpr std::int64_t smallest_measured = 4 << 20, largest_measured = 16 << 20;
 
-/// COLL. Between the ranks, for so many bytes of gradients.
+/// COLL. Between the ranks, by sums of about as many bytes as there are of gradients, or more if those tell no rate.
 Links measure(Runtime& runtime, MpiBaseline& mpi, const PredictOptions& options, std::int64_t bytes) {
   runtime.strategy().run([&](ReplicaContext&) {
     if (mpi.ranks() == 1)
@@ -41,17 +37,13 @@ Links measure(Runtime& runtime, MpiBaseline& mpi, const PredictOptions& options,
           "predict: ranks share a node, so their links are no network; expected one rank on each node, or "
           "--rate, such as --rate 100mbit"};
   });
-  const std::int64_t measured = std::min(bytes, largest_measured);
-  Row row;
-  const std::string wrong = bench_network(runtime,
-                                          {.min_bytes = measured,
-                                           .max_bytes = measured,
-                                           .warm_up = options.warm_up,
-                                           .iterations = options.iterations,
-                                           .network = options.network},
-                                          [&](const Row& each) { row = each; });
-  if (!wrong.empty()) throw Error{wrong};
-  return links_of_sum(mpi.ranks(), measured, value_of(row, "sum"), value_of(row, "mpi_latency") / 1e3);
+  std::int64_t measured = std::clamp(bytes, smallest_measured, largest_measured);
+  for (;; measured = std::min(4 * measured, largest_measured)) {
+    // The first two sums find out how much TCP may have under way.
+    const SumTimes times = measure_sums(runtime, measured, options.warm_up + 1, options.iterations);
+    const double sum = times.sum / 1e3, delay = times.latency / 1e3;
+    if (tells_rate(sum, delay) || measured == largest_measured) return links_of_sum(mpi.ranks(), measured, sum, delay);
+  }
 }
 
 /// The largest number of samples that one of the nodes has.

@@ -25,8 +25,6 @@ struct PredictOptions {
   int shared_cores = 0;
   std::int64_t warm_up = 1;
   std::int64_t iterations = 5;
-  /// As NetworkOptions::network.
-  std::string network;
 };
 
 /// COLL, on the CPU. Measures on each rank, for the samples that a rank has on so many nodes, the steps of a training

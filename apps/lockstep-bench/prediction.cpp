@@ -101,11 +101,13 @@ double slowest_rate(int nodes, const Links& links) {
   return links.nodes == 0 ? slowest : slowest * share_of_wire(nodes) / share_of_wire(links.nodes);
 }
 
-Links links_of_sum(int nodes, std::int64_t bytes, double rate, double delay) {
-  const double sent = sent_by_node(nodes, bytes);
-  const double time = sent / (rate * 1e3), latency = ways * delay;
-  // Of a sum of few bytes, which is all latency, the rate tells nothing.
-  return {{sent / std::max(time - latency, time / 2) / 1e3}, Links::Of::sums, nodes, delay};
+Links links_of_sum(int nodes, std::int64_t bytes, double time, double delay) {
+  return {{sent_by_node(nodes, bytes) / std::max(time - ways * delay, time / 2) / 1e3}, Links::Of::sums, nodes, delay};
+}
+
+bool tells_rate(double time, double delay) {
+  constexpr double times_latency = 8;
+  return time >= times_latency * ways * delay;
 }
 
 double payload_rate(double bits_per_second) {

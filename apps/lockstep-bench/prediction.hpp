@@ -67,9 +67,12 @@ int rounds_of_last_sum(int nodes);
 /// What a node sends per time in a sum between so many of them, in MB/s.
 double slowest_rate(int nodes, const Links& links);
 
-/// Links between `nodes` nodes that send `rate` MB/s each in a sum of `bytes`, whose messages' latency is `delay`
-/// milliseconds. The rate is that beside the latency.
-Links links_of_sum(int nodes, std::int64_t bytes, double rate, double delay);
+/// Links between `nodes` nodes where a sum of `bytes` takes `time`, and a message `delay`, both in milliseconds. The
+/// rate is that beside the latency.
+Links links_of_sum(int nodes, std::int64_t bytes, double time, double delay);
+
+/// Whether such a sum is so much longer than its latency that it tells the rate.
+bool tells_rate(double time, double delay);
 
 /// How much TCP carries on a wire of so many bits per second, in MB/s: full frames of Ethernet.
 double payload_rate(double bits_per_second);

@@ -10,8 +10,8 @@ template <class Loop>
   loop();
 }
 
-/// Calls `loop()`, compiled for AVX2 if there is that. For element by element arithmetic, which has the same bits in any
-/// width; sums of what other cores wrote get up to a third faster. Prefetches for writing are instructions that
+/// Calls `loop()`, compiled for AVX2 if there is that. For element by element arithmetic, which has the same bits in
+/// any width; sums of what other cores wrote get up to a third faster. Prefetches for writing are instructions that
 /// processors without them skip.
 template <class Loop>
 void wide_loop(const Loop& loop) {

@@ -127,18 +127,21 @@ TEST_CASE("gradients travel between nodes in messages of neighbours, and are rea
 TEST_CASE("a measured sum tells the rate of its links without its latency") {
   const StepWork work{.looks = {{1, 8 << 20}}};
   for (const int nodes : {2, 3}) {
-    const Links measured = links_of_sum(nodes, 8 << 20, 50, 2);
+    const Links measured = links_of_sum(nodes, 8 << 20, 200, 2);
     CHECK(measured.delay == 2);
     const Prediction step = predict_step(nodes, work, measured, {});
     // There and back.
-    CHECK(step.wire + 2 * 2 == Approx(2.0 * (nodes - 1) / nodes * (8 << 20) / 50e3));
+    CHECK(step.wire + 2 * 2 == Approx(200));
   }
   // More senders meet at each receiver than where it was measured.
-  const Links of_two = links_of_sum(2, 8 << 20, 50, 0);
+  const Links of_two = links_of_sum(2, 5'000'000, 100, 0);
   CHECK(slowest_rate(2, of_two) == Approx(50));
   CHECK(slowest_rate(4, of_two) == Approx(50 * share_of_wire(4) / share_of_wire(2)));
   // All of it is latency.
-  CHECK(links_of_sum(2, 1000, 0.5, 2).rates.front() == Approx(1));
+  CHECK(links_of_sum(2, 1000, 2, 2).rates.front() == Approx(1));
+  CHECK(!tells_rate(2, 2));
+  CHECK(!tells_rate(31, 2));
+  CHECK(tells_rate(32, 2));
 }
 
 TEST_CASE("rates, delays and numbers of nodes have units and commas") {
