@@ -28,8 +28,8 @@ struct SumTimes {
   double latency = 0;  ///< of a small MPI message from the first rank to the last one
 };
 
-/// COLL. Measures sums of `bytes`, one directly after the other, as steps have them: after other traffic, or a pause,
-/// TCP begins slowly again. The same on every rank. Error if a sum is wrong.
+/// COLL. Medians over sums of `bytes` that follow each other directly: after other traffic, or a pause, TCP begins
+/// slowly. The same on every rank. Error if a sum is wrong.
 SumTimes measure_sums(Runtime& runtime, std::int64_t bytes, std::int64_t warm_up, std::int64_t iterations);
 
 /// COLL. Measures, in turns, plain TCP streams, MPI and the reductions of the strategy's group on tensors where the

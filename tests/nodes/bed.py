@@ -104,6 +104,15 @@ def measure_compressed(name):
     assert row["compression"] == "bf16" and abs(row["sent"] / row["parameters"] - 2) < 0.1, row
 
 
+def measure_slowest_wire(name):
+    """Predictions in a job find the rate of the slowest wire, also for gradients that are mostly latency."""
+    nodes(name, "up", "2", "--rate", "200mbit,100mbit", "--delay", "10ms")
+    row = program("LOCKSTEP_BENCH", name, "predict", "--hidden", "8", "--global-batch", "8", "--nodes", "2",
+                  "--iterations", "3", "--json", "/dev/stdout", ranks=2)["rows"][0]
+    wire = 100 / 8 * 1448 / 1538
+    assert 0.8 * wire < row["rate"] < 1.05 * wire, row
+
+
 def main():
     if ROOT.is_relative_to("/tmp"):
         print(f"nodes have a /tmp of their own, where {ROOT} is not")
@@ -113,6 +122,7 @@ def main():
         if "--programs" in sys.argv:
             train_with_losses(first)
             measure_compressed(second)
+            measure_slowest_wire(killed)
             return
         nodes(first, "up", "2", "--rate", "50mbit,20mbit", "--delay", "3ms", "--loss", "0.1%", "--seed", "3")
         network = nodes(first, "exec", f"{first}1", "readlink", "/proc/self/ns/net").stdout.strip()
