@@ -17,6 +17,7 @@
 #include <lockstep/base/hex.hpp>
 #include <lockstep/base/log.hpp>
 
+#include "base/file_io.hpp"
 #include "base/file_type.hpp"
 #include "base/foreign_json.hpp"
 #include "checkpoint/file.hpp"
@@ -47,11 +48,6 @@ void require_replaceable(const std::filesystem::path& path, const std::string& n
 /// No fault of what the user gave, which is found before.
 [[noreturn]] void fail_to_write(const std::string& name, const std::string& why) {
   throw CheckpointError{fmt::format("{}: cannot be written: {}", name, why)};
-}
-
-/// Whether it says that the disk is full.
-bool is_full(int error) {
-  return error == ENOSPC || error == EDQUOT;
 }
 
 // Far more than a line of metrics takes: the longest are those about 10,000 replicas.

@@ -1,0 +1,98 @@
+// Files that are read and written whole. An end is an end only if nothing failed, and what a message says is what the
+// call that failed has said.
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/base/error.hpp>
+
+#include "base/descriptor.hpp"
+
+namespace lockstep {
+
+/// A file could not be opened, read or written. A reader for whom that is wrong input throws a ConfigError in its
+/// place.
+class FileError : public CheckpointError {
+ public:
+  /// "NAME: cannot be DONE: TEXT", with the system's text about the error number `code`.
+  FileError(std::string_view name, std::string_view done, int code);
+
+  /// "NAME: WRONG", about a file that is not what was expected.
+  FileError(std::string_view name, std::string_view wrong);
+
+  /// Of the call that failed; 0 if none did.
+  int code() const { return code_; }
+
+ private:
+  int code_;
+};
+
+/// Whether the error number says that there is no room for more.
+inline bool is_full(int code) {
+  return code == ENOSPC || code == EDQUOT || code == EFBIG;
+}
+
+/// Repeats a system call until no signal interrupts it.
+template <class Call>
+auto uninterrupted(Call&& call) {
+  decltype(call()) result;
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
+// `name` is how messages name the file. Every failure is a FileError.
+
+/// Opens a regular file for reading, through links. Does not wait, whatever the path leads to.
+Descriptor open_to_read(const std::filesystem::path& path, std::string_view name);
+
+/// The same; nothing if there is no such file.
+std::optional<Descriptor> find_to_read(const std::filesystem::path& path, std::string_view name);
+
+/// Reads the next bytes, or those at `offset`. Returns how many: fewer than `to` holds only at the end of the file.
+std::size_t read_next(const Descriptor& file, std::span<std::byte> to, std::string_view name);
+std::size_t read_at(const Descriptor& file, std::uint64_t offset, std::span<std::byte> to, std::string_view name);
+
+/// What is left to read, which may be at most `limit` bytes.
+std::string read_text(const Descriptor& file, std::size_t limit, std::string_view name);
+
+/// Writes all bytes.
+void write_all(const Descriptor& file, std::string_view bytes, std::string_view name);
+
+/// Reads a file line by line, in memory for a line.
+class LineReader {
+ public:
+  struct Line {
+    std::string_view text;    ///< without its line break; valid until the next call
+    std::int64_t number = 0;  ///< from 1
+    /// Whether it has a line break. The last one of a file may not: its writer may have been killed.
+    bool is_whole = true;
+  };
+
+  LineReader(Descriptor file, std::string name, std::size_t longest_line);
+
+  /// Nothing at the end of the file. FileError, with the number of the line, if it is longer than `longest_line`.
+  std::optional<Line> next();
+
+ private:
+  /// False at the end of the file.
+  bool read_more();
+
+  Descriptor file_;
+  std::string name_;
+  std::size_t longest_line_;
+  std::vector<char> buffer_;
+  std::size_t begin_ = 0, end_ = 0;  ///< what is held in buffer_, and no line yet
+  std::int64_t number_ = 0;
+};
+
+}  // namespace lockstep
