@@ -1,7 +1,7 @@
 #include "apps/lockstep-bench/step_cost.hpp"
 
 #include <chrono>
-#include <filesystem>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/fit/fit.hpp>
@@ -96,12 +95,12 @@ class StepTimes final : public Observer {
 
 /// A ring whose file goes with the process, whatever happens.
 std::unique_ptr<trace::Ring> make_ring(const Runtime& runtime) {
-  const std::filesystem::path file =
-      std::filesystem::temp_directory_path() / fmt::format("lockstep-bench-{}.ring", ::getpid());
-  auto ring = std::make_unique<trace::Ring>(
-      trace::Ring::Options{.file = file, .rank = runtime.rank(), .ranks = runtime.size()});
-  std::filesystem::remove(file);
-  return ring;
+  // Not what the library says of TMPDIR: it does not name a folder that is missing.
+  const char* const chosen = std::getenv("TMPDIR");
+  return std::make_unique<trace::Ring>(trace::Ring::Options{.file = chosen && *chosen ? chosen : "/tmp",
+                                                            .name = trace::Ring::Options::Name::none,
+                                                            .rank = runtime.rank(),
+                                                            .ranks = runtime.size()});
 }
 
 std::string name_of_comparison(Compare compare) {

@@ -3,15 +3,19 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <random>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
@@ -53,10 +57,39 @@ std::uint64_t random_number() {
   return std::uint64_t{device()} << 32 | device() | 1;
 }
 
+constexpr std::string_view name_prefix = "lockstep-";
+
+std::string new_name() {
+  return fmt::format("/{}{:016x}", name_prefix, random_number());
+}
+
+bool is_own_name(std::string_view name) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  return name.starts_with(name_prefix) && name.size() == name_prefix.size() + 16 &&
+         name.find_first_not_of(digits, name_prefix.size()) == name.npos;
+}
+
+/// Whether some name leads to it still.
+bool has_name(const Descriptor& file) {
+  struct stat status = {};
+  return ::fstat(file.get(), &status) == 0 && status.st_nlink > 0;
+}
+
 }  // namespace
 
-SharedMemory::SharedMemory(Descriptor descriptor, std::size_t bytes)
-    : descriptor_{std::move(descriptor)},
+SharedMemory::Name& SharedMemory::Name::operator=(Name&& other) noexcept {
+  std::swap(text_, other.text_);
+  return *this;
+}
+
+void SharedMemory::Name::remove() {
+  if (!text_.empty()) ::shm_unlink(text_.c_str());
+  text_.clear();
+}
+
+SharedMemory::SharedMemory(Name name, Descriptor descriptor, std::size_t bytes)
+    : name_{std::move(name)},
+      descriptor_{std::move(descriptor)},
       data_{::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_.get(), 0)},
       bytes_{bytes} {
   if (data_ == MAP_FAILED) fail("mmap");
@@ -70,7 +103,7 @@ void SharedMemory::set_proof() {
 SharedMemory SharedMemory::create(std::size_t bytes) {
   Descriptor descriptor = checked(::memfd_create("lockstep", MFD_CLOEXEC), "memfd_create");
   resize(descriptor, bytes);
-  SharedMemory memory{std::move(descriptor), bytes};
+  SharedMemory memory{{}, std::move(descriptor), bytes};
   memory.handle_.way = Handle::Way::descriptor;
   memory.handle_.process = static_cast<std::int32_t>(::getpid());
   memory.handle_.descriptor = memory.descriptor_.get();
@@ -79,16 +112,38 @@ SharedMemory SharedMemory::create(std::size_t bytes) {
 }
 
 SharedMemory SharedMemory::create_named(std::size_t bytes) {
-  Handle handle;
-  handle.way = Handle::Way::name;
-  std::snprintf(handle.name, sizeof handle.name, "/lockstep-%016llx", static_cast<unsigned long long>(random_number()));
-  Descriptor descriptor =
-      checked(::shm_open(handle.name, O_RDWR | O_CREAT | O_EXCL, 0600), fmt::format("shm_open {}", handle.name));
-  resize(descriptor, bytes);
-  SharedMemory memory{std::move(descriptor), bytes};
-  memory.handle_ = handle;
-  memory.set_proof();
-  return memory;
+  remove_abandoned();
+  while (true) {
+    const std::string text = new_name();
+    Descriptor descriptor =
+        checked(::shm_open(text.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600), fmt::format("shm_open {}", text));
+    Name name{text};
+    // The lock says that the one who made the name lives. Whoever cleans up may have been faster.
+    if (::flock(descriptor.get(), LOCK_EX) != 0) fail(fmt::format("flock {}", text));
+    if (!has_name(descriptor)) continue;
+    resize(descriptor, bytes);
+    SharedMemory memory{std::move(name), std::move(descriptor), bytes};
+    memory.handle_.way = Handle::Way::name;
+    std::snprintf(memory.handle_.name, sizeof memory.handle_.name, "%s", text.c_str());
+    memory.set_proof();
+    return memory;
+  }
+}
+
+void SharedMemory::remove_abandoned() {
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator entry{"/dev/shm", ignored}, end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    const std::string name = entry->path().filename();
+    if (!is_own_name(name)) continue;
+    // Another user's cannot be opened. A descriptor of a process that lives has the lock.
+    const Descriptor file{::open(entry->path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+    struct stat status = {};
+    if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
+        status.st_uid != ::geteuid() || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0)
+      continue;
+    ::shm_unlink(("/" + name).c_str());
+  }
 }
 
 SharedMemory SharedMemory::open(const Handle& handle, std::size_t bytes) {
@@ -96,7 +151,7 @@ SharedMemory SharedMemory::open(const Handle& handle, std::size_t bytes) {
   // Check the size first: reading beyond the end of a smaller file is a signal, not an error.
   if (::lseek(descriptor.get(), 0, SEEK_END) != static_cast<off_t>(bytes))
     throw CommError{"the shared memory handed over is not of the size agreed on"};
-  SharedMemory memory{std::move(descriptor), bytes};
+  SharedMemory memory{{}, std::move(descriptor), bytes};
   if (std::memcmp(memory.data_, &handle.proof, sizeof handle.proof) != 0)
     throw CommError{"the shared memory handed over is another process's"};
   return memory;
@@ -111,18 +166,20 @@ void SharedMemory::reserve(std::size_t first, std::size_t bytes) const {
 }
 
 void SharedMemory::take_over() {
-  if (handle_.way == Handle::Way::name) ::shm_unlink(handle_.name);
+  name_.remove();
   std::memset(data_, 0, sizeof handle_.proof);
   handle_.way = Handle::Way::none;
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
-    : descriptor_{std::move(other.descriptor_)},
+    : name_{std::move(other.name_)},
+      descriptor_{std::move(other.descriptor_)},
       data_{std::exchange(other.data_, nullptr)},
       bytes_{std::exchange(other.bytes_, 0)},
       handle_{std::exchange(other.handle_, Handle{})} {}
 
 SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  std::swap(name_, other.name_);
   std::swap(descriptor_, other.descriptor_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);

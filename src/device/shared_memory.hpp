@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
 
 #include "base/descriptor.hpp"
 
@@ -29,8 +31,13 @@ class SharedMemory {
   /// Zeroed except for the proof, which `take_over` removes. CommError if the system refuses.
   static SharedMemory create(std::size_t bytes);
 
-  /// The same for processes that may not access each other: found by a name, which `take_over` unlinks.
+  /// The same for processes that may not access each other: found by a name, which `take_over` removes. If it comes to
+  /// that in no way, the destructor does, and the next `remove_abandoned` after a kill.
   static SharedMemory create_named(std::size_t bytes);
+
+  /// Removes the names that processes of this user left behind which were killed between making and handing over. Those
+  /// of living processes stay, on this host's other containers too. Every `create_named` begins with it.
+  static void remove_abandoned();
 
   /// CommError if the system refuses, or if the memory is not the one that `handle` names.
   static SharedMemory open(const Handle& handle, std::size_t bytes);
@@ -51,9 +58,24 @@ class SharedMemory {
   void take_over();
 
  private:
-  SharedMemory(Descriptor descriptor, std::size_t bytes);
+  /// A name in shared memory, removed with the object.
+  class Name {
+   public:
+    Name() = default;
+    explicit Name(std::string text) : text_{std::move(text)} {}
+    Name(Name&& other) noexcept : text_{std::exchange(other.text_, {})} {}
+    Name& operator=(Name&& other) noexcept;
+    ~Name() { remove(); }
+    void remove();
+
+   private:
+    std::string text_;
+  };
+
+  SharedMemory(Name name, Descriptor descriptor, std::size_t bytes);
   void set_proof();
 
+  Name name_;  ///< while others may look for it
   Descriptor descriptor_;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;

@@ -126,6 +126,7 @@ Node find_node(const std::string& network, std::optional<int> guest) {
             "MPI_Allgather");
   const std::size_t bytes = PhaseTable::bytes_for(ranks);
   auto processes = PhaseTable::Processes::known;
+  if (shared.rank() == 0) SharedMemory::remove_abandoned();
   auto memory = share_memory(shared, bytes, SharedMemory::create);
   if (!memory) {
     // Processes that cannot access each other may not know each other's process numbers either: each in its own

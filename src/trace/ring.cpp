@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <system_error>
 #include <thread>
 
@@ -32,17 +34,30 @@ void copy(std::string_view text, std::array<char, n>& to) {
   to[size] = '\0';
 }
 
+/// In a folder, without a name. Some file systems first want one.
+Descriptor make_unnamed(const std::filesystem::path& folder) {
+  Descriptor made{::open(folder.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600)};
+  if (made.get() >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return made;
+  std::string name = folder / "lockstep-ring-XXXXXX";
+  Descriptor named{::mkostemp(name.data(), O_CLOEXEC)};
+  if (named.get() >= 0) (void)::unlink(name.c_str());
+  return named;
+}
+
 /// Another process may still read the file that was there: it keeps it.
-Descriptor make_file(const std::filesystem::path& file, std::size_t bytes) {
-  const auto fail = [&file](const char* doing, int error) {
+Descriptor make_file(const Ring::Options& options) {
+  const std::filesystem::path& file = options.file;
+  const bool is_unnamed = options.name == Ring::Options::Name::none;
+  const auto fail = [&](const char* doing, int error) {
     throw CheckpointError{fmt::format("{}: {} ({})", file.string(), doing, std::generic_category().message(error))};
   };
-  if (::unlink(file.c_str()) != 0 && errno != ENOENT) fail("cannot be replaced", errno);
-  Descriptor made{::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)};
-  if (made.get() < 0) fail("cannot be made", errno);
+  if (!is_unnamed && ::unlink(file.c_str()) != 0 && errno != ENOENT) fail("cannot be replaced", errno);
+  Descriptor made =
+      is_unnamed ? make_unnamed(file) : Descriptor{::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)};
+  if (made.get() < 0) fail(is_unnamed ? "no file can be made there" : "cannot be made", errno);
   // A page of the mapping without room on the disk would be a SIGBUS.
-  if (const int error = ::posix_fallocate(made.get(), 0, static_cast<off_t>(bytes)); error != 0) {
-    (void)::unlink(file.c_str());
+  if (const int error = ::posix_fallocate(made.get(), 0, static_cast<off_t>(options.bytes)); error != 0) {
+    if (!is_unnamed) (void)::unlink(file.c_str());
     fail("there is no room for it", error);
   }
   return made;
@@ -74,7 +89,7 @@ class Ring::Use {
 };
 
 Ring::Ring(const Options& options) : bytes_{options.bytes}, records_{(options.bytes - header_bytes) / sizeof(Record)} {
-  const Descriptor file = make_file(options.file, bytes_);
+  const Descriptor file = make_file(options);
   memory_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (memory_ == MAP_FAILED)
     throw CheckpointError{

@@ -22,7 +22,12 @@ using Time = std::chrono::steady_clock::time_point;
 class Ring {
  public:
   struct Options {
-    std::filesystem::path file;  ///< replaced if it exists
+    enum class Name {
+      file,  ///< `file` is its path, replaced if it exists
+      none,  ///< `file` is a folder, in which it has no name: it goes with the process, however that ends
+    };
+    std::filesystem::path file;
+    Name name = Name::file;
     int rank = 0;
     int ranks = 1;
     std::string task = {};

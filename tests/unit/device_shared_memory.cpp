@@ -2,13 +2,18 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 
 #include <lockstep/base/error.hpp>
 
+#include "base/descriptor.hpp"
 #include "device/shared_memory.hpp"
 #include "support/child_process.hpp"
 
@@ -47,6 +52,42 @@ TEST_CASE("only shared memory made with a name has one, until all have opened it
   CHECK(std::filesystem::exists(path));
   memory.take_over();
   CHECK_FALSE(std::filesystem::exists(path));
+}
+
+TEST_CASE("shared memory that was never handed over leaves no name, not even of a process that was killed") {
+  // Other jobs on this machine have names, too.
+  const auto abandoned = [] {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator{"/dev/shm"}) {
+      if (!entry.path().filename().string().starts_with("lockstep-")) continue;
+      const Descriptor file{::open(entry.path().c_str(), O_RDWR | O_CLOEXEC)};
+      if (file.get() >= 0 && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) names.push_back(entry.path());
+    }
+    return names;
+  };
+  SharedMemory::remove_abandoned();
+  {
+    SharedMemory memory = SharedMemory::create_named(100);
+    SharedMemory moved = std::move(memory);
+    memory = std::move(moved);
+    CHECK_THROWS_AS(memory.reserve(std::size_t{1} << 62, std::size_t{1} << 62), CommError);
+  }
+  CHECK_THROWS_AS(SharedMemory::create_named(0), CommError);  // it cannot be mapped
+  CHECK(abandoned().empty());
+
+  // The moment before the lock, and the one after the memory was made.
+  const std::string unlocked = "/dev/shm/lockstep-0123456789abcdef", others = "/dev/shm/lockstep-of-somebody-else";
+  for (const std::string& each : {unlocked, others}) std::ofstream{each};
+  ChildProcess killed{[] {
+    const SharedMemory memory = SharedMemory::create_named(100);
+    return ::kill(::getpid(), SIGKILL);
+  }};
+  CHECK(killed.wait() == -SIGKILL);
+  const SharedMemory living = SharedMemory::create_named(100);
+  SharedMemory::remove_abandoned();
+  CHECK(abandoned() == std::vector{others});
+  CHECK(SharedMemory::open(living.handle(), 100).data() != nullptr);
+  std::filesystem::remove(others);
 }
 
 TEST_CASE("memory that is gone, of another size, or another process's is not opened") {

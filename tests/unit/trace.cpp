@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -74,6 +75,21 @@ TEST_CASE("spans of all threads are in the file, with their step, and nest like 
     CHECK(span.begin >= outer.begin);
     CHECK(span.begin + *span.length <= outer.begin + *outer.length);
   }
+}
+
+TEST_CASE("a ring without a name has no file, not even of a process that is killed") {
+  const TemporaryDirectory folder;
+  const Ring::Options unnamed{.file = folder.path(), .name = Ring::Options::Name::none, .bytes = 1 << 16};
+  ChildProcess child{[&] {
+    const Ring ring{unnamed};
+    { const Span span{"mine"}; }
+    return ::kill(::getpid(), SIGKILL);
+  }};
+  CHECK(child.wait() == -SIGKILL);
+  CHECK(std::filesystem::is_empty(folder.path()));
+  Ring::Options elsewhere = unnamed;
+  elsewhere.file = folder.path() / "none";
+  CHECK_THROWS_WITH(Ring{elsewhere}, Contains("none: no file can be made there (No such file or directory)"));
 }
 
 TEST_CASE("the newest spans take the place of the oldest, and one that was written over ends nothing") {
