@@ -9,8 +9,9 @@ namespace lockstep {
 /// What came of opening one.
 struct PartLibrary {
   void* symbol = nullptr;  ///< null if the library could not be opened, or has no such symbol
-  bool exists = true;      ///< false if this build has no such library
-  /// Why it could not be opened, though it exists: a library that it needs was not found, say. Names the file.
+  bool was_found = true;   ///< false if no folder that is searched has it
+  /// Why it could not be opened: it was not found, and in which folders, or a library that it needs was not. Names the
+  /// file.
   std::string trouble = {};
 };
 

@@ -1,4 +1,5 @@
-// Which liblockstep-cuda.so a program opens that asks for a GPU, and what it says of one that does not suit it.
+// Which libraries a program opens that asks for a GPU or for event files, and what it says of one that is missing or
+// does not suit it.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -41,6 +42,8 @@ class Build {
     return program / libraries().lexically_relative(program) / file;
   }
   void copy(const char* library) const { fs::copy_file(from_meson(library), libraries() / file); }
+  /// A part of lockstep that lies where Meson builds it.
+  void copy_part(const char* library) const { fs::copy_file(from_meson(library), place_of(library)); }
   void write(std::string_view text) const { std::ofstream{libraries() / file} << text; }
 
   Outcome run(const char* program, const std::vector<std::string>& arguments, const std::string& folders = "") const {
@@ -103,6 +106,12 @@ TEST_CASE("a library that is missing, or does not suit, is no GPU and a few word
   std::string why;
   SECTION("there is none") {
     why = "this build has no GPU backend";
+    // One that was built is elsewhere.
+    if (from_meson("LOCKSTEP_HAS_CUDA") == "yes") {
+      CHECK_THAT(build.answers(), Catch::Contains("why none: " + file + " was not found in ") &&
+                                      Catch::Contains(build.libraries().string() + ", "));
+      return;
+    }
   }
   SECTION("it belongs to another lockstep") {
     build.copy("LOCKSTEP_OTHER_BACKEND");
@@ -142,4 +151,28 @@ TEST_CASE("a program says why there is no GPU only where one is demanded, and tr
   const Outcome refused = train("cpu");
   CHECK(refused.exit_code == 0);
   CHECK(refused.err.find("GPU") == std::string::npos);
+}
+
+TEST_CASE("a program finds the library for event files in a build, and says where it looked for one that is gone") {
+  if (!std::getenv("LOCKSTEP_TENSORBOARD")) return;  // this build writes no event files
+  const Build build;
+  const TemporaryDirectory other;
+  const auto train = [&](const std::string& folders) {
+    return build.run("LOCKSTEP_TRAIN",
+                     {"--data", from_meson("LOCKSTEP_SMALL_DATA"), "--steps", "1", "--device", "cpu", "--run-dir",
+                      other.path() / "run", "--tensorboard"},
+                     folders);
+  };
+  const std::string name = from_meson("LOCKSTEP_TENSORBOARD").filename();
+  const Outcome gone = train(other.path());
+  CHECK(gone.exit_code == 2);
+  CHECK_THAT(gone.err, Catch::Contains("\nlockstep: error: --tensorboard: " + name + " was not found in " +
+                                       other.path().string() + ", ") &&
+                           Catch::Contains(build.libraries().string() + ", ") &&
+                           Catch::EndsWith("; expected it in one of them, or its folder in LD_LIBRARY_PATH\n"));
+  build.copy_part("LOCKSTEP_TENSORBOARD");
+  const Outcome found = train("");
+  INFO(found.err);
+  CHECK(found.exit_code == 0);
+  CHECK_FALSE(fs::is_empty(other.path() / "run/events"));
 }

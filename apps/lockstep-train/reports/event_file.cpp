@@ -27,10 +27,13 @@ constexpr std::string_view name_begin = "events.out.tfevents.";
 /// Stays open until the process ends. ConfigError if it is not there.
 const EventRecords* open_records() {
   const PartLibrary part = open_part(library_file, event_records_symbol);
-  if (!part.exists)
+  if (!part.was_found && !LOCKSTEP_BUILDS_TENSORBOARD)
     throw ConfigError{
         "--tensorboard: this build writes no event files; expected one that found protobuf, protoc and Boost (Debian: "
         "libprotobuf-dev, protobuf-compiler, libboost-dev)"};
+  if (!part.was_found)
+    throw ConfigError{
+        fmt::format("--tensorboard: {}; expected it in one of them, or its folder in LD_LIBRARY_PATH", part.trouble)};
   if (!part.trouble.empty())
     throw ConfigError{fmt::format("--tensorboard: {}; expected one that can be loaded", part.trouble)};
   const auto find = reinterpret_cast<FindEventRecords*>(part.symbol);
