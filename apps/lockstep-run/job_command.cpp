@@ -1,7 +1,6 @@
 #include "apps/lockstep-run/job_command.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +16,7 @@
 
 #include "apps/lockstep-run/launcher_words.hpp"
 #include "base/host_name.hpp"
+#include "base/shell_word.hpp"
 #include "base/supervised_job.hpp"
 
 namespace lockstep::run {
@@ -28,22 +28,6 @@ Descriptor file_with(std::string_view text) {
   if (file.get() < 0 || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     throw Error{fmt::format("the file of hosts: {}", std::strerror(errno))};
   return file;
-}
-
-/// `text` as one word of a shell.
-std::string quoted_for_shell(const std::string& text) {
-  const auto is_plain = [](unsigned char letter) {
-    return std::isalnum(letter) || std::string_view{"-_./:=,+@%"}.find(static_cast<char>(letter)) != std::string::npos;
-  };
-  if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
-  std::string quoted = "'";
-  for (const char letter : text) {
-    if (letter == '\'')
-      quoted += "'\\''";
-    else
-      quoted += letter;
-  }
-  return quoted + "'";
 }
 
 }  // namespace
@@ -69,11 +53,11 @@ std::vector<std::string> JobCommand::words() {
 std::string JobCommand::script() const {
   const auto quoted = [](const std::vector<std::string>& words) {
     std::vector<std::string> all;
-    std::ranges::transform(words, std::back_inserter(all), quoted_for_shell);
+    std::ranges::transform(words, std::back_inserter(all), shell_word);
     return fmt::format("{}", fmt::join(all, " "));
   };
   if (!placement_) return quoted(words_with("", {})) + "\n";
-  std::string script = fmt::format("export TF_CONFIG={}\n", quoted_for_shell(placement_->tf_config()));
+  std::string script = fmt::format("export TF_CONFIG={}\n", shell_word(placement_->tf_config()));
   if (!names_srun(line_.mpirun))
     script += fmt::format("cat > hosts.lockstep << 'HOSTS'\n{}HOSTS\n", placement_->host_lines());
   return script + quoted(words_with("hosts.lockstep", {"TF_CONFIG"})) + "\n";

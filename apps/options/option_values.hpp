@@ -15,6 +15,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/decimal.hpp"
 #include "base/excerpt.hpp"
 
 namespace lockstep {
@@ -29,8 +30,7 @@ inline std::string shown(const std::string& text) {
 template <class Number>
 Number parse_number(const std::string& option, const std::string& text, Number smallest, const char* expected) {
   Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !(value >= smallest))
+  if (!parse_decimal(text, value) || !(value >= smallest))
     throw ConfigError{fmt::format("{} {}: expected {}", option, shown(text), expected)};
   return value;
 }
@@ -61,7 +61,7 @@ inline std::string parse_network_name(const std::string& option, const std::stri
 inline double parse_positive(const std::string& option, const std::string& text) {
   return require_float(
       option, text,
-      parse_number<double>(option, text, std::numeric_limits<double>::min(), "a positive number, such as 0.1"));
+      parse_number<double>(option, text, std::numeric_limits<double>::denorm_min(), "a positive number, such as 0.1"));
 }
 
 /// A number from 0.

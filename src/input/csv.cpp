@@ -10,6 +10,7 @@
 
 #include "base/digest.hpp"
 #include "base/excerpt.hpp"
+#include "input/csv_faults.hpp"
 #include "input/csv_header.hpp"
 #include "input/csv_labels.hpp"
 #include "input/csv_reader.hpp"
@@ -28,32 +29,62 @@ using Split = DataSchema::Split;
 using Task = DataSchema::Task;
 using Scaling = DataSchema::Scaling;
 
+/// Which columns count the rows: an index that was saved with the table, which says nothing of a sample.
+class RowCounters {
+ public:
+  explicit RowCounters(std::size_t columns) : firsts_(columns) {
+    for (std::size_t column = 0; column < columns; ++column) left_.push_back(column);
+  }
+
+  void push(const std::vector<double>& numbers) {
+    std::erase_if(left_, [&](std::size_t column) {
+      if (rows_ == 0) firsts_[column] = numbers[column];
+      return numbers[column] != firsts_[column] + static_cast<double>(rows_);
+    });
+    ++rows_;
+  }
+
+  /// None of a few rows, which numbers may be in the order of by chance.
+  std::vector<std::size_t> found() const { return rows_ < fewest_rows ? std::vector<std::size_t>{} : left_; }
+
+ private:
+  static constexpr std::int64_t fewest_rows = 100;
+
+  std::vector<double> firsts_;
+  std::vector<std::size_t> left_;
+  std::int64_t rows_ = 0;
+};
+
 /// Reads the records after the header, and their labels if `labels` are given.
 LabelledRows read_records(CsvReader& reader, const CsvColumns& columns, CsvLabels* labels, DType dtype,
                           DataMemory& memory, Digest& digest) {
   const auto rows = std::make_shared<CsvRows>(reader.file().path(), columns);
+  RowCounters counters{columns.inputs.size()};
   digest.update(fmt::format("{} columns:", columns.width()));
   std::vector<std::string> fields;
   std::vector<double> numbers(static_cast<std::size_t>(columns.width()));
   const auto fail = [&](std::size_t place, std::string_view expected) {
-    reader.fail(fmt::format("column \"{}\" is \"{}\"; expected {}", excerpt(columns.names[place]),
-                            excerpt(fields[place]), expected));
+    fail_with_all_faults(reader, columns, fields, place, expected, dtype);
   };
   while (reader.next()) {
+    if (is_comment(reader, columns)) continue;
     split_record(reader, fields);
     if (fields.size() != columns.names.size())
       reader.fail(fmt::format("has {} fields; expected {}, as the header has", fields.size(), columns.names.size()));
     parse_numbers(columns, fields, numbers, [&](std::size_t place) { fail(place, "a number"); });
     const auto wrong = std::ranges::find_if(numbers, [&](double number) { return !is_finite(number, dtype); });
     if (wrong != numbers.end())
-      fail(columns.inputs[static_cast<std::size_t>(wrong - numbers.begin())], finite_number_text(dtype));
+      fail(columns.inputs[static_cast<std::size_t>(wrong - numbers.begin())], finite_number_text(*wrong, dtype));
+    if (labels && labels->lacks(fields[*columns.label])) fail(*columns.label, labels->expected());
     digest.update(std::as_bytes(std::span{numbers}));
     rows->push(reader, numbers, memory);
+    counters.push(numbers);
     if (labels) labels->push(reader, fields[*columns.label]);
   }
   rows->finish(reader);
   if (rows->count() == 0) reader.file().fail("holds no rows after its header; expected 1 or more");
   LabelledRows file{.rows = rows};
+  for (const std::size_t input : counters.found()) file.counters.push_back(columns.names[columns.inputs[input]]);
   if (labels) file.labels = labels->finish(reader);
   if (labels) file.numbers = labels->finish_numbers();
   digest.update(std::as_bytes(std::span{file.labels.begin(), file.labels.end()}))
@@ -101,7 +132,8 @@ FixedArray<Label> selected(const FixedArray<Label>& labels, const std::vector<st
 }
 
 LabelledRows selected(const LabelledRows& file, std::vector<std::int64_t> rows) {
-  LabelledRows found{.labels = selected(file.labels, rows), .numbers = selected(file.numbers, rows)};
+  LabelledRows found{
+      .labels = selected(file.labels, rows), .numbers = selected(file.numbers, rows), .counters = file.counters};
   found.rows = std::make_shared<SelectedRows>(file.rows, std::move(rows));
   return found;
 }
@@ -111,7 +143,7 @@ LabelledRows selected(const LabelledRows& file, std::vector<std::int64_t> rows) 
 void find_scales(const fs::path& path, const LabelledRows& train, const LabelledData::Options& options,
                  DataSchema& schema) {
   const std::span<const double> numbers{train.numbers.begin(), train.numbers.end()};
-  if (!numbers.empty() && std::ranges::adjacent_find(numbers, std::ranges::not_equal_to{}) == numbers.end())
+  if (!numbers.empty() && are_equal_up_to_rounding(numbers))
     fail_file(path, fmt::format("column \"{}\" is {} in every row to train on; expected two numbers or more",
                                 excerpt(schema.label_column), numbers.front()));
   if (options.scaling == Scaling::none) return;

@@ -1,20 +1,77 @@
 #include "input/csv_header.hpp"
 
 #include <algorithm>
+#include <string_view>
+#include <tuple>
 #include <unordered_map>
 
 #include <fmt/format.h>
 
 #include "base/excerpt.hpp"
+#include "input/conversion.hpp"
 #include "input/schema_names.hpp"
 
 namespace lockstep {
 namespace {
 
-void require_commas(const CsvReader& reader, const std::vector<std::string>& names) {
-  for (const char separator : {';', '\t'})
-    if (names.size() == 1 && names.front().find(separator) != std::string::npos)
-      reader.fail(fmt::format("its columns are separated by {}; expected commas", separator == ';' ? "';'" : "tabs"));
+void require_commas(const CsvReader& reader, const std::vector<std::string>& names, const WantedColumns& wanted) {
+  if (names.size() != 1) return;
+  for (const auto& [separator, text, command] : {std::tuple{';', "';'", "tr ',;' '.,'"},
+                                                 {'\t', "tabs", "tr '\\t' ','"},
+                                                 {'|', "'|'", "tr '|' ','"},
+                                                 {' ', "blanks", "tr -s ' ' ','"}}) {
+    std::vector<std::string> fields;
+    if (names.front().find(separator) == std::string::npos || !split_fields(names.front(), fields, separator)) continue;
+    // A name may have blanks.
+    if (separator == ' ' && std::ranges::find(fields, wanted.label) == fields.end()) continue;
+    reader.fail(fmt::format("its columns are separated by {}; expected commas: {}", text,
+                            filtered(reader.file(), command, "-commas.csv")));
+  }
+}
+
+/// Whether a name is one that a program writes for a column without any, such as an index of pandas or R.
+bool is_no_name(std::string_view name) {
+  constexpr std::string_view of_pandas = "Unnamed: ", of_readr = "...";
+  const auto is_numbered = [&](std::string_view begin) {
+    return name.starts_with(begin) && name.size() > begin.size() &&
+           name.substr(begin.size()).find_first_not_of("0123456789._") == name.npos;
+  };
+  return name.find_first_not_of(" \t") == name.npos || is_numbered(of_pandas) || is_numbered(of_readr);
+}
+
+/// The fields of `count` but for one, as the command cut names them.
+std::string fields_without(std::size_t place, std::size_t count) {
+  if (place == 0) return "2-";
+  const std::string before = place == 1 ? "1" : fmt::format("1-{}", place);
+  return place + 1 == count ? before : fmt::format("{},{}-", before, place + 2);
+}
+
+/// Of columns that nobody wants by their names.
+void require_names(const CsvReader& reader, const std::vector<std::string>& names, const WantedColumns& wanted) {
+  for (std::size_t place = 0; place < names.size(); ++place) {
+    const std::string& name = names[place];
+    if (!is_no_name(name) || name == wanted.label || std::ranges::find(wanted.inputs, name) != wanted.inputs.end())
+      continue;
+    const std::string_view origin = place == 0 ? ", as the index that pandas writes without index=False"
+                                    : place + 1 == names.size() ? ", as after a comma at the end of each line"
+                                                                : "";
+    reader.fail(fmt::format(
+        "column {} of {} has no name{}{}; expected a name for each: {} leaves it out", place + 1, names.size(),
+        name.empty() ? "" : fmt::format(" but \"{}\"", excerpt(name)), origin,
+        filtered(reader.file(), fmt::format("cut -d, -f{}", fields_without(place, names.size())), "-named.csv")));
+  }
+}
+
+/// A table that begins with its first row.
+void require_no_numbers(const CsvReader& reader, const std::vector<std::string>& names, const WantedColumns& wanted) {
+  double number;
+  if (std::ranges::find(names, wanted.label) != names.end() || !wanted.inputs.empty() ||
+      !std::ranges::all_of(names, [&](const std::string& name) { return parse_field(name, number); }))
+    return;
+  reader.fail(
+      fmt::format("holds numbers; expected a header, with the names of the columns: {} names them c1, c2 "
+                  "and so on, for --label-column",
+                  filtered(reader.file(), fmt::format("(seq -s, -f c%g {}; cat)", names.size()), "-named.csv")));
 }
 
 void require_unlike_names(const CsvReader& reader, const std::vector<std::string>& names) {
@@ -78,12 +135,39 @@ void split_record(const CsvReader& reader, std::vector<std::string>& fields) {
   if (!split_fields(reader.record(), fields)) reader.fail("a quoted field is followed by something other than a comma");
 }
 
+bool is_comment(const CsvReader& reader, const CsvColumns& columns) {
+  if (!reader.record().starts_with('#')) return false;
+  std::vector<std::string> fields;
+  if (!split_fields(reader.record(), fields) || fields.size() != columns.names.size()) return true;
+  double number;
+  return std::ranges::any_of(columns.inputs, [&](std::size_t place) { return !parse_field(fields[place], number); });
+}
+
+bool read_names(CsvReader& reader, const WantedColumns& wanted, std::vector<std::string>& names, char separator) {
+  while (reader.next()) {
+    std::string_view record = reader.record();
+    const bool is_marked = record.starts_with('#');
+    if (is_marked) record.remove_prefix(std::min(record.find_first_not_of("# "), record.size()));
+    if (!split_fields(record, names, separator)) {
+      if (is_marked) continue;
+      reader.fail("a quoted field is followed by something other than a comma");
+    }
+    for (std::string& name : names) name = as_utf8(name);
+    const auto is_wanted = [&](const std::string& name) {
+      return name == wanted.label || std::ranges::find(wanted.inputs, name) != wanted.inputs.end();
+    };
+    if (!is_marked || std::ranges::any_of(names, is_wanted)) return true;
+  }
+  return false;
+}
+
 CsvColumns read_header(CsvReader& reader, const WantedColumns& wanted) {
-  if (!reader.next()) reader.file().fail("is empty; expected a header, with the names of its columns");
   CsvColumns columns;
-  split_record(reader, columns.names);
-  require_commas(reader, columns.names);
-  for (std::string& name : columns.names) name = as_utf8(name);
+  if (!read_names(reader, wanted, columns.names))
+    reader.file().fail("is empty; expected a header, with the names of its columns");
+  require_commas(reader, columns.names, wanted);
+  require_names(reader, columns.names, wanted);
+  require_no_numbers(reader, columns.names, wanted);
   require_unlike_names(reader, columns.names);
   const auto found = std::ranges::find(columns.names, wanted.label);
   if (found != columns.names.end()) columns.label = static_cast<std::size_t>(found - columns.names.begin());

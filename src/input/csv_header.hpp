@@ -37,8 +37,16 @@ struct CsvColumns {
 /// Cuts the record that has been read. ConfigError if it is not CSV.
 void split_record(const CsvReader& reader, std::vector<std::string>& fields);
 
-/// Reads the first record. ConfigError if two columns have one name, up to blanks, if those that are wanted are not
-/// there, or others are. The label may be missing.
+/// Whether the record that has been read is a comment, which is passed by: it begins with '#', and is no row
+/// whose label does.
+bool is_comment(const CsvReader& reader, const CsvColumns& columns);
+
+/// Reads the first record that is no comment, up to the header, and cuts it. What begins with '#' is the header if it
+/// has a column that is wanted, as numpy.savetxt writes it. False at the end.
+bool read_names(CsvReader& reader, const WantedColumns& wanted, std::vector<std::string>& names, char separator = ',');
+
+/// Reads the header. ConfigError if a column has no name of its own and is not wanted by it, if two columns have one
+/// name, up to blanks, if those that are wanted are not there, or others are. The label may be missing.
 CsvColumns read_header(CsvReader& reader, const WantedColumns& wanted);
 
 /// ConfigError if there is no label column.

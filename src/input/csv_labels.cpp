@@ -1,26 +1,19 @@
 #include "input/csv_labels.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cctype>
+#include <cmath>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/excerpt.hpp"
+#include "input/csv_faults.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/schema_names.hpp"
 
 namespace lockstep {
 namespace {
-
-/// As tables mark it.
-bool is_missing(std::string_view field) {
-  static constexpr std::array<std::string_view, 6> marks{"", "nan", "-nan", "na", "n/a", "null"};
-  std::string lower{field};
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return std::ranges::find(marks, lower) != marks.end();
-}
 
 /// A number from 0; empty if it is none.
 std::optional<std::int64_t> class_number(const std::string& field) {
@@ -33,6 +26,18 @@ bool is_fraction(const std::string& field) {
   double number;
   std::int64_t whole;
   return parse_field(field, number) && !parse_field(field, whole);
+}
+
+constexpr std::string_view any_class = "a class: a whole number from 0, or a name";
+constexpr std::string_view or_regression = ", or --task regression, which predicts numbers";
+
+/// What is expected in the place of a fraction.
+std::string instead_of_fraction(const std::string& field) {
+  double number = 0;
+  (void)parse_field(field, number);
+  const bool is_whole = std::isfinite(number) && std::trunc(number) == number;
+  return fmt::format("{}{}{}", any_class, or_regression,
+                     is_whole ? "; whole numbers are written without a point (astype(int) in pandas)" : "");
 }
 
 std::string range_text(std::int64_t classes, const std::string& origin) {
@@ -68,20 +73,18 @@ std::int32_t CsvLabels::class_of(const CsvReader& reader, const std::string& fie
   const std::int64_t count = std::ssize(classes_);
   if (numbered_) {
     const std::optional<std::int64_t> number = class_number(field);
-    if (!number || *number >= count) fail(reader, reader.line(), field, range_text(count, origin_));
+    if (!number || *number >= count) fail(reader, reader.line(), field, expected());
     return static_cast<std::int32_t>(*number);
   }
   const auto found = seen_.find(as_utf8(field));
-  if (found == seen_.end())
-    fail(reader, reader.line(), field, fmt::format("one of the classes {}{}", quoted(classes_), origin_));
+  if (found == seen_.end()) fail(reader, reader.line(), field, expected());
   return found->second.code;
 }
 
 std::int32_t CsvLabels::next_code(const CsvReader& reader, const std::string& field) const {
-  if (is_missing(field) || is_fraction(field))
-    fail(reader, reader.line(), field, "a class: a whole number from 0, or a name");
+  if (is_fraction(field)) fail(reader, reader.line(), field, instead_of_fraction(field));
   if (std::ssize(seen_) == most_classes)
-    fail(reader, reader.line(), field, fmt::format("one of at most {} classes", most_classes));
+    fail(reader, reader.line(), field, fmt::format("one of at most {} classes{}", most_classes, or_regression));
   return static_cast<std::int32_t>(seen_.size());
 }
 
@@ -89,8 +92,20 @@ double CsvLabels::number_of(const CsvReader& reader, const std::string& field) c
   double number;
   if (!parse_field(field, number)) fail(reader, reader.line(), field, "a number");
   if (!is_finite(number, *number_type_))
-    fail(reader, reader.line(), field, std::string{finite_number_text(*number_type_)});
+    fail(reader, reader.line(), field, std::string{finite_number_text(number, *number_type_)});
   return number;
+}
+
+bool CsvLabels::lacks(const std::string& field) const {
+  double number;
+  return is_missing_label(field) && !(number_type_ ? parse_field(field, number) : seen_.contains(as_utf8(field)));
+}
+
+std::string CsvLabels::expected() const {
+  if (number_type_) return "a number";
+  if (is_open()) return std::string{any_class};
+  if (numbered_) return range_text(std::ssize(classes_), origin_);
+  return fmt::format("one of the classes {}{}", quoted(classes_), origin_);
 }
 
 void CsvLabels::push(const CsvReader& reader, const std::string& field) {
@@ -128,7 +143,9 @@ std::vector<std::int32_t> CsvLabels::numbers_of_codes(const CsvReader& reader) {
     if (number >= below && (!wrong || each.second.line < wrong->second.line)) wrong = &each;
     numbers[static_cast<std::size_t>(each.second.code)] = static_cast<std::int32_t>(number);
   }
-  if (wrong) fail(reader, wrong->second.line, wrong->first, range_text(below, origin_));
+  if (wrong)
+    fail(reader, wrong->second.line, wrong->first,
+         fmt::format("{}{}", range_text(below, origin_), count_ ? "" : or_regression));
   classes_ = number_names(count_.value_or(std::int64_t{std::ranges::max(numbers)} + 1));
   return numbers;
 }

@@ -26,6 +26,10 @@ class CsvLabels {
   /// For a regression. Labels must be finite in `dtype`.
   static CsvLabels numbers(std::string column, DType dtype);
 
+  /// Whether `field` is a missing label, and what is expected instead.
+  bool lacks(const std::string& field) const;
+  std::string expected() const;
+
   /// ConfigError if `field`, of the record that `reader` has read, is missing or no class, or no number.
   void push(const CsvReader& reader, const std::string& field);
 

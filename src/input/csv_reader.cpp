@@ -1,12 +1,14 @@
 #include "input/csv_reader.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
+
+#include "base/decimal.hpp"
+#include "input/conversion.hpp"
 
 namespace lockstep {
 namespace {
@@ -20,9 +22,7 @@ bool is_blank(char c) {
 template <class Number>
 bool parse(std::string_view field, Number& number) {
   if (field.starts_with('+') && !field.starts_with("+-")) field.remove_prefix(1);
-  const char* const end = field.data() + field.size();
-  const auto [parsed, error] = std::from_chars(field.data(), end, number);
-  return error == std::errc{} && parsed == end;
+  return parse_decimal(field, number);
 }
 
 }  // namespace
@@ -31,14 +31,29 @@ void CsvReader::fail_at(std::int64_t line, std::string_view what) const {
   throw ConfigError{fmt::format("{}:{}: {}", file_.path().string(), line, what)};
 }
 
-int CsvReader::get() {
+int CsvReader::peek() {
   if (taken_ == filled_) {
     filled_ = file_.read(buffer_);
     taken_ = 0;
     if (filled_ == 0) return -1;
   }
+  return buffer_[taken_];
+}
+
+int CsvReader::get() {
+  const int byte = peek();
+  if (byte < 0) return byte;
   ++position_;
-  return buffer_[taken_++];
+  ++taken_;
+  return byte;
+}
+
+/// For a record that has the zero byte after what has been read of it.
+std::string CsvReader::zero_byte_text() const {
+  const bool is_utf_16 = record_.size() == 1 || record_.starts_with("\xff\xfe") || record_.starts_with("\xfe\xff");
+  if (!is_utf_16 || line_ > 1) return "has a zero byte; expected text in UTF-8";
+  return fmt::format("has a zero byte, as UTF-16 has; expected text in UTF-8: {}",
+                     filtered(file_, "iconv -f UTF-16 -t UTF-8", "-utf-8.csv"));
 }
 
 bool CsvReader::read_record() {
@@ -51,24 +66,25 @@ bool CsvReader::read_record() {
       if (quoted) fail("a quoted field has no end");
       break;
     }
-    if (byte == '\n') {
+    if (byte == '\n' || byte == '\r') {
       ++lines_;
+      if (byte == '\r' && peek() == '\n') (void)get();
       if (!quoted) break;
       fail("has a line break inside quotes, or a quote without an end; expected a record on one line");
     }
-    if (byte == 0) fail("has a zero byte; expected text in UTF-8");
+    if (byte == 0) fail(zero_byte_text());
     if (byte == '"') quoted = !quoted;
     if (record_.size() == longest_record)
       fail(fmt::format("is longer than {} bytes; expected a line of CSV", longest_record));
     record_ += static_cast<char>(byte);
   }
-  if (record_.ends_with('\r')) record_.pop_back();
   return position_ > offset_;
 }
 
 bool CsvReader::next() {
   if (!read_record()) return false;
   if (position_ > 0 && offset_ == 0 && record_.starts_with("\xef\xbb\xbf")) record_.erase(0, 3);  // a byte order mark
+  if (offset_ == 0 && record_ == "sep=,") return next();  // as Excel writes it, before the header
   if (!record_.empty()) return true;
   // Only empty lines may follow.
   const std::int64_t empty = line_;
@@ -80,7 +96,7 @@ bool CsvReader::next() {
   return false;
 }
 
-bool split_fields(std::string_view record, std::vector<std::string>& fields) {
+bool split_fields(std::string_view record, std::vector<std::string>& fields, char separator) {
   std::size_t count = 0;
   const auto add = [&]() -> std::string& {
     if (count == fields.size()) fields.emplace_back();
@@ -89,7 +105,7 @@ bool split_fields(std::string_view record, std::vector<std::string>& fields) {
   };
   for (std::size_t at = 0; at <= record.size(); ++at) {
     std::string& field = add();
-    while (at < record.size() && is_blank(record[at])) ++at;
+    while (at < record.size() && is_blank(record[at]) && record[at] != separator) ++at;
     if (at < record.size() && record[at] == '"') {
       for (++at; at < record.size(); ++at) {
         if (record[at] != '"')
@@ -101,10 +117,10 @@ bool split_fields(std::string_view record, std::vector<std::string>& fields) {
       }
       if (at == record.size()) return false;
       ++at;
-      while (at < record.size() && is_blank(record[at])) ++at;
-      if (at < record.size() && record[at] != ',') return false;
+      while (at < record.size() && is_blank(record[at]) && record[at] != separator) ++at;
+      if (at < record.size() && record[at] != separator) return false;
     } else {
-      const std::size_t end = std::min(record.find(',', at), record.size());
+      const std::size_t end = std::min(record.find(separator, at), record.size());
       field = record.substr(at, end - at);
       while (!field.empty() && is_blank(field.back())) field.pop_back();
       at = end;
@@ -126,8 +142,9 @@ bool is_finite(double number, DType dtype) {
   return dtype == DType::f64 ? std::isfinite(number) : std::isfinite(static_cast<float>(number));
 }
 
-std::string_view finite_number_text(DType dtype) {
-  return dtype == DType::f64 ? "a finite number" : "a finite number of 32 bits";
+std::string_view finite_number_text(double number, DType dtype) {
+  if (dtype == DType::f64) return "a finite number";
+  return std::isfinite(number) ? "a finite number of 32 bits, or --dtype f64" : "a finite number of 32 bits";
 }
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// Records and fields of CSV files (RFC 4180), each record on one line.
+// Records and fields of CSV files (RFC 4180), each record on one line. Lines end with LF, CRLF or CR. A byte order mark
+// and Excel's first line "sep=," are passed by.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,9 @@ class CsvReader {
   [[noreturn]] void fail_at(std::int64_t line, std::string_view what) const;
 
  private:
-  int get();  ///< the next byte; -1 at the end
+  int get();   ///< the next byte; -1 at the end
+  int peek();  ///< the same byte, which stays
+  std::string zero_byte_text() const;
   /// Reads one line.
   bool read_record();
 
@@ -53,15 +56,16 @@ class CsvReader {
 };
 
 /// Cuts a record into `fields`: without blanks around them, and without quotes. False if a quote is followed by
-/// something other than a comma.
-bool split_fields(std::string_view record, std::vector<std::string>& fields);
+/// something other than the separator.
+bool split_fields(std::string_view record, std::vector<std::string>& fields, char separator = ',');
 
-/// All of `field` as a number; false if it is none.
+/// All of `field` as a number; false if it is none. A double below the smallest is 0, one above the largest infinite.
 bool parse_field(std::string_view field, double& number);
 bool parse_field(std::string_view field, std::int64_t& number);
 
-/// Whether a number is finite in `dtype`, f32 or f64; and such a number in words: "a finite number of 32 bits".
+/// Whether a number is finite in `dtype`, f32 or f64; and what is expected in the place of one that is not: "a finite
+/// number of 32 bits".
 bool is_finite(double number, DType dtype);
-std::string_view finite_number_text(DType dtype);
+std::string_view finite_number_text(double number, DType dtype);
 
 }  // namespace lockstep

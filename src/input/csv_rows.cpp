@@ -69,7 +69,7 @@ std::vector<double> CsvRows::read_record(std::int64_t row) const {
   std::vector<std::uint8_t> bytes(end - begin);
   file_->read(begin, bytes);
   std::string_view record{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-  while (record.ends_with('\n') || record.ends_with('\r')) record.remove_suffix(1);
+  record = record.substr(0, record.find_first_of("\n\r"));  // comments may follow
   const auto changed = [&] {
     throw ConfigError{
         fmt::format("{}: has changed while it was in use: the record at byte {} is not the one that was "

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -81,21 +82,23 @@ Load recognise_folder(const fs::path& folder) {
   fail_file(folder, fmt::format("is no data set; expected {}", expected_data));
 }
 
-/// Whether the first line of a file has this column.
-bool has_column(const fs::path& file, const std::string& column) {
-  try {
-    CsvReader reader{file};
-    std::vector<std::string> fields;
-    return reader.next() && split_fields(reader.record(), fields) &&
-           std::ranges::any_of(fields, [&](const std::string& name) { return as_utf8(name) == column; });
-  } catch (const ConfigError&) {
-    return false;
-  }
+/// Whether the header of a file has this column, between commas or what may be in their place.
+bool has_column(const fs::path& file, const WantedColumns& wanted) {
+  for (const char separator : {',', '\t', ';', '|'}) try {
+      CsvReader reader{file};
+      std::vector<std::string> names;
+      if (read_names(reader, wanted, names, separator) && std::ranges::find(names, wanted.label) != names.end())
+        return true;
+    } catch (const ConfigError&) {
+      return false;
+    }
+  return false;
 }
 
 bool has_csv_name(const fs::path& file) {
   const std::string name = file.filename().string();
-  return name.ends_with(".csv") || name.ends_with(".csv.gz");
+  return std::ranges::any_of(std::array{".csv", ".csv.gz", ".tsv", ".tsv.gz"},
+                             [&](const char* end) { return name.ends_with(end); });
 }
 
 Load recognise(const fs::path& path, const LabelledData::Options& options) {
@@ -105,7 +108,7 @@ Load recognise(const fs::path& path, const LabelledData::Options& options) {
   if (error) fail_file(path, fmt::format("cannot be read: {}", error.message()));
   if (!there) fail_file(path, fmt::format("does not exist; expected {}", expected_data));
   if (fs::is_directory(path, error)) return recognise_folder(path);
-  if (fs::is_regular_file(path, error) && (has_csv_name(path) || has_column(path, WantedColumns::of(options).label)))
+  if (fs::is_regular_file(path, error) && (has_csv_name(path) || has_column(path, WantedColumns::of(options))))
     return load_csv_sets;
   fail_file(path, fmt::format("is not a data set; expected {}{}", expected_data, hint_for_file(path)));
 }
@@ -131,6 +134,25 @@ std::string labels_text(const DataSchema& schema) {
                      are_number_names(schema.classes) ? "" : fmt::format(" ({})", quoted(schema.classes)));
 }
 
+/// ", 1 of them without a sample to train on: "0"" where labels begin at 1; empty if each class has some.
+std::string unseen_text(const LabelledParts& data) {
+  if (!data.train.rows || data.train.labels.empty()) return {};
+  std::vector<bool> seen(data.schema.classes.size());
+  for (const std::int32_t label : data.train.labels) seen[static_cast<std::size_t>(label)] = true;
+  std::vector<std::string> unseen;
+  for (std::size_t each = 0; each < seen.size(); ++each)
+    if (!seen[each]) unseen.push_back(data.schema.classes[each]);
+  if (unseen.empty()) return {};
+  return fmt::format(", {} of them without a sample to train on: {}", unseen.size(), quoted(unseen));
+}
+
+/// "; column "id" counts the rows", which a model may take for a property of theirs.
+std::string counters_text(const std::vector<std::string>& columns) {
+  if (columns.empty()) return {};
+  return fmt::format("; column{} {} count{} the rows and may say nothing of them", columns.size() == 1 ? "" : "s",
+                     quoted(columns), columns.size() == 1 ? "s" : "");
+}
+
 /// "CSV: 23 rows of 1 number to train on and 2 to test, 3 classes".
 std::string text_of(const LabelledParts& data) {
   const auto count = [](const LabelledRows& rows) { return rows.rows ? rows.rows->count() : 0; };
@@ -142,9 +164,10 @@ std::string text_of(const LabelledParts& data) {
                                                : fmt::format("{} {} to train on and {} to test", count(data.train),
                                                              samples, count(data.test));
   return fmt::format(
-      "{}: {}, {}{}{}", schema.kind, parts, labels_text(schema),
+      "{}: {}, {}{}{}{}{}", schema.kind, parts, labels_text(schema), unseen_text(data),
       schema.scales.empty() ? "" : ", scaled by the means and deviations of the training set",
-      in_memory(data.train) && in_memory(data.test) ? "" : ", read from the files batch by batch (--data-memory)");
+      in_memory(data.train) && in_memory(data.test) ? "" : ", read from the files batch by batch (--data-memory)",
+      counters_text(data.train.rows ? data.train.counters : data.test.counters));
 }
 
 /// Of options that only CSV takes, the one that `options` or their schema ask for; empty if there is none.

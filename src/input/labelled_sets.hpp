@@ -24,7 +24,8 @@ namespace lockstep {
 struct LabelledRows {
   std::shared_ptr<const NumberRows> rows = {};  ///< null where they are not read
   FixedArray<std::int32_t> labels = {};
-  FixedArray<double> numbers = {};  ///< in a regression, instead, as they are in the file
+  FixedArray<double> numbers = {};         ///< in a regression, instead, as they are in the file
+  std::vector<std::string> counters = {};  ///< columns that count the rows of their file
 };
 
 struct LabelledSets {

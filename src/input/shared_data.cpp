@@ -17,7 +17,10 @@ using BlockJson = nlohmann::json;
 BlockJson saved_part(const LabelledRows& part, BlockWriter& block) {
   if (!part.rows) return nullptr;
   const std::size_t number = save_rows(part.rows, block);
-  return {{"rows", number}, {"labels", block.add(part.labels)}, {"numbers", block.add(part.numbers)}};
+  return {{"rows", number},
+          {"labels", block.add(part.labels)},
+          {"numbers", block.add(part.numbers)},
+          {"counters", part.counters}};
 }
 
 LabelledRows restored_part(const BlockJson& saved, const std::vector<std::shared_ptr<const NumberRows>>& rows,
@@ -25,7 +28,8 @@ LabelledRows restored_part(const BlockJson& saved, const std::vector<std::shared
   if (saved.is_null()) return {};
   return {.rows = rows.at(saved.at("rows").get<std::size_t>()),
           .labels = block.array<std::int32_t>(saved.at("labels")),
-          .numbers = block.array<double>(saved.at("numbers"))};
+          .numbers = block.array<double>(saved.at("numbers")),
+          .counters = saved.at("counters").get<std::vector<std::string>>()};
 }
 
 BlockWriter block_of(const LabelledParts& parts) {

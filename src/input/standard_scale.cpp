@@ -1,7 +1,9 @@
 #include "input/standard_scale.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -12,6 +14,11 @@
 
 namespace lockstep {
 namespace {
+
+/// A deviation up to this is what rounding leaves of equal numbers, such as 0.3 and 0.1 + 0.2.
+double rounding_of(double number) {
+  return 2 * std::numeric_limits<double>::epsilon() * std::abs(number);
+}
 
 /// Mean and deviation of the numbers so far, in one pass and without the cancellation of a sum of squares (Welford's
 /// method). Equal numbers have their own value as the mean, and no deviation, whatever they are.
@@ -30,7 +37,7 @@ class Moments {
       fail_file(path, fmt::format("column \"{}\" has a mean of {} and a deviation of {}; expected numbers that are "
                                   "small enough for finite ones",
                                   excerpt(name), mean_, deviation));
-    return {mean_, deviation > 0 ? deviation : 1};
+    return {mean_, deviation > rounding_of(mean_) ? deviation : 1};
   }
 
  private:
@@ -52,6 +59,11 @@ std::vector<DataSchema::Scale> standard_scales(const NumberRows& rows, const std
   for (std::size_t column = 0; column < columns.size(); ++column)
     scales.push_back(columns[column].scale(names[column], path));
   return scales;
+}
+
+bool are_equal_up_to_rounding(std::span<const double> numbers) {
+  const auto [least, most] = std::ranges::minmax(numbers);
+  return most - least <= 2 * rounding_of(std::max(std::abs(least), std::abs(most)));
 }
 
 DataSchema::Scale standard_scale(std::span<const double> numbers, const std::string& name,

@@ -17,7 +17,10 @@ namespace lockstep {
 std::vector<DataSchema::Scale> standard_scales(const NumberRows& rows, const std::vector<std::string>& names,
                                                const std::filesystem::path& path);
 
-/// The same of one column.
+/// Whether numbers, of which there are some, differ by no more than rounding may leave of equal ones.
+bool are_equal_up_to_rounding(std::span<const double> numbers);
+
+/// As standard_scales, of one column.
 DataSchema::Scale standard_scale(std::span<const double> numbers, const std::string& name,
                                  const std::filesystem::path& path);
 

@@ -187,9 +187,15 @@ TEST_CASE("labels are numbers if all are, or else names, and what is missing is 
     folder.write("x.csv", "x,label\n" + rows);
     return told(folder, "x.csv", {.classes = count});
   };
-  for (const std::string missing : {"", "nan", "NaN", "N/A", "null", "1.5", "inf"})
-    CHECK(refused("1,a\n1," + missing + "\n") ==
-          "x.csv:3: column \"label\" is \"" + missing + "\"; expected a class: a whole number from 0, or a name");
+  const std::string expected = "; expected a class: a whole number from 0, or a name",
+                    or_number = ", or --task regression, which predicts numbers";
+  for (const std::string missing : {"", "nan", "NaN", "N/A", "null", "<NA>"})
+    CHECK(refused("1,a\n1," + missing + "\n") == "x.csv:3: column \"label\" is \"" + missing + "\"" + expected);
+  for (const std::string number : {"1.5", "inf", "1e999", "1e-999"})
+    CHECK_THAT(refused("1,a\n1," + number + "\n"),
+               Catch::StartsWith("x.csv:3: column \"label\" is \"" + number + "\"" + expected + or_number));
+  CHECK(refused("1,1.0\n1,2.0\n") == "x.csv:2: column \"label\" is \"1.0\"" + expected + or_number +
+                                         "; whole numbers are written without a point (astype(int) in pandas)");
   CHECK(refused("1,a\n2,a\n") == "x.csv: column \"label\" is \"a\" in every row; expected two classes or more");
   CHECK(refused("1,1\n2,1\n", 4) == "x.csv: column \"label\" is \"1\" in every row; expected two classes or more");
   CHECK(refused("1,a\n2,b\n1,c\n", 4) ==
@@ -198,7 +204,7 @@ TEST_CASE("labels are numbers if all are, or else names, and what is missing is 
         "x.csv: column \"label\" has the classes \"a  b\", \"a b\", which differ only in blanks; expected names that "
         "differ");
   CHECK(refused("1,0\n2,70000\n3,65536\n") ==
-        "x.csv:3: column \"label\" is \"70000\"; expected a class from 0 to 65535");
+        "x.csv:3: column \"label\" is \"70000\"; expected a class from 0 to 65535" + or_number);
 }
 
 TEST_CASE("columns of one name are refused, and of names that differ only in blanks") {

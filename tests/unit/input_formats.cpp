@@ -17,7 +17,9 @@ using namespace lockstep::test;
 TEST_CASE("CIFAR-10 is read from five files, with the channels of each pixel side by side") {
   const Folder folder{cifar_10()};
   const LabelledData data = LabelledData::load(folder.path(), in_f64);
-  CHECK(data.text == "CIFAR-10: 6 images of 32 x 32 x 3 to train on and 2 to test, 10 classes");
+  CHECK(data.text ==
+        "CIFAR-10: 6 images of 32 x 32 x 3 to train on and 2 to test, 10 classes, 4 of them without a sample to train "
+        "on: \"5\", \"6\", \"7\", \"8\"");
   CHECK(data.sample == Shape{32, 32, 3});
   CHECK(data.classes == 10);
   const Samples train = samples_of(*data.train);
@@ -41,7 +43,9 @@ TEST_CASE("CIFAR-10 is read from five files, with the channels of each pixel sid
 TEST_CASE("CIFAR-100 is read by its fine labels, of which there are 100") {
   const Folder folder{cifar_100()};
   const LabelledData data = LabelledData::load(folder.path(), in_f64);
-  CHECK(data.text == "CIFAR-100: 2 images of 32 x 32 x 3 to train on and 1 to test, 100 classes");
+  CHECK(data.text ==
+        "CIFAR-100: 2 images of 32 x 32 x 3 to train on and 1 to test, 100 classes, 98 of them without a sample to "
+        "train on: \"0\", \"1\", \"2\", \"3\", \"4\", \"6\", \"7\", \"8\", …");
   CHECK(data.classes == 100);
   CHECK(samples_of(*data.train).labels == Labels{99, 5});
   CHECK(samples_of(*data.train).inputs[0] == 99 / 255.);
@@ -80,7 +84,9 @@ TEST_CASE("a folder of CIFAR that is wrong is refused with the record") {
 TEST_CASE("arrays of NumPy are read in every type, order of bytes and version") {
   const Folder folder{arrays()};
   const LabelledData data = LabelledData::load(folder.path(), in_f64);
-  CHECK(data.text == "arrays of NumPy: 3 rows of 2 numbers to train on and 2 to test, 5 classes");
+  CHECK(data.text ==
+        "arrays of NumPy: 3 rows of 2 numbers to train on and 2 to test, 5 classes, 2 of them without a sample to "
+        "train on: \"2\", \"3\"");
   CHECK(data.sample == Shape{2});
   CHECK(samples_of(*data.train) == Samples{{1, 2, 3, 4, 5, 6.5}, {0, 4, 1}});
   CHECK(samples_of(*data.test) == Samples{{-1, 0, static_cast<double>(1e30F), 7}, {4, 2}});
@@ -260,11 +266,9 @@ TEST_CASE("a CSV file that is wrong is refused with its line") {
   CHECK(refused("label,\"x\n\"\n1,2\n") == "FOLDER/x.csv:1: " + broken);
   const std::string zero = ": has a zero byte; expected text in UTF-8";
   CHECK(refused(good + "1,2" + '\0' + "\n") == "FOLDER/x.csv:22" + zero);
-  CHECK(refused(std::string{"\xff\xfel\0a\0", 6}) == "FOLDER/x.csv:1" + zero);
-  CHECK(refused(good + "1,1e99\n") == "FOLDER/x.csv:22: column \"x\" is \"1e99\"; expected a finite number of 32 bits");
+  CHECK(refused(good + "1,1e99\n") ==
+        "FOLDER/x.csv:22: column \"x\" is \"1e99\"; expected a finite number of 32 bits, or --dtype f64");
   CHECK(refused(good + "1,nan\n", in_f64) == "FOLDER/x.csv:22: column \"x\" is \"nan\"; expected a finite number");
-  CHECK(refused(good + "1.5,1\n") ==
-        "FOLDER/x.csv:22: column \"label\" is \"1.5\"; expected a class: a whole number from 0, or a name");
   CHECK(refused(good, {.classes = 2}) ==
         "FOLDER/x.csv:4: column \"label\" is \"2\"; expected a class from 0 to 1 (--classes 2)");
   CHECK(refused(good + "1\n") == "FOLDER/x.csv:22: has 1 fields; expected 2, as the header has");
@@ -277,7 +281,6 @@ TEST_CASE("a CSV file that is wrong is refused with its line") {
       refused("a,b\n1,2\n") ==
       "FOLDER/x.csv:1: has no column \"label\" among its columns \"a\", \"b\"; expected one with the label of each row "
       "(--label-column)");
-  CHECK(refused("label;b\n1;2\n") == "FOLDER/x.csv:1: its columns are separated by ';'; expected commas");
   CHECK(refused("label\n1\n") == "FOLDER/x.csv:1: has no column besides the label; expected one or more of numbers");
   CHECK(refused("label,label\n1,2\n") == "FOLDER/x.csv:1: has several columns \"label\"; expected one");
 

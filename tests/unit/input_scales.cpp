@@ -137,9 +137,13 @@ TEST_CASE("labels that are no numbers, or all one, and columns that cannot be sc
   const auto refused = [&](const std::string& row) { return told_of("a,y\n1,2\n" + row, "a,y\n1,2\n", options); };
   for (const std::string wrong : {"", "two", "1.5x", "0x10"})
     CHECK(refused("3," + wrong + "\n") == "train.csv:3: column \"y\" is \"" + wrong + "\"; expected a number");
-  for (const std::string wrong : {"nan", "inf", "1e39"})
+  for (const std::string wrong : {"nan", "inf", "1e999"})
     CHECK(refused("3," + wrong + "\n") ==
           "train.csv:3: column \"y\" is \"" + wrong + "\"; expected a finite number of 32 bits");
+  CHECK(refused("3,1e39\n") ==
+        "train.csv:3: column \"y\" is \"1e39\"; expected a finite number of 32 bits, or --dtype f64");
+  CHECK(refused("3,2.0000000000000004\n") ==
+        "train.csv: column \"y\" is 2 in every row to train on; expected two numbers or more");
   CHECK(refused("3,2\n") == "train.csv: column \"y\" is 2 in every row to train on; expected two numbers or more");
   CHECK(told_of("a,y\n-1e-30,1\n1e-30,2\n", "a,y\n1e20,1\n", options) ==
         "column \"a\" has the number 1e+20; expected one that is finite after scaling by the mean 0 and the "

@@ -31,8 +31,8 @@ struct LabelledData {
     /// have several. Batches hold them in the type of the inputs.
     DataSchema::Task task = DataSchema::Task::classes;
     /// Scales the columns of CSV files and, in a regression, the labels. Means and deviations are those of the training
-    /// set, computed in double, row by row in their order; a column in which all numbers are equal has a deviation of
-    /// 1.
+    /// set, computed in double, row by row in their order; a column in which all numbers are equal, up to rounding, has
+    /// a deviation of 1.
     DataSchema::Scaling scaling = DataSchema::Scaling::none;
     /// Files are kept in memory, one after the other, as long as they fit into this many bytes. Samples of the others
     /// are read when a batch is filled; such files must not be packed. Labels, and where the rows of a CSV file begin,

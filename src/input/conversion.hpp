@@ -1,0 +1,39 @@
+// How users make files that can be read of those that cannot: parts of commands, for messages.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "base/shell_word.hpp"
+#include "input/file_bytes.hpp"
+
+namespace lockstep {
+
+/// The name for what is made of `file`: beside it, with `end` in the place of its extension.
+inline std::string converted_name(const std::filesystem::path& file, std::string_view end) {
+  std::filesystem::path stem = file.stem();
+  if (file.extension() == ".gz") stem = stem.stem();
+  return (file.parent_path() / stem).string().append(end);
+}
+
+/// The shell's line that makes a file of that name out of `file`, unpacked, with a command that reads its input.
+inline std::string filtered(const FileBytes& file, std::string_view command, std::string_view end) {
+  const std::string from = shell_word(file.path().string()), to = shell_word(converted_name(file.path(), end));
+  return file.packed() ? fmt::format("zcat < {} | {} > {}", from, command, to)
+                       : fmt::format("{} < {} > {}", command, from, to);
+}
+
+/// `text` as a string of Python.
+inline std::string python_string(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+}  // namespace lockstep

@@ -1,0 +1,181 @@
+#include "input/csv_faults.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "base/excerpt.hpp"
+#include "input/conversion.hpp"
+
+namespace lockstep {
+namespace {
+
+/// More would keep a user waiting for the message.
+constexpr std::int64_t most_rows = 1'000'000;
+/// A column of more different words is none of categories: it names its rows.
+constexpr std::size_t most_categories = 50;
+constexpr std::size_t most_columns = 8;  ///< of a kind that a line lists
+
+std::string lower_case(std::string_view text) {
+  std::string lower{text};
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return lower;
+}
+
+bool is_missing_number(std::string_view field) {
+  static constexpr std::array<std::string_view, 5> marks{"none", "nat", "?", "-", "."};
+  return is_missing_label(field) || std::ranges::find(marks, lower_case(field)) != marks.end();
+}
+
+/// As 2024-01-31 or 31/01/2024 08:00.
+bool is_date(std::string_view field) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  return !field.empty() && is_digit(field.front()) && std::ranges::all_of(field, [&](char c) {
+    return is_digit(c) || std::string_view{"-/:. TZ+"}.find(c) != std::string_view::npos;
+  }) && std::ranges::count_if(field, [](char c) { return c == '-' || c == '/' || c == ':'; }) >= 2;
+}
+
+/// The wrong fields of a column.
+struct ColumnFaults {
+  std::int64_t missing = 0, dates = 0, words = 0, large = 0;
+  std::set<std::string> different = {};  ///< words, up to one more than categories
+
+  std::int64_t all() const { return missing + dates + words + large; }
+  bool names_rows() const { return different.size() > most_categories; }
+};
+
+class Faults {
+ public:
+  Faults(const CsvColumns& columns, DType dtype) : columns_{columns}, dtype_{dtype}, faults_(columns.names.size()) {}
+
+  void look_at(const std::vector<std::string>& fields) {
+    ++rows_;
+    for (const std::size_t place : columns_.inputs) look_at(fields[place], faults_[place]);
+    if (columns_.label && is_missing_label(fields[*columns_.label])) ++faults_[*columns_.label].missing;
+  }
+
+  /// How many fields are wrong, by columns, and how to make numbers of them. Empty if a single one is.
+  std::string text(const std::string& path, bool to_the_end) const {
+    std::int64_t wrong = 0;
+    for (const ColumnFaults& column : faults_) wrong += column.all();
+    if (wrong < 2) return {};
+    std::vector<std::string> kinds;
+    const auto add = [&](std::string_view name, std::int64_t ColumnFaults::*count) {
+      if (std::string columns = counted(count); !columns.empty())
+        kinds.push_back(fmt::format("{} in {}", name, columns));
+    };
+    add("no number", &ColumnFaults::missing);
+    add("dates", &ColumnFaults::dates);
+    add("words", &ColumnFaults::words);
+    add("numbers that are not finite", &ColumnFaults::large);
+    return fmt::format("; from here {} it has {}{}", to_the_end ? "on" : fmt::format("up to {} rows on", rows_),
+                       fmt::join(kinds, ", "), conversion(path));
+  }
+
+ private:
+  void look_at(const std::string& field, ColumnFaults& column) const {
+    double number = 0;
+    if (parse_field(field, number)) {
+      if (std::isnan(number))
+        ++column.missing;
+      else if (!is_finite(number, dtype_))
+        ++column.large;
+    } else if (is_missing_number(field)) {
+      ++column.missing;
+    } else if (is_date(field)) {
+      ++column.dates;
+    } else {
+      ++column.words;
+      if (!column.names_rows()) column.different.insert(field);
+    }
+  }
+
+  /// "column "a" (2 rows), "b" (1)".
+  std::string counted(std::int64_t ColumnFaults::*count) const {
+    std::vector<std::string> found;
+    for (std::size_t place = 0; place < faults_.size() && found.size() <= most_columns; ++place) {
+      const std::int64_t rows = faults_[place].*count;
+      if (rows == 0) continue;
+      if (found.size() == most_columns)
+        found.emplace_back("…");
+      else
+        found.push_back(fmt::format("\"{}\" ({}{})", excerpt(columns_.names[place]), rows,
+                                    !found.empty() ? ""
+                                    : rows == 1    ? " row"
+                                                   : " rows"));
+    }
+    return fmt::format("{}", fmt::join(found, ", "));
+  }
+
+  template <class Wanted>
+  std::string names(Wanted&& wanted) const {
+    std::vector<std::string> found;
+    for (std::size_t place = 0; place < faults_.size(); ++place)
+      if (wanted(faults_[place])) found.push_back(python_string(columns_.names[place]));
+    return fmt::format("{}", fmt::join(found, ", "));
+  }
+
+  /// In Python with pandas; empty if it does not help.
+  std::string conversion(const std::string& path) const {
+    std::string steps;
+    // The most specific first: a column that is dropped, or becomes several, has no missing numbers.
+    if (const std::string dropped = names([](const ColumnFaults& each) { return each.names_rows(); }); !dropped.empty())
+      steps += fmt::format("; t = t.drop(columns=[{}])", dropped);
+    const auto is_category = [](const ColumnFaults& each) { return each.words > 0 && !each.names_rows(); };
+    if (const std::string categories = names(is_category); !categories.empty())
+      steps += fmt::format("; t = pandas.get_dummies(t, columns=[{}], dtype=int)", categories);
+    const auto has_gaps = [](const ColumnFaults& each) { return each.missing > 0 && each.words == 0; };
+    if (const std::string gaps = names(has_gaps); !gaps.empty())
+      steps += fmt::format("; t = t.dropna(subset=[{}])", gaps);
+    for (std::size_t place = 0; place < faults_.size(); ++place)
+      if (faults_[place].dates > 0 && faults_[place].words == 0)
+        steps += fmt::format("; t[{0}] = pandas.to_datetime(t[{0}]).map(pandas.Timestamp.timestamp)",
+                             python_string(columns_.names[place]));
+    if (steps.empty()) return {};
+    return fmt::format("; in Python: import pandas; t = pandas.read_csv({}){}; t.to_csv({}, index=False)",
+                       python_string(path), steps, python_string(converted_name(path, "-numbers.csv")));
+  }
+
+  const CsvColumns& columns_;
+  DType dtype_;
+  std::vector<ColumnFaults> faults_;
+  std::int64_t rows_ = 0;
+};
+
+}  // namespace
+
+bool is_missing_label(std::string_view field) {
+  static constexpr std::array<std::string_view, 9> marks{"", "nan", "-nan", "na", "n/a", "null", "#na", "#n/a", "<na>"};
+  return std::ranges::find(marks, lower_case(field)) != marks.end();
+}
+
+void fail_with_all_faults(CsvReader& reader, const CsvColumns& columns, std::vector<std::string> fields,
+                          std::size_t place, std::string_view expected, DType dtype) {
+  const std::int64_t line = reader.line();
+  const std::string first = fmt::format("column \"{}\" is \"{}\"; expected {}", excerpt(columns.names[place]),
+                                        excerpt(fields[place]), expected);
+  Faults faults{columns, dtype};
+  faults.look_at(fields);
+  bool to_the_end = false;
+  try {
+    for (std::int64_t row = 1; row < most_rows; ++row) {
+      if (to_the_end = !reader.next(); to_the_end) break;
+      if (is_comment(reader, columns)) continue;
+      split_record(reader, fields);
+      if (fields.size() != columns.names.size()) break;
+      faults.look_at(fields);
+    }
+  } catch (const ConfigError&) {  // what follows is no CSV, which is the next thing to tell
+  }
+  reader.fail_at(line, first + faults.text(reader.file().path().string(), to_the_end));
+}
+
+}  // namespace lockstep
