@@ -132,6 +132,15 @@ TEST_CASE("bytes go to a GPU, across it and back", "[large]") {
   CHECK(gpu().stream.allocate_pinned(0).bytes() == 0);
 }
 
+TEST_CASE("pinned memory is zero, also where some was used before") {
+  for (int again = 0; again < 3; ++again)
+    for (const std::size_t count : {std::size_t{1}, std::size_t{4099}, std::size_t{1} << 20}) {
+      const Buffer pinned = gpu().stream.allocate_pinned(count);
+      CHECK(std::all_of(pinned.data(), pinned.data() + count, [](std::byte byte) { return byte == std::byte{0}; }));
+      std::memset(pinned.data(), 0x5a, count);
+    }
+}
+
 TEST_CASE("a thread whose current GPU is another uses that of its stream") {
   if (cuda_device_count() < 2) return;
   const auto device = make_cuda_device(1);

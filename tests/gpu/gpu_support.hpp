@@ -39,8 +39,9 @@ struct Gpu {
 /// under compute-sanitizer, where each takes many times as long, the others run without them.
 Gpu& gpu();
 
-/// Whether the GPU is made of a CPU, which takes its time.
-inline bool is_simulated() {
+/// Whether the grids of a simulated GPU are limited, so that tests get by with less work. tests/cusim/real-size runs
+/// them at the size that they have on a GPU.
+inline bool grids_are_limited() {
   return std::getenv("CUSIM_MOST_BLOCKS") != nullptr;
 }
 
@@ -55,6 +56,26 @@ inline std::int64_t most_blocks() {
 inline double epsilon(DType dtype) {
   if (dtype == DType::bf16) return 0x1p-7;
   return dtype == DType::f32 ? std::numeric_limits<float>::epsilon() : std::numeric_limits<double>::epsilon();
+}
+
+/// The most by which two sums of the same terms, in any order, may be apart: each addition rounds a partial sum, by at
+/// most half an epsilon of `magnitude`, which is what the sizes of the terms add up to. `additions` is how many a term
+/// goes through in both orders together: in one, as many as there are terms, and in a tree its depth.
+inline double rounding_of_sums(DType dtype, double additions, double magnitude) {
+  return additions / 2 * epsilon(dtype) * magnitude;
+}
+
+/// The same of sums of `terms` products of random numbers below 1. Their rounding errors add up like the steps of a
+/// drunkard, on partial sums that grow alike: `terms` / 3 times half an epsilon is one standard deviation. Six are
+/// allowed. Numbers cut to TF32 would be off by a hundred times as much.
+inline double rounding_of_products(DType dtype, std::int64_t terms) {
+  return (static_cast<double>(terms) + 8) * epsilon(dtype);
+}
+
+/// And of sums of a row, by a warp and on the host, which has eight partial sums: how many additions a term goes
+/// through.
+inline double additions_of_row(std::int64_t width) {
+  return static_cast<double>(width) / 32 + 5 + static_cast<double>(width) / 8 + 3;
 }
 
 /// None, one, the sides of a warp and of a block, and more than a grid takes in one stride.

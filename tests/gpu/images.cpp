@@ -128,6 +128,24 @@ TEST_CASE("convolutions on a GPU and their gradients are the host's, to the bit"
     for (const Convolution& c : convolutions()) check_convolution(dtype, c, own_images);
 }
 
+TEST_CASE("convolutions, pooling and batch norm on a GPU are the host's for an image of 3 x 224 x 224", "[large]") {
+  const Shape shape{1, 224, 224, 3};
+  check_convolution(DType::f32, {1, 224, 224, 3, 3, 3, 8}, own_images);
+  const Tensor x = for_pooling(DType::f32, shape);
+  check_like_reference({x, filled(DType::f32, {1, 112, 112, 3}, 9)}, exactly,
+                       [](const Kernels& kernels, const Views& v) { kernels.image().max_pool(v[0], v[1]); });
+  check_like_reference(
+      {x, noise(DType::f32, {1, 112, 112, 3}, 2), filled(DType::f32, shape, 9)}, exactly,
+      [](const Kernels& kernels, const Views& v) { kernels.image().max_pool_gradient(v[0], v[1], v[2]); });
+  const Channels some{DType::f32, 3, 1};
+  check_like_reference({whole_numbers(DType::f32, shape, 1), some.mean, some.variance, some.gamma, some.beta,
+                        filled(DType::f32, shape, 9), filled(DType::f32, {3}, 9)},
+                       exactly, [&](const Kernels& kernels, const Views& v) {
+                         kernels.image().batch_norm(v[0], some.by(v[1], v[2]), v[3], v[4], v[5]);
+                         kernels.image().channel_variances(v[0], v[1], 1, v[6]);
+                       });
+}
+
 TEST_CASE("convolutions on a GPU whose patches do not fit into memory at once are the same") {
   // Of eight images at least: eight, eight and three.
   const ops::cuda::CudaImageKernels few{gpu().stream, gpu().kernels, 1};
@@ -168,17 +186,16 @@ TEST_CASE("convolutions on a GPU are as close to the host's as their sums are lo
   const Convolution c{9, 6, 7, 5, 3, 3, 4};
   for (const DType dtype : float_types) {
     const Tensor x = noise(dtype, c.x(), 1), weight = noise(dtype, c.weight(), 2), dy = noise(dtype, c.y(), 3);
-    const auto terms = [&](std::int64_t count) { return static_cast<double>(count) * epsilon(dtype); };
     check_like_reference(
-        {x, weight, noise(dtype, {c.outputs}, 4), dy}, terms(9 * c.inputs + 1),
+        {x, weight, noise(dtype, {c.outputs}, 4), dy}, rounding_of_products(dtype, 9 * c.inputs),
         [](const Kernels& kernels, const Views& v) { convolve(kernels.image(), Activation::none, v); });
-    // As many terms, of at most 1, as there are positions in all images; sums grow like their root.
+    // As many terms as there are positions in all images.
     check_like_reference(
-        {x, dy, filled(dtype, c.weight(), 0), filled(dtype, {c.outputs}, 0)}, terms(9 * 4 * 5) * 10,
+        {x, dy, filled(dtype, c.weight(), 0), filled(dtype, {c.outputs}, 0)}, rounding_of_products(dtype, 9 * 4 * 5),
         [](const Kernels& kernels, const Views& v) { kernels.image().convolution_gradients(v[0], v[1], v[2], v[3]); });
-    check_like_reference({dy, weight, x}, terms(9 * c.outputs), [](const Kernels& kernels, const Views& v) {
-      kernels.image().convolution_input_gradient(v[0], v[1], v[2]);
-    });
+    check_like_reference(
+        {dy, weight, x}, rounding_of_products(dtype, 9 * c.outputs),
+        [](const Kernels& kernels, const Views& v) { kernels.image().convolution_input_gradient(v[0], v[1], v[2]); });
   }
 }
 
@@ -229,10 +246,13 @@ TEST_CASE("sums over the rows of channels on a GPU are the host's, to the bit wh
                              });
       };
       check(whole_numbers(dtype, shape, 1), whole_numbers(dtype, shape, 2), exactly);
-      // Distances are below 4, and so are the terms below 16. Beside the rounding of a double there is that of the sum.
-      const double most =
-          16 * static_cast<double>(std::max<std::int64_t>(sum.count() ? element_count(shape) / channels : 0, 1));
-      check(noise(dtype, shape, 3), noise(dtype, shape, 4), most * epsilon(sum_type(dtype)));
+      // Distances are below 4, and so are the terms below 16. The host adds them up one after the other, and the GPU in
+      // lanes of 32 rows, eight lanes to a piece; both in double, and then the sum is rounded.
+      const auto rows =
+          static_cast<double>(std::max<std::int64_t>(sum.count() ? element_count(shape) / channels : 0, 1));
+      check(noise(dtype, shape, 3), noise(dtype, shape, 4),
+            rounding_of_sums(DType::f64, rows + 32 + 3 + rows / 256 / 8 + 1 + 3, 16 * rows) +
+                epsilon(sum_type(dtype)) * 16 * rows);
     }
 }
 
