@@ -18,7 +18,8 @@ namespace {
 constexpr std::int64_t pieces_of_round = 64;
 
 /// COLL. The predictions of `samples`, a row for each. Every rank computes some pieces, and adds 0 for the others.
-std::vector<double> predict_round(Strategy& strategy, Predictor& predictor, const Range& samples) {
+std::vector<double> predict_round(Strategy& strategy, Predictor& predictor, const Range& samples,
+                                  const SampleSource& source) {
   const std::int64_t numbers = predictor.numbers(), ranks = strategy.num_replicas_in_sync();
   std::vector<double> rows(static_cast<std::size_t>(samples.size() * numbers));
   const auto alone = strategy.group().meeting().working_alone();  // a text may take longer than the stall timeout
@@ -30,6 +31,7 @@ std::vector<double> predict_round(Strategy& strategy, Predictor& predictor, cons
       predictor.predict(own, std::span{rows}.subspan(static_cast<std::size_t>((first - samples.first) * numbers),
                                                      static_cast<std::size_t>(own.size() * numbers)));
     }
+    if (samples.last == predictor.count()) source.require_unchanged();
     const Tensor sum = context.all_reduce(ReduceOp::sum, Tensor::from(rows, {std::ssize(rows)}));
     rows = sum.to_vector<double>();
   });
@@ -52,7 +54,7 @@ std::vector<Prediction> Trainer::predict() && {
   const std::int64_t round = pieces_of_round * predictor->at_once();
   for (std::int64_t first = 0; first < predictor->count(); first += round) {
     const Range samples{first, std::min(first + round, predictor->count())};
-    const std::vector<double> rows = predict_round(strategy_, *predictor, samples);
+    const std::vector<double> rows = predict_round(strategy_, *predictor, samples, task_->samples().train);
     const auto numbers = static_cast<std::size_t>(predictor->numbers());
     for (std::int64_t i = 0; is_chief() && i < samples.size(); ++i)
       predictions.push_back(

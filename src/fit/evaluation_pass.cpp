@@ -105,6 +105,7 @@ void EvaluationPass::run(Observer::Evaluation& report, Observer& observer, const
                               .samples = samples_,
                               .seconds = seconds()});
     }
+    test_.require_unchanged();
     const auto sums =
         context.all_reduce(ReduceOp::sum, std::tuple{Tensor::from(parts, {std::ssize(parts)}), correct}, here);
     parts = std::get<0>(sums).to_vector<double>();

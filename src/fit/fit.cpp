@@ -48,6 +48,8 @@ class StepSamples {
   StepSamples(const SampleSource& source, const BatchSchedule& schedule, std::uint64_t seed)
       : source_{source}, schedule_{schedule}, seed_{seed} {}
 
+  const SampleSource& source() const { return source_; }
+
   std::span<const std::int64_t> of(const ScheduledBatch& batch) {
     if (batch.epoch != epoch_) {
       order_ = sample_order(schedule_.samples(), seed_, epoch_ = batch.epoch);
@@ -186,6 +188,7 @@ class Fit {
   std::int64_t evaluations_from(std::int64_t step) const;
   void evaluate(FitResult& result, std::int64_t epoch, Observer& observer);
   Observer::Step report_of(const FitResult& result, const ScheduledBatch& batch, double loss) const;
+  std::string divergence_hint() const;
   void judge_loss(double loss, const std::string& whose);
 
   Strategy& strategy_;
@@ -304,6 +307,8 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
       BusyClock::enter(BusyClock::Part::data);
       const Optimizer::StepSums own = compute_gradients(index, samples_.of(batch), agreed);
       if (fault_) fault_->strike(rank_, index, model_.variables());
+      // Here a rank's failure is one of the step, of which all others learn.
+      if (batch.ends_epoch || index + 1 == options_.steps) samples_.source().require_unchanged();
       return own;
     };
     const Optimizer::Computation computation{compute, sums_on_the_way_, checks_.integers()};
@@ -333,6 +338,17 @@ std::string four_digits(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{:.4g}", value);
 }
 
+/// LOCAL. What in the data may have made a training diverge: that they are others by now, or else what the program
+/// says.
+std::string Fit::divergence_hint() const {
+  try {
+    samples_.source().require_unchanged();
+  } catch (const Error& error) {
+    return fmt::format("; its data are not those that it began with: {}", error.what());
+  }
+  return options_.divergence_hint ? options_.divergence_hint() : "";
+}
+
 /// COLL: every rank has the same loss, and comes to the same judgement.
 void Fit::judge_loss(double loss, const std::string& whose) {
   if (std::isfinite(loss) || diverged_) return;
@@ -340,8 +356,7 @@ void Fit::judge_loss(double loss, const std::string& whose) {
   const std::string line = fmt::format(
       "the training has diverged: {} is {}, with learning rate {} and gradient norm {}; a lower "
       "learning rate, a warm-up or a clipped norm may help{}",
-      whose, four_digits(loss), optimizer_.learning_rate(), four_digits(optimizer_.gradient_norm()),
-      options_.divergence_hint ? options_.divergence_hint() : "");
+      whose, four_digits(loss), optimizer_.learning_rate(), four_digits(optimizer_.gradient_norm()), divergence_hint());
   if (options_.on_divergence == FitOptions::OnDivergence::stop)
     strategy_.group().meeting().fail(std::make_exception_ptr(DivergenceError{line}));
   if (rank_ == 0) log::warning(line);

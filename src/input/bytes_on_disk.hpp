@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "base/descriptor.hpp"
+#include "input/file_kind.hpp"
 #include "input/stored_file.hpp"
 #include "input/token_pieces.hpp"
 #include "input/tokens.hpp"
@@ -17,22 +17,28 @@ namespace lockstep {
 
 class BytesOnDisk final : public TokenSequence {
  public:
-  BytesOnDisk(Descriptor file, std::filesystem::path path, std::int64_t count)
-      : file_{std::move(file)}, path_{std::move(path)}, count_{count} {}
+  enum class May : std::uint8_t { be_any, be_text };
+
+  /// ConfigError from the first reading of a byte that no text has, if it may only be one.
+  BytesOnDisk(std::shared_ptr<const StoredFile> file, std::int64_t count, May may)
+      : file_{std::move(file)}, count_{count}, may_{may} {}
 
   std::int64_t count() const override { return count_; }
   bool are_bytes() const override { return true; }
   void read(std::int64_t first, std::span<std::int32_t> to) const override {
     require_tokens(first, std::ssize(to), count_);
+    const bool is_first = !file_->was_read();
     std::vector<std::uint8_t> bytes(to.size());
-    read_again(file_, path_, static_cast<std::uint64_t>(first), bytes);
+    file_->read(static_cast<std::uint64_t>(first), bytes);
+    if (is_first && may_ == May::be_text) require_no_zero_byte(file_->path(), bytes, first);
     std::ranges::copy(bytes, to.begin());
   }
+  void require_unchanged() const override { file_->require_unchanged(); }
 
  private:
-  Descriptor file_;
-  std::filesystem::path path_;
+  std::shared_ptr<const StoredFile> file_;
   std::int64_t count_;
+  May may_;
 };
 
 }  // namespace lockstep

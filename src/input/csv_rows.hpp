@@ -31,6 +31,9 @@ class CsvRows final : public NumberRows {
   std::int64_t width() const override { return columns_.width(); }
   void read(std::int64_t row, std::span<float> to) const override { copy(row, to); }
   void read(std::int64_t row, std::span<double> to) const override { copy(row, to); }
+  void require_unchanged() const override {
+    if (file_) file_->require_unchanged();
+  }
   nlohmann::json save(BlockWriter& block) const override;
 
  private:

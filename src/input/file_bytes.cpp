@@ -34,10 +34,9 @@ FileBytes::FileBytes(const std::filesystem::path& path) : path_{path}, buffer_(c
   // Opening a pipe could block forever.
   if (!std::filesystem::is_regular_file(path, error))
     fail(error ? fmt::format("cannot be read: {}", error.message()) : why_not_regular(path));
-  file_size_ = std::filesystem::file_size(path, error);
-  if (error) fail(fmt::format("cannot be read: {}", error.message()));
-  file_.reset(std::fopen(path.c_str(), "rb"));
-  if (!file_) fail(fmt::format("cannot be read: {}", std::strerror(errno)));
+  file_ = Descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file_.get() < 0) fail(fmt::format("cannot be read: {}", std::strerror(errno)));
+  state_ = state_of(file_, path);
 
   refill();
   // No IDX file begins like this, nor does any text.
@@ -51,7 +50,7 @@ FileBytes::~FileBytes() {
 }
 
 std::uint64_t FileBytes::most_bytes() const {
-  return packed_ ? file_size_ * most_unpacked_per_byte : file_size_;
+  return state_.identity.bytes * (packed_ ? most_unpacked_per_byte : 1);
 }
 
 std::vector<std::uint8_t> FileBytes::room_for(std::uint64_t bytes) const {
@@ -74,8 +73,17 @@ std::size_t FileBytes::read(std::span<std::uint8_t> to) {
 
 void FileBytes::refill() {
   stream_.next_in = buffer_.data();
-  stream_.avail_in = static_cast<uInt>(std::fread(buffer_.data(), 1, buffer_.size(), file_.get()));
-  if (std::ferror(file_.get())) fail(fmt::format("cannot be read: {}", std::strerror(errno)));
+  stream_.avail_in = 0;
+  while (stream_.avail_in < buffer_.size()) {  // a chunk is whole, but for the last one
+    const ::ssize_t found = ::read(file_.get(), buffer_.data() + stream_.avail_in, buffer_.size() - stream_.avail_in);
+    if (found < 0 && errno == EINTR) continue;
+    if (found < 0) fail(fmt::format("cannot be read: {}", std::strerror(errno)));
+    if (found == 0) {
+      if (identity_of(file_, path_) != state_.identity) fail("changed while it was read");
+      break;
+    }
+    stream_.avail_in += static_cast<uInt>(found);
+  }
   if (!packed_ && stream_.avail_in > 0)
     chunk_digests_.push_back(digest_of(std::as_bytes(std::span{buffer_}.first(stream_.avail_in))));
 }
@@ -116,14 +124,24 @@ void FileBytes::end_or_next_piece() {
   if (stream_.avail_in == 0) refill();
   if (stream_.avail_in == 0)
     ended_ = true;
+  else if (stream_.next_in[0] == 0)
+    end_after_zeros();
   else if (stream_.next_in[0] != gzip_magic[0])
     fail("has trailing bytes after its packed (gzip) data");
   else
     inflateReset(&stream_);
 }
 
+/// Tapes and blocks of a fixed size are filled up with them, and gzip passes them by.
+void FileBytes::end_after_zeros() {
+  for (; stream_.avail_in > 0; refill())
+    if (std::any_of(stream_.next_in, stream_.next_in + stream_.avail_in, [](Bytef byte) { return byte != 0; }))
+      fail("has trailing bytes after its packed (gzip) data");
+  ended_ = true;
+}
+
 Descriptor FileBytes::duplicate() const {
-  Descriptor made{::fcntl(::fileno(file_.get()), F_DUPFD_CLOEXEC, 0)};
+  Descriptor made{::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0)};
   if (made.get() < 0) fail(fmt::format("cannot be kept open: {}", std::strerror(errno)));
   return made;
 }

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +12,7 @@
 #include <zlib.h>
 
 #include "base/descriptor.hpp"
+#include "input/file_identity.hpp"
 
 namespace lockstep {
 
@@ -26,8 +25,8 @@ class FileBytes {
   ~FileBytes();
 
   /// Reads the next bytes; fewer than `to` holds only at the end. Packed data is checked when its end is read, so a
-  /// reader asks for one byte more than it expects. ConfigError if the file cannot be read, or if its packed data is
-  /// cut short, fails its checksum or is followed by something else.
+  /// reader asks for one byte more than it expects. ConfigError if the file cannot be read, if it has been written to
+  /// by its end, or if its packed data is cut short, fails its checksum or is followed by something else than zeros.
   std::size_t read(std::span<std::uint8_t> to);
 
   bool packed() const { return packed_; }
@@ -38,6 +37,9 @@ class FileBytes {
   static constexpr std::size_t chunk_bytes = std::size_t{64} << 10;
 
   const std::filesystem::path& path() const { return path_; }
+
+  /// What was known of the file before its first byte was read.
+  const FileState& state() const { return state_; }
 
   /// Another descriptor of the open file, to read parts of it again. ConfigError if the process may have no more.
   Descriptor duplicate() const;
@@ -53,20 +55,17 @@ class FileBytes {
   std::vector<std::uint8_t> room_for(std::uint64_t bytes) const;
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-
   /// Reads more of the file into the consumed input buffer. Leaves it empty at the end of the file.
   void refill();
   std::size_t read_plain(std::span<std::uint8_t> to);
   std::size_t read_packed(std::span<std::uint8_t> to);
   /// Called after one piece of packed data: the file ends, or another piece follows.
   void end_or_next_piece();
+  void end_after_zeros();
 
   std::filesystem::path path_;
-  std::uint64_t file_size_ = 0;
-  std::unique_ptr<std::FILE, Close> file_;
+  Descriptor file_;
+  FileState state_;
   std::vector<std::uint8_t> buffer_;  // a chunk of the file at a time
   std::vector<std::uint64_t> chunk_digests_;
   z_stream stream_{};  // its input is the unread part of buffer_, packed or not

@@ -2,6 +2,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <ctime>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -26,10 +28,22 @@ FileIdentity identity_from(const struct ::stat& facts) {
 
 }  // namespace
 
-FileIdentity identity_of(const Descriptor& file, const std::filesystem::path& path) {
+bool FileState::is_fresh() const {
+  struct ::timespec now;
+  ::clock_gettime(CLOCK_REALTIME_COARSE, &now);  // whose ticks are those of times in file systems of this host
+  constexpr std::int64_t coarsest_tick = 2;      // in seconds: that of FAT
+  if (nanoseconds == 0) return now.tv_sec - seconds <= coarsest_tick;
+  return std::pair{std::int64_t{now.tv_sec}, std::int64_t{now.tv_nsec}} <= std::pair{seconds, nanoseconds};
+}
+
+FileState state_of(const Descriptor& file, const std::filesystem::path& path) {
   struct ::stat facts;
   if (::fstat(file.get(), &facts) != 0) fail_to_open(path);
-  return identity_from(facts);
+  return {.identity = identity_from(facts), .seconds = facts.st_ctim.tv_sec, .nanoseconds = facts.st_ctim.tv_nsec};
+}
+
+FileIdentity identity_of(const Descriptor& file, const std::filesystem::path& path) {
+  return state_of(file, path).identity;
 }
 
 FileIdentity identity_of(const std::filesystem::path& path) {

@@ -154,6 +154,11 @@ StoredRows::StoredRows(const nlohmann::json& saved, const BlockReader& block)
   }
 }
 
+void StoredRows::require_unchanged() const {
+  for (const Piece& piece : pieces_)
+    if (piece.file) piece.file->require_unchanged();
+}
+
 nlohmann::json StoredRows::save(BlockWriter& block) const {
   nlohmann::json saved{{"kind", "stored"}, {"format", format_}, {"dtype", dtype_}};
   for (const Piece& piece : pieces_) {

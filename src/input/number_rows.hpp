@@ -37,6 +37,9 @@ class NumberRows {
   virtual void read(std::int64_t row, std::span<float> to) const = 0;
   virtual void read(std::int64_t row, std::span<double> to) const = 0;
 
+  /// As SampleSource has it.
+  virtual void require_unchanged() const {}
+
   /// What other rows like these are made of: for save_rows.
   virtual nlohmann::json save(BlockWriter& block) const = 0;
 };
@@ -90,6 +93,7 @@ class StoredRows final : public NumberRows {
   bool in_memory() const override;
   void read(std::int64_t row, std::span<float> to) const override;
   void read(std::int64_t row, std::span<double> to) const override;
+  void require_unchanged() const override;
   nlohmann::json save(BlockWriter& block) const override;
 
  private:

@@ -31,6 +31,7 @@ class RowSamples final : public SampleSource {
   }
   void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const override;
   bool fills_at_once() const override { return true; }
+  void require_unchanged() const override { rows_.rows->require_unchanged(); }
 
  private:
   bool regresses() const { return schema_.task == DataSchema::Task::regression; }

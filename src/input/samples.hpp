@@ -46,6 +46,9 @@ class TextSamples final : public SampleSource {
     fill_batch(text_, sample_indices, batch);
   }
   bool fills_at_once() const override { return true; }
+  void require_unchanged() const override {
+    if (text_.tokens) text_.tokens->require_unchanged();
+  }
 
  private:
   TextSet text_;

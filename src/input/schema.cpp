@@ -25,7 +25,7 @@ constexpr std::size_t most_extents = 3;
 constexpr std::int64_t most_numbers = std::int64_t{1} << 40;
 
 constexpr std::array kinds_of_samples{"IDX", "CIFAR-10", "CIFAR-100", "arrays of NumPy", "CSV"};
-constexpr std::array kinds_of_text{"text", "tokens"};
+constexpr std::array kinds_of_text{"text", "bytes", "tokens"};
 constexpr std::array keys{"kind",    "sample",     "numbers",    "columns",      "label_column",
                           "task",    "means",      "deviations", "label_mean",   "label_deviation",
                           "classes", "vocabulary", "split",      "test_fraction"};

@@ -35,6 +35,7 @@ class SelectedRows final : public NumberRows {
   bool in_memory() const override { return rows_->in_memory(); }
   void read(std::int64_t row, std::span<float> to) const override { rows_->read(of(row), to); }
   void read(std::int64_t row, std::span<double> to) const override { rows_->read(of(row), to); }
+  void require_unchanged() const override { rows_->require_unchanged(); }
   nlohmann::json save(BlockWriter& block) const override {
     return {{"kind", kind}, {"of", save_rows(rows_, block)}, {"selected", block.add(selected_)}};
   }

@@ -34,6 +34,15 @@ std::string numbers_that_fit(int ranks) {
   return fmt::format("{}", fmt::join(numbers, ", "));
 }
 
+/// The numbers of ranks that a number of shards fits: "1, 2, 4, 8 ranks".
+std::string ranks_that_fit(int shards) {
+  std::vector<int> numbers;
+  for (int ranks = 1; ranks < shards && is_power_of_two(shards); ranks *= 2)
+    if (fits(shards, ranks)) numbers.push_back(ranks);
+  numbers.push_back(shards);
+  return fmt::format("{} rank{}", fmt::join(numbers, ", "), shards == 1 ? "" : "s");
+}
+
 void require_ranks(int ranks) {
   if (ranks < 1) throw InvalidArgument{fmt::format("the number of ranks is {}; expected 1 or more", ranks)};
 }
@@ -69,8 +78,10 @@ ShardRequest::Choice ShardRequest::resolve(int ranks) const {
     case Kind::count: break;
   }
   if (!fits(count, ranks))
-    throw ConfigError{fmt::format("--shards is {}, which does not fit a job of {} rank{}; expected {}, or 'ranks'",
-                                  count, ranks, ranks == 1 ? "" : "s", numbers_that_fit(ranks))};
+    throw ConfigError{
+        fmt::format("--shards is {}, which does not fit a job of {} rank{}; expected {}, or 'ranks', or a "
+                    "job of {} (mpirun -n)",
+                    count, ranks, ranks == 1 ? "" : "s", numbers_that_fit(ranks), ranks_that_fit(count))};
   return {.shards = count};
 }
 

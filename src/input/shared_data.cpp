@@ -94,11 +94,13 @@ DigestedText load_digested_text(const std::filesystem::path& path, const TextDat
 
 BlockWriter read_text_block(const std::filesystem::path& path, const TextData::Options& options) {
   const TextFiles files = read_text_files(path, options);
+  const std::uint64_t of_all = digest(text_sets_of(files));  // reads what stays on disk, before it is saved
   BlockWriter block;
   block.header = {{"path", path.string()},
                   {"context", files.options.context},
                   {"vocabulary", files.options.vocabulary.value_or(0)},
-                  {"digest", digest(text_sets_of(files))},
+                  {"binary", files.options.binary},
+                  {"digest", of_all},
                   {"train", saved_files(files.train, block)},
                   {"test", saved_files(files.test, block)}};
   return block;
@@ -108,6 +110,7 @@ DigestedText digested_text_of(const BlockReader& block) {
   const BlockJson& header = block.header();
   TextFiles files{.path = header.at("path").get<std::string>(),
                   .options = {.context = header.at("context").get<std::int64_t>()}};
+  files.options.binary = header.at("binary").get<bool>();
   if (const auto vocabulary = header.at("vocabulary").get<std::int64_t>(); vocabulary > 0)
     files.options.vocabulary = vocabulary;
   files.train = restored_files(header.at("train"), block);
@@ -115,11 +118,11 @@ DigestedText digested_text_of(const BlockReader& block) {
   return {text_sets_of(files), header.at("digest").get<std::uint64_t>()};
 }
 
-BlockWriter read_lines_block(const std::filesystem::path& path) {
+BlockWriter read_lines_block(const std::filesystem::path& path, const TextData::Options& options) {
   BlockWriter block;
   std::vector<char> text;
   std::vector<std::uint64_t> ends;
-  for (const std::string& line : load_text_lines(path)) {
+  for (const std::string& line : load_text_lines(path, options)) {
     text.insert(text.end(), line.begin(), line.end());
     ends.push_back(text.size());
   }

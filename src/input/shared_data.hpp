@@ -39,7 +39,7 @@ BlockWriter read_text_block(const std::filesystem::path& path, const TextData::O
 DigestedText digested_text_of(const BlockReader& block);
 
 /// As load_text_lines.
-BlockWriter read_lines_block(const std::filesystem::path& path);
+BlockWriter read_lines_block(const std::filesystem::path& path, const TextData::Options& options);
 std::vector<std::string> text_lines_of(const BlockReader& block);
 
 }  // namespace lockstep

@@ -94,6 +94,7 @@ TextData::Options by_schema(const fs::path& path, TextData::Options options) {
         fmt::format("--vocabulary is {}; the model has {}", *options.vocabulary,
                     model.vocabulary ? fmt::format("{}", *model.vocabulary) : "none, as it was trained on texts")};
   options.vocabulary = model.vocabulary;
+  options.binary |= model.kind == "bytes";
   return options;
 }
 
@@ -153,8 +154,8 @@ TextFiles read_text_files(const fs::path& path, const TextData::Options& given) 
                                       *options.vocabulary, largest_vocabulary)};
   const FoundFiles found = find_files(path);
   DataMemory memory{options.memory_bytes};
-  for (const fs::path& file : found.train) read.train.push_back(TextFile::read(file, options.vocabulary, memory));
-  for (const fs::path& file : found.test) read.test.push_back(TextFile::read(file, options.vocabulary, memory));
+  for (const fs::path& file : found.train) read.train.push_back(TextFile::read(file, options, memory));
+  for (const fs::path& file : found.test) read.test.push_back(TextFile::read(file, options, memory));
   return read;
 }
 
@@ -162,7 +163,10 @@ TextSets text_sets_of(const TextFiles& files) {
   const TextData::Options& options = files.options;
   const auto train = joined(files.train), test = joined(files.test);
   const std::int64_t count = train->count();
-  DataSchema schema{.kind = options.vocabulary ? "tokens" : "text", .vocabulary = options.vocabulary};
+  DataSchema schema{.kind = options.vocabulary ? "tokens"
+                            : options.binary   ? "bytes"
+                                               : "text",
+                    .vocabulary = options.vocabulary};
   if (!files.test.empty()) {
     require_enough(files.path, count, test->count(), options);
     return {{train, options.context}, {test, options.context}, std::move(schema)};
@@ -184,10 +188,10 @@ TextData TextData::load(const fs::path& path, const TextData::Options& options) 
           .schema = std::move(text.data.schema)};
 }
 
-std::vector<std::string> load_text_lines(const fs::path& path) {
+std::vector<std::string> load_text_lines(const fs::path& path, const TextData::Options& options) {
   require_there(path);
   const std::vector<std::uint8_t> bytes = read_whole_file(path, largest_text, "lines of at most 2 GiB in all");
-  require_text(path, bytes);
+  if (!by_schema(path, options).binary) require_text(path, bytes);
   if (bytes.empty()) fail_file(path, "is empty; expected 1 line or more");
   std::vector<std::string> lines;
   for (auto begin = bytes.begin(); begin != bytes.end();) {

@@ -13,8 +13,8 @@
 #include <lockstep/input/text.hpp>
 
 #include "input/data_block.hpp"
-#include "input/file_identity.hpp"
 #include "input/number_rows.hpp"
+#include "input/stored_file.hpp"
 #include "input/text_sets.hpp"
 #include "input/tokens.hpp"
 
@@ -24,16 +24,17 @@ struct TextFile {
   std::filesystem::path path;
   std::shared_ptr<const TokenSequence> tokens;
   FixedArray<std::uint8_t> memory = {};         ///< the bytes, if they are in memory
-  std::optional<FileIdentity> identity = {};    ///< of a file that stays on disk
+  std::shared_ptr<const StoredFile> file = {};  ///< if it stays on disk
   std::optional<std::int64_t> vocabulary = {};  ///< of a file of tokens
 
   /// With a vocabulary, opens a file of tokens, each of which is checked when it is read. Without one, reads a file of
   /// bytes into memory, or opens it if it does not fit into `memory`. ConfigError as TextData::load.
-  static TextFile read(const std::filesystem::path& path, std::optional<std::int64_t> vocabulary, DataMemory& memory);
+  static TextFile read(const std::filesystem::path& path, const TextData::Options& options, DataMemory& memory);
 
   /// What `save` returned, as a file again. ConfigError if a file that stays on disk is gone, or is another.
   static TextFile restore(const nlohmann::json& saved, const BlockReader& block);
 
+  /// Call it after all of it has been read once.
   nlohmann::json save(BlockWriter& block) const;
 };
 
@@ -47,8 +48,8 @@ struct TextFiles {
 TextFiles read_text_files(const std::filesystem::path& path, const TextData::Options& options);
 TextSets text_sets_of(const TextFiles& files);
 
-/// ConfigError for archives and files of tokens, from whose bytes a model would learn nothing. `first` holds all bytes
-/// of the file, or its first 512.
+/// ConfigError for archives, images, files of tokens and whatever else is no text, from whose bytes a model would learn
+/// nothing that was meant. `first` holds all bytes of the file, or its first 512.
 void require_text(const std::filesystem::path& path, std::span<const std::uint8_t> first);
 
 }  // namespace lockstep

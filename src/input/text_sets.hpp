@@ -31,8 +31,9 @@ struct TextSets {
 };
 
 /// Reads the lines of a file, plain or packed, without their line breaks; a break at the end of the file does not start
-/// another line. ConfigError as TextData::load, for more than 2 GiB, and for a file without lines.
-std::vector<std::string> load_text_lines(const std::filesystem::path& path);
+/// another line. Of the options, `binary` and the schema count. ConfigError as TextData::load, for more than 2 GiB, and
+/// for a file without lines.
+std::vector<std::string> load_text_lines(const std::filesystem::path& path, const TextData::Options& options);
 
 /// A digest of the tokens and how they are cut. It is equal on two ranks that loaded the same data, however it is
 /// packed or spread over files.

@@ -10,7 +10,6 @@
 
 #include <fmt/format.h>
 
-#include "base/descriptor.hpp"
 #include "input/failure.hpp"
 #include "input/file_bytes.hpp"
 #include "input/stored_file.hpp"
@@ -44,22 +43,22 @@ void require_below(std::int64_t vocabulary, std::span<const Token> tokens, const
 /// The tokens of a file that stays where it is.
 class TokensOnDisk final : public TokenSequence {
  public:
-  TokensOnDisk(Descriptor file, std::filesystem::path path, std::int64_t count, std::int64_t vocabulary)
-      : file_{std::move(file)}, path_{std::move(path)}, count_{count}, vocabulary_{vocabulary} {}
+  TokensOnDisk(std::shared_ptr<const StoredFile> file, std::int64_t count, std::int64_t vocabulary)
+      : file_{std::move(file)}, count_{count}, vocabulary_{vocabulary} {}
 
   std::int64_t count() const override { return count_; }
   bool are_bytes() const override { return false; }
   void read(std::int64_t first, std::span<std::int32_t> to) const override {
     require_tokens(first, std::ssize(to), count_);
     std::vector<Token> tokens(to.size());
-    read_again(file_, path_, header_bytes + static_cast<std::uint64_t>(first) * sizeof(Token), bytes_of(tokens));
-    require_below(vocabulary_, tokens, path_, first);
+    file_->read(header_bytes + static_cast<std::uint64_t>(first) * sizeof(Token), bytes_of(tokens));
+    require_below(vocabulary_, tokens, file_->path(), first);
     std::ranges::copy(tokens, to.begin());
   }
+  void require_unchanged() const override { file_->require_unchanged(); }
 
  private:
-  Descriptor file_;
-  std::filesystem::path path_;
+  std::shared_ptr<const StoredFile> file_;
   std::int64_t count_;
   std::int64_t vocabulary_;
 };
@@ -96,15 +95,16 @@ bool begins_token_file(std::span<const std::uint8_t> first) {
   return first.size() >= sizeof token_magic && std::memcmp(first.data(), &token_magic, sizeof token_magic) == 0;
 }
 
-std::shared_ptr<const TokenSequence> open_token_file(const std::filesystem::path& path, std::int64_t vocabulary) {
+TokenFile open_token_file(const std::filesystem::path& path, std::int64_t vocabulary) {
   FileBytes file{path};
   const std::int64_t count = read_header(file);
-  return tokens_in_file(file.duplicate(), path, count, vocabulary);
+  std::shared_ptr<const StoredFile> stored = StoredFile::unread(file, header_bytes);
+  return {stored, tokens_in_file(stored, count, vocabulary)};
 }
 
-std::shared_ptr<const TokenSequence> tokens_in_file(Descriptor file, const std::filesystem::path& path,
-                                                    std::int64_t count, std::int64_t vocabulary) {
-  return std::make_shared<TokensOnDisk>(std::move(file), path, count, vocabulary);
+std::shared_ptr<const TokenSequence> tokens_in_file(std::shared_ptr<const StoredFile> file, std::int64_t count,
+                                                    std::int64_t vocabulary) {
+  return std::make_shared<TokensOnDisk>(std::move(file), count, vocabulary);
 }
 
 }  // namespace lockstep

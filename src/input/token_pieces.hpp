@@ -27,6 +27,9 @@ class TokenPieces final : public TokenSequence {
   std::int64_t count() const override { return pieces_.empty() ? 0 : pieces_.back().end; }
   bool are_bytes() const override { return pieces_.empty() || pieces_.front().sequence->are_bytes(); }
   void read(std::int64_t first, std::span<std::int32_t> to) const override;
+  void require_unchanged() const override {
+    for (const Piece& piece : pieces_) piece.sequence->require_unchanged();
+  }
 
   /// The tokens in `part`.
   std::shared_ptr<const TokenPieces> slice(Range part) const;

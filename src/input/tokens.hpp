@@ -21,6 +21,9 @@ class TokenSequence {
   /// Writes the tokens from `first` on into `to`. InvalidArgument if there are not as many; ConfigError if they are in
   /// a file that can no longer be read.
   virtual void read(std::int64_t first, std::span<std::int32_t> to) const = 0;
+
+  /// As SampleSource has it.
+  virtual void require_unchanged() const {}
 };
 
 /// The bytes of a text that is in memory.

@@ -76,7 +76,8 @@ TEST_CASE("a number that is none, or out of range, is refused by its option") {
           {{"--learning-rate", "nan"}, {"--learning-rate nan: expected a positive number"}},
           {{"--learning-rate", "inf"}, {"--learning-rate inf: expected a number below 3.4e38"}},
           {{"--learning-rate", "1e39"}, {"--learning-rate 1e39: expected a number below 3.4e38"}},
-          {{"--learning-rate", "1e999"}, {"--learning-rate 1e999: expected"}},
+          {{"--learning-rate", "1e999"}, {"--learning-rate 1e999: expected a number below 3.4e38"}},
+          {{"--learning-rate", "1e-999"}, {"--learning-rate 1e-999: expected a positive number"}},
           {{"--learning-rate", "0,1"}, {"--learning-rate 0,1: expected a positive number, such as 0.1"}},
           {{"--learning-rate", " "}, {"--learning-rate ' ': expected a positive number"}},
           {{"--learning-rate", "0.1\n0.2"}, {"--learning-rate", "expected a positive number"}},
@@ -118,6 +119,13 @@ TEST_CASE("a number that is none, or out of range, is refused by its option") {
       {"--data", small_data()});
 }
 
+TEST_CASE("numbers below the smallest of their type are read as the nearest") {
+  const auto parsed = [](const Arguments& arguments) { return parse(Arguments{"--data", "x"} + arguments).training; };
+  CHECK(parsed({"--learning-rate", "1e-320"}).learning_rate == 1e-320);
+  CHECK(parsed({"--weight-decay", "1e-999"}).weight_decay == 0);
+  CHECK(parsed({"--momentum", "0.000001e-999"}).momentum == 0);
+}
+
 TEST_CASE("a choice that does not exist is refused with those that do") {
   check_all(
       {
@@ -155,6 +163,7 @@ TEST_CASE("an option of one model is refused with another") {
           {{"--heads", "2", "--model", "convnet"}, {"--heads: expected only with --model gpt"}},
           {{"--embed", "64", "--model", "mlp"}, {"--embed: expected only with --model gpt"}},
           {{"--context", "64"}, {"--context: expected only with --model gpt"}},
+          {{"--binary"}, {"--binary: expected only with --model gpt"}},
           {{"--recompute"}, {"--recompute: expected only with --model gpt"}},
           {{"--sample", "64"}, {"--sample: expected only with --model gpt"}},
           {{"--model", "convnet", "--hidden", "16"}, {"--hidden: expected only with --model mlp"}},
@@ -167,11 +176,13 @@ TEST_CASE("an option of one model is refused with another") {
 
 TEST_CASE("weights of a model refuse the options of others as its name does") {
   const std::map<std::string, std::string> values{
-      {"--classes", "3"},   {"--label-column", "x"},   {"--test-fraction", "0.5"}, {"--task", "classes"},
-      {"--scale", "none"},  {"--augment", "flip"},     {"--hidden", "5"},          {"--batch-norm", ""},
-      {"--dropout", "0.5"}, {"--sync-batch-norm", ""}, {"--layers", "2"},          {"--heads", "2"},
-      {"--embed", "8"},     {"--context", "8"},        {"--vocabulary", "9"},      {"--sample", "4"},
-      {"--preset", "gpt2"}, {"--recompute", ""}};
+      {"--classes", "3"},        {"--label-column", "x"}, {"--test-fraction", "0.5"},
+      {"--task", "classes"},     {"--scale", "none"},     {"--augment", "flip"},
+      {"--hidden", "5"},         {"--batch-norm", ""},    {"--dropout", "0.5"},
+      {"--sync-batch-norm", ""}, {"--layers", "2"},       {"--heads", "2"},
+      {"--embed", "8"},          {"--context", "8"},      {"--vocabulary", "9"},
+      {"--sample", "4"},         {"--preset", "gpt2"},    {"--recompute", ""},
+      {"--binary", ""}};
   int of_models = 0;
   for (const OptionGroup& group : option_table())
     for (const OptionRow& row : group.rows) {
@@ -227,8 +238,10 @@ TEST_CASE("shards that do not fit the ranks are refused with the numbers that do
   const auto on = [](int ranks) {
     return [ranks](const Arguments& shards) { train_refused(ranks, short_run() + shards); };
   };
-  check_all_refused(
-      {{{"--shards", "8"}, {"--shards is 8, which does not fit a job of 3 ranks", "expected 3, or 'ranks'"}}}, on(3));
+  check_all_refused({{{"--shards", "8"},
+                      {"--shards is 8, which does not fit a job of 3 ranks",
+                       "expected 3, or 'ranks', or a job of 1, 2, 4, 8 ranks (mpirun -n)"}}},
+                    on(3));
   check_all_refused({{{"--shards", "1"}, {"--shards is 1, which does not fit a job of 2 ranks", "expected 2, 4, 8"}}},
                     on(2));
 }

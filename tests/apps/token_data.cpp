@@ -83,6 +83,30 @@ TEST_CASE("files of tokens and texts are told apart") {
                       {file + ": is a file of tokens; expected --vocabulary N, where every token is below N"}},
                      {gpt + Arguments{"--data", text, "--vocabulary", "600"}, {text + ": is no file of tokens"}},
                      {{"--data", text, "--vocabulary", "600"}, {"--vocabulary: expected only with --model gpt"}},
-                     {gpt + Arguments{"--data", text, "--vocabulary", "65537"}, {"--vocabulary 65537: expected"}}},
+                     {gpt + Arguments{"--data", text, "--vocabulary", "65537"}, {"--vocabulary 65537: expected"}},
+                     {gpt + Arguments{"--data", text, "--vocabulary", "600", "--binary"},
+                      {"--binary: expected no --vocabulary, which --preset sets too"}}},
                     [](const Arguments& arguments) { (void)train_simulated(2, arguments); });
+}
+
+TEST_CASE("a gpt of any bytes is one by choice, which its weights keep") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  std::string bytes;
+  for (int i = 0; i < 2000; ++i) bytes += static_cast<char>(i * i % 256);
+  const std::string data = folder.write("sound", bytes), checkpoints = folder.path() / "run";
+  const Arguments gpt{"--model", "gpt",       "--data", data,      "--layers",       "1", "--heads", "1", "--embed",
+                      "8",       "--context", "8",      "--quiet", "--global-batch", "16"};
+  const Arguments saved{"--checkpoint-dir", checkpoints, "--checkpoint-every", "2"};
+  CHECK_THROWS_WITH(train_simulated(2, gpt + Arguments{"--steps", "4"}),
+                    Catch::StartsWith(data + ": has a zero byte at 0, which no text has; expected a text file") &&
+                        Catch::EndsWith("or --binary, which takes files of any bytes"));
+  const Trained trained = train_simulated(2, gpt + saved + Arguments{"--steps", "4", "--binary"});
+  CHECK(trained.result.contains("bits_per_byte"));
+  const Arguments from{"--resume", checkpoints + "/step-2", "--data", data, "--global-batch", "16", "--quiet"};
+  CHECK(train_simulated(1, from + Arguments{"--steps", "4"}).digest() == trained.digest());
+  CHECK(train_simulated(1, from + Arguments{"--steps", "4", "--binary"}).digest() == trained.digest());
+  const std::string line = folder.write("line", std::string{"a\0b", 3});
+  const Arguments prediction{"--resume", checkpoints + "/step-4", "--predict", line, "--sample", "2", "--quiet"};
+  CHECK(train_simulated(2, prediction).result["index"] == 0);
 }

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <lockstep/base/error.hpp>
 #include <lockstep/fit/fit.hpp>
 #include <lockstep/optim/sgd.hpp>
 
@@ -179,6 +180,52 @@ TEST_CASE("an only shard is accumulated where its gradient belongs") {
     return {static_cast<double>(call + 1)};
   });
   CHECK(trained.weights[0] == -10. / 8);
+}
+
+TEST_CASE("data that have changed end the run with their epoch, its evaluation or its divergence, on all ranks") {
+  /// Images that change once a sample has been read so often.
+  class Changing final : public SampleSource {
+   public:
+    Changing(const ImageData::Set& images, std::int64_t batches) : images_{images, DType::f64}, left_{batches} {}
+    std::int64_t count() const override { return images_.count(); }
+    SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
+      return images_.make_batch(capacity, stream);
+    }
+    void fill(std::span<const std::int64_t> samples, SampleBatch& batch) const override {
+      images_.fill(samples, batch);
+      --left_;
+    }
+    void require_unchanged() const override {
+      if (left_ < 0) throw ConfigError{"FILE: has changed"};
+    }
+
+   private:
+    ImageSamples images_;
+    mutable std::int64_t left_;
+  };
+  constexpr std::int64_t never = 1000;
+  const ImageData data = images(10);
+  const auto steps_with = [&](std::int64_t train_batches, std::int64_t test_batches, FitOptions options) {
+    const Changing source{data.train, train_batches}, test{data.test, test_batches};
+    std::int64_t called = 0;
+    const auto gradient = [&](std::size_t call, const SampleBatch&) -> std::vector<double> {
+      called = static_cast<std::int64_t>(call) + 1;
+      return {1};
+    };
+    try {
+      (void)train({source, test}, options, 1, gradient);
+    } catch (const ConfigError& error) {
+      CHECK(std::string{error.what()} == "FILE: has changed");
+      return called;
+    }
+    return std::int64_t{0};
+  };
+  // Epochs of 3 steps with one shard.
+  CHECK(steps_with(0, never, {.global_batch = 4, .steps = 9, .shards = 1}) == 3);
+  CHECK(steps_with(3, never, {.global_batch = 4, .steps = 9, .shards = 1}) == 6);
+  CHECK(steps_with(3, never, {.global_batch = 4, .steps = 5, .shards = 1}) == 5);  // the end of the run
+  CHECK(steps_with(never, 0, {.global_batch = 4, .steps = 9, .shards = 1, .evaluate_every = 2}) == 2);
+  CHECK(steps_with(never, never, {.global_batch = 4, .steps = 9, .shards = 1}) == 0);
 }
 
 TEST_CASE("batches loaded ahead are those of their steps, from the first to go on with, and fail in their own step") {

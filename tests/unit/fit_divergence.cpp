@@ -79,6 +79,25 @@ class CountingKernels final : public ops::ReferenceKernels {
   mutable int norms = 0;
 };
 
+/// Images that are seen to have changed when they are asked so often.
+class ChangedImages final : public SampleSource {
+ public:
+  ChangedImages(const ImageData::Set& images, std::optional<int> unchanged)
+      : images_{images, DType::f64}, left_{unchanged} {}
+  std::int64_t count() const override { return images_.count(); }
+  SampleBatch make_batch(std::int64_t capacity, Stream& stream) const override {
+    return images_.make_batch(capacity, stream);
+  }
+  void fill(std::span<const std::int64_t> samples, SampleBatch& batch) const override { images_.fill(samples, batch); }
+  void require_unchanged() const override {
+    if (left_ && (*left_)-- <= 0) throw ConfigError{"FILE: has changed"};
+  }
+
+ private:
+  ImageSamples images_;
+  mutable std::optional<int> left_;
+};
+
 /// Four shards of two samples in each of three steps. The learning rate is 0.25 in step 1 and 0.5 from then on.
 struct Training {
   Bad bad = {};
@@ -86,6 +105,7 @@ struct Training {
   std::optional<double> clip_norm = {};
   bool wants_norm = false;
   std::uint64_t seed = 1;
+  std::optional<int> unchanged = {};  ///< how often the data are found to be so
 
   std::vector<Observer::Step> reports = {};
   int norms = 0;
@@ -99,7 +119,7 @@ struct Training {
         set->labels.push_back(i);
       }
     }
-    const ImageSamples train{data.train, DType::f64}, test{data.test, DType::f64};
+    const ChangedImages train{data.train, unchanged}, test{data.test, std::nullopt};
     OneBadLoss model{strategy, bad};
     const auto kernels = std::make_shared<CountingKernels>();
     Sgd sgd{{.learning_rate = LearningRate{{.peak = 0.5, .warmup_steps = 1}}, .clip_norm = clip_norm}, kernels};
@@ -156,6 +176,23 @@ TEST_CASE("a loss that is no number ends the training on every rank, in the same
     }
     CHECK(steps == std::vector<std::size_t>(static_cast<std::size_t>(ranks), 1));
   }
+}
+
+TEST_CASE("a training that diverges says whether its data have changed") {
+  const SimOutcome changed = outcome_of({.ranks = 2}, [&](Strategy& strategy, int) {
+    Training{.bad = {.step = 1}, .unchanged = 2}(strategy);  // at the ends of the epochs that are steps 1 and 2
+  });
+  for (const int rank : {0, 1}) {
+    CHECK(changed.is<DivergenceError>(rank));
+    CHECK_THAT(changed.what(rank),
+               Catch::EndsWith("may help; its data are not those that it began with: FILE: has changed"));
+  }
+  // On one rank alone, it is the failure of this rank.
+  const SimOutcome on_one = outcome_of({.ranks = 2}, [&](Strategy& strategy, int rank) {
+    Training{.unchanged = rank == 1 ? std::optional{1} : std::nullopt}(strategy);
+  });
+  CHECK(on_one.is<ConfigError>(1));
+  CHECK(on_one.is<PeerError>(0));
 }
 
 TEST_CASE("the step that diverges is reported, and the run goes on if that is chosen") {

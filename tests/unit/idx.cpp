@@ -179,9 +179,10 @@ TEST_CASE("a file is refused with what it looks like") {
     return whole.substr(end + 21);
   };
   CHECK(told_of("book", "It was a dark and stormy n\xc3\xa4ght;\n") == "; this is a text, which trains --model gpt");
-  CHECK(told_of("xz", std::string{"\xfd"
-                                  "7zXZ\0..",
-                                  8}) == "; this is an xz archive");
+  CHECK_THAT(told_of("xz", std::string{"\xfd"
+                                       "7zXZ\0..",
+                                       8}),
+             Catch::StartsWith("; this is an xz archive: xz -dk "));
   CHECK(told_of("bytes", std::string{"\1\2\0\3", 4}) == "");
   CHECK(told_of("empty", "") == "");
   const fs::path images = data.path() / train_images;

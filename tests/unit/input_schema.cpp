@@ -70,7 +70,7 @@ TEST_CASE("a schema that cannot be used is refused in one line with its key") {
   CHECK(refusal(std::string(1'000'000, '[')) == nested);
   CHECK(with("sample", "[[2]]") == nested);
   const std::string kinds =
-      R"(key "kind": expected "IDX", "CIFAR-10", "CIFAR-100", "arrays of NumPy", "CSV", "text" or "tokens", not ")";
+      R"(key "kind": expected "IDX", "CIFAR-10", "CIFAR-100", "arrays of NumPy", "CSV", "text", "bytes" or "tokens", not ")";
   CHECK(with("kind", "\"JPEG\"") == kinds + "JPEG\"");
   CHECK(with("kind", "\"" + std::string(10'000, 'k') + "\"") == kinds + std::string(200, 'k') + "…\"");
   CHECK(with("sample", "[]") == "key \"sample\": expected 1 to 3 extents");

@@ -128,7 +128,11 @@ TEST_CASE("texts, tokens and lines that another process has read are the same") 
   check(folder.path(), {.context = 3, .memory_bytes = 111});  // not the last
   check(of_tokens.path(), {.context = 2, .vocabulary = 65536});
   const std::string lines = folder.write("lines", "one\n\nthree");
-  CHECK(text_lines_of(handed_over(read_lines_block(lines))) == load_text_lines(lines));
+  CHECK(text_lines_of(handed_over(read_lines_block(lines, {}))) == load_text_lines(lines, {}));
+  const std::string binary = folder.write("binary", std::string{"one\0\n", 5});
+  CHECK_THROWS_WITH(read_lines_block(binary, {}), Catch::Contains("has a zero byte at 3"));
+  const DataSchema of_bytes{.kind = "bytes", .split = DataSchema::Split::last, .test_fraction = 0.1};
+  CHECK(load_text_lines(binary, {.schema = of_bytes}).front().size() == 4);
 }
 
 TEST_CASE("a file that is another one when it is taken over is refused") {

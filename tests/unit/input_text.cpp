@@ -40,6 +40,10 @@ std::string counting(std::size_t size, std::size_t first = 0) {
   return bytes;
 }
 
+std::string letters(std::size_t size) {
+  return std::string(size, 'x');
+}
+
 TextSet text_of(const std::string& bytes, std::int64_t context) {
   return {tokens_of_text({bytes.begin(), bytes.end()}), context};
 }
@@ -79,7 +83,7 @@ std::string refusal_of_room(const fs::path& path, std::uint64_t bytes) {
 
 TEST_CASE("a text is its bytes, of which the last tenth is for the test") {
   const TextFile file{counting(109)};
-  const TextSets data = load_text_sets(file.path(), {.context = 4});
+  const TextSets data = load_text_sets(file.path(), {.context = 4, .binary = true});
   CHECK(text_in(data.train) == counting(99));
   CHECK(text_in(data.test) == counting(10, 99));
   CHECK(data.train.context == 4);
@@ -90,8 +94,8 @@ TEST_CASE("a text is its bytes, of which the last tenth is for the test") {
 
 TEST_CASE("a program gets the samples of a text as sources, with their digest") {
   const TextFile file{counting(110)};
-  const TextSets sets = load_text_sets(file.path(), {.context = 4});
-  const TextData data = TextData::load(file.path(), {.context = 4});
+  const TextSets sets = load_text_sets(file.path(), {.context = 4, .binary = true});
+  const TextData data = TextData::load(file.path(), {.context = 4, .binary = true});
   CHECK(data.digest == digest(sets));
   CHECK(data.schema == sets.schema);
   CHECK(data.train->count() == 24);
@@ -106,11 +110,12 @@ TEST_CASE("a program gets the samples of a text as sources, with their digest") 
 
 TEST_CASE("a packed text is the same as a plain one, also where it is large") {
   const std::string content = counting((3 << 20) + 17);
+  const TextData::Options any_bytes{.context = 128, .binary = true};
   const TextFile plain{content}, packed{test::packed(content)}, exact{counting(2 << 20)};
-  const TextSets data = load_text_sets(packed.path(), {.context = 128});
+  const TextSets data = load_text_sets(packed.path(), any_bytes);
   CHECK(text_in(data.train) + text_in(data.test) == content);
-  CHECK(digest(data) == digest(load_text_sets(plain.path(), {.context = 128})));
-  CHECK(load_text_sets(exact.path(), {.context = 128}).train.tokens->count() == (2 << 20) - (2 << 20) / 10);
+  CHECK(digest(data) == digest(load_text_sets(plain.path(), any_bytes)));
+  CHECK(load_text_sets(exact.path(), any_bytes).train.tokens->count() == (2 << 20) - (2 << 20) / 10);
 }
 
 TEST_CASE("the digest of a text depends on its bytes, its context and where the test begins") {
@@ -122,34 +127,90 @@ TEST_CASE("the digest of a text depends on its bytes, its context and where the 
   CHECK(digest(data) != digest({text_of("abcdefghi", 2), text_of("jklm", 2)}));
 }
 
-TEST_CASE("an archive is refused by its kind, whatever its name, and also if it is packed") {
-  const auto archive = [](std::string begin) { return begin.append(counting(1000)); };
-  const std::string expected = ", not a text; expected a text file, plain or packed (gzip)";
+TEST_CASE("what is no text is refused by its kind, whatever its name and also if it is packed, but for --binary") {
   using namespace std::string_literals;
-  CHECK(text_refusal(TextFile{archive("\xfd"s + "7zXZ\0"s)}.path(), 4) == "is an xz archive" + expected);
-  CHECK(text_refusal(TextFile{archive("BZh91AY")}.path(), 4) == "is a bzip2 archive" + expected);
-  CHECK(text_refusal(TextFile{archive("\x28\xb5\x2f\xfd")}.path(), 4) == "is a zstd archive" + expected);
-  CHECK(text_refusal(TextFile{archive("PK\x03\x04")}.path(), 4) == "is a zip archive" + expected);
-  CHECK(text_refusal(TextFile{archive("\x04\x22\x4d\x18")}.path(), 4) == "is an lz4 archive" + expected);
-  CHECK(text_refusal(TextFile{archive("7z\xbc\xaf\x27\x1c")}.path(), 4) == "is a 7z archive" + expected);
-  CHECK(text_refusal(TextFile{archive("Rar!\x1a\x07")}.path(), 4) == "is a rar archive" + expected);
-  CHECK(text_refusal(TextFile{archive("LZIP\x01")}.path(), 4) == "is an lzip archive" + expected);
-  CHECK(text_refusal(TextFile{archive("\x1f\x9d")}.path(), 4) == "is a compress archive" + expected);
-  const std::string tar = counting(257) + "ustar" + counting(700);
-  CHECK(text_refusal(TextFile{test::packed(tar)}.path(), 4) == "is a tar archive" + expected);
-  CHECK(text_refusal(TextFile{test::packed(test::packed(counting(3000)))}.path(), 4) ==
-        "is a gzip archive inside of another" + expected);
-  CHECK(text_refusal(TextFile{archive("BZip")}.path(), 4) == "not refused");
+  const std::string end = ", or --binary, which takes files of any bytes";
+  const auto refused = [&](const std::string& content, bool on_disk = false) {
+    const TextFile file{content};
+    std::string told = "not refused";
+    const auto load = [&](bool binary) {
+      const TextSets data =
+          load_text_sets(file.path(), {.context = 4, .binary = binary, .memory_bytes = on_disk ? 1U : 1U << 20});
+      (void)digest(data);
+      return data.schema.kind;
+    };
+    try {
+      const std::string kind = load(false);
+      CHECK(kind == "text");
+    } catch (const ConfigError& error) {
+      told = std::string{error.what()}.substr(file.path().string().size() + 2);
+      CHECK_THAT(told, Catch::EndsWith(end));
+    }
+    CHECK(load(true) == "bytes");
+    // Without the paths in the commands.
+    for (std::size_t at = 0; (at = told.find(file.path().string())) != told.npos;)
+      told.replace(at, file.path().string().size(), "F");
+    return told.substr(0, told.size() - (told.ends_with(end) ? end.size() : 0));
+  };
+  struct Row {
+    std::string begin, name, command = {};
+  };
+  const std::vector<Row> rows{
+      {"\xfd"s + "7zXZ\0"s, "an xz archive", "xz -dk F"},
+      {"BZh91AY", "a bzip2 archive", "bunzip2 -k F"},
+      {"\x28\xb5\x2f\xfd", "a zstd archive", "zstd -d F"},
+      {"PK\x03\x04", "a zip archive", "unzip F"},
+      {"PK\x03\x04" + std::string(26, '\1') + "x_train.npy", "an .npz file of NumPy"},
+      {"PK\x03\x04" + std::string(26, '\1') + "[Content_Types].xml", "a document of Office, such as Excel"},
+      {"PK\x03\x04" + std::string(26, '\1') + "model/data.pkl", "a file of PyTorch"},
+      {"PK\x05\x06", "a zip archive", "unzip F"},
+      {"\x04\x22\x4d\x18", "an lz4 archive", "lz4 -d F"},
+      {"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x F"},
+      {"Rar!\x1a\x07", "a rar archive", "unrar x F"},
+      {"LZIP\x01", "an lzip archive", "lzip -dk F"},
+      {"\x1f\x9d", "a compress archive", "zcat < F > F.txt"},
+      {counting(257, 1) + "ustar", "a tar archive", "tar xf F"},
+      {"\x89HDF\r\n\x1a\n", "a file of HDF5"},
+      {"PAR1\x15\x04", "a file of Parquet",
+       "in Python, where the column is called text: import pandas; open(\"F.txt\", "
+       "\"w\").write(\"\\n\".join(pandas.read_parquet(\"F\")[\"text\"]))"},
+      {"\x89PNG\r\n\x1a\n", "a PNG image"},
+      {"\xff\xd8\xff\xe0", "a JPEG image"},
+      {"%PDF-1.7\n", "a PDF", "pdftotext F F.txt"},
+      {"\x80\x05\x95", "a pickle of Python"},
+      {"\xff\xfe" + std::string{"h\0i\0", 4}, "a text in UTF-16", "iconv -f UTF-16 -t UTF-8 F > F.txt"},
+      {"\xfe\xff\x4f\x60\x59\x7d", "a text in UTF-16", "iconv -f UTF-16 -t UTF-8 F > F.txt"},  // without a zero byte
+  };
+  for (const Row& row : rows) {
+    INFO(row.name);
+    const std::string told = "is " + row.name + ", not a text; expected a text file, plain or packed (gzip)" +
+                             (row.command.empty() ? "" : ": " + row.command);
+    const std::string content = row.begin + "\1" + letters(1000);
+    CHECK(refused(content) == told);
+    CHECK(refused(content, true) == told);
+    CHECK(refused(test::packed(content)) == told);
+  }
+  CHECK(refused(test::packed(test::packed(counting(3000)))) ==
+        "is a gzip archive inside of another, not a text; expected a text file, plain or packed (gzip): zcat < F > "
+        "F.txt");
+  const std::string zero = ", which no text has; expected a text file, plain or packed (gzip)";
+  for (const bool on_disk : {false, true}) {
+    CHECK(refused(letters(70000) + '\0' + letters(10000), on_disk) == "has a zero byte at 70000" + zero);
+    CHECK(refused(std::string(1, '\0') + letters(1000), on_disk) == "has a zero byte at 0" + zero);
+    // Encodings of bytes, and words that a kind begins with.
+    for (const char* const begin : {"BZip", "ORCHESTRA", "PAR1S", "\xef\xbb\xbf", "\xe9t\xe9 \x1b[1m\t\f\b\r\n"})
+      CHECK(refused(begin + letters(1000), on_disk) == "not refused");
+  }
 }
 
 TEST_CASE("files that are no text of a useful size are refused with what was expected") {
   const std::string expected = "; expected at least 10 x (4 + 1) bytes of text";
   CHECK_THAT(text_refusal(TextFile{""}.path(), 4), Catch::StartsWith("is empty" + expected));
-  CHECK_THAT(text_refusal(TextFile{counting(49)}.path(), 4), Catch::StartsWith("holds 49 bytes" + expected));
-  CHECK(load_text_sets(TextFile{counting(50)}.path(), {.context = 4}).test.count() == 1);
-  CHECK_THAT(text_refusal(TextFile{counting(50)}.path(), std::numeric_limits<std::int64_t>::max()),
+  CHECK_THAT(text_refusal(TextFile{letters(49)}.path(), 4), Catch::StartsWith("holds 49 bytes" + expected));
+  CHECK(load_text_sets(TextFile{letters(50)}.path(), {.context = 4}).test.count() == 1);
+  CHECK_THAT(text_refusal(TextFile{letters(50)}.path(), std::numeric_limits<std::int64_t>::max()),
              Catch::StartsWith("holds 50 bytes"));
-  CHECK_THROWS_AS(load_text_sets(TextFile{counting(50)}.path(), {.context = 0}), InvalidArgument);
+  CHECK_THROWS_AS(load_text_sets(TextFile{letters(50)}.path(), {.context = 0}), InvalidArgument);
 
   const lockstep::test::TemporaryDirectory directory;
   CHECK(text_refusal(directory.path() / "none", 4) ==
@@ -169,7 +230,8 @@ TEST_CASE("files that are no text of a useful size are refused with what was exp
 TEST_CASE("a text that is larger than the memory allowed stays on disk, and is the same") {
   const std::string content = counting(20000);
   const TextFile file{content};
-  const TextData::Options in_memory{.context = 7, .memory_bytes = 20000}, on_disk{.context = 7, .memory_bytes = 19999};
+  const TextData::Options in_memory{.context = 7, .binary = true, .memory_bytes = 20000},
+      on_disk{.context = 7, .binary = true, .memory_bytes = 19999};
   const TextSets data = load_text_sets(file.path(), on_disk);
   CHECK(text_in(data.train) + text_in(data.test) == content);
   CHECK(digest(data) == digest(load_text_sets(file.path(), in_memory)));
@@ -194,9 +256,9 @@ TEST_CASE("a packed text, or an archive, that is larger than the memory allowed 
       return std::string{error.what()}.substr(file.path().string().size() + 2);
     }
   };
-  CHECK_THAT(refused(test::packed(counting(1000))), Catch::StartsWith("does not fit into the 900 bytes of memory"));
+  CHECK_THAT(refused(test::packed(letters(1000))), Catch::StartsWith("does not fit into the 900 bytes of memory"));
   CHECK_THAT(refused("BZh91AY" + counting(1000)), Catch::StartsWith("is a bzip2 archive"));
-  CHECK(refused(counting(1000)) == "not refused");
+  CHECK(refused(letters(1000)) == "not refused");
 }
 
 TEST_CASE("packed content is read up to the limit") {

@@ -35,8 +35,8 @@ std::string key_of(std::string_view kind, const fs::path& path, const LabelledDa
 }
 
 std::string key_of(const fs::path& path, const TextData::Options& options) {
-  return fmt::format("text {} {} {} {} {}", absolute_text(path), options.schema ? options.schema->to_json() : "",
-                     options.context, options.vocabulary.value_or(0), options.memory_bytes);
+  return fmt::format("text {} {} {} {} {} {}", absolute_text(path), options.schema ? options.schema->to_json() : "",
+                     options.context, options.vocabulary.value_or(0), options.binary, options.memory_bytes);
 }
 
 }  // namespace
@@ -75,10 +75,10 @@ DigestedText load_text_data_once(const fs::path& path, const TextData::Options& 
   return block ? digested_text_of(*block) : load_digested_text(path, options);
 }
 
-std::vector<std::string> load_text_lines_once(const fs::path& path) {
-  const auto read = [&] { return read_lines_block(path); };
-  const std::optional<BlockReader> block = read_once_a_node(fmt::format("lines {}", absolute_text(path)), read);
-  return block ? text_lines_of(*block) : load_text_lines(path);
+std::vector<std::string> load_text_lines_once(const fs::path& path, const TextData::Options& options) {
+  const auto read = [&] { return read_lines_block(path, options); };
+  const std::optional<BlockReader> block = read_once_a_node(fmt::format("lines of {}", key_of(path, options)), read);
+  return block ? text_lines_of(*block) : load_text_lines(path, options);
 }
 
 }  // namespace lockstep

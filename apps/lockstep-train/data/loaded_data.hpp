@@ -22,6 +22,6 @@ LabelledData load_unlabelled_data_once(const std::filesystem::path& file, const 
 
 /// The same, as load_digested_text and load_text_lines.
 DigestedText load_text_data_once(const std::filesystem::path& path, const TextData::Options& options);
-std::vector<std::string> load_text_lines_once(const std::filesystem::path& path);
+std::vector<std::string> load_text_lines_once(const std::filesystem::path& path, const TextData::Options& options);
 
 }  // namespace lockstep

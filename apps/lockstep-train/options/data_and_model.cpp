@@ -151,6 +151,10 @@ OptionGroup data_and_model_options() {
                    "tokens are the bytes of texts)",
            .set = set(&TrainingOptions::vocabulary, count(1, 1 << 16)),
            .models = {ModelKind::gpt}},
+          {.name = "--binary",
+           .help = "Train on the bytes of files of any kind, not of texts alone; for gpt only (default: refuse them)",
+           .set = set_to(&TrainingOptions::binary, true),
+           .models = {ModelKind::gpt}},
           {.name = "--recompute",
            .help =
                "Compute each block's activations again in the backward pass instead of keeping those of all blocks: "

@@ -85,6 +85,7 @@ void require_options_of(ModelKind model, const TrainingOptions& options) {
   refuse("--embed", options.embed.has_value(), "gpt");
   refuse("--context", options.context.has_value(), "gpt");
   refuse("--vocabulary", options.vocabulary.has_value(), "gpt");
+  refuse("--binary", options.binary, "gpt");
   refuse("--recompute", options.recompute, "gpt");
   refuse("--sample", options.sample > 0, "gpt");
 }

@@ -75,6 +75,7 @@ struct TrainingOptions {
   std::optional<std::int64_t> context = {};                      ///< tokens in a sample: 128
   /// Data are files of tokens below this number (TextData::Options). If empty, they are texts.
   std::optional<std::int64_t> vocabulary = {};
+  bool binary = false;  ///< gpt only: the data are files of any bytes (TextData::Options)
   bool recompute = false;
 
   std::uint64_t data_memory_bytes = std::uint64_t{1} << 30;  ///< as LabelledData::Options and TextData::Options have it

@@ -73,6 +73,7 @@ void add_model(OrderedJson& all, const TrainingOptions& options) {
       all["embed"] = json_of(options.embed);
       all["context"] = json_of(options.context);
       all["vocabulary"] = json_of(options.vocabulary);
+      all["binary"] = options.binary;
       all["recompute"] = options.recompute;
       break;
   }

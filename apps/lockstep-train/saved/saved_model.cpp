@@ -118,7 +118,10 @@ void take_model(const Completion& completion, const ModelDescription& model, Tra
 }
 
 void take_data(const Completion& completion, const DataSchema& data, TrainingOptions& options) {
-  if (options.model == ModelKind::gpt) completion.take_vocabulary(options.vocabulary, data.vocabulary);
+  if (options.model == ModelKind::gpt) {
+    completion.take_vocabulary(options.vocabulary, data.vocabulary);
+    options.binary |= data.kind == "bytes";  // given for a model of texts, it allows more and changes none of its data
+  }
   if (!data.label_column.empty()) completion.take("--label-column", options.label_column, data.label_column);
   if (data.split == DataSchema::Split::hash)
     completion.take("--test-fraction", options.test_fraction, data.test_fraction);

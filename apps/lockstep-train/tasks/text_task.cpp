@@ -33,6 +33,8 @@ const TrainingOptions& checked(const TrainingOptions& options) {
     throw ConfigError{
         "--predict: expected no --vocabulary, which --preset sets too, since a file of tokens does not tell which "
         "texts they stand for"};
+  if (options.vocabulary && options.binary)
+    throw ConfigError{"--binary: expected no --vocabulary, which --preset sets too, since it is for files of tokens"};
   if (*options.heads < 1 || *options.embed % *options.heads != 0)
     throw ConfigError{
         fmt::format("--heads {}: expected a number that divides --embed, which is {}", *options.heads, *options.embed)};
@@ -50,15 +52,16 @@ const TrainingOptions& checked(const TrainingOptions& options) {
 class TextTask final : public TrainingTask {
  public:
   TextTask(const TrainingOptions& options, const DataRequest& request) : options_{checked(options)} {
+    const TextData::Options reading{.context = *options.context,
+                                    .vocabulary = options.vocabulary,
+                                    .binary = options.binary,
+                                    .memory_bytes = options.data_memory_bytes,
+                                    .schema = request.saved ? request.saved->data : std::nullopt};
     if (!options.predict.empty()) {
-      lines_ = load_text_lines_once(options.predict);
+      lines_ = load_text_lines_once(options.predict, reading);
       return;
     }
-    DigestedText loaded =
-        load_text_data_once(options.data, {.context = *options.context,
-                                           .vocabulary = options.vocabulary,
-                                           .memory_bytes = options.data_memory_bytes,
-                                           .schema = request.saved ? request.saved->data : std::nullopt});
+    DigestedText loaded = load_text_data_once(options.data, reading);
     data_ = std::move(loaded.data);
     digest_ = loaded.digest;
     train_ = TextSamples{data_.train};

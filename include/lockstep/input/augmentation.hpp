@@ -33,6 +33,7 @@ class AugmentedSamples final : public SampleSource {
   }
   void fill(std::span<const std::int64_t> sample_indices, SampleBatch& batch) const override;
   bool fills_at_once() const override { return images_.fills_at_once(); }
+  void require_unchanged() const override { images_.require_unchanged(); }
 
  private:
   template <class Real>

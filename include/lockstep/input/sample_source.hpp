@@ -40,6 +40,10 @@ class SampleSource {
   /// Whether several threads may call `fill` at once, each with a batch of its own. With FitOptions::threads, each then
   /// fills the batches that it computes.
   virtual bool fills_at_once() const { return false; }
+
+  /// ConfigError, which names the file, if samples are read from files that no longer hold what they held at the start.
+  /// `fit` calls it at the end of each epoch and of each evaluation, on one thread, while others may call `fill`.
+  virtual void require_unchanged() const {}
 };
 
 }  // namespace lockstep

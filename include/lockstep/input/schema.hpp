@@ -34,7 +34,7 @@ struct DataSchema {
     bool operator==(const Scale&) const = default;
   };
 
-  std::string kind = {};  ///< "IDX", "CIFAR-10", "CIFAR-100", "arrays of NumPy", "CSV", "text" or "tokens"
+  std::string kind = {};  ///< "IDX", "CIFAR-10", "CIFAR-100", "arrays of NumPy", "CSV", "text", "bytes" or "tokens"
   Shape sample = {};      ///< as LabelledData has it; empty for text and tokens
   Numbers numbers = Numbers::floats;
   std::vector<std::string> columns = {};  ///< of CSV: the names of a sample's numbers, in the order of the inputs
