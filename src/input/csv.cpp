@@ -10,6 +10,7 @@
 
 #include "base/digest.hpp"
 #include "base/excerpt.hpp"
+#include "base/shell_word.hpp"
 #include "input/csv_faults.hpp"
 #include "input/csv_header.hpp"
 #include "input/csv_labels.hpp"
@@ -246,12 +247,23 @@ LabelledSets load_files(const fs::path& train, const fs::path& test, const Label
   return sets;
 }
 
+/// As find_file. Where there is a training set alone, it may be split.
+fs::path find_test_file(const fs::path& folder, const std::optional<fs::path>& train) {
+  try {
+    return find_file(folder, "test.csv");
+  } catch (const ConfigError& error) {
+    if (!train) throw;
+    throw ConfigError{fmt::format("{}, or --data {}, of whose rows a tenth are for the test", error.what(),
+                                  shell_word(train->string()))};
+  }
+}
+
 }  // namespace
 
 LabelledSets load_csv_sets(const fs::path& path, const LabelledData::Options& options) {
   if (!fs::is_directory(path)) return load_file(path, options);
   const std::optional<fs::path> train = trains(options) ? std::optional{find_file(path, "train.csv")} : std::nullopt;
-  const fs::path test = find_file(path, "test.csv");
+  const fs::path test = find_test_file(path, train);
   LabelledSets sets = train ? load_files(*train, test, options) : load_test_file(test, options);
   sets.schema.split = Split::files;
   sets.schema.test_fraction = 0;

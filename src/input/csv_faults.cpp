@@ -139,7 +139,8 @@ class Faults {
       if (faults_[place].dates > 0 && faults_[place].words == 0)
         steps += fmt::format("; t[{0}] = pandas.to_datetime(t[{0}]).map(pandas.Timestamp.timestamp)",
                              python_string(columns_.names[place]));
-    if (steps.empty()) return {};
+    constexpr std::size_t longest = 2000;  // characters that somebody may want to read
+    if (steps.empty() || steps.size() > longest) return {};
     return fmt::format("; in Python: import pandas; t = pandas.read_csv({}){}; t.to_csv({}, index=False)",
                        python_string(path), steps, python_string(converted_name(path, "-numbers.csv")));
   }

@@ -81,8 +81,8 @@ std::vector<std::int64_t> read_extents(const fs::path& path, FileBytes& file, co
   if (found == 0) fail_file(path, fmt::format("is empty; expected an IDX file of {}", format.holds));
   // A file of another kind gets this message even if it is too short for this kind's header.
   if (found >= 4 && big_endian(header.data()) != format.magic)
-    fail_file(path, fmt::format("wrong magic number {}; expected {}", describe_magic(big_endian(header.data())),
-                                describe_magic(format.magic)));
+    fail_file(path, fmt::format("wrong magic number {}; expected {}{}", describe_magic(big_endian(header.data())),
+                                describe_magic(format.magic), hint_for_kind(path)));
   if (found < header_bytes)
     fail_file(path, fmt::format("truncated: expected a header of {} bytes, found {}", header_bytes, found));
 

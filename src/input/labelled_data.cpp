@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -11,6 +12,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/labelled_data.hpp>
 
+#include "base/shell_word.hpp"
 #include "input/csv_header.hpp"
 #include "input/csv_reader.hpp"
 #include "input/failure.hpp"
@@ -67,19 +69,67 @@ std::vector<FolderKind> kinds_in(const fs::path& folder) {
   return found;
 }
 
+bool has_csv_name(const fs::path& file) {
+  const std::string name = file.filename().string();
+  return std::ranges::any_of(std::array{".csv", ".csv.gz", ".tsv", ".tsv.gz"},
+                             [&](const char* end) { return name.ends_with(end); });
+}
+
+/// The first image below a folder, as far as a look at a few files tells; empty if there is none.
+fs::path find_image(const fs::path& folder) {
+  constexpr std::array<std::string_view, 9> endings{".png",  ".jpg", ".jpeg", ".gif", ".bmp",
+                                                    ".webp", ".tif", ".tiff", ".ppm"};
+  constexpr int deepest = 3, most_files = 10'000;
+  std::error_code error;
+  int files = 0;
+  for (fs::recursive_directory_iterator entry{folder, fs::directory_options::skip_permission_denied, error}, end;
+       !error && entry != end && files < most_files; entry.increment(error), ++files) {
+    if (entry.depth() == deepest) entry.disable_recursion_pending();
+    std::string ending = entry->path().extension().string();
+    std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (std::ranges::find(endings, ending) != endings.end()) return entry->path();
+  }
+  return {};
+}
+
+/// What to do with a folder that has no file of a data set: "; expected --data FOLDER/x.csv".
+std::string hint_for_folder(const fs::path& folder) {
+  for (const FolderKind& kind : folder_kinds())
+    for (const std::string_view name : kind.files)
+      if (const std::string renaming = renaming_of(folder, name); !renaming.empty())
+        return fmt::format("; {} makes one of {}", renaming, kind.name);
+  constexpr int most_files = 100;
+  std::error_code error;
+  int files = 0;
+  for (fs::directory_iterator entry{folder, error}, end; !error && entry != end && files < most_files;
+       entry.increment(error), ++files) {
+    if (has_csv_name(entry->path())) return fmt::format("; expected --data {}", shell_word(entry->path().string()));
+    if (fs::is_regular_file(entry->path(), error))
+      if (const std::string hint = hint_for_kind(entry->path()); !hint.empty())
+        return fmt::format("; it has {}{}", entry->path().filename().string(), hint);
+  }
+  return {};
+}
+
 Load recognise_folder(const fs::path& folder) {
   const std::vector<FolderKind> kinds = kinds_in(folder);
   if (kinds.size() == 1) return kinds.front().load;
   if (kinds.size() > 1)
     fail_file(folder,
               fmt::format("has files of {} and of {}; expected those of one data set", kinds[0].name, kinds[1].name));
-  if (is_there(folder, "data_batch_1") || is_there(folder, "train"))
+  std::error_code ignored;
+  if (const fs::path image = find_image(folder); !image.empty())
+    fail_file(folder, fmt::format("is a folder of images, such as {}; expected arrays: python3 "
+                                  "apps/examples/images_to_arrays.py {} {}",
+                                  image.lexically_relative(folder).string(), shell_word(folder.string()),
+                                  shell_word((folder / "").parent_path().string() + "-arrays")));
+  if (fs::is_regular_file(folder / "data_batch_1", ignored) || fs::is_regular_file(folder / "train", ignored))
     fail_file(folder,
               "is CIFAR in the version for Python; expected the binary version, with data_batch_1.bin or train.bin");
   for (const char* const inner : {"cifar-10-batches-bin", "cifar-100-binary"})
     if (is_there(folder, inner))
       fail_file(folder, fmt::format("has a folder {0}; expected --data {1}", inner, (folder / inner).string()));
-  fail_file(folder, fmt::format("is no data set; expected {}", expected_data));
+  fail_file(folder, fmt::format("is no data set; expected {}{}", expected_data, hint_for_folder(folder)));
 }
 
 /// Whether the header of a file has this column, between commas or what may be in their place.
@@ -93,12 +143,6 @@ bool has_column(const fs::path& file, const WantedColumns& wanted) {
       return false;
     }
   return false;
-}
-
-bool has_csv_name(const fs::path& file) {
-  const std::string name = file.filename().string();
-  return std::ranges::any_of(std::array{".csv", ".csv.gz", ".tsv", ".tsv.gz"},
-                             [&](const char* end) { return name.ends_with(end); });
 }
 
 Load recognise(const fs::path& path, const LabelledData::Options& options) {
@@ -252,6 +296,12 @@ LabelledData LabelledData::load(const fs::path& path, const LabelledData::Option
 
 LabelledData LabelledData::load_unlabelled(const fs::path& file, const LabelledData::Options& options) {
   return labelled_data_of(parts_of(load_unlabelled_sets(file, options)), options.dtype);
+}
+
+bool is_data_name(std::string_view name) {
+  if (name.ends_with(".gz")) name.remove_suffix(3);
+  return std::ranges::any_of(
+      folder_kinds(), [&](const FolderKind& kind) { return std::ranges::find(kind.files, name) != kind.files.end(); });
 }
 
 bool is_folder_of_images(const fs::path& folder) {

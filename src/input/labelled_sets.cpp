@@ -1,5 +1,8 @@
 #include "input/labelled_sets.hpp"
 
+#include <algorithm>
+#include <cctype>
+#include <numeric>
 #include <system_error>
 #include <utility>
 
@@ -8,6 +11,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/shell_word.hpp"
 #include "input/failure.hpp"
 
 namespace lockstep {
@@ -26,13 +30,54 @@ std::string_view numbers_text(DataSchema::Numbers numbers) {
 
 }  // namespace
 
+namespace {
+
+/// How many characters are to be put in, left out or replaced to make one text of the other.
+std::size_t distance(std::string_view one, std::string_view other) {
+  std::vector<std::size_t> row(other.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < other.size(); ++j) {
+      const std::size_t replaced = diagonal + (one[i] == other[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string lower_case(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+}  // namespace
+
+std::string renaming_of(const std::filesystem::path& folder, std::string_view name) {
+  constexpr std::size_t most_characters = 2;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry{folder, error}, end; !error && entry != end; entry.increment(error)) {
+    const std::string there = entry->path().filename().string();
+    const bool is_packed = there.ends_with(".gz");
+    if (is_data_name(there) ||
+        distance(lower_case(is_packed ? there.substr(0, there.size() - 3) : there), name) > most_characters)
+      continue;
+    const std::string wanted = fmt::format("{}{}", name, is_packed ? ".gz" : "");
+    return fmt::format("mv {} {}", shell_word((folder / there).string()), shell_word((folder / wanted).string()));
+  }
+  return {};
+}
+
 std::filesystem::path find_file(const std::filesystem::path& folder, std::string_view name) {
   for (const std::filesystem::path& path : {folder / name, folder / fmt::format("{}.gz", name)}) {
     std::error_code error;
     if (std::filesystem::exists(path, error)) return path;
     if (error) throw ConfigError{fmt::format("{}: cannot be read: {}", path.string(), error.message())};
   }
-  throw ConfigError{fmt::format("{0}: neither {1} nor {1}.gz is there; expected one of them", folder.string(), name)};
+  const std::string renaming = renaming_of(folder, name);
+  throw ConfigError{fmt::format("{0}: neither {1} nor {1}.gz is there; expected one of them{2}{3}", folder.string(),
+                                name, renaming.empty() ? "" : ": ", renaming)};
 }
 
 std::string extents_text(const Shape& shape) {

@@ -37,6 +37,13 @@ struct LabelledSets {
 /// `name` in `folder`, or else `name`.gz. ConfigError if neither is there.
 std::filesystem::path find_file(const std::filesystem::path& folder, std::string_view name);
 
+/// Whether a file of this name, packed or not, is one of a data set.
+bool is_data_name(std::string_view name);
+
+/// The command that renames a file of `folder` to `name`, if there is one whose name differs by a character or two;
+/// empty otherwise.
+std::string renaming_of(const std::filesystem::path& folder, std::string_view name);
+
 /// "3 x 4", the extents of a shape.
 std::string extents_text(const Shape& shape);
 

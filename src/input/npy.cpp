@@ -13,6 +13,7 @@
 
 #include "base/digest.hpp"
 #include "base/excerpt.hpp"
+#include "input/conversion.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/schema_names.hpp"
 
@@ -57,9 +58,13 @@ RowFormat format_of(const FileBytes& file, const NpyHeader& header) {
   constexpr std::pair<std::string_view, Element> elements[] = {
       {"u1", Element::u8}, {"f4", Element::f32}, {"f8", Element::f64}};
   const auto* const element = std::ranges::find(elements, header.type(), &std::pair<std::string_view, Element>::first);
-  if (element == std::end(elements))
+  if (element == std::end(elements)) {
+    const std::string path = python_string(file.path().string());
     file.fail(
-        fmt::format("has numbers of type {}; expected u1, which are scaled to [0, 1], or f4 or f8", header.type()));
+        fmt::format("has numbers of type {0}; expected u1, which are scaled to [0, 1], or f4 or f8; in Python: import "
+                    "numpy; numpy.save({1}, numpy.load({1}).astype(\"{2}\"))",
+                    header.type(), path, header.bytes <= 2 ? "f4" : "f8"));
+  }
   require_channels_last(file, header.shape);
   if (header.shape.size() < 2 || header.shape.size() > 4)
     file.fail(fmt::format("its shape is {}; expected [n, numbers], [n, rows, columns] or [n, rows, columns, channels]",
@@ -95,10 +100,20 @@ std::vector<std::int32_t> read_labels(const fs::path& path, std::int64_t count, 
                                       const LabelRule& rule) {
   FileBytes file{path};
   const NpyHeader header = read_npy_header(file);
-  if (header.kind == 'f') file.fail(fmt::format("has labels of type {}; expected integers", header.type()));
+  const std::string in_python = python_string(path.string());
+  const auto saved_as = [&](std::string_view method) {
+    return fmt::format("; in Python: import numpy; numpy.save({0}, numpy.load({0}).{1})", in_python, method);
+  };
   const bool column = header.shape.size() == 2 && header.shape[1] == 1;  // as Keras has them
   if (header.shape.size() != 1 && !column)
-    file.fail(fmt::format("its shape is {}; expected [n], a label for each sample", excerpt(describe(header.shape))));
+    file.fail(
+        fmt::format("its shape is {}; expected [n], a label for each sample{}", excerpt(describe(header.shape)),
+                    header.shape.size() == 2 ? saved_as("argmax(1)") + " where the largest marks the class" : ""));
+  if (header.kind == 'f')
+    file.fail(
+        fmt::format("has labels of type {}; expected integers{} where they are whole, or a table for --task "
+                    "regression",
+                    header.type(), saved_as("astype(\"i8\")")));
   if (header.shape[0] != count)
     file.fail(fmt::format("holds {} labels, but {} holds {} samples; expected as many", header.shape[0],
                           samples.string(), count));

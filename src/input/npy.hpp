@@ -24,8 +24,9 @@ struct NpyHeader {
   std::string type() const { return kind + std::to_string(bytes); }
 };
 
-/// Reads the header, up to the first number. ConfigError for a file without one, and for arrays that are not of
-/// numbers, are in Fortran order, or hold no numbers, or 2^40 bytes or more.
+/// Reads the header, up to the first number. Keys that say nothing of the numbers are passed by. ConfigError for a
+/// file without one, and for arrays that are not of numbers, are in Fortran order, or hold no numbers, or 2^40 bytes or
+/// more.
 NpyHeader read_npy_header(FileBytes& file);
 
 /// Whether `first`, the first bytes of a file, begin an .npy file.

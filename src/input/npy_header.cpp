@@ -2,11 +2,14 @@
 #include <array>
 #include <charconv>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include "base/excerpt.hpp"
+#include "input/conversion.hpp"
+#include "input/file_kind.hpp"
 #include "input/npy.hpp"
 
 namespace lockstep {
@@ -26,28 +29,34 @@ class HeaderText {
   NpyHeader parse() {
     NpyHeader header;
     std::optional<std::string_view> type;
-    bool has_order = false, has_shape = false;
+    bool has_order = false, has_shape = false, in_fortran_order = false;
     expect('{');
     while (!takes('}')) {
       const std::string_view key = string();
       expect(':');
       if (key == "descr") {
-        if (next() == '[') file_.fail("has elements of several fields (a structured type); expected numbers");
+        if (next() == '[')
+          file_.fail(
+              "has elements of several fields (a structured type); expected numbers" +
+              saved_as("numpy.lib.recfunctions.structured_to_unstructured({})", "numpy, numpy.lib.recfunctions"));
         type = string();
       } else if (key == "fortran_order") {
-        if (truth()) file_.fail("is in Fortran order; expected C order (numpy.ascontiguousarray)");
         has_order = true;
+        in_fortran_order = truth();
       } else if (key == "shape") {
         header.shape = tuple();
         has_shape = true;
       } else {
-        fail("a key other than descr, fortran_order and shape");
+        pass_by();
       }
       if (!takes(',') && next() != '}') fail("a key without a comma before it");
     }
     if (next() != '\0') fail("something after the dictionary");
     if (!type || !has_order || !has_shape) fail("no descr, fortran_order or shape");
     set_type(header, *type);
+    // Both orders of a column or a row are one.
+    if (in_fortran_order && std::ranges::count_if(header.shape, [](std::int64_t extent) { return extent != 1; }) > 1)
+      file_.fail("is in Fortran order; expected C order" + saved_as("numpy.ascontiguousarray({})"));
     return header;
   }
 
@@ -108,11 +117,41 @@ class HeaderText {
     return shape;
   }
 
+  /// What another key has: any literal of Python.
+  void pass_by(int levels = 0) {
+    constexpr int deepest = 100;
+    const char first = next();
+    if (first == '\'' || first == '"') {
+      (void)string();
+    } else if (first == '(' || first == '[' || first == '{') {
+      if (levels == deepest) fail("a value that is nested too deep");
+      const char last = first == '(' ? ')' : first == '[' ? ']' : '}';
+      (void)takes(first);
+      while (!takes(last)) {
+        pass_by(levels + 1);
+        if (first == '{' && takes(':')) pass_by(levels + 1);
+        if (!takes(',') && next() != last) fail("a value without a comma before it");
+      }
+    } else {
+      const std::size_t length = std::min(
+          text_.find_first_not_of("+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"), text_.size());
+      if (length == 0) fail("no value where there should be one");
+      text_.remove_prefix(length);
+    }
+  }
+
+  /// How the array is saved again: in Python, with {} for the array.
+  std::string saved_as(std::string_view converted, std::string_view modules = "numpy") const {
+    const std::string path = python_string(file_.path().string());
+    return fmt::format("; in Python: import {}; numpy.save({}, {})", modules, path,
+                       fmt::format(fmt::runtime(converted), fmt::format("numpy.load({})", path)));
+  }
+
   /// '<f4': the order of bytes, a kind, and the number of bytes.
   void set_type(NpyHeader& header, std::string_view type) const {
     const auto refuse = [&](std::string_view why) {
-      file_.fail(fmt::format("has elements of type '{}'{}; expected numbers of type u1 to u8, i1 to i8, f4 or f8",
-                             excerpt(type), why));
+      file_.fail(fmt::format("has elements of type '{}'{}; expected numbers of type u1 to u8, i1 to i8, f4 or f8{}",
+                             excerpt(type), why, conversion_of(type)));
     };
     if (type.ends_with('O')) refuse(", Python objects");
     if (type.size() != 3 || "<>|="sv.find(type[0]) == std::string_view::npos) refuse("");
@@ -123,6 +162,16 @@ class HeaderText {
     const std::string_view sizes = whole ? "1248"sv : "48"sv;
     if ((!whole && type[1] != 'f') || sizes.find(type[2]) == std::string_view::npos) refuse("");
     if (type[0] == '|' && header.bytes > 1) refuse(", without an order of bytes");
+  }
+
+  /// Of types that become one of those without losing much.
+  std::string conversion_of(std::string_view type) const {
+    const std::string_view bare = type.substr(std::min(type.find_first_not_of("<>|="), type.size()));
+    if (bare == "f2") return saved_as("{}.astype(\"f4\")");
+    if (bare == "b1") return saved_as("{}.astype(\"u1\")");
+    if (bare == "f16" || bare == "f12") return saved_as("{}.astype(\"f8\")");
+    if (bare.starts_with('U') || bare.starts_with('S')) return saved_as("numpy.unique({}, return_inverse=True)[1]");
+    return {};
   }
 
   const FileBytes& file_;
@@ -154,7 +203,8 @@ NpyHeader read_npy_header(FileBytes& file) {
   std::array<std::uint8_t, 12> start;
   const std::size_t found = file.read({start.data(), 10});
   if (found == 0) file.fail("is empty; expected an .npy file");
-  if (!begins_npy_file({start.data(), found})) file.fail("is no .npy file, which begins with \\x93NUMPY");
+  if (!begins_npy_file({start.data(), found}))
+    file.fail("is no .npy file, which begins with \\x93NUMPY" + hint_for_kind(file.path()));
   if (found < 10) file.fail(fmt::format("truncated: expected the 10 bytes before its header, found {}", found));
   const int version = start[6];
   if (version < 1 || version > 3)

@@ -107,6 +107,11 @@ TEST_CASE("arrays of NumPy are read in every type, order of bytes and version") 
       {npy(npy_header(one, "1, 1"), "\xff"), npy(npy_header("<u8", "1,"), {"\2\0\0\0\0\0\0\0", 8}), 1},
       {npy("{\"shape\":(1,1),\"fortran_order\":False,\"descr\":\"|u1\"}", "3"), npy(npy_header("|i1", "1,"), "\2"),
        51 / 255.},
+      {npy(npy_header("|u1", "1, 1", "True"), "3"), npy(npy_header("|i1", "1,", "True"), "\2"), 51 / 255.},
+      {npy("{'note': {'by': ['me', (1, -2.5e3,), None], 'empty': ()}, 'descr': '|u1', 'fortran_order': False, 'shape': "
+           "(1, 1), 'true': True}",
+           "3"),
+       npy(of_label, "\2"), 51 / 255.},
   };
   for (const Row& row : table) {
     INFO(&row - table.data());
@@ -138,7 +143,11 @@ TEST_CASE("an array that is wrong is refused with its place") {
     folder.write(name, content);
     const std::string message = refusal(folder, "", options);
     const std::string begin = "FOLDER/" + name + ": ";
-    return message.starts_with(begin) ? message.substr(begin.size()) : message;
+    std::string told = message.starts_with(begin) ? message.substr(begin.size()) : message;
+    // In what is said of its conversion.
+    const std::string path = "\"FOLDER/" + name + "\"";
+    for (std::size_t at = 0; (at = told.find(path)) != told.npos;) told.replace(at, path.size(), "\"F\"");
+    return told;
   };
   const std::string good = npy<float>("<f4", "3, 2", {1, 2, 3, 4, 5, 6});
   const std::size_t header = good.size() - 24;
@@ -156,15 +165,23 @@ TEST_CASE("an array that is wrong is refused with its place") {
       {good + "x", "has trailing bytes: expected " + std::to_string(good.size()) + " bytes (a header of " +
                        std::to_string(header) + " and an array [3, 2] of f4), found more"},
       {npy(npy_header("<f4", "3, 2"), "", 4), "is of version 4.0 of the .npy format; expected 1.0, 2.0 or 3.0"},
-      {npy(npy_header("<f4", "3, 2", "True"), ""), "is in Fortran order; expected C order (numpy.ascontiguousarray)"},
+      {npy(npy_header("<f4", "3, 2", "True"), ""),
+       "is in Fortran order; expected C order; in Python: import numpy; numpy.save(\"F\", "
+       "numpy.ascontiguousarray(numpy.load(\"F\")))"},
       {npy(npy_header("|O", "3, 2"), ""),
        "has elements of type '|O', Python objects; expected numbers of type u1 to u8, i1 to i8, f4 or f8"},
       {npy(npy_header("<f2", "3, 2"), ""),
-       "has elements of type '<f2'; expected numbers of type u1 to u8, i1 to i8, f4 or f8"},
+       "has elements of type '<f2'; expected numbers of type u1 to u8, i1 to i8, f4 or f8; in Python: import numpy; "
+       "numpy.save(\"F\", numpy.load(\"F\").astype(\"f4\"))"},
+      {npy(npy_header("|b1", "3, 2"), ""),
+       "has elements of type '|b1'; expected numbers of type u1 to u8, i1 to i8, f4 or f8; in Python: import numpy; "
+       "numpy.save(\"F\", numpy.load(\"F\").astype(\"u1\"))"},
       {npy(npy_header("|f4", "3, 2"), ""),
        "has elements of type '|f4', without an order of bytes; expected numbers of type u1 to u8, i1 to i8, f4 or f8"},
       {npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), }", ""),
-       "has elements of several fields (a structured type); expected numbers"},
+       "has elements of several fields (a structured type); expected numbers; in Python: import numpy, "
+       "numpy.lib.recfunctions; numpy.save(\"F\", "
+       "numpy.lib.recfunctions.structured_to_unstructured(numpy.load(\"F\")))"},
       {npy("{'descr': '<f4', 'shape': (3, 2), }", ""),
        "its header has no descr, fortran_order or shape; expected {'descr': '<f4', 'fortran_order': False, 'shape': "
        "(3, 4), }"},
@@ -186,7 +203,8 @@ TEST_CASE("an array that is wrong is refused with its place") {
       {npy(npy_header("<f4", "1099511627776, 2"), ""),
        "its shape is [1099511627776, 2], of f4; expected at most 2^40 bytes"},
       {npy<std::int32_t>("<i4", "3, 2", {1, 2, 3, 4, 5, 6}),
-       "has numbers of type i4; expected u1, which are scaled to [0, 1], or f4 or f8"},
+       "has numbers of type i4; expected u1, which are scaled to [0, 1], or f4 or f8; in Python: import numpy; "
+       "numpy.save(\"F\", numpy.load(\"F\").astype(\"f8\"))"},
       {npy<float>("<f4", "3,", {1, 2, 3}),
        "its shape is [3]; expected [n, numbers], [n, rows, columns] or [n, rows, columns, channels]"},
       {npy<float>("<f4", "3, 2", {1, 2, 3, NAN, 5, 6}),
@@ -210,9 +228,15 @@ TEST_CASE("an array that is wrong is refused with its place") {
        "label 2 (counted from 0) is 9223372036854775807; expected 0 to 65535"},
       {npy<std::int32_t>("<i4", "2,", {0, 1}),
        "holds 2 labels, but FOLDER/x_train.npy holds 3 samples; expected as many"},
-      {npy<float>("<f4", "3,", {0, 1, 2}), "has labels of type f4; expected integers"},
+      {npy<float>("<f4", "3,", {0, 1, 2}),
+       "has labels of type f4; expected integers; in Python: import numpy; numpy.save(\"F\", "
+       "numpy.load(\"F\").astype(\"i8\")) where they are whole, or a table for --task regression"},
+      {npy(npy_header("<U5", "3,"), ""),
+       "has elements of type '<U5'; expected numbers of type u1 to u8, i1 to i8, f4 or f8; in Python: import numpy; "
+       "numpy.save(\"F\", numpy.unique(numpy.load(\"F\"), return_inverse=True)[1])"},
       {npy<std::uint8_t>("|u1", "3, 2", {0, 1, 2, 3, 4, 5}),
-       "its shape is [3, 2]; expected [n], a label for each sample"},
+       "its shape is [3, 2]; expected [n], a label for each sample; in Python: import numpy; numpy.save(\"F\", "
+       "numpy.load(\"F\").argmax(1)) where the largest marks the class"},
   };
   for (const Row& row : labels) CHECK(refused("y_train.npy", row.content) == row.told);
   CHECK(refused("y_test.npy", npy<std::int64_t>("<i8", "2,", {0, 5})) ==

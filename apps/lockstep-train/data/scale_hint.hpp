@@ -1,20 +1,17 @@
-// Columns whose numbers are of very different sizes, which train badly.
+// A hint for who trains on numbers of unlike or great sizes.
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include <lockstep/input/sample_source.hpp>
+#include <lockstep/input/schema.hpp>
 
 namespace lockstep {
 
-/// LOCAL, blocking: reads the first 65536 samples. Names the columns with the largest and the smallest numbers, and the
-/// largest absolute value of each:
-///
-///   ; the columns "a" (up to 2e+06) and "b" (up to 0.5) differ by more than a factor of 1000: --scale standard may …
-///
-/// Columns of zeros do not count. Empty if the columns differ less, if there are no `columns`, and if samples can no
-/// longer be read. Each of `columns` is a number of the inputs of `samples`, which are of f32 or f64.
-std::string scale_hint(const SampleSource& samples, const std::vector<std::string>& columns);
+/// LOCAL. Names the columns with the largest and the smallest numbers if these differ by more than a factor of 1000, or
+/// else the column, the label of a regression or the array whose numbers exceed 100, and what scales them: "; the
+/// columns "a" (up to 2e+06) and "b" (up to 0.5) differ by more than a factor of 1000: --scale standard may help".
+/// Empty if there is nothing to say, and for data that are scaled. Looks at the first samples.
+std::string scale_hint(const SampleSource& samples, const DataSchema& schema);
 
 }  // namespace lockstep

@@ -116,9 +116,7 @@ class ImageTask final : public TrainingTask {
                                                   : nn::make_mlp(strategy, mlp(), std::move(kernels));
     return *model_;
   }
-  std::string divergence_hint() const override {
-    return data_.schema.scales.empty() ? scale_hint(train(), data_.schema.columns) : "";
-  }
+  std::string divergence_hint() const override { return scale_hint(train(), data_.schema); }
   std::string write_sample() override { return {}; }
   std::unique_ptr<Predictor> make_predictor(Stream& stream) override {
     const auto logits = [&model = *model_](const SampleBatch& batch) { return model.logits(batch); };
