@@ -9,6 +9,7 @@
 
 #include "base/digest.hpp"
 #include "control/channel.hpp"
+#include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "control/verdict.hpp"
 #include "estimator/gathered_outputs.hpp"

@@ -20,6 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cluster/launch.hpp"
+
 extern char** environ;
 
 namespace lockstep::test {

@@ -9,6 +9,7 @@
 #include "unit/control_heartbeats_support.hpp"
 
 using namespace lockstep;
+using lockstep::test::Addresses;
 using lockstep::test::CapturedStderr;
 using lockstep::test::ChildProcess;
 using lockstep::test::eventually;
