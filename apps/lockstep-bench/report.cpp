@@ -3,19 +3,23 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
 #include "apps/options/standard_output.hpp"
-#include "base/file_type.hpp"
+#include "base/file_io.hpp"
+#include "base/own_file.hpp"
 
 namespace lockstep::bench {
 namespace {
+
+constexpr std::string_view json_begin = R"({"bench":")";
 
 /// Two decimals, or two digits for small values. Whole numbers have no decimals, so "0" means exactly 0.
 std::string text_of(double value) {
@@ -100,11 +104,16 @@ std::string to_json(const Subject& subject, const std::vector<Row>& rows) {
       .dump();
 }
 
-Report::Report(Subject subject, std::filesystem::path json) : subject_{std::move(subject)}, path_{std::move(json)} {
-  if (path_.empty()) return;
-  std::string why;
-  file_.reset(open_output(path_, OpenOutput::empty, why));
-  if (!file_) throw ConfigError{fmt::format("--json {}: {}; expected a file that can be written", path_.string(), why)};
+Report::Report(Subject subject, std::filesystem::path json)
+    : subject_{std::move(subject)}, name_{fmt::format("--json {}", json.string())} {
+  if (json.empty()) return;
+  require_own(json, {json_begin}, name_, "a new file, or one of an earlier measurement");
+  try {
+    file_ = open_output(json, OpenOutput::at_end, name_);
+  } catch (const FileError& error) {
+    if (!is_about_path(error.code())) throw;
+    throw ConfigError{fmt::format("{}; expected a file that can be written", error.what())};
+  }
 }
 
 void Report::add(const Row& row) {
@@ -115,9 +124,9 @@ void Report::add(const Row& row) {
 
 void Report::finish() {
   if (!file_) return;
-  const std::string text = to_json(subject_, rows_) + "\n";
-  if (std::fputs(text.c_str(), file_.get()) < 0 || std::fflush(file_.get()) != 0)
-    throw Error{fmt::format("--json {}: {}", path_.string(), std::strerror(errno))};
+  // What has no end to write at, such as a pipe, cannot be cut.
+  if (::ftruncate(file_->get(), 0) != 0 && errno != EINVAL) throw FileError{name_, "written", errno};
+  write_all(*file_, to_json(subject_, rows_) + "\n", name_);
 }
 
 }  // namespace lockstep::bench

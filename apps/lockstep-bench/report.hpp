@@ -4,13 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
+
+#include "base/descriptor.hpp"
 
 namespace lockstep::bench {
 
@@ -54,23 +55,20 @@ std::string to_json(const Subject& subject, const std::vector<Row>& rows);
 /// file at the end.
 class Report {
  public:
-  /// Creates the JSON file, unless `json` is empty. ConfigError, naming --json, if it cannot be written.
+  /// Creates the JSON file, unless `json` is empty. ConfigError, naming --json, if it cannot be written, or is a file
+  /// of something else; CheckpointError if the disk is full.
   Report(Subject subject, std::filesystem::path json);
 
   void add(const Row& row);
 
-  /// Writes the JSON file. Error, naming it, if that fails.
+  /// Writes the JSON file, in the place of what was there. CheckpointError, naming it, if that fails.
   void finish();
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-
   Subject subject_;
   std::vector<Row> rows_;
-  std::filesystem::path path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  std::string name_;  ///< of the JSON file, in messages
+  std::optional<Descriptor> file_;
 };
 
 }  // namespace lockstep::bench

@@ -45,7 +45,7 @@ Options:
   --version                 Print the version and exit
 
 Exit codes: 0 undamaged, or equal; 1 damaged, differing, or any other failure;
-2 wrong input.
+2 wrong input; 7 a file could not be read or written.
 )";
 
 [[noreturn]] void refuse(const std::string& what) {

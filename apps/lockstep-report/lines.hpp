@@ -1,6 +1,7 @@
 // The lines of a file that another process may be writing.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -16,8 +17,12 @@ struct Line {
   bool may_be_cut = false;
 };
 
+/// The text of a file of at most `limit` bytes. ConfigError, naming the path, if it is longer, cannot be read or is no
+/// regular file.
+std::string read_whole(const std::filesystem::path& path, std::size_t limit);
+
 /// Calls `use` for each line that is not empty, in order. Reads the file once. ConfigError, naming the path, if it
-/// cannot be read or is no regular file.
+/// cannot be read, is no regular file, or has a line of more than 64 MiB.
 void for_each_line(const std::filesystem::path& path, const std::function<void(const Line&)>& use);
 
 /// What became of the lines of a file.

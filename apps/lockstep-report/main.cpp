@@ -1,7 +1,6 @@
 // Reads the command line, and writes the page.
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +16,7 @@
 #include "apps/options/standard_output.hpp"
 #include "apps/options/tool_main.hpp"
 #include "base/excerpt.hpp"
+#include "base/own_file.hpp"
 #include "base/printable.hpp"
 #include "checkpoint/file.hpp"
 #include "cluster/counted.hpp"
@@ -43,7 +43,8 @@ Options:
   -h,--help                 Print this help and exit
   --version                 Print the version and exit
 
-Exit codes: 0 the page is there; 1 it could not be written; 2 wrong input.
+Exit codes: 0 the page is there; 2 wrong input; 7 it could not be written;
+1 any other failure.
 )";
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -92,13 +93,8 @@ void require_replaceable(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(there))
     throw ConfigError{fmt::format("-o {}: is no regular file; expected a new file, a page, or - for standard output",
                                   excerpt(path.string()))};
-  if (std::filesystem::file_size(path, error) == 0) return;
-  std::string found(page_begin.size(), ' ');
-  std::ifstream{path, std::ios::binary}.read(found.data(), static_cast<std::streamsize>(found.size()));
-  if (found != page_begin)
-    throw ConfigError{fmt::format(
-        "-o {}: is a file of something else, which would be lost; expected a new file, or a page of lockstep-report",
-        excerpt(path.string()))};
+  require_own(path, {page_begin}, fmt::format("-o {}", excerpt(path.string())),
+              "a new file, or a page of lockstep-report");
 }
 
 void make_page(const CommandLine& line) {

@@ -12,6 +12,7 @@
 
 #include "apps/lockstep-report/json_members.hpp"
 #include "base/excerpt.hpp"
+#include "record/run_description.hpp"
 #include "record/run_folder.hpp"
 
 namespace lockstep::report {
@@ -33,9 +34,7 @@ bool is_there(const std::filesystem::path& path) {
 
 void read_record(const std::filesystem::path& path, Run& run) {
   try {
-    std::string text;
-    for_each_line(path, [&](const Line& line) { text.append(line.text) += '\n'; });
-    run.record = parse_foreign_json(as_utf8(text));
+    run.record = parse_foreign_json(as_utf8(read_whole(path, longest_description)));
   } catch (const ConfigError& error) {
     run.notes.emplace_back(error.what());
     return;

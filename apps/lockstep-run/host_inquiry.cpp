@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -23,6 +24,7 @@
 #include "apps/lockstep-run/process_tree.hpp"
 #include "apps/lockstep-run/say.hpp"
 #include "apps/lockstep-run/supervision.hpp"
+#include "base/file_io.hpp"
 #include "base/host_name.hpp"
 
 namespace lockstep::run {
@@ -40,8 +42,9 @@ constexpr auto until_mpirun_is_killed = 2s;
 std::string text_in(const Descriptor& file) {
   std::string text;
   std::array<char, 4096> part;
-  for (ssize_t count; (count = ::pread(file.get(), part.data(), part.size(), static_cast<off_t>(text.size()))) > 0;)
-    text.append(part.data(), static_cast<std::size_t>(count));
+  // Its writer has the same offset.
+  for (std::size_t count = part.size(); count == part.size(); text.append(part.data(), count))
+    count = read_at(file, text.size(), std::as_writable_bytes(std::span{part}), "what mpirun said");
   return text;
 }
 

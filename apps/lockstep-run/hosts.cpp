@@ -1,11 +1,7 @@
 #include "apps/lockstep-run/hosts.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <numeric>
 #include <sstream>
@@ -15,7 +11,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/options/option_values.hpp"
-#include "base/file_type.hpp"
+#include "base/file_io.hpp"
 #include "base/host_name.hpp"
 
 namespace lockstep::run {
@@ -75,14 +71,13 @@ std::vector<Host> parse_host_list(const std::string& option, std::string_view te
 }
 
 std::string read_hostfile(const std::string& option, const std::string& name) {
-  std::ifstream file;
-  std::string wrong = why_not_regular(parse_file_name(option, name));
-  if (wrong.empty()) {
-    file.open(name);
-    if (!file) wrong = fmt::format("cannot be read: {}", std::strerror(errno));
+  constexpr std::size_t most = std::size_t{16} << 20;
+  const std::string named = fmt::format("{} {}", option, name);
+  try {
+    return read_text(open_to_read(parse_file_name(option, name), named), most, named);
+  } catch (const FileError& error) {
+    throw ConfigError{error.what()};
   }
-  if (!wrong.empty()) throw ConfigError{fmt::format("{} {}: {}", option, name, wrong)};
-  return {std::istreambuf_iterator<char>{file}, {}};
 }
 
 std::vector<Host> parse_hostfile(std::string_view text, const std::string& file) {

@@ -15,6 +15,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/lockstep-run/launcher_words.hpp"
+#include "base/file_io.hpp"
 #include "base/host_name.hpp"
 #include "base/shell_word.hpp"
 #include "base/supervised_job.hpp"
@@ -25,8 +26,8 @@ namespace {
 /// A file in memory, which processes that this one starts can open by its path.
 Descriptor file_with(std::string_view text) {
   Descriptor file{::memfd_create("hosts", 0)};
-  if (file.get() < 0 || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    throw Error{fmt::format("the file of hosts: {}", std::strerror(errno))};
+  if (file.get() < 0) throw Error{fmt::format("the file of hosts: {}", std::strerror(errno))};
+  write_all(file, text, "the file of hosts");
   return file;
 }
 

@@ -42,9 +42,10 @@ bool RunTimeline::lacks_an_end() const {
 void RunTimeline::end(const std::string& line, int exit_code) const {
   const RunLayout layout{folder_};
   std::error_code none;
-  if (folder_.empty() || !std::filesystem::exists(layout.description(), none) || !lacks_an_end()) return;
+  if (folder_.empty() || !std::filesystem::exists(layout.description(), none)) return;
   const std::string name = "--run-dir " + folder_.string();
   try {
+    if (!lacks_an_end()) return;
     const auto use = hold_folder(folder_, name, patience_with_writers);
     if (!lacks_an_end()) return;  // a rank was still ending
     Timeline timeline{layout.timeline(), "--run-dir " + layout.timeline().string()};

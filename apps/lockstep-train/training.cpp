@@ -27,6 +27,7 @@
 #include "input/batch_schedule.hpp"
 #include "input/shard_sizes.hpp"
 #include "record/run_folder.hpp"
+#include "record/run_trace.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "strategy/replica_group.hpp"
 
@@ -100,6 +101,7 @@ void Trainer::hold_folders() {
     if (!options_.run_folder.empty())
       run_folder_ =
           hold_run_folder(options_.run_folder, names_of_record(), resumes ? RunStart::may_resume : RunStart::anew);
+    if (options_.trace) require_own_trace(RunLayout{options_.run_folder}.trace(), names_of_record().folder);
     if (writes) use_ = hold_folder_of_checkpoints(options_);
     if (resumes) require_ranks_that_can_resume(options_, ranks());
   });

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <exception>
-#include <fstream>
-#include <iterator>
 #include <numeric>
 #include <ranges>
 #include <utility>
@@ -20,11 +18,12 @@
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
 #include "apps/lockstep-train/trainer.hpp"
 #include "base/digest.hpp"
-#include "base/file_type.hpp"
+#include "base/file_io.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "control/meeting_point.hpp"
 #include "fit/frozen_variables.hpp"
 #include "input/shard_request.hpp"
+#include "record/run_description.hpp"
 #include "record/run_folder.hpp"
 #include "strategy/replica_group.hpp"
 
@@ -40,12 +39,15 @@ const OrderedJson& member(const std::filesystem::path& file, const OrderedJson& 
 }
 
 OrderedJson description_in(const std::filesystem::path& file) {
-  if (const std::string wrong = why_not_regular(file); !wrong.empty())
-    throw ConfigError{fmt::format("{}: {}; expected the folder of a run", file.string(), wrong)};
-  std::ifstream in{file, std::ios::binary};
-  if (!in) throw ConfigError{fmt::format("{}: cannot be read; expected the folder of a run", file.string())};
+  std::string text;
   try {
-    return parse_foreign_json(std::string{std::istreambuf_iterator<char>{in}, {}});
+    text = read_text(open_to_read(file, file.string()), longest_description, file.string());
+  } catch (const FileError& error) {
+    if (!is_about_path(error.code())) throw;
+    throw ConfigError{fmt::format("{}; expected the folder of a run", error.what())};
+  }
+  try {
+    return parse_foreign_json(text);
   } catch (const Error& fault) {
     throw ConfigError{fmt::format("{}: {}", file.string(), fault.what())};
   }

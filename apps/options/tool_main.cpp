@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <exception>
+#include <new>
 #include <string>
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/options/standard_output.hpp"
+#include "base/file_io.hpp"
 #include "control/tag.hpp"
 
 namespace lockstep {
@@ -27,6 +29,12 @@ int run_tool(const std::function<int()>& work) {
   } catch (const ConfigError& error) {
     complain(error.what());
     return static_cast<int>(Error::ExitCode::user_input);
+  } catch (const FileError& error) {
+    complain(error.what());
+    return static_cast<int>(is_about_path(error.code()) ? Error::ExitCode::failure : Error::ExitCode::checkpoint);
+  } catch (const std::bad_alloc&) {
+    complain("out of memory: the system gives this process no more (ulimit -v, or the host's memory)");
+    return static_cast<int>(Error::ExitCode::failure);
   } catch (const std::exception& error) {
     complain(error.what());
     return static_cast<int>(Error::ExitCode::failure);

@@ -45,8 +45,31 @@ FileError::FileError(std::string_view name, std::string_view done, int code)
     : CheckpointError{fmt::format("{}: cannot be {}: {}", name, done, std::generic_category().message(code))},
       code_{code} {}
 
-FileError::FileError(std::string_view name, std::string_view wrong)
-    : CheckpointError{fmt::format("{}: {}", name, wrong)}, code_{0} {}
+FileError::FileError(std::string_view name, std::string_view wrong) : FileError{name, 0, wrong} {}
+
+FileError::FileError(std::string_view name, int code, std::string_view wrong)
+    : CheckpointError{fmt::format("{}: {}", name, wrong)}, code_{code} {}
+
+bool is_about_path(int code) {
+  switch (code) {
+    case 0:  // it is no regular file
+    case EACCES:
+    case EEXIST:
+    case EFBIG:
+    case EINVAL:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENODEV:
+    case ENOENT:
+    case ENOTDIR:
+    case ENXIO:
+    case EPERM:
+    case EROFS:
+    case ETXTBSY: return true;
+    default: return false;
+  }
+}
 
 std::optional<Descriptor> find_to_read(const std::filesystem::path& path, std::string_view name) {
   // Without O_NONBLOCK, opening a pipe would block forever.
@@ -89,12 +112,30 @@ std::string read_text(const Descriptor& file, std::size_t limit, std::string_vie
     // there are more.
     resize(text, std::min(std::max(first_piece, 2 * held), limit + 1), name);
     held += read_next(file, std::as_writable_bytes(std::span{text}.subspan(held)), name);
-    if (held > limit) throw FileError{name, fmt::format("holds more than {} bytes", limit)};
+    if (held > limit) throw FileError{name, EFBIG, fmt::format("holds more than {} bytes", limit)};
     if (held < text.size()) {
       text.resize(held);
       return text;
     }
   }
+}
+
+Descriptor open_output(const std::filesystem::path& path, OpenOutput how, std::string_view name) {
+  constexpr mode_t as_the_user_allows = 0666;
+  // At its end also where it is emptied: somebody else may do that again.
+  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | (how == OpenOutput::empty ? O_TRUNC : 0);
+  // Otherwise, opening a pipe waits for a reader.
+  Descriptor file{uninterrupted([&] { return ::open(path.c_str(), flags | O_NONBLOCK, as_the_user_allows); })};
+  const int code = errno;
+  if (file.get() >= 0) {
+    ::fcntl(file.get(), F_SETFL, flags);
+    return file;
+  }
+  struct stat status = {};
+  const bool has_no_reader = code == ENXIO && ::stat(path.c_str(), &status) == 0;
+  throw FileError{name, code,
+                  has_no_reader ? fmt::format("is {} that nobody reads", name_of_type(status.st_mode))
+                                : std::generic_category().message(code)};
 }
 
 void write_all(const Descriptor& file, std::string_view bytes, std::string_view name) {
@@ -116,8 +157,8 @@ std::optional<LineReader::Line> LineReader::next() {
                         : nullptr;
     const std::size_t size = (found ? static_cast<std::size_t>(found - buffer_.data()) : end_) - begin_;
     if (size > longest_line_)
-      throw FileError{fmt::format("{}:{}", name_, number_ + 1),
-                      fmt::format("is longer than {} bytes; expected a shorter line", longest_line_)};
+      throw FileError{fmt::format("{}:{}", name_, number_ + 1), EFBIG,
+                      fmt::format("has more than {} bytes", longest_line_)};
     if (!found) {
       searched = end_ - begin_;  // where it will be
       if (read_more()) continue;

@@ -25,8 +25,9 @@ class FileError : public CheckpointError {
   /// "NAME: cannot be DONE: TEXT", with the system's text about the error number `code`.
   FileError(std::string_view name, std::string_view done, int code);
 
-  /// "NAME: WRONG", about a file that is not what was expected.
+  /// "NAME: WRONG", about a file that is not what was expected, or in other words than the system's.
   FileError(std::string_view name, std::string_view wrong);
+  FileError(std::string_view name, int code, std::string_view wrong);
 
   /// Of the call that failed; 0 if none did.
   int code() const { return code_; }
@@ -35,10 +36,14 @@ class FileError : public CheckpointError {
   int code_;
 };
 
-/// Whether the error number says that there is no room for more.
+/// Whether the error number says that the disk, or the user's share of it, is full.
 inline bool is_full(int code) {
-  return code == ENOSPC || code == EDQUOT || code == EFBIG;
+  return code == ENOSPC || code == EDQUOT;
 }
+
+/// Whether a path leads to what its user can mend, such as a folder that is not there or may not be written. Otherwise
+/// the disk is full or broken, or the system has no memory.
+bool is_about_path(int code);
 
 /// Repeats a system call until no signal interrupts it.
 template <class Call>
@@ -62,8 +67,15 @@ std::optional<Descriptor> find_to_read(const std::filesystem::path& path, std::s
 std::size_t read_next(const Descriptor& file, std::span<std::byte> to, std::string_view name);
 std::size_t read_at(const Descriptor& file, std::uint64_t offset, std::span<std::byte> to, std::string_view name);
 
-/// What is left to read, which may be at most `limit` bytes.
+/// What is left to read, which may be at most `limit` bytes; EFBIG if it is more.
 std::string read_text(const Descriptor& file, std::size_t limit, std::string_view name);
+
+/// Whether an output file is emptied when it is opened, or written on at its end.
+enum class OpenOutput { empty, at_end };
+
+/// Opens `path` for writing at its end, and makes it if it is not there. A device or a pipe that somebody reads will do
+/// as well.
+Descriptor open_output(const std::filesystem::path& path, OpenOutput how, std::string_view name);
 
 /// Writes all bytes.
 void write_all(const Descriptor& file, std::string_view bytes, std::string_view name);
@@ -80,7 +92,8 @@ class LineReader {
 
   LineReader(Descriptor file, std::string name, std::size_t longest_line);
 
-  /// Nothing at the end of the file. FileError, with the number of the line, if it is longer than `longest_line`.
+  /// Nothing at the end of the file. FileError, with the number of the line and EFBIG, if it is longer than
+  /// `longest_line`.
   std::optional<Line> next();
 
  private:

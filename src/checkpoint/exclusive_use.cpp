@@ -1,7 +1,6 @@
 #include "checkpoint/exclusive_use.hpp"
 
 #include <cerrno>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
+#include "base/file_io.hpp"
 #include "checkpoint/failure.hpp"
 #include "checkpoint/shared_files.hpp"
 
@@ -77,11 +77,10 @@ FileLocking ExclusiveUse::lock() {
   while (true) {
     // One in which this writes who holds it is shared.
     Descriptor file =
-        options_.content == Content::holder
-            ? open_shared(options_.file, O_RDWR)
-            : Descriptor{::open(options_.file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, as_the_user_allows)};
-    if (file.get() < 0)
-      fail_checkpoint(options_.file.string(), fmt::format("cannot be locked: {}", std::strerror(errno)));
+        options_.content == Content::holder ? open_shared(options_.file, O_RDWR) : Descriptor{uninterrupted([&] {
+          return ::open(options_.file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, as_the_user_allows);
+        })};
+    if (file.get() < 0) throw FileError{one_line("checkpoint " + options_.file.string()), "locked", errno};
     const FileLocking result = options_.file_system == Options::FileSystem::without_locks
                                    ? FileLocking::unsupported
                                    : lock_file(file.get(), LockedByte::use);

@@ -6,15 +6,14 @@
 #include <filesystem>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "base/descriptor.hpp"
 
 namespace lockstep {
 
-/// A file on its way to `path`: written beside it, with ".part" appended to its name, and moved there by `commit`.
-/// Without a commit it is removed, and what was at `path` stays. No link is followed: one at `path` is replaced, and
-/// what it leads to stays. Every failure is a CheckpointError.
+/// A file on its way to `path`: written beside it, under the name ".NAME.part", and moved there by `commit`. Without a
+/// commit it is removed, and what was at `path` stays. What a killed process left under that name is removed first. No
+/// link is followed: one at `path` is replaced, and what it leads to stays. Every failure is a FileError.
 class NewFile {
  public:
   /// Messages begin with `what` and the path.
@@ -31,19 +30,17 @@ class NewFile {
   void commit();
 
  private:
-  [[noreturn]] void fail(std::string_view doing) const;
-
   std::filesystem::path path_;
-  std::string what_;
+  std::string name_;
   std::filesystem::path part_;
   Descriptor descriptor_;
   bool committed_ = false;
 };
 
-/// A file that exists. Every failure is a CheckpointError.
+/// A regular file that exists. Every failure is a FileError.
 class ExistingFile {
  public:
-  explicit ExistingFile(std::filesystem::path path);
+  explicit ExistingFile(const std::filesystem::path& path);
 
   std::uint64_t size() const { return size_; }
 
@@ -51,7 +48,7 @@ class ExistingFile {
   void read(std::uint64_t offset, std::span<std::byte> bytes) const;
 
  private:
-  std::filesystem::path path_;
+  std::string name_;
   Descriptor descriptor_;
   std::uint64_t size_;
 };

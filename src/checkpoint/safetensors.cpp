@@ -204,7 +204,7 @@ void require_writable(const WeightsMetadata& metadata) {
 }
 
 std::string header_of(const Header& header, std::string_view source) {
-  std::string json = fmt::format(R"({{"{}":{{"{}":"{}")", metadata_key, writer_key, writer);
+  std::string json = std::string{own_begin};
   for (const auto& [name, text] : header.metadata)
     fmt::format_to(std::back_inserter(json), ",{}:{}", quoted(name).value(), quoted(text).value());
   json += '}';

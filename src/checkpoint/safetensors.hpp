@@ -41,6 +41,9 @@ struct Header {
   WeightsMetadata metadata;  ///< without the name of the writer, if that is lockstep
 };
 
+/// What begins the header of a file that lockstep wrote, after its length.
+inline constexpr std::string_view own_begin = R"({"__metadata__":{"writer":"lockstep")";
+
 /// InvalidArgument unless `metadata` can be written: for a name or text that is not UTF-8, and for the name "writer".
 void require_writable(const WeightsMetadata& metadata);
 

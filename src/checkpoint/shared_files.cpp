@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_io.hpp"
+
 namespace lockstep {
 
 void share_with_writers_of_folder(int descriptor, const std::filesystem::path& path) {
@@ -26,13 +28,16 @@ Descriptor open_shared(const std::filesystem::path& path, int flags) {
   // A link would lead to a file of somebody else. Without O_NONBLOCK, opening a pipe would block.
   flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   while (true) {
-    if (Descriptor made{::open(path.c_str(), flags | O_CREAT | O_EXCL, as_the_user_allows)}; made.get() >= 0) {
+    const auto open = [&](int how) {
+      return uninterrupted([&] { return ::open(path.c_str(), how, as_the_user_allows); });
+    };
+    if (Descriptor made{open(flags | O_CREAT | O_EXCL)}; made.get() >= 0) {
       share_with_writers_of_folder(made.get(), path);
       return made;
     }
     if (errno != EEXIST) return Descriptor{};
     // Who may write to the folder may have moved any file of this user's here.
-    Descriptor found{::open(path.c_str(), flags)};
+    Descriptor found{open(flags)};
     if (found.get() >= 0 || errno != ENOENT) return found;
   }
 }

@@ -8,11 +8,23 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/file_io.hpp"
+
 namespace lockstep {
 
 /// Throws ConfigError "PATH: WHAT".
 [[noreturn]] inline void fail_file(const std::filesystem::path& path, std::string_view what) {
   throw ConfigError{fmt::format("{}: {}", path.string(), what)};
+}
+
+/// What `call` returns. A file of data that cannot be read is wrong input, so a FileError becomes a ConfigError.
+template <class Call>
+auto as_input(Call&& call) {
+  try {
+    return call();
+  } catch (const FileError& error) {
+    throw ConfigError{error.what()};
+  }
 }
 
 }  // namespace lockstep

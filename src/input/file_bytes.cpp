@@ -7,7 +7,6 @@
 #include <iterator>
 #include <limits>
 #include <new>
-#include <system_error>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,7 +15,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/digest.hpp"
-#include "base/file_type.hpp"
+#include "base/file_io.hpp"
 #include "input/failure.hpp"
 
 namespace lockstep {
@@ -29,15 +28,11 @@ constexpr std::uint64_t most_unpacked_per_byte = 1032;
 
 }  // namespace
 
-FileBytes::FileBytes(const std::filesystem::path& path) : path_{path}, buffer_(chunk_bytes) {
-  std::error_code error;
-  // Opening a pipe could block forever.
-  if (!std::filesystem::is_regular_file(path, error))
-    fail(error ? fmt::format("cannot be read: {}", error.message()) : why_not_regular(path));
-  file_ = Descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file_.get() < 0) fail(fmt::format("cannot be read: {}", std::strerror(errno)));
-  state_ = state_of(file_, path);
-
+FileBytes::FileBytes(const std::filesystem::path& path)
+    : path_{path},
+      file_{as_input([&] { return open_to_read(path, path.string()); })},
+      state_{state_of(file_, path)},
+      buffer_(chunk_bytes) {
   refill();
   // No IDX file begins like this, nor does any text.
   packed_ = stream_.avail_in >= std::size(gzip_magic) &&
@@ -73,17 +68,11 @@ std::size_t FileBytes::read(std::span<std::uint8_t> to) {
 
 void FileBytes::refill() {
   stream_.next_in = buffer_.data();
-  stream_.avail_in = 0;
-  while (stream_.avail_in < buffer_.size()) {  // a chunk is whole, but for the last one
-    const ::ssize_t found = ::read(file_.get(), buffer_.data() + stream_.avail_in, buffer_.size() - stream_.avail_in);
-    if (found < 0 && errno == EINTR) continue;
-    if (found < 0) fail(fmt::format("cannot be read: {}", std::strerror(errno)));
-    if (found == 0) {
-      if (identity_of(file_, path_) != state_.identity) fail("changed while it was read");
-      break;
-    }
-    stream_.avail_in += static_cast<uInt>(found);
-  }
+  stream_.avail_in = static_cast<uInt>(
+      as_input([&] { return read_next(file_, std::as_writable_bytes(std::span{buffer_}), path_.string()); }));
+  // A chunk is whole, but for the last one.
+  if (stream_.avail_in < buffer_.size() && identity_of(file_, path_) != state_.identity)
+    fail("changed while it was read");
   if (!packed_ && stream_.avail_in > 0)
     chunk_digests_.push_back(digest_of(std::as_bytes(std::span{buffer_}.first(stream_.avail_in))));
 }

@@ -5,7 +5,6 @@
 #include <ctime>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -53,8 +52,7 @@ FileIdentity identity_of(const std::filesystem::path& path) {
 }
 
 Descriptor open_again(const std::filesystem::path& path, const FileIdentity& identity) {
-  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.get() < 0) fail_to_open(path);
+  Descriptor file = as_input([&] { return open_to_read(path, path.string()); });
   if (identity_of(file, path) != identity) fail_file(path, "changed while it was read");
   return file;
 }

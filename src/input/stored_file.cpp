@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cstring>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
+#include "base/file_io.hpp"
 #include "input/failure.hpp"
 
 namespace lockstep {
@@ -19,15 +16,9 @@ namespace {
 /// Reads `to.size()` bytes at `offset`. ConfigError, which names `path`, if they are not there any more.
 void read_again(const Descriptor& file, const std::filesystem::path& path, std::uint64_t offset,
                 std::span<std::uint8_t> to) {
-  while (!to.empty()) {
-    const ::ssize_t found = ::pread(file.get(), to.data(), to.size(), static_cast<::off_t>(offset));
-    if (found < 0 && errno == EINTR) continue;
-    if (found < 0) fail_file(path, fmt::format("cannot be read: {}", std::strerror(errno)));
-    if (found == 0)
-      fail_file(path, fmt::format("has become shorter while it was in use: expected a byte at {}", offset));
-    to = to.subspan(static_cast<std::size_t>(found));
-    offset += static_cast<std::uint64_t>(found);
-  }
+  const std::size_t count = as_input([&] { return read_at(file, offset, std::as_writable_bytes(to), path.string()); });
+  if (count < to.size())
+    fail_file(path, fmt::format("has become shorter while it was in use: expected a byte at {}", offset + count));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <climits>
 #include <exception>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/descriptor.hpp"
+#include "base/file_io.hpp"
 #include "base/open_line.hpp"
 #include "base/side_thread.hpp"
 #include "record/timeline.hpp"
@@ -37,14 +39,25 @@ CurrentNote& current_note() {
 
 /// A file that another rank may be writing to, too.
 void add_to(const FailureNote& note, std::string line) {
-  const Descriptor file{::open(note.timeline.c_str(), O_RDWR | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)};
+  const std::string name = note.timeline;
+  const Descriptor file{
+      uninterrupted([&] { return ::open(name.c_str(), O_RDWR | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW); })};
   struct stat status = {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || status.st_ino != note.inode) return;
-  // The chief may have been killed in the middle of a line.
+  // The chief may have been killed in the middle of a line. A line break too many does no harm.
   char last = '\n';
-  if (status.st_size > 0) (void)!::pread(file.get(), &last, 1, status.st_size - 1);
+  try {
+    if (status.st_size > 0)
+      (void)read_at(file, static_cast<std::uint64_t>(status.st_size) - 1, std::as_writable_bytes(std::span{&last, 1}),
+                    name);
+  } catch (const FileError&) {
+    last = ' ';
+  }
   if (last != '\n') line.insert(0, 1, '\n');
-  (void)!::write(file.get(), line.data(), line.size());
+  try {
+    write_all(file, line, name);
+  } catch (const FileError&) {  // stderr has the line
+  }
 }
 
 void on_last_line(std::string_view line, int exit_code) {

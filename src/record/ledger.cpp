@@ -1,16 +1,12 @@
 #include "record/ledger.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
@@ -19,8 +15,8 @@
 #include <lockstep/strategy/variable.hpp>
 
 #include "base/digest.hpp"
-#include "base/file_type.hpp"
-#include "checkpoint/shared_files.hpp"
+#include "base/file_io.hpp"
+#include "base/own_file.hpp"
 
 namespace lockstep {
 namespace {
@@ -29,6 +25,15 @@ constexpr std::string_view chain_key = ",\"chain\":\"";
 constexpr std::size_t hex_digits = 16;
 constexpr int newest_format = 2;
 constexpr std::int64_t all = std::numeric_limits<std::int64_t>::max();
+// Far more than the digests of a step take.
+constexpr std::size_t longest_entry = std::size_t{256} << 20;
+// Of the two files.
+constexpr std::string_view head_begin = R"({"kind":"ledger",)", values_begin = R"({"step":0,"values":[)";
+constexpr const char* expected = "another folder, or none of that name";
+
+std::string name_of(std::string_view name, const std::filesystem::path& path) {
+  return fmt::format("{} {}", name, path.string());
+}
 
 std::uint64_t digest_in(std::string_view hex) {
   std::uint64_t value = 0;
@@ -61,7 +66,7 @@ std::int64_t step_in(const OrderedJson& line) {
   return value.get<std::int64_t>();
 }
 
-OrderedJson object_in(const std::string& line) {
+OrderedJson object_in(std::string_view line) {
   OrderedJson object = parse_foreign_json(line);
   if (!object.is_object()) throw Error{"is no JSON object"};
   return object;
@@ -73,18 +78,14 @@ std::string chain_after(std::string_view before, std::string_view text) {
 }
 
 /// Calls `use` for each line. CheckpointError that begins with the path and the line's number if it throws.
-void for_each_line(const std::filesystem::path& path,
-                   const std::function<void(const std::string& line, bool is_whole)>& use) {
-  if (const std::string wrong = why_not_regular(path); !wrong.empty())
-    throw CheckpointError{fmt::format("{}: {}", path.string(), wrong)};
-  std::ifstream file{path, std::ios::binary};
-  if (!file) throw CheckpointError{fmt::format("{}: {}", path.string(), std::strerror(errno))};
-  std::string line;
-  for (std::int64_t number = 1; std::getline(file, line); ++number) {
+void for_each_line(const std::filesystem::path& path, const std::function<void(std::string_view line)>& use) {
+  LineReader lines{open_to_read(path, path.string()), path.string(), longest_entry};
+  // What is left of a line that was cut off is none.
+  for (auto line = lines.next(); line && line->is_whole; line = lines.next()) {
     try {
-      use(line, !file.eof());
+      use(line->text);
     } catch (const Error& fault) {
-      throw CheckpointError{fmt::format("{}:{}: {}", path.string(), number, fault.what())};
+      throw CheckpointError{fmt::format("{}:{}: {}", path.string(), line->number, fault.what())};
     }
   }
 }
@@ -93,16 +94,17 @@ void for_each_line(const std::filesystem::path& path,
 class Reader {
  public:
   /// Returns whether the line is about the first `until` steps.
-  bool take(const std::string& text, std::int64_t until) {
+  bool take(std::string_view text, std::int64_t until) {
     const auto chain_begin = text.rfind(chain_key);
     if (chain_begin == text.npos) throw Error{"has no \"chain\""};
     OrderedJson line = object_in(text);
-    const std::string chain = chain_after(chain_, std::string_view{text}.substr(0, chain_begin));
+    const std::string chain = chain_after(chain_, text.substr(0, chain_begin));
     if (text_in(line, "chain") != chain) throw Error{"is not as it was written, or the line before it is not"};
     if (ledger.is_complete) throw Error{"comes after the end"};
     if (line.contains("kind")) {
       take_head(std::move(line));
     } else if (line.contains("end")) {
+      check_end(line);
       if (until != all) return false;
       ledger.is_complete = true;
     } else {
@@ -130,6 +132,13 @@ class Reader {
     ledger.about = member(line, "about");
     ledger.about_from = ledger.entries.empty() ? 0 : ledger.entries.back().step;
     has_head_ = true;
+  }
+
+  void check_end(const OrderedJson& line) const {
+    if (line["end"] != true) throw Error{fmt::format("has \"end\": {}; expected true", shown(line["end"]))};
+    const std::int64_t last = ledger.entries.empty() ? 0 : ledger.entries.back().step;
+    if (const std::int64_t step = step_in(line); step < last)
+      throw Error{fmt::format("is the end after step {}, and comes after step {}", step, last)};
   }
 
   static std::pair<std::int64_t, bool> place_of(const Ledger::Entry& entry) {
@@ -167,41 +176,30 @@ std::vector<std::uint64_t> digests_in(const OrderedJson& line, std::size_t value
   return digests;
 }
 
-Descriptor open_to_append(const std::filesystem::path& path, const std::string& name) {
-  Descriptor file = open_shared(path, O_WRONLY | O_APPEND);
-  const std::string wrong = why_not_regular(path);
-  if (file.get() < 0 || !wrong.empty())
-    throw CheckpointError{fmt::format("{} {}: {}", name, path.string(), wrong.empty() ? std::strerror(errno) : wrong)};
-  return file;
-}
-
 /// How many bytes of a file are whole lines that `take`, called for each of them, keeps: up to the first for which it
 /// returns false or throws an Error. 0 if there is no file.
-std::uint64_t bytes_kept(const std::filesystem::path& path, const std::function<bool(const std::string& line)>& take) {
+std::uint64_t bytes_kept(const std::filesystem::path& path, const std::string& name,
+                         const std::function<bool(std::string_view line)>& take) {
   std::uint64_t bytes = 0;
-  std::error_code error;
-  std::ifstream file;
-  if (std::filesystem::is_regular_file(path, error)) file.open(path, std::ios::binary);
-  for (std::string line; std::getline(file, line) && !file.eof(); bytes += line.size() + 1) try {
-      if (!take(line)) break;
+  std::optional<Descriptor> file = find_to_read(path, name);
+  if (!file) return bytes;
+  LineReader lines{*std::move(file), name, longest_entry};
+  for (auto line = lines.next(); line && line->is_whole; line = lines.next()) {
+    try {
+      if (!take(line->text)) break;
     } catch (const Error&) {
       break;
     }
+    bytes += line->text.size() + 1;
+  }
   return bytes;
-}
-
-void cut(const Descriptor& file, std::uint64_t bytes, const std::filesystem::path& path, const std::string& name) {
-  if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
-    throw CheckpointError{fmt::format("{} {}: cannot be cut: {}", name, path.string(), std::strerror(errno))};
 }
 
 }  // namespace
 
 Ledger Ledger::read(const std::filesystem::path& path) {
   Reader reader;
-  for_each_line(path, [&](const std::string& line, bool is_whole) {
-    if (is_whole) (void)reader.take(line, all);
-  });
+  for_each_line(path, [&](std::string_view line) { (void)reader.take(line, all); });
   if (!reader.has_head()) throw ConfigError{fmt::format("{}: is empty; expected a ledger", path.string())};
   reader.ledger.chain = reader.chain();
   return std::move(reader.ledger);
@@ -220,8 +218,8 @@ Ledger::Entry Ledger::entry_of(const Observer::Digests& digests) {
 std::vector<std::uint64_t> Ledger::shards_of(const std::filesystem::path& shards_path, const Entry& entry,
                                              std::size_t values) {
   std::optional<std::vector<std::uint64_t>> found;
-  for_each_line(shards_path, [&](const std::string& text, bool is_whole) {
-    if (!is_whole || found) return;
+  for_each_line(shards_path, [&](std::string_view text) {
+    if (found) return;
     const OrderedJson line = object_in(text);
     if (step_in(line) != entry.step) return;
     found = digests_in(line, values);
@@ -234,8 +232,8 @@ std::vector<std::uint64_t> Ledger::shards_of(const std::filesystem::path& shards
 
 std::vector<std::string> Ledger::values_in(const std::filesystem::path& shards_path) {
   std::vector<std::string> values;
-  for_each_line(shards_path, [&](const std::string& text, bool is_whole) {
-    if (!is_whole || !values.empty()) return;
+  for_each_line(shards_path, [&](std::string_view text) {
+    if (!values.empty()) return;
     const OrderedJson line = object_in(text);
     for (const OrderedJson& each : member(line, "values")) {
       if (!each.is_string()) throw Error{fmt::format("has \"values\": {}", shown(line["values"]))};
@@ -257,22 +255,33 @@ std::uint64_t digest_of_weights(const VariableStore& store) {
   return weights_digest(weights);
 }
 
-LedgerFile::LedgerFile(Paths paths, std::int64_t steps, OrderedJson about, std::string name)
-    : paths_{std::move(paths)}, about_(std::move(about)), name_{std::move(name)} {
+LedgerFile::Kept LedgerFile::find(const Paths& paths, std::int64_t steps, std::string_view name) {
+  const std::string ledger = name_of(name, paths.ledger), shards = name_of(name, paths.shards);
+  require_own(paths.ledger, {head_begin}, ledger, expected);
+  require_own(paths.shards, {values_begin}, shards, expected);
+  if (steps == 0) return {};
   Reader reader;
-  const std::uint64_t bytes =
-      steps > 0 ? bytes_kept(paths_.ledger, [&](const std::string& line) { return reader.take(line, steps); }) : 0;
-  const auto is_kept = [&](const std::string& line) { return step_in(object_in(line)) <= steps; };
-  const std::uint64_t bytes_of_shards = steps > 0 ? bytes_kept(paths_.shards, is_kept) : 0;
-  has_values_ = bytes_of_shards > 0;
-  ledger_ = open_to_append(paths_.ledger, name_);
-  shards_ = open_to_append(paths_.shards, name_);
+  Kept kept;
+  kept.bytes = bytes_kept(paths.ledger, ledger, [&](std::string_view line) { return reader.take(line, steps); });
+  kept.bytes_of_shards =
+      bytes_kept(paths.shards, shards, [&](std::string_view line) { return step_in(object_in(line)) <= steps; });
+  if (reader.has_head()) kept.about = std::move(reader.ledger.about);
+  kept.chain = reader.chain();
+  if (!reader.ledger.entries.empty()) kept.last = reader.ledger.entries.back();
+  return kept;
+}
+
+LedgerFile::LedgerFile(const Paths& paths, Kept kept, OrderedJson about, const std::string& name)
+    : about_(std::move(about)),
+      ledger_{paths.ledger, name_of(name, paths.ledger)},
+      shards_{paths.shards, name_of(name, paths.shards)},
+      has_head_{kept.about && *kept.about == about_},
+      has_values_{kept.bytes_of_shards > 0},
+      chain_{std::move(kept.chain)},
+      last_{std::move(kept.last)} {
   // First what refers to the other.
-  cut(ledger_, bytes, paths_.ledger, name_);
-  cut(shards_, bytes_of_shards, paths_.shards, name_);
-  chain_ = reader.chain();
-  has_head_ = reader.has_head() && reader.ledger.about == about_;
-  if (!reader.ledger.entries.empty()) last_ = reader.ledger.entries.back();
+  ledger_.cut(kept.bytes);
+  shards_.cut(kept.bytes_of_shards);
 }
 
 bool LedgerFile::has_weights_of(std::int64_t step) const {
@@ -281,7 +290,7 @@ bool LedgerFile::has_weights_of(std::int64_t step) const {
 
 void LedgerFile::add(const Observer::Digests& digests) {
   if (!has_values_) {
-    write(shards_, paths_.shards, OrderedJson{{"step", 0}, {"values", digests.values}}.dump() + '\n');
+    shards_.write(OrderedJson{{"step", 0}, {"values", digests.values}}.dump() + '\n');
     has_values_ = true;
   }
   OrderedJson shards = OrderedJson::array();
@@ -291,7 +300,7 @@ void LedgerFile::add(const Observer::Digests& digests) {
     shards.push_back(std::move(text));
   }
   // First what the ledger refers to.
-  write(shards_, paths_.shards, OrderedJson{{"step", digests.step}, {"shards", std::move(shards)}}.dump() + '\n');
+  shards_.write(OrderedJson{{"step", digests.step}, {"shards", std::move(shards)}}.dump() + '\n');
   last_ = Ledger::entry_of(digests);
   add_entry({{"step", last_->step},
              {"samples", to_hex(last_->samples)},
@@ -319,17 +328,12 @@ void LedgerFile::add_line(const OrderedJson& line) {
   std::string text = line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   text.pop_back();  // the brace
   chain_ = chain_after(chain_, text);
-  write(ledger_, paths_.ledger, fmt::format("{}{}{}\"}}\n", text, chain_key, chain_));
+  ledger_.write(fmt::format("{}{}{}\"}}\n", text, chain_key, chain_));
 }
 
-void LedgerFile::write(const Descriptor& file, const std::filesystem::path& path, const std::string& text) const {
-  for (std::string_view left = text; !left.empty();) {
-    const ssize_t written = ::write(file.get(), left.data(), left.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0)
-      throw CheckpointError{fmt::format("{} {}: cannot be written: {}", name_, path.string(), std::strerror(errno))};
-    left.remove_prefix(static_cast<std::size_t>(written));
-  }
+void LedgerFile::require_in_place() const {
+  ledger_.require_in_place();
+  shards_.require_in_place();
 }
 
 }  // namespace lockstep

@@ -7,13 +7,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <lockstep/fit/observer.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
-#include "base/descriptor.hpp"
 #include "base/foreign_json.hpp"
+#include "record/kept_file.hpp"
 
 namespace lockstep {
 
@@ -21,7 +22,7 @@ namespace lockstep {
 ///   ledger.jsonl        {"kind":"ledger","format":2,"about":{…},"chain"}
 ///                       {"step","samples":DIGEST,"shards":DIGEST,"loss","chain"}
 ///                       {"step","weights":DIGEST,"chain"} for each checkpoint, and of step 0 for weights from a file
-///                       {"step","end":true,"chain"} if the run is complete
+///                       {"step","end":true,"chain"} if the run is complete: the last line
 ///   ledger.shards.jsonl {"step":0,"values":[NAME,…]}
 ///                       {"step","shards":[DIGESTS,…]}
 /// DIGEST is 16 hexadecimal digits, and DIGESTS are those of all values of a shard. "samples" is the digest of the
@@ -75,10 +76,23 @@ class LedgerFile {
     std::filesystem::path ledger, shards;
   };
 
-  /// Keeps what is there about the first `steps` steps, up to a line that is damaged and but for the end, and cuts off
-  /// the rest, in memory for a line. Whoever is killed meanwhile leaves files that can be kept so again. `about` goes
-  /// into the head.
-  LedgerFile(Paths paths, std::int64_t steps, OrderedJson about, std::string name);
+  /// What there is to keep.
+  struct Kept {
+    std::uint64_t bytes = 0, bytes_of_shards = 0;
+    std::optional<OrderedJson> about = {};  ///< of the last head
+    std::string chain = {};                 ///< of the last line
+    std::optional<Ledger::Entry> last = {};
+  };
+
+  /// Reads what is there about the first `steps` steps, up to a line that is damaged and but for the end, in memory for
+  /// a line. ConfigError for a file of something else.
+  static Kept find(const Paths& paths, std::int64_t steps, std::string_view name);
+
+  /// Keeps that, and cuts off the rest. Whoever is killed meanwhile leaves files that can be kept so again. `about`
+  /// goes into the head.
+  LedgerFile(const Paths& paths, Kept kept, OrderedJson about, const std::string& name);
+  LedgerFile(const Paths& paths, std::int64_t steps, OrderedJson about, const std::string& name)
+      : LedgerFile{paths, find(paths, steps, name), std::move(about), name} {}
 
   void add(const Observer::Digests& digests);
   void add_weights(std::int64_t step, std::uint64_t digest);
@@ -89,15 +103,15 @@ class LedgerFile {
   /// Whether the last entry is about the checkpoint of `step`.
   bool has_weights_of(std::int64_t step) const;
 
+  /// CheckpointError if one of the files is no longer where it was.
+  void require_in_place() const;
+
  private:
   void add_entry(OrderedJson line);
   void add_line(const OrderedJson& line);
-  void write(const Descriptor& file, const std::filesystem::path& path, const std::string& text) const;
 
-  Paths paths_;
   OrderedJson about_;
-  std::string name_;
-  Descriptor ledger_, shards_;
+  KeptFile ledger_, shards_;
   bool has_head_ = false;    ///< with this `about_`
   bool has_values_ = false;  ///< in the file of shards
   std::string chain_;        ///< of the last line

@@ -1,8 +1,6 @@
 #include "record/metrics_file.hpp"
 
 #include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,8 +16,8 @@
 #include <lockstep/base/log.hpp>
 
 #include "base/file_io.hpp"
-#include "base/file_type.hpp"
 #include "base/foreign_json.hpp"
+#include "base/own_file.hpp"
 #include "checkpoint/file.hpp"
 #include "checkpoint/folder_lock.hpp"
 #include "record/evaluation_json.hpp"
@@ -33,28 +31,14 @@ namespace {
 // Checks with findings of their own.
 constexpr std::string_view attestation = "attestation", audit = "audit";
 
-/// A file that holds something else would be lost. Devices and pipes hold nothing.
-void require_replaceable(const std::filesystem::path& path, const std::string& name) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error) || std::filesystem::file_size(path, error) == 0) return;
-  constexpr std::string_view begin = R"({"kind":")";
-  std::string found(begin.size(), ' ');
-  std::ifstream{path}.read(found.data(), static_cast<std::streamsize>(found.size()));
-  if (found != begin)
-    throw ConfigError{fmt::format(
-        "{}: is a file of something else, which would be lost; expected a new file, or one of metrics", name)};
-}
-
-/// No fault of what the user gave, which is found before.
-[[noreturn]] void fail_to_write(const std::string& name, const std::string& why) {
-  throw CheckpointError{fmt::format("{}: cannot be written: {}", name, why)};
-}
+// As they begin.
+constexpr std::string_view line_begin = R"({"kind":")", findings_begin = "{\n  \"step\": ";
 
 // Far more than a line of metrics takes: the longest are those about 10,000 replicas.
-constexpr std::streamsize longest_line = 1 << 22;
+constexpr std::size_t longest_line = (std::size_t{4} << 20) - 1;
 
 /// A line. Error, in words that follow its place, if it is none of metrics.
-OrderedJson parse_line(const std::string& line) {
+OrderedJson parse_line(std::string_view line) {
   OrderedJson metrics = parse_foreign_json(line);
   if (!metrics.is_object()) throw Error{"is no JSON object"};
   for (const char* key : {"kind", "step"}) {
@@ -66,51 +50,87 @@ OrderedJson parse_line(const std::string& line) {
   return metrics;
 }
 
-/// The lines of a file of metrics about some steps.
+/// Takes pieces of text, and writes them as a file in the place of another. As a whole: whoever is killed here leaves
+/// the old lines or the new ones.
+class Replacement {
+ public:
+  Replacement(const std::filesystem::path& path, const std::string& what) : file_{path, what} {}
+
+  void add(std::string_view line) {
+    pending_.append(line).push_back('\n');
+    constexpr std::size_t at_once = std::size_t{1} << 20;
+    if (pending_.size() >= at_once) flush();
+  }
+
+  void commit(ExclusiveUse* use) {
+    flush();
+    if (use) use->extend_to(file_.descriptor());
+    file_.commit();
+  }
+
+ private:
+  void flush() {
+    file_.write(std::as_bytes(std::span{pending_}));
+    pending_.clear();
+  }
+
+  NewFile file_;
+  std::string pending_;
+};
+
+/// What a path that cannot be written says to its user.
+[[noreturn]] void refuse(const FileError& error, const std::string& expected) {
+  if (!is_about_path(error.code())) throw error;
+  throw ConfigError{fmt::format("{}; expected {}", error.what(), expected)};
+}
+
+[[noreturn]] void refuse_line(std::string_view why) {
+  throw ConfigError{fmt::format("{}; expected a line of metrics, as lockstep-train writes it, or a new file", why)};
+}
+
+std::optional<LineReader::Line> next_line(LineReader& lines) {
+  try {
+    return lines.next();
+  } catch (const FileError& error) {
+    if (error.code() != EFBIG) throw;
+    refuse_line(error.what());  // it is too long
+  }
+}
+
+/// Leaves the lines about the first `steps` steps. A killed run may have cut its last line.
 struct KeptLines {
-  std::string text = {};
+  bool any = false;
   std::int64_t samples = 0;  ///< as the last line about a step says
 };
 
-/// Those about the first `steps` steps. A killed run may have cut its last line.
-KeptLines lines_until(const std::filesystem::path& path, std::int64_t steps, const std::string& name) {
+KeptLines keep_lines(const std::filesystem::path& path, std::int64_t steps, const std::string& what,
+                     const std::string& name, ExclusiveUse* use) {
   KeptLines kept;
-  std::string buffer(longest_line, '\0');
   std::error_code error;
-  if (steps == 0 || !std::filesystem::is_regular_file(path, error)) return kept;
-  std::ifstream file{path};
-  for (std::int64_t number = 1; file.getline(buffer.data(), longest_line) || file.gcount() > 0; ++number) {
-    const bool is_last = file.eof(), fits = !file.fail();
-    const auto bytes = static_cast<std::size_t>(file.gcount()) - (fits && !is_last ? 1 : 0);  // without its end
-    const std::string line = buffer.substr(0, bytes);
+  if (steps == 0 || !std::filesystem::is_regular_file(std::filesystem::status(path, error))) return kept;
+  LineReader lines{open_to_read(path, name), name, longest_line};
+  std::optional<Replacement> replacement;
+  while (const auto line = next_line(lines)) {
+    OrderedJson metrics;
     try {
-      if (!fits) throw Error{fmt::format("has more than {} bytes", longest_line - 1)};
-      const OrderedJson metrics = parse_line(line);
-      if (metrics["step"].get<std::int64_t>() > steps) continue;
-      kept.text += line + '\n';
-      if (const auto samples = metrics.find("samples"); samples != metrics.end() && samples->is_number_integer())
-        kept.samples = *samples;
+      metrics = parse_line(line->text);
     } catch (const Error& fault) {
-      if (is_last) break;
-      throw ConfigError{fmt::format("{}:{}: {}; expected a line of metrics, as lockstep-train writes it, or a new file",
-                                    name, number, fault.what())};
+      if (!line->is_whole) break;
+      refuse_line(fmt::format("{}:{}: {}", name, line->number, fault.what()));
     }
+    if (metrics["step"].get<std::int64_t>() > steps) continue;
+    if (!replacement) try {
+        replacement.emplace(path, what);
+      } catch (const FileError& fault) {
+        refuse(fault, "a folder that can be written");
+      }
+    replacement->add(line->text);
+    kept.any = true;
+    if (const auto samples = metrics.find("samples"); samples != metrics.end() && samples->is_number_integer())
+      kept.samples = *samples;
   }
+  if (replacement) replacement->commit(use);
   return kept;
-}
-
-/// As a whole: whoever is killed here leaves the old lines or the new ones.
-void replace(const std::filesystem::path& path, const std::string& text, const std::string& what, ExclusiveUse* use) {
-  std::optional<NewFile> file;
-  try {
-    file.emplace(path, what);
-  } catch (const CheckpointError& error) {
-    if (is_full(errno)) throw;
-    throw ConfigError{error.what()};
-  }
-  file->write(std::as_bytes(std::span{text}));
-  if (use) use->extend_to(file->descriptor());
-  file->commit();
 }
 
 /// Null for what is no file, and for one that cannot be written, which is told when it is opened.
@@ -134,15 +154,19 @@ std::shared_ptr<ExclusiveUse> use_of(const std::filesystem::path& path, const st
 }  // namespace
 
 MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t steps, std::string name)
-    : path_{std::move(path)}, name_{fmt::format("{} {}", name, path_.string())}, use_{use_of(path_, name_)} {
-  require_replaceable(path_, name_);
-  const KeptLines kept = lines_until(path_, steps, name_);
+    : path_{std::move(path)}, name_{fmt::format("{} {}", name, path_.string())} {
+  require_own(path_, {line_begin}, name_, "a new file, or one of metrics");
+  for (const std::string_view check : {attestation, audit})
+    require_own(findings_of(check), {findings_begin}, fmt::format("{} {}", name, findings_of(check).string()),
+                "no file of that name, or findings of an earlier run");
+  use_ = use_of(path_, name_);
+  const KeptLines kept = keep_lines(path_, steps, name, name_, use_.get());
   samples_before_ = kept.samples;
-  if (!kept.text.empty()) replace(path_, kept.text, name, use_.get());
-  std::string why;
-  file_.reset(open_output(path_, kept.text.empty() ? OpenOutput::empty : OpenOutput::at_end, why));
-  if (!file_ && is_full(errno)) fail_to_write(name_, why);
-  if (!file_) throw ConfigError{fmt::format("{}: {}; expected a file that can be written", name_, why)};
+  try {
+    file_.emplace(open_output(path_, kept.any ? OpenOutput::at_end : OpenOutput::empty, name_), path_, name_);
+  } catch (const FileError& error) {
+    refuse(error, "a file that can be written");
+  }
   for (const std::string_view check : {attestation, audit}) {
     const std::filesystem::path findings = findings_of(check);
     std::error_code error;
@@ -159,8 +183,7 @@ std::filesystem::path MetricsFile::findings_of(std::string_view check) const {
 
 void MetricsFile::write(const std::string& line) {
   if (use_) use_->require_not_lost();
-  if (std::fputs(line.c_str(), file_.get()) < 0 || std::fputc('\n', file_.get()) < 0 || std::fflush(file_.get()) != 0)
-    fail_to_write(name_, std::strerror(errno));
+  file_->write(line + '\n');
 }
 
 void MetricsFile::on_step(const Observer::Step& report) {

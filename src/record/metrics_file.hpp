@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include <lockstep/fit/observer.hpp>
+
+#include "record/kept_file.hpp"
 
 namespace lockstep {
 
@@ -32,8 +34,9 @@ class ExclusiveUse;
 class MetricsFile final : public Observer {
  public:
   /// Removes the findings of an earlier run, and from the file every line but those of the first `steps` steps, after
-  /// which this run continues. ConfigError, naming the file, if that fails, or if another process writes it;
-  /// CheckpointError if the disk is full. Messages begin with `name` and the path.
+  /// which this run continues. ConfigError, naming the file, if the path is none that can be written, if the file or
+  /// the findings are of something else, or if another process writes it; CheckpointError, before anything is changed,
+  /// if the file cannot be read, and if the disk is full. Messages begin with `name` and the path.
   explicit MetricsFile(std::filesystem::path path, std::int64_t steps = 0, std::string name = "--metrics");
 
   bool wants_gradient_norm() const override { return true; }
@@ -49,6 +52,9 @@ class MetricsFile final : public Observer {
   /// file, if it cannot be written.
   void write(const std::string& line);
 
+  /// CheckpointError if the file is no longer where it was.
+  void require_in_place() const { file_->require_in_place(); }
+
   /// How many samples those first steps had, as the last line says; 0 without such a line.
   std::int64_t samples_before() const { return samples_before_; }
 
@@ -57,15 +63,11 @@ class MetricsFile final : public Observer {
   /// Logs an error if that fails.
   void write_findings(std::string_view check, const std::string& text) const;
 
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-
   std::filesystem::path path_;
   std::string name_;  ///< with the path
   std::int64_t samples_before_ = 0;
   std::shared_ptr<ExclusiveUse> use_;  ///< null for what is no file, such as a pipe
-  std::unique_ptr<std::FILE, Close> file_;
+  std::optional<KeptFile> file_;       ///< always there
 };
 
 }  // namespace lockstep

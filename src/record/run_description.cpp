@@ -4,7 +4,7 @@
 #include <chrono>
 #include <ctime>
 #include <fstream>
-#include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,13 +14,16 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "base/file_type.hpp"
+#include "base/file_io.hpp"
+#include "base/own_file.hpp"
 #include "comm/mpi/mpi_library.hpp"
 #include "control/meeting_point.hpp"
 #include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {
+
+constexpr std::string_view description_begin = "{\n  \"format\": ";
 
 /// "cuda:1" of "/job:worker/task:1/device:GPU:1".
 std::string device_in(std::string_view name) {
@@ -96,11 +99,13 @@ OrderedJson parse_object(std::string_view text, const char* what) {
   throw InvalidArgument{fmt::format("{} is no JSON object; expected one", what)};
 }
 
-OrderedJson read_description(const std::filesystem::path& path) {
-  if (!why_not_regular(path).empty()) return OrderedJson::object();
-  std::ifstream file{path, std::ios::binary};
+OrderedJson read_description(const std::filesystem::path& path, const std::string& name) {
+  require_own(path, {description_begin}, name, "another folder, or none of that name");
+  const std::optional<Descriptor> file = find_to_read(path, name);
+  if (!file) return OrderedJson::object();
+  const std::string text = read_text(*file, longest_description, name);
   try {
-    return parse_object(std::string{std::istreambuf_iterator<char>{file}, {}}, "run.json");
+    return parse_object(text, "run.json");
   } catch (const InvalidArgument&) {
     return OrderedJson::object();
   }

@@ -1,6 +1,7 @@
 // What run.json says.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -27,7 +28,11 @@ std::string path_in(const std::filesystem::path& folder, const std::filesystem::
 /// The object in `text`. InvalidArgument, which calls it `what`, if it is none.
 OrderedJson parse_object(std::string_view text, const char* what);
 
-/// run.json of an earlier start. An empty object if there is none that can be read.
-OrderedJson read_description(const std::filesystem::path& path);
+/// What run.json may hold at most: far more than what is said of 10,000 ranks and their data.
+inline constexpr std::size_t longest_description = std::size_t{64} << 20;
+
+/// run.json of an earlier start. An empty object if there is none, or what a crash of the machine left. ConfigError for
+/// a file of something else; FileError if it cannot be read.
+OrderedJson read_description(const std::filesystem::path& path, const std::string& name);
 
 }  // namespace lockstep

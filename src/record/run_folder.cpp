@@ -8,13 +8,39 @@
 
 #include "checkpoint/folder.hpp"
 #include "checkpoint/folder_lock.hpp"
+#include "record/ledger.hpp"
+#include "record/run_description.hpp"
+#include "record/timeline.hpp"
 
 namespace lockstep {
+namespace {
+
+/// ConfigError if a file would be replaced or removed that no run has written.
+void require_own_files(const RunLayout& layout, const RunRecord::Names& names) {
+  const auto name_of = [&](const std::filesystem::path& path) {
+    return fmt::format("{} {}", names.folder, path.string());
+  };
+  const bool has_run = !read_description(layout.description(), name_of(layout.description())).empty();
+  (void)Timeline::find(layout.timeline(), name_of(layout.timeline()));
+  (void)LedgerFile::find({layout.ledger(), layout.ledger_of_shards()}, 0, names.folder);
+  if (has_run) return;
+  // They have no beginning of their own, and only a run whose description is there has them.
+  std::error_code none;
+  for (const auto& path : {layout.where(), layout.stacks()})
+    if (std::filesystem::exists(std::filesystem::symlink_status(path, none)))
+      throw ConfigError{
+          fmt::format("{}: is of something else, and would be lost; expected another folder, or none of "
+                      "that name",
+                      name_of(path))};
+}
+
+}  // namespace
 
 std::shared_ptr<ExclusiveUse> hold_run_folder(const std::filesystem::path& folder, const RunRecord::Names& names,
                                               RunStart start) {
   const std::string name = fmt::format("{} {}", names.folder, folder.string());
   require_writable_folder(folder, name);
+  require_own_files(RunLayout{folder}, names);
   std::shared_ptr<ExclusiveUse> use = hold_folder(folder, name);
   if (start == RunStart::may_resume) return use;
   const RunLayout layout{folder};

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
 #include <lockstep/record/run_record.hpp>
 
 #include "base/foreign_json.hpp"
@@ -29,19 +30,24 @@ namespace lockstep {
 /// The files, on the chief. What is not wanted is not there.
 class RunRecord::Files {
  public:
-  /// Opens them, and notes the start of the run.
+  /// Opens them, and notes the start of the run. Before anything is changed, everything has been read.
   Files(const Options& options, OrderedJson ranks) : layout_{options.folder}, names_{options.names} {
     const std::int64_t before = options.resume_after.value_or(0);
     step_ = before;
-    if (!options.folder.empty())
+    Earlier earlier;
+    if (!options.folder.empty()) {
       use_ = hold_run_folder(options.folder, names_, options.resume_after ? RunStart::may_resume : RunStart::anew);
+      if (options.trace) require_own_trace(layout_.trace(), names_.folder);
+      earlier = read_earlier(before);
+    }
     if (!options.metrics.empty())
       metrics_.emplace(options.metrics, before, names_.metrics);
     else if (use_)
       metrics_.emplace(layout_.metrics(), before, names_.folder);
     if (metrics_) samples_before_ = metrics_->samples_before();
-    if (use_) begin(options, std::move(ranks));
-    open_ledger(options);
+    if (!use_) return;
+    begin(options, std::move(ranks), earlier);
+    open_ledger(options, std::move(earlier.ledger));
   }
 
   /// Where the rank that ends the job is to note that.
@@ -55,17 +61,16 @@ class RunRecord::Files {
     if (ledger_) use_->require_not_lost();
     return ledger_ ? &*ledger_ : nullptr;
   }
-  void open_ledger(const Options& options) {
-    if (options.folder.empty()) return;
-    if (options.ledger.empty()) {
-      // One of an earlier start would no longer be about the whole run.
-      std::error_code ignored;
-      for (const std::filesystem::path& file : {layout_.ledger(), layout_.ledger_of_shards()})
-        std::filesystem::remove(file, ignored);
-      return;
+
+  /// After what has been written. The run goes on if a file is no longer where it was, and says so once.
+  void warn_of_loss() {
+    if (is_loss_told_) return;
+    try {
+      require_in_place();
+    } catch (const CheckpointError& error) {
+      is_loss_told_ = true;
+      log::warning(fmt::format("{}; what the run still writes is lost", error.what()));
     }
-    ledger_.emplace(LedgerFile::Paths{layout_.ledger(), layout_.ledger_of_shards()}, options.resume_after.value_or(0),
-                    parse_object(options.ledger, "RunRecord::Options::ledger"), names_.folder);
   }
 
   MetricsFile* metrics() { return metrics_ ? &*metrics_ : nullptr; }
@@ -88,6 +93,7 @@ class RunRecord::Files {
     line["seconds"] = seconds;
     if (numbers.samples > 0) line["samples_per_second"] = static_cast<double>(samples_) / seconds;
     metrics_->write(line.dump());
+    warn_of_loss();
   }
 
   void evaluation(std::int64_t step, const EvaluationNumbers& numbers) {
@@ -116,29 +122,68 @@ class RunRecord::Files {
     if (!timeline_) return;
     use_->require_not_lost();
     timeline_->add(kind, fields);
+    warn_of_loss();
   }
 
+  /// Where the folder is not the run's any more, it gets no run.json.
   void end(std::string_view kind, OrderedJson result) {
     add(kind, {{"step", step_}});
-    if (!use_) return;
-    description_["ended"] = time_text();
-    description_["result"] = std::move(result);
-    write_description();
+    if (use_ && timeline_->file().is_in_place()) {
+      description_["ended"] = time_text();
+      description_["result"] = std::move(result);
+      write_description();
+    }
+  }
+
+  /// CheckpointError if a file is no longer where it was.
+  void require_in_place() const {
+    if (timeline_) timeline_->file().require_in_place();
+    if (metrics_) metrics_->require_in_place();
+    if (ledger_) ledger_->require_in_place();
   }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  void begin(const Options& options, OrderedJson ranks) {
-    const OrderedJson earlier = read_description(layout_.description());
-    timeline_.emplace(layout_.timeline(), fmt::format("{} {}", names_.folder, layout_.timeline().string()));
-    const auto starts = earlier.find("starts");
-    const bool counts = starts != earlier.end() && starts->is_number_integer();
+  /// What an earlier start has left in the folder.
+  struct Earlier {
+    OrderedJson description = OrderedJson::object();
+    Timeline::Kept timeline;
+    LedgerFile::Kept ledger;
+  };
+
+  std::string name_of(const std::filesystem::path& file) const {
+    return fmt::format("{} {}", names_.folder, file.string());
+  }
+
+  Earlier read_earlier(std::int64_t steps) const {
+    return {.description = read_description(layout_.description(), name_of(layout_.description())),
+            .timeline = Timeline::find(layout_.timeline(), name_of(layout_.timeline())),
+            .ledger = LedgerFile::find({layout_.ledger(), layout_.ledger_of_shards()}, steps, names_.folder)};
+  }
+
+  void open_ledger(const Options& options, LedgerFile::Kept kept) {
+    if (options.ledger.empty()) {
+      // One of an earlier start would no longer be about the whole run.
+      std::error_code ignored;
+      for (const std::filesystem::path& file : {layout_.ledger(), layout_.ledger_of_shards()})
+        std::filesystem::remove(file, ignored);
+      return;
+    }
+    ledger_.emplace(LedgerFile::Paths{layout_.ledger(), layout_.ledger_of_shards()}, std::move(kept),
+                    parse_object(options.ledger, "RunRecord::Options::ledger"), names_.folder);
+  }
+
+  void begin(const Options& options, OrderedJson ranks, const Earlier& earlier) {
+    timeline_.emplace(layout_.timeline(), name_of(layout_.timeline()), earlier.timeline);
+    const auto starts = earlier.description.find("starts");
+    const bool counts = starts != earlier.description.end() && starts->is_number_integer();
     timeline_->set_start(std::max(timeline_->start(), counts ? starts->get<std::int64_t>() : 0) + 1);
     const std::size_t count = ranks.size();
     description_ = describe_run(std::move(ranks));
     description_["starts"] = timeline_->start();
-    if (const auto started = earlier.find("started"); started != earlier.end() && started->is_string())
+    if (const auto started = earlier.description.find("started");
+        started != earlier.description.end() && started->is_string())
       description_["started"] = *started;
     description_["paths"] = {{"metrics", (options.metrics.empty() ? layout_.metrics() : options.metrics).string()},
                              {"timeline", layout_.timeline().string()}};
@@ -169,6 +214,7 @@ class RunRecord::Files {
   std::int64_t samples_before_ = 0, samples_ = 0;
   Clock::time_point begin_ = Clock::now();
   double evaluation_seconds_ = 0;
+  bool is_loss_told_ = false;
 };
 
 namespace {
@@ -265,6 +311,7 @@ void RunRecord::stop(std::int64_t step) {
   stopped_ = true;
   files_->made(step);
   files_->end("stop", nullptr);
+  files_->require_in_place();
 }
 
 void RunRecord::finish(std::string_view result) {
@@ -272,6 +319,7 @@ void RunRecord::finish(std::string_view result) {
   if (files_ && files_->ledger()) files_->ledger()->end(files_->made());
   if (files_) files_->end("end", std::move(object));
   if (const auto trace = std::exchange(trace_, nullptr)) trace->write_pictures();
+  if (files_) files_->require_in_place();
   files_.reset();
   forget_folder();
 }
@@ -284,6 +332,7 @@ void RunRecord::on_step(const Observer::Step& report) {
   if (files_) {
     files_->made(report.step);
     if (files_->metrics()) files_->metrics()->on_step(report);
+    files_->warn_of_loss();
   }
   if (next_) next_->on_step(report);
 }

@@ -14,6 +14,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
+#include "base/file_io.hpp"
+#include "base/own_file.hpp"
 #include "checkpoint/file.hpp"
 #include "control/clock_offset.hpp"
 #include "control/meeting_point.hpp"
@@ -28,25 +30,40 @@ namespace {
 /// Of the picture of all ranks. More make pictures that viewers open slowly.
 constexpr std::uint32_t merged_steps = 20;
 constexpr const char* merged_name = "all-ranks.trace";
+constexpr const char* before_name = "before";
 
 std::filesystem::path ring_of(const std::filesystem::path& folder, int rank) {
   return folder / fmt::format("rank-{}.ring", rank);
 }
 
-/// The files in `folder` whose names are "rank-R" and `ending`.
+/// The files in `folder` whose names are "rank-R" and `ending`; none if there is no such folder.
 std::vector<std::filesystem::path> files_of_ranks(const std::filesystem::path& folder, std::string_view ending) {
   std::vector<std::filesystem::path> files;
-  std::error_code ignored;  // such as of a folder that is not there, which has no files
-  for (const auto& entry : std::filesystem::directory_iterator{folder, ignored}) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("rank-") && name.ends_with(ending)) files.push_back(entry.path());
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry{folder, error}, end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name.starts_with("rank-") && name.ends_with(ending)) files.push_back(entry->path());
   }
+  if (error && error != std::errc::no_such_file_or_directory) throw FileError{folder.string(), "read", error.value()};
   // By rank.
   std::ranges::sort(files, {}, [](const auto& file) { return std::pair{file.string().size(), file.string()}; });
   return files;
 }
 
+void require_own_picture(const std::filesystem::path& path, const std::string& name) {
+  require_own(path, {trace::chrome_begin}, name, "another folder, or none of that name");
+}
+
+/// What a rank that was killed at its start has left is zeros.
+void require_own_rings(const std::filesystem::path& folder, const std::string& name) {
+  constexpr std::string_view ring_begin{"lockstep trace"}, of_killed{"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16};
+  for (const auto& ring : files_of_ranks(folder, ".ring"))
+    require_own(ring, {ring_begin, of_killed}, fmt::format("{} {}", name, ring.string()),
+                "another folder, or none of that name");
+}
+
 void write_spans(std::span<const trace::ReadRing> rings, const trace::Steps& steps, const std::filesystem::path& path) {
+  require_own_picture(path, path.string());
   NewFile file{path, "trace"};
   trace::write_chrome(rings, steps, [&](std::string_view piece) { file.write(std::as_bytes(std::span{piece})); });
   file.commit();
@@ -102,20 +119,30 @@ void RunTrace::write_pictures() const {
   }
 }
 
+void require_own_trace(const std::filesystem::path& folder, const std::string& name) {
+  require_own_rings(folder, name);
+  require_own_rings(folder / before_name, name);
+  for (const auto& picture : files_of_ranks(folder, ".json"))
+    require_own_picture(picture, fmt::format("{} {}", name, picture.string()));
+  require_own_picture(folder / merged_name, fmt::format("{} {}", name, (folder / merged_name).string()));
+}
+
 void clear_trace(const std::filesystem::path& folder) {
-  const std::filesystem::path before = folder / "before";
+  const std::filesystem::path before = folder / before_name;
   try {
     std::filesystem::create_directories(folder);
     if (const auto rings = files_of_ranks(folder, ".ring"); !rings.empty()) {
-      std::filesystem::remove_all(before);
       std::filesystem::create_directory(before);
+      for (const auto& ring : files_of_ranks(before, ".ring")) std::filesystem::remove(ring);
       for (const auto& ring : rings) std::filesystem::rename(ring, before / ring.filename());
     }
     for (const auto& picture : files_of_ranks(folder, ".json")) std::filesystem::remove(picture);
     std::filesystem::remove(folder / merged_name);
   } catch (const std::filesystem::filesystem_error& error) {
-    throw ConfigError{
-        fmt::format("{}: cannot be made ready for a trace ({})", folder.string(), error.code().message())};
+    const std::string what =
+        fmt::format("{}: cannot be made ready for a trace ({})", folder.string(), error.code().message());
+    if (!is_about_path(error.code().value())) throw CheckpointError{what};
+    throw ConfigError{what};
   }
 }
 

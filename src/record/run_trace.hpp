@@ -39,11 +39,15 @@ class RunTrace {
   std::optional<StreamTrace> gpu_;
 };
 
-/// Makes the folder of a trace, moves the rings of the last start to FOLDER/before, replacing what is there, and
-/// removes that start's pictures. ConfigError if that fails.
+/// ConfigError, which begins with `name` and the file, if `folder` holds something else under a name that a trace has,
+/// so that clear_trace would remove it. FileError if a file cannot be read.
+void require_own_trace(const std::filesystem::path& folder, const std::string& name);
+
+/// Makes the folder of a trace, moves the rings of the last start to FOLDER/before, replacing those that are there, and
+/// removes that start's pictures. ConfigError if that fails; CheckpointError if the disk is full.
 void clear_trace(const std::filesystem::path& folder);
 
-/// Writes FOLDER/rank-R.json. CheckpointError if that fails.
+/// Writes FOLDER/rank-R.json. CheckpointError if that fails; ConfigError if the file is of something else.
 void write_picture(const std::filesystem::path& folder, const trace::ReadRing& ring);
 
 /// Writes FOLDER/all-ranks.trace: the last 20 steps of all ranks, as far as each has them whole. `rings` hold nothing

@@ -3,51 +3,52 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <fstream>
-#include <iterator>
+#include <functional>
+#include <optional>
 #include <utility>
 
-#include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
-#include "base/file_type.hpp"
-#include "checkpoint/shared_files.hpp"
+#include "base/file_io.hpp"
+#include "base/own_file.hpp"
 
 namespace lockstep {
 namespace {
 
-/// How many bytes of `text` are whole lines.
-std::size_t whole_lines(std::string_view text) {
-  return text.rfind('\n') + 1;  // npos + 1 is 0
-}
+// Far more than an event takes.
+constexpr std::size_t longest_event = std::size_t{4} << 20;
+constexpr std::string_view event_begin = R"({"kind":")";
 
-std::string text_from(const std::filesystem::path& path, std::uint64_t first) {
-  std::ifstream file{path, std::ios::binary};
-  file.seekg(static_cast<std::streamoff>(first));
-  return file ? std::string{std::istreambuf_iterator<char>{file}, {}} : std::string{};
-}
-
-std::vector<OrderedJson> objects_in(std::string_view text) {
-  std::vector<OrderedJson> objects;
-  for (std::size_t end; (end = text.find('\n')) != text.npos; text.remove_prefix(end + 1)) try {
-      OrderedJson object = parse_foreign_json(text.substr(0, end));
+/// Calls `use` for each whole line of a known form, and for the others with nothing. FileError if it cannot be read.
+void for_each_event(const std::filesystem::path& path, const std::string& name, std::uint64_t first,
+                    const std::function<void(const LineReader::Line&, std::optional<OrderedJson>)>& use) {
+  std::optional<Descriptor> file = find_to_read(path, name);
+  if (!file) return;
+  if (::lseek(file->get(), static_cast<off_t>(first), SEEK_SET) < 0) throw FileError{name, "read", errno};
+  LineReader lines{*std::move(file), name, longest_event};
+  while (const auto line = lines.next()) try {
+      OrderedJson object = parse_foreign_json(line->text);
       const auto kind = object.is_object() ? object.find("kind") : object.end();
-      if (object.is_object() && kind != object.end() && kind->is_string()) objects.push_back(std::move(object));
+      const bool known = line->is_whole && object.is_object() && kind != object.end() && kind->is_string();
+      use(*line, known ? std::optional{std::move(object)} : std::nullopt);
+    } catch (const FileError&) {
+      throw;
     } catch (const Error&) {  // what a crash of the machine left
+      use(*line, std::nullopt);
     }
-  return objects;
 }
 
 }  // namespace
 
 std::vector<OrderedJson> read_timeline(const std::filesystem::path& path, std::uint64_t first) {
-  if (!why_not_regular(path).empty()) return {};
-  return objects_in(text_from(path, first));
+  std::vector<OrderedJson> events;
+  for_each_event(path, path.string(), first, [&](const LineReader::Line&, std::optional<OrderedJson> event) {
+    if (event) events.push_back(*std::move(event));
+  });
+  return events;
 }
 
 std::string timeline_line(std::string_view kind, std::int64_t start, const OrderedJson& fields) {
@@ -61,34 +62,30 @@ OrderedJson failure_fields(std::string_view line, int exit_code) {
   return {{"line", line}, {"exit_code", exit_code}};
 }
 
-Timeline::Timeline(const std::filesystem::path& path, std::string name) : name_{std::move(name)} {
-  file_ = open_shared(path, O_RDWR | O_APPEND);
-  const std::string wrong = why_not_regular(path);
-  if (file_.get() < 0 || !wrong.empty())
-    throw CheckpointError{fmt::format("{}: {}", name_, wrong.empty() ? std::strerror(errno) : wrong)};
-  const std::string text = text_from(path, 0);
-  if (const std::size_t whole = whole_lines(text); whole < text.size())
-    if (::ftruncate(file_.get(), static_cast<off_t>(whole)) != 0)
-      throw CheckpointError{fmt::format("{}: cannot be written: {}", name_, std::strerror(errno))};
-  for (const OrderedJson& line : objects_in(text))
-    if (line["kind"] == "start" && line.contains("start") && line["start"].is_number_integer())
-      start_ = std::max(start_, line["start"].get<std::int64_t>());
+Timeline::Kept Timeline::find(const std::filesystem::path& path, const std::string& name) {
+  require_own(path, {event_begin}, name, "another folder, or none of that name");
+  Kept kept;
+  for_each_event(path, name, 0, [&](const LineReader::Line& line, const std::optional<OrderedJson>& event) {
+    kept.is_whole = line.is_whole;
+    if (line.is_whole) kept.bytes += line.text.size() + 1;
+    if (event && event->at("kind") == "start" && event->contains("start") && event->at("start").is_number_integer())
+      kept.start = std::max(kept.start, event->at("start").get<std::int64_t>());
+  });
+  return kept;
+}
+
+Timeline::Timeline(const std::filesystem::path& path, const std::string& name, const Kept& kept)
+    : file_{path, name}, start_{kept.start} {
+  if (!kept.is_whole) file_.cut(kept.bytes);
 }
 
 void Timeline::add(std::string_view kind, const OrderedJson& fields) {
-  const std::string line = timeline_line(kind, start_, fields);
-  struct stat before = {};
-  const bool known = ::fstat(file_.get(), &before) == 0;
-  const ssize_t written = ::write(file_.get(), line.data(), line.size());
-  if (written == std::ssize(line)) return;
-  const int error = written < 0 ? errno : ENOSPC;
-  if (known) (void)!::ftruncate(file_.get(), before.st_size);
-  throw CheckpointError{fmt::format("{}: cannot be written: {}", name_, std::strerror(error))};
+  file_.write_in_one_piece(timeline_line(kind, start_, fields));
 }
 
 ino_t Timeline::inode() const {
   struct stat status = {};
-  return ::fstat(file_.get(), &status) == 0 ? status.st_ino : 0;
+  return ::fstat(file_.descriptor().get(), &status) == 0 ? status.st_ino : 0;
 }
 
 }  // namespace lockstep

@@ -9,8 +9,8 @@
 
 #include <sys/types.h>
 
-#include "base/descriptor.hpp"
 #include "base/foreign_json.hpp"
+#include "record/kept_file.hpp"
 
 namespace lockstep {
 
@@ -20,9 +20,20 @@ namespace lockstep {
 /// the lock of the run's folder.
 class Timeline {
  public:
+  /// What there is to keep.
+  struct Kept {
+    std::uint64_t bytes = 0;  ///< of whole lines
+    std::int64_t start = 0;   ///< the last
+    bool is_whole = true;     ///< whether nothing comes after them
+  };
+
+  /// Reads what is there. ConfigError for a file of something else.
+  static Kept find(const std::filesystem::path& path, const std::string& name);
+
   /// Makes the file if it is not there. What is left of a line that was cut off is removed. `name` names the file in
   /// messages: "--run-dir run1/timeline.jsonl".
-  Timeline(const std::filesystem::path& path, std::string name);
+  Timeline(const std::filesystem::path& path, const std::string& name, const Kept& kept);
+  Timeline(const std::filesystem::path& path, const std::string& name) : Timeline{path, name, find(path, name)} {}
 
   /// The number of the start that lines are about: at first that of the last one in the file, 0 if there is none.
   std::int64_t start() const { return start_; }
@@ -34,10 +45,11 @@ class Timeline {
   /// The number by which the file system knows the file.
   ino_t inode() const;
 
+  const KeptFile& file() const { return file_; }
+
  private:
-  std::string name_;
-  Descriptor file_;
-  std::int64_t start_ = 0;
+  KeptFile file_;
+  std::int64_t start_;
 };
 
 /// A line as `Timeline::add` writes it, for now.
@@ -47,7 +59,7 @@ std::string timeline_line(std::string_view kind, std::int64_t start, const Order
 OrderedJson failure_fields(std::string_view line, int exit_code);
 
 /// The lines of a timeline that are whole, from the byte `first` of the file on. Lines of no known form are left out.
-/// None if it cannot be read.
+/// None if there is no file. FileError if it cannot be read.
 std::vector<OrderedJson> read_timeline(const std::filesystem::path& path, std::uint64_t first = 0);
 
 }  // namespace lockstep

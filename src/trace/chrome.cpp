@@ -133,7 +133,7 @@ Steps last_steps(std::span<const ReadRing> rings, std::uint32_t count) {
 void write_chrome(std::span<const ReadRing> rings, const Steps& steps,
                   const std::function<void(std::string_view)>& write) {
   Pieces out{write};
-  out.add("{{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\n");
+  out.add("{}", chrome_begin);
   if (rings.size() == 1)
     // Holistic Trace Analysis looks for the rank with a regular expression, which wants the space.
     out.add("\"distributedInfo\":{{\"backend\":\"{}\",\"rank\": {},\"world_size\":{}}},\n",

@@ -20,6 +20,9 @@ struct Steps {
 /// The last `count` steps, or fewer where a ring has lost the spans of earlier ones.
 Steps last_steps(std::span<const ReadRing> rings, std::uint32_t count);
 
+/// How a file of them begins.
+inline constexpr std::string_view chrome_begin = "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\n";
+
 /// Passes the spans of `steps` on to `write`, piece by piece, as one JSON object. A rank is a process there, its
 /// threads and tracks are threads, and times are microseconds of the clock of rank 0's host. The trace of one rank has
 /// "distributedInfo", as PyTorch's have.

@@ -6,14 +6,13 @@
 #include <string_view>
 #include <system_error>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <lockstep/base/error.hpp>
 
-#include "base/descriptor.hpp"
+#include "base/file_io.hpp"
 #include "base/printable.hpp"
 
 namespace lockstep::trace {
@@ -23,15 +22,23 @@ namespace {
   throw ConfigError{fmt::format("{}: {}; expected a trace of this version of lockstep", file.string(), why)};
 }
 
+Descriptor open_trace(const std::filesystem::path& file) {
+  try {
+    return open_to_read(file, file.string());
+  } catch (const FileError& error) {
+    if (error.code() == 0) refuse(file, "no file of a trace");
+    refuse(file, std::generic_category().message(error.code()));
+  }
+}
+
 /// A file, mapped for reading. It cannot become shorter: its writer replaces it instead.
 class Mapped {
  public:
   explicit Mapped(const std::filesystem::path& file) {
-    const Descriptor opened{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
+    const Descriptor opened = open_trace(file);
     struct stat status = {};
-    if (opened.get() < 0 || ::fstat(opened.get(), &status) != 0) refuse(file, std::generic_category().message(errno));
-    if (!S_ISREG(status.st_mode) || static_cast<std::size_t>(status.st_size) < header_bytes)
-      refuse(file, "no file of a trace");
+    if (::fstat(opened.get(), &status) != 0) refuse(file, std::generic_category().message(errno));
+    if (static_cast<std::size_t>(status.st_size) < header_bytes) refuse(file, "no file of a trace");
     bytes_ = static_cast<std::size_t>(status.st_size);
     memory_ = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, opened.get(), 0);
     if (memory_ == MAP_FAILED) refuse(file, std::generic_category().message(errno));

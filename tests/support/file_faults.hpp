@@ -10,7 +10,7 @@
 namespace lockstep::test {
 
 /// While it lives, counts the calls of this process about files whose path contains `place` (open, read, pread, write,
-/// fsync, ftruncate, rename, unlink), and lets one of them go wrong. One at a time.
+/// fsync, ftruncate, rename, unlink), and lets one of them go wrong. fsync does nothing meanwhile. One at a time.
 class FileFault {
  public:
   struct Plan {
@@ -28,6 +28,9 @@ class FileFault {
   ~FileFault();
 
   std::int64_t calls() const { return calls_; }
+
+  /// Whether one lives.
+  static bool is_on();
 
   /// For the calls of file_faults.cpp. Whether the one of that name about `path` goes wrong now.
   bool takes(const char* name, const std::string& path);

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstring>
 #include <string_view>
 #include <system_error>
 
@@ -14,6 +13,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/file_io.hpp"
 #include "base/host_name.hpp"
 #include "base/part_library.hpp"
 #include "checkpoint/exclusive_use.hpp"
@@ -44,8 +44,14 @@ const EventRecords* open_records() {
   return records;
 }
 
-[[noreturn]] void refuse(const std::filesystem::path& folder, std::string_view why) {
-  throw ConfigError{fmt::format("--tensorboard {}: {}; expected a folder that can be written", folder.string(), why)};
+std::string name_of(const std::filesystem::path& folder) {
+  return fmt::format("--tensorboard {}", folder.string());
+}
+
+[[noreturn]] void refuse(const std::filesystem::path& folder, int code) {
+  if (!is_about_path(code)) throw FileError{name_of(folder), "written", code};
+  throw ConfigError{fmt::format("{}: {}; expected a folder that can be written", name_of(folder),
+                                std::generic_category().message(code))};
 }
 
 double now() {
@@ -73,10 +79,12 @@ EventFile::EventFile(std::filesystem::path folder, std::shared_ptr<ExclusiveUse>
     : folder_{std::move(folder)}, records_{open_records()}, use_{std::move(use)} {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
-  if (error) refuse(folder_, error.message());
+  if (error) refuse(folder_, error.value());
   path_ = folder_ / fmt::format("{}{:010d}.{}", name_begin, next_time(folder_), host_name());
-  file_ = Descriptor{::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666)};
-  if (file_.get() < 0) refuse(folder_, std::strerror(errno));
+  const auto make = [&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666); };
+  Descriptor file{uninterrupted(make)};
+  if (file.get() < 0) refuse(folder_, errno);
+  file_.emplace(std::move(file), path_, name_of(folder_));
   write({.kind = TensorBoardEvent::Kind::file_version});
   write({.kind = TensorBoardEvent::Kind::session_start, .step = steps + 1});
 }
@@ -123,15 +131,7 @@ void EventFile::on_parts(const Observer::Parts& report) {
 void EventFile::write(TensorBoardEvent event) {
   if (use_) use_->require_not_lost();
   event.wall_time = now();
-  const std::string record = records_->record_of(event);
-  for (std::string_view rest = record; !rest.empty();) {
-    const ssize_t written = ::write(file_.get(), rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0)
-      throw CheckpointError{
-          fmt::format("--tensorboard {}: cannot be written: {}", folder_.string(), std::strerror(errno))};
-    rest.remove_prefix(static_cast<std::size_t>(written));
-  }
+  file_->write(records_->record_of(event));
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,7 +12,7 @@
 #include <lockstep/fit/observer.hpp>
 
 #include "apps/tensorboard/event_records.hpp"
-#include "base/descriptor.hpp"
+#include "record/kept_file.hpp"
 
 namespace lockstep {
 
@@ -47,7 +48,7 @@ class EventFile final : public Observer {
   std::filesystem::path folder_, path_;
   const EventRecords* records_;
   std::shared_ptr<ExclusiveUse> use_;
-  Descriptor file_;
+  std::optional<KeptFile> file_;  ///< always there
 };
 
 }  // namespace lockstep

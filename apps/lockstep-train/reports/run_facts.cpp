@@ -1,8 +1,6 @@
 #include "apps/lockstep-train/reports/run_facts.hpp"
 
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -13,6 +11,7 @@
 #include "apps/lockstep-train/saved/model_description.hpp"
 #include "apps/lockstep-train/saved/training_facts.hpp"
 #include "base/foreign_json.hpp"
+#include "cluster/cluster_spec.hpp"
 #include "record/run_folder.hpp"
 
 namespace lockstep {
@@ -116,8 +115,7 @@ OrderedJson options_in(const RunFacts& facts) {
 OrderedJson cluster_of(const TrainingOptions& options) {
   std::string text;
   if (const auto file = options.given.find("cluster-spec"); file != options.given.end()) {
-    std::ifstream in{file->second, std::ios::binary};
-    text = {std::istreambuf_iterator<char>{in}, {}};
+    text = read_cluster_spec(file->second);
   } else if (const char* const variable = std::getenv("TF_CONFIG")) {
     text = variable;
   }

@@ -11,6 +11,8 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/file_type.hpp"
+#include "base/own_file.hpp"
+#include "checkpoint/safetensors.hpp"
 
 namespace lockstep {
 namespace {
@@ -40,14 +42,16 @@ void require_exportable(const TrainingOptions& options) {
   const std::filesystem::path& path = options.exported_weights;
   if (path.empty()) return;
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  const std::string name = fmt::format("--export {}", path.string());
   // What is there is replaced, and a device or a pipe would be gone.
   std::string wrong = why_not_regular(path);
   if (names_descriptor(path)) wrong = "is what a process has open, not a file";
   if (const char* const option = other_use(path, options); wrong.empty() && option)
     wrong = fmt::format("is a file of {} too", option);
   if (wrong.empty() && ::access(folder.c_str(), W_OK | X_OK) != 0) wrong = std::generic_category().message(errno);
-  if (!wrong.empty())
-    throw ConfigError{fmt::format("--export {}: {}; expected a file that can be written", path.string(), wrong)};
+  if (!wrong.empty()) throw ConfigError{fmt::format("{}: {}; expected a file that can be written", name, wrong)};
+  require_own(path, {safetensors::own_begin}, name, "a new file, or weights that lockstep wrote",
+              safetensors::length_bytes);
 }
 
 }  // namespace lockstep

@@ -37,7 +37,9 @@ class RunTrace;
 ///   stacks          the main thread's stack of each rank that was late, or nearly
 /// A line is in its file when the call returns, so a killed run loses none; the last line of a killed one may be cut
 /// off. A failure that ends the job (run_program) is added to the timeline by the rank that says so on stderr, if it
-/// sees the folder. Only the chief writes the first five files. Any rank may write where.txt and its own stack.
+/// sees the folder. Only the chief writes the first five files. Any rank may write where.txt and its own stack. A file
+/// that no run has written is never replaced: the record refuses a folder that holds one under such a name. If somebody
+/// removes or renames a file during the run, a warning says so at the next line, and `finish` and `stop` throw.
 ///
 /// The chief holds the folder until `finish`, or until the record is destroyed.
 ///
@@ -101,9 +103,10 @@ class RunRecord final : public Observer {
 
   /// COLL, blocking, in cross-replica context or the default one. ConfigError on the chief, in one line that begins
   /// with a name of `names`, if the folder cannot be written, if another process uses it, if it holds a run and
-  /// `resume_after` is not set, and if the file of metrics holds something else; CheckpointError if a file in the
-  /// folder cannot be written; PeerError on the others. CheckpointError on a rank that cannot make its
-  /// trace. InvalidArgument if `about` or `ledger` is no JSON object, or `resume_after` negative.
+  /// `resume_after` is not set, and if a file that it would replace holds something else; CheckpointError if a file in
+  /// the folder cannot be written, or, before anything is changed, cannot be read; PeerError on the others.
+  /// CheckpointError on a rank that cannot make its trace. InvalidArgument if `about` or `ledger` is no JSON object, or
+  /// `resume_after` negative.
   RunRecord(Strategy& strategy, Options options, Here here = Here::current());
   RunRecord(const RunRecord&) = delete;
   ~RunRecord() override;
@@ -117,6 +120,7 @@ class RunRecord final : public Observer {
   void checkpoint(std::int64_t step, double seconds = 0, const std::filesystem::path& path = {});
 
   /// The run ends early after `step` steps, because a rank was asked to (Strategy::stop_requested). Said once.
+  /// CheckpointError, after everything is written, if a file is no longer where it was.
   void stop(std::int64_t step);
 
   /// The run is complete. `result` is a JSON object for run.json; if empty, there is none. InvalidArgument for any
