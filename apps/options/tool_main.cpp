@@ -12,6 +12,7 @@
 
 #include "apps/options/standard_output.hpp"
 #include "base/file_io.hpp"
+#include "base/memory_use.hpp"
 #include "control/tag.hpp"
 
 namespace lockstep {
@@ -33,7 +34,7 @@ int run_tool(const std::function<int()>& work) {
     complain(error.what());
     return static_cast<int>(is_about_path(error.code()) ? Error::ExitCode::failure : Error::ExitCode::checkpoint);
   } catch (const std::bad_alloc&) {
-    complain("out of memory: the system gives this process no more (ulimit -v, or the host's memory)");
+    complain("out of memory: " + why_no_memory());
     return static_cast<int>(Error::ExitCode::failure);
   } catch (const std::exception& error) {
     complain(error.what());

@@ -133,6 +133,7 @@ Descriptor open_output(const std::filesystem::path& path, OpenOutput how, std::s
   }
   struct stat status = {};
   const bool has_no_reader = code == ENXIO && ::stat(path.c_str(), &status) == 0;
+  if (!is_about_path(code)) throw FileError{name, "written", code};
   throw FileError{name, code,
                   has_no_reader ? fmt::format("is {} that nobody reads", name_of_type(status.st_mode))
                                 : std::generic_category().message(code)};

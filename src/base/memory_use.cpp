@@ -4,9 +4,11 @@
 #include <charconv>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/descriptor.hpp"
@@ -38,6 +40,17 @@ MemoryUse memory_in_use() {
   std::array<char, 4096> text;
   const ssize_t count = ::read(file.get(), text.data(), text.size());
   return count > 0 ? parse_memory_use({text.data(), static_cast<std::size_t>(count)}) : MemoryUse{};
+}
+
+std::optional<std::uint64_t> memory_limit() {
+  rlimit limit = {};
+  const bool is_limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return is_limited ? std::optional<std::uint64_t>{limit.rlim_cur} : std::nullopt;
+}
+
+std::string why_no_memory() {
+  const std::optional<std::uint64_t> limit = memory_limit();
+  return limit ? fmt::format("this process may have {} bytes (ulimit -v)", *limit) : "the host has no more";
 }
 
 void return_freed_memory() {

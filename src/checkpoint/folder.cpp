@@ -13,6 +13,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/file_io.hpp"
 #include "base/file_type.hpp"
 #include "checkpoint/failure.hpp"
 #include "checkpoint/file.hpp"
@@ -49,6 +50,7 @@ void require_writable_folder(const std::filesystem::path& folder, const std::str
   if (::stat(folder.c_str(), &status) == 0 && !S_ISDIR(status.st_mode))
     fail(fmt::format("is {}; expected a folder that can be written", name_of_type(status.st_mode)));
   if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
+  if (error && !is_about_path(error.value())) throw FileError{name, "written", error.value()};
   if (error) fail(error.message() + "; expected a folder that can be written");
 }
 

@@ -31,7 +31,8 @@ class NewFolder {
   std::filesystem::path part_;
 };
 
-/// Makes `folder` if it is not there. ConfigError, which begins with `name`, if nothing can be written to it.
+/// Makes `folder` if it is not there. ConfigError, which begins with `name`, if nothing can be written to it;
+/// CheckpointError if the disk is full.
 void require_writable_folder(const std::filesystem::path& folder, const std::string& name);
 
 /// Makes `link` a symbolic link to `target`, at once, whatever it was before.

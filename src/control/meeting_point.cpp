@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <tuple>
 
 #include <fmt/format.h>
 
 #include "base/exit_code.hpp"
+#include "base/memory_use.hpp"
 #include "base/site.hpp"
 #include "control/channel.hpp"
 #include "control/exceptions.hpp"
@@ -53,6 +55,8 @@ MeetingPoint::Apart::~Apart() {
 std::string message_of(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);
+  } catch (const std::bad_alloc&) {
+    return "out of memory: " + why_no_memory();
   } catch (const std::exception& error) {
     // LibTorch goes on with the call stack.
     const std::string_view text = error.what();

@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/device/stream.hpp>
 
+#include "base/memory_use.hpp"
 #include "device/device.hpp"
 #include "device/devices.hpp"
 
@@ -18,7 +19,7 @@ void* allocate_aligned(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const std::size_t padded = (bytes + Buffer::alignment - 1) / Buffer::alignment * Buffer::alignment;
   void* const data = padded >= bytes ? std::aligned_alloc(Buffer::alignment, padded) : nullptr;
-  if (!data) throw DeviceError{fmt::format("the host has no {} bytes of memory left", bytes)};
+  if (!data) throw DeviceError{fmt::format("no {} bytes of memory are left: {}", bytes, why_no_memory())};
   return data;
 }
 

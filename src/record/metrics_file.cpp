@@ -31,8 +31,8 @@ namespace {
 // Checks with findings of their own.
 constexpr std::string_view attestation = "attestation", audit = "audit";
 
-// As they begin.
-constexpr std::string_view line_begin = R"({"kind":")", findings_begin = "{\n  \"step\": ";
+// As they begin. An object without members is nothing that would be lost.
+constexpr std::string_view line_begin = R"({"kind":")", findings_begin = "{\n  \"step\": ", no_findings = "{}";
 
 // Far more than a line of metrics takes: the longest are those about 10,000 replicas.
 constexpr std::size_t longest_line = (std::size_t{4} << 20) - 1;
@@ -157,7 +157,8 @@ MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t steps, std::st
     : path_{std::move(path)}, name_{fmt::format("{} {}", name, path_.string())} {
   require_own(path_, {line_begin}, name_, "a new file, or one of metrics");
   for (const std::string_view check : {attestation, audit})
-    require_own(findings_of(check), {findings_begin}, fmt::format("{} {}", name, findings_of(check).string()),
+    require_own(findings_of(check), {findings_begin, no_findings},
+                fmt::format("{} {}", name, findings_of(check).string()),
                 "no file of that name, or findings of an earlier run");
   use_ = use_of(path_, name_);
   const KeptLines kept = keep_lines(path_, steps, name, name_, use_.get());

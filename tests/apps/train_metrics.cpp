@@ -135,7 +135,7 @@ TEST_CASE("a file of metrics that another training writes is refused, and nothin
 
 TEST_CASE("what an earlier run found goes when the next one begins its file") {
   const TemporaryDirectory folder;
-  const auto old = folder.write("metrics.jsonl.attestation.json", "{}");
+  const auto old = folder.write("metrics.jsonl.attestation.json", "{\n  \"step\": 7\n}\n");
   const MetricsFile file{folder.path() / "metrics.jsonl"};
   CHECK_FALSE(std::filesystem::exists(old));
 }
