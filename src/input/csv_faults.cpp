@@ -20,8 +20,8 @@ namespace {
 
 /// More would keep a user waiting for the message.
 constexpr std::int64_t most_rows = 1'000'000;
-/// A column of more different words is none of categories: it names its rows.
-constexpr std::size_t most_categories = 50;
+/// A column of more different words is none of categories: it names its rows. So does one whose words hardly repeat.
+constexpr std::size_t most_categories = 50, fewest_names = 10;
 constexpr std::size_t most_columns = 8;  ///< of a kind that a line lists
 
 std::string lower_case(std::string_view text) {
@@ -49,7 +49,10 @@ struct ColumnFaults {
   std::set<std::string> different = {};  ///< words, up to one more than categories
 
   std::int64_t all() const { return missing + dates + words + large; }
-  bool names_rows() const { return different.size() > most_categories; }
+  bool names_rows() const {
+    return different.size() > most_categories ||
+           (different.size() >= fewest_names && 2 * different.size() > static_cast<std::size_t>(words));
+  }
 };
 
 class Faults {
@@ -94,7 +97,7 @@ class Faults {
       ++column.dates;
     } else {
       ++column.words;
-      if (!column.names_rows()) column.different.insert(field);
+      if (column.different.size() <= most_categories) column.different.insert(field);
     }
   }
 

@@ -98,7 +98,7 @@ Kind kind_of_zip(std::string_view first) {
   const std::string_view name = first.substr(std::min<std::size_t>(30, first.size()));
   const auto has = [&](std::string_view part) { return name.substr(0, 200).find(part) != name.npos; };
   if (has(".npy")) return {0, {}, "an .npz file of NumPy", from_npz};
-  if (has("[Content_Types].xml")) return {0, {}, "a document of Office, such as Excel", from_excel};
+  if (has("[Content_Types].xml") || name.starts_with("docProps/") || name.starts_with("xl/")) return {0, {}, "a document of Office, such as Excel", from_excel};
   if (has("/data.pkl") || has("/version")) return {0, {}, "a file of PyTorch"};
   return {0, {}, "a zip archive", "unzip {0}", "unzip {0}"};
 }
@@ -150,6 +150,10 @@ std::optional<FileKind> kind_of(std::span<const std::uint8_t> first, const std::
                        python_string(plain), shell_word(table), shell_word(plain));
   };
   return FileKind{std::string{found->name}, filled(found->as_rows), filled(found->as_text)};
+}
+
+std::optional<FileKind> kind_of_file(const std::filesystem::path& file) {
+  return kind_of(first_bytes(file), file);
 }
 
 std::string hint_for_kind(const std::filesystem::path& file) {

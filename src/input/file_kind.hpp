@@ -19,6 +19,9 @@ struct FileKind {
 /// The kind of `file`, which begins with `first`; empty if that is not known. 512 bytes tell all kinds.
 std::optional<FileKind> kind_of(std::span<const std::uint8_t> first, const std::filesystem::path& file);
 
+/// The same of a file, unpacked if it is gzip. Empty if it cannot be read, too.
+std::optional<FileKind> kind_of_file(const std::filesystem::path& file);
+
 /// "; this is an xz archive: xz -dk FILE" for a file that is to be read as rows or images; empty if its first bytes say
 /// nothing, or cannot be read.
 std::string hint_for_kind(const std::filesystem::path& file);

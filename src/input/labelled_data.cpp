@@ -154,6 +154,8 @@ Load recognise(const fs::path& path, const LabelledData::Options& options) {
   if (fs::is_directory(path, error)) return recognise_folder(path);
   if (fs::is_regular_file(path, error) && (has_csv_name(path) || has_column(path, WantedColumns::of(options))))
     return load_csv_sets;
+  if (const std::optional<FileKind> kind = kind_of_file(path); kind && !kind->as_rows.empty())
+    fail_file(path, fmt::format("is {}, not a data set: {}", kind->name, kind->as_rows));
   fail_file(path, fmt::format("is not a data set; expected {}{}", expected_data, hint_for_file(path)));
 }
 
