@@ -4,7 +4,7 @@
 build_packages=(
   g++ meson ninja-build pkg-config
   libopenmpi-dev openmpi-bin
-  libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
+  libcli11-dev libfmt-dev nlohmann-json3-dev
   libdnnl-dev zlib1g-dev libxxhash-dev libsodium-dev
   libjs-chart.js
   catch2 python3

@@ -117,8 +117,8 @@ Report::Report(Subject subject, std::filesystem::path json)
 }
 
 void Report::add(const Row& row) {
-  if (rows_.empty()) write_output(table_title(subject_, row) + table_head(row));
-  write_output(table_line(row));
+  if (rows_.empty()) write_for_reader(table_title(subject_, row) + table_head(row));
+  write_for_reader(table_line(row));
   rows_.push_back(row);
 }
 

@@ -81,7 +81,7 @@ Report report_for(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   return run_tool([&] {
     const Report report = report_for({argv + 1, argv + argc});
-    write_output(printable(report.text));
+    write_for_reader(printable(report.text));
     if (report.trouble.empty()) return 0;
     complain(report.trouble);
     return differing_or_damaged;

@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
   return run_tool([&] {
     const CommandLine line = parse({argv + 1, argv + argc});
     if (!line.text.empty())
-      write_output(line.text);
+      write_for_reader(line.text);
     else
       make_page(line);
     return 0;

@@ -51,7 +51,7 @@ void become(char* const* command, char* const* environment, ChildStreams streams
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::signal(SIGPIPE, SIG_DFL);
+  for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_DFL);
   // What is read cannot be read again by the next job.
   const int in = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (in < 0 || ::dup2(in, STDIN_FILENO) < 0) return;

@@ -32,7 +32,9 @@
 #include "apps/options/standard_output.hpp"
 #include "base/exit_code.hpp"
 #include "base/host_name.hpp"
+#include "base/inherited_signals.hpp"
 #include "base/memory_kills.hpp"
+#include "base/stream.hpp"
 #include "base/supervised_job.hpp"
 
 namespace {
@@ -317,7 +319,8 @@ class Run {
 }  // namespace
 
 int main(int argc, char** argv) {
-  keep_closed_streams_closed();
+  lockstep::keep_closed_streams_closed();
+  lockstep::settle_inherited_signals();
   try {
     const lockstep::run::CommandLine line = lockstep::run::parse_command_line(
         argc, argv, [](const char* name) { return static_cast<const char*>(std::getenv(name)); });

@@ -19,6 +19,7 @@
 
 #include "apps/lockstep-run/child.hpp"
 #include "apps/lockstep-run/process_tree.hpp"
+#include "base/stream.hpp"
 #include "base/supervised_job.hpp"
 
 namespace lockstep::run {
@@ -28,15 +29,6 @@ using Clock = std::chrono::steady_clock;
 
 // Ranks that lose mpirun end by themselves.
 constexpr std::chrono::seconds patience_with_ranks{3};
-
-void write_all(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(STDERR_FILENO, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;  // nobody reads it
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
-}
 
 }  // namespace
 
@@ -66,7 +58,7 @@ void RunningJob::relay() {
   std::array<char, 16384> bytes;
   for (ssize_t count; (count = ::read(stderr_.get(), bytes.data(), bytes.size())) > 0;) {
     const std::string_view text{bytes.data(), static_cast<std::size_t>(count)};
-    write_all(begun_.pass(text));
+    write_to_stderr(begun_.pass(text));
     const bool had_begun = report().has_begun;
     reader_.take(text);
     // By now all ranks have made what they share.
@@ -120,7 +112,7 @@ void RunningJob::end_what_is_left() {
     std::this_thread::sleep_for(std::chrono::milliseconds{5});
   }
   relay();
-  write_all(begun_.rest());
+  write_to_stderr(begun_.rest());
   segments_.remove(id_);
 }
 

@@ -1,12 +1,11 @@
 #include "apps/lockstep-run/say.hpp"
 
-#include <unistd.h>
+#include "base/stream.hpp"
 
 namespace lockstep::run {
 
 void say(const std::string& line) {
-  const std::string text = "lockstep-run: " + line + "\n";
-  (void)!::write(STDERR_FILENO, text.data(), text.size());
+  write_to_stderr("lockstep-run: " + line + "\n");
 }
 
 }  // namespace lockstep::run

@@ -17,13 +17,10 @@ Signals::Signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2})
     if (struct sigaction old = {}; ::sigaction(signal, nullptr, &old) != 0 || old.sa_handler != SIG_IGN)
       sigaddset(&set, signal);
-  // Where it is ignored, children leave no exit code.
-  ::signal(SIGCHLD, SIG_DFL);
   sigaddset(&set, SIGCHLD);
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   descriptor_ = Descriptor{::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)};
   if (descriptor_.get() < 0) throw Error{"signalfd failed"};
-  ::signal(SIGPIPE, SIG_IGN);  // the job goes on where nobody reads what it says
 }
 
 std::optional<int> Signals::take() const {

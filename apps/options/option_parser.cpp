@@ -9,6 +9,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "apps/options/standard_output.hpp"
+#include "apps/options/wrapped_text.hpp"
 #include "base/excerpt.hpp"
 
 namespace lockstep {
@@ -45,30 +47,7 @@ std::vector<std::string> parts_of(std::string_view name) {
   return parts;
 }
 
-void wrap_line(const std::string& line, std::size_t width, std::string& out) {
-  const std::size_t indent = line.starts_with("  ") ? help_column : 0;
-  std::size_t first = 0, room = width;
-  while (line.size() - first > room) {
-    const std::size_t blank = line.rfind(' ', first + room);
-    if (blank == std::string::npos || blank <= first + (first == 0 ? indent : 0)) break;  // one long word
-    out.append(line, first, blank - first).append("\n").append(indent, ' ');
-    first = blank + 1;
-    room = width - indent;
-  }
-  out.append(line, first).append("\n");
-}
-
 }  // namespace
-
-std::string wrapped(const std::string& help, std::size_t width) {
-  std::string out;
-  for (std::size_t first = 0; first < help.size();) {
-    const std::size_t end = std::min(help.find('\n', first), help.size());
-    wrap_line(help.substr(first, end - first), width, out);
-    first = end + 1;
-  }
-  return out;
-}
 
 std::vector<std::string> similar_to(const std::string& name, const std::vector<std::string>& names) {
   std::vector<std::pair<std::size_t, std::string>> found;
@@ -158,7 +137,7 @@ std::optional<std::string> OptionParser::parse(int argc, const char* const* argv
   try {
     app_->parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    return wrapped(app_->help(), help_width);
+    return wrapped(app_->help(), std::min(columns_of_output(), help_width));
   } catch (const CLI::CallForVersion&) {
     return app_->version() + "\n";
   } catch (const CLI::ParseError& error) {

@@ -14,9 +14,6 @@ class App;
 
 namespace lockstep {
 
-/// `help` with its lines in at most `width` columns. What stands to the right of an option goes on below itself.
-std::string wrapped(const std::string& help, std::size_t width);
-
 /// Those of `names` that a user who wrote `name` may have meant: spelt nearly so, or with a part in common. At most
 /// three, the likeliest first.
 std::vector<std::string> similar_to(const std::string& name, const std::vector<std::string>& names);

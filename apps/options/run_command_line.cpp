@@ -5,12 +5,13 @@
 #include <exception>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
 #include "apps/options/standard_output.hpp"
 #include "base/exit_code.hpp"
+#include "base/inherited_signals.hpp"
+#include "base/stream.hpp"
 
 namespace lockstep {
 namespace {
@@ -28,8 +29,7 @@ int answer_with(const std::string& answer) {
     if (speaks_for_the_job()) write_output(answer);
     return static_cast<int>(Error::ExitCode::done);
   } catch (const Error& error) {
-    const std::string line = fmt::format("lockstep: error: {}\n", error.what());
-    (void)!::write(STDERR_FILENO, line.data(), line.size());
+    write_to_stderr(fmt::format("lockstep: error: {}\n", error.what()));
     return static_cast<int>(exit_code_of(error));
   }
 }
@@ -45,6 +45,7 @@ std::string words_of(int argc, const char* const* argv) {
 int run_command_line(int& argc, char**& argv, const std::function<std::optional<std::string>()>& parse,
                      const std::function<RuntimeOptions()>& options, const std::function<void(Runtime&)>& body) {
   keep_closed_streams_closed();
+  settle_inherited_signals();
   std::exception_ptr wrong;  // reported once for the job, so only when the ranks know each other
   try {
     if (const std::optional<std::string> answer = parse()) return answer_with(*answer);

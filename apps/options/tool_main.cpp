@@ -1,30 +1,28 @@
 #include "apps/options/tool_main.hpp"
 
-#include <csignal>
 #include <exception>
 #include <new>
 #include <string>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
-#include "apps/options/standard_output.hpp"
 #include "base/file_io.hpp"
+#include "base/inherited_signals.hpp"
 #include "base/memory_use.hpp"
+#include "base/stream.hpp"
 #include "control/tag.hpp"
 
 namespace lockstep {
 
 void complain(std::string_view what) {
-  const std::string line = fmt::format("lockstep: error: {}\n", one_line(what));
-  (void)!::write(STDERR_FILENO, line.data(), line.size());
+  write_to_stderr(fmt::format("lockstep: error: {}\n", one_line(what)));
 }
 
 int run_tool(const std::function<int()>& work) {
   keep_closed_streams_closed();
-  std::signal(SIGPIPE, SIG_DFL);
+  settle_inherited_signals();
   try {
     return work();
   } catch (const ConfigError& error) {

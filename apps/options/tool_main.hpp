@@ -10,8 +10,7 @@ namespace lockstep {
 void complain(std::string_view what);
 
 /// Returns the exit code of `work`. If that throws, prints the error, and returns 2 for a ConfigError (wrong usage),
-/// otherwise 1. Resets SIGPIPE to its default, so that `lockstep-inspect run1 | head` ends the program like other
-/// tools, even if what started it ignores the signal.
+/// otherwise 1. A reader that goes away, as in `lockstep-inspect run1 | head`, is no failure.
 int run_tool(const std::function<int()>& work);
 
 }  // namespace lockstep

@@ -1,9 +1,6 @@
 #include <atomic>
 
 #include <fmt/format.h>
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
@@ -11,42 +8,34 @@
 #include "base/excerpt.hpp"
 #include "base/log_settings.hpp"
 #include "base/open_line.hpp"
+#include "base/stream.hpp"
 
 namespace lockstep::log {
 namespace {
 
-constexpr const char* pattern_without_rank = "[lockstep] %l: %v";
-
-// The process's only log. spdlog's own registry would share its default logger with the user's program.
-spdlog::logger& logger() {
-  static spdlog::logger instance = [] {
-    spdlog::logger made{"lockstep", std::make_shared<spdlog::sinks::stderr_sink_mt>()};
-    made.set_pattern(pattern_without_rank);
-    made.flush_on(spdlog::level::trace);
-    return made;
-  }();
-  return instance;
-}
-
+std::atomic<Level> lowest_level{Level::info};
 std::atomic<int> rank_of_process{-1};
 std::atomic<bool> process_is_chief{true};
 
-spdlog::level::level_enum to_spdlog(Level level) {
+std::string_view name_of(Level level) {
   switch (level) {
-    case Level::trace: return spdlog::level::trace;
-    case Level::debug: return spdlog::level::debug;
-    case Level::info: return spdlog::level::info;
-    case Level::warning: return spdlog::level::warn;
-    case Level::error: return spdlog::level::err;
-    case Level::off: return spdlog::level::off;
+    case Level::trace: return "trace";
+    case Level::debug: return "debug";
+    case Level::info: return "info";
+    case Level::warning: return "warning";
+    case Level::error: return "error";
+    case Level::off: return "off";
   }
-  return spdlog::level::info;
+  return {};
 }
 
 void print(Level level, std::string_view line) {
-  if (!logger().should_log(to_spdlog(level))) return;
-  if (end_open_line()) (void)!::write(STDERR_FILENO, "\n", 1);
-  logger().log(to_spdlog(level), line);
+  if (level < lowest_level.load()) return;
+  const int rank = rank_of_process;
+  // In one piece: other threads, and other ranks, write to the same stream.
+  std::string text = end_open_line() ? "\n" : "";
+  text += rank < 0 ? "[lockstep]" : fmt::format("[rank {}]", rank);
+  write_to_stderr(fmt::format("{} {}: {}\n", text, name_of(level), line));
 }
 
 }  // namespace
@@ -54,7 +43,6 @@ void print(Level level, std::string_view line) {
 void set_rank(int rank, int chief) {
   rank_of_process = rank;
   process_is_chief = rank < 0 || rank == chief;
-  logger().set_pattern(rank < 0 ? pattern_without_rank : fmt::format("[rank {}] %l: %v", rank));
 }
 
 int rank() {
@@ -66,7 +54,7 @@ bool is_chief() {
 }
 
 void set_level(Level level) {
-  logger().set_level(to_spdlog(level));
+  lowest_level = level;
 }
 
 Level parse_level(std::string_view name) {

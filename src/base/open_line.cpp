@@ -1,6 +1,12 @@
 #include "base/open_line.hpp"
 
+#include <array>
+#include <chrono>
+#include <cstddef>
+
 #include <unistd.h>
+
+#include "base/stream.hpp"
 
 namespace lockstep {
 namespace {
@@ -10,6 +16,9 @@ using State = std::atomic<std::uint32_t>;
 State own_state{0};
 std::atomic<State*> state_in_use{&own_state};
 std::atomic<void (*)(std::string_view, int)> last_line_listener{nullptr};
+
+// The other ranks wait for the end of the job, and longer than this: see JobEnd.
+constexpr StreamPatience patience_with_last_line{.in_all = std::chrono::seconds{5}};
 
 State& state() {
   return *state_in_use.load();
@@ -38,15 +47,19 @@ bool end_open_line() {
   return state().compare_exchange_strong(open, number(OpenLine::closed));
 }
 
-void print_last_line(std::string line, int exit_code) {
-  const bool is_open = state().exchange(number(OpenLine::over)) == number(OpenLine::open);
-  line.insert(0, is_open ? 1 : 0, '\n');
-  line += '\n';
-  (void)!::write(STDERR_FILENO, line.data(), line.size());
-  std::string_view told{line};
-  told.remove_prefix(is_open ? 1 : 0);
-  told.remove_suffix(1);
-  if (const auto listener = last_line_listener.load()) listener(told, exit_code);
+void print_last_line(std::string_view line, int exit_code) {
+  const std::string_view begin = state().exchange(number(OpenLine::over)) == number(OpenLine::open) ? "\n" : "";
+  std::array<char, 4096> piece;
+  std::size_t size = 0;
+  const bool fits = begin.size() + line.size() + 1 <= piece.size();
+  for (const std::string_view part : {begin, line, std::string_view{"\n"}}) {
+    if (fits)
+      size += part.copy(piece.data() + size, part.size());
+    else
+      (void)write_text(STDERR_FILENO, part, patience_with_last_line);
+  }
+  (void)write_text(STDERR_FILENO, {piece.data(), size}, patience_with_last_line);
+  if (const auto listener = last_line_listener.load()) listener(line, exit_code);
 }
 
 void tell_last_line(void (*told)(std::string_view line, int exit_code)) {

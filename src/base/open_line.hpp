@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -25,8 +24,9 @@ bool begin_open_line();
 bool end_open_line();
 
 /// Writes `line` and a line break to stderr in one piece, in any state of the program, on a line of its own. For the
-/// line that says how the job ends, with `exit_code`.
-void print_last_line(std::string line, int exit_code);
+/// line that says how the job ends, with `exit_code`. Needs no memory, and gives up after 5 s if nobody reads it: the
+/// job must end.
+void print_last_line(std::string_view line, int exit_code);
 
 /// `told` is called with each such line once it is written, on the thread that wrote it. It must not throw.
 void tell_last_line(void (*told)(std::string_view line, int exit_code));

@@ -1,19 +1,17 @@
 #include "control/whereabouts.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <exception>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <lockstep/base/log.hpp>
 
 #include "base/memory_use.hpp"
 #include "base/open_line.hpp"
+#include "base/stream.hpp"
 #include "control/stack_text.hpp"
 #include "control/watch_notes.hpp"
 
@@ -26,20 +24,12 @@ constexpr auto between_measurements = 1s;
 // A main thread that computes, or waits, takes a signal at once.
 constexpr auto time_to_record = 1s;
 
-/// Writes whole lines, as long as somebody reads them: each piece at once, so that no other line gets into it.
+// Of the watchdog, which has more to do.
+constexpr StreamPatience patience_with_lines{.idle = 2s};
+
 void print_lines(std::string text) {
-  constexpr std::size_t most_at_once = 4096;  // what a pipe takes in one piece
-  constexpr int patience_ms = 2000;
   if (end_open_line()) text.insert(0, 1, '\n');
-  for (std::string_view rest{text}; !rest.empty();) {
-    const std::size_t end = rest.size() <= most_at_once ? rest.npos : rest.rfind('\n', most_at_once - 1);
-    const std::string_view piece = rest.substr(0, end == rest.npos ? most_at_once : end + 1);
-    pollfd wait{STDERR_FILENO, POLLOUT, 0};
-    if (::poll(&wait, 1, patience_ms) <= 0) return;
-    const ssize_t count = ::write(STDERR_FILENO, piece.data(), piece.size());
-    if (count < 0 && errno != EINTR) return;
-    rest.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-  }
+  (void)write_text(STDERR_FILENO, text, patience_with_lines);
 }
 
 }  // namespace

@@ -189,7 +189,7 @@ TEST_CASE("the program says by its exit code whether all is well, and its help f
   for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 80);
 }
 
-TEST_CASE("a reader that has seen enough ends the program without a word, even if its parent ignores SIGPIPE") {
+TEST_CASE("a reader that has seen enough is no failure, and ends the program without a word") {
   const char* const program = std::getenv("LOCKSTEP_INSPECT");
   REQUIRE(program);
   int pipe[2];
@@ -197,11 +197,11 @@ TEST_CASE("a reader that has seen enough ends the program without a word, even i
   ::close(pipe[0]);
   CapturedStderr errors;
   ChildProcess child{[&] {
-    ::signal(SIGPIPE, SIG_IGN);
+    ::signal(SIGPIPE, SIG_DFL);
     ::dup2(pipe[1], STDOUT_FILENO);
     return ::execl(program, program, "--help", nullptr);
   }};
   ::close(pipe[1]);
-  CHECK(child.wait() == -SIGPIPE);
+  CHECK(child.wait() == 0);
   CHECK(errors.text().empty());
 }

@@ -39,6 +39,7 @@
 #include "apps/lockstep-run/supervised_checkpoints.hpp"
 #include "base/descriptor.hpp"
 #include "base/host_name.hpp"
+#include "base/inherited_signals.hpp"
 #include "base/supervised_job.hpp"
 #include "run_words.hpp"
 #include "support/job.hpp"
@@ -252,6 +253,7 @@ TEST_CASE("what is ignored when lockstep-run starts, as under nohup, is no wish 
   ::signal(SIGHUP, SIG_IGN);
   ::signal(SIGCHLD, SIG_IGN);
   {
+    settle_inherited_signals();
     const Signals signals;
     for (const int each : {SIGHUP, SIGUSR1}) ::raise(each);
     CHECK(signals.take() == SIGUSR1);
@@ -265,7 +267,7 @@ TEST_CASE("what is ignored when lockstep-run starts, as under nohup, is no wish 
       signals.take_within(std::chrono::milliseconds{1});
     CHECK(code == 3);
   }
-  for (const int each : {SIGHUP, SIGPIPE}) ::signal(each, SIG_DFL);
+  for (const int each : {SIGHUP, SIGPIPE, SIGXFSZ}) ::signal(each, SIG_DFL);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
 }
 

@@ -91,7 +91,9 @@ TEST_CASE("a line has what its width has room for, the less important left out")
   CHECK(step_line(report, 61, 35) == "step 42/100  loss 1.2500  1:01 left");
   CHECK(step_line(report, 61, 34) == "step 42/100  loss 1.2500");
   CHECK(step_line(report, 61, 12) == "step 42/100");
+  CHECK(step_line(report, 61, 9) == "42/100");
   CHECK(step_line(report, 61, 4) == "step");
+  CHECK(step_line(report, 61, 3).empty());
   const Observer::Evaluation::Progress half{.step = 42, .epoch = 1, .done = 500, .samples = 1000, .seconds = 1};
   CHECK(evaluating_line(half, 3600, 80) == "test  step 42  epoch 1  50%  1:00:00 left");
   Observer::Evaluation done{
@@ -114,7 +116,7 @@ using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 TEST_CASE("the line that stays above an evaluation is that of the step before it") {
   const File file{std::tmpfile(), &std::fclose};
   REQUIRE(file);
-  Progress progress{file.get(), ProgressStyle::one_line};
+  Progress progress{::fileno(file.get()), ProgressStyle::one_line};
   progress.on_step(after(1, 1));
   progress.on_step(after(2, 2));  // too soon for another line
   progress.on_evaluation({.step = 2, .epoch = 1, .samples = 1000, .loss = 2, .seconds = 4});
@@ -132,9 +134,9 @@ TEST_CASE("progress is one line on a terminal that can redraw it, and lines else
   const char* const before = std::getenv("TERM");
   const std::string kept = before ? before : "";
   ::setenv("TERM", "xterm", 1);
-  CHECK(progress_style(screen.get()) == ProgressStyle::one_line);
-  CHECK(progress_style(file.get()) == ProgressStyle::lines);
+  CHECK(progress_style(::fileno(screen.get())) == ProgressStyle::one_line);
+  CHECK(progress_style(::fileno(file.get())) == ProgressStyle::lines);
   ::setenv("TERM", "dumb", 1);
-  CHECK(progress_style(screen.get()) == ProgressStyle::lines);
+  CHECK(progress_style(::fileno(screen.get())) == ProgressStyle::lines);
   before ? ::setenv("TERM", kept.c_str(), 1) : ::unsetenv("TERM");
 }

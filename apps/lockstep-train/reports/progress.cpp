@@ -14,6 +14,7 @@
 #include "apps/lockstep-train/reports/progress_line.hpp"
 #include "base/descriptor.hpp"
 #include "base/open_line.hpp"
+#include "base/stream.hpp"
 
 namespace lockstep {
 namespace {
@@ -25,8 +26,8 @@ std::optional<std::size_t> columns_of(int descriptor) {
   return ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-std::optional<std::size_t> columns_of(std::FILE* stream) {
-  const int descriptor = ::fileno(stream);
+/// The same of the launcher's terminal, if a launcher has started this rank.
+std::optional<std::size_t> columns_of_job(int descriptor) {
   if (!std::getenv("OMPI_COMM_WORLD_RANK") && !std::getenv("PMI_RANK")) return columns_of(descriptor);
   // The chief's parent is the launcher if both are on one node; otherwise it is a daemon without a terminal.
   const std::string path = fmt::format("/proc/{}/fd/{}", ::getppid(), descriptor);
@@ -40,22 +41,22 @@ constexpr std::chrono::milliseconds shortest_pause{100};
 
 std::unique_ptr<Observer> make_progress(ShowProgress show) {
   switch (show) {
-    case ShowProgress::yes: return std::make_unique<Progress>(stderr, progress_style(stderr));
-    case ShowProgress::json: return std::make_unique<JsonProgress>(stderr);
+    case ShowProgress::yes: return std::make_unique<Progress>(STDERR_FILENO, progress_style(STDERR_FILENO));
+    case ShowProgress::json: return std::make_unique<JsonProgress>(STDERR_FILENO);
     case ShowProgress::no: break;
   }
   return std::make_unique<Observer>();
 }
 
-ProgressStyle progress_style(std::FILE* stream) {
+ProgressStyle progress_style(int stream) {
   // Such a terminal, as in an editor, would show the sequence that clears the rest of a line.
   const char* const terminal = std::getenv("TERM");
   if (terminal && std::string_view{terminal} == "dumb") return ProgressStyle::lines;
-  return columns_of(stream) ? ProgressStyle::one_line : ProgressStyle::lines;
+  return columns_of_job(stream) ? ProgressStyle::one_line : ProgressStyle::lines;
 }
 
-Progress::Progress(std::FILE* stream, ProgressStyle style)
-    : stream_{stream}, style_{style}, left_{std::make_unique<TimeLeft>()} {}
+Progress::Progress(int stream, ProgressStyle style)
+    : stream_{stream}, writer_{stream}, style_{style}, left_{std::make_unique<TimeLeft>()} {}
 
 Progress::~Progress() = default;
 
@@ -67,17 +68,16 @@ bool Progress::due() const {
 std::size_t Progress::width() const {
   if (style_ == ProgressStyle::lines) return std::numeric_limits<std::size_t>::max();
   // Asked for each line, as windows change. A terminal may wrap when its last column is written.
-  return columns_of(stream_).value_or(80) - 1;
+  return columns_of_job(stream_).value_or(80) - 1;
 }
 
 void Progress::draw(const std::string& line) {
   last_ = Clock::now();
   if (style_ == ProgressStyle::one_line) {
-    if (begin_open_line()) std::fprintf(stream_, "\r%s\x1b[K", line.c_str());
+    if (begin_open_line()) writer_.write("\r" + line + "\x1b[K");
   } else {
-    std::fprintf(stream_, "%s\n", line.c_str());
+    writer_.write(line + "\n");
   }
-  std::fflush(stream_);
 }
 
 void Progress::on_step(const Observer::Step& report) {
@@ -88,10 +88,14 @@ void Progress::on_step(const Observer::Step& report) {
   not_shown_ = shown ? std::nullopt : std::optional{report};
 }
 
+void Progress::end_line() {
+  if (end_open_line()) writer_.write("\n");
+}
+
 /// The line of the last step before an evaluation stays.
 void Progress::end_step_line() {
   if (on_step_line_ && not_shown_) draw(step_line(*not_shown_, left_->seconds(), width(), waiting_));
-  if (on_step_line_ && end_open_line()) std::fprintf(stream_, "\n");
+  if (on_step_line_) end_line();
   on_step_line_ = false;
 }
 
@@ -106,15 +110,14 @@ void Progress::on_evaluation(const Observer::Evaluation& report) {
   left_->on_evaluation(report);
   end_step_line();
   draw(evaluation_line(report, width()));
-  if (style_ == ProgressStyle::one_line && end_open_line()) std::fprintf(stream_, "\n");
-  std::fflush(stream_);
+  if (style_ == ProgressStyle::one_line) end_line();
 }
 
 void Progress::on_parts(const Observer::Parts& report) {
   waiting_ = waiting_share(report);
 }
 
-JsonProgress::JsonProgress(std::FILE* stream) : stream_{stream}, left_{std::make_unique<TimeLeft>()} {}
+JsonProgress::JsonProgress(int stream) : writer_{stream}, left_{std::make_unique<TimeLeft>()} {}
 
 JsonProgress::~JsonProgress() = default;
 
@@ -125,8 +128,7 @@ bool JsonProgress::due() const {
 /// In one piece, as other ranks write to the same stream.
 void JsonProgress::print(const std::string& line) {
   last_ = Clock::now();
-  std::fputs((line + '\n').c_str(), stream_);
-  std::fflush(stream_);
+  writer_.write(line + '\n');
 }
 
 void JsonProgress::on_step(const Observer::Step& report) {

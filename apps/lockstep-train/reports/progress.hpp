@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 #include <lockstep/fit/observer.hpp>
 
 #include "apps/lockstep-train/options/training_options.hpp"
+#include "base/stream.hpp"
 
 namespace lockstep {
 
@@ -25,17 +25,16 @@ enum class ProgressStyle : std::uint8_t {
   lines,     ///< to anything else: a plain line now and then
 };
 
-/// `one_line` if `stream` leads to a terminal, unless TERM=dumb says that it shows plain text only. Under mpirun a rank
-/// writes to a pipe or pseudo-terminal of the launcher, whatever the user sees, so the launcher's own stream is
-/// examined instead.
-ProgressStyle progress_style(std::FILE* stream);
+/// `one_line` if the descriptor `stream` leads to a terminal, unless TERM=dumb says that it shows plain text only.
+/// Under mpirun a rank writes to a pipe or pseudo-terminal of the launcher, whatever the user sees, so the launcher's
+/// own stream is examined instead.
+ProgressStyle progress_style(int stream);
 
 /// Prints step, epoch, loss, samples per second, the share of waiting as far as it is known, and the time left,
-/// evaluations included. For the chief alone. `stream`
-/// must outlive it.
+/// evaluations included. For the chief alone. `stream` is a descriptor.
 class Progress final : public Observer {
  public:
-  Progress(std::FILE* stream, ProgressStyle style);
+  Progress(int stream, ProgressStyle style);
   ~Progress() override;
 
   void on_step(const Step& report) override;
@@ -50,9 +49,11 @@ class Progress final : public Observer {
   bool due() const;
   std::size_t width() const;
   void draw(const std::string& line);
+  void end_line();
   void end_step_line();
 
-  std::FILE* stream_;
+  int stream_;
+  LineWriter writer_;
   ProgressStyle style_;
   std::unique_ptr<TimeLeft> left_;
   std::optional<double> waiting_;
@@ -65,7 +66,7 @@ class Progress final : public Observer {
 /// at most ten lines a second.
 class JsonProgress final : public Observer {
  public:
-  explicit JsonProgress(std::FILE* stream);
+  explicit JsonProgress(int stream);
   ~JsonProgress() override;
 
   void on_step(const Step& report) override;
@@ -79,7 +80,7 @@ class JsonProgress final : public Observer {
   bool due() const;
   void print(const std::string& line);
 
-  std::FILE* stream_;
+  LineWriter writer_;
   std::unique_ptr<TimeLeft> left_;
   std::optional<double> waiting_;
   Clock::time_point last_{};

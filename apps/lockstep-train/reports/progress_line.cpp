@@ -64,6 +64,18 @@ std::string clock_text(double seconds) {
                       : fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
+namespace {
+
+/// The last words of `line` that fit, which have the numbers; otherwise the first that do. None is cut.
+std::string words_within(const std::string& line, std::size_t width) {
+  for (std::size_t blank = line.find(' '); blank != line.npos; blank = line.find(' ', blank + 1))
+    if (line.size() - blank - 1 <= width) return line.substr(blank + 1);
+  const std::size_t blank = line.rfind(' ', width);
+  return blank == line.npos ? std::string{} : line.substr(0, blank);
+}
+
+}  // namespace
+
 std::string fitted(std::initializer_list<LinePiece> pieces, std::size_t width) {
   std::vector<LinePiece> kept{pieces};
   std::erase_if(kept, [](const LinePiece& piece) { return piece.text.empty(); });
@@ -71,7 +83,7 @@ std::string fitted(std::initializer_list<LinePiece> pieces, std::size_t width) {
     std::string line;
     for (const LinePiece& piece : kept) line += (line.empty() ? "" : "  ") + piece.text;
     if (line.size() <= width) return line;
-    if (kept.size() < 2) return line.substr(0, width);
+    if (kept.size() < 2) return words_within(line, width);
     kept.erase(std::ranges::max_element(kept, {}, &LinePiece::rank));
   }
 }
