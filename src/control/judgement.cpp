@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "control/ending_signals.hpp"
 #include "control/tag.hpp"
 #include "control/watch_notes.hpp"
 
@@ -220,8 +221,11 @@ class Look {
   }
 
   std::optional<Finding> look_at_ended(int row) {
-    if (!this->row(row).terminated)
-      return gone(row, sight(row).killed.empty() ? "its process ended" : std::string_view{sight(row).killed});
+    if (!this->row(row).terminated) {
+      if (!sight(row).killed.empty()) return gone(row, sight(row).killed);
+      const int signal = this->row(row).ended_by;
+      return gone(row, signal == 0 ? "its process ended" : name_of_signal(signal) + " ended it");
+    }
     // Told to end itself, this rank only waits for the others to be told.
     if (is_told()) return std::nullopt;
     peer(row).terminated += took_;

@@ -67,6 +67,7 @@ struct alignas(128) PhaseTable::Row {
   std::atomic<std::int32_t> process;
   std::atomic<std::int32_t> number;
   std::atomic<std::uint32_t> terminated;
+  std::atomic<std::uint32_t> ended_by;
   std::atomic<std::uint64_t> heartbeat;
   std::atomic<std::uint64_t> meeting;
   std::atomic<std::uint64_t> passed;
@@ -150,6 +151,10 @@ void PhaseTable::set_terminated() {
   row_at(row_).terminated.store(1, std::memory_order_release);
 }
 
+std::atomic<std::uint32_t>& PhaseTable::ending_signal() const {
+  return row_at(row_).ended_by;
+}
+
 void PhaseTable::set_memory(const MemoryUse& memory) {
   row_at(row_).resident.store(memory.resident, std::memory_order_relaxed);
   row_at(row_).peak.store(memory.peak, std::memory_order_relaxed);
@@ -168,6 +173,7 @@ PhaseTable::Snapshot PhaseTable::read(int index) const {
   snapshot.process = row.process.load(std::memory_order_relaxed);
   snapshot.number = row.number.load(std::memory_order_relaxed);
   snapshot.terminated = row.terminated.load(std::memory_order_acquire) != 0;
+  snapshot.ended_by = static_cast<int>(row.ended_by.load(std::memory_order_relaxed));
   snapshot.meeting = row.meeting.load(std::memory_order_relaxed);
   snapshot.passed = row.passed.load(std::memory_order_relaxed);
   snapshot.last.kind = static_cast<TagKind>(row.kind.load(std::memory_order_relaxed));

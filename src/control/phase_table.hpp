@@ -35,6 +35,7 @@ class PhaseTable {
     std::int32_t process = 0;  ///< 0 if unknown, or on another node
     std::int32_t number = 0;   ///< of the process on its own host, for people; 0 if unknown
     bool terminated = false;   ///< SIGTERM is about to end the process
+    int ended_by = 0;          ///< the signal that ended the process, if it could note that; 0 if none is known
     std::uint64_t heartbeat = 0;
     std::uint64_t meeting =
         0;  ///< number of the agreement or sum entered last; goes back where a wait for a GPU ends in a sum
@@ -69,6 +70,9 @@ class PhaseTable {
   /// Says that this process was told to end, and will. It has a word of its own, since the main thread may still enter
   /// phases.
   void set_terminated();
+
+  /// Where the signal that ends this process is to be noted.
+  std::atomic<std::uint32_t>& ending_signal() const;
 
   void set_memory(const MemoryUse& memory);
 

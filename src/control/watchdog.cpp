@@ -26,6 +26,7 @@
 #include "base/log_settings.hpp"
 #include "base/memory_kills.hpp"
 #include "base/open_line.hpp"
+#include "control/cpu_limit.hpp"
 #include "control/report_claim.hpp"
 #include "control/whereabouts.hpp"
 #include "device/device_call.hpp"
@@ -147,6 +148,8 @@ class Watchdog::Thread {
         if (options_.on_interrupted) signals_.heed();
       }
       beat(told_at_ ? Heartbeat::now : Heartbeat::when_due);
+      if (const auto limit = cpu_limit_reached(); limit && table_.phase() != Phase::leaving)
+        return end_for_cpu_time(*limit);
       Judgement judged = judge_what_is_seen();
       state_ = std::move(judged.state);
       whereabouts_.act(judged);
@@ -276,6 +279,21 @@ class Watchdog::Thread {
     pass(for_mpirun && finding.reach == Reach::whole_job ? Seconds{3} : on_its_way);
     end_job_(finding.code, finding.reach);
     if (told_at_) die_of_signal();
+  }
+
+  /// Each rank has a limit of its own, and soon after it the kernel kills the process.
+  void end_for_cpu_time(std::uint64_t seconds) {
+    const bool single = table_.rows() == 1;
+    if (claim_report(&table_)) {
+      print_last_line(fmt::format("lockstep: {}: {} has used up its CPU time, {} s (SIGXCPU, ulimit -t); it {}",
+                                  single ? "error" : job_.names[static_cast<std::size_t>(table_.row())] + " failed",
+                                  single ? "this process" : "it", seconds, describe(table_.read(table_.row()))),
+                      static_cast<int>(Error::ExitCode::peer_failed));
+    } else {
+      pass(Seconds{1});  // the printing rank ends the job, including this one
+    }
+    signals_.let_through();
+    end_job_(Error::ExitCode::peer_failed, Reach::whole_job);
   }
 
   /// Lets time pass while this rank still shows signs of life.

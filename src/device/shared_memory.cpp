@@ -20,12 +20,14 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/system_error.hpp"
+
 namespace lockstep {
 namespace {
 
 [[noreturn]] void fail(std::string_view call) {
   const int error = errno;
-  throw CommError{fmt::format("{}: {}", call, std::strerror(error))};
+  throw CommError{fmt::format("{}: {}", call, error_text(error))};
 }
 
 /// `value`, which `call` returned.

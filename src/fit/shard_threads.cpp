@@ -10,6 +10,7 @@
 
 #include <lockstep/base/log.hpp>
 
+#include "base/floating_point_modes.hpp"
 #include "control/meeting_point.hpp"
 #include "reduce/arithmetic.hpp"
 #include "strategy/context_stack.hpp"
@@ -112,6 +113,8 @@ ShardThreads::~ShardThreads() {
 }
 
 void ShardThreads::serve(std::size_t thread) {
+  // A thread begins with the modes of the one that made it, which need not be in a run.
+  reset_floating_point_modes();
   for (std::uint64_t done = 0;; ++done) {
     wait(begun_, [&] { return ending_ || round_ > done; });
     if (ending_) return;

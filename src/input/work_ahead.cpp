@@ -10,6 +10,8 @@
 
 #include <lockstep/base/log.hpp>
 
+#include "base/floating_point_modes.hpp"
+
 namespace lockstep {
 
 /// Shared with the thread, which may live longer than its owner.
@@ -29,6 +31,8 @@ struct WorkAhead::State {
     Made made;
     std::exception_ptr failure;
     try {
+      // Samples are scaled and augmented here, with the same bits on every rank.
+      const StartingFloatingPointModes modes;
       made = work();
     } catch (...) {
       failure = std::current_exception();

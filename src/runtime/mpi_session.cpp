@@ -16,9 +16,11 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/inherited_signals.hpp"
 #include "cluster/launch.hpp"
 #include "comm/mpi/mpi_handle.hpp"
 #include "comm/mpi/mpi_library.hpp"
+#include "runtime/inherited_state.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/siblings.hpp"
 
@@ -44,6 +46,17 @@ void require_descriptors() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= fewest) return;
   throw ConfigError{fmt::format("this process may open {} files (ulimit -n); expected at least {}, which MPI needs",
                                 limit.rlim_cur, fewest)};
+}
+
+/// Nor without its shared memory: Open MPI's ranks then end each other, or wait for each other for ever.
+void require_file_sizes() {
+  constexpr rlim_t smallest = rlim_t{5} << 20;  // Open MPI's segments have 4 MiB and a header
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= smallest) return;
+  throw ConfigError{
+      fmt::format("this process may make files of {} bytes (ulimit -f); expected at least {}, which MPI "
+                  "needs for its shared memory",
+                  limit.rlim_cur, smallest)};
 }
 
 /// Whether calls of MPI_Abort take long: DelayedAbort.
@@ -109,9 +122,10 @@ MpiSession::MpiSession(int& argc, char**& argv, const RuntimeOptions& options)
     find_world_ranks(*options.communicator);
   } else {
     require_descriptors();
+    require_stack();
+    if (!initialized) require_file_sizes();
     // MPI writes to the connection of a rank that has just died. That must not end this rank before it names the other.
-    if (const auto before = std::signal(SIGPIPE, SIG_IGN); before != SIG_DFL && before != SIG_ERR)
-      std::signal(SIGPIPE, before);
+    let_writes_fail();
   }
   watch_.emplace(SiblingWatch::Options{.doing = "starting",
                                        .patience = patience_,

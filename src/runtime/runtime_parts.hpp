@@ -15,11 +15,13 @@
 #include "cluster/device_binding.hpp"
 #include "cluster/rank_map.hpp"
 #include "control/channel.hpp"
+#include "control/ending_signals.hpp"
 #include "control/kept_signals.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "control/watchdog.hpp"
 #include "device/device.hpp"
+#include "runtime/inherited_state.hpp"
 #include "runtime/job_end.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/node.hpp"
@@ -44,10 +46,12 @@ struct OwnLauncher {
 
 /// Members in order of acquisition; they are destroyed in reverse.
 struct Runtime::Impl {
-  NcclEnvironment nccl_environment;  ///< before MPI, which starts threads
-  std::string launch;                ///< what is doubtful about how the process was started
-  CaughtSignals caught_signals;      ///< before MPI, whose start takes time
-  KeptSignals signals;               ///< held through all watches, which take turns
+  NcclEnvironment nccl_environment;             ///< before MPI, which starts threads
+  std::string launch;                           ///< what is doubtful about how the process was started
+  InheritedState inherited;                     ///< before MPI, whose threads begin with the modes of this one
+  CaughtSignals caught_signals;                 ///< before MPI, whose start takes time
+  KeptSignals signals;                          ///< held through all watches, which take turns
+  std::optional<EndingSignals> ending_signals;  ///< found before MPI starts, noted while the node has a table
   OwnLauncher can_start_mpi;
   MpiSession session;
   OwnLauncher has_started_mpi;
@@ -91,6 +95,9 @@ struct Runtime::Impl {
  private:
   void watch(RuntimeOptions::OnTermination on_termination);
   void compare_options();
+
+  /// COLL. Warns of what ranks have inherited that makes them slow or unequal.
+  void compare_inherited_states();
   void read_cluster();
 
   /// COLL. Binds a device on each rank, of one kind on all of them, and adds the plane for its memory.

@@ -8,25 +8,28 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <lockstep/base/log.hpp>
 
 #include "base/excerpt.hpp"
+#include "base/floating_point_modes.hpp"
 #include "base/host_name.hpp"
 #include "base/log_settings.hpp"
 #include "base/open_line.hpp"
+#include "base/stream.hpp"
 #include "base/supervised_job.hpp"
 #include "cluster/launch.hpp"
 #include "cluster/tf_config.hpp"
 #include "comm/backends.hpp"
 #include "comm/communicator.hpp"
+#include "control/cpu_limit.hpp"
 #include "control/network.hpp"
 #include "control/question_signal.hpp"
 #include "control/stop_signal.hpp"
 #include "reduce/reduction_choice.hpp"
 #include "runtime/foreign_launch.hpp"
 #include "runtime/held_streams.hpp"
+#include "runtime/inherited_state.hpp"
 #include "runtime/job_texts.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/observed_stall.hpp"
@@ -79,10 +82,17 @@ void watch_as_guest(WatchdogOptions& watching, const std::vector<int>& world_ran
   if (is_started_by_daemon()) watching.refusal = std::chrono::milliseconds{1500};
 }
 
+/// What the process of a guest has inherited is the program's to change.
+InheritedState settle_inherited_state(const RuntimeOptions& options) {
+  keep_closed_streams_closed();
+  InheritedState found = inherited_state();
+  if (!options.communicator) reset_floating_point_modes();
+  return found;
+}
+
 void tell_supervisor() {
   if (!std::getenv(supervised_variable)) return;
-  const std::string line = fmt::format("{}\n", begun_line);
-  (void)!::write(STDERR_FILENO, line.data(), line.size());
+  write_to_stderr(fmt::format("{}\n", begun_line));
 }
 
 }  // namespace
@@ -96,6 +106,7 @@ CaughtSignals::CaughtSignals(const RuntimeOptions& options) {
   if (options.stop_signal != 0) catch_stop_signal(options.stop_signal);
   // After it: the signal may be the same.
   catch_question_signal();
+  catch_cpu_limit();
 }
 
 OwnLauncher::OwnLauncher(const RuntimeOptions& options) {
@@ -106,8 +117,10 @@ OwnLauncher::OwnLauncher(const RuntimeOptions& options) {
 Runtime::Impl::Impl(int& argc, char**& argv, const RuntimeOptions& given)
     : nccl_environment{given},
       launch{launch_warning([](const char* name) { return std::getenv(name); })},
+      inherited{settle_inherited_state(given)},
       caught_signals{given},
       signals{kept_by(given)},
+      ending_signals{std::in_place, kept_by(given)},
       can_start_mpi{given},
       session{argc, argv, given},
       has_started_mpi{given},
@@ -133,6 +146,7 @@ std::unique_ptr<Runtime::Impl> Runtime::Impl::without_arguments(const RuntimeOpt
 
 Runtime::Impl::~Impl() {
   end.leave();
+  ending_signals.reset();
   // Instead of ending NCCL together: a GPU that has failed does not come, and the others would wait for it.
   if (end.has_failed()) group->abort();
   watchdog.reset();
@@ -165,6 +179,7 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
     meeting().set_phases(&*node.phases);
     end.set_phases(&*node.phases);
     share_open_line(&node.phases->open_line());
+    ending_signals->note_in(node.phases->ending_signal());
     if (!options.communicator) hold_streams_of_neighbour();
   } else {
     log::warning("this node shares no memory between processes: a rank that stops here will not be found");
@@ -173,6 +188,7 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
   watch(RuntimeOptions::OnTermination::end);
   compare_options();
   read_cluster();
+  compare_inherited_states();
   bind();
   // From here on messages name task and host.
   watchdog.reset();
@@ -217,6 +233,14 @@ void Runtime::Impl::compare_options() {
             "replica {} was started with other options than replica 0: '{}' there, '{}' here; expected the same", rank,
             excerpt_from_difference(all[rank], all[0]), excerpt_from_difference(all[0], all[rank]))};
   });
+}
+
+void Runtime::Impl::compare_inherited_states() {
+  std::vector<InheritedState> states;
+  for (const std::string& each : gather_texts(channel(), to_text(inherited)))
+    states.push_back(parse_inherited_state(each));
+  if (group->rank() != 0) return;
+  for (const std::string& each : doubts_about(states, node.of_rank, names)) log::warning(each);
 }
 
 void Runtime::Impl::read_cluster() {

@@ -6,6 +6,7 @@
 #include <lockstep/base/log.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "base/floating_point_modes.hpp"
 #include "base/log_settings.hpp"
 #include "comm/communicator.hpp"
 #include "control/meeting_point.hpp"
@@ -259,6 +260,8 @@ bool Strategy::stop_requested() const {
 
 void Strategy::run_replica(const Here& place, const std::function<std::string(ReplicaContext&)>& fn) {
   detail::require_cross_replica(*this, {"run", place});
+  // A library that was loaded since, or the program, may have changed them, and with them the bits of a step.
+  const StartingFloatingPointModes modes;
   MeetingPoint& meeting = core_->group.meeting();
   const int id = core_->id;  // `fn` may move this strategy
   const Here here = Here::current();

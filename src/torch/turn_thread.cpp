@@ -4,6 +4,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/floating_point_modes.hpp"
+
 namespace lockstep::libtorch {
 
 TurnThread::TurnThread(std::function<void()> work) : work_{std::move(work)}, thread_{[this] { run(); }} {}
@@ -44,6 +46,7 @@ void TurnThread::wait() {
 }
 
 void TurnThread::run() {
+  reset_floating_point_modes();
   {
     std::unique_lock lock{mutex_};
     changed_.wait(lock, [this] { return is_works_turn_; });

@@ -18,6 +18,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/descriptor.hpp"
+#include "base/system_error.hpp"
 
 namespace lockstep::trace {
 namespace {
@@ -49,7 +50,7 @@ Descriptor make_file(const Ring::Options& options) {
   const std::filesystem::path& file = options.file;
   const bool is_unnamed = options.name == Ring::Options::Name::none;
   const auto fail = [&](const char* doing, int error) {
-    throw CheckpointError{fmt::format("{}: {} ({})", file.string(), doing, std::generic_category().message(error))};
+    throw CheckpointError{fmt::format("{}: {} ({})", file.string(), doing, error_text(error))};
   };
   if (!is_unnamed && ::unlink(file.c_str()) != 0 && errno != ENOENT) fail("cannot be replaced", errno);
   Descriptor made =

@@ -188,6 +188,8 @@ TEST_CASE("ranks of a node are gone, stopped or late after these times", "[B-45]
   const double no_end = std::numeric_limits<double>::infinity();
   check({
       {"gone, at once", job().ends(1), 1, "b is gone: its process ended; it was before the first step, computing"},
+      {"gone by a signal", job().ends(1).with([](Scene& s) { s.sight(1).seen.ended_by = SIGSEGV; }), 1,
+       "b is gone: SIGSEGV ended it; it was before"},
       {"gone for memory", job().ends(1).with([](Scene& s) { s.sight(1).killed = "the kernel killed it"; }), 1,
        "b is gone: the kernel killed it; it was before"},
       {"terminate_spread: 0.3 s", job().ends(1).terminates(1), 308, "b is gone: SIGTERM ended it; it was"},

@@ -11,8 +11,10 @@
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include "base/open_line.hpp"
+#include "control/cpu_limit.hpp"
 #include "control/kept_signals.hpp"
 #include "control/phase_table.hpp"
 #include "control/watchdog.hpp"
@@ -116,6 +118,25 @@ TEST_CASE("of a process that is gone where the job has lost others before, a gue
   CHECK(watched.ended_the_job());
   CHECK(watched.code() == Error::ExitCode::peer_failed);
   CHECK(watched.line().empty());
+}
+
+TEST_CASE("a rank that has used up its CPU time says so, and the job ends") {
+  Table table;
+  CapturedStderr captured;
+  ChildRank child{table, 1, [](PhaseTable& own) {
+                    const rlimit limit{.rlim_cur = 60, .rlim_max = 60};
+                    ::setrlimit(RLIMIT_CPU, &limit);
+                    catch_cpu_limit();
+                    own.ending_signal() = SIGHUP;
+                    return be_watched(own);
+                  }};
+  REQUIRE(table.has_beaten(1));
+  CHECK(table.rows.read(1).ended_by == SIGHUP);
+  child.signal(SIGXCPU);
+  CHECK(child.wait() == static_cast<int>(Error::ExitCode::peer_failed));
+  CHECK(captured.text() ==
+        "lockstep: b failed: it has used up its CPU time, 60 s (SIGXCPU, ulimit -t); it was before the first step, "
+        "computing\n");
 }
 
 TEST_CASE("a process that ended before anyone watched it is gone") {

@@ -7,7 +7,8 @@ namespace lockstep {
 
 struct Cores {
   int of_node;
-  int of_rank;  ///< to which this process is bound
+  int of_rank;           ///< that this process may use
+  std::string bound_by;  ///< "mpirun" or "OMP_PROC_BIND=true"; empty if neither has taken cores away
 };
 
 /// The cores of this process.

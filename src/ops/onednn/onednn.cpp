@@ -227,7 +227,9 @@ class OneDnnKernels final : public ReferenceKernels {
         threads_{threads},
         narrow_{threads},
         image_{threads},
-        sequence_{threads} {}
+        sequence_{threads} {
+    reset_modes_of_threads(threads);
+  }
 
   const ImageKernels& image() const override { return image_; }
   const SequenceKernels& sequence() const override { return sequence_; }

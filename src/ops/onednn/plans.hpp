@@ -11,10 +11,12 @@
 
 namespace lockstep::ops {
 
-/// The plan owns its scratch memory; memory of the library would tie a primitive to the thread that made it.
+/// The plan owns its scratch memory; memory of the library would tie a primitive to the thread that made it. Products
+/// of f32 are f32, whatever ONEDNN_DEFAULT_FPMATH_MODE says.
 inline dnnl::primitive_attr own_scratchpad() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);
   return attributes;
 }
 
