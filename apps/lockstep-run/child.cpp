@@ -14,12 +14,16 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "apps/lockstep-run/process_tree.hpp"
 #include "base/descriptor.hpp"
 
 extern char** environ;
 
 namespace lockstep::run {
 namespace {
+
+/// Children that were started here and not waited for. As the system knows them: those of the process.
+std::vector<pid_t> started;
 
 std::string_view name_of(std::string_view variable) {
   return variable.substr(0, variable.find('='));
@@ -86,7 +90,30 @@ pid_t start_child(const std::vector<std::string>& command, const ChildEnvironmen
     (void)::waitpid(id, nullptr, 0);
     throw Error{fmt::format("{} cannot be run: {}", command.front(), std::strerror(error))};
   }
+  started.push_back(id);
   return id;
+}
+
+std::optional<int> take_end(pid_t child) {
+  constexpr int failed = 1 << 8;  // if somebody else has waited for it
+  int status = failed;
+  const pid_t found = ::waitpid(child, &status, WNOHANG);
+  if (found != child && !(found < 0 && errno == ECHILD)) return std::nullopt;
+  std::erase(started, child);
+  return status;
+}
+
+std::vector<pid_t> orphans() {
+  std::vector<pid_t> found = children_of(::getpid());
+  std::erase_if(found, [](pid_t each) { return std::ranges::find(started, each) != started.end(); });
+  return found;
+}
+
+void reap_orphans() {
+  // Mostly there are none.
+  siginfo_t ended = {};
+  if (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) return;
+  for (const pid_t each : orphans()) (void)::waitpid(each, nullptr, WNOHANG);
 }
 
 int code_of(int status) {

@@ -1,6 +1,7 @@
 // Starting a program below this one.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,16 @@ struct ChildEnvironment {
 /// child gets SIGTERM: call it on the thread that lives longest, since the kernel sends that when the thread ends.
 /// Throws Error if the command cannot be run.
 pid_t start_child(const std::vector<std::string>& command, const ChildEnvironment& environment, ChildStreams streams);
+
+/// How a child that was started here has ended, as waitpid has it; nothing while it runs. Its number is its own until
+/// then. Once a child.
+std::optional<int> take_end(pid_t child);
+
+/// Children that were not started here: those who started them have ended.
+std::vector<pid_t> orphans();
+
+/// Waits for the orphans that have ended, so that no zombies gather in a long job.
+void reap_orphans();
 
 /// What a shell calls the status of a process that has ended: its exit code, or 128 + the signal that ended it.
 int code_of(int status);

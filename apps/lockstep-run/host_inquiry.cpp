@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <span>
 #include <thread>
 #include <utility>
@@ -109,9 +110,9 @@ void HostInquiry::ask(const std::string& host) {
 }
 
 bool HostInquiry::take_answer(const Question& question) {
-  int status = 0;
-  if (::waitpid(question.process, &status, WNOHANG) != question.process) return false;
-  const int code = code_of(status);
+  const std::optional<int> status = take_end(question.process);
+  if (!status) return false;
+  const int code = code_of(*status);
   if (code >= first_of_mpirun) refused_.insert(question.host);
   if (code < first_of_mpirun && code != failed_somehow) {
     answers_[question.host] = text_in(question.stdout_);
@@ -138,15 +139,15 @@ void HostInquiry::end(std::span<const Question> questions) {
   }
   const auto deadline = Clock::now() + until_mpirun_is_killed;
   for (const Question& question : questions) {
-    while (::waitpid(question.process, nullptr, WNOHANG) == 0) {
+    while (!take_end(question.process)) {
       if (Clock::now() > deadline) ::kill(question.process, SIGKILL);
       std::this_thread::sleep_for(5ms);
     }
   }
   for (const pid_t each : below) {
     // What has lost its parent is a child of this process, and keeps its number until it is waited for.
-    const std::vector<pid_t> orphans = children_of(::getpid());
-    if (std::ranges::find(orphans, each) == orphans.end()) continue;
+    const std::vector<pid_t> left = orphans();
+    if (std::ranges::find(left, each) == left.end()) continue;
     ::kill(each, SIGKILL);
     (void)::waitpid(each, nullptr, 0);
   }

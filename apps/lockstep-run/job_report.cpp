@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "apps/lockstep-run/rank_label.hpp"
 #include "base/supervised_job.hpp"
 
 namespace lockstep::run {
@@ -69,12 +68,14 @@ void JobReader::read_line(std::string_view line) {
     if (!host.empty() && std::ranges::find(hosts, host) == hosts.end()) hosts.emplace_back(host);
   };
   const auto cannot_reach = [&](std::string_view host) { add(host, report_.unreachable); };
-  line.remove_prefix(label_length(line).value_or(0));
-  // mpirun may put something else before it, such as the time.
-  if (line.find(begun_line) != line.npos) {
+  if (const auto begun = line.find(begun_line); begun != line.npos) {
+    if (!report_.has_begun) labels_.learn(line.substr(0, begun));
     report_.has_begun = true;
     return;
   }
+  // What the launcher says itself has no label, and may look like one.
+  if (const auto rest = line.substr(labels_.length(line).value_or(0)); rest.starts_with("lockstep: "))
+    line = rest.substr(0, rest.find("&#010;"));  // how Open MPI 5 ends lines in XML
   if (take_off(line, "lockstep: ")) {
     report_.has_spoken = true;
     if (report_.line.empty()) report_.line = fmt::format("lockstep: {}", line);

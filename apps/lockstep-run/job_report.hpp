@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "apps/lockstep-run/rank_label.hpp"
 
 namespace lockstep::run {
 
@@ -30,9 +33,12 @@ struct JobReport {
   bool has_spoken = false;                    ///< lockstep said how the job ended
 };
 
-/// Picks out what is known from all that a job writes.
+/// Picks out what is known from all that a job writes. The line that the job has begun shows how the launcher labels
+/// the lines of ranks, whoever told it to.
 class JobReader {
  public:
+  explicit JobReader(RankLabels labels = {}) : labels_{std::move(labels)} {}
+
   /// The next bytes, however cut.
   void take(std::string_view bytes);
 
@@ -41,6 +47,7 @@ class JobReader {
  private:
   void read_line(std::string_view line);
 
+  RankLabels labels_;
   std::string line_;  ///< the beginning of one
   JobReport report_;
 };

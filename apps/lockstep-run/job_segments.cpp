@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "apps/lockstep-run/hosts.hpp"
+#include "apps/lockstep-run/process_tree.hpp"
 #include "base/host_name.hpp"
 
 namespace lockstep::run {
@@ -90,7 +91,7 @@ std::uint32_t job_family(std::string_view host, pid_t mpirun) {
 }
 
 void JobSegments::learn(const std::vector<pid_t>& processes) {
-  for (const pid_t process : processes) add_jobs_of(fmt::format("/proc/{}", process), jobs_);
+  for (const pid_t process : processes) add_jobs_of(folder_of(process), jobs_);
 }
 
 void JobSegments::remove(pid_t mpirun) const {

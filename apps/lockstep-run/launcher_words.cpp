@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,6 +26,72 @@ bool has_option(const Words& words, std::initializer_list<std::string_view> name
     word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
     return std::ranges::find(names, word) != names.end();
   });
+}
+
+/// The values of an option of one of these names, as the next word or after '='.
+Words values_of(const Words& words, std::initializer_list<std::string_view> names) {
+  Words values;
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    std::string_view option = *word;
+    if (!option.starts_with('-')) continue;
+    option.remove_prefix(std::min(option.find_first_not_of('-'), option.size()));
+    for (const std::string_view name : names) {
+      if (option == name && word + 1 != words.end()) values.push_back(word[1]);
+      if (option.starts_with(name) && option.substr(name.size()).starts_with('='))
+        values.emplace_back(option.substr(name.size() + 1));
+    }
+  }
+  return values;
+}
+
+/// A parameter of Open MPI 4's mpirun: in the command, or in the environment. Empty without it.
+std::string parameter_of(const Words& command, const std::string& name) {
+  if (const auto found = std::ranges::find(command, name); found != command.end() && found + 1 != command.end())
+    return found[1];
+  const char* const value = std::getenv(("OMPI_MCA_" + name).c_str());
+  return value ? value : "";
+}
+
+bool is_on(std::string_view value) {
+  return !value.empty() && value != "0" && value != "false" && value != "no";
+}
+
+std::string what_hides_stderr_of_open_mpi_4(const Words& command) {
+  constexpr std::string_view alone = ":nocopy";
+  for (const std::string& file : values_of(command, {"output-filename"}))
+    if (file.find(alone) != file.npos) return "--output-filename " + file;
+  if (const std::string file = parameter_of(command, "orte_output_filename"); file.find(alone) != file.npos)
+    return "orte_output_filename=" + file;
+  for (const char* option : {"xml", "xml-file", "xterm"})
+    if (has_option(command, {option}) || !values_of(command, {option}).empty()) return fmt::format("--{}", option);
+  for (const char* name : {"orte_xml_output", "orte_xml_file", "orte_xterm"})
+    if (const std::string value = parameter_of(command, name); is_on(value)) return fmt::format("{}={}", name, value);
+  return {};
+}
+
+std::string what_hides_stderr_of_open_mpi_5(const Words& command) {
+  for (const std::string& value : values_of(command, {"output"}))
+    for (const char* each : {"merge", "dir=", "file="})
+      if (("," + value).find(fmt::format(",{}", each)) != std::string::npos) return "--output " + value;
+  for (const char* option : {"output-filename", "merge-stderr-to-stdout"})
+    if (has_option(command, {option}) || !values_of(command, {option}).empty()) return fmt::format("--{}", option);
+  return {};
+}
+
+/// Without a file for stderr, it goes where stdout goes.
+std::string what_hides_stderr_of_srun(const Words& command) {
+  for (const auto& [option, letter, variable] :
+       {std::tuple{"error", "-e", "SLURM_STDERRMODE"}, std::tuple{"output", "-o", "SLURM_STDOUTMODE"}}) {
+    Words values = values_of(command, {option});
+    for (auto word = command.begin(); word != command.end(); ++word) {
+      if (*word == letter && word + 1 != command.end()) values.push_back(word[1]);
+      if (word->starts_with(letter) && word->size() > 2) values.push_back(word->substr(2));
+    }
+    if (!values.empty()) return values.back() == "all" ? "" : fmt::format("--{}={}", option, values.back());
+    if (const char* const value = std::getenv(variable))
+      return std::string_view{value} == "all" ? "" : fmt::format("{}={}", variable, value);
+  }
+  return {};
 }
 
 bool has_variable(std::initializer_list<const char*> names) {
@@ -127,6 +194,26 @@ bool gives_no_variables(MpiKind mpi, const Words& command, std::span<const Host>
   // Other launchers give them all, and take -x for something else: srun's leaves out hosts. Only Open MPI's has slots
   // in --host.
   return is_open_mpi(mpi) && !names_srun(command) && (!hosts.empty() || names_mpirun(command));
+}
+
+RankLabels labels_of(const Words& command) {
+  RankLabels labels;
+  for (const std::string& pattern : values_of(command, {"prepend-pattern"})) labels.add(pattern);
+  return labels;
+}
+
+std::string what_hides_stderr(MpiKind mpi, const Words& command) {
+  if (names_srun(command)) return what_hides_stderr_of_srun(command);
+  switch (mpi) {
+    case MpiKind::open_mpi_4: return what_hides_stderr_of_open_mpi_4(command);
+    case MpiKind::open_mpi_5: return what_hides_stderr_of_open_mpi_5(command);
+    case MpiKind::mpich:
+      for (const char* option : {"errfile-pattern", "errfile"})
+        for (const std::string& file : values_of(command, {option})) return fmt::format("-{} {}", option, file);
+      return {};
+    case MpiKind::other: return {};
+  }
+  return {};
 }
 
 Words words_of_srun(const Words& hosts) {

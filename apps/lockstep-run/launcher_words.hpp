@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/lockstep-run/hosts.hpp"
+#include "apps/lockstep-run/rank_label.hpp"
 #include "cluster/launch.hpp"
 
 namespace lockstep::run {
@@ -44,6 +45,13 @@ bool starts_hosts_together(MpiKind mpi, const Words& command);
 
 /// Whether ranks on `hosts` get no variables but those that -x names.
 bool gives_no_variables(MpiKind mpi, const Words& command, std::span<const Host> hosts);
+
+/// Those that `command` asks its launcher for.
+RankLabels labels_of(const Words& command);
+
+/// The option of `command`, or the variable, because of which what ranks write to stderr does not come out of the
+/// launcher's: it goes to files, to windows or to stdout. Empty if there is none.
+std::string what_hides_stderr(MpiKind mpi, const Words& command);
 
 /// The options of srun for a rank on each of `hosts`, which may have names several times.
 Words words_of_srun(const Words& hosts);

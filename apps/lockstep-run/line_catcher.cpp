@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "apps/lockstep-run/rank_label.hpp"
-
 namespace lockstep::run {
 
 std::string LineCatcher::pass(std::string_view bytes) {
@@ -11,7 +9,7 @@ std::string LineCatcher::pass(std::string_view bytes) {
   for (const char each : bytes) {
     held_ += each;
     if (!caught_ && may_match_) {
-      const auto label = label_length(held_);
+      const auto label = labels_.length(held_);
       const std::string_view line = std::string_view{held_}.substr(label.value_or(0));
       if (line == wanted_) {
         caught_ = true;

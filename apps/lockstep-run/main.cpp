@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -26,6 +27,7 @@
 #include "apps/lockstep-run/say.hpp"
 #include "apps/lockstep-run/signals.hpp"
 #include "apps/lockstep-run/start_watch.hpp"
+#include "apps/lockstep-run/strangers.hpp"
 #include "apps/lockstep-run/supervised_checkpoints.hpp"
 #include "apps/lockstep-run/supervised_command.hpp"
 #include "apps/lockstep-run/supervision.hpp"
@@ -54,7 +56,8 @@ constexpr auto until_trainings_begin = 60s;
 
 class Run {
  public:
-  explicit Run(const CommandLine& line)
+  /// `passes_on` is the process that signals come from, if only one does.
+  Run(const CommandLine& line, std::optional<pid_t> passes_on)
       : line_{line},
         command_{line.command},
         checkpoints_{command_.checkpoints()},
@@ -66,7 +69,8 @@ class Run {
                       .skips_wrong_hosts = line.skips_wrong_hosts,
                       .hosts = line.hosts,
                       .this_host = host_name(),
-                      .fits = [this](int ranks) { return fits(ranks); }}} {
+                      .fits = [this](int ranks) { return fits(ranks); }}},
+        signals_{passes_on} {
     if (line.placement && command_.fixes_ranks())
       throw ConfigError{"--cluster-spec was given to lockstep-run and to the command: expected it before -- only"};
   }
@@ -104,6 +108,7 @@ class Run {
     if (!command_.is_training())
       say(fmt::format("{} is no lockstep-train: it is started again with the same words, and has to go on by itself",
                       line_.command.front()));
+    if (const std::string option = what_hides_stderr(line_.mpi, line_.mpirun); !option.empty()) say_unheard(option);
     Start start = supervision_.first();
     std::vector<std::string> words = command_.words();
     ChildEnvironment environment;
@@ -152,12 +157,12 @@ class Run {
   }
 
   JobEnd run_job(const Start& start, const std::vector<std::string>& words, const ChildEnvironment& environment) {
-    const std::string newest_before = checkpoints_.newest();
+    const std::string newest_before = checkpoints_.newest_made();
     timeline_.begin();
     MemoryKills memory_kills;
     memory_kills.watch(::getpid());
     JobCommand command{line_, start, words, command_.threads()};
-    RunningJob job{command.words(), environment};
+    RunningJob job{command.words(), environment, labels_of(line_.mpirun)};
     StartWatch watch = watch_of(start);
     kill_at_.reset();
     is_not_begun_ = has_lost_host_ = false;
@@ -171,7 +176,7 @@ class Run {
       while (const auto signal = signals_.take())
         if (*signal != SIGCHLD) take(*signal, job);
       pass_question(job);
-      if (begun == Begun::nowhere && (job.has_begun() || checkpoints_.newest() != newest_before)) {
+      if (begun == Begun::nowhere && (job.has_begun() || checkpoints_.newest_made() != newest_before)) {
         begun = Begun::here;
         begin = Clock::now();
       }
@@ -190,8 +195,9 @@ class Run {
     const int exit_code = names_srun(line_.mpirun) ? *code : code_of_job(line_.mpi, *code, job.report());
     const bool has_begun = begun != Begun::nowhere && !is_not_begun_;
     JobEnd end{.exit_code = exit_code, .report = job.report(), .has_begun = has_begun || job.report().has_begun};
-    end.made_progress = checkpoints_.newest() != newest_before ||
-                        (has_begun && Clock::now() - begin > worth_a_restart + command_.stall_timeout());
+    const bool made_checkpoint = checkpoints_.newest_made() != newest_before;
+    end.made_progress =
+        made_checkpoint || (has_begun && Clock::now() - begin > worth_a_restart + command_.stall_timeout());
     end.was_told_to_stop = told_to_stop_;
     end.mpirun_was_killed = job.was_killed() && !is_not_begun_ && !has_lost_host_;
     if (exit_code == 128 + SIGKILL) end.memory = memory_kills.told_of(::getpid());
@@ -200,8 +206,20 @@ class Run {
       end.waited_for_start = watch.waited();
       add_unreachable(end, watch.silent(), watch.unreachable());
     }
+    if (command_.is_training() && made_checkpoint && exit_code != 0 && !job.report().has_begun &&
+        !job.report().has_spoken)
+      say_unheard("a parameter file, or the launcher");
     note(end);
     return end;
+  }
+
+  /// Whatever it is that keeps them from being heard, once.
+  void say_unheard(const std::string& because) {
+    if (std::exchange(unheard_, true)) return;
+    say(
+        fmt::format("{}: what the ranks write to stderr does not come here, so that restarts depend on mpirun's exit "
+                    "code alone",
+                    because));
   }
 
   /// A failure that no rank may have written down.
@@ -313,6 +331,7 @@ class Run {
   std::optional<Clock::time_point> kill_at_;
   bool is_not_begun_ = false;   ///< the job under way, which is ended for that
   bool has_lost_host_ = false;  ///< likewise
+  bool unheard_ = false;        ///< said that the ranks are
   bool is_asked_ = false;       ///< the ranks are still to be asked where they are
 };
 
@@ -328,9 +347,9 @@ int main(int argc, char** argv) {
       lockstep::write_output(*line.answer);
       return 0;
     }
-    adopt_orphans();
+    const auto passes_on = part_from_strangers();
     ::setenv(supervised_variable, "1", 1);
-    Run run{line};
+    Run run{line, passes_on};
     if (!line.allocation.empty()) say(line.allocation);
     if (line.dry_run) {
       lockstep::write_output(run.script());

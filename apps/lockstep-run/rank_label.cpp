@@ -1,37 +1,132 @@
 #include "apps/lockstep-run/rank_label.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
 
 namespace lockstep::run {
 namespace {
 
 constexpr std::string_view digits_of_label = "0123456789";
+constexpr std::size_t longest_label = 300;  // Open MPI 5 names its host, and a pattern of MPICH's may
 
-/// The length of `line` up to the end of `next`, which begins at `at`; 0 if something else does.
-std::optional<std::size_t> end_of(std::string_view next, std::string_view line, std::size_t at) {
-  const std::string_view there = line.substr(at, next.size());
-  if (!next.starts_with(there)) return 0;
-  return there.size() < next.size() ? std::nullopt : std::optional{at + next.size()};
+enum class Fit : std::uint8_t {
+  no,
+  yes,
+  so_far,  ///< the line ends where it may go on
+};
+
+bool is_of_word(char letter) {
+  const auto is_in = [=](char first, char last) { return letter >= first && letter <= last; };
+  return is_in('0', '9') || is_in('a', 'z') || is_in('A', 'Z') ||
+         std::string_view{"-_.@"}.find(letter) != std::string_view::npos;
+}
+
+/// Takes the longest run of some characters off `rest`.
+template <class Is>
+Fit take_run(std::string_view& rest, const Is& is) {
+  const auto end = std::ranges::find_if_not(rest, is);
+  const auto length = static_cast<std::size_t>(end - rest.begin());
+  if (length == rest.size()) return Fit::so_far;
+  rest.remove_prefix(length);
+  return length > 0 ? Fit::yes : Fit::no;
+}
+
+Fit take_text(std::string_view& rest, std::string_view text) {
+  const std::string_view there = rest.substr(0, text.size());
+  if (!text.starts_with(there)) return Fit::no;
+  rest.remove_prefix(there.size());
+  return there.size() < text.size() ? Fit::so_far : Fit::yes;
+}
+
+Fit take_one_of(std::string_view& rest, std::initializer_list<std::string_view> texts) {
+  for (const std::string_view text : texts)
+    if (const Fit fit = take_text(rest, text); fit != Fit::no) return fit;
+  return Fit::no;
+}
+
+Fit take_pattern(std::string_view& rest, std::string_view pattern);
+
+/// What follows a percent sign.
+Fit take_class(std::string_view& rest, char letter) {
+  switch (letter) {
+    case 'r':
+    case 'p':
+    case 'g': return take_run(rest, [](char each) { return digits_of_label.find(each) != std::string_view::npos; });
+    case 'h': return take_run(rest, is_of_word);
+    case 's': return take_run(rest, [](char each) { return each == ' '; }) == Fit::so_far ? Fit::so_far : Fit::yes;
+    case 'd': return take_one_of(rest, {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"});
+    case 'm':
+      return take_one_of(rest, {"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"});
+    case 't': return take_pattern(rest, "%d %m%s%r %r:%r:%r %r");
+    default: return take_text(rest, {&letter, 1});
+  }
+}
+
+Fit take_pattern(std::string_view& rest, std::string_view pattern) {
+  while (!pattern.empty()) {
+    const bool is_class = pattern.size() > 1 && pattern.front() == '%';
+    const Fit fit = is_class ? take_class(rest, pattern[1]) : take_text(rest, pattern.substr(0, 1));
+    if (fit != Fit::yes) return fit;
+    pattern.remove_prefix(is_class ? 2 : 1);
+  }
+  return Fit::yes;
 }
 
 }  // namespace
 
-std::optional<std::size_t> label_length(std::string_view line) {
-  if (!line.starts_with('[')) {
-    const std::size_t number = std::min(line.find_first_not_of(' '), line.size());  // srun aligns it
-    const std::size_t colon = std::min(line.find_first_not_of(digits_of_label, number), line.size());
-    return colon == number && number < line.size() ? 0 : end_of(": ", line, colon);
+RankLabels::RankLabels()
+    : patterns_{"[%r] ",                                   // MPICH
+                "%s%r: ",                                  // srun, which aligns the numbers
+                "[%r,%r]<stderr>:",                        // Open MPI 4, and below 5, which adds a blank
+                "%t<stderr>:",                             //
+                "%t[%r,%r]<stderr>:",                      //
+                "[%r]<stderr>: ",                          //
+                "[%t]<stderr>: ",                          //
+                "[%t][%r]<stderr>: ",                      //
+                "[%r,%r]<stderr>: ",                       //
+                "[%t][%r,%r]<stderr>: ",                   //
+                "[%r,%r][%h:%r]<stderr>: ",                //
+                "[%t]<stderr>: [%r,%r][%h:%r]<stderr>: ",  //
+                "[%h,%r]<stderr>: ",                       //
+                "[%t]<stderr>: [%h,%r]<stderr>: "} {}
+
+void RankLabels::add(std::string pattern) {
+  if (!pattern.empty()) patterns_.push_back(std::move(pattern));
+}
+
+void RankLabels::learn(std::string_view label) {
+  if (label.size() > longest_label) return;
+  std::string pattern;
+  while (!label.empty()) {
+    const auto word = static_cast<std::size_t>(std::ranges::find_if_not(label, is_of_word) - label.begin());
+    if (word > 0) {
+      const bool is_number = label.substr(0, word).find_first_not_of(digits_of_label) == label.npos;
+      pattern += is_number ? "%r" : "%h";
+      label.remove_prefix(word);
+    } else {
+      pattern += label.front() == ' ' ? "%s" : std::string{'%', label.front()};
+      label.remove_prefix(label.front() == ' ' ? std::min(label.find_first_not_of(' '), label.size()) : 1);
+    }
   }
-  constexpr std::size_t longest_job = 300;  // Open MPI 5 names its host
-  const std::size_t bracket = line.find(']');
-  if (bracket == line.npos && line.find_first_of(" \n") == line.npos && line.size() < longest_job) return std::nullopt;
-  if (bracket == line.npos) return 0;
-  const std::string_view place = line.substr(1, bracket - 1);
-  if (place.find_first_not_of(digits_of_label) == place.npos) return end_of(" ", line, bracket + 1);
-  if (place.find(',') == place.npos) return 0;
-  const auto end = end_of("<stderr>:", line, bracket + 1);
-  if (end != line.size()) return end && *end > 0 && line[*end] == ' ' ? *end + 1 : end;  // Open MPI 5 adds a space
-  return std::nullopt;
+  add(std::move(pattern));
+}
+
+std::optional<std::size_t> RankLabels::length(std::string_view line) const {
+  std::size_t longest = 0;
+  for (const std::string& pattern : patterns_) {
+    std::string_view rest = line;
+    switch (take_pattern(rest, pattern)) {
+      case Fit::no: break;
+      case Fit::yes: longest = std::max(longest, line.size() - rest.size()); break;
+      case Fit::so_far:
+        if (line.size() < longest_label) return std::nullopt;
+        break;
+    }
+  }
+  return longest;
 }
 
 }  // namespace lockstep::run

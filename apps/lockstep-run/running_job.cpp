@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <set>
 #include <string_view>
 #include <thread>
 
@@ -27,8 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Ranks that lose mpirun end by themselves.
-constexpr std::chrono::seconds patience_with_ranks{3};
+constexpr std::chrono::milliseconds between_looks{5};
 
 }  // namespace
 
@@ -36,8 +36,9 @@ void adopt_orphans() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
-RunningJob::RunningJob(const std::vector<std::string>& command, const ChildEnvironment& environment)
-    : not_ours_{children_of(::getpid())}, begun_{begun_line} {
+RunningJob::RunningJob(const std::vector<std::string>& command, const ChildEnvironment& environment,
+                       const RankLabels& labels)
+    : reader_{labels}, begun_{begun_line, labels} {
   int err[2];
   if (::pipe2(err, O_CLOEXEC) != 0) throw Error{fmt::format("pipe: {}", std::strerror(errno))};
   stderr_ = Descriptor{err[0]};
@@ -49,7 +50,7 @@ RunningJob::RunningJob(const std::vector<std::string>& command, const ChildEnvir
 RunningJob::~RunningJob() {
   if (!ended_) {
     ::kill(id_, SIGKILL);
-    (void)::waitpid(id_, nullptr, 0);
+    while (!take_end(id_)) std::this_thread::sleep_for(between_looks);
   }
   end_what_is_left();
 }
@@ -74,7 +75,7 @@ bool RunningJob::signal_ranks(int number) const {
   bool is_sent = false;
   if (ended_) return is_sent;
   for (const pid_t process : descendants_of(id_))
-    if (is_rank(process) && handles(process, number) && ::kill(process, number) == 0) is_sent = true;
+    if (signal_if(process, number, [=] { return is_rank(process) && handles(process, number); })) is_sent = true;
   return is_sent;
 }
 
@@ -87,29 +88,34 @@ bool RunningJob::has_begun() {
 }
 
 std::optional<int> RunningJob::poll() {
-  int status = 0;
-  if (ended_ || ::waitpid(id_, &status, WNOHANG) != id_) return std::nullopt;
+  if (ended_) return std::nullopt;
+  reap_orphans();
+  const std::optional<int> status = take_end(id_);
+  if (!status) return std::nullopt;
   ended_ = true;
-  was_killed_ = WIFSIGNALED(status);
+  was_killed_ = WIFSIGNALED(*status);
   // Ranks that mpirun leaves behind are children of this process by now.
   segments_.learn(descendants_of(::getpid()));
-  return code_of(status);
+  return code_of(*status);
 }
 
 /// A rank that lives on would write checkpoints beside the next job's.
-void RunningJob::end_what_is_left() {
+void RunningJob::end_what_is_left(std::chrono::milliseconds patience) {
   if (nothing_is_left_) return;
   nothing_is_left_ = true;
-  const auto deadline = Clock::now() + patience_with_ranks;
+  const auto deadline = Clock::now() + patience;
+  std::set<pid_t> beyond_reach;  // another user's, as of a program that changes its user
   while (true) {
     // What has ended counts once more: its own children are this process's by now.
-    std::vector<pid_t> left = children_of(::getpid());
-    std::erase_if(left, [&](pid_t each) { return std::ranges::find(not_ours_, each) != not_ours_.end(); });
+    std::vector<pid_t> left = orphans();
+    std::erase_if(left, [&](pid_t each) { return beyond_reach.contains(each); });
     if (left.empty()) break;
-    for (const pid_t each : left)
-      if (::waitpid(each, nullptr, WNOHANG) == 0 && Clock::now() > deadline) ::kill(each, SIGKILL);
+    for (const pid_t each : left) {
+      if (::waitpid(each, nullptr, WNOHANG) != 0 || Clock::now() <= deadline) continue;
+      if (::kill(each, SIGKILL) != 0 && errno == EPERM) beyond_reach.insert(each);
+    }
     relay();
-    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+    std::this_thread::sleep_for(between_looks);
   }
   relay();
   write_to_stderr(begun_.rest());

@@ -1,6 +1,7 @@
 // A job under mpirun: starting it, hearing what it says, and leaving nothing of it.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "apps/lockstep-run/job_report.hpp"
 #include "apps/lockstep-run/job_segments.hpp"
 #include "apps/lockstep-run/line_catcher.hpp"
+#include "apps/lockstep-run/rank_label.hpp"
 #include "base/descriptor.hpp"
 
 namespace lockstep::run {
@@ -18,11 +20,13 @@ namespace lockstep::run {
 /// A process and all that it starts. They write to this process's stdout; what they write to stderr passes through
 /// here. They read nothing. If this process ends in any way, the job is told to end (SIGTERM).
 ///
-/// The constructor throws Error if the command cannot be run. One at a time, on the thread that lives longest.
+/// The constructor throws Error if the command cannot be run. One at a time, on the thread that lives longest, in a
+/// process that has adopted orphans and has parted from strangers (strangers.hpp).
 class RunningJob {
  public:
-  /// The command runs with `environment`.
-  RunningJob(const std::vector<std::string>& command, const ChildEnvironment& environment);
+  /// The command runs with `environment`. Its lines may have `labels`.
+  RunningJob(const std::vector<std::string>& command, const ChildEnvironment& environment,
+             const RankLabels& labels = {});
   RunningJob(const RunningJob&) = delete;
   /// Kills what is left.
   ~RunningJob();
@@ -41,13 +45,14 @@ class RunningJob {
   /// need not be asked often.
   bool has_begun();
 
-  /// Looks whether the command has ended: its exit code, or 128 + the signal that ended it.
+  /// Looks whether the command has ended: its exit code, or 128 + the signal that ended it. Waits for orphans that
+  /// have.
   std::optional<int> poll();
 
-  /// Once the command has ended: waits for what has outlived it, including all children of this process that were not
-  /// there before, and kills it if that takes long. Removes what MPI has left in shared memory. The second time it does
-  /// nothing: the number of the process may be another's by then.
-  void end_what_is_left();
+  /// Once the command has ended: waits for what has outlived it, which are the orphans of this process, and kills it if
+  /// that takes long. Another user's processes are left. Removes what MPI has left in shared memory. The second time it
+  /// does nothing: the number of the process may be another's by then.
+  void end_what_is_left(std::chrono::milliseconds patience = patience_with_ranks);
 
   /// Whether a signal ended the command itself.
   bool was_killed() const { return was_killed_; }
@@ -55,8 +60,10 @@ class RunningJob {
   const JobReport& report() const { return reader_.report(); }
 
  private:
+  // Ranks that lose mpirun end by themselves.
+  static constexpr std::chrono::seconds patience_with_ranks{3};
+
   Descriptor stderr_;
-  std::vector<pid_t> not_ours_;  ///< children that a shell had which became this program
   pid_t id_ = 0;
   bool ended_ = false;
   bool nothing_is_left_ = false;

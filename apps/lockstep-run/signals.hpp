@@ -4,6 +4,8 @@
 #include <chrono>
 #include <optional>
 
+#include <sys/types.h>
+
 #include "base/descriptor.hpp"
 
 namespace lockstep::run {
@@ -11,7 +13,9 @@ namespace lockstep::run {
 /// Holds the signals back from here on, but those that are ignored.
 class Signals {
  public:
-  Signals();
+  /// With a process that passes them on, those that come from elsewhere count for nothing: a terminal, or whoever sends
+  /// a signal to all processes of a name, reaches that one as well.
+  explicit Signals(std::optional<pid_t> passed_on_by = std::nullopt);
 
   /// Readable when one has come.
   int descriptor() const { return descriptor_.get(); }
@@ -24,7 +28,11 @@ class Signals {
   std::optional<int> take_within(std::chrono::milliseconds time) const;
 
  private:
+  std::optional<pid_t> passed_on_by_;
   Descriptor descriptor_;
 };
+
+/// Sends a signal to a process whose Signals take those that this process passes on.
+void pass_on(int signal, pid_t process);
 
 }  // namespace lockstep::run

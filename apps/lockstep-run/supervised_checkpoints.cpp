@@ -3,6 +3,9 @@
 #include <system_error>
 #include <utility>
 
+#include <fmt/format.h>
+#include <sys/stat.h>
+
 #include <lockstep/base/error.hpp>
 
 #include "apps/lockstep-train/saved/shared_shards.hpp"
@@ -10,16 +13,32 @@
 
 namespace lockstep::run {
 
-SupervisedCheckpoints::SupervisedCheckpoints(std::filesystem::path folder)
-    : folder_{std::move(folder)}, at_first_{newest()} {}
+SupervisedCheckpoints::SupervisedCheckpoints(std::filesystem::path folder) : folder_{std::move(folder)} {
+  if (folder_.empty()) return;
+  try {
+    for (const std::filesystem::path& each : checkpoints_in(folder_)) at_first_.insert(identity_of(each));
+  } catch (const CheckpointError&) {  // the job says it itself
+  }
+}
 
-std::string SupervisedCheckpoints::newest() const {
+std::string SupervisedCheckpoints::identity_of(const std::filesystem::path& checkpoint) {
+  struct stat status = {};
+  if (::stat(checkpoint.c_str(), &status) != 0) return {};
+  // The number of a folder that is gone may be used again.
+  return fmt::format("{} {} {}.{:09}", checkpoint.filename().string(), status.st_ino, status.st_mtim.tv_sec,
+                     status.st_mtim.tv_nsec);
+}
+
+std::string SupervisedCheckpoints::newest_made() const {
   std::error_code none;
-  return folder_.empty() ? std::string{} : std::filesystem::read_symlink(folder_ / "latest", none).string();
+  if (folder_.empty()) return {};
+  const std::filesystem::path newest = std::filesystem::read_symlink(folder_ / "latest", none);
+  std::string identity = newest.empty() ? std::string{} : identity_of(folder_ / newest);
+  return at_first_.contains(identity) ? std::string{} : identity;
 }
 
 SeenCheckpoints SupervisedCheckpoints::seen() const {
-  SeenCheckpoints seen{.written = newest() != at_first_, .shards = {}};
+  SeenCheckpoints seen{.written = !newest_made().empty(), .shards = {}};
   if (folder_.empty()) return seen;
   try {
     // The job itself says which ones it passes over.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
 #include <string>
 
 #include "apps/lockstep-run/supervised_command.hpp"
@@ -13,15 +14,19 @@ class SupervisedCheckpoints {
   /// In `folder`, from now on. An empty path, and a folder that is not on this machine, say nothing.
   explicit SupervisedCheckpoints(std::filesystem::path folder);
 
-  /// What `latest` points to.
-  std::string newest() const;
+  /// Which checkpoint `latest` points to: its step, and what tells it from an earlier one of that step. Empty for one
+  /// that was there at first: a training that goes on from an older checkpoint may point to that.
+  std::string newest_made() const;
 
   /// The shards are those of the newest checkpoint with a readable manifest.
   SeenCheckpoints seen() const;
 
  private:
+  /// Empty if it is not there.
+  static std::string identity_of(const std::filesystem::path& checkpoint);
+
   std::filesystem::path folder_;
-  std::string at_first_;
+  std::set<std::string> at_first_;  ///< identities
 };
 
 }  // namespace lockstep::run

@@ -77,7 +77,8 @@ std::chrono::duration<double> SupervisedCommand::stall_timeout() const {
 /// it says itself.
 std::optional<int> SupervisedCommand::shards(int first_ranks, const SeenCheckpoints& seen) const {
   if (!training_) return std::nullopt;
-  if (seen.shards) return seen.shards;
+  // Those that were there at first may be another training's, if this one begins at a checkpoint of its choice.
+  if (seen.shards && (seen.written || !training_->names_start)) return seen.shards;
   try {
     return training_->shards.resolve(first_ranks).shards;
   } catch (const ConfigError&) {

@@ -13,7 +13,7 @@ namespace lockstep::run {
 
 /// What is known of the checkpoints when a job is to be started again.
 struct SeenCheckpoints {
-  bool written = false;       ///< any, since the first start
+  bool written = false;       ///< by the job: `latest` points to one that was not there at the first start
   std::optional<int> shards;  ///< of the training whose they are
 };
 

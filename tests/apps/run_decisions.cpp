@@ -452,6 +452,9 @@ TEST_CASE("a training is started again from its newest checkpoint, with the same
   CHECK(ends(training({"--device", "cuda"}), 2, 4, {}) == Words{"--shards", "4"});
   CHECK(ends(training({"--shards=ranks"}), 2, 4, {}) == Words{"--shards", "4"});
   CHECK(ends(training({"--shards", "16"}), 2, 4, {.shards = 4}) == Words{"--shards", "4"});
+  // What was in the folder before may be another training's.
+  CHECK(ends(training({"--resume", "run0/step-7"}), 2, 4, {.shards = 4}) == Words{"--shards", "8"});
+  CHECK(ends(training({"--resume", "run0/step-7"}), 2, 4, {.written = true, .shards = 4}) == Words{"--shards", "4"});
   const auto fitting = [](const SupervisedCommand& command, int first) {
     std::vector<int> counts;
     for (int ranks = first; ranks > 0; --ranks)

@@ -34,12 +34,10 @@
 #include "apps/lockstep-run/process_tree.hpp"
 #include "apps/lockstep-run/run_timeline.hpp"
 #include "apps/lockstep-run/running_job.hpp"
-#include "apps/lockstep-run/signals.hpp"
 #include "apps/lockstep-run/start_watch.hpp"
 #include "apps/lockstep-run/supervised_checkpoints.hpp"
 #include "base/descriptor.hpp"
 #include "base/host_name.hpp"
-#include "base/inherited_signals.hpp"
 #include "base/supervised_job.hpp"
 #include "run_words.hpp"
 #include "support/job.hpp"
@@ -70,6 +68,24 @@ class Segment {
   void* memory_ = nullptr;
 };
 
+/// Of mpirun of Open MPI 4 and 5, of mpiexec -l, and of srun --label.
+const Texts labels_of_launchers{"[0] ",
+                                "[12] ",
+                                "0: ",
+                                "  7: ",
+                                "[1,0]<stderr>:",
+                                "Sun Nov  1 04:16:23 2026<stderr>:",
+                                "Sun Nov 29 04:16:23 2026[1,0]<stderr>:",
+                                "[1,0]<stderr>: ",
+                                "[0]<stderr>: ",
+                                "[Sun Nov 29 04:17:08 2026]<stderr>: ",
+                                "[Sun Nov 29 04:17:08 2026][1,0]<stderr>: ",
+                                "[Sun Nov 29 04:17:08 2026][0]<stderr>: ",
+                                "[1,0][vm:18149]<stderr>: ",
+                                "[Sun Nov 29 04:17:08 2026]<stderr>: [1,0][vm:18181]<stderr>: ",
+                                "[prterun-a-1@1,0]<stderr>: ",
+                                "[Sun Nov 29 04:17:08 2026]<stderr>: [prterun-vm-18185@1,0]<stderr>: "};
+
 JobReport read(std::string_view text) {
   JobReader reader;
   reader.take(text);
@@ -99,15 +115,77 @@ TEST_CASE("the chief's word that the job has begun is understood, and taken out 
     CHECK(seen("x" + told, piece) == "x" + told);
     CHECK(seen(almost + "\n" + almost, piece) == almost + "\n" + almost);
     // As launchers label the lines of ranks, if they are asked to.
-    for (const std::string label : {"[0] ", "[12] ", "0: ", "  7: ", "[1,0]<stderr>:", "[prterun-a-1@1,0]<stderr>: "}) {
+    for (const std::string& label : labels_of_launchers) {
       CHECK(seen(label + "first\n" + label + told + label, piece) == label + "first\n" + label);
       CHECK(seen(label + almost + "\n", piece) == label + almost + "\n");
     }
-    for (const std::string other : {"[rank 0] ", "[0]", "0:", "12 ", "[a,b] ", "[", "[0] [0] "})
+    for (const std::string other : {"[rank 0] ", "[0]", "0:", "12 ", "[a,b] ", "[", "[0] [0] ", "Sunday Nov 1 ",
+                                    "Sun Nov 29 04:16 2026<stderr>:", "[Sun Nov 29 04:16:23 2026] "})
       CHECK(seen(other + told, piece) == other + told);
   }
+  const std::string pattern = "rank-0|a.b|1> ";
+  RankLabels labels;
+  labels.add("rank-%r|%h|%p> ");
+  LineCatcher of_pattern{begun_line, labels};
+  CHECK(of_pattern.pass(pattern + told + "on") == "on");
   LineCatcher catcher{begun_line};
   CHECK(catcher.pass("lockstep: error") == "lockstep: error");
+}
+
+TEST_CASE("how a job ended is read behind any label, whoever told the launcher to put it there") {
+  const std::string gone = "lockstep: replica 1 (worker:1, host b) is gone: its process ended";
+  for (const std::string& label : labels_of_launchers) {
+    CAPTURE(label);
+    CHECK(read(label + gone + "\n").host == "b");
+  }
+  // Others are known once the job has begun, of all ranks and at any time.
+  const std::string begun = std::string{begun_line} + "\n";
+  for (const auto& [chief, other] :
+       {std::pair{"0>vm|0|0:", "10>vm-2|1|0:"},
+        std::pair{"2026-11-29T04:17:08.1 r0 | ", "2026-11-30T05:00:09.22 r12 | "},
+        std::pair{R"(<stderr rank="0">)", R"(<stderr rank="1">)"}, std::pair{" 0: % ", "11: % "}}) {
+    CAPTURE(chief);
+    const JobReport report = read(chief + begun + other + gone + "&#010;</stderr>\n");
+    CHECK(report.has_begun);
+    CHECK(report.host == "b");
+    CHECK(report.line == gone);
+    CHECK_FALSE(read(other + gone + "\n").has_spoken);
+    CHECK_FALSE(read(chief + begun + "my log: " + other + gone + "\n").has_spoken);
+  }
+  // What the launcher says itself looks like a label here.
+  CHECK(read("a: " + begun + "ssh: connect to host b port 22: No route to host\n").unreachable == Texts{"b"});
+}
+
+TEST_CASE("options and variables because of which ranks are not heard are told at the start") {
+  const auto hides = [](MpiKind mpi, const Texts& words) { return what_hides_stderr(mpi, words); };
+  const auto four = MpiKind::open_mpi_4, five = MpiKind::open_mpi_5, mpich = MpiKind::mpich;
+  CHECK(hides(four, {"mpirun", "--output-filename", "logs:nocopy"}) == "--output-filename logs:nocopy");
+  CHECK(hides(four, {"mpirun", "--output-filename", "logs", "--tag-output", "--merge-stderr-to-stdout"}).empty());
+  CHECK(hides(four, {"mpirun", "--xterm", "0"}) == "--xterm");
+  CHECK(hides(four, {"mpirun", "-xml"}) == "--xml");
+  CHECK(hides(four, {"mpirun", "--mca", "orte_xml_output", "1"}) == "orte_xml_output=1");
+  CHECK(hides(four, {"mpirun", "--mca", "orte_xml_output", "0"}).empty());
+  CHECK(hides(five, {"mpirun", "--output", "tag,merge"}) == "--output tag,merge");
+  CHECK(hides(five, {"mpirun", "--output=dir=logs"}) == "--output dir=logs");
+  CHECK(hides(five, {"mpirun", "--output", "file=merged"}) == "--output file=merged");
+  CHECK(hides(five, {"mpirun", "--merge-stderr-to-stdout"}) == "--merge-stderr-to-stdout");
+  CHECK(hides(five, {"mpirun", "--output", "tag,timestamp", "--output", "rank"}).empty());
+  CHECK(hides(mpich, {"mpiexec", "-errfile-pattern", "e.%r"}) == "-errfile-pattern e.%r");
+  CHECK(hides(mpich, {"mpiexec", "-outfile-pattern", "o.%r", "-l"}).empty());
+  CHECK(hides(four, {"srun", "--output=a"}) == "--output=a");
+  CHECK(hides(four, {"srun", "-ofile", "-e", "b"}) == "--error=b");
+  CHECK(hides(four, {"srun", "-o", "a", "--error", "all"}).empty());
+  CHECK(hides(four, {"srun", "-l", "--unbuffered"}).empty());
+  const auto with_variable = [&](const char* name, const char* value, MpiKind mpi, const char* launcher) {
+    ::setenv(name, value, 1);
+    const std::string found = hides(mpi, {launcher});
+    ::unsetenv(name);
+    return found;
+  };
+  CHECK(with_variable("SLURM_STDERRMODE", "err", four, "srun") == "SLURM_STDERRMODE=err");
+  CHECK(with_variable("SLURM_STDOUTMODE", "out", four, "srun") == "SLURM_STDOUTMODE=out");
+  CHECK(with_variable("OMPI_MCA_orte_output_filename", "f:nocopy", four, "mpirun") == "orte_output_filename=f:nocopy");
+  CHECK(with_variable("OMPI_MCA_orte_tag_output", "1", four, "mpirun").empty());
 }
 
 TEST_CASE("a host answers where a program can be started, and what waits for one that does not is ended") {
@@ -207,70 +285,6 @@ TEST_CASE("a job whose ranks cannot reach a host has 10 s to end, and one that c
     CHECK(ended_after(other) == std::nullopt);
 }
 
-TEST_CASE("children that were there before a job are neither waited for nor killed, and are no ranks") {
-  adopt_orphans();
-  ::setenv("PMI_RANK", "3", 1);
-  const pid_t stranger = start_child({"sleep", "1000"}, {}, {STDOUT_FILENO, STDERR_FILENO});
-  CHECK_FALSE(is_rank(stranger));
-  ::unsetenv("PMI_RANK");
-  CHECK(is_rank(stranger));
-  {
-    // Its last child is left to this process.
-    RunningJob job{{"sh", "-c", "sh -c 'sleep 0.1; sleep 0.1 &' & exit 3"}, {}};
-    while (job.poll() != 3) std::this_thread::sleep_for(std::chrono::milliseconds{1});
-    job.end_what_is_left();
-  }
-  CHECK(children_of(::getpid()) == std::vector{stranger});
-  CHECK(::kill(stranger, SIGKILL) == 0);
-  int status = 0;
-  CHECK(::waitpid(stranger, &status, 0) == stranger);
-}
-
-TEST_CASE("each of a job's ranks gets a signal that would end its launcher, if it handles that") {
-  CHECK_FALSE(handles(::getpid(), SIGUSR2));
-  CHECK_FALSE(handles(1 << 30, SIGUSR2));
-  const auto code_of = [](const char* script, const std::function<void(RunningJob&)>& meanwhile) {
-    RunningJob job{{"sh", "-c", script}, {}};
-    std::optional<int> code;
-    while (!(code = job.poll())) {
-      meanwhile(job);
-      std::this_thread::sleep_for(std::chrono::milliseconds{1});
-    }
-    return *code;
-  };
-  // The first rank is stopped.
-  const char* const starts_ranks = R"(PMI_RANK=3 sh -c 'trap : USR2; kill -STOP $$' &
-      until grep -q 'State:.T' /proc/$!/status; do sleep 0.01; done
-      PMI_RANK=4 sh -c 'trap "exit 7" USR2; for i in $(seq 300); do sleep 0.01; done'
-      code=$?; kill -KILL $!; exit $code)";
-  CHECK(code_of(starts_ranks, [](RunningJob& job) { (void)job.signal_ranks(SIGUSR2); }) == 7);
-  CHECK(code_of("PMI_RANK=3 sh -c 'sleep 0.1'", [](RunningJob& job) { CHECK_FALSE(job.signal_ranks(SIGUSR2)); }) == 0);
-}
-
-TEST_CASE("what is ignored when lockstep-run starts, as under nohup, is no wish to stop") {
-  sigset_t before;
-  ::sigprocmask(SIG_SETMASK, nullptr, &before);
-  ::signal(SIGHUP, SIG_IGN);
-  ::signal(SIGCHLD, SIG_IGN);
-  {
-    settle_inherited_signals();
-    const Signals signals;
-    for (const int each : {SIGHUP, SIGUSR1}) ::raise(each);
-    CHECK(signals.take() == SIGUSR1);
-    CHECK_FALSE(signals.take());
-    // Between two jobs, there are no ranks to ask where they are.
-    for (const int each : {SIGUSR2, SIGTERM}) ::raise(each);
-    CHECK(signals.take_within(std::chrono::milliseconds{0}) == SIGTERM);
-    RunningJob job{{"sh", "-c", "exit 3"}, {}};
-    std::optional<int> code;
-    for (int looks = 0; looks < 5000 && !(code = job.poll()); ++looks)
-      signals.take_within(std::chrono::milliseconds{1});
-    CHECK(code == 3);
-  }
-  for (const int each : {SIGHUP, SIGPIPE, SIGXFSZ}) ::signal(each, SIG_DFL);
-  ::sigprocmask(SIG_SETMASK, &before, nullptr);
-}
-
 TEST_CASE("shared memory is known to be a job's by its name, and no living job's is removed") {
   CHECK(job_of_segment("/dev/shm/vader_segment.node1.1000.f4970001.12") ==
         "/dev/shm/vader_segment.node1.1000.f4970001.");
@@ -358,7 +372,7 @@ TEST_CASE("the shards are those of the newest checkpoint that can be read, and a
     checkpoints.save(step);
     checkpoints.finish();
   }
-  CHECK(seen.newest() == "step-3");
+  CHECK_THAT(seen.newest_made(), Catch::StartsWith("step-3 "));
   CHECK(seen.seen().written);
   CHECK_FALSE(seen.seen().shards);
   const auto manifest_of = [&](const char* step) { return folder.path() / step / "manifest.json"; };
@@ -367,6 +381,29 @@ TEST_CASE("the shards are those of the newest checkpoint that can be read, and a
   REQUIRE(::mkfifo(manifest_of("step-3").c_str(), 0600) == 0);
   CHECK(seen.seen().shards == 12);
   CHECK_FALSE(SupervisedCheckpoints{{}}.seen().written);
+}
+
+TEST_CASE("a restart counts on checkpoints that its job has made, not on older ones that `latest` points to") {
+  const test::TemporaryDirectory folder;
+  Strategy& strategy = Strategy::current();
+  const auto save = [&](int step) {
+    CheckpointManager checkpoints{strategy, {.folder = folder.path(), .training = {}, .kernels = {}}};
+    checkpoints.save(step);
+    checkpoints.finish();
+  };
+  for (const int step : {1, 2, 3}) save(step);
+  const SupervisedCheckpoints seen{folder.path()};
+  CHECK(seen.newest_made().empty());
+  // A training that goes on from an older one takes the newer ones away.
+  const auto latest = folder.path() / "latest";
+  std::filesystem::remove(latest);
+  CHECK_FALSE(seen.seen().written);
+  std::filesystem::create_symlink("step-2", latest);
+  CHECK_FALSE(seen.seen().written);
+  // It may make one of the same step.
+  std::filesystem::rename(folder.path() / "step-3", folder.path() / "aside");
+  save(3);
+  CHECK(seen.seen().written);
 }
 
 TEST_CASE("the command line of lockstep-run names ranks and hosts, and what follows -- is never taken apart") {
