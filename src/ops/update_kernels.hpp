@@ -11,18 +11,7 @@
 
 namespace lockstep::ops {
 
-/// The scalars of a step. They are rounded to the type of the operands first.
-///
-/// The memory of a gradient holds a sum over samples. The gradient of a step is that sum / divisor * factor, element by
-/// element: the mean over the samples, scaled down by clipping.
-struct UpdateStep {
-  double learning_rate;     ///< 0 or more
-  double divisor = 1;       ///< positive: the number of samples
-  double factor = 1;        ///< 0 or more: what clipping by the norm multiplies the gradient by
-  double weight_decay = 0;  ///< 0 or more
-  std::int64_t number = 1;  ///< of this step, counted from 1: Adam's t
-};
-
+using UpdateStep = Kernels::UpdateStep;
 using AdamWMoments = Kernels::AdamWMoments;
 
 /// The family of kernels that every backend has. The rules of kernels.hpp apply here too. Operands of one call have one

@@ -46,7 +46,7 @@ std::vector<std::string_view> AdamW::slots() const {
   return {first_moment, second_moment};
 }
 
-void AdamW::update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const ops::UpdateStep& step) {
+void AdamW::update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) {
   kernels.update().adamw(range.values, range.gradients, range.slot(first_moment), range.slot(second_moment), step,
                          moments_);
 }

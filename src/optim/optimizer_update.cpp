@@ -52,7 +52,7 @@ void Optimizer::step(const Scale& scale, std::span<const detail::RowSums> rows) 
   std::int64_t& made = plan.store().counter(places_->counter_in(plan.store()));
   last_ = {.plan = plan_, .learning_rate = rate_at(made), .divisor = divisor};
   if (scale.squares) last_.gradient_norm = std::sqrt(*scale.squares) / divisor;
-  ops::UpdateStep step{
+  UpdateStep step{
       .learning_rate = last_.learning_rate, .divisor = divisor, .factor = clip_factor(), .number = made + 1};
   for (const VariableStore::FlatRange& range : plan.shared_ranges()) prepare_slots(range, plan.rank());
   if (scale.threads) update_together(plan, step, *scale.threads);
@@ -77,12 +77,12 @@ void Optimizer::step(const Scale& scale, std::span<const detail::RowSums> rows) 
 }
 
 /// All ranges that this rank holds, each cut among the threads. Their gradients are dense.
-void Optimizer::update_together(const Plan& plan, const ops::UpdateStep& step, const AgreedStep::Threads& threads) {
+void Optimizer::update_together(const Plan& plan, const UpdateStep& step, const AgreedStep::Threads& threads) {
   // The threads find slots; none of them may make one.
   for (const detail::RangeUpdate& each : plan.updates()) prepare_slots(each.range, plan.rank());
   const ops::Kernels& kernels = kernels_for(plan);
   threads.run([&](std::size_t thread) {
-    ops::UpdateStep own = step;
+    UpdateStep own = step;
     for (const detail::RangeUpdate& each : plan.updates()) {
       if (!each.range.is_held_by(plan.rank())) continue;
       const VariableStore::FlatRange part = detail::part_for(each.range, thread, threads.count);

@@ -31,7 +31,7 @@ std::vector<std::string_view> Sgd::slots() const {
   return momentum_ == 0 ? std::vector<std::string_view>{} : std::vector{velocity};
 }
 
-void Sgd::update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const ops::UpdateStep& step) {
+void Sgd::update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) {
   if (momentum_ == 0) {
     kernels.update().sgd(range.values, range.gradients, step);
   } else {

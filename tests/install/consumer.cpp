@@ -5,6 +5,22 @@
 
 using namespace lockstep;
 
+/// An optimizer of the program's own: descent by the sign of the gradient.
+class SignDescent final : public Optimizer {
+ public:
+  explicit SignDescent(double learning_rate) : Optimizer{{.learning_rate = learning_rate}, nullptr} {}
+
+ protected:
+  std::vector<std::string_view> slots() const override { return {}; }
+  void update(const ops::Kernels&, const VariableStore::FlatRange& range, const UpdateStep& step) override {
+    const std::span<float> values = range.values.elements<float>(), gradients = range.gradients.elements<float>();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double gradient = gradients[i] / step.divisor * step.factor;
+      values[i] -= static_cast<float>(step.learning_rate * ((gradient > 0) - (gradient < 0)));
+    }
+  }
+};
+
 void train(Runtime& runtime) {
   Strategy& strategy = runtime.strategy();
   const Scope scope = strategy.scope();
@@ -17,6 +33,8 @@ void train(Runtime& runtime) {
     gradients[0].value.view().elements<float>()[0] = static_cast<float>(mine);
     gradients[0].value.view().elements<float>()[1] = static_cast<float>(10 * mine);
     sgd.apply_gradients(context, gradients, 4);
+    gradients[0].value.view().elements<float>()[0] = 1;
+    SignDescent{0.25}.apply_gradients(context, gradients, 4);
     return context.all_reduce(ReduceOp::sum, static_cast<double>(mine));
   });
   const std::span<const float> trained = weights.local().elements<float>();

@@ -166,7 +166,7 @@ TEST_CASE("a program of another project builds against the installed package and
   // Gradients of 1 + 2 and 10 + 20 over 4 + 4 samples, half of that off zero.
   for (const char* rank : {"rank 0", "rank 1"})
     CHECK(lines_starting_with(outcome.out, rank) ==
-          std::vector<std::string>{fmt::format("{} of 2: total 3, weights -0.1875 -1.875", rank)});
+          std::vector<std::string>{fmt::format("{} of 2: total 3, weights -0.4375 -2.125", rank)});
 }
 
 TEST_CASE("no installed program or library needs CUDA, but the one that is opened for a GPU") {

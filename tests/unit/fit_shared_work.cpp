@@ -78,8 +78,7 @@ class WatchedSgd final : public Optimizer {
  protected:
   std::vector<std::string_view> slots() const override { return {"copy"}; }
   bool updates_by_element() const override { return cut_ == Cut::anywhere; }
-  void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range,
-              const ops::UpdateStep& step) override {
+  void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) override {
     kernels.update().sgd(range.values, range.gradients, step);
     copy(range.values, range.slot("copy"));
     const std::lock_guard lock{mutex_};

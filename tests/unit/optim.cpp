@@ -57,7 +57,7 @@ class Recorder final : public Optimizer {
 
  protected:
   std::vector<std::string_view> slots() const override { return {}; }
-  void update(const ops::Kernels&, const VariableStore::FlatRange& range, const ops::UpdateStep& step) override {
+  void update(const ops::Kernels&, const VariableStore::FlatRange& range, const UpdateStep& step) override {
     divisors.push_back(step.divisor);
     counts.push_back(range.values.count());
     on_update();

@@ -142,7 +142,7 @@ class DecayRecorder final : public Optimizer {
 
  protected:
   std::vector<std::string_view> slots() const override { return {}; }
-  void update(const ops::Kernels&, const VariableStore::FlatRange& range, const ops::UpdateStep& step) override {
+  void update(const ops::Kernels&, const VariableStore::FlatRange& range, const UpdateStep& step) override {
     decays.push_back(step.weight_decay);
     counts.push_back(range.values.count());
   }

@@ -35,7 +35,7 @@ class AdamW : public Optimizer {
  protected:
   std::vector<std::string_view> slots() const override;
   bool updates_by_element() const override { return true; }
-  void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const ops::UpdateStep& step) override;
+  void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) override;
 
  private:
   Moments moments_;

@@ -29,10 +29,6 @@ class CrossDeviceOps;
 class DeclaredSums;
 class ReplicaGroup;
 
-namespace ops {
-struct UpdateStep;
-}
-
 namespace detail {
 struct Call;
 struct RowSums;
@@ -317,13 +313,15 @@ class Optimizer {
   /// InvalidArgument unless the weight decay is 0 or more, the norm is positive, and both are finite.
   Optimizer(Rules rules, std::shared_ptr<const ops::Kernels> kernels);
 
+  /// The numbers of a step: its learning rate, and what to divide the sums in the gradients by.
+  using UpdateStep = ops::Kernels::UpdateStep;
+
   /// Names of the slots that `update` uses.
   virtual std::vector<std::string_view> slots() const = 0;
 
   /// LOCAL. One step on the variables of `range`, in one pass. `range.gradients` holds the sum over the replicas;
   /// `step` says how to scale it. Must be a function of these and of the slots alone.
-  virtual void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range,
-                      const ops::UpdateStep& step) = 0;
+  virtual void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) = 0;
 
   /// Whether `update` changes nothing where the gradient is zero, without weight decay. If so, and if a variable's
   /// gradient is slices, `update` is called only for the rows that they name; where the ranks share the update and the
@@ -376,7 +374,7 @@ class Optimizer {
   void step_and_send(const Scale& scale, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
                      Covered* covered = nullptr);
   void step(const Scale& scale, std::span<const detail::RowSums> rows = {});
-  void update_together(const Plan& plan, const ops::UpdateStep& step, const AgreedStep::Threads& threads);
+  void update_together(const Plan& plan, const UpdateStep& step, const AgreedStep::Threads& threads);
   const ops::Kernels& kernels_for(const Plan& plan);
   double rate_at(std::int64_t step) const;
   double clip_factor();

@@ -29,7 +29,7 @@ class Sgd : public Optimizer {
 
  protected:
   std::vector<std::string_view> slots() const override;
-  void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const ops::UpdateStep& step) override;
+  void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) override;
   bool keeps_zero_gradients() const override { return momentum_ == 0; }
   bool updates_by_element() const override { return true; }
 
