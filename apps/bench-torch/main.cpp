@@ -117,6 +117,7 @@ StepFunction flat_step(const std::string& name, const std::shared_ptr<Model>& mo
 StepFunction replicas_step(const std::string& name, const std::shared_ptr<Model>& model, Strategy& strategy,
                            bool tuned) {
   const auto net = std::make_shared<libtorch::DataParallel<Model>>(strategy, model);
+  strategy.attest_first(0);
   std::function<void(ReplicaContext&)> update;
   if (tuned) {
     const auto rules = std::make_shared<libtorch::ReplicatedModule::Optimizer>(

@@ -190,7 +190,8 @@ void bench_step_cost(Runtime& runtime, const StepOptions& options, const AddRow&
                          .steps = steps,
                          .shards = shards,
                          .threads = options.threads,
-                         .evaluate_every = steps};
+                         .evaluate_every = steps,
+                         .attest_first = 0};
   if (audits) fit_options.audit_every = every;
   if (records) fit_options.record_every = every;
   Turns turns{options.compare, options.steps};

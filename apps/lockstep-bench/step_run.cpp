@@ -79,7 +79,8 @@ std::vector<PartTimes> StepRun::block(std::int64_t steps) {
                            .steps = steps + 1,
                            .shards = options_.shards,
                            .threads = options_.shards == strategy_.num_replicas_in_sync() ? 1 : options_.threads,
-                           .evaluate_every = steps + 1};
+                           .evaluate_every = steps + 1,
+                           .attest_first = 0};
   (void)fit(strategy_, timed_, *optimizer_, {samples_, evaluated_.source()}, options, laps);
   ops::end_kernel_threads();
   return laps.behind_first();

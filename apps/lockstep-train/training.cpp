@@ -119,6 +119,7 @@ FitOptions Trainer::fit_options() const {
           .evaluate_every = options_.evaluate_every,
           .evaluation_samples = options_.evaluation_samples,
           .attest_every = options_.attest_every,
+          .attest_first = options_.attest_first,
           .audit_every = options_.audit_every,
           .record_every = ledger_interval(options_),
           .on_divergence = options_.on_divergence,

@@ -1,4 +1,3 @@
-#include <bit>
 #include <chrono>
 #include <cmath>
 #include <deque>
@@ -27,6 +26,7 @@
 #include "fit/shard_threads.hpp"
 #include "fit/step_checks.hpp"
 #include "input/batch_schedule.hpp"
+#include "input/other_bits.hpp"
 #include "input/sample_order.hpp"
 #include "nn/joint_model.hpp"
 #include "nn/shard_losses.hpp"
@@ -141,7 +141,9 @@ class Fit {
         checks_{strategy,       model, sum_.with_statistics(statistics_.view()), train_shards_, options,
                 takes_guests(), fault_} {
     sum_ = sum_.with_statistics(statistics_.view());
-    warn_of_other_bits();
+    if (const std::string warning = warning_of_other_bits(options.shards, strategy.num_replicas_in_sync());
+        rank_ == 0 && !warning.empty())
+      log::warning(warning);
     if (nn::JointModel* const joint = model.joint()) {
       joint_gradients_.emplace(*joint, sum_, train_shards_);
       sums_on_the_way_ = joint_gradients_->sums();
@@ -156,23 +158,13 @@ class Fit {
   FitResult run(Observer& observer);
 
  private:
-  /// Warns if a rank's shards are not a whole subtree of the sum over all shards.
-  void warn_of_other_bits() const {
-    const int ranks = strategy_.num_replicas_in_sync(), mine = options_.shards / ranks;
-    if (rank_ == 0 && ranks > 1 && !std::has_single_bit(static_cast<unsigned>(mine)))
-      log::warning(
-          fmt::format("{} shards on {} ranks give each rank {}, which is not a power of two: low-order bits of the "
-                      "weights differ from those on other numbers of ranks",
-                      options_.shards, ranks, mine));
-  }
-
   /// Whether start_gradients computes the rank's shards, in one call of the model.
   bool takes_guests() const { return !threads_ && options_.accumulate == 1 && !model_.joint(); }
 
   /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels. Losses and gradients
   /// are divided by what these weigh.
   Optimizer::StepSums step(std::int64_t index, const ScheduledBatch& batch);
-  bool attests_in(std::int64_t step) const;
+  bool attests_in(std::int64_t step) const;  ///< besides the first steps
   void load_ahead();
   void share_update(Optimizer::AgreedStep& agreed);
   Optimizer::StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
@@ -316,7 +308,8 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
     // If another rank failed in this step, or it did not pass its audit, the sums have 0 samples, and there are no
     // statistics to absorb.
     model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);
-    if (attests_in(index)) context.attest_at_end(model_.moving_averages(), here_);
+    if (attests_in(index) || index - options_.start.steps < options_.attest_first)
+      context.attest_at_end(model_.moving_averages(), here_);
   };
   strategy_.run(replica_step, {}, here_);
   checks_.require_passed(samples_.of(batch), here_);
@@ -400,6 +393,7 @@ FitResult Fit::run(Observer& observer) {
   if (fault_) fault_->slow_down(clock, rank_);
   PartsReport parts{strategy_, clock, options_.start.steps};
   const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
+  strategy_.attest_first(options_.attest_first);
   if (options_.prefetch > 0 && options_.start.steps < options_.steps) load_ahead();
   Observer::State state = options_.start;
   const std::int64_t samples_before = samples_in(schedule_, state.steps);

@@ -21,6 +21,8 @@ void require_valid(const FitOptions& options, nn::Model& model, const FitOptions
         fmt::format("samples of an evaluation: {}, expected at least 1", *options.evaluation_samples)};
   if (options.attest_every && *options.attest_every < 1)
     throw InvalidArgument{fmt::format("steps between attestations: {}, expected at least 1", *options.attest_every)};
+  if (options.attest_first < 0)
+    throw InvalidArgument{fmt::format("first steps that attest: {}, expected 0 or more", options.attest_first)};
   if (options.audit_every && *options.audit_every < 1)
     throw InvalidArgument{fmt::format("steps between audits: {}, expected at least 1", *options.audit_every)};
   if (options.record_every && *options.record_every < 1)
@@ -57,9 +59,11 @@ std::string text_of(const FitOptions::Samples& data, const FitOptions& options) 
       "evaluation every {} of {}, attestation every {}, {} on divergence{}",
       data.train.count(), options.seed, options.global_batch, options.steps,
       options.start.steps > 0 ? fmt::format(" after {}", options.start.steps) : "", options.shards, options.accumulate,
-      every("audit", options.audit_every) + every("record", options.record_every), data.test.count(),
-      or_none(options.evaluate_every), or_none(options.evaluation_samples), or_none(options.attest_every),
-      options.on_divergence == FitOptions::OnDivergence::stop ? "stop" : "proceed",
+      every("audit", options.audit_every) + every("record", options.record_every) +
+          (options.attest_first != FitOptions{}.attest_first ? fmt::format(", {} first attested", options.attest_first)
+                                                             : ""),
+      data.test.count(), or_none(options.evaluate_every), or_none(options.evaluation_samples),
+      or_none(options.attest_every), options.on_divergence == FitOptions::OnDivergence::stop ? "stop" : "proceed",
       options.frozen.empty() ? "" : fmt::format(", frozen {}", fmt::join(options.frozen, " ")));
 }
 

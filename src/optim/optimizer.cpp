@@ -25,9 +25,11 @@
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
 #include "strategy/defaults.hpp"
+#include "strategy/first_steps.hpp"
 #include "strategy/replica_group.hpp"
 #include "strategy/step_counter.hpp"
 #include "strategy/strategy_core.hpp"
+#include "tensor/digest.hpp"
 
 namespace lockstep {
 namespace {
@@ -92,6 +94,17 @@ void all_reduce(Optimizer::StepSums& sums, std::int64_t& failures, const TensorV
 void own_copies(std::vector<IndexedSlices>& slices) {
   for (IndexedSlices& each : slices)
     each = {Tensor::on_host(each.values.view()), Tensor::on_host(each.indices.view()), each.dense_shape};
+}
+
+/// Of gradients that all ranks should have.
+void note_given(detail::FirstStepNotes& notes, std::span<const Optimizer::Gradient> gradients) {
+  for (const Optimizer::Gradient& each : gradients) {
+    const IndexedSlices* const slices = each.value.slices();
+    const std::uint64_t digest =
+        slices ? detail::digest_of_elements(slices->values.view()) ^ detail::digest_of_elements(slices->indices.view())
+               : detail::digest_of_elements(each.value.view());
+    notes.given.push_back({fmt::format("variable {}", each.variable.label()), digest});
+  }
 }
 
 void require_samples(const detail::Call& call, const Optimizer::StepSums& sums) {
@@ -347,24 +360,34 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   }
   kernels_for(plan);  // the rate depends on them
   const std::string batch = text_of(plan, request, call.name);
-  if (request.computation)
-    return context.declared_step(
+  detail::FirstStepNotes* const first_step = context.first_step();
+  if (first_step && reduced) note_given(*first_step, request.gradients);
+  const std::int64_t made = first_step ? steps(context.strategy()) : 0;
+  if (request.computation) {
+    context.declared_step(
         batch,
         [&](CrossDeviceOps& reductions, Covered& covered) {
           compute_and_step(plan, request, context.strategy().group(), reductions, covered);
         },
         here);
-  context.declared_merge(
-      batch,
-      [&](CrossDeviceOps& reductions) {
-        if (reduced) {
-          const std::vector<detail::RowSums> rows = plan.bring_home(slices);
-          const std::optional<double> squares = sum_of_squares(plan, reductions);
-          return step_and_send({.squares = squares, .keeps_gradients = true}, rows, reductions);
-        }
-        reduce_and_step(plan, request, slices, reductions);
-      },
-      here);
+  } else {
+    context.declared_merge(
+        batch,
+        [&](CrossDeviceOps& reductions) {
+          if (reduced) {
+            const std::vector<detail::RowSums> rows = plan.bring_home(slices);
+            const std::optional<double> squares = sum_of_squares(plan, reductions);
+            return step_and_send({.squares = squares, .keeps_gradients = true}, rows, reductions);
+          }
+          reduce_and_step(plan, request, slices, reductions);
+        },
+        here);
+  }
+  if (first_step && steps(context.strategy()) > made) {
+    first_step->made_step = true;
+    if (!reduced)
+      for (const Variable& variable : plan.variables()) first_step->summed.push_back(&variable.state());
+  }
   if (request.audit) request.audit->impl_->end_step(context, here);
 }
 

@@ -12,8 +12,16 @@
 #include "control/channel.hpp"
 #include "control/meeting_point.hpp"
 #include "control/verdict.hpp"
+#include "strategy/first_steps.hpp"
 
 namespace lockstep::detail {
+
+/// What is compared, and what is known of it if the replicas differ.
+struct AttestedValue {
+  std::string name;        ///< "variable 'w'"
+  std::string when = {};   ///< " after step 1"
+  std::string cause = {};  ///< how they came to differ: "it was not summed over the ranks"
+};
 
 /// Digests of what the replicas of a store hold alike: its sealed mirrored variables in order of creation, the
 /// sync-on-read variables in `alike`, and the optimizers' state, without that which no two ranks hold.
@@ -23,6 +31,13 @@ class Attestation {
   /// that is not the store's or has no memory.
   Attestation(const VariableStore& store, std::span<const SyncOnReadVariable> alike, const Here& here);
 
+  /// The sealed trainable variables alone. After VariableStore::bring_values_home.
+  Attestation(const VariableStore& store, const Here& here);
+
+  /// The same at the end of `step`, one of the first: compares the gradients that it was given too, and says how
+  /// variables may have come to differ in it.
+  void add(const FirstStepNotes& notes, std::uint64_t step);
+
   /// What is compared: "variable 'w', optimizer state 'w@momentum'". As the text of an agreement, it finds ranks that
   /// compare different things before their digests are compared.
   std::string text() const;
@@ -30,19 +45,24 @@ class Attestation {
   /// For an agreement during which this object lives, with the same `text()` on every rank.
   Comparison comparison() const;
 
+  /// Of all digests.
+  std::uint64_t digest() const;
+
  private:
+  void add(const Variable& variable, const Here& here);
   void add(std::string name, const TensorView& value);
   Verdict diagnose(ControlChannel& channel, std::span<const std::string> replicas) const;
 
-  std::vector<std::string> names_;
+  std::vector<AttestedValue> values_;
   std::vector<std::uint64_t> digests_;
+  std::vector<const VariableState*> trained_;  ///< of `values_`, null for what is no trainable variable
 };
 
-/// Who differs, and in what: the first value on which the replicas do not agree. `values` names all values; `digests`
+/// Who differs, and in what: the first value on which the replicas do not agree. `values` are all of them; `digests`
 /// holds those of replica 0 for each, then those of replica 1, and so on; `replicas[r]` is "replica r (task, host h)".
 /// At least two replicas must differ. Those outside the majority are to blame. Without a majority, the sentence says
 /// who holds what, and the verdict names replica 0. Its exception is a DriftError.
-Verdict judge_drift(std::span<const std::string> values, std::span<const std::uint64_t> digests,
+Verdict judge_drift(std::span<const AttestedValue> values, std::span<const std::uint64_t> digests,
                     std::span<const std::string> replicas);
 
 }  // namespace lockstep::detail

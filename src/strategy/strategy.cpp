@@ -234,6 +234,7 @@ void Strategy::rebroadcast(Here here) {
   for (const auto& [holder, held] : core_->store.held_values()) core_->reductions->broadcast(held, holder);
   stream().synchronize();
   detail::tell_written(*this, here);
+  core_->first_steps.begin_again();
 }
 
 void Strategy::attest(const std::vector<SyncOnReadVariable>& alike, Here here) {
@@ -242,6 +243,11 @@ void Strategy::attest(const std::vector<SyncOnReadVariable>& alike, Here here) {
   detail::bring_home(*this, here);
   const detail::Attestation mine{core_->store, alike, here};
   core_->group.meeting().agree(TagKind::attest, core_->id, here, mine.text(), mine.comparison());
+}
+
+void Strategy::attest_first(int steps) {
+  if (steps < 0) throw InvalidArgument{fmt::format("attest_first: {} steps; expected 0 or more", steps)};
+  core_->first_steps = detail::FirstSteps{steps};
 }
 
 void Strategy::set_step(std::int64_t step, detail::RunKind kind) {
@@ -262,28 +268,37 @@ void Strategy::run_replica(const Here& place, const std::function<std::string(Re
   detail::require_cross_replica(*this, {"run", place});
   // A library that was loaded since, or the program, may have changed them, and with them the bits of a step.
   const StartingFloatingPointModes modes;
-  MeetingPoint& meeting = core_->group.meeting();
-  const int id = core_->id;  // `fn` may move this strategy
+  Core& core = *core_;  // `fn` may move this strategy
+  MeetingPoint& meeting = core.group.meeting();
   const Here here = Here::current();
-  if (meeting.depth() == 0 && core_->store.has_unsealed()) seal(place);
+  if (meeting.depth() == 0 && core.store.has_unsealed()) seal(place);
   meeting.enter_run(place);
   std::string result;
+  std::shared_ptr<detail::FirstStepNotes> first_step;
+  if (core.first_steps.is_open() && core.group.size() > 1 && meeting.position().kind == detail::RunKind::step)
+    first_step = std::make_shared<detail::FirstStepNotes>();
   std::optional<detail::Attestation> attestation;
   try {
-    ReplicaContext context{core_->extended};
-    const detail::PushedFrame frame{{detail::ContextMode::replica, &core_->extended, &context}};
+    ReplicaContext context{core.extended};
+    context.first_step_ = first_step;
+    const detail::PushedFrame frame{{detail::ContextMode::replica, &core.extended, &context}};
     result = fn(context);
     context.require_waited_for();
     if (context.attested_at_end_) {
       context.strategy().require_not_captured(context.attested_from_);
-      context.strategy().store().bring_home();
-      attestation.emplace(context.strategy().store(), *context.attested_at_end_, context.attested_from_);
+      core.store.bring_home();
+      attestation.emplace(core.store, *context.attested_at_end_, context.attested_from_);
       result = fmt::format("{}, attesting {}", result.empty() ? "nothing" : result, attestation->text());
+    } else if (first_step && !core.group.stream().is_capturing()) {
+      core.store.bring_values_home();
+      attestation.emplace(core.store, here);
     }
+    if (attestation && first_step) attestation->add(*first_step, meeting.position().step);
   } catch (...) {
     meeting.leave_failed_run(std::current_exception());
   }
-  meeting.leave_run(id, here, result, attestation ? attestation->comparison() : Comparison{});
+  meeting.leave_run(core.id, here, result, attestation ? attestation->comparison() : Comparison{});
+  if (attestation && first_step) core.first_steps.passed(first_step->made_step, attestation->digest());
 }
 
 void Strategy::compare(const std::string& text, const Here& here) {

@@ -5,6 +5,7 @@
 
 #include "reduce/cross_device_ops.hpp"
 #include "strategy/context_stack.hpp"
+#include "strategy/first_steps.hpp"
 #include "strategy/held_slices.hpp"
 #include "strategy/replica_group.hpp"
 
@@ -24,6 +25,7 @@ struct Strategy::Core {
   VariableStore store;
   StrategyExtended extended;
   std::shared_ptr<Strategy*> self;  ///< how variables find their strategy
+  detail::FirstSteps first_steps;
 
   Core(ReplicaGroup& its_group, const ReductionOptions& options, Strategy& handle)
       : group{its_group},

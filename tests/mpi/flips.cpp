@@ -70,6 +70,7 @@ struct Run {
   std::optional<std::int64_t> attest_every = 3;
   std::optional<InjectedFault> fault = {};
   std::int64_t first = 0;  ///< steps that count as made, with the initial weights
+  int attest_first = 0;
 };
 
 std::unique_ptr<nn::Model> make_model(Strategy& strategy, Trained model) {
@@ -109,6 +110,7 @@ std::pair<Told, std::string> train(const Run& run) {
   const auto model = make_model(strategy, run.model);
   FitOptions options{.global_batch = 4 * ranks(), .steps = run.steps, .shards = ranks(), .evaluate_every = 1000};
   options.attest_every = run.attest_every;
+  options.attest_first = run.attest_first;
   options.start.steps = run.first;
   Told told;
   told.steps = run.first;
@@ -150,6 +152,23 @@ TEST_CASE("a flipped bit is found by the next attestation, whichever step and ra
   check_found({.attest_every = 100, .fault = flip(last(), 0)}, 8);
 }
 
+TEST_CASE("the first two steps of a run attest, also of one that continues another") {
+  if (ranks() == 1) return;
+  CHECK(FitOptions{}.attest_first == 2);
+  for (const std::int64_t first : {0, 3}) {
+    for (const std::int64_t step : {first, first + 1, first + 2}) {
+      CAPTURE(first, step);
+      check_found({.fault = flip(last(), step), .first = first, .attest_first = 2},
+                  step < first + 2 ? step + 1 : (step / 3 + 1) * 3);
+    }
+  }
+  const std::string words = train({.fault = flip(last(), 1), .attest_first = 2}).second;
+  CHECK_THAT(words, Catch::Contains(" after step 2") &&
+                        Catch::EndsWith("its gradient was summed over the ranks, so something else has changed it on a rank"));
+  CHECK_THAT(mismatch_of([] { (void)train({.attest_first = odd_one() ? 2 : 3}); }),
+             Catch::Contains(", 3 first attested, "));
+}
+
 TEST_CASE("a flipped bit is found in whichever variable it is, and there alone") {
   if (ranks() == 1) return;
   for (const Trained model : {Trained::mlp, Trained::convnet}) {
@@ -189,6 +208,7 @@ TEST_CASE("moving averages that drift are found, each of them") {
     }};
     FitOptions options{.global_batch = 4 * ranks(), .steps = 9, .shards = ranks(), .evaluate_every = 1000};
     options.attest_every = 4;
+    options.attest_first = 0;
     CHECK_THROWS_AS(fit_images(strategy, *model, options, told), DriftError);
     CHECK(told.drifted_in == 4);
     REQUIRE(told.drift.values.size() == 1);
@@ -198,15 +218,17 @@ TEST_CASE("moving averages that drift are found, each of them") {
 
 TEST_CASE("a run in which nothing fails passes every attestation, and its steps cost no more agreements") {
   for (const Trained model : {Trained::mlp, Trained::convnet}) {
-    const auto agreements = [&](std::optional<std::int64_t> every) {
+    const auto agreements = [&](std::optional<std::int64_t> every, int first = 0) {
       const auto before = runtime().strategy().group().meeting().meetings();
-      const auto [told, words] = train({.model = model, .attest_every = every});
+      const auto [told, words] = train({.model = model, .attest_every = every, .attest_first = first});
       CHECK(words.empty());
       CHECK(told.steps == 8);
       CHECK(told.drifted_in == 0);
       return runtime().strategy().group().meeting().meetings() - before;
     };
-    CHECK(agreements(1) == agreements(std::nullopt));
+    const auto without = agreements(std::nullopt);
+    CHECK(agreements(1) == without);
+    CHECK(agreements(std::nullopt, FitOptions{}.attest_first) == without);
   }
 }
 
@@ -218,11 +240,12 @@ TEST_CASE("without attestations nothing is found") {
 
 TEST_CASE("ranks that attest every so many steps, and others every so many more, are a mismatch") {
   if (ranks() == 1) return;
-  CHECK_THAT(mismatch_of([] { (void)train({.attest_every = odd_one() ? 2 : 3}); }),
+  CHECK_THAT(mismatch_of([] { (void)train({.attest_every = odd_one() ? 2 : 3, .attest_first = 2}); }),
              Catch::Contains("attestation every 2") && Catch::Contains("attestation every 3"));
   expect_in_step();
 }
 
 TEST_CASE("fewer than one step between attestations is refused") {
   CHECK_THROWS_WITH(train({.attest_every = 0}), "steps between attestations: 0, expected at least 1");
+  CHECK_THROWS_WITH(train({.attest_first = -1}), "first steps that attest: -1, expected 0 or more");
 }

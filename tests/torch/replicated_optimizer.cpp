@@ -311,6 +311,7 @@ TEST_CASE("other learning rates with an optimizer of torch's alone are found in 
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, Plane{}};
   torch::optim::SGD sgd{net.parameters(), 1.0 + (odd_one() ? 1 : 0)};
+  strategy.attest_first(0);
   strategy.run([&](ReplicaContext& context) {
     net.backward(context, libtorch::Loss::sum(net->forward(torch::ones({2}, at::kDouble)), 1));
     sgd.step();

@@ -14,7 +14,8 @@ using detail::judge_drift;
 
 namespace {
 
-const std::vector<std::string> values{"variable 'dense/weights'", "optimizer state 'dense/weights@momentum'"};
+const std::vector<detail::AttestedValue> values{{"variable 'dense/weights'"},
+                                                {"optimizer state 'dense/weights@momentum'"}};
 
 std::vector<std::string> replicas(int count) {
   std::vector<std::string> names;
@@ -88,15 +89,15 @@ TEST_CASE("the verdict's exception has all that differs, who holds what, and who
   };
   const DriftError::Drift both = drift_of({1, 2, 1, 3, 4, 2}, 3);
   REQUIRE(both.values.size() == 2);
-  CHECK(both.values[0].name == values[0]);
+  CHECK(both.values[0].name == values[0].name);
   CHECK(both.values[0].digests == std::vector<std::uint64_t>{1, 1, 4});
-  CHECK(both.values[1].name == values[1]);
+  CHECK(both.values[1].name == values[1].name);
   CHECK(both.values[1].digests == std::vector<std::uint64_t>{2, 3, 2});
   CHECK(both.blamed == std::vector<int>{2});
 
   const DriftError::Drift second = drift_of({1, 2, 1, 3, 1, 2, 1, 2, 1, 4}, 5);
   REQUIRE(second.values.size() == 1);
-  CHECK(second.values[0].name == values[1]);
+  CHECK(second.values[0].name == values[1].name);
   CHECK(second.blamed == std::vector<int>{1, 4});
   CHECK(drift_of({1, 2, 1, 3}, 2).blamed.empty());
 }

@@ -102,6 +102,12 @@ OptionGroup training_options() {
            .help = "Steps between attestations, in which the ranks compare digests of what they hold; the last step "
                    "attests too; 0: never (default 100)",
            .set = set(&TrainingOptions::attest_every, parse_interval)},
+          {.name = "--attest-first",
+           .value_name = "N",
+           .help =
+               "First steps of each start that attest too, to find gradients that are not summed over the ranks; 0: "
+               "none (default 2)",
+           .set = set(&TrainingOptions::attest_first, count(0, 1'000'000))},
           {.name = "--audit-every",
            .value_name = "K",
            .help = "Steps between audits, in which each rank also computes a part of another's, to find a host that "

@@ -108,6 +108,7 @@ struct TrainingOptions {
   ops::Kernels::Choice kernels = ops::Kernels::Choice::automatic;
   std::optional<std::int64_t> evaluate_every, evaluation_samples;
   std::optional<std::int64_t> attest_every = 100;
+  int attest_first = 2;
   std::optional<std::int64_t> audit_every = {};
   /// Steps between entries of the ledger. If empty, every 100th step where there is a folder of the run; 0: none.
   std::optional<std::int64_t> ledger_every = {};

@@ -95,6 +95,7 @@ void add_training(OrderedJson& all, const TrainingOptions& options, const FitOpt
   all["eval-every"] = json_of(fit.evaluate_every);
   all["eval-samples"] = json_of(fit.evaluation_samples);
   all["attest-every"] = json_of(fit.attest_every);
+  all["attest-first"] = fit.attest_first;
   all["audit-every"] = json_of(fit.audit_every);
   all["on-divergence"] = fit.on_divergence == FitOptions::OnDivergence::stop ? "stop" : "continue";
   all["shards"] = fit.shards;

@@ -49,6 +49,9 @@ struct FitOptions {
   /// Steps between attestations, in which the replicas prove that they still hold the same values. If empty, never;
   /// otherwise the last step attests too.
   std::optional<std::int64_t> attest_every = {};
+  /// How many of the first steps attest as well, from `start` on, which soon finds gradients that are not summed over
+  /// the ranks. If 0, none.
+  int attest_first = 2;
   /// Steps between audits, in which each rank also computes one shard of another rank, and the ranks compare what they
   /// got. If empty, never.
   std::optional<std::int64_t> audit_every = {};
@@ -98,7 +101,8 @@ struct FitResult {
 /// for a sample depends on them. A rank then needs memory for the activations and gradients of all its shards at once.
 ///
 /// An attestation covers weights, optimizer state and moving averages, and is part of the agreement that ends its step.
-/// If they differ, `observer` is told, and every rank throws DriftError.
+/// If they differ, `observer` is told, and every rank throws DriftError. The first steps attest too
+/// (FitOptions::attest_first), and what Strategy::attest_first was told before no longer holds.
 ///
 /// An audit finds a rank that reads or computes something else than others would: wrong data, or a processor that errs.
 /// Replicas stay equal then, as the wrong gradient is summed into all of them. In an audited step, each rank computes

@@ -30,6 +30,7 @@ class StrategyExtended;
 namespace detail {
 
 struct Defaults;
+struct FirstStepNotes;
 
 /// A function that `merge_call` can call with arguments of the types T, each as it is after merging (merged_t): a plain
 /// T becomes a PerReplica<T>.
@@ -166,6 +167,10 @@ class ReplicaContext {
   /// error in `alike` fails the run at its end. ContextError outside every run.
   void attest_at_end(std::vector<SyncOnReadVariable> alike = {}, Here here = Here::current());
 
+  /// LOCAL. For library code: where an optimizer notes what it does in this run; null unless the run is one of the
+  /// first steps (Strategy::attest_first).
+  detail::FirstStepNotes* first_step() const { return first_step_.get(); }
+
   /// COLL, blocking. A merge_call for library code that knows in advance what it will reduce, so that one agreement
   /// covers both. `batch` describes the reductions, and the ranks compare it. `fn` must make exactly those on the
   /// `CrossDeviceOps`, before anything that may throw. It runs in cross-replica context.
@@ -205,6 +210,7 @@ class ReplicaContext {
   const StrategyExtended& extended_;                                ///< stays in place when the strategy is moved
   std::optional<std::vector<SyncOnReadVariable>> attested_at_end_;  ///< the argument of `attest_at_end`
   Here attested_from_;                                              ///< where that was called
+  std::shared_ptr<detail::FirstStepNotes> first_step_;              ///< may be null
   std::vector<std::shared_ptr<detail::StartedReduction>> started_;  ///< and not waited for
 };
 
