@@ -86,6 +86,13 @@ struct ModuleBuffer {
   void restore() const { write(known); }
 };
 
+/// A gradient of an earlier step that was not zeroed, so that the next step adds to it.
+struct EarlierGradient {
+  std::size_t parameter;
+  at::Tensor value;
+  bool was_written;  ///< since that step, before a pass of the next one
+};
+
 /// A pass whose gradients wait for the step's last one. One of several modules counts once.
 struct AccumulatedPass {
   AccumulatedPass(double count, double sum);
@@ -169,6 +176,9 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   /// For passes that take turns. Returns the one that was open; null if none is.
   Pass* exchange_pass(Pass* pass);
 
+  /// If the program has kept the tensor of the gradient of an earlier step, it keeps its values, in memory of its own.
+  void leave_gradient_to_others(std::size_t number);
+
   /// Moves `.grad` to the store, unless it is there.
   void bring_home(std::size_t number);
 
@@ -213,8 +223,9 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   std::string text;                         ///< what the ranks compare
 
   std::vector<std::shared_ptr<const AccumulatedPass>> accumulated;
-  std::vector<std::pair<std::size_t, at::Tensor>> earlier;  ///< gradients of earlier steps, to be added
-  std::shared_ptr<const ops::Kernels> kernels;              ///< made when they are needed
+  std::vector<EarlierGradient> earlier;         ///< to be added
+  bool has_warned_of_bits = false;              ///< that depend on the number of ranks
+  std::shared_ptr<const ops::Kernels> kernels;  ///< made when they are needed
 
   const std::optional<std::int64_t> audit_every;
   const std::uint64_t audit_seed;

@@ -192,7 +192,7 @@ void ReplicatedModule::Impl::look_at_gradients() {
   const std::vector<char> nonzero_then = has_begun ? left_.read(*device) : std::vector<char>{};
   auto now = nonzero_now.begin(), then = nonzero_then.begin();
 
-  std::vector<std::pair<std::size_t, at::Tensor>> put_aside;
+  std::vector<EarlierGradient> put_aside;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     Parameter& each = parameters[i];
     at::Tensor& gradient = each.tensor.mutable_grad();
@@ -208,15 +208,18 @@ void ReplicatedModule::Impl::look_at_gradients() {
                              : Parameter::Touch::none,
                 last);
     }
-    const auto before = std::ranges::find(earlier, i, &decltype(earlier)::value_type::first);
+    const auto before = std::ranges::find(earlier, i, &EarlierGradient::parameter);
     if (each.if_kept.has || (has_begun && !is_touched && !is_zeroed)) {
       if (before != earlier.end()) put_aside.push_back(*before);
     } else if (!is_zeroed) {
-      put_aside.emplace_back(i, gradient.clone());
+      put_aside.push_back({i, gradient.clone(), is_touched});
     }
     if (each.if_kept.has) continue;  // autograd adds to it
+    // As in torch, a gradient that was not set to none is in the memory that the step adds to.
+    const bool is_next = gradient.defined() && !gradient.is_sparse() && gradient.is_alias_of(each.gradient);
     gradient.reset();
     each.left.reset();
+    if (!is_next) leave_gradient_to_others(i);
   }
   earlier = std::move(put_aside);
   std::erase_if(accumulated,
@@ -318,10 +321,10 @@ void ReplicatedModule::Impl::forget_accumulated() {
 /// Where no pass of this step has led to a gradient.
 void ReplicatedModule::Impl::show_earlier() {
   const at::NoGradGuard plain;
-  for (const auto& [i, gradient] : earlier) {
-    Parameter& each = parameters[i];
+  for (const EarlierGradient& gradient : earlier) {
+    Parameter& each = parameters[gradient.parameter];
     if (each.if_kept.has) continue;
-    each.tensor.mutable_grad() = gradient.is_sparse() ? gradient : each.gradient.copy_(gradient);
+    each.tensor.mutable_grad() = gradient.value.is_sparse() ? gradient.value : each.gradient.copy_(gradient.value);
   }
 }
 

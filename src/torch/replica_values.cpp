@@ -17,13 +17,16 @@ bool is_at(const at::Tensor& home, const at::Tensor& tensor) {
          tensor.scalar_type() == home.scalar_type() && tensor.sizes() == home.sizes() && tensor.is_contiguous();
 }
 
-/// If other tensors have the storage of `home`, as where a program has put weights aside to put them back later: they
-/// keep their values, in memory of their own, and `home` is one of them.
-bool leave_to_others(const at::Tensor& home) {
-  if (home.storage().use_count() == 1) return false;
+/// Whether others have `home` too, or a tensor with its storage, as where a program has put weights aside to put them
+/// back later.
+bool have_others(const at::Tensor& home) {
+  return home.storage().use_count() > 1 || home.use_count() > 1;
+}
+
+/// All of them, and `home`, keep their values, in memory of their own.
+void leave_to_others(const at::Tensor& home) {
   const at::Tensor copy = home.clone();
   (void)home.storage().set_data_ptr(copy.storage().set_data_ptr({nullptr, copy.device()}));
-  return true;
 }
 
 /// "f64[2, 3]"
@@ -94,7 +97,10 @@ void ReplicatedModule::Impl::bring_values_home() {
   const at::NoGradGuard plain;
   device->torch_follows();
   for (const Away& each : away)
-    if (leave_to_others(each.home)) each.home = home_of(each.variable, each.tensor);
+    if (have_others(each.home)) {
+      leave_to_others(each.home);
+      each.home = home_of(each.variable, each.tensor);
+    }
   for (const Away& each : away) {
     each.home.copy_(each.tensor);
     each.tensor.set_data(each.home);
@@ -106,6 +112,15 @@ void ReplicatedModule::Impl::bring_values_home() {
     each.hook = {};
     set_hook(i);
   }
+}
+
+void ReplicatedModule::Impl::leave_gradient_to_others(std::size_t number) {
+  Parameter& each = parameters[number];
+  if (!have_others(each.gradient)) return;
+  const at::NoGradGuard plain;
+  device->torch_follows();
+  leave_to_others(each.gradient);
+  each.gradient = tensor_of(store.gradient(each.variable), each.variable);
 }
 
 // What all ranks have now is what they had after the last step: `backward` need not make it equal.

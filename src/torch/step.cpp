@@ -8,11 +8,13 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
 #include <lockstep/input/range.hpp>
 
 #include "base/element_type.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
+#include "input/other_bits.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
 #include "strategy/replica_group.hpp"
@@ -81,6 +83,7 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
   for (auto* const each : {&zeroed_, &clipped_, &earlier_}) each->resize(parameters_.size());
   changed_.resize(buffers_.size());
   noted_.resize(buffers_.size());
+  note_earlier();
 }
 
 ReplicatedModule::MeanLoss Step::of_batch(const Loss& loss) {
@@ -153,6 +156,7 @@ ReplicatedModule::MeanLoss Step::of_shards(int shards, const std::function<Loss(
           fmt::format("parameter {} is {}, and partial sums over shards would be rounded; expected "
                       "f32 or f64",
                       variable.label(), name_of(variable.dtype()))};
+  warn_of_other_bits(shards);
   if (JointShards::is_for(modules_)) {
     if (const auto* const module = audited_module())
       throw InvalidArgument{fmt::format(
@@ -169,6 +173,14 @@ ReplicatedModule::MeanLoss Step::of_shards(int shards, const std::function<Loss(
   if (auto* const module = audited_module()) ++module->steps_in_shards;  // here, since all ranks come here or none
   if (audited_) require_passed_audit(compute);
   return loss;
+}
+
+/// Once for each module, from one rank.
+void Step::warn_of_other_bits(int shards) const {
+  const std::string warning = lockstep::warning_of_other_bits(shards, context_.num_replicas_in_sync());
+  if (warning.empty() || rank_ != 0 || modules_.front()->has_warned_of_bits) return;
+  log::warning(warning);
+  for (ReplicatedModule::Impl* const module : modules_) module->has_warned_of_bits = true;
 }
 
 /// Each shard writes its gradients where the accumulators want them. The first has its place in the store.
@@ -353,13 +365,13 @@ void Step::finish_gradients() {
     parameter.tensor.mutable_grad() = is_there ? parameter.gradient : at::Tensor{};
   }
   for (ReplicatedModule::Impl* const module : modules_) {
-    std::erase_if(module->earlier, [&](const auto& each) { return module->parameters[each.first].was_zeroed; });
-    for (const auto& [i, earlier] : module->earlier) {
-      Parameter& parameter = module->parameters[i];
+    std::erase_if(module->earlier, [&](const auto& each) { return module->parameters[each.parameter].was_zeroed; });
+    for (const EarlierGradient& earlier : module->earlier) {
+      Parameter& parameter = module->parameters[earlier.parameter];
       if (parameter.is_table) continue;
       at::Tensor& gradient = parameter.tensor.mutable_grad();
       if (!gradient.defined()) parameter.gradient.zero_();
-      gradient = parameter.gradient.add_(earlier);
+      gradient = parameter.gradient.add_(earlier.value);
     }
     module->accumulated.clear();
   }
@@ -374,8 +386,9 @@ void Step::finish_tables() {
     table.tensor.mutable_grad() = is_there ? table_gradients_.mean(i, samples) : at::Tensor{};
   }
   for (ReplicatedModule::Impl* const module : modules_) {
-    for (const auto& [i, earlier] : module->earlier)
-      if (module->parameters[i].is_table) add_earlier(module->parameters[i], earlier, device());
+    for (const EarlierGradient& earlier : module->earlier)
+      if (Parameter& parameter = module->parameters[earlier.parameter]; parameter.is_table)
+        add_earlier(parameter, earlier.value, device());
     module->earlier.clear();
   }
   for (std::size_t i = 0; i < tables_.size(); ++i)

@@ -74,6 +74,7 @@ class Step {
               Covered& covered);
   void compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sums);
   void compute_shards(Range own, const std::function<Loss(int)>& compute, DeclaredSums& sums);
+  void warn_of_other_bits(int shards) const;
   ReplicatedModule::MeanLoss of_joint_shards(int shards, Range own, const std::function<Loss(int)>& compute);
   std::vector<TensorView> gradient_ranges() const;
   TensorView place_of(const Variable& variable, const std::vector<TensorView>& ranges,
@@ -82,6 +83,7 @@ class Step {
                  const std::vector<TensorView>& places);
   std::vector<char> note_shard(const Loss& loss, FixedOrderAccumulator& reals);
   void finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums);
+  void note_earlier();
   void count(const Loss& loss);
   void all_reduce_totals(CrossDeviceOps& reductions);
   bool settle_doubts();
@@ -132,6 +134,8 @@ class Step {
   std::vector<std::int64_t> clipped_;  ///< by parameter: Parameter::was_clipped
   std::vector<std::int64_t> earlier_;  ///< by parameter: the ranks that have a gradient of an earlier step
   std::vector<std::int64_t> changed_;  ///< by buffer
+  std::int64_t accumulating_ = 0;      ///< the ranks that have accumulated passes
+  std::int64_t written_ = 0;           ///< 0 unless the ranks have changed gradients of earlier steps differently
 
   /// Of a step that is audited.
   struct Audited {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/digest.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "torch/step.hpp"
 
@@ -28,6 +29,35 @@ struct Seen {
 
 }  // namespace
 
+/// Before anything is computed. Unsigned, since the sum over the ranks wraps around: it is 0 if all have the same.
+void Step::note_earlier() {
+  WideDigest written;
+  bool any_written = false;
+  const auto add = [&](const at::Tensor& values) {
+    const at::Tensor here = device().on_host(values).contiguous();
+    written.update({static_cast<const std::byte*>(here.data_ptr()), here.nbytes()});
+  };
+  for (std::size_t module = 0; module < modules_.size(); ++module) {
+    if (!modules_[module]->accumulated.empty()) accumulating_ = 1;
+    for (const EarlierGradient& each : modules_[module]->earlier) {
+      const auto number = first_parameters_[module] + each.parameter;
+      earlier_[number] = 1;
+      if (!each.was_written) continue;
+      any_written = true;
+      written.update(std::as_bytes(std::span{&number, 1}));
+      if (each.value.is_sparse()) {
+        add(each.value._indices());
+        add(each.value._values());
+      } else {
+        add(each.value);
+      }
+    }
+  }
+  if (!any_written) return;
+  const std::uint64_t others = counted_.samples.size() - 1, digest = written.value();
+  written_ = static_cast<std::int64_t>(rank_ == 0 ? others * digest : -digest);
+}
+
 /// This rank's, after its last pass.
 void Step::count(const Loss& loss) {
   const auto passes = accumulated_passes(modules_);
@@ -46,9 +76,6 @@ void Step::count(const Loss& loss) {
     zeroed_[i] = each.was_zeroed ? 1 : 0;
     clipped_[i] = each.was_clipped ? 1 : 0;
   }
-  for (std::size_t module = 0; module < modules_.size(); ++module)
-    for (const auto& [i, gradient] : modules_[module]->earlier) earlier_[first_parameters_[module] + i] = 1;
-
   const double loss_of_pass = sum_of(loss, device());
   const auto add = [](Counted& to, double samples, double sum) {
     to.total += samples;
@@ -67,7 +94,7 @@ void Step::count(const Loss& loss) {
 }
 
 void Step::all_reduce_totals(CrossDeviceOps& reductions) {
-  std::vector<std::int64_t> integers{failures_};
+  std::vector<std::int64_t> integers{failures_, accumulating_, written_};
   Reals reals;
   const auto visit_all = [&](const auto& integer_vector, const auto& real, const auto& real_vector) {
     for (Counted* const each : {&counted_, &if_zeroed_}) {
@@ -89,6 +116,8 @@ void Step::all_reduce_totals(CrossDeviceOps& reductions) {
   auto integer = integers.cbegin();
   auto next = reals.cbegin();
   failures_ = *integer++;
+  accumulating_ = *integer++;
+  written_ = *integer++;
   const auto take = [](auto& from) {
     return [&](auto& to) {
       std::copy_n(from, to.size(), to.begin());
@@ -135,9 +164,11 @@ bool Step::settle_doubts() {
             each.variable.label());
       if (!each.was_zeroed && earlier_[i] > 0 && (clipped_[i] > 0 || earlier_[i] < std::ssize(counted_.samples)))
         refusal_ = fmt::format(
-            "the gradient that an earlier step has left in parameter {} was changed on some ranks, or zeroed there, "
-            "after a pass was accumulated: expected zero_grad on every rank before the pass",
-            each.variable.label());
+            "the gradient that an earlier step has left in parameter {} was {}", each.variable.label(),
+            accumulating_ > 0 ? "changed on some ranks, or zeroed there, after a pass was accumulated: expected "
+                                "zero_grad on every rank before the pass"
+                              : "zeroed on some ranks, and the step would add to it on the others: expected "
+                                "zero_grad on every rank before the step, or on none");
       if (each.was_zeroed) {
         counted_.has[i] = if_zeroed_.has[i];
         counted_.samples_of_parameters[i] = if_zeroed_.samples_of_parameters[i];
@@ -146,6 +177,11 @@ bool Step::settle_doubts() {
       }
     }
   }
+  if (written_ != 0 && refusal_.empty())
+    refusal_ =
+        "the gradients that an earlier step has left were changed on some ranks, or not in the same way on all, and "
+        "the "
+        "step would add to them: expected the same change on every rank, or zero_grad before the step";
   if (!any_counts) {
     counted_.samples = if_zeroed_.samples;
     counted_.loss = if_zeroed_.loss;

@@ -381,22 +381,6 @@ TEST_CASE("a gradient that is zero is one, unless somebody has zeroed it") {
   });
 }
 
-TEST_CASE("a step writes its gradients where the last one had them") {
-  Strategy strategy = runtime().make_strategy();
-  auto net = libtorch::DataParallel{strategy, Plane{}};
-  const auto step = [&](double x) {
-    net.zero_grad();
-    strategy.run([&](ReplicaContext& context) {
-      net.backward(context, libtorch::Loss::sum(net->forward(weights({x, 2 * x})), 1));
-    });
-  };
-  step(3);
-  const at::Tensor kept = net->w.grad(), copy = net->w.grad().clone();
-  step(5);
-  CHECK(values_of(kept) == Values{5, 10});
-  CHECK(values_of(copy) == Values{3, 6});
-}
-
 TEST_CASE("frozen parameters have no gradient, and all ranks freeze the same") {
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, Parts{{"a", "b"}}};

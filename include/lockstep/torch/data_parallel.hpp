@@ -62,9 +62,10 @@ namespace libtorch {
 ///
 /// **Gradients.** `backward` leaves in `.grad` the mean gradient over the samples of all ranks. Every rank says how
 /// many samples its loss has, so batches may be uneven, or empty on some ranks. As in torch, the gradient is added to
-/// what `.grad` held, and `zero_grad` begins afresh, with or without `set_to_none`. The next step writes its gradients
-/// to the same memory: to keep one, `clone()` it. A parameter that only some ranks have used counts as zeros on the
-/// others. One that no rank has used, or that is frozen (requires_grad(false)), has no gradient from this step, so that
+/// what `.grad` held, and `zero_grad` begins afresh, with or without `set_to_none`. A program may keep the tensor of
+/// `.grad`: after a `zero_grad` to none, the next step leaves it as it was. Gradients that are not zeroed must stay the
+/// same on every rank until the next step; otherwise that is an InvalidArgument on all ranks. A parameter that only some
+/// ranks have used counts as zeros on the others. One that no rank has used, or that is frozen (requires_grad(false)), has no gradient from this step, so that
 /// torch's optimizers skip it. All ranks freeze the same ones; otherwise they throw MismatchError.
 ///
 /// **Sparse gradients.** The weights of an Embedding or EmbeddingBag with `sparse(true)` have a sparse gradient. Of
@@ -158,7 +159,7 @@ class ReplicatedModule {
   /// alone: evaluate in eval(), or `rebroadcast`. A step that throws leaves the buffers as they were.
   ///
   /// With reductions in the fixed order, the result is the same bytes on any number of ranks that each hold a power of
-  /// two of the shards, if `compute` is a function of the shard alone. For that, let every rank compute on one thread
+  /// two of the shards, if `compute` is a function of the shard alone. Replica 0 warns once of other numbers. For that, let every rank compute on one thread
   /// (torch::set_num_threads(1)), and seed torch (torch::manual_seed) from the number of the shard if the module draws
   /// random numbers, as dropout does. A bf16 or f16 parameter is an InvalidArgument, since its partial sums would be
   /// rounded; so is a number of shards that the ranks do not divide, and a pass that was accumulated before.
@@ -192,7 +193,8 @@ class ReplicatedModule {
   /// gradient was zero before and after, what was done to it on other ranks decides, or else what was done to the
   /// module's other gradients. If that does not decide either, `backward` throws InvalidArgument on all ranks. It also
   /// throws it for a gradient of an earlier step that was scaled, or zeroed on some ranks alone. A step of an optimizer
-  /// on gradients that were only accumulated makes the replicas differ, as the next attestation says.
+  /// on gradients that were only accumulated makes the replicas differ, as the end of the run says in the first steps
+  /// (Strategy::attest_first), and later the next attestation.
   ///
   /// If the loss went through a SyncBatchNorm in training on several ranks, it is COLL instead, one agreement, as the
   /// layer's `forward` is: in Strategy::run, as often on every rank.
