@@ -60,6 +60,18 @@ Contents read_header(const ExistingFile& file, std::string_view source) {
   return {safetensors::parse_header(header, behind - length, source), first.size() + length};
 }
 
+/// What to do about entries that the program has no place for. Empty if none of them is optimizer state, which is
+/// called "VARIABLE@SLOT" or "OPTIMIZER@COUNTER".
+std::string cure_for(std::span<const std::string_view> unknown) {
+  const auto state = std::ranges::find_if(unknown, [](std::string_view name) { return name.find('@') != name.npos; });
+  if (state == unknown.end()) return {};
+  return fmt::format(
+      "; '{}' is state of an optimizer that this program has not prepared: call optimizer.prepare(strategy, "
+      "variables), "
+      "or make the ReplicatedOptimizer of a torch optimizer, before the checkpoint is restored",
+      excerpt(*state));
+}
+
 /// Requires one entry for each of `wanted`, with its type and shape, and no other.
 void require_all(const ByName& wanted, std::span<const Entry> entries, std::string_view source) {
   std::unordered_set<std::string_view> there;
@@ -77,8 +89,8 @@ void require_all(const ByName& wanted, std::span<const Entry> entries, std::stri
   if (!unknown.empty()) wrong.push_back("has the entry " + listed(unknown));
   if (!wrong.empty())
     fail_checkpoint(source,
-                    fmt::format("{}; expected one for each variable and each piece of optimizer state, and no other",
-                                fmt::join(wrong, ", and ")));
+                    fmt::format("{}; expected one for each variable and each piece of optimizer state, and no other{}",
+                                fmt::join(wrong, ", and "), cure_for(unknown)));
 
   for (const Entry& entry : entries)
     if (const TensorView& value = wanted.at(entry.name)->value;

@@ -119,10 +119,13 @@ TEST_CASE("a checkpoint with optimizer state is refused where nothing is prepare
   save_checkpoint(trained.strategy, folder / "trained");
 
   StatefulProgram fresh;
-  CHECK_THAT(refusal(fresh.strategy, folder / "trained"),
-             Catch::Contains("has the entry 'b@first_moment', 'b@second_moment', 'optimizer@steps', 'w@first_moment', "
-                             "'w@second_moment'; expected one for each variable and each piece of optimizer state, and "
-                             "no other"));
+  CHECK_THAT(
+      refusal(fresh.strategy, folder / "trained"),
+      Catch::Contains("has the entry 'b@first_moment', 'b@second_moment', 'optimizer@steps', 'w@first_moment', "
+                      "'w@second_moment'; expected one for each variable and each piece of optimizer state, and "
+                      "no other; 'b@first_moment' is state of an optimizer that this program has not prepared: call "
+                      "optimizer.prepare(strategy, variables), or make the ReplicatedOptimizer of a torch "
+                      "optimizer, before the checkpoint is restored"));
   CHECK_THAT(refusal(trained.strategy, folder / "plain"), Catch::Contains("has no entry 'b@first_moment'"));
   CHECK(refusal(fresh.strategy, folder / "plain").empty());
 }
