@@ -24,6 +24,7 @@
 
 #include "base/element_count.hpp"
 #include "base/excerpt.hpp"
+#include "control/fault_variable.hpp"
 
 namespace lockstep {
 namespace {
@@ -187,7 +188,7 @@ InjectedFault InjectedFault::parse(std::string_view text, int ranks) {
 }
 
 std::optional<InjectedFault> InjectedFault::from_environment(int ranks) {
-  const char* const text = std::getenv("LOCKSTEP_FAULT");
+  const char* const text = read_fault_variable();
   if (!text) return std::nullopt;
   return parse(text, ranks);
 }

@@ -3,11 +3,16 @@
 #include <thread>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include <lockstep/base/log.hpp>
 #include <lockstep/runtime/runtime.hpp>
 
+#include "base/excerpt.hpp"
 #include "base/exit_code.hpp"
 #include "base/open_line.hpp"
 #include "control/exceptions.hpp"
+#include "control/fault_variable.hpp"
 #include "control/kept_signals.hpp"
 #include "control/question_signal.hpp"
 #include "control/report_claim.hpp"
@@ -57,7 +62,14 @@ Runtime::Runtime(RuntimeOptions options) : Runtime{(require_only_one(), Impl::wi
 Runtime::Runtime(std::unique_ptr<Impl> impl) : impl_{std::move(impl)} {}
 
 Runtime::~Runtime() {
-  if (std::uncaught_exceptions() <= impl_->exceptions_before) return;
+  if (std::uncaught_exceptions() <= impl_->exceptions_before) {
+    if (impl_->group && rank() == 0 && !impl_->meeting().failure() && take_unread_fault())
+      log::warning(fmt::format(
+          "LOCKSTEP_FAULT is '{}', but nothing failed: this program injects no faults; lockstep-train does, "
+          "while it trains",
+          excerpt(fault_variable())));
+    return;
+  }
   // During unwinding a destructor cannot see the exception, only whether all ranks know of it.
   impl_->end.after_unknown();
 }

@@ -50,9 +50,13 @@ TEST_CASE("a program that works ends with 0 and says nothing") {
 TEST_CASE("SIGUSR2 ends no process that has or had a runtime, and a program that handles it keeps it") {
   for (const char* mode : {"asked", "asked-handled"}) {
     CAPTURE(mode);
-    const Outcome outcome = exits(2, mode, 0);
+    const Outcome outcome = exits(2, mode, 0, {}, {{"LOCKSTEP_FAULT", "kill:1:0"}});
     CHECK(outcome.exit_code == 0);
     CHECK(lines_starting_with(outcome.err, "lockstep: ").empty());
+    // These programs inject no faults.
+    CHECK(
+        lines_starting_with(outcome.err, "[rank 0] warning: LOCKSTEP_FAULT is 'kill:1:0', but nothing failed").size() ==
+        1);
   }
 }
 
