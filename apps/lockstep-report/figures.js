@@ -108,11 +108,20 @@ function linesOf(run, index, source, column, unit, scale) {
     borderWidth: 1.75, borderDash: isEvaluation ? [5, 4] : runDash(index),
     pointRadius: values.mean.length < (isEvaluation ? 60 : 2) ? 3 : 0,
   });
+  if (values.best !== undefined && x[values.best] !== null)
+    lines.push({
+      ...common, source, curves, values, scale, best: true, label: several ? `best of ${run.name}` : "best",
+      data: [{ x: x[values.best], y: scaled(values.mean[values.best], scale) }], showLine: false, pointRadius: 7, pointHitRadius: 7,
+      pointStyle: "rectRot", borderColor: colour("ink"), backgroundColor: runColour(index), borderWidth: 1.5, order: -1,
+    });
   return lines;
 }
 
+/** Which point of the curve an item of a tooltip shows. */
+const pointOf = item => item.dataset.best ? item.dataset.values.best : item.dataIndex;
+
 function curveLabel(item) {
-  const { label, source, values, scale } = item.dataset, i = item.dataIndex;
+  const { label, source, values, scale } = item.dataset, i = pointOf(item);
   const range = values.least ? ` (${number(scaled(values.least[i], scale))} to ${number(scaled(values.greatest[i], scale))})` : "";
   return `${label}${several && source === "eval" ? ", evaluation" : ""}: ${number(scaled(values.mean[i], scale))}${range}`;
 }
@@ -138,7 +147,7 @@ function curveFigure(title, look, unitName, columns, more = {}) {
     if (!values) return [];
     return values.mean.map((mean, i) => [
       ...(several ? [run.name] : []), ...(there.length > 1 ? [source === "eval" ? "evaluation" : "training"] : []),
-      stepsOf(curves, i), number(scaled(mean, scale)),
+      stepsOf(curves, i), `${number(scaled(mean, scale))}${i === values.best ? " (best)" : ""}`,
       ...(values.least ? [number(scaled(values.least[i], scale)), number(scaled(values.greatest[i], scale))] : []),
     ]);
   };
@@ -165,7 +174,7 @@ function curveFigure(title, look, unitName, columns, more = {}) {
               tooltip: {
                 filter: item => !item.dataset.band,
                 callbacks: {
-                  title: items => items.length ? `step ${stepsOf(items[0].dataset.curves, items[0].dataIndex)}` : "",
+                  title: items => items.length ? `step ${stepsOf(items[0].dataset.curves, pointOf(items[0]))}` : "",
                   label: curveLabel,
                 },
               },

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <map>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "apps/lockstep-report/json_members.hpp"
 #include "cluster/counted.hpp"
 
 namespace lockstep::report {
@@ -155,16 +157,47 @@ void tell_speed(const Run& run, Sentences& sentences) {
                                     1000 * before, 1000 * after));
 }
 
+/// The mean training loss of the steps up to `step`, over as much as a tenth of the run.
+double train_loss_until(const Metrics& metrics, std::int64_t step) {
+  const std::int64_t window = std::max<std::int64_t>(1, metrics.steps / 10);
+  Curves::Range range, first;
+  for (const Curves::Point& point : metrics.train.points()) {
+    const std::int64_t last = point.last.step;
+    if (last <= step && last > step - window) range.add(point.columns[train_loss]);
+    if (first.count == 0) first = point.columns[train_loss];
+  }
+  return range.count > 0 ? range.mean() : first.mean();
+}
+
+/// ", while the training loss fell from 0.5 to 0.1: …"; empty if it did not.
+std::string told_overfitting(const Metrics& metrics, std::int64_t best_step) {
+  const double then = train_loss_until(metrics, best_step), now = train_loss_until(metrics, metrics.steps);
+  constexpr double notable = 0.95;
+  if (!(now < notable * then)) return {};
+  return fmt::format(
+      ", while the training loss fell from {:.4g} to {:.4g}: the model overfits, and its weights of step {} are the "
+      "best",
+      then, now, best_step);
+}
+
 void tell_losses(const Run& run, Sentences& sentences) {
   const Metrics& metrics = run.metrics;
   if (metrics.not_finite)
     sentences.push_back(fmt::format("the loss of {} is not finite, first at step {}",
                                     counted(metrics.not_finite->steps, "step"), metrics.not_finite->first_step));
   const auto lowest = metrics.lowest_evaluation_loss;
-  constexpr double notable = 1.1;
-  if (lowest && lowest->loss > 0 && metrics.last_evaluation_loss > notable * lowest->loss)
-    sentences.push_back(fmt::format("the evaluation loss was lowest at step {} ({:.4g}), and is {:.4g} at the end",
-                                    lowest->step, lowest->loss, metrics.last_evaluation_loss));
+  if (!lowest || !(lowest->loss > 0)) return;
+  // A small rise is one only if it lasts, while the training goes on to learn.
+  constexpr double notable = 1.1, notable_if_it_lasts = 1.02;
+  constexpr std::int64_t lasts = 3;
+  std::int64_t since = 0;
+  for (const Curves::Point& point : metrics.evaluations.points())
+    if (point.last.step > lowest->step) since += point.steps;
+  const double rise = metrics.last_evaluation_loss / lowest->loss;
+  const std::string overfitting = told_overfitting(metrics, lowest->step);
+  if (rise > notable || (rise > notable_if_it_lasts && since >= lasts && !overfitting.empty()))
+    sentences.push_back(fmt::format("the evaluation loss was lowest at step {} ({:.4g}), and is {:.4g} at the end{}",
+                                    lowest->step, lowest->loss, metrics.last_evaluation_loss, overfitting));
 }
 
 /// The last batch of an epoch is often smaller, which does not matter while it is a rare one.
@@ -176,7 +209,48 @@ void tell_batches(const Run& run, Sentences& sentences) {
                                     batch.least, batch.greatest, batch.mean()));
 }
 
+bool says_nothing(const OrderedJson* value) {
+  return !value || value->is_null() || value->empty() || *value == "" ||
+         (value->is_structured() &&
+          std::ranges::all_of(*value, [](const OrderedJson& each) { return says_nothing(&each); }));
+}
+
+/// Whether run.json has something in each of its `members`.
+bool has_recorded(const Run& run, std::initializer_list<const char*> members) {
+  return std::ranges::none_of(members, [&](const char* name) { return says_nothing(member(run.record, name)); });
+}
+
+/// "options, versions and data"
+std::string listed(const Sentences& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    text += (i == 0 ? "" : i + 1 < names.size() ? ", " : " and ") + names[i];
+  return text;
+}
+
 }  // namespace
+
+Sameness sameness_of(const std::vector<Run>& runs) {
+  Sentences known, unknown, without;
+  const auto look_at = [&](const char* what, std::initializer_list<const char*> members) {
+    bool is_known = true;
+    for (const Run& run : runs) {
+      if (has_recorded(run, members)) continue;
+      is_known = false;
+      if (std::ranges::find(without, run.name) == without.end()) without.push_back(run.name);
+    }
+    (is_known ? known : unknown).emplace_back(what);
+  };
+  look_at("options", {"options"});
+  look_at("versions", {"lockstep", "mpi"});
+  look_at("data", {"data"});
+  Sameness same;
+  if (!known.empty()) same.known = fmt::format("They have the same {}.", listed(known));
+  if (!unknown.empty())
+    same.unknown = fmt::format("Not known: whether they have the same {}, which {} not record.", listed(unknown),
+                               listed(without) + (without.size() == 1 ? " does" : " do"));
+  return same;
+}
 
 std::vector<std::string> findings_of(const Run& run) {
   Sentences sentences;

@@ -1,5 +1,6 @@
 #include "apps/lockstep-report/page.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -26,13 +27,27 @@ OrderedJson short_number(double value) {
   return rounded;
 }
 
+/// Which value of a column is the best.
+enum class Best : std::uint8_t { none, least, greatest };
+
 struct Column {
   std::size_t index;
   const char* name;
+  Best best = Best::none;
 };
 
-/// {"step":[…],"samples":[…],"seconds":[…],NAME:{"mean":[…],"least":[…],"greatest":[…]},…}. A column without values is
-/// left out, and so are the least and the greatest if each point is one value.
+/// The first point that has the best value of all.
+std::size_t best_point(const Curves& curves, const Column& column) {
+  const Curves::Range all = curves.total(column.index);
+  const auto has_best = [&](const Curves::Point& point) {
+    const Curves::Range& range = point.columns[column.index];
+    return column.best == Best::least ? range.least == all.least : range.greatest == all.greatest;
+  };
+  return static_cast<std::size_t>(std::ranges::find_if(curves.points(), has_best) - curves.points().begin());
+}
+
+/// {"step":[…],"samples":[…],"seconds":[…],NAME:{"mean":[…],"least":[…],"greatest":[…],"best":3},…}. A column without
+/// values is left out, and so are the least and the greatest if each point is one value.
 OrderedJson curves_json(const Curves& curves, std::initializer_list<Column> columns) {
   OrderedJson json{
       {"step", OrderedJson::array()}, {"samples", OrderedJson::array()}, {"seconds", OrderedJson::array()}};
@@ -43,7 +58,8 @@ OrderedJson curves_json(const Curves& curves, std::initializer_list<Column> colu
     json["seconds"].push_back(short_number(point.last.seconds));
     merged |= point.steps > 1;
   }
-  for (const auto& [index, name] : columns) {
+  for (const Column& column : columns) {
+    const auto [index, name, best] = column;
     if (curves.total(index).count == 0) continue;
     OrderedJson mean = OrderedJson::array(), least = mean, greatest = mean;
     for (const Curves::Point& point : curves.points()) {
@@ -53,6 +69,7 @@ OrderedJson curves_json(const Curves& curves, std::initializer_list<Column> colu
       greatest.push_back(short_number(range.greatest));
     }
     json[name] = {{"mean", std::move(mean)}};
+    if (best != Best::none) json[name]["best"] = best_point(curves, column);
     if (!merged) continue;
     json[name]["least"] = std::move(least);
     json[name]["greatest"] = std::move(greatest);
@@ -166,11 +183,13 @@ OrderedJson run_json(const Run& run) {
                                               {train_samples_per_second, "samples_per_second"},
                                               {train_step_seconds, "step_seconds"},
                                               {train_batch, "batch"}});
-  json["eval"] = curves_json(metrics.evaluations, {{eval_loss, "loss"},
-                                                   {eval_accuracy, "accuracy"},
-                                                   {eval_bits_per_byte, "bits_per_byte"},
-                                                   {eval_r2, "r2"},
-                                                   {eval_absolute_error, "mean_absolute_error"}});
+  json["eval"] = curves_json(metrics.evaluations, {{eval_loss, "loss", Best::least},
+                                                   {eval_accuracy, "accuracy", Best::greatest},
+                                                   {eval_bits_per_byte, "bits_per_byte", Best::least},
+                                                   {eval_r2, "r2", Best::greatest},
+                                                   {eval_absolute_error, "mean_absolute_error", Best::least}});
+  if (const auto& lowest = metrics.lowest_evaluation_loss)
+    json["best_evaluation"] = {{"step", lowest->step}, {"loss", short_number(lowest->loss)}};
   json["parts"] = parts_json(metrics.parts);
   json["timeline"] = timeline_json(run);
   return json;
@@ -213,6 +232,8 @@ std::string page_data(const std::vector<Run>& runs) {
                    {"parts", PartSums::names},
                    {"runs", OrderedJson::array()}};
   for (const Run& run : runs) data["runs"].push_back(run_json(run));
+  const Sameness same = sameness_of(runs);
+  data["same"] = {{"known", same.known}, {"unknown", same.unknown}};
   const std::string plain = data.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   // The only characters with a meaning in a script of HTML. JSON has them only within strings.
   std::string text;

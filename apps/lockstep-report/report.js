@@ -73,6 +73,7 @@ function section(title, ...groups) {
 
 const lossKey = () => element("div", { className: "key" },
   element("span", {}, element("i"), "training"), element("span", {}, element("i", { className: "dashed" }), "evaluation"),
+  ...(runs.some(run => run.eval.loss) ? [element("span", {}, "◆ best evaluation")] : []),
   ...(runs.some(run => run.train.merged)
     ? [element("span", {}, element("i", { className: "band" }), "least to greatest step in a point")] : []));
 
@@ -110,6 +111,8 @@ function summaryTable() {
     ["#steps", run => number(run.steps)], ["#epochs", run => number(run.epochs)],
     ["#training loss", run => number(run.last_loss)],
     ["#evaluation loss", run => number(lastOf(run.eval.loss))],
+    ["best evaluation", run => run.best_evaluation
+      ? `${number(run.best_evaluation.loss)} at step ${run.best_evaluation.step}` : "–", run => run.best_evaluation],
     ["#accuracy", run => number(lastOf(run.eval.accuracy)), run => run.eval.accuracy],
     ["#R²", run => number(lastOf(run.eval.r2)), run => run.eval.r2],
     ["#bits per byte", run => number(lastOf(run.eval.bits_per_byte)), run => run.eval.bits_per_byte],
@@ -131,7 +134,7 @@ function compared(group) {
 function whatWasRun() {
   const heads = ["", ...runs.map(run => several ? run.name : "value")];
   // Of a run without run.json, nothing is known.
-  const told = runs.filter(run => Object.keys(run.facts).length > 0);
+  const told = runs.filter(run => Object.keys(run.facts).length + Object.keys(run.options).length > 0);
   const own = ["command", "started", "ended", "starts", "run-dir", "metrics", "export", "checkpoint-dir", "resume"];
   const isOwn = name => own.includes(name) || name.startsWith("paths: ");
   const differing = ["options", "facts"].flatMap(group => compared(group)).filter(([name]) => !isOwn(name))
@@ -139,8 +142,8 @@ function whatWasRun() {
   if (several || told.length > 0) main.append(element("h2", {}, "What was run"));
   if (several) {
     main.append(element("div", { className: "card" }, element("h3", {}, "How the runs differ"),
-      differing.length > 0 ? table(heads, differing)
-        : element("p", {}, told.length < 2 ? "Not known: fewer than two of them have a run.json." : "They have the same options, versions and data.")));
+      differing.length > 0 ? table(heads, differing) : element("p", {}, data.same.known),
+      element("p", {}, data.same.unknown)));
   }
   const card = element("div", { className: "card" });
   for (const [title, group] of [["Options", "options"], ["Command, versions and data", "facts"], ["Result", "result"]]) {

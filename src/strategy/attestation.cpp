@@ -138,6 +138,7 @@ void Attestation::add(const FirstStepNotes& notes, std::uint64_t step) {
                    {fmt::format("the gradient of {}", notes.given[i].name), fmt::format(" in step {}", step),
                     "it was not summed over the ranks before the step, or changed on a rank since then"});
     digests_.insert(digests_.begin() + at, notes.given[i].digest);
+    trained_.insert(trained_.begin() + at, nullptr);
   }
 }
 
@@ -147,14 +148,17 @@ std::string Attestation::text() const {
   return names;
 }
 
-std::uint64_t Attestation::digest() const {
-  return digest_of(std::as_bytes(std::span{digests_}));
+std::uint64_t Attestation::digest_of_trained() const {
+  std::vector<std::uint64_t> trained;
+  for (std::size_t i = 0; i < digests_.size(); ++i)
+    if (trained_[i]) trained.push_back(digests_[i]);
+  return digest_of(std::as_bytes(std::span{trained}));
 }
 
 Comparison Attestation::comparison() const {
-  return {digest() | 1, [this](ControlChannel& channel, std::span<const std::string> replicas) {
-            return diagnose(channel, replicas);
-          }};
+  return {
+      digest_of(std::as_bytes(std::span{digests_})) | 1,
+      [this](ControlChannel& channel, std::span<const std::string> replicas) { return diagnose(channel, replicas); }};
 }
 
 Verdict Attestation::diagnose(ControlChannel& channel, std::span<const std::string> replicas) const {

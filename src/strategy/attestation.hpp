@@ -45,8 +45,8 @@ class Attestation {
   /// For an agreement during which this object lives, with the same `text()` on every rank.
   Comparison comparison() const;
 
-  /// Of all digests.
-  std::uint64_t digest() const;
+  /// Of the trainable variables alone, whatever else is compared.
+  std::uint64_t digest_of_trained() const;
 
  private:
   void add(const Variable& variable, const Here& here);

@@ -298,7 +298,7 @@ void Strategy::run_replica(const Here& place, const std::function<std::string(Re
     meeting.leave_failed_run(std::current_exception());
   }
   meeting.leave_run(core.id, here, result, attestation ? attestation->comparison() : Comparison{});
-  if (attestation && first_step) core.first_steps.passed(first_step->made_step, attestation->digest());
+  if (attestation && first_step) core.first_steps.passed(first_step->made_step, attestation->digest_of_trained());
 }
 
 void Strategy::compare(const std::string& text, const Here& here) {

@@ -19,86 +19,14 @@
 #include "apps/lockstep-report/metrics.hpp"
 #include "apps/lockstep-report/page.hpp"
 #include "apps/lockstep-report/run.hpp"
+#include "report_files.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep;
 using namespace lockstep::report;
 using namespace lockstep::test;
+using namespace lockstep::test::report_files;
 using Catch::Contains;
-
-namespace {
-
-constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
-
-void write(const std::filesystem::path& path, std::string_view text) {
-  std::filesystem::create_directories(path.parent_path());
-  std::ofstream{path, std::ios::binary} << text;
-}
-
-std::string train_line(std::int64_t step, double seconds, std::string_view loss = "0.5", int batch = 64) {
-  return fmt::format(
-      R"({{"kind":"train","step":{},"epoch":1,"samples":{},"batch":{},"loss":{},"learning_rate":0.1,"gradient_norm":2,"seconds":{},"samples_per_second":1}})"
-      "\n",
-      step, 64 * step, batch, loss, seconds);
-}
-
-std::string eval_line(std::int64_t step, double loss) {
-  return fmt::format(R"({{"kind":"eval","step":{},"epoch":1,"loss":{},"accuracy":0.75,"seconds":0.5}})"
-                     "\n",
-                     step, loss);
-}
-
-struct RankParts {
-  std::string name, host;
-  double data = 0.1, late = 0, checkpoint = 0, evaluation = 0.1, waiting = 0.3, queued = 0;
-};
-
-std::string parts_line(std::int64_t step, const std::vector<RankParts>& ranks) {
-  std::string line = fmt::format(R"({{"kind":"parts","step":{},"steps":10,"seconds":2,"ranks":[)", step);
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    line += fmt::format(
-        R"({}{{"replica":{},"name":"{}","host":"{}","data":{},"forward":0.2,"backward":0.4,"optimizer":0.1,"checkpoint":{},"evaluation":{},"other":0,"waiting":{},"queued":{},"late":{},"mostly":"data"}})",
-        i > 0 ? "," : "", i, ranks[i].name, ranks[i].host, ranks[i].data, ranks[i].checkpoint, ranks[i].evaluation,
-        ranks[i].waiting, ranks[i].queued, ranks[i].late);
-  return line + "]}\n";
-}
-
-const std::string some_timeline =
-    R"({"kind":"start","time":1000,"start":1,"ranks":2,"step":0,"resumed":false})"
-    "\n"
-    R"({"kind":"checkpoint","time":1010.5,"start":1,"step":10,"seconds":0.5,"path":"step-10"})"
-    "\n"
-    R"({"kind":"failure","time":1012,"start":1,"line":"lockstep: replica 1 is gone","exit_code":137})"
-    "\n"
-    R"({"kind":"start","time":1020,"start":2,"ranks":2,"step":10,"resumed":true})"
-    "\n"
-    R"({"kind":"end","time":1030,"start":2,"step":20})"
-    "\n";
-
-/// All three files of a run.
-std::filesystem::path make_run(const std::filesystem::path& folder) {
-  write(
-      folder / "run.json",
-      R"({"format":1,"lockstep":"0.1.0","options":{"model":"mlp","seed":"1"},"ranks":[{"replica":0,"host":"a"}],"ended":null})");
-  std::string metrics;
-  for (int step = 1; step <= 20; ++step) metrics += train_line(step, 0.1 * step);
-  write(folder / "metrics.jsonl",
-        metrics + eval_line(20, 0.25) + parts_line(20, {{"worker:0", "a"}, {"worker:1", "b", 0.5, 0.11}}));
-  write(folder / "timeline.jsonl", some_timeline);
-  return folder;
-}
-
-OrderedJson data_of(const std::vector<std::filesystem::path>& paths) {
-  return OrderedJson::parse(page_data(read_runs(paths)));
-}
-
-std::string all(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  return text;
-}
-
-}  // namespace
 
 TEST_CASE("a curve of any length has few points, and keeps every peak and the mean") {
   Curves curves{64};
@@ -225,92 +153,6 @@ TEST_CASE("a run without a step has no loss") {
   const TemporaryDirectory folder;
   write(folder.path() / "m", "");
   CHECK(data_of({folder.path() / "m"})["runs"][0]["last_loss"].is_null());
-}
-
-TEST_CASE("a loss that is not finite is a gap and a finding") {
-  const TemporaryDirectory folder;
-  write(folder.path() / "m",
-        train_line(1, 1) + train_line(2, 2, "null") + train_line(3, 3, "NaN") + train_line(4, 4, "1e999"));
-  const auto runs = read_runs({folder.path() / "m"});
-  CHECK_THAT(all(findings_of(runs[0])), Contains("The loss of 3 steps is not finite, first at step 2"));
-  const OrderedJson data = data_of({folder.path() / "m"});
-  CHECK(data["runs"][0]["train"]["loss"]["mean"].dump() == "[0.5,null,null,null]");
-}
-
-TEST_CASE("findings name the rank or the host that the others waited for, and why") {
-  const TemporaryDirectory folder;
-  const auto told = [&](const std::string& lines) {
-    write(folder.path() / "m", train_line(1, 1) + lines);
-    return all(findings_of(read_runs({folder.path() / "m"})[0]));
-  };
-  // Half of the time, it was late by 22%.
-  CHECK_THAT(told(parts_line(10, {{"worker:0", "a"}, {"worker:1", "b", 0.5, 0.22}}) +
-                  parts_line(20, {{"worker:0", "a"}, {"worker:1", "b", 0.5, 0}})),
-             Contains("Replica 1 (worker:1, host b): the others waited 11% of the time for it, mostly in data\n"));
-  CHECK_THAT(
-      told(parts_line(
-          10, {{"worker:0", "a"}, {"worker:1", "a"}, {"worker:2", "b", 0.5, 0.07}, {"worker:3", "b", 0.5, 0.09}})),
-      Catch::Equals("Host b: the others waited 8.0% of the time for its 2 ranks, all of which were late\n"));
-  CHECK_THAT(told(parts_line(10, {{"worker:0", "a", 0.5}, {"worker:1", "a", 0.6}})),
-             Contains("Loading data took at least 25% of the time on every rank\n"));
-  CHECK(told(parts_line(10, {{"worker:0", "a"}, {"worker:1", "b", 0.1, 0.049}})) == "");
-}
-
-TEST_CASE("findings tell parts that take long on every rank, and time in the sums") {
-  const TemporaryDirectory folder;
-  const auto told = [&](const std::vector<RankParts>& ranks) {
-    write(folder.path() / "m", train_line(1, 1) + parts_line(10, ranks));
-    return all(findings_of(read_runs({folder.path() / "m"})[0]));
-  };
-  CHECK(told({{.name = "0", .host = "a", .checkpoint = 0.2}, {.name = "1", .host = "b", .checkpoint = 0.3}}) ==
-        "Checkpoints took at least 10% of the time on every rank\n");
-  CHECK(told({{.name = "0", .host = "a", .checkpoint = 0.2}, {.name = "1", .host = "b"}}) == "");
-  CHECK(told({{.name = "0", .host = "a", .evaluation = 0.4}, {.name = "1", .host = "b", .evaluation = 0.5}}) ==
-        "Evaluations took at least 20% of the time on every rank\n");
-  CHECK(told({{.name = "0", .host = "a", .waiting = 0.5}, {.name = "1", .host = "b", .waiting = 0.6}}) ==
-        "The ranks waited 25% of the time, and no rank was late: the time goes into the sums between them\n");
-  // Ranks wait in a sum for one that has no processor there.
-  CHECK(told({{.name = "0", .host = "a", .waiting = 0.5}, {.name = "1", .host = "b", .waiting = 0.6, .queued = 0.5}}) ==
-        "Replica 1 (1, host b) waited for a processor for 25% of the time, because something else had it; the others "
-        "waited for this replica in the sums\n");
-  CHECK(told({{.name = "0", .host = "a", .queued = 0.3}, {.name = "1", .host = "b", .queued = 0.5}}) ==
-        "Every rank waited for a processor for at least 15% of the time: the hosts have too few\n");
-  CHECK(told({{.name = "0", .host = "a", .queued = 0.2}, {.name = "1", .host = "b", .queued = 0.5}}) ==
-        "Replica 1 (1, host b) waited for a processor for 25% of the time, because something else had it; the others "
-        "waited for this replica in the sums\n");
-  CHECK(told({{.name = "0", .host = "a", .queued = 0.5}}) ==
-        "Replica 0 (0, host a) waited for a processor for 25% of the time, because something else had it\n");
-  // Who waits for a late rank anyway loses nothing by it.
-  CHECK(told({{.name = "0", .host = "a", .queued = 0.5}, {.name = "1", .host = "b", .late = 0.2, .queued = 0.6}}) ==
-        "Replica 1 (1, host b): the others waited 20% of the time for it, mostly in data\n"
-        "Replica 1 (1, host b) waited for a processor for 30% of the time, because something else had it\n");
-  CHECK(told({{.name = "0", .host = "a", .queued = 0.5}, {.name = "1", .host = "b", .late = 0.2}}) ==
-        "Replica 1 (1, host b): the others waited 20% of the time for it, mostly in data\n");
-  CHECK(told({{.name = "0", .host = "a"}, {.name = "1", .host = "b", .queued = 0.19}}) == "");
-  std::vector<RankParts> late;
-  for (int rank = 0; rank < 7; ++rank) late.push_back({.name = "r", .host = fmt::format("h{}", rank), .late = 0.1});
-  CHECK_THAT(told(late), Contains("The others waited for 3 more ranks\n"));
-}
-
-TEST_CASE("findings tell slower steps, uneven batches and an evaluation loss that rises") {
-  const TemporaryDirectory folder;
-  const auto told = [&](const std::string& lines) {
-    write(folder.path() / "m", lines);
-    return all(findings_of(read_runs({folder.path() / "m"})[0]));
-  };
-  const auto steps = [](double later, int smaller) {
-    std::string lines;
-    double clock = 0;
-    for (int step = 1; step <= 60; ++step)
-      lines += train_line(step, clock += step <= 30 ? 0.25 : later, "0.5", step % 2 ? 64 : smaller);
-    return lines;
-  };
-  CHECK(told(steps(0.25, 64)) == "");
-  CHECK(told(steps(0.5, 64)) == "Steps became slower: 250 ms each at first, 500 ms in the last quarter\n");
-  CHECK(told(steps(0.25, 32)) == "Batches differ: 32 to 64 samples in a step, 48 on average\n");
-  CHECK(told(train_line(1, 1) + eval_line(1, 0.25) + eval_line(2, 0.5)) ==
-        "The evaluation loss was lowest at step 1 (0.25), and is 0.5 at the end\n");
-  CHECK(told(train_line(1, 1) + eval_line(1, 0.25) + eval_line(2, 0.26)) == "");
 }
 
 TEST_CASE("the page of a long run is small") {

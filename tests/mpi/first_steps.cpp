@@ -6,9 +6,11 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/checkpoint/checkpoint.hpp>
 #include <lockstep/optim/sgd.hpp>
 
 #include "control/meeting_point.hpp"
+#include "mpi/shared_folder.hpp"
 #include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
@@ -22,7 +24,8 @@ struct TrainedProgram {
   Strategy strategy;
   std::int64_t elements;
   MirroredVariable w = make("w", true), v = make("v", true), other = make("other", false);
-  SyncOnReadVariable own = strategy.create_sync_on_read({.name = "own"}, [] { return Tensor::from({0.0F}, {1}); });
+  SyncOnReadVariable own = strategy.create_sync_on_read({.name = "own", .aggregation = Variable::Aggregation::mean},
+                                                        [] { return Tensor::from({0.0F}, {1}); });
 
   explicit TrainedProgram(const ReductionOptions& reductions = {}, std::int64_t of_each = 2)
       : strategy{runtime().make_strategy(reductions)}, elements{of_each} {
@@ -90,7 +93,7 @@ TEST_CASE("an update with gradients that nobody has summed is found in its step,
   expect_in_step();
 }
 
-TEST_CASE("two steps attest, at no agreement of their own, and again after a rebroadcast", "[C-36]") {
+TEST_CASE("two steps attest, at no agreement of their own, and again after a rebroadcast or a restore", "[C-36]") {
   if (ranks() == 1) return;
   TrainedProgram program;
   const auto agreements_of = [&](float value) {
@@ -102,8 +105,15 @@ TEST_CASE("two steps attest, at no agreement of their own, and again after a reb
   CHECK(agreements_of(1) == 1);
   CHECK(agreements_of(1) == 1);  // which shows that the second run has changed something
   CHECK(agreements_of(own_gradient()) == 1);
-  program.strategy.rebroadcast();
-  CHECK(program.drift_after(own_gradient()) != "");
+  const SharedFolder folder;
+  save_checkpoint(program.strategy, folder / "c");
+  for (const bool restores : {true, false}) {
+    if (restores)
+      restore_checkpoint(program.strategy, folder / "c");
+    else
+      program.strategy.rebroadcast();
+    CHECK(program.drift_after(own_gradient()) != "");
+  }
   program.strategy.rebroadcast();
   program.strategy.attest_first(0);
   CHECK(program.drift_after(own_gradient()) == "");
@@ -163,10 +173,11 @@ TEST_CASE("gradients that are said to be the same are compared, also where a sli
       });
     };
     CHECK(step(3) == "");
+    CHECK(program.drift_in([](ReplicaContext&) {}) == "");  // no step
     CHECK_THAT(
         step(odd_one() ? 3 : 4),
-        Catch::Contains(ranks() > 2 ? "differs from the others in the gradient of variable 'w' in step 2"
-                                    : " of the gradient of variable 'w' in step 2") &&
+        Catch::Contains(ranks() > 2 ? "differs from the others in the gradient of variable 'w' in step 3"
+                                    : " of the gradient of variable 'w' in step 3") &&
             Catch::EndsWith("it was not summed over the ranks before the step, or changed on a rank since then"));
   }
 }

@@ -163,8 +163,9 @@ TEST_CASE("the first two steps of a run attest, also of one that continues anoth
     }
   }
   const std::string words = train({.fault = flip(last(), 1), .attest_first = 2}).second;
-  CHECK_THAT(words, Catch::Contains(" after step 2") &&
-                        Catch::EndsWith("its gradient was summed over the ranks, so something else has changed it on a rank"));
+  CHECK_THAT(words,
+             Catch::Contains(" after step 2") &&
+                 Catch::EndsWith("its gradient was summed over the ranks, so something else has changed it on a rank"));
   CHECK_THAT(mismatch_of([] { (void)train({.attest_first = odd_one() ? 2 : 3}); }),
              Catch::Contains(", 3 first attested, "));
 }

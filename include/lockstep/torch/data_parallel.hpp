@@ -64,9 +64,10 @@ namespace libtorch {
 /// many samples its loss has, so batches may be uneven, or empty on some ranks. As in torch, the gradient is added to
 /// what `.grad` held, and `zero_grad` begins afresh, with or without `set_to_none`. A program may keep the tensor of
 /// `.grad`: after a `zero_grad` to none, the next step leaves it as it was. Gradients that are not zeroed must stay the
-/// same on every rank until the next step; otherwise that is an InvalidArgument on all ranks. A parameter that only some
-/// ranks have used counts as zeros on the others. One that no rank has used, or that is frozen (requires_grad(false)), has no gradient from this step, so that
-/// torch's optimizers skip it. All ranks freeze the same ones; otherwise they throw MismatchError.
+/// same on every rank until the next step; otherwise that is an InvalidArgument on all ranks. A parameter that only
+/// some ranks have used counts as zeros on the others. One that no rank has used, or that is frozen
+/// (requires_grad(false)), has no gradient from this step, so that torch's optimizers skip it. All ranks freeze the
+/// same ones; otherwise they throw MismatchError.
 ///
 /// **Sparse gradients.** The weights of an Embedding or EmbeddingBag with `sparse(true)` have a sparse gradient. Of
 /// each rank, only the rows travel that its samples have touched. Those of one index are added up in the order of
@@ -159,10 +160,11 @@ class ReplicatedModule {
   /// alone: evaluate in eval(), or `rebroadcast`. A step that throws leaves the buffers as they were.
   ///
   /// With reductions in the fixed order, the result is the same bytes on any number of ranks that each hold a power of
-  /// two of the shards, if `compute` is a function of the shard alone. Replica 0 warns once of other numbers. For that, let every rank compute on one thread
+  /// two of the shards, if `compute` is a function of the shard alone. For that, let every rank compute on one thread
   /// (torch::set_num_threads(1)), and seed torch (torch::manual_seed) from the number of the shard if the module draws
-  /// random numbers, as dropout does. A bf16 or f16 parameter is an InvalidArgument, since its partial sums would be
-  /// rounded; so is a number of shards that the ranks do not divide, and a pass that was accumulated before.
+  /// random numbers, as dropout does. Replica 0 warns once of other numbers of shards. A bf16 or f16 parameter is an
+  /// InvalidArgument, since its partial sums would be rounded; so is a number of shards that the ranks do not divide,
+  /// and a pass that was accumulated before.
   ///
   /// `compute` is called after the agreement, so it makes no agreement of its own (ContextError).
   ///
