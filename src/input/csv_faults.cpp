@@ -43,12 +43,31 @@ bool is_date(std::string_view field) {
   }) && std::ranges::count_if(field, [](char c) { return c == '-' || c == '/' || c == ':'; }) >= 2;
 }
 
+/// As 1,5 or 1,234,567 or $ 20 or 5 %: digits, and what people put before, between and after them.
+bool is_written_number(std::string_view field) {
+  const std::string_view beside = ",.'+-$%_ ";
+  // Of the signs of currencies, the bytes of euro, pound and yen, and of a narrow or hard space.
+  const auto is_sign = [](char c) { return static_cast<unsigned char>(c) >= 0x80; };
+  return std::ranges::any_of(field, [](char c) { return c >= '0' && c <= '9'; }) &&
+         std::ranges::all_of(
+             field, [&](char c) { return (c >= '0' && c <= '9') || beside.find(c) != beside.npos || is_sign(c); });
+}
+
+/// Whether its only comma stands for a point.
+bool has_decimal_comma(std::string_view field) {
+  constexpr std::size_t of_thousands = 3;
+  const std::size_t comma = field.find(',');
+  return comma != field.npos && comma == field.rfind(',') && field.size() - comma - 1 != of_thousands &&
+         field.find('.') == field.npos;
+}
+
 /// The wrong fields of a column.
 struct ColumnFaults {
-  std::int64_t missing = 0, dates = 0, words = 0, large = 0;
+  std::int64_t missing = 0, dates = 0, words = 0, large = 0, written = 0;
+  bool has_decimal_comma = false;
   std::set<std::string> different = {};  ///< words, up to one more than categories
 
-  std::int64_t all() const { return missing + dates + words + large; }
+  std::int64_t all() const { return missing + dates + words + large + written; }
   bool names_rows() const {
     return different.size() > most_categories ||
            (different.size() >= fewest_names && 2 * different.size() > static_cast<std::size_t>(words));
@@ -77,6 +96,7 @@ class Faults {
     };
     add("no number", &ColumnFaults::missing);
     add("dates", &ColumnFaults::dates);
+    add("numbers with other signs than a point", &ColumnFaults::written);
     add("words", &ColumnFaults::words);
     add("numbers that are not finite", &ColumnFaults::large);
     return fmt::format("; from here {} it has {}{}", to_the_end ? "on" : fmt::format("up to {} rows on", rows_),
@@ -95,6 +115,9 @@ class Faults {
       ++column.missing;
     } else if (is_date(field)) {
       ++column.dates;
+    } else if (is_written_number(field)) {
+      ++column.written;
+      column.has_decimal_comma |= has_decimal_comma(field);
     } else {
       ++column.words;
       if (column.different.size() <= most_categories) column.different.insert(field);
@@ -135,6 +158,11 @@ class Faults {
     const auto is_category = [](const ColumnFaults& each) { return each.words > 0 && !each.names_rows(); };
     if (const std::string categories = names(is_category); !categories.empty())
       steps += fmt::format("; t = pandas.get_dummies(t, columns=[{}], dtype=int)", categories);
+    for (std::size_t place = 0; place < faults_.size(); ++place)
+      if (faults_[place].written > 0 && faults_[place].words == 0)
+        steps += fmt::format("; t[{0}] = pandas.to_numeric(t[{0}].astype(str).str.replace({1}))",
+                             python_string(columns_.names[place]),
+                             faults_[place].has_decimal_comma ? R"(",", ".")" : R"(r"[^0-9.eE+-]", "", regex=True)");
     const auto has_gaps = [](const ColumnFaults& each) { return each.missing > 0 && each.words == 0; };
     if (const std::string gaps = names(has_gaps); !gaps.empty())
       steps += fmt::format("; t = t.dropna(subset=[{}])", gaps);

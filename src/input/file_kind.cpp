@@ -98,15 +98,10 @@ Kind kind_of_zip(std::string_view first) {
   const std::string_view name = first.substr(std::min<std::size_t>(30, first.size()));
   const auto has = [&](std::string_view part) { return name.substr(0, 200).find(part) != name.npos; };
   if (has(".npy")) return {0, {}, "an .npz file of NumPy", from_npz};
-  if (has("[Content_Types].xml") || name.starts_with("docProps/") || name.starts_with("xl/")) return {0, {}, "a document of Office, such as Excel", from_excel};
+  if (has("[Content_Types].xml") || name.starts_with("docProps/") || name.starts_with("xl/"))
+    return {0, {}, "a document of Office, such as Excel", from_excel};
   if (has("/data.pkl") || has("/version")) return {0, {}, "a file of PyTorch"};
   return {0, {}, "a zip archive", "unzip {0}", "unzip {0}"};
-}
-
-bool is_text(std::span<const std::uint8_t> first) {
-  return !first.empty() && std::ranges::none_of(first, [](std::uint8_t byte) {
-    return byte < 0x20 && byte != '\n' && byte != '\r' && byte != '\t' && byte != '\f';
-  });
 }
 
 /// Whether a text may begin like this by chance.
@@ -133,6 +128,12 @@ std::string hint_for(std::span<const std::uint8_t> first, const std::filesystem:
 }
 
 }  // namespace
+
+bool is_text(std::span<const std::uint8_t> first) {
+  return !first.empty() && std::ranges::none_of(first, [](std::uint8_t byte) {
+    return byte < 0x20 && byte != '\n' && byte != '\r' && byte != '\t' && byte != '\f';
+  });
+}
 
 std::optional<FileKind> kind_of(std::span<const std::uint8_t> first, const std::filesystem::path& file) {
   const std::string_view text{reinterpret_cast<const char*>(first.data()), first.size()};

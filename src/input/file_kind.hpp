@@ -19,7 +19,10 @@ struct FileKind {
 /// The kind of `file`, which begins with `first`; empty if that is not known. 512 bytes tell all kinds.
 std::optional<FileKind> kind_of(std::span<const std::uint8_t> first, const std::filesystem::path& file);
 
-/// The same of a file, unpacked if it is gzip. Empty if it cannot be read, too.
+/// Whether `first` has no control character other than those of texts.
+bool is_text(std::span<const std::uint8_t> first);
+
+/// As kind_of, of a file, unpacked if it is gzip. Empty if it cannot be read, too.
 std::optional<FileKind> kind_of_file(const std::filesystem::path& file);
 
 /// "; this is an xz archive: xz -dk FILE" for a file that is to be read as rows or images; empty if its first bytes say

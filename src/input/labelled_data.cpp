@@ -13,6 +13,7 @@
 #include <lockstep/input/labelled_data.hpp>
 
 #include "base/shell_word.hpp"
+#include "input/conversion.hpp"
 #include "input/csv_header.hpp"
 #include "input/csv_reader.hpp"
 #include "input/failure.hpp"
@@ -189,7 +190,10 @@ std::string unseen_text(const LabelledParts& data) {
   for (std::size_t each = 0; each < seen.size(); ++each)
     if (!seen[each]) unseen.push_back(data.schema.classes[each]);
   if (unseen.empty()) return {};
-  return fmt::format(", {} of them without a sample to train on: {}", unseen.size(), quoted(unseen));
+  // Measured numbers that happen to be whole leave most out.
+  const bool may_be_measured = data.schema.kind == "CSV" && 2 * unseen.size() > seen.size();
+  return fmt::format(", {} of them without a sample to train on: {}{}", unseen.size(), quoted(unseen),
+                     may_be_measured ? " (--task regression predicts labels as numbers)" : "");
 }
 
 /// "; column "id" counts the rows", which a model may take for a property of theirs.
@@ -225,8 +229,18 @@ std::string option_of_csv(const LabelledData::Options& options) {
 void require_csv(const fs::path& path, const LabelledData::Options& options) {
   const std::string option = option_of_csv(options);
   if (option.empty()) return;
-  fail_file(path, fmt::format("is no CSV; expected CSV, with names of columns, for {}{}", option,
-                              options.schema ? ", with which the model was trained" : ""));
+  const std::string arrays = python_string((path / "x_train.npy").string()),
+                    labels = python_string((path / "y_train.npy").string()),
+                    table = python_string(converted_name(path / "", "table.csv"));
+  std::error_code ignored;
+  fail_file(path,
+            fmt::format("is no CSV; expected CSV, with names of columns, for {}{}{}", option,
+                        options.schema ? ", with which the model was trained" : "",
+                        !fs::exists(path / "x_train.npy", ignored)
+                            ? ""
+                            : fmt::format("; in Python: import numpy, pandas; t = pandas.DataFrame(numpy.load({})); "
+                                          "t[\"label\"] = numpy.load({}); t.to_csv({}, index=False)",
+                                          arrays, labels, table)));
 }
 
 void require_options(const LabelledData::Options& options) {
@@ -268,9 +282,10 @@ LabelledSets load_unlabelled_sets(const fs::path& file, const LabelledData::Opti
   if (!fs::exists(file, error) && !error) fail_file(file, fmt::format("does not exist; expected {}", expected));
   std::vector<std::uint8_t> first(512);
   first.resize(FileBytes{file}.read(first));
-  if (begins_npy_file(first) || !has_csv_name(file)) require_csv(file, options);
+  const bool is_table = has_csv_name(file) || is_text(first);  // IDX begins with zeros
+  if (begins_npy_file(first) || !is_table) require_csv(file, options);
   UnlabelledRows rows = begins_npy_file(first) ? load_npy_rows(file, options)
-                        : has_csv_name(file)   ? load_csv_rows(file, options)
+                        : is_table             ? load_csv_rows(file, options)
                                                : load_idx_rows(file, options);
   if (!options.schema && rows.schema.task == DataSchema::Task::classes)
     rows.schema.classes = number_names(options.classes.value_or(10));

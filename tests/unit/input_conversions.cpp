@@ -118,7 +118,8 @@ TEST_CASE("a file of another kind is refused with what makes a table or arrays o
   CHECK(told("x.xlsx", "PK\x03\x04" + std::string(26, '\1') + "docProps/app.xml") ==
         "a document of Office, such as Excel, not a data set: in Python: import pandas; "
         "pandas.read_excel(\"FOLDER/x.xlsx\").to_csv(\"FOLDER/x.csv\", index=False)");
-  CHECK(told("x.zip", "PK\x03\x04" + std::string(26, '\1') + "x.csv") == "a zip archive, not a data set: unzip FOLDER/x.zip");
+  CHECK(told("x.zip", "PK\x03\x04" + std::string(26, '\1') + "x.csv") ==
+        "a zip archive, not a data set: unzip FOLDER/x.zip");
   // Under the name of something that is read.
   folder.write_all(arrays());
   folder.write("x_train.npy", "PK\x03\x04" + std::string(26, '\1') + "x_train.npy");
@@ -132,13 +133,15 @@ TEST_CASE("a file of another kind is refused with what makes a table or arrays o
   // Commands that every machine has.
   folder.write("plain.csv", csv_rows(20));
   run_in(folder, "cd FOLDER; tar cf table.tar plain.csv; rm plain.csv");
-  const std::string tar = refusal(folder, "table.tar"), end = ": is a tar archive, not a data set: tar xf FOLDER/table.tar";
+  const std::string tar = refusal(folder, "table.tar"),
+                    end = ": is a tar archive, not a data set: tar xf FOLDER/table.tar";
   CHECK_THAT(tar, Catch::EndsWith(end));
   run_in(folder, "cd FOLDER; tar xf FOLDER/table.tar");
   CHECK(refusal(folder, "plain.csv") == "not refused");
   folder.write("table.gz", packed(packed(csv_rows(20))));
-  CHECK_THAT(refusal(folder, "table.gz"), Catch::EndsWith(": is a gzip archive inside of another, not a data set: zcat < "
-                                                          "FOLDER/table.gz > FOLDER/table.csv"));
+  CHECK_THAT(refusal(folder, "table.gz"),
+             Catch::EndsWith(": is a gzip archive inside of another, not a data set: zcat < "
+                             "FOLDER/table.gz > FOLDER/table.csv"));
   run_in(folder, "zcat < FOLDER/table.gz > FOLDER/table.csv");
   CHECK(LabelledData::load(folder.path() / "table.csv", {}).train->count() == 18);
 }

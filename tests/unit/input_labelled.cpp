@@ -114,6 +114,7 @@ TEST_CASE("samples without labels are read from one file, for predictions") {
   CHECK(inputs("a", npy<double>("<f8", "2, 1", {5, 7})) == std::vector<double>{5, 7});
   CHECK(inputs("a.csv", "x,y\n1,2\n") == std::vector<double>{1, 2});
   CHECK(inputs("b.csv", "x,label,y\n1,none,2\n") == std::vector<double>{1, 2});
+  CHECK(inputs("table", "x,y\n1,2\n") == std::vector<double>{1, 2});
   CHECK_THROWS_WITH(LabelledData::load_unlabelled(folder.path() / "none", {}),
                     Contains("none: does not exist; expected an IDX file"));
 }

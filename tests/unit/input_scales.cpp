@@ -165,8 +165,13 @@ TEST_CASE("data other than CSV are neither scaled nor regressed on") {
     folder.write(std::string{"y_"} + part + ".npy", npy<std::uint8_t>("|u1", "2,", {0, 1}));
   }
   const std::string begin = folder.path().string() + ": is no CSV; expected CSV, with names of columns, for ";
-  CHECK_THROWS_WITH(LabelledData::load(folder.path(), {.scaling = Scaling::standard}), begin + "--scale standard");
-  CHECK_THROWS_WITH(LabelledData::load(folder.path(), {.task = Task::regression}), begin + "--task regression");
+  CHECK_THROWS_WITH(LabelledData::load(folder.path(), {.scaling = Scaling::standard}),
+                    Catch::StartsWith(begin + "--scale standard; in Python: import numpy, pandas; t = "));
+  CHECK_THROWS_WITH(LabelledData::load(folder.path(), {.task = Task::regression}),
+                    begin + "--task regression; in Python: import numpy, pandas; t = pandas.DataFrame(numpy.load(\"" +
+                        folder.path().string() + "/x_train.npy\")); t[\"label\"] = numpy.load(\"" +
+                        folder.path().string() + "/y_train.npy\"); t.to_csv(\"" + folder.path().string() +
+                        "/table.csv\", index=False)");
   const DataSchema schema{
       .kind = "CSV", .sample = {1}, .columns = {"a"}, .label_column = "y", .scales = {{1, 2}}, .classes = {"0", "1"}};
   CHECK_THROWS_WITH(LabelledData::load_unlabelled(folder.path() / "x_test.npy", {.schema = schema}),

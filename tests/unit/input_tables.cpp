@@ -88,6 +88,11 @@ TEST_CASE("what is known of the data says which columns count the rows, and whic
   std::string from_1 = "label,x\n";
   for (int row = 0; row < 60; ++row) from_1 += std::to_string(1 + row % 3) + ",1\n";
   CHECK_THAT(text(from_1), Catch::EndsWith(", 4 classes, 1 of them without a sample to train on: \"0\""));
+  std::string measured = "label,x\n";
+  for (int row = 0; row < 60; ++row) measured += std::to_string(100 + 7 * row) + ",1\n";
+  CHECK_THAT(text(measured),
+             Contains(", 514 classes, 4") && Catch::EndsWith(", \"7\", … (--task regression predicts labels "
+                                                             "as numbers)"));
 }
 
 TEST_CASE("numbers at the edges of their type are read as the nearest, but for infinite ones") {
@@ -170,6 +175,16 @@ TEST_CASE("all wrong fields of a table are counted by columns and kinds, with a 
       "columns=[\"sex\"], dtype=int); t = t.dropna(subset=[\"age\", \"label\"]); t[\"born\"] = "
       "pandas.to_datetime(t[\"born\"]).map(pandas.Timestamp.timestamp); t.to_csv(\"FOLDER/x-numbers.csv\", "
       "index=False)");
+  folder.write("x.csv", "price,share,size,label\n\"1,5\",5 %,\"1,234\",0\n\"2,25\",6 %,$ 20,1\n");
+  CHECK(
+      refusal(folder, "x.csv") ==
+      "FOLDER/x.csv:2: column \"price\" is \"1,5\"; expected a number; from here on it has numbers with other signs "
+      "than "
+      "a point in \"price\" (2 rows), \"share\" (2), \"size\" (2); in Python: import pandas; t = "
+      "pandas.read_csv(\"FOLDER/x.csv\"); t[\"price\"] = pandas.to_numeric(t[\"price\"].astype(str).str.replace(\",\", "
+      "\".\")); t[\"share\"] = pandas.to_numeric(t[\"share\"].astype(str).str.replace(r\"[^0-9.eE+-]\", \"\", "
+      "regex=True)); t[\"size\"] = pandas.to_numeric(t[\"size\"].astype(str).str.replace(r\"[^0-9.eE+-]\", \"\", "
+      "regex=True)); t.to_csv(\"FOLDER/x-numbers.csv\", index=False)");
   // A label alone, and what is no CSV behind it.
   folder.write("x.csv", "x,label\n1,0\n1,\n1,\n1,\"\n");
   CHECK_THAT(refusal(folder, "x.csv"),
