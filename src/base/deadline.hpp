@@ -1,43 +1,40 @@
 // A call that is made after a time, unless it is cancelled first.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <thread>
-#include <utility>
 
 namespace lockstep {
 
-/// Calls `late` after `time`, on a thread of its own, unless it is destroyed first.
+/// A thread that waits for what may come too late. It starts with the object and lives as long, so that setting a
+/// deadline needs neither a thread nor memory: the end of a job must not fail for want of them. Time counts in ticks,
+/// so a process that is stopped and continued has missed nothing.
 class Deadline {
  public:
-  Deadline(std::chrono::duration<double> time, std::function<void()> late) {
-    // More would overflow the clock, and be over at once.
-    constexpr std::chrono::duration<double> longest = std::chrono::hours{24 * 365};
-    thread_ = std::thread{[this, time = std::min(time, longest), late = std::move(late)] {
-      std::unique_lock lock{mutex_};
-      if (!changed_.wait_for(lock, time, [&] { return met_; })) late();
-    }};
-  }
+  /// Error if there is no thread for it. `purpose` says for what, as in start_thread.
+  explicit Deadline(const char* purpose);
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;
-  ~Deadline() {
-    {
-      const std::lock_guard lock{mutex_};
-      met_ = true;
-    }
-    changed_.notify_one();
-    thread_.join();
-  }
+  ~Deadline();
+
+  /// Calls `late` after `time`, on the thread, unless `clear` or another `set` comes first. `late` must not throw.
+  void set(std::chrono::duration<double> time, std::function<void()> late);
+
+  /// Forgets what was set. Blocks while a call of it is running.
+  void clear();
 
  private:
+  void run();
+
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool met_ = false;
-  std::thread thread_;
+  std::function<void()> late_;  ///< empty if nothing is set
+  std::chrono::duration<double> left_{0};
+  bool ends_ = false;
+  std::thread thread_;  ///< the last, as it uses the others
 };
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "base/memory_kills.hpp"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <optional>
 #include <string_view>
@@ -8,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "base/control_group.hpp"
 #include "base/element_type.hpp"
 
 namespace lockstep {
@@ -25,38 +27,14 @@ std::optional<std::uint64_t> number_in(const std::filesystem::path& path, std::s
   return file >> number ? std::optional{number} : std::nullopt;
 }
 
-/// The files of the two versions.
-struct Names {
-  std::string_view base;
-  std::string_view counter;
-  std::string_view limit;
-};
-constexpr Names version_1{"sys/fs/cgroup/memory", "memory.oom_control", "memory.limit_in_bytes"};
-constexpr Names version_2{"sys/fs/cgroup", "memory.events.local", "memory.max"};
-
-struct Place {
-  const Names* names;
-  std::string path;
-};
-
-/// Where a process is, by the lines "4:memory:/path" (version 1) and "0::/path" of its file.
-std::optional<Place> place_of(const std::filesystem::path& file) {
-  std::ifstream lines{file};
-  std::optional<Place> place;
-  for (std::string line; std::getline(lines, line);) {
-    const auto first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    if (controllers.find(",memory,") != std::string::npos) return Place{&version_1, line.substr(second + 1)};
-    if (line.starts_with("0::")) place = Place{&version_2, line.substr(second + 1)};
-  }
-  return place;
-}
+// The files of the two versions.
+constexpr std::array<std::string_view, 2> counters{"memory.oom_control", "memory.events.local"};
+constexpr std::array<std::string_view, 2> limits{"memory.limit_in_bytes", "memory.max"};
 
 /// Version 2 counts how often a group was full and nothing could be freed. In version 1 the most that a group has held
 /// must do.
 std::uint64_t times_full(const std::filesystem::path& folder) {
-  return number_in(folder / version_2.counter, "oom").value_or(0);
+  return number_in(folder / counters[1], "oom").value_or(0);
 }
 
 bool has_been_full(const std::filesystem::path& folder, std::uint64_t limit) {
@@ -72,21 +50,16 @@ std::string size_of(std::uint64_t bytes) {
 }  // namespace
 
 void MemoryKills::watch(pid_t process) {
-  const auto place = place_of(root_ / fmt::format("proc/{}/cgroup", process));
-  if (!place) return;
-  const std::filesystem::path base = root_ / place->names->base;
-  std::filesystem::path folder = base / std::filesystem::path{place->path}.relative_path();
-  std::error_code error;
-  // In a container the path may be that of the host, and what is mounted the container's own group.
-  if (!std::filesystem::exists(folder / place->names->counter, error)) folder = base;
-  const std::filesystem::path counter = folder / place->names->counter;
+  const auto own = find_control_group(root_, fmt::format("{}", process), "memory", counters);
+  if (!own) return;
+  const std::filesystem::path counter = own->folder / counters[own->version == 1 ? 0 : 1];
   const auto known = std::ranges::find(groups_, counter, &Group::counter);
   group_of_[process] = static_cast<std::size_t>(known - groups_.begin());
   if (known != groups_.end()) return;
   Group group{counter, number_in(counter, "oom_kill").value_or(0)};
-  for (;; folder = folder.parent_path()) {
+  for (std::filesystem::path folder = own->folder;; folder = folder.parent_path()) {
     group.levels.push_back({folder, times_full(folder)});
-    if (folder == base || folder == folder.parent_path()) break;
+    if (folder == own->base || folder == folder.parent_path()) break;
   }
   groups_.push_back(std::move(group));
 }
@@ -115,8 +88,8 @@ std::string MemoryKills::told_of(pid_t process, Clock::time_point now) {
 }
 
 std::string MemoryKills::limit_that_was_reached(const Group& group) const {
-  const bool first_version = group.counter.filename() == version_1.counter;
-  const std::string_view file = (first_version ? version_1 : version_2).limit;
+  const bool first_version = group.counter.filename() == counters[0];
+  const std::string_view file = limits[first_version ? 0 : 1];
   for (const Level& level : group.levels) {
     // "max" where there is none, and in version 1 a number beyond all memory.
     const auto limit = number_in(level.folder / file);

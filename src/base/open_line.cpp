@@ -62,6 +62,10 @@ void print_last_line(std::string_view line, int exit_code) {
   if (const auto listener = last_line_listener.load()) listener(line, exit_code);
 }
 
+bool is_last_line_out() {
+  return state() == number(OpenLine::over);
+}
+
 void tell_last_line(void (*told)(std::string_view line, int exit_code)) {
   last_line_listener = told;
 }

@@ -28,6 +28,9 @@ bool end_open_line();
 /// job must end.
 void print_last_line(std::string_view line, int exit_code);
 
+/// Whether such a line is out, of any process that shares the state.
+bool is_last_line_out();
+
 /// `told` is called with each such line once it is written, on the thread that wrote it. It must not throw.
 void tell_last_line(void (*told)(std::string_view line, int exit_code));
 

@@ -1,7 +1,7 @@
 #include "base/side_thread.hpp"
 
 #include <chrono>
-#include <system_error>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -18,10 +18,13 @@ bool SideThread::start(std::function<void()> work) {
   *done_ = false;
   try {
     std::thread{[work = std::move(work), done = done_] {
-      work();
+      try {
+        work();
+      } catch (...) {  // such as for want of memory
+      }
       *done = true;
     }}.detach();
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     *done_ = true;
     return false;
   }

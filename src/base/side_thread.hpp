@@ -17,7 +17,8 @@ class SideThread {
 
   bool is_busy() const { return !*done_; }
 
-  /// False, and nothing happens, if it is busy or the system has no thread for it. `work` owns what it uses.
+  /// False, and nothing happens, if it is busy or the system has no thread or memory for it. `work` owns what it uses.
+  /// Nobody learns of an exception that it throws.
   bool start(std::function<void()> work);
 
  private:

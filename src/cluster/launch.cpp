@@ -133,7 +133,7 @@ std::chrono::milliseconds launcher_waits(const ReadVariable& variable) {
   return is_prrte ? std::chrono::milliseconds{250} : std::chrono::seconds{1};
 }
 
-std::string name_of_job(const ReadVariable& variable) {
+std::string_view name_of_job(const ReadVariable& variable) {
   const char* const job = variable("PMIX_NAMESPACE");
   if (job && *job) return job;
   // A proxy of hydra's starts those of one job.

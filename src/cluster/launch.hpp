@@ -67,7 +67,7 @@ std::chrono::milliseconds launcher_waits(const ReadVariable& variable);
 
 /// What the processes that a launcher has started as one job have in common, and those of no other job that the same
 /// parent has started; empty without a launcher.
-std::string name_of_job(const ReadVariable& variable);
+std::string_view name_of_job(const ReadVariable& variable);
 
 /// The place in its job that a launcher gave a process.
 struct LaunchPlace {

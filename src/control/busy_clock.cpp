@@ -30,7 +30,6 @@ BusyClock::Times& BusyClock::Times::operator+=(const Times& other) {
 BusyClock::BusyClock(TimeSource source)
     : source_{std::move(source)},
       run_delay_{source_.run_delay()},
-      is_real_{!source_.sleep},
       clock_{Part::other, source_.now},
       outer_{std::exchange(clock_of_thread, this)} {
   if (!source_.sleep) source_.sleep = [](std::chrono::nanoseconds length) { std::this_thread::sleep_for(length); };
@@ -64,10 +63,10 @@ void BusyClock::change() {
   const Part next = waits ? waiting : own_;
   if (next == clock_.current()) return;
   if (!slow_.empty()) drag();
-  const Time now = clock_.enter(next);
+  clock_.enter(next);
   if (!trace::Ring::is_on()) return;
   span_ = trace::Ring::next(span_, next == waiting ? trace::Kind::wait : trace::Kind::part, trace::parts_track,
-                            next == waiting ? "waiting" : name_of(next), is_real_ ? now : trace::Time::clock::now());
+                            next == waiting ? "waiting" : name_of(next), trace::Time::clock::now());
 }
 
 /// At the end of a part. A sleep takes longer than it should, so the next one is shorter.

@@ -12,6 +12,7 @@
 
 #include "base/part_clock.hpp"
 #include "base/run_delay.hpp"
+#include "control/job_time.hpp"
 #include "trace/ring.hpp"
 
 namespace lockstep {
@@ -42,9 +43,9 @@ class BusyClock {
   static constexpr std::size_t parts = 7;
   using Time = std::chrono::steady_clock::time_point;
 
-  /// Time as the ranks see it: real, or that of a simulation.
+  /// Time as the ranks see it: real, without pauses of the whole job, or that of a simulation.
   struct TimeSource {
-    std::function<Time()> now = std::chrono::steady_clock::now;
+    std::function<Time()> now = JobTime::now;
     std::function<void(std::chrono::nanoseconds)> sleep;  ///< if empty, the thread sleeps
     std::function<std::chrono::nanoseconds()> run_delay = lockstep::run_delay;
   };
@@ -124,7 +125,6 @@ class BusyClock {
 
   TimeSource source_;
   std::chrono::nanoseconds run_delay_;  ///< when the lap began
-  bool is_real_;                        ///< its time is that of traces
   PartClock<Part, parts + 1> clock_;
   Part own_ = Part::other;  ///< what the rank does when it does not wait
   int waits_ = 0;           ///< how deep

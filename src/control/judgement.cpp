@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "control/ending_signals.hpp"
+#include "control/job_time.hpp"
 #include "control/tag.hpp"
 #include "control/watch_notes.hpp"
 
@@ -32,6 +33,7 @@ class Look {
         result_{std::move(state)},
         state_{result_.state} {
     if (seen_.since_told) ++state_.told_ticks;
+    note_pause();
     note_own_call();
     note_others_wait();
     note_own_wait();
@@ -98,6 +100,18 @@ class Look {
     const bool is_in_call = seen_.calls.begun != seen_.calls.ended;
     state_.called_ticks = is_in_call && same ? state_.called_ticks + 1 : 0;
     state_.calls = seen_.calls;
+  }
+
+  /// If others have beaten meanwhile, only this rank was stopped. They may have been continued a little earlier.
+  void note_pause() {
+    if (seen_.took <= JobTime::longest_look) return;
+    const double missed = seen_.took / job_.tick;
+    for (int row = 0; row < rows(); ++row) {
+      const Snapshot& seen = this->row(row);
+      if (row == job_.row || seen.phase == Phase::absent) continue;
+      if (static_cast<double>(seen.heartbeat - peer(row).life.heartbeat()) > missed / 2) return;
+    }
+    result_.was_paused = true;
   }
 
   void note_own_wait() {

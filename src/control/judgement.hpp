@@ -143,6 +143,7 @@ struct Judgement {
   bool takes_stack = false;  ///< this rank is about to stall, and keeps its stack
   bool asks = false;         ///< passes on to the others that somebody wants to know where everyone is
   bool answers = false;      ///< prints the table, unless another rank of this node does
+  bool was_paused = false;   ///< the whole job was, since the look before: stopped, or suspended with its machine
 };
 
 /// What is wrong with the lowest row that has a problem; this rank's own row comes last. A rank of this node can be

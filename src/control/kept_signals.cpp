@@ -90,12 +90,15 @@ KeptSignals::KeptSignals(Keep keep) {
   if (keep == Keep::none) return;
   Shared& all = shared();
   const std::lock_guard lock{all.mutex};
-  if (all.objects++ == 0) {
+  if (all.objects == 0) {
     make_room_for_handler();
     all.event = Descriptor{::eventfd(0, EFD_CLOEXEC)};
+    // Without a descriptor nobody would learn of a signal, which ends the process as it did before.
+    if (all.event.get() < 0) return;
     event_of_handler = all.event.get();
     all.take();
   }
+  ++all.objects;
   descriptor_ = all.event.get();
 }
 

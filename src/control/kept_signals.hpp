@@ -14,7 +14,8 @@ void make_room_for_handler();
 /// makes a descriptor readable; whoever watches that looks around once more and then calls `die`. The first
 /// object installs the handlers; make it on the thread that computes, whose stack they leave alone: the kernel prefers
 /// the main thread. The last one restores what was there before, and passes on a signal that nobody acted
-/// on. Any thread may have one. A program that handles or ignores SIGINT keeps it.
+/// on. Any thread may have one. A program that handles or ignores SIGINT keeps it. If the process has no descriptor
+/// left, the object keeps no signal.
 class KeptSignals {
  public:
   enum class Keep : std::uint8_t {

@@ -357,13 +357,27 @@ void MeetingPoint::leave_failed_run(std::exception_ptr exception) {
   fail(std::move(exception));
 }
 
-bool MeetingPoint::leave_job(const Here& here, bool with_verdict) {
-  // Ranks come here from different places, by different paths.
+/// Ranks come to the end of the job from different places, by different paths.
+void MeetingPoint::begin_to_leave() {
   depth_ = 0;
   run_ = 0;
   sequence_ = 0;
   count_of(TagKind::leave, false) = 0;
+}
+
+bool MeetingPoint::leave_job(const Here& here, bool with_verdict) {
+  begin_to_leave();
   return agree_any(TagKind::leave, 0, here, {}, {with_verdict}).front();
+}
+
+void MeetingPoint::exit_job(const Here& here, std::string_view what, Error::ExitCode code) {
+  Tag place = make_tag(TagKind::error, 0);
+  set_place(place);
+  const std::string told = fmt::format("{}{}", what, told_place(place, false));
+  begin_to_leave();
+  Tag tag = next_tag(TagKind::leave, 0, here, told);
+  tag.cause = code;
+  (void)meet(tag, std::make_exception_ptr(Error{told}));
 }
 
 Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine, const Diagnosis& diagnose) {
@@ -383,6 +397,9 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
 
   std::vector<Tag> tags(static_cast<std::size_t>(channel_->size()), tag);
   if (!agreed) channel_->all_gather(std::as_bytes(std::span{&tag, 1}), std::as_writable_bytes(std::span{tags}));
+  // Some may have called exit: where all have come to the end, that is no failure.
+  if (std::ranges::all_of(tags, [](const Tag& each) { return each.kind == TagKind::leave; }))
+    return {(largest[0] & lowest) != 0, (largest[1] & lowest) != 0};
   // Ranks that came here from different places continue from the same counts, or they would never agree again.
   for (const Tag& each : tags) {
     run_ = std::max(run_, each.run);
@@ -396,13 +413,15 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
   if (verdict.failed) {
     const Tag& culprit = tags[static_cast<std::size_t>(verdict.rank)];
     const std::string text = agreed ? message_of(own) : full_text(verdict, culprit, own);
-    verdict.sentence = fmt::format("{} failed: {}", names_[static_cast<std::size_t>(verdict.rank)], text);
+    const bool has_left = culprit.kind == TagKind::leave;
+    verdict.sentence =
+        fmt::format("{} {}{}", names_[static_cast<std::size_t>(verdict.rank)], has_left ? "" : "failed: ", text);
     const bool all_failed =
         std::all_of(tags.begin(), tags.end(), [](const Tag& each) { return each.kind == TagKind::error; });
-    failure.code = job_code(verdict.code, all_failed);
+    if (!has_left) failure.code = job_code(verdict.code, all_failed);
     const std::string place = culprit.tells_place ? told_place(culprit, all_failed) : "";
     failure.line = fmt::format("lockstep: {}{}", verdict.sentence, place);
-    if (all_failed || is_about_input(failure.code))
+    if (all_failed || (is_about_input(failure.code) && !has_left))
       // All ranks that stop early have not failed.
       failure.line =
           fmt::format("lockstep: {}{}{}", failure.code == Error::ExitCode::stopped ? "" : "error: ", text, place);

@@ -231,6 +231,11 @@ class MeetingPoint {
   /// on every rank if any of them leaves because of a verdict; `with_verdict` says whether this one does.
   bool leave_job(const Here& here, bool with_verdict);
 
+  /// COLL, blocking. The same for a rank whose process ends by itself, as `exit` does. If others are elsewhere, it
+  /// throws on every rank: to all, this rank has failed, with `what`, such as "called exit(3)", and the job with
+  /// `code`.
+  void exit_job(const Here& here, std::string_view what, Error::ExitCode code);
+
   /// LOCAL. Marks work of one rank that the others wait for, such as writing a file: while the result lives, this
   /// rank's absence from an agreement is not a stall. Keep it until the rank is in that agreement.
   class [[nodiscard]] Alone {
@@ -276,6 +281,7 @@ class MeetingPoint {
   template <class Exchange>
   void meet_after_last(Exchange&& exchange);
   Tag make_tag(TagKind kind, int strategy) const;
+  void begin_to_leave();
   std::uint32_t& count_of(TagKind kind, bool in_run);
   void set_place(Tag& tag) const;
   void move_to(Position::Where where);

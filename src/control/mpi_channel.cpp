@@ -1,5 +1,7 @@
 // The control plane over MPI.
 
+#include <lockstep/base/error.hpp>
+
 #include "comm/mpi/mpi_handle.hpp"
 #include "control/channel.hpp"
 
@@ -15,6 +17,10 @@ class MpiChannel final : public ControlChannel {
   int size() const override { return size_; }
 
   std::array<std::uint64_t, 2> max(std::array<std::uint64_t, 2> words) override {
+    // Every agreement begins here. MPI itself would end the job with words of its own.
+    int is_over = 0;
+    MPI_Finalized(&is_over);
+    if (is_over) throw ContextError{"an agreement after MPI_Finalize; expected the Runtime to end before"};
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, words.data(), 2, MPI_UINT64_T, MPI_MAX, comm_.get()), "MPI_Allreduce");
     return words;
   }

@@ -35,6 +35,9 @@ class SignsOfLife {
     if (silent && news.agreed) ++agreements_;
   }
 
+  /// The rank's, as the previous look showed it.
+  std::uint64_t heartbeat() const { return heartbeat_; }
+
   /// Whether a heartbeat has come since the previous look.
   bool has_beaten() const { return has_beaten_; }
 

@@ -28,7 +28,7 @@ enum class TagKind : std::uint8_t {
   merge,      ///< merge_call, with its operands or its reduction
   close,      ///< the end of a run
   error,      ///< this rank failed; `text` is the message
-  leave,      ///< the end of the job
+  leave,      ///< the end of the job; `text` says how, if the process ends by itself
   broadcast,  ///< a broadcast of tensors, or of an object
   chief,      ///< the end of what the chief does alone in a call of all
   sum,        ///< no agreement: a sum that an earlier one covers, numbered by `count`
@@ -69,7 +69,8 @@ struct Tag {
   TagKind kind = TagKind::start;
   std::uint8_t depth = 0;                         ///< how many runs deep
   std::uint16_t strategy = 0;                     ///< which of the process's strategies
-  Error::ExitCode cause = Error::ExitCode::done;  ///< for an error: the exit code of the failing rank's exception
+  Error::ExitCode cause = Error::ExitCode::done;  ///< for an error: the exit code of the failing rank's exception, or
+                                                  ///< of the process that ends by itself
   std::uint64_t run = 0;                          ///< outermost runs so far
   std::uint64_t sequence = 0;                     ///< agreements since the outermost run began
   std::uint64_t text_digest = 0;

@@ -160,10 +160,14 @@ std::string subject(const Group& group, std::span<const std::string> names) {
 }  // namespace
 
 Verdict judge_tags(std::span<const Tag> tags, std::span<const std::string> names) {
-  for (std::size_t rank = 0; rank < tags.size(); ++rank)
-    if (tags[rank].kind == TagKind::error)
-      return {static_cast<int>(rank), tags[rank].cause, true,
-              fmt::format("{} failed: {}", names[rank], tags[rank].kept_text())};
+  for (std::size_t rank = 0; rank < tags.size(); ++rank) {
+    const Tag& tag = tags[rank];
+    if (tag.kind == TagKind::error)
+      return {static_cast<int>(rank), tag.cause, true, fmt::format("{} failed: {}", names[rank], tag.kept_text())};
+    // A process that ends by itself says how.
+    if (tag.kind == TagKind::leave && tag.text_size > 0)
+      return {static_cast<int>(rank), tag.cause, true, fmt::format("{} {}", names[rank], tag.kept_text())};
+  }
 
   std::vector<Group> groups = group_by_place(tags);
   tell_apart(groups);

@@ -1,12 +1,14 @@
 #include "control/watchdog.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <exception>
 #include <fstream>
 #include <optional>
 #include <set>
@@ -26,7 +28,9 @@
 #include "base/log_settings.hpp"
 #include "base/memory_kills.hpp"
 #include "base/open_line.hpp"
+#include "base/start_thread.hpp"
 #include "control/cpu_limit.hpp"
+#include "control/job_time.hpp"
 #include "control/report_claim.hpp"
 #include "control/whereabouts.hpp"
 #include "device/device_call.hpp"
@@ -96,13 +100,16 @@ class Watchdog::Thread {
       processes_.push_back(open_process(row));
       waits_.push_back({processes_.back().get(), POLLIN, 0});
     }
-    thread_ = std::thread{[this] { watch(); }};
+    JobTime::look(ticked_at_, false);
+    thread_ = start_thread("for the watchdog", [this] { watch(); });
   }
 
   ~Thread() {
+    stops_ = true;
     const std::uint64_t one = 1;
     (void)!::write(stop_.get(), &one, sizeof one);
     thread_.join();
+    JobTime::end();
     // A signal came while the thread was stopping. It ends this process when nobody holds it back any more.
     if (signals_.has_come()) table_.set_terminated();
   }
@@ -150,13 +157,30 @@ class Watchdog::Thread {
       beat(told_at_ ? Heartbeat::now : Heartbeat::when_due);
       if (const auto limit = cpu_limit_reached(); limit && table_.phase() != Phase::leaving)
         return end_for_cpu_time(*limit);
-      Judgement judged = judge_what_is_seen();
-      state_ = std::move(judged.state);
+      std::optional<Judgement> judged;
+      std::string line;
+      try {
+        judged = judge_what_is_seen();
+        if (judged->failure) line = "lockstep: " + judged->failure->sentence;
+      } catch (const std::exception&) {  // no memory for a look: the next may have some
+        if (told_at_) die_of_signal();
+        continue;
+      }
+      state_ = std::move(judged->state);
+      JobTime::look(ticked_at_, judged->was_paused);
+      do_beside(*judged);
+      if (judged->failure) return report(*judged->failure, line);
+      act(judged->last_act);
+    }
+  }
+
+  /// What the job can do without.
+  void do_beside(const Judgement& judged) {
+    try {
       whereabouts_.act(judged);
       if (judged.stall) warn_of(*judged.stall);
-      if (judged.failure) return report(*judged.failure);
       if (judged.lost_heartbeats && table_.claim_warning()) log::warning(*judged.lost_heartbeats);
-      act(judged.last_act);
+    } catch (const std::exception&) {  // no memory for it
     }
   }
 
@@ -220,10 +244,18 @@ class Watchdog::Thread {
       case LastAct::none: return;
       case LastAct::save: return options_.on_interrupted();
       case LastAct::say_and_end:
-        if (claim_report(&table_))
-          print_last_line(fmt::format("lockstep: interrupted {}", place_of(table_.read(table_.row()))), 128 + SIGTERM);
+        if (claim_report(&table_)) say_interrupted();
         die_of_signal();
       case LastAct::end: die_of_signal();
+    }
+  }
+
+  void say_interrupted() const {
+    constexpr int code = 128 + SIGTERM;
+    try {
+      print_last_line(fmt::format("lockstep: interrupted {}", place_of(table_.read(table_.row()))), code);
+    } catch (const std::exception&) {
+      print_last_line("lockstep: interrupted", code);
     }
   }
 
@@ -245,8 +277,8 @@ class Watchdog::Thread {
     ::poll(waits_.data(), waits_.size(), std::max(1, static_cast<int>(tick.count())));
     // SIGTERM first: on the way out, its message would be lost.
     if (waits_[1].revents) return Wake::terminate;
-    if (waits_[0].revents) return Wake::stop;
-    return Wake::tick;
+    // There may have been no descriptor for it.
+    return stops_ ? Wake::stop : Wake::tick;
   }
 
   enum class Heartbeat { when_due, now };
@@ -254,21 +286,23 @@ class Watchdog::Thread {
   void beat(Heartbeat heartbeat) {
     ++ticks_;
     took_ = Clock::now() - std::exchange(ticked_at_, Clock::now());
-    memory_kills_.look();
     table_.beat();
     // The other ranks must see it before this one ends: those of other nodes cannot see how it ends.
     if (told_at_) table_.set_terminated();
-    if (!heartbeats_) return;
-    if (heartbeat == Heartbeat::now || ticks_ % job_.ticks_a_heartbeat() == 0) heartbeats_->send(table_);
-    heartbeats_->receive(table_);
+    try {
+      memory_kills_.look();
+      if (!heartbeats_) return;
+      if (heartbeat == Heartbeat::now || ticks_ % job_.ticks_a_heartbeat() == 0) heartbeats_->send(table_);
+      heartbeats_->receive(table_);
+    } catch (const std::exception&) {  // no memory for it: the next tick may have some
+    }
   }
 
-  void report(const Finding& finding) {
+  void report(const Finding& finding, const std::string& line) {
     for (std::uint64_t tick = finding.turn_ticks; tick > 0 && !table_.reported(); --tick) pass(job_.tick);
-    const bool elsewhere =
-        finding.code == Error::ExitCode::peer_failed && options_.has_lost_others && options_.has_lost_others();
+    const bool elsewhere = finding.code == Error::ExitCode::peer_failed && has_lost_others();
     const bool printing = !elsewhere && claim_report(&table_);
-    if (printing) print_last_line("lockstep: " + finding.sentence, static_cast<int>(finding.code));
+    if (printing) print_last_line(line, static_cast<int>(finding.code));
     // The report is printed, or another rank is about to print it: from here on SIGTERM may end this process at once.
     signals_.let_through();
     // mpirun also reports a rank that died, and its exit code says more than ours, so it gets time to end the job. A
@@ -283,17 +317,33 @@ class Watchdog::Thread {
 
   /// Each rank has a limit of its own, and soon after it the kernel kills the process.
   void end_for_cpu_time(std::uint64_t seconds) {
+    if (claim_report(&table_))
+      say_cpu_time(seconds);
+    else
+      pass(Seconds{1});  // the printing rank ends the job, including this one
+    signals_.let_through();
+    end_job_(Error::ExitCode::peer_failed, Reach::whole_job);
+  }
+
+  void say_cpu_time(std::uint64_t seconds) const {
+    constexpr int code = static_cast<int>(Error::ExitCode::peer_failed);
     const bool single = table_.rows() == 1;
-    if (claim_report(&table_)) {
+    try {
       print_last_line(fmt::format("lockstep: {}: {} has used up its CPU time, {} s (SIGXCPU, ulimit -t); it {}",
                                   single ? "error" : job_.names[static_cast<std::size_t>(table_.row())] + " failed",
                                   single ? "this process" : "it", seconds, describe(table_.read(table_.row()))),
-                      static_cast<int>(Error::ExitCode::peer_failed));
-    } else {
-      pass(Seconds{1});  // the printing rank ends the job, including this one
+                      code);
+    } catch (const std::exception&) {  // no memory for more
+      print_last_line("lockstep: error: a process has used up its CPU time (SIGXCPU, ulimit -t)", code);
     }
-    signals_.let_through();
-    end_job_(Error::ExitCode::peer_failed, Reach::whole_job);
+  }
+
+  bool has_lost_others() const {
+    try {
+      return options_.has_lost_others && options_.has_lost_others();
+    } catch (const std::exception&) {  // no memory to look at them
+      return false;
+    }
   }
 
   /// Lets time pass while this rank still shows signs of life.
@@ -329,6 +379,7 @@ class Watchdog::Thread {
   std::set<int> terminated_;           ///< rows whose process SIGTERM has ended, if nobody keeps it
   std::vector<pollfd> waits_;          ///< for the stop of this thread, SIGTERM, and each row's process
   Descriptor stop_;
+  std::atomic<bool> stops_ = false;
   KeptSignals signals_;
   std::thread thread_;
 };

@@ -12,6 +12,7 @@
 #include "base/memory_use.hpp"
 #include "base/open_line.hpp"
 #include "base/stream.hpp"
+#include "control/job_time.hpp"
 #include "control/stack_text.hpp"
 #include "control/watch_notes.hpp"
 
@@ -60,7 +61,8 @@ void Whereabouts::look(Observation& seen) {
   else if (seen.stacks.native() != notes->stacks.native())
     seen.stacks = notes->stacks;
   for (std::size_t row = 0; row < stays_.size(); ++row) {
-    stays_[row].look(seen.rows[row].seen, seen.took);
+    // While this process was stopped, it saw nothing.
+    stays_[row].look(seen.rows[row].seen, std::min<Stay::Seconds>(seen.took, JobTime::longest_look));
     stays_[row].ended = seen.rows[row].process == Observation::Process::ended;
   }
 }

@@ -11,6 +11,7 @@
 #include <lockstep/base/log.hpp>
 
 #include "base/floating_point_modes.hpp"
+#include "base/start_thread.hpp"
 #include "control/meeting_point.hpp"
 #include "reduce/arithmetic.hpp"
 #include "strategy/context_stack.hpp"
@@ -99,11 +100,21 @@ std::unique_ptr<ShardThreads> ShardThreads::make(Strategy& strategy, nn::Model& 
 ShardThreads::ShardThreads(nn::Model& model, std::vector<std::unique_ptr<nn::Model>> workers)
     : owned_{std::move(workers)}, workers_{&model}, results_(owned_.size() + 1), failures_(owned_.size() + 1) {
   for (const auto& worker : owned_) workers_.push_back(worker.get());
-  for (std::size_t thread = 1; thread < workers_.size(); ++thread)
-    threads_.emplace_back([this, thread] { serve(thread); });
+  threads_.reserve(owned_.size());
+  try {
+    for (std::size_t thread = 1; thread < workers_.size(); ++thread)
+      threads_.push_back(start_thread("for the shards of a rank", [this, thread] { serve(thread); }));
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
 ShardThreads::~ShardThreads() {
+  end();
+}
+
+void ShardThreads::end() {
   {
     const std::lock_guard lock{mutex_};
     ending_ = true;

@@ -62,6 +62,7 @@ class ShardThreads {
 
  private:
   void serve(std::size_t thread);
+  void end();
   template <class Condition>
   void wait(std::condition_variable& changed, Condition&& condition);
   void work_as(std::size_t thread);

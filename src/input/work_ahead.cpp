@@ -1,16 +1,17 @@
 #include "input/work_ahead.hpp"
 
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/log.hpp>
 
 #include "base/floating_point_modes.hpp"
+#include "base/start_thread.hpp"
 
 namespace lockstep {
 
@@ -21,7 +22,10 @@ struct WorkAhead::State {
     std::exception_ptr failure;
   };
 
-  State(Work does, int ahead) : work{std::move(does)}, pieces{static_cast<std::size_t>(ahead)} {}
+  State(Work does, int ahead) : work{std::move(does)}, pieces{static_cast<std::size_t>(ahead)} {
+    // The thread has nobody to tell that there is no memory for a result.
+    ready.reserve(pieces);
+  }
 
   bool wants_more() const { return !over && !held && ready.size() < pieces; }
 
@@ -59,9 +63,9 @@ struct WorkAhead::State {
   std::size_t pieces;
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<Result> ready;
-  bool over = false;  ///< the last piece is made
-  bool held = false;  ///< the last result is an exception that the consumer does not know of, or has just got
+  std::vector<Result> ready;  ///< at most `pieces`, the oldest first
+  bool over = false;          ///< the last piece is made
+  bool held = false;          ///< the last result is an exception that the consumer does not know of, or has just got
   bool stopping = false;
   bool ended = false;  ///< the thread touches nothing but this any more
 };
@@ -95,12 +99,12 @@ std::shared_ptr<void> WorkAhead::next() {
   if (options_.where == Where::in_turn) {
     while (state_->wants_more()) state_->make_one(lock);
   } else {
-    if (!thread_.joinable()) thread_ = std::thread{[state = state_] { state->run(); }};
+    if (!thread_.joinable()) thread_ = start_thread("that loads data ahead", [state = state_] { state->run(); });
     state_->changed.notify_all();
     state_->changed.wait(lock, [&] { return !state_->ready.empty(); });
   }
   State::Result result = std::move(state_->ready.front());
-  state_->ready.pop_front();
+  state_->ready.erase(state_->ready.begin());
   state_->changed.notify_all();
   if (result.failure) std::rethrow_exception(result.failure);
   return std::move(result.piece);

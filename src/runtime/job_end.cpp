@@ -1,16 +1,18 @@
 #include "runtime/job_end.hpp"
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
-#include <optional>
+#include <initializer_list>
+#include <new>
 #include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "base/deadline.hpp"
 #include "base/exit_code.hpp"
 #include "base/open_line.hpp"
 #include "comm/mpi/mpi_handle.hpp"
@@ -38,15 +40,22 @@ constexpr std::chrono::seconds until_being_ended{10};
 
 }  // namespace
 
-JobEnd::JobEnd(ReplicaGroup& group, std::string name, const RuntimeOptions& options)
+JobEnd::JobEnd(ReplicaGroup& group, std::string name, const RuntimeOptions& options, Deadline& others_come,
+               std::function<void(EndOfMpi)> end_runtime)
     : group_{group},
       meeting_{group.meeting()},
       name_{std::move(name)},
       is_guest_{options.communicator.has_value()},
       reports_{options.on_failure == RuntimeOptions::OnFailure::report},
       speaks_{!reports_},
+      others_come_{others_come},
+      end_runtime_{std::move(end_runtime)},
       previous_{std::set_terminate(on_terminate)} {
   current = this;
+  MpiComm::set_ranks_leave(false);
+  // MPI_Finalize begins by freeing what is attached to this communicator, while MPI still works.
+  if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &finalize_hook_, nullptr) == MPI_SUCCESS)
+    (void)MPI_Comm_set_attr(MPI_COMM_SELF, finalize_hook_, nullptr);
   // Unlike atexit it hands over the status. It cannot be taken back, and without a current object does nothing.
   static const int installed = ::on_exit(on_exit, nullptr);
   (void)installed;
@@ -54,6 +63,12 @@ JobEnd::JobEnd(ReplicaGroup& group, std::string name, const RuntimeOptions& opti
 
 JobEnd::~JobEnd() {
   current = nullptr;
+  int is_over = 0;
+  MPI_Finalized(&is_over);
+  if (!is_over && finalize_hook_ != MPI_KEYVAL_INVALID) {
+    (void)MPI_Comm_delete_attr(MPI_COMM_SELF, finalize_hook_);
+    (void)MPI_Comm_free_keyval(&finalize_hook_);
+  }
   // The program may have set another one since.
   if (std::get_terminate() == on_terminate) std::set_terminate(previous_);
 }
@@ -62,7 +77,15 @@ bool JobEnd::exists() {
   return current != nullptr;
 }
 
-Error::ExitCode JobEnd::after(const std::exception_ptr& exception) {
+Error::ExitCode JobEnd::after(const std::exception_ptr& exception) noexcept {
+  try {
+    return settle(exception);
+  } catch (...) {
+    return end_shortly(exception);
+  }
+}
+
+Error::ExitCode JobEnd::settle(const std::exception_ptr& exception) {
   if (!is_known(exception)) announce(exception);
   if (!is_known(exception))
     alone(told(exception), exit_code_of(exception), is_common_stall(exception) ? Blame::nobody : Blame::this_rank);
@@ -71,14 +94,48 @@ Error::ExitCode JobEnd::after(const std::exception_ptr& exception) {
   return meeting_.failure()->code;
 }
 
-void JobEnd::after_unknown() {
-  if (const auto& failure = meeting_.failure()) {
-    after(failure->exception);
-  } else if (reports_) {
-    after(std::make_exception_ptr(Error{"it left the runtime with an exception"}));
-  } else {
-    alone("it left with an exception", Error::ExitCode::failure);
+void JobEnd::after_unknown() noexcept {
+  try {
+    if (const auto& failure = meeting_.failure()) {
+      settle(failure->exception);
+    } else if (reports_) {
+      settle(std::make_exception_ptr(Error{"it left the runtime with an exception"}));
+    } else {
+      alone("it left with an exception", Error::ExitCode::failure);
+    }
+  } catch (...) {
+    (void)end_shortly(std::current_exception());
   }
+}
+
+/// There is no memory for a whole line. Returns the exit code if another rank has had it.
+Error::ExitCode JobEnd::end_shortly(const std::exception_ptr& exception) {
+  std::array<char, 1024> line;
+  const auto fill = [&](std::initializer_list<std::string_view> pieces) {
+    std::size_t size = 0;
+    for (const std::string_view piece : pieces)
+      size += piece.substr(0, line.size() - size).copy(line.data() + size, line.size() - size);
+    return std::string_view{line.data(), size};
+  };
+  int code = static_cast<int>(Error::ExitCode::failure);
+  std::string_view told;
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::bad_alloc&) {
+    told = fill({"lockstep: ", name_, " failed: no memory is left"});
+  } catch (const std::exception& error) {
+    code = static_cast<int>(exit_code_of(error));
+    told = fill({"lockstep: ", name_, " failed: ", error.what()});
+  } catch (...) {
+    told = fill({"lockstep: ", name_, " failed"});
+  }
+  if (meeting_.size() > 1) {
+    if (code == static_cast<int>(Error::ExitCode::failure)) code = static_cast<int>(Error::ExitCode::peer_failed);
+    // The others may have learned of the failure before this rank ran out of memory.
+    std::this_thread::sleep_for(until_others_come);
+  }
+  if (!is_last_line_out()) end_job(told, code);
+  return Error::ExitCode{code};
 }
 
 /// Rank 0 speaks, and the job ends with it.
@@ -102,13 +159,20 @@ bool JobEnd::is_known(const std::exception_ptr& exception) const {
 void JobEnd::announce(const std::exception_ptr& exception) {
   // After a data collective that failed, or on another thread, this rank cannot meet the others.
   if (group_.has_failed() || std::this_thread::get_id() != thread_) return;
-  std::optional<Deadline> deadline;
-  if (!reports_) deadline.emplace(until_others_come, [&] { alone(told(exception), exit_code_of(exception)); });
+  if (!reports_)
+    others_come_.set(until_others_come, [this, &exception] {
+      try {
+        alone(told(exception), exit_code_of(exception));
+      } catch (...) {
+        (void)end_shortly(exception);
+      }
+    });
   try {
     meeting_.fail(exception);
   } catch (...) {
     // `is_known` says what came of it.
   }
+  others_come_.clear();
 }
 
 void JobEnd::say(const AgreedFailure& failure) {
@@ -120,6 +184,7 @@ void JobEnd::say(const AgreedFailure& failure) {
 }
 
 void JobEnd::leave() noexcept {
+  if (has_left_) return;
   bool was_stopped = false;
   for (bool all_here = false; !all_here;) {
     const auto last = meeting_.failure();
@@ -133,6 +198,12 @@ void JobEnd::leave() noexcept {
       (void)after(std::current_exception());
     }
   }
+  has_left(was_stopped);
+}
+
+void JobEnd::has_left(bool was_stopped) {
+  has_left_ = true;
+  MpiComm::set_ranks_leave(true);
   // A job that was stopped has its line from replica 0, which ends in order.
   if (!was_stopped) wait_if_being_ended();
   if (phases_) phases_->enter(Phase::leaving);
@@ -156,7 +227,7 @@ void JobEnd::alone(const std::string& what, Error::ExitCode cause, Blame blame) 
           static_cast<int>(code));
 }
 
-void JobEnd::end_job(const std::string& line, int code) {
+void JobEnd::end_job(std::string_view line, int code) {
   if (claim_report(phases_)) {
     print_last_line(line, code);
   } else {
@@ -166,19 +237,75 @@ void JobEnd::end_job(const std::string& line, int code) {
   MpiSession::abort_job(code);
 }
 
+bool JobEnd::may_meet() const {
+  return meeting_.depth() == 0 && !group_.has_failed() && std::this_thread::get_id() == thread_;
+}
+
+void JobEnd::retire(EndOfMpi end_of_mpi) {
+  is_retired_ = true;
+  end_runtime_(end_of_mpi);
+}
+
+/// Whether all ranks have left the job. If they know that this one ends it, does not return.
+bool JobEnd::exit_with_others(const std::string& what, Error::ExitCode code) {
+  std::exception_ptr failed;
+  try {
+    meeting_.exit_job(Here::current(), what, code);
+    has_left(false);
+    return true;
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  // A guest's failure ends the whole job, and where failures are reported, this rank does not wait for what comes of
+  // it.
+  if (!is_known(failed) || is_guest_ || reports_) return false;
+  const int agreed = static_cast<int>(meeting_.failure()->code);
+  say(*meeting_.failure());
+  leave();
+  retire(EndOfMpi::runtime);
+  (void)std::fflush(nullptr);
+  std::_Exit(agreed);
+}
+
 void JobEnd::exited(int status) {
+  const int code = (status & 0xff) != 0 ? status & 0xff : static_cast<int>(Error::ExitCode::peer_failed);
+  const std::string what = fmt::format("called exit({}) before the end of the job", status);
+  const auto end_alone = [&] {
+    end_job(fmt::format("lockstep: {} {}; it was {}", name_, what, meeting_.place()), code);
+  };
+  if (may_meet()) {
+    // The end of a job that has gone well may have to wait for a rank that still writes what it has made.
+    if (status != 0) others_come_.set(until_others_come, std::ref(end_alone));
+    const bool all = exit_with_others(what, static_cast<Error::ExitCode>(code));
+    others_come_.clear();
+    if (all) return retire(EndOfMpi::runtime);
+  }
   // A rank alone may end as it likes: nobody waits for it.
-  if (meeting_.size() == 1) return;
-  const int code = status & 0xff;
-  end_job(
-      fmt::format("lockstep: {} called exit({}) before the end of the job; it was {}", name_, status, meeting_.place()),
-      code != 0 ? code : static_cast<int>(Error::ExitCode::peer_failed));
+  if (meeting_.size() > 1) end_alone();
+}
+
+void JobEnd::finalized() {
+  if (!may_meet()) alone("MPI_Finalize was called before the end of the Runtime", Error::ExitCode::failure);
+  leave();
+  retire(EndOfMpi::program);
 }
 
 void JobEnd::on_exit(int status, void*) {
-  JobEnd* const end = current.exchange(nullptr);
+  JobEnd* const end = current.load();
   // A process that the program has forked ends without this one.
-  if (end && end->process_ == ::getpid()) end->exited(status);
+  if (!end || end->process_ != ::getpid() || end->is_retired_) return;
+  current = nullptr;
+  try {
+    end->exited(status);
+  } catch (...) {
+    (void)end->end_shortly(std::current_exception());
+  }
+}
+
+int JobEnd::on_finalize(MPI_Comm, int, void*, void*) {
+  JobEnd* const end = current.load();
+  if (end && end->process_ == ::getpid() && !end->is_retired_) end->finalized();
+  return MPI_SUCCESS;
 }
 
 void JobEnd::on_terminate() {
@@ -186,6 +313,10 @@ void JobEnd::on_terminate() {
   const std::exception_ptr exception = std::current_exception();
   // This is a second failure on the way out, or not an exception: the default handler is the best that is left.
   if (!end || !exception) std::abort();
+  if (end->is_retired_) {
+    print_last_line("lockstep: error: " + message_of(exception), static_cast<int>(exit_code_of(exception)));
+    std::_Exit(static_cast<int>(exit_code_of(exception)));
+  }
   // Nobody is left to be told.
   end->speak();
   // The others may wait for this rank elsewhere, and never come to hear of it.

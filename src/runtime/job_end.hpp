@@ -4,25 +4,37 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <thread>
 
+#include <mpi.h>
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/runtime/runtime.hpp>
 
+#include "base/deadline.hpp"
 #include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
 #include "strategy/replica_group.hpp"
 
 namespace lockstep {
 
-/// The process's way out. While it lives, std::terminate and std::exit call it too.
+/// The process's way out. While it lives, std::terminate, std::exit and the program's own MPI_Finalize call it too.
+/// Ending the job needs neither a thread that is not there yet nor memory: without memory for its line, a failure has a
+/// shorter one.
 class JobEnd {
  public:
-  /// Reads `communicator` and `on_failure` from `options`.
-  JobEnd(ReplicaGroup& group, std::string name, const RuntimeOptions& options);
+  /// Who ends MPI after the runtime has ended.
+  enum class EndOfMpi : std::uint8_t { runtime, program };
+
+  /// Reads `communicator` and `on_failure` from `options`. `others_come` limits the wait for them. Calls `end_runtime`
+  /// when all ranks have left the job by exit or by the program's MPI_Finalize, so that nobody destroys the runtime
+  /// before; it must not throw.
+  JobEnd(ReplicaGroup& group, std::string name, const RuntimeOptions& options, Deadline& others_come,
+         std::function<void(EndOfMpi)> end_runtime);
   JobEnd(const JobEnd&) = delete;
   ~JobEnd();
 
@@ -40,13 +52,13 @@ class JobEnd {
   /// the exit code: the job may end in order. If they do not come soon, ends the job and does not return. A guest ends
   /// the job in any case, as its ranks are not all. With RuntimeOptions::OnFailure::report, waits for the others as an
   /// agreement does, prints nothing, and returns.
-  Error::ExitCode after(const std::exception_ptr& exception);
+  Error::ExitCode after(const std::exception_ptr& exception) noexcept;
 
   /// The same for an exception of which nothing is known but that it leaves the runtime.
-  void after_unknown();
+  void after_unknown() noexcept;
 
   /// COLL, blocking. Returns when every rank is here; this process may end then. Ranks that go on, because they know of
-  /// no failure or ignored it, are told wherever they are.
+  /// no failure or ignored it, are told wherever they are. LOCAL if this rank has left.
   void leave() noexcept;
 
   /// Whether this rank has known of a failure. From any thread.
@@ -60,10 +72,22 @@ class JobEnd {
  private:
   static void on_terminate();
   static void on_exit(int status, void*);
+  static int on_finalize(MPI_Comm, int, void*, void*);
 
-  /// This process calls exit, although the job goes on. Does not return if there are other ranks.
+  /// This process calls exit. Returns if all ranks do, or leave the job in another way, or if there is only this one.
   void exited(int status);
-  [[noreturn]] void end_job(const std::string& line, int code);
+
+  /// The program calls MPI_Finalize while the runtime lives. Returns if all ranks do, or leave in another way.
+  void finalized();
+
+  /// Whether this thread is where the program does nothing with the other ranks, and may meet them.
+  bool may_meet() const;
+  bool exit_with_others(const std::string& what, Error::ExitCode code);
+  void retire(EndOfMpi end_of_mpi);
+  Error::ExitCode settle(const std::exception_ptr& exception);
+  void has_left(bool was_stopped);
+  [[noreturn]] void end_job(std::string_view line, int code);
+  Error::ExitCode end_shortly(const std::exception_ptr& exception);
   [[noreturn]] void end_whole_job(const AgreedFailure& failure);
   std::string told(const std::exception_ptr& exception) const;
   bool is_known(const std::exception_ptr& exception) const;
@@ -83,8 +107,13 @@ class JobEnd {
   bool reports_;
   bool speaks_;
   std::atomic<bool> said_ = false;  ///< the failure: by replica 0, to which other ranks leave it
+  bool has_left_ = false;           ///< the job, with all ranks
+  bool is_retired_ = false;         ///< the runtime has ended before it was destroyed
   pid_t process_ = ::getpid();
   std::thread::id thread_ = std::this_thread::get_id();  ///< the only one that meets other ranks
+  Deadline& others_come_;
+  std::function<void(EndOfMpi)> end_runtime_;
+  int finalize_hook_ = MPI_KEYVAL_INVALID;
   std::terminate_handler previous_;
 };
 

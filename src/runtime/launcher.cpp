@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -48,13 +49,16 @@ void remove_mapped(std::string_view beginning) {
 /// Removes the shared memory of Open MPI 4 or 5 that this process has mapped. It has names, which the end of MPI or
 /// mpirun would remove.
 void remove_segments() {
-  for (const char* each : {"vader_segment.", "sm_segment."}) remove_mapped(each);
+  try {
+    for (const char* each : {"vader_segment.", "sm_segment."}) remove_mapped(each);
+  } catch (const std::exception&) {  // no memory to find them
+  }
 }
 
-/// Waits for so long, or until the launcher ends the job.
+/// Waits for so long, in which this process runs, or until the launcher ends the job.
 void wait_unless_ended(std::chrono::milliseconds time) {
-  const auto start = std::chrono::steady_clock::now();
-  while (!launcher_ends_job && std::chrono::steady_clock::now() - start < time) std::this_thread::sleep_for(10ms);
+  constexpr auto look = 10ms;
+  for (auto waited = 0ms; !launcher_ends_job && waited < time; waited += look) std::this_thread::sleep_for(look);
 }
 
 void close_all_but(int descriptor) {
@@ -95,8 +99,13 @@ bool is_started_by_daemon() {
 
 void end_this_side(Error::ExitCode code, Reach reach, int place) {
   const pid_t parent = ::getppid();
-  const std::string launcher = name_of_process(parent);
-  const LauncherPart part = part_of(launcher);
+  std::string launcher;
+  LauncherPart part = LauncherPart::other;
+  try {
+    launcher = name_of_process(parent);
+    part = part_of(launcher);
+  } catch (const std::exception&) {  // no memory to ask: it is left alone
+  }
   // The launcher passes SIGTERM on to us, and we are not done.
   std::signal(SIGTERM, [](int) { launcher_ends_job = 1; });
   // An mpirun that watches its connections (docs/reference.md says how to make it) notices by itself and ends this side

@@ -4,6 +4,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
+#include <new>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -13,6 +15,7 @@
 #include <fmt/format.h>
 #include <link.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
@@ -89,11 +92,46 @@ void keep_libraries_loaded() {
   std::vector<std::string> names;
   // To be opened afterwards: the list is locked while it is read.
   const auto add_name = [](dl_phdr_info* info, std::size_t, void* list) {
-    if (info->dlpi_name[0] == '/') static_cast<std::vector<std::string>*>(list)->emplace_back(info->dlpi_name);
-    return 0;
+    try {
+      if (info->dlpi_name[0] == '/') static_cast<std::vector<std::string>*>(list)->emplace_back(info->dlpi_name);
+      return 0;
+    } catch (const std::bad_alloc&) {
+      return 1;
+    }
   };
   ::dl_iterate_phdr(add_name, &names);
   for (const std::string& name : names) (void)::dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+/// A timer of the kernel's that sends `event` once, after `time`. False if it has none left.
+bool set_timer(sigevent event, std::chrono::duration<double> time) {
+  timer_t timer = {};
+  if (::timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) return false;
+  constexpr std::chrono::hours longest{24};
+  itimerspec once = {};
+  once.it_value.tv_sec =
+      std::chrono::ceil<std::chrono::seconds>(std::min<std::chrono::duration<double>>(time, longest)).count();
+  return ::timer_settime(timer, 0, &once, nullptr) == 0;
+}
+
+std::atomic<int> code_of_late_end{0};
+
+/// Ends this process after `time`, wherever this thread is by then. It needs no thread: there may be none left. A
+/// signal of this thread's own reaches it even if the main thread is in a system call that does not return.
+void end_process_after(std::chrono::seconds time, int code) {
+  code_of_late_end = code;
+  struct sigaction action = {};
+  action.sa_handler = [](int) { ::_exit(code_of_late_end); };
+  ::sigaction(SIGALRM, &action, nullptr);
+  sigset_t alarm;
+  sigemptyset(&alarm);
+  sigaddset(&alarm, SIGALRM);
+  ::pthread_sigmask(SIG_UNBLOCK, &alarm, nullptr);
+  sigevent event = {};
+  event.sigev_notify = SIGEV_THREAD_ID;
+  event.sigev_signo = SIGALRM;
+  event._sigev_un._tid = ::gettid();
+  if (!set_timer(event, time)) ::alarm(static_cast<unsigned>(time.count()));
 }
 
 /// If this process stops after this, mpirun waits for it, and nobody is left to name it. The kernel continues it, once,
@@ -102,19 +140,13 @@ void be_continued_after(std::chrono::duration<double> time) {
   sigevent continuation = {};
   continuation.sigev_notify = SIGEV_SIGNAL;
   continuation.sigev_signo = SIGCONT;
-  timer_t timer = {};
-  if (::timer_create(CLOCK_MONOTONIC, &continuation, &timer) != 0) return;
-  constexpr std::chrono::hours longest{24};
-  itimerspec once = {};
-  once.it_value.tv_sec =
-      std::chrono::ceil<std::chrono::seconds>(std::min<std::chrono::duration<double>>(time, longest)).count();
-  (void)::timer_settime(timer, 0, &once, nullptr);
+  (void)set_timer(continuation, time);
 }
 
 }  // namespace
 
 MpiSession::MpiSession(int& argc, char**& argv, const RuntimeOptions& options)
-    : patience_{options.stall_timeout}, on_stall_{options.on_stall} {
+    : patience_{options.stall_timeout}, on_stall_{options.on_stall}, is_launched_{rank_from_launcher().has_value()} {
   const bool initialized = has_been_started();
   if (options.communicator) {
     if (!initialized)
@@ -209,18 +241,26 @@ bool MpiSession::may_call_mpi() {
 }
 
 MpiSession::~MpiSession() {
-  ended_own_ = true;
-  if (is_guest()) return;
-  if (owned_) finalize();
-  // While others still watch, they name a rank that stops.
-  if (rank_from_launcher()) be_continued_after(patience_ + for_end_elsewhere);
-  if (!phases_) return;
-  phases_->count_finished();
-  // Not for ever: the watch would end this process.
-  while (!have_all_finished()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  // An exception that the other ranks do not know of: they would not come to the end of MPI.
+  if (std::uncaught_exceptions() > 0 && !is_ending_) return;
+  end();
 }
 
-void MpiSession::finalize() {
+void MpiSession::end() noexcept {
+  if (std::exchange(has_ended_, true)) return;
+  ended_own_ = true;
+  if (!is_guest()) {
+    if (owned_) finalize();
+    // While others still watch, they name a rank that stops.
+    if (is_launched_) be_continued_after(patience_ + for_end_elsewhere);
+    if (phases_) phases_->count_finished();
+    // Not for ever: the watch would end this process.
+    while (phases_ && !have_all_finished()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  watch_.reset();
+}
+
+void MpiSession::finalize() noexcept {
   // Open MPI 4.1 unloads its PMIx plug-in before it stops the thread that runs the plug-in's callbacks. On a busy
   // machine that thread may run one late, and would crash (open-mpi/ompi#10117).
   keep_libraries_loaded();
@@ -228,6 +268,7 @@ void MpiSession::finalize() {
 }
 
 void MpiSession::ending(std::optional<PhaseTable> phases, const std::vector<int>& ranks_on_node) {
+  is_ending_ = true;
   phases_ = std::move(phases);
   ranks_on_node_ = {ranks_on_node.begin(), ranks_on_node.end()};
   SiblingWatch::Options options{.doing = "ending",
@@ -240,25 +281,23 @@ void MpiSession::ending(std::optional<PhaseTable> phases, const std::vector<int>
   options.is_late = [this] { return !ended_own_; };
   // Without a table nobody waits for the others after MPI has ended here.
   options.may_be_gone = [this] { return !phases_ || have_all_finished(); };
-  watch_.emplace(std::move(options));
+  watch_->resume(std::move(options));
 }
 
 void MpiSession::abort_job(int code) {
-  let_launcher_read();
-  if (!may_call_mpi()) {
-    end_siblings_like_launcher(SiblingsToEnd::stopped);
-    std::_Exit(code);
+  try {
+    let_launcher_read();
+    if (!may_call_mpi()) end_siblings_like_launcher(SiblingsToEnd::stopped);
+  } catch (const std::exception&) {  // no memory to look for the launcher
   }
+  if (!may_call_mpi()) std::_Exit(code);
   int initialized = 0;
   int finalized = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
   if (aborts_late) std::_Exit(code);  // mpirun ends the others because of that
   // MPI_Abort waits for an answer of mpirun or its daemon, which may be stuck itself.
-  std::thread{[code] {
-    std::this_thread::sleep_for(std::chrono::seconds{5});
-    std::_Exit(code);
-  }}.detach();
+  end_process_after(std::chrono::seconds{5}, code);
   if (initialized && !finalized) MPI_Abort(MPI_COMM_WORLD, code);
   std::_Exit(code);
 }

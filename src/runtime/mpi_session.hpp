@@ -27,10 +27,17 @@ class MpiSession {
   /// or without a communicator, ContextError in a process of MPI_Comm_spawn's.
   MpiSession(int& argc, char**& argv, const RuntimeOptions& options);
   MpiSession(const MpiSession&) = delete;
+  /// As end.
   ~MpiSession();
 
+  /// COLL. Ends MPI, if this object has started it, with all ranks of this node. LOCAL the second time.
+  void end() noexcept;
+
+  /// LOCAL. The program ends MPI, although it has not started it.
+  void leave_to_program() { owned_ = false; }
+
   /// From here on something else watches the ranks.
-  void started() { watch_.reset(); }
+  void started() { watch_->rest(); }
 
   /// The ranks in MPI_COMM_WORLD of a guest's replicas; empty without a guest.
   const std::vector<int>& world_ranks() const { return world_ranks_; }
@@ -43,7 +50,7 @@ class MpiSession {
   static bool has_been_started();
 
   /// MPI_Finalize, with MPI's plug-ins kept loaded.
-  static void finalize();
+  static void finalize() noexcept;
 
   /// Whether this thread may call MPI.
   static bool may_call_mpi();
@@ -62,11 +69,14 @@ class MpiSession {
 
   std::chrono::duration<double> patience_;
   RuntimeOptions::OnStall on_stall_;
+  bool is_launched_;
   std::optional<PhaseTable> phases_;
   std::set<int> ranks_on_node_;
   std::atomic<bool> ended_own_ = false;  ///< whether this rank has done everything that comes before the end of MPI
   std::optional<SiblingWatch> watch_;    ///< uses the members above
   bool owned_ = false;
+  bool is_ending_ = false;  ///< `ending` was called
+  bool has_ended_ = false;
   std::vector<int> world_ranks_;
 };
 

@@ -33,10 +33,34 @@ void require_only_one() {
 [[noreturn]] void end_unstarted(const std::exception_ptr& failure) {
   const int code = static_cast<int>(exit_code_of(failure));
   if (claim_report(nullptr)) {
-    print_last_line("lockstep: error: " + message_of(failure), code);
-    if (ranks_on_this_node() > 1) std::this_thread::sleep_for(until_claim_is_seen);
+    bool is_alone = false;
+    try {
+      const std::string line = "lockstep: error: " + message_of(failure);
+      is_alone = ranks_on_this_node() <= 1;
+      print_last_line(line, code);
+    } catch (const std::exception&) {
+      print_last_line("lockstep: error: no memory is left", code);
+    }
+    if (!is_alone) std::this_thread::sleep_for(until_claim_is_seen);
   }
   MpiSession::abort_job(code);
+}
+
+/// The parts of a runtime that the program makes by hand. What only this process lacks, such as a thread, ends the job:
+/// the others cannot be told before they know each other. Other mistakes are the program's, on every rank.
+template <class Make>
+auto made_or_ended(Make&& make) {
+  try {
+    return make();
+  } catch (const InvalidArgument&) {
+    throw;
+  } catch (const ContextError&) {
+    throw;
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const std::exception&) {
+    end_unstarted(std::current_exception());
+  }
 }
 
 /// Whether the program has started MPI. A runtime that is made too late says so itself.
@@ -51,11 +75,12 @@ bool owns_mpi() {
 }  // namespace
 
 Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
-    : Runtime{(require_only_one(), std::make_unique<Impl>(argc, argv, options))} {
+    : Runtime{(require_only_one(), made_or_ended([&] { return std::make_unique<Impl>(argc, argv, options); }))} {
   impl_->start([&] { return options; });
 }
 
-Runtime::Runtime(RuntimeOptions options) : Runtime{(require_only_one(), Impl::without_arguments(options))} {
+Runtime::Runtime(RuntimeOptions options)
+    : Runtime{(require_only_one(), made_or_ended([&] { return Impl::without_arguments(options); }))} {
   impl_->start([&] { return options; });
 }
 
@@ -139,8 +164,13 @@ int Runtime::run_job(int& argc, char**& argv, const RuntimeOptions& options, con
 int Runtime::run(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
                  const std::function<void(Runtime&)>& body) {
   // From the very beginning: a rank that ends as soon as it is told to could be taken for the cause.
-  std::optional<KeptSignals> signals{std::in_place};
-  catch_question_signal();
+  std::optional<KeptSignals> signals;
+  try {
+    signals.emplace();
+    catch_question_signal();
+  } catch (const std::exception&) {
+    end_unstarted(std::current_exception());
+  }
   RuntimeOptions made;
   std::exception_ptr wrong;
   try {

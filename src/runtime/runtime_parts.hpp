@@ -12,6 +12,7 @@
 
 #include <lockstep/runtime/runtime.hpp>
 
+#include "base/deadline.hpp"
 #include "cluster/device_binding.hpp"
 #include "cluster/rank_map.hpp"
 #include "control/channel.hpp"
@@ -53,6 +54,7 @@ struct Runtime::Impl {
   KeptSignals signals;                          ///< held through all watches, which take turns
   std::optional<EndingSignals> ending_signals;  ///< found before MPI starts, noted while the node has a table
   OwnLauncher can_start_mpi;
+  Deadline others_come{"for the end of the job"};  ///< before MPI: once the ranks have met, none may lack it alone
   MpiSession session;
   OwnLauncher has_started_mpi;
   std::unique_ptr<Device> device;  ///< bound later; the group, which uses it, is destroyed first
@@ -64,6 +66,7 @@ struct Runtime::Impl {
   std::vector<std::string> names;
   std::optional<Watchdog> watchdog;
   std::optional<Strategy> strategy;
+  bool is_finished = false;
   int exceptions_before = std::uncaught_exceptions();
 
   /// Starts MPI. The rest is `start`'s.
@@ -88,6 +91,10 @@ struct Runtime::Impl {
     }
     meeting().agree(TagKind::start, 0, here, name);
   }
+
+  /// COLL. Leaves the job, and ends what uses MPI or other ranks. The destructor does so, unless the process has ended
+  /// the job before.
+  void finish(JobEnd::EndOfMpi end_of_mpi) noexcept;
 
   /// COLL. From MPI to a strategy.
   void start(const std::function<RuntimeOptions()>& make_options);

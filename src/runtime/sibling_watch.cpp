@@ -4,18 +4,22 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
+#include "base/host_name.hpp"
 #include "base/open_line.hpp"
+#include "base/start_thread.hpp"
 #include "control/report_claim.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/observed_stall.hpp"
@@ -32,6 +36,15 @@ constexpr Seconds between_looks{0.25};
 // mpirun tells one rank after the other to end, and they look at each other then.
 constexpr Seconds until_all_have_looked{0.5};
 
+/// Without memory for a look, the next may have some.
+template <class Look>
+void try_to(Look&& look) {
+  try {
+    look();
+  } catch (const std::exception&) {
+  }
+}
+
 void sleep(Seconds time) {
   std::this_thread::sleep_for(time);
 }
@@ -42,52 +55,98 @@ SiblingWatch::SiblingWatch(Options options)
     : options_{std::move(options)},
       launched_{rank_from_launcher().has_value()},
       launcher_end_{launched_ ? static_cast<int>(::syscall(SYS_pidfd_open, launcher_, 0)) : -1},
-      seen_{options_.known},
       signals_{options_.signals},
-      stop_{::eventfd(0, EFD_CLOEXEC)} {
-  thread_ = std::thread{[this] { watch(); }};
+      wake_{::eventfd(0, EFD_CLOEXEC)} {
+  begin();
+  thread_ = start_thread("that watches the ranks while MPI starts and ends", [this] { run(); });
 }
 
 SiblingWatch::~SiblingWatch() {
-  const std::uint64_t one = 1;
-  (void)!::write(stop_.get(), &one, sizeof one);
+  give(Task::end);
   thread_.join();
 }
 
-void SiblingWatch::watch() {
-  // A single look may catch a process that is just starting, or that is stopped for a moment.
-  std::optional<Trouble> before;
-  Seconds next_look = until_impatient();
-  while (true) {
-    remember_siblings();
-    const Wake wake = wait();
-    if (wake == Wake::stop) return;
-    if (wake == Wake::told) end_when_told();
-    if (!launched_) continue;
-    end_untold();
-    count_tick();
-    if (waited_ < next_look) continue;
-    const bool impatient = is_impatient_since(waited_);
-    note_stopped();
-    next_look = waited_ + (impatient ? between_looks : until_impatient());
-    if (!impatient) continue;
-    const bool ends = options_.on_stall == RuntimeOptions::OnStall::end;
-    // The others wait for this process and cannot tell that its own thread is stuck.
-    if (ends && options_.is_late())
-      end_for(fmt::format("{} is late: {}", name_of(*rank_from_launcher()), waited_for()));
-    const auto trouble = look();
-    if (trouble && trouble == before) {
-      if (!ends && trouble->how == How::stopped) {
-        observe(sentence_about(*trouble));
-      } else {
-        end_for(sentence_about(*trouble));
-      }
-    }
-    before = trouble;
-    if (!is_impatient_since(waited_ - options_.for_other_nodes)) continue;
-    if (ends) end_without_evidence();
-    observe(sentence_about_other_nodes());
+void SiblingWatch::rest() {
+  if (task_ == Task::rest) return;
+  give(Task::rest);
+  std::unique_lock lock{mutex_};
+  changed_.wait(lock, [this] { return rests_; });
+}
+
+void SiblingWatch::resume(Options options) {
+  options_ = std::move(options);
+  begin();
+  give(Task::watch);
+}
+
+void SiblingWatch::give(Task task) {
+  {
+    const std::lock_guard lock{mutex_};
+    task_ = task;
+    if (task == Task::watch) rests_ = false;
   }
+  changed_.notify_all();
+  const std::uint64_t one = 1;
+  (void)!::write(wake_.get(), &one, sizeof one);
+}
+
+/// Forgets what it has seen.
+void SiblingWatch::begin() {
+  reported_ = false;
+  trouble_.reset();
+  ended_.reset();
+  waited_ = looked_at_ = Seconds{0};
+  stopped_.clear();
+  observed_.clear();
+  seen_ = options_.known;
+  next_look_ = until_impatient();
+}
+
+void SiblingWatch::run() {
+  (void)::pthread_setname_np(::pthread_self(), thread_of_runtime);
+  while (task_ != Task::end) {
+    if (task_ == Task::rest) {
+      std::unique_lock lock{mutex_};
+      rests_ = true;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return task_ != Task::rest; });
+      continue;
+    }
+    try_to([this] { remember_siblings(); });
+    const Wake wake = wait();
+    if (task_ != Task::watch) continue;
+    if (wake == Wake::told) end_when_told();
+    if (launched_) try_to([this] { look_around(); });
+  }
+}
+
+void SiblingWatch::look_around() {
+  count_tick();
+  end_untold();
+  if (waited_ < next_look_) return;
+  const bool impatient = is_impatient_since(waited_);
+  next_look_ = waited_ + (impatient ? between_looks : until_impatient());
+  note_stopped();
+  if (impatient) look_for_trouble(options_.on_stall == RuntimeOptions::OnStall::end);
+}
+
+void SiblingWatch::look_for_trouble(bool ends) {
+  // The others wait for this process and cannot tell that its own thread is stuck.
+  if (ends && options_.is_late())
+    end_for(fmt::format("{} is late: {}", name_of(*rank_from_launcher()), waited_for(options_.patience)));
+  // A single look may catch a process that is just starting, or that is stopped for a moment.
+  const auto before = std::exchange(trouble_, look());
+  if (trouble_ && trouble_ == before) {
+    if (!ends && trouble_->how == How::stopped) {
+      observe(sentence_about(*trouble_));
+    } else {
+      end_for(sentence_about(*trouble_));
+    }
+  }
+  if (const auto sentence = who_has_not_joined()) ends ? end_for(*sentence) : observe(*sentence);
+  if (!is_impatient_since(waited_ - options_.for_other_nodes)) return;
+  if (ends) end_without_evidence();
+  observe(sentence_about_others());
 }
 
 /// Counts ticks, like the watchdog: a job that is suspended as a whole is not late.
@@ -119,7 +178,7 @@ void SiblingWatch::remember_siblings() {
 
 SiblingWatch::Wake SiblingWatch::wait() {
   // MPI ends this process as soon as it sees that the launcher is gone, and would leave its shared memory.
-  pollfd waits[]{{signals_.descriptor(), POLLIN, 0}, {stop_.get(), POLLIN, 0}, {launcher_end_.get(), POLLIN, 0}};
+  pollfd waits[]{{signals_.descriptor(), POLLIN, 0}, {wake_.get(), POLLIN, 0}, {launcher_end_.get(), POLLIN, 0}};
   const auto before = std::chrono::steady_clock::now();
   ::poll(waits, std::size(waits), static_cast<int>(tick / std::chrono::milliseconds{1}));
   // This process was stopped itself, and may be told to end because of that.
@@ -129,7 +188,9 @@ SiblingWatch::Wake SiblingWatch::wait() {
   }
   // SIGTERM first: on the way out, its message would be lost.
   if (waits[0].revents) return Wake::told;
-  return waits[1].revents ? Wake::stop : Wake::tick;
+  std::uint64_t tasks = 0;
+  if (waits[1].revents) (void)!::read(wake_.get(), &tasks, sizeof tasks);
+  return Wake::tick;
 }
 
 bool SiblingWatch::is_impatient_since(Seconds waited) const {
@@ -191,13 +252,33 @@ void SiblingWatch::end_untold() {
   if (ended_ && ended_ == before) end_for(sentence_about_end(*ended_));
 }
 
+/// A process of this node that runs, and without which no rank can start. A rank that starts slowly has longer.
+std::optional<std::string> SiblingWatch::who_has_not_joined() const {
+  const Seconds time = options_.patience + std::min<Seconds>(options_.for_other_nodes, options_.patience / 3);
+  if (options_.doing != "starting" || !is_impatient_since(waited_ - (time - options_.patience))) return std::nullopt;
+  for (const auto& each : siblings().processes) {
+    const char* why = nullptr;
+    switch (how_far(each.id)) {
+      case Joined::unknown:
+      case Joined::runtime: continue;
+      case Joined::nothing: why = "it has not started MPI"; break;
+      case Joined::mpi: why = "it has started MPI, but makes no Runtime"; break;
+      case Joined::maybe_mpi: why = "it makes no Runtime"; break;
+    }
+    return fmt::format("world rank {} (host {}, program {}) has not joined the job: {}; {}", each.rank, host_name(),
+                       program_of(each.id), why, waited_for(time));
+  }
+  return std::nullopt;
+}
+
 /// Whether nobody's end can be the cause. At the end of the job all work is done, and it goes unsaid.
 bool SiblingWatch::is_interrupted() const {
   if (options_.doing != "starting") return false;
   if (!launched_) return true;
   const std::set<int> expected = ranks_expected_here();
   const SiblingView view = siblings();
-  return rank_from_launcher() == 0 && !expected.empty() && view.nameless == 0 && view.missing(expected).empty();
+  return rank_from_launcher() == 0 && !expected.empty() && view.nameless == 0 && view.is_whole &&
+         view.missing(expected).empty();
 }
 
 bool SiblingWatch::report(const std::string& sentence, int exit_code) const {
@@ -211,23 +292,29 @@ std::string SiblingWatch::name_of(int rank) const {
   return fmt::format("{} {}", options_.only.empty() ? "replica" : "world rank", rank);
 }
 
-std::string SiblingWatch::waited_for() const {
-  return fmt::format("it was waited for {:g} s while the job was {}", options_.patience.count(), options_.doing);
+std::string SiblingWatch::waited_for(Seconds time) const {
+  return fmt::format("it was waited for {:g} s while the job was {}", time.count(), options_.doing);
 }
 
 std::string SiblingWatch::sentence_about(const Trouble& trouble) const {
+  // It may have been no rank of this program.
+  if (trouble.how == How::gone && options_.doing == "starting")
+    return fmt::format("world rank {} (host {}) has not joined the job: its process has ended; {}", trouble.rank,
+                       host_name(), waited_for(options_.patience));
   return fmt::format("{} {}: {}", name_of(trouble.rank), trouble.how == How::stopped ? "has stopped" : "is gone",
-                     waited_for());
+                     waited_for(options_.patience));
 }
 
 std::string SiblingWatch::sentence_about_end(int rank) const {
   return fmt::format("{} is gone: its process ended while the job was {}", name_of(rank), options_.doing);
 }
 
-std::string SiblingWatch::sentence_about_other_nodes() const {
+std::string SiblingWatch::sentence_about_others() const {
+  const char* const others = !options_.only.empty()             ? "the other ranks of its runtime"
+                             : !ranks_if_all_are_here().empty() ? "the other ranks"
+                                                                : "ranks of other nodes";
   return fmt::format("{} waited {:g} s for {} while the job was {}", name_of(*rank_from_launcher()),
-                     (options_.patience + options_.for_other_nodes).count(),
-                     options_.only.empty() ? "ranks of other nodes" : "the other ranks of its runtime", options_.doing);
+                     (options_.patience + options_.for_other_nodes).count(), others, options_.doing);
 }
 
 /// Said once, by the lowest rank here that runs. Ranks cannot tell each other anything yet, or any more.
@@ -250,10 +337,12 @@ void SiblingWatch::end_for(const std::string& sentence) const {
 
 void SiblingWatch::end_when_told() const {
   constexpr int told = 128 + SIGTERM;
-  if (const auto rank = whose_end())
-    report(sentence_about_end(*rank), told);
-  else if (is_interrupted())
-    report("interrupted while the job was starting", told);
+  try_to([&] {
+    if (const auto rank = whose_end())
+      report(sentence_about_end(*rank), told);
+    else if (is_interrupted())
+      report("interrupted while the job was starting", told);
+  });
   if (launched_) sleep(until_all_have_looked);
   signals_.die();
 }
@@ -263,7 +352,7 @@ void SiblingWatch::end_without_evidence() const {
   const int rank = *rank_from_launcher();
   const bool with_chief = all.processes.empty() || all.processes.front().rank == 0;
   if (!with_chief) sleep(Seconds{1});
-  report(sentence_about_other_nodes(), static_cast<int>(Error::ExitCode::stall));
+  report(sentence_about_others(), static_cast<int>(Error::ExitCode::stall));
   const auto place = std::ranges::count_if(all.processes, [&](const auto& each) { return each.rank < rank; });
   end_this_side(Error::ExitCode::stall, with_chief ? Reach::chiefs_side : Reach::cut_off, static_cast<int>(place));
 }

@@ -1,9 +1,12 @@
 // What can be seen of the other ranks while there is no phase table: before MPI has started, and while it ends.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -24,8 +27,14 @@ namespace lockstep {
 /// come. After `patience` the system's list of processes says which rank that mpirun started on this node has been
 /// stopped for as long, or is missing. If the list shows nothing, the watch waits longer, for a rank of another node.
 /// If mpirun tells this process to end, the same list says which rank's end was the cause, if it was only one's, or
-/// that it was none. A process that is late itself says so after `patience`, and ends. With
-/// RuntimeOptions::OnStall::observe only a missing rank ends the job. Without mpirun there is nothing to watch.
+/// that it was none. A process that is late itself says so after `patience`, and ends. While the job starts, one that
+/// runs on this node and makes no runtime is named a little later, and whether it has started MPI: it may be another
+/// program under the same mpirun. With RuntimeOptions::OnStall::observe only a missing rank ends the job. Without
+/// mpirun there is nothing to watch.
+///
+/// Its thread, with the name by which other processes know that this one makes a runtime, lives as long as the object:
+/// the end of a job must not fail for want of a thread or of memory. A look for which there is no memory, or no
+/// descriptor, finds nothing.
 class SiblingWatch {
  public:
   struct Options {
@@ -44,13 +53,21 @@ class SiblingWatch {
     std::function<bool()> is_late = [] { return false; };
   };
 
+  /// Error if there is no thread for it.
   explicit SiblingWatch(Options options);
   SiblingWatch(const SiblingWatch&) = delete;
   ~SiblingWatch();
 
+  /// From here on it watches nothing. When this returns, it looks no more.
+  void rest();
+
+  /// Watches from anew, with other options but for the signals. It must be at rest.
+  void resume(Options options);
+
  private:
   using Seconds = std::chrono::duration<double>;
-  enum class Wake { tick, stop, told };
+  enum class Wake { tick, told };
+  enum class Task { watch, rest, end };
   enum class How { gone, stopped };
   struct Trouble {
     int rank;
@@ -58,7 +75,11 @@ class SiblingWatch {
     bool operator==(const Trouble&) const = default;
   };
 
-  void watch();
+  void run();
+  void give(Task task);
+  void begin();
+  void look_around();
+  void look_for_trouble(bool ends);
   void count_tick();
   SiblingView siblings() const;
   std::set<int> ranks_expected_here() const;
@@ -70,14 +91,15 @@ class SiblingWatch {
   std::optional<Trouble> look() const;
   std::optional<int> whose_end() const;
   std::optional<int> only_missing(const SiblingView& view) const;
+  std::optional<std::string> who_has_not_joined() const;
   void end_untold();
   bool is_interrupted() const;
   bool report(const std::string& sentence, int exit_code) const;
   std::string name_of(int rank) const;
-  std::string waited_for() const;
+  std::string waited_for(Seconds time) const;
   std::string sentence_about(const Trouble& trouble) const;
   std::string sentence_about_end(int rank) const;
-  std::string sentence_about_other_nodes() const;
+  std::string sentence_about_others() const;
   void observe(const std::string& sentence);
   [[noreturn]] void end_for(const std::string& sentence) const;
   [[noreturn]] void end_when_told() const;
@@ -86,8 +108,10 @@ class SiblingWatch {
   Options options_;
   bool launched_;
   pid_t launcher_ = ::getppid();
-  Descriptor launcher_end_;  ///< readable then; none without a launcher
-  bool reported_ = false;    ///< by another rank
+  Descriptor launcher_end_;         ///< readable then; none without a launcher
+  bool reported_ = false;           ///< by another rank
+  std::optional<Trouble> trouble_;  ///< of the last look
+  Seconds next_look_{0};
   Seconds waited_{0};
   Seconds looked_at_{0};
   std::map<int, Seconds> stopped_;  ///< for how long a rank has been seen to be stopped
@@ -95,8 +119,12 @@ class SiblingWatch {
   std::set<int> seen_;              ///< ranks seen since this watch's last gap
   std::optional<int> ended_;        ///< at the last look
   KeptSignals signals_;
-  Descriptor stop_;
-  std::thread thread_;
+  Descriptor wake_;  ///< readable when there is another task; none if there was no descriptor
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<Task> task_ = Task::watch;
+  bool rests_ = false;
+  std::thread thread_;  ///< the last, as it uses the others
 };
 
 }  // namespace lockstep

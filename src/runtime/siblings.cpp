@@ -1,6 +1,7 @@
 #include "runtime/siblings.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -26,18 +27,46 @@ std::optional<pid_t> process_number(const std::string& name) {
   return std::atoi(name.c_str());
 }
 
+/// Whether a file could not be read for want of descriptors or memory, so that what was not seen may be there.
+thread_local bool has_lacked_files = false;
+
+void note_lack(int error) {
+  if (error == EMFILE || error == ENFILE || error == ENOMEM) has_lacked_files = true;
+}
+
+/// A stream that has no memory for what it reads says no more than that.
+void note_lack(const std::ifstream& file) {
+  if (file.bad()) has_lacked_files = true;
+}
+
+std::ifstream open_file(const std::filesystem::path& path) {
+  errno = 0;
+  std::ifstream file{path, std::ios::binary};
+  if (!file) note_lack(errno);
+  return file;
+}
+
+/// The entries of a folder that is there.
+template <class Visit>
+void for_each_entry(const std::filesystem::path& folder, Visit&& visit) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry{folder, error}, end; !error && entry != end; entry.increment(error))
+    visit(entry->path());
+  note_lack(error.value());
+}
+
 /// The processes that `parent` started. If the kernel keeps no list of them, all processes: each must be asked for its
 /// parent.
 std::vector<pid_t> candidates(pid_t parent) {
   std::vector<pid_t> found;
-  std::error_code ignored;
-  for (const auto& thread : std::filesystem::directory_iterator{fmt::format("/proc/{}/task", parent), ignored}) {
-    std::ifstream children{thread.path() / "children"};
+  for_each_entry(fmt::format("/proc/{}/task", parent), [&](const std::filesystem::path& thread) {
+    std::ifstream children = open_file(thread / "children");
     found.insert(found.end(), std::istream_iterator<pid_t>{children}, {});
-  }
+  });
   if (!found.empty()) return found;
-  for (const auto& entry : std::filesystem::directory_iterator{"/proc", ignored})
-    if (const auto process = process_number(entry.path().filename())) found.push_back(*process);
+  for_each_entry("/proc", [&](const std::filesystem::path& entry) {
+    if (const auto process = process_number(entry.filename())) found.push_back(*process);
+  });
   return found;
 }
 
@@ -50,7 +79,9 @@ struct Status {
 
 std::optional<Status> status_of(pid_t process) {
   std::string line;
-  std::getline(std::ifstream{fmt::format("/proc/{}/stat", process)}, line);
+  std::ifstream file = open_file(fmt::format("/proc/{}/stat", process));
+  std::getline(file, line);
+  note_lack(file);
   const auto begin = line.find('(');
   const auto end = line.rfind(')');
   if (end == std::string::npos || end + 4 > line.size()) return std::nullopt;
@@ -59,9 +90,10 @@ std::optional<Status> status_of(pid_t process) {
 
 /// As "NAME=value".
 std::vector<std::string> environment_of(pid_t process) {
-  std::ifstream file{fmt::format("/proc/{}/environ", process), std::ios::binary};
+  std::ifstream file = open_file(fmt::format("/proc/{}/environ", process));
   std::vector<std::string> variables;
   for (std::string variable; std::getline(file, variable, '\0');) variables.push_back(variable);
+  note_lack(file);
   return variables;
 }
 
@@ -89,6 +121,7 @@ std::optional<int> rank_from_launcher() {
 
 std::vector<int> SiblingView::missing(const std::set<int>& ranks) const {
   std::vector<int> missing;
+  if (!is_whole) return missing;
   std::ranges::copy_if(ranks, std::back_inserter(missing), [&](int rank) {
     return std::ranges::none_of(processes, [&](const Process& each) { return each.rank == rank; });
   });
@@ -97,6 +130,7 @@ std::vector<int> SiblingView::missing(const std::set<int>& ranks) const {
 
 SiblingView look_at_siblings() {
   SiblingView view;
+  has_lacked_files = false;
   const pid_t parent = ::getppid();
   const auto launcher = status_of(parent);
   for (const pid_t process : candidates(parent)) {
@@ -110,7 +144,36 @@ SiblingView look_at_siblings() {
     }
   }
   std::ranges::sort(view.processes, {}, &SiblingView::Process::rank);
+  view.is_whole = !has_lacked_files;
   return view;
+}
+
+Joined how_far(pid_t process) {
+  bool makes_runtime = false;
+  bool has_threads = false;
+  has_lacked_files = false;
+  for_each_entry(fmt::format("/proc/{}/task", process), [&](const std::filesystem::path& thread) {
+    std::string name;
+    std::ifstream file = open_file(thread / "comm");
+    if (!std::getline(file, name)) return;
+    has_threads = true;
+    makes_runtime = makes_runtime || name == thread_of_runtime;
+  });
+  if (makes_runtime) return Joined::runtime;
+  if (has_lacked_files || !has_threads) return Joined::unknown;
+  // What MPI maps when it starts: its plug-ins, and the memory that the ranks of a node share.
+  constexpr std::string_view names_of_mpi[] = {"/mca_", "/vader_segment.", "/sm_segment.", "/mpich_shm_"};
+  std::ifstream maps = open_file(fmt::format("/proc/{}/maps", process));
+  if (!maps) return Joined::maybe_mpi;
+  for (std::string line; std::getline(maps, line);)
+    for (const std::string_view name : names_of_mpi)
+      if (line.find(name) != std::string::npos) return Joined::mpi;
+  return Joined::nothing;
+}
+
+std::string program_of(pid_t process) {
+  const auto status = status_of(process);
+  return status ? status->name : std::string{};
 }
 
 void end_siblings_like_launcher(SiblingsToEnd which) {

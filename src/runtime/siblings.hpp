@@ -26,12 +26,29 @@ struct SiblingView {
   };
   std::vector<Process> processes;  ///< by rank
   int nameless = 0;                ///< processes that have just begun or ended, so that their rank is not visible
+  bool is_whole = true;            ///< false if this process lacked what it takes to see them all
 
-  /// Those of `ranks` that are missing, by rank.
+  /// Those of `ranks` that are known to be missing, by rank.
   std::vector<int> missing(const std::set<int>& ranks) const;
 };
 
 SiblingView look_at_siblings();
+
+/// The name of a thread that each process has which makes a runtime: other processes can see it.
+inline constexpr const char* thread_of_runtime = "lockstep-watch";
+
+/// How far a process has come into the job, as others see it.
+enum class Joined : std::uint8_t {
+  unknown,
+  nothing,    ///< it runs, and has not started MPI
+  mpi,        ///< it has started MPI, or is about to, and makes no runtime
+  maybe_mpi,  ///< it makes no runtime; whether it has started MPI is not visible
+  runtime,
+};
+Joined how_far(pid_t process);
+
+/// The program that the process runs, as the system calls it; empty if that is not visible.
+std::string program_of(pid_t process);
 
 enum class SiblingsToEnd : std::uint8_t {
   all,

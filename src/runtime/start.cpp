@@ -125,7 +125,13 @@ Runtime::Impl::Impl(int& argc, char**& argv, const RuntimeOptions& given)
       session{argc, argv, given},
       has_started_mpi{given},
       group{make_mpi_group(given.communicator, session.world_ranks())},
-      end{*group, plain_name(group->rank(), session.world_ranks()), given},
+      end{*group, plain_name(group->rank(), session.world_ranks()), given, others_come,
+          [this](JobEnd::EndOfMpi end_of_mpi) {
+            finish(end_of_mpi);
+            if (end_of_mpi == JobEnd::EndOfMpi::program) return;
+            session.end();
+            signals.let_through();
+          }},
       options{given} {
   const std::vector<int>& world = session.world_ranks();
   if (world.empty()) {
@@ -145,6 +151,11 @@ std::unique_ptr<Runtime::Impl> Runtime::Impl::without_arguments(const RuntimeOpt
 }
 
 Runtime::Impl::~Impl() {
+  finish(JobEnd::EndOfMpi::runtime);
+}
+
+void Runtime::Impl::finish(JobEnd::EndOfMpi end_of_mpi) noexcept {
+  if (std::exchange(is_finished, true)) return;
   end.leave();
   ending_signals.reset();
   // Instead of ending NCCL together: a GPU that has failed does not come, and the others would wait for it.
@@ -153,10 +164,17 @@ Runtime::Impl::~Impl() {
   meeting().set_phases(nullptr);
   end.set_phases(nullptr);
   share_open_line(nullptr);
-  if (options.communicator) {
-    log::set_rank(-1);
-  } else {
-    session.ending(std::move(node.phases), node.ranks);
+  // Nobody looks at them any more.
+  if (end_of_mpi == JobEnd::EndOfMpi::program) signals.let_through();
+  try {
+    if (options.communicator) {
+      log::set_rank(-1);
+    } else if (end_of_mpi == JobEnd::EndOfMpi::program) {
+      session.leave_to_program();
+    } else {
+      session.ending(std::move(node.phases), node.ranks);
+    }
+  } catch (const std::exception&) {  // no memory for a watch: the job ends without
   }
 }
 
@@ -185,14 +203,14 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
     log::warning("this node shares no memory between processes: a rank that stops here will not be found");
   }
   names = plain_names(group->size(), session.world_ranks());
-  watch(RuntimeOptions::OnTermination::end);
+  together("starting to watch", [&] { watch(RuntimeOptions::OnTermination::end); });
   compare_options();
   read_cluster();
   compare_inherited_states();
   bind();
   // From here on messages name task and host.
   watchdog.reset();
-  watch(options.on_termination);
+  together("starting to watch", [&] { watch(options.on_termination); });
   strategy.emplace(*group, options.reductions);
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/start_thread.hpp"
+
 namespace lockstep::sim {
 
 Scheduler::Scheduler(int ranks, std::uint64_t seed, Overseer& overseer)
@@ -16,7 +18,7 @@ void Scheduler::run(const std::function<void(int rank)>& body) {
     ~Join() { scheduler.unwind(); }
   } const join{*this};
   for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-    of(rank).thread = std::thread{[this, rank, &body] { thread_of(rank, body); }};
+    of(rank).thread = start_thread("for a simulated rank", [this, rank, &body] { thread_of(rank, body); });
     ready_.push_back(rank);
   }
   hand_over(outside_);

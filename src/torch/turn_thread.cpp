@@ -5,10 +5,12 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/floating_point_modes.hpp"
+#include "base/start_thread.hpp"
 
 namespace lockstep::libtorch {
 
-TurnThread::TurnThread(std::function<void()> work) : work_{std::move(work)}, thread_{[this] { run(); }} {}
+TurnThread::TurnThread(std::function<void()> work)
+    : work_{std::move(work)}, thread_{start_thread("for a computation that takes turns", [this] { run(); })} {}
 
 TurnThread::~TurnThread() {
   give_up();

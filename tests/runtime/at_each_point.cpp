@@ -92,7 +92,11 @@ void check_ended_before_mpi(const std::string& fault, const std::string& point, 
   const Outcome outcome = fail_at(point, fault, culprit);
   CHECK(outcome.exit_code != 0);
   // Others may not have begun by then, and nobody can tell what they are.
-  if (!lines_starting_with(outcome.err, "lockstep:").empty()) check_names(outcome, culprit, "is gone");
+  const auto lines = lines_starting_with(outcome.err, "lockstep:");
+  if (lines.empty()) return;
+  if (lines.front().find("is gone") != std::string::npos) return check_names(outcome, culprit, "is gone");
+  CHECK_THAT(lines.front(), Catch::StartsWith(fmt::format("lockstep: world rank {} (host ", culprit)) &&
+                                Catch::Contains(") has not joined the job: its process has ended; it was waited for"));
 }
 
 /// A rank that is killed while MPI is "starting" or "ending", each of them.

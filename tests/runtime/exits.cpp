@@ -1,17 +1,26 @@
 // A program that ends in one of many ways: `exits MODE RANK`, where RANK is the one that misbehaves.
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
+#include <dlfcn.h>
+#include <mpi.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <lockstep/lockstep.hpp>
 
 #include "base/open_line.hpp"
+#include "control/job_time.hpp"
 
 using namespace lockstep;
 
@@ -67,6 +76,79 @@ int by_hand(int argc, char** argv, const std::string& mode, int culprit) {
   if (mode == "early-exit" && mine) std::exit(0);
   step(runtime);
   return 0;
+}
+
+/// Without the library that plays a machine that lacks something, nothing happens.
+void begin_to_lack() {
+  if (void* const lack = ::dlsym(RTLD_DEFAULT, "lockstep_test_lack")) reinterpret_cast<void (*)()>(lack)();
+}
+
+std::optional<Runtime> global_runtime;
+
+/// A complete run whose runtime nobody destroys before `main` returns, or `exit` is called, with `code`.
+int end_with_runtime(int argc, char** argv, const std::string& mode, int code) {
+  std::unique_ptr<Runtime> own;
+  Runtime* runtime = nullptr;
+  if (mode == "ends-static") {
+    static Runtime instance{argc, argv, {.device = "cpu"}};
+    runtime = &instance;
+  } else if (mode == "ends-global") {
+    runtime = &global_runtime.emplace(argc, argv, RuntimeOptions{.device = "cpu"});
+  } else {
+    own = std::make_unique<Runtime>(argc, argv, RuntimeOptions{.device = "cpu"});
+    runtime = own.get();
+  }
+  if (mode == "ends-leaked") (void)own.release();
+  step(*runtime);
+  if (runtime->is_chief()) std::printf("done");
+  if (mode != "ends-by-exit") return code;
+  // Longer than a rank that fails waits for the others.
+  if (code == 0 && runtime->is_chief()) ::usleep(1'200'000);
+  std::exit(code);
+}
+
+/// A run of a process that lacks something from its beginning, or from its last step on.
+int lack(int argc, char** argv, const std::string& mode, int culprit) {
+  if (mode == "lacks-from-start") begin_to_lack();
+  return run_program(
+      argc, argv, [] { return RuntimeOptions{.device = "cpu"}; },
+      [&](Runtime& runtime) {
+        step(runtime);
+        const bool mine = runtime.rank() == culprit;
+        const std::runtime_error failure{"failed on purpose"};
+        if (mine) begin_to_lack();
+        if (mode == "lacks-and-throws" && mine) throw failure;
+        if (mode == "lacks-and-throws") step(runtime);
+      });
+}
+
+/// Another process stops all ranks for longer than the stall timeout, as a scheduler does that suspends a job.
+int be_paused(int argc, char** argv) {
+  Runtime runtime{argc, argv, {.device = "cpu", .stall_timeout = std::chrono::seconds{1}}};
+  step(runtime);
+  const auto before = JobTime::now();
+  if (runtime.is_chief()) {
+    const std::string launcher = std::to_string(::getppid());
+    const pid_t pausing = ::fork();
+    if (pausing == 0) {
+      std::ifstream children{"/proc/" + launcher + "/task/" + launcher + "/children"};
+      const std::vector<pid_t> ranks{std::istream_iterator<pid_t>{children}, {}};
+      for (const pid_t rank : ranks) (void)::kill(rank, SIGSTOP);
+      ::usleep(2'500'000);
+      for (const pid_t rank : ranks) (void)::kill(rank, SIGCONT);
+      ::_exit(0);
+    }
+    (void)::waitpid(pausing, nullptr, 0);
+  }
+  step(runtime);
+  step(runtime);
+  return JobTime::now() - before < std::chrono::seconds{2} ? 0 : 9;
+}
+
+/// A member of the job that never joins: it starts MPI, and makes no runtime.
+int only_start_mpi() {
+  MPI_Init(nullptr, nullptr);
+  while (true) ::pause();
 }
 
 int caught_outside(int argc, char** argv, int culprit) {
@@ -184,6 +266,12 @@ int main(int argc, char** argv) {
   if (mode.starts_with("asked")) return be_asked(argc, argv, mode == "asked-handled");
   if (mode == "keeps-libraries") return keep_libraries(argc, argv);
   if (mode.starts_with("program-")) return by_run_program(argc, argv, mode, culprit);
+  if (mode == "paused") return be_paused(argc, argv);
+  if (mode == "only-mpi") return only_start_mpi();
+  if (mode == "impatient")
+    return Runtime{argc, argv, {.device = "cpu", .stall_timeout = std::chrono::seconds{1}}}.rank();
+  if (mode.starts_with("ends-")) return end_with_runtime(argc, argv, mode, culprit);
+  if (mode.starts_with("lacks-")) return lack(argc, argv, mode, culprit);
   if (mode == "caught-outside") return caught_outside(argc, argv, culprit);
   return by_hand(argc, argv, mode, culprit);
 }

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -255,6 +256,21 @@ void run(int count, const Process& before) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/// The program ends MPI while the runtimes live, and half of them for ever.
+int end_mpi_first() {
+  auto runtime = std::make_unique<Runtime>(program.options());
+  train(*runtime);
+  MPI_Finalize();
+  bool is_refused = false;
+  try {
+    (void)runtime->strategy().same_on_all(1);
+  } catch (const ContextError&) {
+    is_refused = true;
+  }
+  if (program.rank % 2 == 1) (void)runtime.release();
+  return is_refused ? 0 : 9;
+}
+
 /// Before the options are made, some ranks cannot know that they are guests.
 int run_with_code(int argc, char** argv) {
   const auto body = [](Runtime& runtime) {
@@ -305,6 +321,7 @@ int main(int argc, char** argv) {
   // MPI connects ranks of several hosts when they first meet.
   std::vector<int> everyone(static_cast<std::size_t>(program.size));
   MPI_Alltoall(MPI_IN_PLACE, 1, MPI_INT, everyone.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  if (program.mode == "finalizes") return end_mpi_first();
   int failed = 0;
   try {
     if (program.mode == "spawns") be_refused_in_child(argv[0]);  // MPI's connection to it stays

@@ -55,6 +55,10 @@ TEST_CASE("guests of a program with MPI_THREAD_MULTIPLE train there, and end the
               "has stopped: no sign of life for 1 s");
 }
 
+TEST_CASE("guests whose program calls MPI_Finalize first end there, in order, and agree on nothing afterwards") {
+  check_fine(guests(4, "finalizes", 0));
+}
+
 TEST_CASE("runtimes that come and go leak no communicator, thread or file") {
   const char* const many = std::getenv("LOCKSTEP_MANY_RUNTIMES");
   check_fine(guests(4, "many", 0, many ? many : "300", std::chrono::seconds{600}));

@@ -153,6 +153,108 @@ TEST_CASE("a rank that calls exit in the middle of the job is told as that, with
   }
 }
 
+TEST_CASE("a complete run ends with main's code, and in order, if nobody destroys its runtime before") {
+  for (const std::string mode : {"ends-static", "ends-global", "ends-leaked", "ends-by-exit"}) {
+    const int code = GENERATE(0, 3);
+    CAPTURE(mode, code);
+    const Outcome outcome = exits(2, mode, code);
+    CHECK(outcome.exit_code == code);
+    CHECK(outcome.out == "done");
+    CHECK(lines_starting_with(outcome.err, "lockstep: ").empty());
+  }
+}
+
+TEST_CASE("a pause of the whole job is nobody's lateness") {
+  const Outcome outcome = exits(2, "paused", 0);
+  CHECK(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.err, "lockstep: ").empty());
+}
+
+TEST_CASE("a member of the job that never joins is named, with its host and what it lacks") {
+  const auto beside = [](const std::vector<std::string>& other) {
+    std::vector<std::string> command{"mpirun", "-n", "1", std::getenv("LOCKSTEP_EXITS"), "impatient", "0",
+                                     ":",      "-n", "1"};
+    command.insert(command.end(), other.begin(), other.end());
+    return run_command(command, {.environment = mpi_environment(), .timeout = std::chrono::seconds{60}});
+  };
+  const auto check = [](const Outcome& outcome, const std::string& program, const std::string& why) {
+    CHECK(outcome.exit_code == code_of_stopped_without_mpi);
+    CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: world rank 1 (host ") && Catch::Contains(program) &&
+                                    Catch::Contains(") has not joined the job: " + why + "; it was waited for 1") &&
+                                    Catch::EndsWith(" s while the job was starting"));
+    CHECK(processes_left(outcome.marker).empty());
+  };
+  check(beside({"sleep", "600"}), ", program sleep", "it has not started MPI");
+  check(beside({std::getenv("LOCKSTEP_EXITS"), "only-mpi", "0"}), ", program exits",
+        "it has started MPI, but makes no Runtime");
+  check(beside({"true"}), "", "its process has ended");
+}
+
+namespace {
+
+/// Rank 0 of two, or a rank alone, and the last rank under the library that plays a machine which lacks that.
+Outcome lacks(int ranks, const std::string& mode, const std::string& what) {
+  std::vector<std::string> command;
+  if (ranks == 2) command = {"mpirun", "-n", "1", std::getenv("LOCKSTEP_EXITS"), mode, "1", ":", "-n", "1"};
+  for (const std::string& word :
+       {std::string{"env"}, "LD_PRELOAD=" + std::string{std::getenv("LOCKSTEP_LACKING")}, "LOCKSTEP_TEST_LACKS=" + what,
+        std::string{std::getenv("LOCKSTEP_EXITS")}, mode, std::to_string(ranks - 1)})
+    command.push_back(word);
+  const Outcome outcome = run_command(command, {.environment = mpi_environment(), .timeout = std::chrono::seconds{60}});
+  CHECK_FALSE(outcome.timed_out);
+  CHECK(processes_left(outcome.marker).empty());
+  return outcome;
+}
+
+bool has_lacked(const Outcome& outcome) {
+  return !lines_starting_with(outcome.err, "lacks").empty();
+}
+
+}  // namespace
+
+TEST_CASE("a thread that cannot be started is named, whichever it is, and the job ends in order") {
+  if (!std::getenv("LOCKSTEP_LACKING")) return;
+  const int ranks = GENERATE(1, 2);
+  int refused = 1;
+  for (;; ++refused) {
+    CAPTURE(ranks, refused);
+    const Outcome outcome = lacks(ranks, "program-fine", "threads:" + std::to_string(refused));
+    INFO(outcome.err);
+    if (!has_lacked(outcome)) {
+      CHECK(outcome.exit_code == 0);
+      break;
+    }
+    CHECK((outcome.exit_code == 1 || outcome.exit_code == 4));
+    CHECK_THAT(reason(outcome),
+               Catch::Contains("no thread ") &&
+                   Catch::Contains(" could be started: Resource temporarily unavailable; RLIMIT_NPROC is "));
+  }
+  CHECK(refused > 3);
+}
+
+TEST_CASE("a complete run of a process that lacks memory or descriptors from there on ends with 0") {
+  if (!std::getenv("LOCKSTEP_LACKING")) return;
+  const std::string what = GENERATE("memory:1", "files:1");
+  for (const int ranks : {1, 2}) {
+    CAPTURE(what, ranks);
+    const Outcome outcome = lacks(ranks, "lacks-at-end", what);
+    INFO(outcome.err);
+    CHECK(outcome.exit_code == 0);
+    CHECK(lines_starting_with(outcome.err, "lockstep: ").empty());
+  }
+}
+
+TEST_CASE("a failure of a rank that lacks memory or descriptors from there on still ends the job with one line") {
+  if (!std::getenv("LOCKSTEP_LACKING")) return;
+  const std::string what = GENERATE("memory:1", "files:1");
+  for (const int ranks : {1, 2}) {
+    CAPTURE(what, ranks);
+    const Outcome outcome = lacks(ranks, "lacks-and-throws", what);
+    CHECK(outcome.exit_code == (ranks == 1 ? 1 : 4));
+    CHECK_THAT(reason(outcome), Catch::Contains("failed on purpose"));
+  }
+}
+
 TEST_CASE("a mistake that all ranks make alike is an error of the program, in a step or outside") {
   const Outcome shards = exits(3, "program-alike", 0);
   CHECK(shards.exit_code == 1);

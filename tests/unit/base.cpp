@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <set>
 #include <span>
@@ -12,7 +13,9 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <lockstep/base/dtype.hpp>
 #include <lockstep/base/error.hpp>
@@ -21,6 +24,7 @@
 #include <lockstep/base/philox.hpp>
 #include <lockstep/base/shape.hpp>
 
+#include "base/counted_time.hpp"
 #include "base/deadline.hpp"
 #include "base/digest.hpp"
 #include "base/element_count.hpp"
@@ -31,18 +35,65 @@
 #include "base/philox4x32.hpp"
 #include "base/printable.hpp"
 #include "base/run_delay.hpp"
+#include "base/start_thread.hpp"
 
 using namespace lockstep;
 
 TEST_CASE("a deadline without end does not pass") {
   for (const double seconds : {1e10, std::numeric_limits<double>::infinity()}) {
     std::atomic<bool> late{false};
-    const Deadline deadline{std::chrono::duration<double>{seconds}, [&] { late = true; }};
+    Deadline deadline{"for a test"};
+    deadline.set(std::chrono::duration<double>{seconds}, [&] { late = true; });
     // A time that has overflowed passes as soon as the thread runs.
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds{20};
     while (!late && std::chrono::steady_clock::now() < until) std::this_thread::yield();
     CHECK_FALSE(late);
   }
+}
+
+TEST_CASE("a deadline passes once it is set, unless it is cleared, and can be set again") {
+  Deadline deadline{"for a test"};
+  std::atomic<int> late{0};
+  const auto set = [&](double seconds) { deadline.set(std::chrono::duration<double>{seconds}, [&] { ++late; }); };
+  set(1000);
+  deadline.clear();
+  for (int times = 1; times <= 2; ++times) {
+    set(0.001);
+    while (late < times) std::this_thread::yield();
+  }
+  set(1000);
+  CHECK(late == 2);
+}
+
+TEST_CASE("a loop counts the time between its looks, up to a limit, and none that goes back") {
+  using Seconds = CountedTime::Seconds;
+  CountedTime time{Seconds{100}, Seconds{0.5}};
+  CHECK(time.look(Seconds{100.25}) == Seconds{0.25});
+  CHECK(time.look(Seconds{3700}) == Seconds{0.75});  // it was stopped for an hour
+  CHECK(time.look(Seconds{3600}) == Seconds{0.75});
+  CHECK(time.look(Seconds{3600.5}) == Seconds{1.25});
+  time.begin_again();
+  CHECK(time.look(Seconds{3601}) == Seconds{0.5});
+}
+
+TEST_CASE("a thread that cannot be started is named with the limits that the process has") {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("lockstep-limits-{}", ::getpid());
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::filesystem::create_directories((folder / name).parent_path());
+    std::ofstream{folder / name} << text;
+  };
+  const std::string own = limits_of_threads(folder);
+  CHECK_THAT(own, Catch::StartsWith("RLIMIT_NPROC is ") && !Catch::Contains("pids.max"));
+  write("proc/self/cgroup", "0::/job/ranks\n");
+  write("sys/fs/cgroup/job/pids.max", "50\n");
+  write("sys/fs/cgroup/job/ranks/pids.max", "max\n");
+  CHECK(limits_of_threads(folder) == own + ", pids.max of " + (folder / "sys/fs/cgroup/job").string() + " is 50");
+  write("proc/self/cgroup", "4:cpu:/none\n9:pids:/ranks\n");
+  write("sys/fs/cgroup/pids/ranks/pids.max", "7\n");
+  CHECK(limits_of_threads(folder) == own + ", pids.max of " + (folder / "sys/fs/cgroup/pids/ranks").string() + " is 7");
+  std::filesystem::remove_all(folder);
+
+  start_thread("for a test", [] {}).join();
 }
 
 TEST_CASE("every error stands for its exit code") {

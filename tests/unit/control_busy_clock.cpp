@@ -13,6 +13,7 @@
 
 #include "control/busy_clock.hpp"
 #include "control/channel.hpp"
+#include "control/job_time.hpp"
 #include "control/meeting_point.hpp"
 #include "control_meeting_support.hpp"
 
@@ -237,6 +238,24 @@ TEST_CASE("a part that is slowed down takes so many times as long, and what it w
   BusyClock::enter(Part::other);
   CHECK(hand.slept == std::vector<nanoseconds>{nanoseconds{30}, nanoseconds{60}, nanoseconds{3}});
   CHECK(row_of(clock.lap()) == Row{100, 50, 105, 0, 0, 0, 0, 1000});
+}
+
+TEST_CASE("the time of a job stands still while nobody looks, and a pause of the whole job is not made up for") {
+  using Seconds = std::chrono::duration<double>;
+  const auto hour = std::chrono::hours{1};
+  const auto about = [](Seconds expected) { return Catch::WithinAbs(expected.count(), 60); };
+  const auto begin = JobTime::now();
+  const auto since_begin = [&] { return Seconds{JobTime::now() - begin}.count(); };
+  JobTime::look(std::chrono::steady_clock::now() - hour, false);
+  // The watchdog has not come for an hour. Until it says why, no more than half a second has passed since.
+  CHECK_THAT(since_begin(), about(-hour));
+  JobTime::look(std::chrono::steady_clock::now(), true);
+  CHECK_THAT(since_begin(), about(-hour));
+  // Only this rank was stopped: that time counts.
+  JobTime::look(std::chrono::steady_clock::now() + hour, false);
+  CHECK_THAT(since_begin(), about(-hour));
+  JobTime::end();
+  CHECK_THAT(since_begin(), about(-hour));
 }
 
 TEST_CASE("a sleep that was too long makes the next one shorter") {

@@ -215,6 +215,25 @@ TEST_CASE("ranks of a node are gone, stopped or late after these times", "[B-45]
   });
 }
 
+TEST_CASE("a pause of the whole job is nobody's lateness") {
+  const auto paused = [](Scene scene) {
+    scene.took(Seconds{3600}).look();  // a single look, an hour after the one before
+    const bool was_paused = judge_look(scene.job, scene.seen, scene.state).was_paused;
+    scene.took(scene.job.tick);
+    return std::pair{was_paused, next_said(scene).first};
+  };
+  // Nobody has beaten more than once meanwhile. What had not been waited for by then must still be waited for.
+  CHECK(paused(Scene{{0, 0}}) == std::pair{true, never});
+  CHECK(paused(Scene{{0, 1}}) == std::pair{true, never});
+  CHECK(paused(Scene{{0, 0}}.enters(0, 1)) == std::pair{true, 1026});
+  CHECK(paused(Scene{{0}}) == std::pair{true, never});
+  // The others have beaten all the time: this rank alone was stopped.
+  Scene alone{{0, 0, 0}};
+  alone.row(2).heartbeat += 3600 * 1024;
+  CHECK_FALSE(judge_look(alone.job, alone.took(Seconds{3600}).seen, alone.state).was_paused);
+  CHECK_FALSE(judge_look(alone.job, alone.took(Seconds{0.4}).seen, alone.state).was_paused);
+}
+
 TEST_CASE("a rank that is inside its GPU's driver is stuck after these times, unless its GPU may wait for others") {
   const auto alone = [] { return Scene{{0}}.in_calls(); };
   const auto three = [] { return Scene{{0, 0, 0}}.in_calls(); };

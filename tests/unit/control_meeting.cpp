@@ -207,6 +207,35 @@ TEST_CASE("the end of the job is the same wherever a rank comes from, and it may
   CHECK(script.calls == Calls{"max", "max", "max", "max", "all_gather", "max", "max", "max"});
 }
 
+TEST_CASE("a rank that calls exit leaves the job with those that are at its end, and has failed for all others") {
+  Script script;
+  MeetingPoint meeting = meeting_on(script);
+  agree(meeting);
+  const Here here = Here::current();
+  Tag leaving;
+  leaving.kind = TagKind::leave;
+  Tag exiting = leaving;
+  exiting.set_text("called exit(3) before the end of the job; it was after step 7, computing");
+  exiting.cause = Error::ExitCode{3};
+  exiting.tells_place = 0;
+  script.meetings = {Meeting{}, Meeting{.others = {{1, leaving}, {2, exiting}}}, Meeting{.others = {{1, elsewhere()}}},
+                     Meeting{.others = {{2, exiting}}}, Meeting{.others = {{2, exiting}}}};
+  meeting.exit_job(here, "called exit(0) before the end of the job", Error::ExitCode::peer_failed);
+  meeting.exit_job(here, "called exit(0) before the end of the job", Error::ExitCode::peer_failed);
+  CHECK_FALSE(meeting.failure().has_value());
+  CHECK_THROWS_WITH(meeting.exit_job(here, "called exit(2) before the end of the job", Error::ExitCode{2}),
+                    Catch::StartsWith("called exit(2) before"));
+  CHECK(meeting.failure()->code == Error::ExitCode{2});
+  CHECK_THAT(meeting.failure()->line,
+             Catch::StartsWith("lockstep: replica 0 (chief:0) called exit(2) before the end of "
+                               "the job; it was before the first step, computing"));
+  CHECK_THROWS_WITH(agree(meeting),
+                    "replica 2 (worker:1) called exit(3) before the end of the job; it was after step "
+                    "7, computing");
+  CHECK(meeting.failure()->code == Error::ExitCode{3});
+  CHECK_FALSE(meeting.leave_job(here, false));
+}
+
 TEST_CASE("a rank that leaves the run early is found by the agreed end of the run") {
   Script script{.meetings = {Meeting{.others = {{2, elsewhere(TagKind::close)}}}}};
   MeetingPoint meeting = meeting_on(script);

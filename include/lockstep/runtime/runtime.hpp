@@ -82,7 +82,12 @@ struct RuntimeOptions {
 /// Constructor and destructor are COLL over the job, and block. If the constructor throws on one rank, it throws on
 /// every rank: ConfigError for wrong user input, PeerError if only another rank failed. It removes MPI's own arguments
 /// from `argc` and `argv`. If another MPI's launcher started the processes, so that each would be a job of one rank,
-/// the constructor ends them all with one line and Error::ExitCode::user_input.
+/// the constructor ends them all with one line and Error::ExitCode::user_input. So does, with the exit code of the
+/// failure, a process that lacks what only it knows of, such as a thread.
+///
+/// The destructor may run late, in a static or global variable, or not at all. A process that calls exit, or returns
+/// from main, or calls MPI_Finalize, outside of a step leaves the job as the destructor does: with all ranks, and the
+/// process ends with its own code. If others are elsewhere in the program, exit ends the job, with a line.
 ///
 /// With RuntimeOptions::communicator, it is a guest in a program that has started MPI, and that ends MPI after it:
 ///

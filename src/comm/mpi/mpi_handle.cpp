@@ -1,5 +1,7 @@
 #include "comm/mpi/mpi_handle.hpp"
 
+#include <atomic>
+#include <exception>
 #include <string>
 
 #include <fmt/format.h>
@@ -9,6 +11,8 @@
 
 namespace lockstep {
 namespace {
+
+std::atomic<bool> ranks_leave = false;
 
 std::string error_text(int code) {
   char text[MPI_MAX_ERROR_STRING] = {};
@@ -52,8 +56,12 @@ MpiComm MpiComm::split(MPI_Comm parent, int colour) {
   return comm;
 }
 
+void MpiComm::set_ranks_leave(bool leave) {
+  ranks_leave = leave;
+}
+
 MpiComm::~MpiComm() {
-  if (handle_ == MPI_COMM_NULL) return;
+  if (handle_ == MPI_COMM_NULL || (std::uncaught_exceptions() > 0 && !ranks_leave)) return;
   int finalized = 0;
   if (MPI_Finalized(&finalized) != MPI_SUCCESS || finalized) return;
   if (const int code = MPI_Comm_free(&handle_); code != MPI_SUCCESS) {

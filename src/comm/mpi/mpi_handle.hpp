@@ -12,10 +12,14 @@ namespace lockstep {
 void check_mpi(int code, const char* call);
 
 /// An MPI communicator of our own. Its errors are returned, not fatal. It is freed with the object, unless MPI has
-/// ended.
+/// ended, or an exception destroys it that other ranks may not know of: freeing it would wait for them.
 class MpiComm {
  public:
   MpiComm() = default;
+
+  /// LOCAL. Whether all ranks have agreed to leave, so that they free their communicators together, whatever exception
+  /// is under way.
+  static void set_ranks_leave(bool leave);
 
   /// COLL over `parent`. A duplicate, whose messages never meet those of another communicator.
   static MpiComm duplicate(MPI_Comm parent);

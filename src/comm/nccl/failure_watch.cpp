@@ -2,11 +2,16 @@
 
 #include <utility>
 
+#include "base/start_thread.hpp"
+
 namespace lockstep {
 
 FailureWatch::FailureWatch(NcclHandle& handle, std::shared_ptr<Ticker> ticker,
                            std::function<void(std::exception_ptr)> on_failure)
-    : handle_{handle}, ticker_{std::move(ticker)}, on_failure_{std::move(on_failure)}, thread_{[this] { watch(); }} {}
+    : handle_{handle},
+      ticker_{std::move(ticker)},
+      on_failure_{std::move(on_failure)},
+      thread_{start_thread("that watches NCCL", [this] { watch(); })} {}
 
 FailureWatch::~FailureWatch() {
   ticker_->stop();
@@ -19,7 +24,13 @@ void FailureWatch::watch() noexcept {
     const auto failure = handle_.failure();
     if (!failure) continue;
     if (failure->is_remote && !others_leave_it_to_us()) return;
-    return on_failure_(std::make_exception_ptr(CommError{failure->text}));
+    std::exception_ptr told;
+    try {
+      told = std::make_exception_ptr(CommError{failure->text});
+    } catch (...) {
+      told = std::current_exception();  // no memory for more
+    }
+    return on_failure_(told);
   }
 }
 

@@ -1,0 +1,29 @@
+// Time without the pauses of the whole job.
+#pragma once
+
+#include <chrono>
+
+namespace lockstep {
+
+/// What the ranks do is measured in this time, so that nobody was busy while all of them were stopped, as a scheduler
+/// does that suspends a job, or while their machine was. It is the steady clock's until a watchdog looks at it again
+/// and again; from then on it stands still where the watchdog does not come for longer than `longest_look`, and once
+/// the watchdog says whether the whole job was paused, or only this rank, goes on from there or catches up. It never
+/// goes back, and any thread may read it.
+class JobTime {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// A watchdog looks far more often.
+  static constexpr std::chrono::milliseconds longest_look{500};
+
+  static Time now();
+
+  /// For the watchdog: it has come at `now`, and the whole job was paused since its last look, or was not.
+  static void look(Time now, bool was_paused);
+
+  /// From here on no watchdog looks.
+  static void end();
+};
+
+}  // namespace lockstep
