@@ -6,6 +6,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "apps/lockstep-train/tasks/task.hpp"
+#include "support/job.hpp"
 #include "support/labelled_files.hpp"
 
 using namespace lockstep;

@@ -18,6 +18,7 @@
 #include "checkpoint/program_state.hpp"
 #include "control/meeting_point.hpp"
 #include "shared_folder.hpp"
+#include "strategy/replica_group.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
 

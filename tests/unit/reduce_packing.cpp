@@ -11,6 +11,7 @@
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/implementations.hpp"
 #include "reduce/message_plan.hpp"
+#include "reduce/reduction_choice.hpp"
 #include "reduce_support.hpp"
 #include "support/thread_communicator.hpp"
 
