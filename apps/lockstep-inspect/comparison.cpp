@@ -15,6 +15,7 @@
 
 #include "base/excerpt.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_reading.hpp"
 #include "checkpoint/program_state.hpp"
 #include "checkpoint/tensor_file.hpp"
 
@@ -107,6 +108,11 @@ std::string verdict_on(const Side& one, const Side& other, const std::string& na
   const safetensors::Entry* const second = other.find(name);
   if (!second) return "only in the first";
   if (!first) return "only in the second";
+  if (!first->foreign.empty() || !second->foreign.empty()) {
+    if (describe(*first) != describe(*second)) return fmt::format("{} | {}", describe(*first), describe(*second));
+    const Difference found = difference_of(one.read(name).view(), other.read(name).view());
+    return found.elements == 0 ? "equal" : fmt::format("{}: {} bytes differ", describe(*first), found.elements);
+  }
   if (first->dtype != second->dtype || first->shape != second->shape)
     return fmt::format("{} | {}", describe(*first), describe(*second));
   const Tensor a = one.read(name), b = other.read(name);
@@ -124,8 +130,11 @@ Contents compared(const std::filesystem::path& path) {
 
 }  // namespace
 
-Report compare(const std::filesystem::path& one, const std::filesystem::path& other) {
-  Contents first = compared(one), second = compared(other);
+namespace {
+
+/// What the names `one` and `other` lead to.
+Report compare_found(const std::filesystem::path& one, Contents first, const std::filesystem::path& other,
+                     Contents second) {
   Report report{fmt::format("{} | {}\n", one.string(), other.string())};
   int facts = 0, tensors = 0;
   const bool checkpoints = first.manifest && second.manifest;
@@ -155,6 +164,16 @@ Report compare(const std::filesystem::path& one, const std::filesystem::path& ot
                                  facts == 1 ? "1 entry" : fmt::format("{} entries", facts),
                                  checkpoints ? "manifest" : "metadata", tensors, names.size());
   return report;
+}
+
+}  // namespace
+
+Report compare(const std::filesystem::path& one, const std::filesystem::path& other) {
+  return read_checkpoint_at(one, [&](const std::filesystem::path& first) {
+    return read_checkpoint_at(other, [&](const std::filesystem::path& second) {
+      return compare_found(one, compared(first), other, compared(second));
+    });
+  });
 }
 
 }  // namespace lockstep

@@ -7,13 +7,14 @@
 #include <lockstep/base/error.hpp>
 
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_reading.hpp"
 #include "checkpoint/program_state.hpp"
 
 namespace lockstep {
 
 std::vector<std::filesystem::path> checkpoints_at(const std::filesystem::path& path) {
   std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  const std::filesystem::file_status status = std::filesystem::status(checkpoint_at(path), error);
   if (!std::filesystem::exists(status))
     throw ConfigError{fmt::format("{}: {}; expected a checkpoint, a folder of checkpoints or a safetensors file",
                                   path.string(), error.message())};

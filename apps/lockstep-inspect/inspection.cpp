@@ -16,6 +16,8 @@
 #include "base/element_count.hpp"
 #include "base/excerpt.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_reading.hpp"
+#include "checkpoint/left_checkpoints.hpp"
 #include "checkpoint/program_state.hpp"
 #include "checkpoint/tensor_file.hpp"
 #include "cluster/counted.hpp"
@@ -82,7 +84,7 @@ void print_tensors(std::string& text, const OpenTensorFile& file, std::optional<
   for (const safetensors::Entry& entry : file.entries()) {
     names = widened(names, excerpt(entry.name));
     shapes = std::max(shapes, describe(entry).size());
-    elements += element_count(entry.shape);
+    if (entry.foreign.empty()) elements += element_count(entry.shape);
   }
   fmt::format_to(std::back_inserter(text), "{}: {}, {} elements\n", file.path().filename().string(),
                  counted(std::ssize(file.entries()), "tensor"), elements);
@@ -129,33 +131,59 @@ std::string summary_of(const Manifest& manifest) {
   return fmt::format("complete  {}, {} bytes", counted(tensors, "tensor"), bytes);
 }
 
+/// The names of checkpoints that a training has left in the folder.
+std::vector<std::string> set_aside_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator entry{folder, ignored}, end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    const std::string name = entry->path().filename().string();
+    if (const auto dot = name.find(aside_suffix); dot != name.npos && step_in(name.substr(0, dot)))
+      names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
 Report inspect_folder(const std::filesystem::path& folder, const std::vector<std::filesystem::path>& checkpoints) {
-  const auto target_of = [&](const char* link) {
-    std::error_code none;
-    return std::filesystem::read_symlink(folder / link, none).string();
-  };
-  const std::string latest = target_of("latest"), best = target_of("best");
+  const auto name_at = [&](std::string_view link) { return checkpoint_at(folder / link).filename().string(); };
+  const std::string latest = name_at(latest_link), best = name_at(best_link);
   Report report{fmt::format("{}: {}\n", folder.string(), counted(std::ssize(checkpoints), "checkpoint"))};
   std::size_t damaged = 0;
   std::string first;
+  const auto summary_at = [](const std::filesystem::path& checkpoint) {
+    const Contents contents = contents_of_checkpoint(checkpoint);
+    if (const std::string trouble = inspect_contents(contents).trouble; !trouble.empty())
+      throw CheckpointError{trouble};
+    return summary_of(*contents.manifest);
+  };
   for (const std::filesystem::path& checkpoint : checkpoints) {
     const std::string name = checkpoint.filename().string();
     std::string line;
     try {
-      const Contents contents = contents_of_checkpoint(checkpoint);
-      line = summary_of(*contents.manifest);
-      if (const std::string trouble = inspect_contents(contents).trouble; !trouble.empty())
-        throw CheckpointError{trouble};
+      line = read_checkpoint_at(checkpoint, summary_at);
     } catch (const CheckpointError& error) {
-      line = fmt::format("damaged   {}", error.what());
-      if (++damaged == 1) first = name;
+      const bool is_there = !is_gone(checkpoint);
+      line = is_there ? fmt::format("damaged   {}", error.what()) : "removed   while it was to be read";
+      if (is_there && ++damaged == 1) first = name;
     }
     fmt::format_to(std::back_inserter(report.text), "  {:12}  {}{}{}\n", name, line, name == latest ? "  (latest)" : "",
                    name == best ? "  (best)" : "");
   }
+  for (const std::string& name : set_aside_in(folder))
+    fmt::format_to(std::back_inserter(report.text), "  {:12}  set aside\n", excerpt(name));
   if (damaged > 0)
     report.trouble = fmt::format("{}: {} of {} damaged, such as {}", folder.string(), damaged,
                                  counted(std::ssize(checkpoints), "checkpoint"), first);
+  return report;
+}
+
+/// A file, or a checkpoint that `named` leads to. Damage that a reader beside a writer sees is told as an exception.
+Report inspect_named(const std::filesystem::path& named, const std::filesystem::path& found) {
+  const auto before = folder_identity(found);
+  Report report = inspect_contents(contents_of(found));
+  if (!report.trouble.empty() && (checkpoint_at(named) != found || folder_identity(found) != before))
+    throw CheckpointError{report.trouble};
   return report;
 }
 
@@ -167,7 +195,8 @@ Report inspect(const std::filesystem::path& path) {
   if (std::filesystem::exists(run.description(), none) && std::filesystem::exists(run.checkpoints(), none))
     return inspect(run.checkpoints());
   const auto checkpoints = checkpoints_at(path);
-  return checkpoints.empty() ? inspect_contents(contents_of(path)) : inspect_folder(path, checkpoints);
+  if (!checkpoints.empty()) return inspect_folder(path, checkpoints);
+  return read_checkpoint_at(path, [&](const std::filesystem::path& found) { return inspect_named(path, found); });
 }
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include "apps/lockstep-run/supervised_checkpoints.hpp"
 
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,8 +9,21 @@
 
 #include "apps/lockstep-train/saved/shared_shards.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_reading.hpp"
 
 namespace lockstep::run {
+namespace {
+
+/// Its name, and what tells it from another one that had the name: the number of a folder that is gone may be used
+/// again. Empty if it is not there.
+std::string identity_of(const std::filesystem::path& checkpoint) {
+  struct stat status = {};
+  if (::stat(checkpoint.c_str(), &status) != 0) return {};
+  return fmt::format("{} {} {}.{:09}", checkpoint.filename().string(), status.st_ino, status.st_mtim.tv_sec,
+                     status.st_mtim.tv_nsec);
+}
+
+}  // namespace
 
 SupervisedCheckpoints::SupervisedCheckpoints(std::filesystem::path folder) : folder_{std::move(folder)} {
   if (folder_.empty()) return;
@@ -21,19 +33,10 @@ SupervisedCheckpoints::SupervisedCheckpoints(std::filesystem::path folder) : fol
   }
 }
 
-std::string SupervisedCheckpoints::identity_of(const std::filesystem::path& checkpoint) {
-  struct stat status = {};
-  if (::stat(checkpoint.c_str(), &status) != 0) return {};
-  // The number of a folder that is gone may be used again.
-  return fmt::format("{} {} {}.{:09}", checkpoint.filename().string(), status.st_ino, status.st_mtim.tv_sec,
-                     status.st_mtim.tv_nsec);
-}
-
 std::string SupervisedCheckpoints::newest_made() const {
-  std::error_code none;
   if (folder_.empty()) return {};
-  const std::filesystem::path newest = std::filesystem::read_symlink(folder_ / "latest", none);
-  std::string identity = newest.empty() ? std::string{} : identity_of(folder_ / newest);
+  const std::filesystem::path latest = folder_ / latest_link, checkpoint = checkpoint_at(latest);
+  std::string identity = checkpoint == latest ? std::string{} : identity_of(checkpoint);
   return at_first_.contains(identity) ? std::string{} : identity;
 }
 

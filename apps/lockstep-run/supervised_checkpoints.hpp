@@ -14,17 +14,15 @@ class SupervisedCheckpoints {
   /// In `folder`, from now on. An empty path, and a folder that is not on this machine, say nothing.
   explicit SupervisedCheckpoints(std::filesystem::path folder);
 
-  /// Which checkpoint `latest` points to: its step, and what tells it from an earlier one of that step. Empty for one
-  /// that was there at first: a training that goes on from an older checkpoint may point to that.
+  /// Which checkpoint is the newest: its step, and what tells it from an earlier one of that step. Empty for one that
+  /// was there at first: a training that goes on from an older checkpoint sets newer ones aside.
   std::string newest_made() const;
 
-  /// The shards are those of the newest checkpoint with a readable manifest.
+  /// The shards are those of the newest checkpoint with a readable manifest. Checkpoints that a training has left and
+  /// set aside do not make older ones new.
   SeenCheckpoints seen() const;
 
  private:
-  /// Empty if it is not there.
-  static std::string identity_of(const std::filesystem::path& checkpoint);
-
   std::filesystem::path folder_;
   std::set<std::string> at_first_;  ///< identities
 };

@@ -227,6 +227,8 @@ TrainingResult Trainer::train() && {
   set_up([&] {
     if (is_chief()) reports = std::make_unique<ChiefReports>(options_, fit_.start.steps, run_folder_);
   });
+  // Before lines of metrics go that are about the steps after it.
+  if (!options_.checkpoints.empty()) checkpoints_->begin();
   RunRecord record{strategy_, record_options(*reports)};
   std::optional<CheckpointObserver> saves;
   if (!options_.checkpoints.empty())

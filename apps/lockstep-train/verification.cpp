@@ -20,6 +20,7 @@
 #include "base/digest.hpp"
 #include "base/file_io.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_reading.hpp"
 #include "control/meeting_point.hpp"
 #include "fit/frozen_variables.hpp"
 #include "input/shard_request.hpp"
@@ -55,8 +56,11 @@ OrderedJson description_in(const std::filesystem::path& file) {
 
 /// The newest checkpoint of less than `step` steps; empty if there is none. CheckpointError if one is damaged.
 std::filesystem::path checkpoint_before(const std::filesystem::path& folder, std::int64_t step) {
-  for (const std::filesystem::path& each : checkpoints_in(folder))
-    if (read_manifest(each).step < step) return each;
+  for (const std::filesystem::path& each : checkpoints_in(folder)) try {
+      if (read_manifest(each).step < step) return each;
+    } catch (const CheckpointError&) {
+      if (!is_gone(each)) throw;  // else a training that is under way has removed it
+    }
   return {};
 }
 

@@ -5,6 +5,7 @@
 
 #include <lockstep/checkpoint/checkpoint.hpp>
 
+#include "checkpoint/checkpoint_reading.hpp"
 #include "checkpoint/shared_counter.hpp"
 #include "checkpoint/strategy_values.hpp"
 #include "checkpoint/tensor_file.hpp"
@@ -41,11 +42,13 @@ void restore_checkpoint(Strategy& strategy, const std::filesystem::path& path, H
   StrategyValues values{strategy, here};
   strategy.agree(TagKind::restore, here, path.string());
   on_chief(strategy, here, [&] {
-    std::vector<NamedTensor> homes = all(values);
-    SharedCounter shared;
-    shared.take_missing(homes, [&](std::string_view name) { return has_entry(path, name); });
-    values.set(homes, read_tensors(path, homes));
-    shared.restore(path.string());
+    read_checkpoint_at(path, [&](const std::filesystem::path& file) {
+      std::vector<NamedTensor> homes = all(values);
+      SharedCounter shared;
+      shared.take_missing(homes, [&](std::string_view name) { return has_entry(file, name); });
+      values.set(homes, read_tensors(file, homes));
+      shared.restore(file.string());
+    });
   });
   values.spread(here);
 }

@@ -15,6 +15,7 @@
 #include "checkpoint/failure.hpp"
 #include "checkpoint/file.hpp"
 #include "checkpoint/folder.hpp"
+#include "checkpoint/left_checkpoints.hpp"
 #include "checkpoint/program_state.hpp"
 #include "tensor/digest.hpp"
 
@@ -25,16 +26,6 @@ constexpr std::string_view prefix = "step-", part_suffix = ".part", manifest_nam
 
 // Far more than the names and digests of any model take.
 constexpr std::uint64_t largest_manifest = 256 << 20;
-
-/// The step of a checkpoint by its name; nothing for another name.
-std::optional<std::int64_t> step_in(std::string_view name) {
-  if (!name.starts_with(prefix)) return std::nullopt;
-  name.remove_prefix(prefix.size());
-  std::int64_t step = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  const bool whole = error == std::errc{} && end == name.data() + name.size();
-  return whole && checkpoint_name(step).substr(prefix.size()) == name ? std::optional{step} : std::nullopt;
-}
 
 /// Nothing happens if there is nothing, which is told later, or which is no fault.
 void require_folder(const std::filesystem::path& path) {
@@ -55,6 +46,19 @@ std::vector<std::string> names_in(const std::filesystem::path& folder) {
   return names;
 }
 
+/// The best checkpoint, as the link says or, on a file system without links, the manifest of the one that was written.
+std::filesystem::path best_beside(const std::filesystem::path& written) {
+  const std::filesystem::path folder = written.parent_path();
+  std::error_code no_link;
+  if (const auto best = std::filesystem::read_symlink(folder / best_link, no_link); !no_link) return folder / best;
+  try {
+    if (const auto best = read_manifest(written).best) return folder / checkpoint_name(best->step);
+  } catch (const CheckpointError&) {
+    // It is gone already, or was never written.
+  }
+  return {};
+}
+
 Manifest::File described(const TensorFile& file, std::uint64_t bytes) {
   Manifest::File described{.name = file.name, .bytes = bytes};
   for (const auto& [name, value] : file.tensors)
@@ -66,6 +70,15 @@ Manifest::File described(const TensorFile& file, std::uint64_t bytes) {
 
 std::string checkpoint_name(std::int64_t step) {
   return fmt::format("{}{}", prefix, step);
+}
+
+std::optional<std::int64_t> step_in(std::string_view name) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  const bool whole = error == std::errc{} && end == name.data() + name.size();
+  return whole && checkpoint_name(step).substr(prefix.size()) == name ? std::optional{step} : std::nullopt;
 }
 
 void write_checkpoint(const std::filesystem::path& folder, Manifest manifest, std::span<const TensorFile> files,
@@ -87,11 +100,11 @@ void write_checkpoint(const std::filesystem::path& folder, Manifest manifest, st
   // An optional checkpoint that could not be written may be the best.
   std::error_code unknown;
   if (manifest.best && std::filesystem::exists(folder / checkpoint_name(manifest.best->step), unknown))
-    switch_link(folder / "best", checkpoint_name(manifest.best->step));
-  switch_link(folder / "latest", name);
+    switch_link(folder / best_link, checkpoint_name(manifest.best->step));
+  switch_link(folder / latest_link, name);
 }
 
-std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder) {
+std::vector<std::filesystem::path> all_checkpoints_in(const std::filesystem::path& folder) {
   std::vector<std::int64_t> steps;
   for (const std::string& name : names_in(folder))
     if (const auto step = step_in(name)) steps.push_back(*step);
@@ -101,15 +114,25 @@ std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& f
   return checkpoints;
 }
 
+std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> checkpoints = all_checkpoints_in(folder);
+  if (const auto newest = newest_that_stays(folder))
+    std::erase_if(checkpoints, [&](const auto& each) { return step_in(each.filename().string()).value() > *newest; });
+  return checkpoints;
+}
+
 std::string remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t keep,
-                                   const std::filesystem::path& written) {
-  std::error_code no_best;
-  const std::filesystem::path best = folder / std::filesystem::read_symlink(folder / "best", no_best);
-  const auto checkpoints = checkpoints_in(folder);
+                                   const std::filesystem::path& written,
+                                   const std::function<bool(const std::filesystem::path&)>& counts) {
+  const std::filesystem::path best = best_beside(written);
   std::string trouble;
-  for (std::size_t i = static_cast<std::size_t>(keep); i < checkpoints.size(); ++i) {
-    if (checkpoints[i] == written || checkpoints[i] == best) continue;
-    if (std::string left = remove_folder(checkpoints[i]); !left.empty()) trouble = std::move(left);
+  for (const std::filesystem::path& checkpoint : checkpoints_in(folder)) {
+    if (keep > 0) {
+      keep -= checkpoint == written || counts(checkpoint) ? 1 : 0;
+      continue;
+    }
+    if (checkpoint == written || checkpoint == best) continue;
+    if (std::string left = remove_folder(checkpoint); !left.empty()) trouble = std::move(left);
   }
   for (const std::string& name : names_in(folder)) {
     std::error_code ignored;
@@ -144,6 +167,14 @@ Manifest read_checkpoint(const std::filesystem::path& checkpoint) {
                       fmt::format("has {} bytes; expected {}, as the manifest says", bytes, each.bytes));
   }
   return manifest;
+}
+
+void require_whole(const std::filesystem::path& checkpoint) {
+  const Manifest manifest = read_checkpoint(checkpoint);
+  for (const Manifest::File& each : manifest.files) {
+    const OpenTensorFile file = open_checkpoint_file(checkpoint, manifest, each.name);
+    for (const safetensors::Entry& entry : file.entries()) (void)file.read(entry);
+  }
 }
 
 bool has_manifest(const std::filesystem::path& checkpoint) {

@@ -8,12 +8,8 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
-#include <fmt/format.h>
-
-#include <lockstep/base/error.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 #include "checkpoint/manifest.hpp"
@@ -28,6 +24,9 @@ struct TensorFile {
   std::vector<NamedTensor> tensors;
 };
 
+/// The links to the newest checkpoint in a folder, and to the one with the lowest loss.
+inline constexpr std::string_view latest_link = "latest", best_link = "best";
+
 /// A checkpoint of which every byte has been read.
 struct ReadCheckpoint {
   std::filesystem::path path;
@@ -40,21 +39,31 @@ inline constexpr std::string_view weights_file = "weights.safetensors";
 /// `step-N`.
 std::string checkpoint_name(std::int64_t step);
 
-/// Writes a checkpoint of `files` into `folder`, as a whole or not at all, and then makes `folder`/latest point to it,
-/// and `folder`/best to the best one if that is there. `manifest` says everything but the files. CheckpointError on any
-/// failure, and what `before_it_appears` throws, which is called when all that is left is to move it into its place.
+/// The step of a checkpoint by its name; nothing for another name.
+std::optional<std::int64_t> step_in(std::string_view name);
+
+/// Writes a checkpoint of `files` into `folder`, as a whole or not at all, and then points the links to it, and to the
+/// best one if that is there. `manifest` says everything but the files. CheckpointError on any failure, and what
+/// `before_it_appears` throws, which is called when all that is left is to move it into its place.
 void write_checkpoint(
     const std::filesystem::path& folder, Manifest manifest, std::span<const TensorFile> files,
     const std::function<void()>& before_it_appears = [] {});
 
-/// The checkpoints in `folder` by step, the newest first, complete or not. None if there is no such folder.
-/// CheckpointError if it cannot be read.
+/// The checkpoints in `folder` by step, the newest first, complete or not, without those that are being set aside
+/// (left_checkpoints.hpp). None if there is no such folder. CheckpointError if it cannot be read.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder);
 
-/// Removes what killed writers left, and all checkpoints in `folder` except the newest `keep`, `written` and the best.
-/// Returns one line on what could not be removed; empty if all was.
-std::string remove_old_checkpoints(const std::filesystem::path& folder, std::int64_t keep,
-                                   const std::filesystem::path& written);
+/// The same with those that are being set aside.
+std::vector<std::filesystem::path> all_checkpoints_in(const std::filesystem::path& folder);
+
+/// Removes what killed writers left, and all checkpoints in `folder` that are older than the newest `keep` of those
+/// that count, except `written` and the best. Returns one line on what could not be removed; empty if all was.
+std::string remove_old_checkpoints(
+    const std::filesystem::path& folder, std::int64_t keep, const std::filesystem::path& written,
+    const std::function<bool(const std::filesystem::path& checkpoint)>& counts = [](const auto&) { return true; });
+
+/// CheckpointError unless the checkpoint is complete and not damaged. Reads every byte.
+void require_whole(const std::filesystem::path& checkpoint);
 
 /// CheckpointError unless `checkpoint` is a folder with a manifest of its step, which names a file of weights.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
@@ -71,25 +80,5 @@ WeightsMetadata metadata_of(const Manifest& manifest, std::string_view name);
 /// One of the checkpoint's files, which must hold what the manifest says. CheckpointError as OpenTensorFile.
 OpenTensorFile open_checkpoint_file(const std::filesystem::path& checkpoint, const Manifest& manifest,
                                     std::string_view name);
-
-/// What `read` returns for the newest checkpoint in `folder` for which it throws no CheckpointError; those that it
-/// throws go to `passed_over`. Nothing if there is no checkpoint. CheckpointError if it throws one for each of them.
-template <class Read>
-auto read_newest(const std::filesystem::path& folder, Read&& read,
-                 const std::function<void(const CheckpointError&)>& passed_over)
-    -> std::optional<std::invoke_result_t<Read, const std::filesystem::path&>> {
-  const auto checkpoints = checkpoints_in(folder);
-  std::string reason;  // of the newest
-  for (const std::filesystem::path& checkpoint : checkpoints) try {
-      return read(checkpoint);
-    } catch (const CheckpointError& error) {
-      passed_over(error);
-      if (reason.empty()) reason = error.what();
-    }
-  if (checkpoints.size() > 1)
-    reason += fmt::format("; none of the {} checkpoints in {} can be restored", checkpoints.size(), folder.string());
-  if (!checkpoints.empty()) throw CheckpointError{reason};
-  return std::nullopt;
-}
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -13,8 +15,10 @@
 #include "base/excerpt.hpp"
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_reading.hpp"
 #include "checkpoint/checkpoint_writer.hpp"
 #include "checkpoint/failure.hpp"
+#include "checkpoint/left_checkpoints.hpp"
 #include "checkpoint/program_state.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/shared_counter.hpp"
@@ -115,10 +119,39 @@ std::optional<ReadCheckpoint> read_newest_whole(const CheckpointManager::Options
   return newest;
 }
 
+/// The step of a checkpoint in `folder`; none_stays for one that is elsewhere, or has another name.
+std::int64_t step_within(const std::filesystem::path& folder, const std::filesystem::path& checkpoint) {
+  std::error_code unknown;
+  const auto step = step_in(checkpoint.filename().string());
+  return step && std::filesystem::equivalent(checkpoint.parent_path(), folder, unknown) ? *step : none_stays;
+}
+
+/// Those of the checkpoints in the folder from which a training cannot go on that has gone on from one with the facts
+/// `own`, or that those of `options` describe.
+std::set<std::int64_t> foreign_steps(const CheckpointManager::Options& options, const TrainingFacts& own) {
+  std::set<std::int64_t> foreign;
+  std::error_code none;
+  if (!std::filesystem::is_directory(options.folder, none)) return foreign;
+  for (const std::filesystem::path& checkpoint : checkpoints_in(options.folder)) try {
+      const Manifest manifest = read_manifest(checkpoint);
+      if (manifest.training != own && !other_training(manifest, options).empty()) foreign.insert(manifest.step);
+    } catch (const CheckpointError&) {
+      // The writer finds out that it is damaged.
+    }
+  return foreign;
+}
+
 /// What every rank gets of a checkpoint: folder, step, state, and the best one.
 using Restored = std::tuple<std::string, std::int64_t, ProgramState, std::optional<CheckpointLoss>>;
 
 }  // namespace
+
+/// What this training was restored from, on the chief.
+struct CheckpointManager::Origin {
+  std::filesystem::path checkpoint;
+  std::int64_t step;
+  TrainingFacts training;
+};
 
 CheckpointManager::CheckpointManager(Strategy& strategy, Options options)
     : strategy_{strategy}, options_{std::move(options)} {
@@ -157,6 +190,36 @@ void CheckpointManager::prepare_writer() {
   if (options_.every) writer_->hold();
 }
 
+/// On the chief. The newest checkpoint in the folder is one from which this training goes on.
+void CheckpointManager::begin_after(std::int64_t step) {
+  if (writer_->has_begun()) return;
+  std::optional<CheckpointWriter::Origin> origin;
+  if (resumed_) origin = {step_within(options_.folder, resumed_->checkpoint), {}};
+  if (origin && best_) origin->best = best_->step;
+  try {
+    writer_->begin(origin, step);
+    writer_->set_foreign(foreign_steps(options_, resumed_ ? resumed_->training : options_.training));
+  } catch (const CheckpointError& error) {
+    if (!options_.optional) throw;
+    log::warning(fmt::format("the training goes on beside checkpoints that it did not make: {}", error.what()));
+  }
+}
+
+void CheckpointManager::begin(Here here) {
+  on_chief(strategy_, here, [&] {
+    if (resumed_) begin_after(resumed_->step);
+  });
+}
+
+void CheckpointManager::pass(std::int64_t step) {
+  if (is_chief() && !writer_->has_begun()) try {
+      begin_after(step);
+    } catch (...) {
+      strategy_.group().meeting().fail(std::current_exception());
+    }
+  report_failure();
+}
+
 void CheckpointManager::report_failure() {
   if (!is_chief()) return;
   const BusyClock::During looking{BusyClock::Part::checkpoint};
@@ -182,6 +245,7 @@ void CheckpointManager::save(std::int64_t step, const State& state, std::optiona
   try {
     // An optional one that fails does not keep the next from being written.
     call_writer(&CheckpointWriter::wait);
+    begin_after(step);
     const auto best = best_ ? std::optional{*best_} : std::nullopt;
     writer_->write(
         {step, best, options_.training, options_.kernels, options_.compression, state, options_.metadata, {}},
@@ -201,15 +265,18 @@ std::optional<CheckpointManager::Resumed> CheckpointManager::resume_latest(Here 
 }
 
 CheckpointManager::Resumed CheckpointManager::resume(const std::filesystem::path& path, Here here) {
-  return *restore("resume", here, path, [&](StrategyValues& values) -> std::optional<ReadCheckpoint> {
+  const auto read = [&](StrategyValues& values, const std::filesystem::path& found) {
     // So that a link is told as what it points to.
     std::error_code error;
-    const std::filesystem::path whole = std::filesystem::canonical(path, error);
-    const std::filesystem::path& checkpoint = error ? path : whole;
+    const std::filesystem::path whole = std::filesystem::canonical(found, error);
+    const std::filesystem::path& checkpoint = error ? found : whole;
     if (const auto inside = checkpoints_in(checkpoint); !inside.empty())
       fail_checkpoint(checkpoint.string(), fmt::format("is a folder of checkpoints; expected one of them, such as {}",
                                                        inside.front().filename().string()));
     return read_whole(checkpoint, options_, values);
+  };
+  return *restore("resume", here, path, [&](StrategyValues& values) -> std::optional<ReadCheckpoint> {
+    return read_checkpoint_at(path, [&](const std::filesystem::path& found) { return read(values, found); });
   });
 }
 
@@ -225,7 +292,14 @@ std::optional<CheckpointManager::Resumed> CheckpointManager::restore(
     const auto found = read(values);
     if (!found) return std::nullopt;
     compare_arithmetic(*found, options_);
-    return Restored{found->path.string(), found->manifest.step, found->manifest.state, found->manifest.best};
+    if (options_.restores == Parts::all) {
+      resumed_ = std::make_unique<const Origin>(Origin{found->path, found->manifest.step, found->manifest.training});
+      writer_->begin_anew();
+    }
+    // One that is gone, or is in another folder, would keep this training from having a best one.
+    std::optional<CheckpointLoss> best = found->manifest.best;
+    if (best && !folder_identity(options_.folder / checkpoint_name(best->step))) best.reset();
+    return Restored{found->path.string(), found->manifest.step, found->manifest.state, best};
   };
   const auto restored = strategy_.broadcast_object(read_values, here).value();
   if (!restored) return std::nullopt;

@@ -5,11 +5,13 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
 #include "checkpoint/folder_lock.hpp"
+#include "checkpoint/left_checkpoints.hpp"
 #include "device/devices.hpp"
 #include "trace/ring.hpp"
 
@@ -52,17 +54,38 @@ CheckpointWriter::~CheckpointWriter() {
   }
 }
 
-void CheckpointWriter::hold() {
-  if (use_ || !may_hold_) return;
-  // What reads or writes there says that it is no folder.
+bool CheckpointWriter::is_blocked() const {
   std::error_code unknown;
-  if (std::filesystem::exists(folder_, unknown) && !std::filesystem::is_directory(folder_, unknown)) return;
-  try {
-    use_ = hold_folder(folder_, "the checkpoint folder " + folder_.string());
-  } catch (const CheckpointError& error) {
-    may_hold_ = false;
-    log::warning(fmt::format("another training could use {} at the same time: {}", folder_.string(), error.what()));
-  }
+  return std::filesystem::exists(folder_, unknown) && !std::filesystem::is_directory(folder_, unknown);
+}
+
+void CheckpointWriter::hold() {
+  if (is_blocked()) return;  // what reads or writes there says that it is no folder
+  if (!use_ && may_hold_) try {
+      use_ = hold_folder(folder_, "the checkpoint folder " + folder_.string());
+      is_alone_ = use_.use_count() == 1;
+    } catch (const CheckpointError& error) {
+      may_hold_ = false;
+      log::warning(fmt::format("another training could use {} at the same time: {}", folder_.string(), error.what()));
+    }
+  if (!std::exchange(has_finished_, true)) finish_setting_aside(folder_);
+}
+
+void CheckpointWriter::begin(const std::optional<Origin>& origin, std::int64_t step) {
+  hold();
+  if (std::exchange(has_begun_, true) || is_blocked()) return;
+  const bool may_set_aside = origin || is_alone_;
+  const std::vector<std::string> aside =
+      may_set_aside ? set_aside_after(folder_, origin ? origin->step : step, origin ? origin->best : std::nullopt)
+                    : std::vector<std::string>{};
+  if (origin) whole_[origin->step] = true;
+  if (aside.empty()) return;
+  log::warning(fmt::format("{}: {} {} set aside, as NAME.aside: this training {}, and made no later checkpoint",
+                           folder_.string(), fmt::join(aside, ", "), aside.size() == 1 ? "is" : "are",
+                           !origin ? fmt::format("is after step {}", step)
+                           : origin->step == none_stays
+                               ? "goes on from a checkpoint elsewhere"
+                               : fmt::format("goes on from {}", checkpoint_name(origin->step))));
 }
 
 void CheckpointWriter::write(Manifest manifest, std::vector<TensorFile> files, Stream& stream) {
@@ -76,13 +99,32 @@ void CheckpointWriter::write(Manifest manifest, std::vector<TensorFile> files, S
     const trace::Within span{trace::Kind::checkpoint, trace::writer_track, "write a checkpoint"};
     require_use();
     write_checkpoint(folder_, manifest, snapshot_.files(), require_use);
+    whole_[manifest.step] = true;
+    foreign_.erase(manifest.step);
     remove_old(manifest.step);
   });
 }
 
+/// Whether a training could go on from it. One that was there before is read once.
+bool CheckpointWriter::counts(const std::filesystem::path& checkpoint) {
+  const std::int64_t step = step_in(checkpoint.filename().string()).value();
+  if (foreign_.contains(step)) return false;
+  const auto known = whole_.find(step);
+  if (known != whole_.end()) return known->second;
+  bool is_whole = true;
+  try {
+    require_whole(checkpoint);
+  } catch (const CheckpointError&) {
+    is_whole = false;
+  }
+  return whole_[step] = is_whole;
+}
+
 /// On the thread that has written the newest.
 void CheckpointWriter::remove_old(std::int64_t written) {
-  const std::string trouble = remove_old_checkpoints(folder_, keep_, folder_ / checkpoint_name(written));
+  const std::string trouble =
+      remove_old_checkpoints(folder_, keep_, folder_ / checkpoint_name(written),
+                             [&](const std::filesystem::path& checkpoint) { return counts(checkpoint); });
   if (trouble.empty() || std::exchange(told_what_stays_, true)) return;
   log::warning(fmt::format("the training goes on, and old checkpoints take up space: {}", trouble));
 }

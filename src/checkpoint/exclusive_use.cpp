@@ -13,6 +13,7 @@
 
 #include "base/file_io.hpp"
 #include "checkpoint/failure.hpp"
+#include "checkpoint/file_system.hpp"
 #include "checkpoint/shared_files.hpp"
 
 namespace lockstep {
@@ -35,6 +36,7 @@ ExclusiveUse::ExclusiveUse(Options options) : options_{std::move(options)} {
 }
 
 void ExclusiveUse::require() {
+  if (!is_guarded_) return;
   require_not_lost();
   if (lease_ && !lease_->renew()) require_not_lost();
   const auto holds = [&](const Descriptor& file) { return is_open_on(file.get(), options_.file.c_str()); };
@@ -55,7 +57,7 @@ void ExclusiveUse::require_not_lost() const {
 }
 
 void ExclusiveUse::extend_to(int descriptor) {
-  if (lease_) return;
+  if (lease_ || !is_guarded_) return;
   (void)lock_file(descriptor, LockedByte::use);  // nobody else knows of it
   successor_ = Descriptor{::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)};
 }
@@ -69,7 +71,15 @@ Lease::Attempt ExclusiveUse::attempt() {
     }
     lease_ = std::make_unique<Lease>(options_.lease, options_.lease_times);
   }
-  return lease_->attempt();
+  try {
+    return lease_->attempt();
+  } catch (const UnsupportedError& error) {
+    warn_of_lack(options_.file.parent_path(), "has neither locks nor what a lease takes", error.code(),
+                 fmt::format("another training could use {} at the same time", options_.name));
+    lease_.reset();
+    is_guarded_ = false;
+    return Lease::Attempt::taken;
+  }
 }
 
 FileLocking ExclusiveUse::lock() {

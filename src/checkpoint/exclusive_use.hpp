@@ -37,7 +37,8 @@ class ExclusiveUse {
 
   /// Blocks for as long as `patience`, or longer while it is not known whether the holder of a lease is alive. Logs
   /// that it waits. ConfigError, which names the holder, if another process uses it; CheckpointError if the file or the
-  /// lease cannot be made.
+  /// lease cannot be made. On a file system that has neither locks nor what a lease takes, warns once and keeps nobody
+  /// away.
   explicit ExclusiveUse(Options options);
   ExclusiveUse(const ExclusiveUse&) = delete;
 
@@ -63,6 +64,7 @@ class ExclusiveUse {
   Options options_;
   Descriptor file_, successor_;  ///< those that are locked, if there is no lease
   std::unique_ptr<Lease> lease_;
+  bool is_guarded_ = true;  ///< false on a file system that has neither
 };
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file_io.hpp"
+#include "checkpoint/file_system.hpp"
 #include "control/tag.hpp"
 
 namespace lockstep {
@@ -29,11 +30,6 @@ Descriptor make_file(const std::filesystem::path& path, const std::string& name)
 
 }  // namespace
 
-bool sync_folder(const std::filesystem::path& folder) {
-  const Descriptor descriptor = open_file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
-  return descriptor.get() >= 0 && (uninterrupted([&] { return ::fsync(descriptor.get()); }) == 0 || errno == EINVAL);
-}
-
 NewFile::NewFile(std::filesystem::path path, std::string what)
     : path_{std::move(path)},
       name_{one_line(fmt::format("{} {}", what, path_.string()))},
@@ -49,8 +45,8 @@ void NewFile::write(std::span<const std::byte> bytes) {
 }
 
 void NewFile::commit() {
-  if (uninterrupted([&] { return ::fsync(descriptor_.get()); }) != 0) throw FileError{name_, "written", errno};
-  if (::rename(part_.c_str(), path_.c_str()) != 0) throw FileError{name_, "put in its place", errno};
+  if (!sync_file(descriptor_.get(), path_)) throw FileError{name_, "written", errno};
+  if (!move_over(part_, path_)) throw FileError{name_, "put in its place", errno};
   committed_ = true;
   if (!sync_folder(path_.parent_path())) throw FileError{name_, "put in its place for good", errno};
 }

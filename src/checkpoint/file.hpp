@@ -53,8 +53,4 @@ class ExistingFile {
   std::uint64_t size_;
 };
 
-/// Makes the names in a folder survive a crash of the machine, on file systems that can. False, with errno, if that
-/// fails.
-bool sync_folder(const std::filesystem::path& folder);
-
 }  // namespace lockstep

@@ -27,8 +27,10 @@ FileLocking lock_file(int descriptor, LockedByte byte) {
     result = ::fcntl(descriptor, F_OFD_SETLK, &lock);
   } while (result != 0 && errno == EINTR);
   if (result == 0) return FileLocking::locked;
+  // Some servers refuse any lock with the number that others have for one that is held.
+  if (errno == EACCES) return is_locked(descriptor, byte) ? FileLocking::held : FileLocking::unsupported;
   // Whatever else the system says (ENOLCK, ENOTSUP, ENOSYS, EINVAL; EIO if a server does not answer) is no lock.
-  return errno == EAGAIN || errno == EACCES ? FileLocking::held : FileLocking::unsupported;
+  return errno == EAGAIN ? FileLocking::held : FileLocking::unsupported;
 }
 
 bool is_locked(int descriptor, LockedByte byte) {

@@ -16,7 +16,7 @@
 #include "base/file_io.hpp"
 #include "base/file_type.hpp"
 #include "checkpoint/failure.hpp"
-#include "checkpoint/file.hpp"
+#include "checkpoint/file_system.hpp"
 
 namespace lockstep {
 namespace {
@@ -30,11 +30,11 @@ void remove_quietly(const std::filesystem::path& path) {
   std::filesystem::remove_all(path, ignored);
 }
 
-/// Both must exist. Some file systems cannot, and say EINVAL: there the old folder is gone for a moment, though never
-/// before the new one is complete.
+/// Both must exist. Some file systems cannot: there the old folder is gone for a moment, though never before the new
+/// one is complete.
 bool exchange(const std::filesystem::path& one, const std::filesystem::path& other) {
   if (::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0) return true;
-  if (errno != EINVAL && errno != ENOSYS) return false;
+  if (!is_unsupported(errno)) return false;
   const std::filesystem::path aside = part_of(other.string() + ".old");
   return ::rename(other.c_str(), aside.c_str()) == 0 && ::rename(one.c_str(), other.c_str()) == 0 &&
          ::rename(aside.c_str(), one.c_str()) == 0;
@@ -85,12 +85,24 @@ void NewFolder::fail(std::string_view doing) const {
 void switch_link(const std::filesystem::path& link, const std::string& target) {
   const std::filesystem::path part = part_of(link);
   remove_quietly(part);
-  if (::symlink(target.c_str(), part.c_str()) == 0 && ::rename(part.c_str(), link.c_str()) == 0 &&
-      sync_folder(link.parent_path()))
+  const auto fail = [&](int error) {
+    remove_quietly(part);
+    fail_checkpoint(link.string(), fmt::format("cannot be made to point to {}: {}", target, std::strerror(error)));
+  };
+  if (::symlink(target.c_str(), part.c_str()) != 0) {
+    const int error = errno;
+    if (!is_unsupported(error)) fail(error);
+    warn_of_lack(link.parent_path(), "has no symbolic links", error,
+                 "checkpoints are found without 'latest' and 'best'");
+    remove_link(link);  // an old one would lead to another checkpoint
     return;
-  const std::string reason = std::strerror(errno);
-  remove_quietly(part);
-  fail_checkpoint(link.string(), fmt::format("cannot be made to point to {}: {}", target, reason));
+  }
+  if (!move_over(part, link) || !sync_folder(link.parent_path())) fail(errno);
+}
+
+void remove_link(const std::filesystem::path& link) {
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(std::filesystem::symlink_status(link, ignored))) ::unlink(link.c_str());
 }
 
 std::string remove_folder(const std::filesystem::path& path) {

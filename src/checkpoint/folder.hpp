@@ -35,8 +35,12 @@ class NewFolder {
 /// CheckpointError if the disk is full.
 void require_writable_folder(const std::filesystem::path& folder, const std::string& name);
 
-/// Makes `link` a symbolic link to `target`, at once, whatever it was before.
+/// Makes `link` a symbolic link to `target`, at once, whatever it was before. On a file system without links, warns
+/// once, and there is no link afterwards. CheckpointError if it fails otherwise.
 void switch_link(const std::filesystem::path& link, const std::string& target);
+
+/// Removes a symbolic link, if `link` is one.
+void remove_link(const std::filesystem::path& link);
 
 /// Removes a folder in such a way that nobody finds a part of it under its name. What keeps it from that, in one line;
 /// empty if nothing does.

@@ -17,6 +17,7 @@
 
 #include "base/descriptor.hpp"
 #include "checkpoint/failure.hpp"
+#include "checkpoint/file_system.hpp"
 #include "checkpoint/shared_files.hpp"
 
 namespace lockstep {
@@ -29,8 +30,15 @@ std::chrono::nanoseconds between(const timespec& earlier, const timespec& later)
          std::chrono::nanoseconds{later.tv_nsec - earlier.tv_nsec};
 }
 
+/// UnsupportedError where no process could do it. Permissions are not among that: another one's may be in the way.
 [[noreturn]] void fail(const fs::path& path, std::string_view doing) {
-  fail_checkpoint(path.string(), fmt::format("cannot be {}: {}", doing, std::strerror(errno)));
+  const int error = errno;
+  try {
+    fail_checkpoint(path.string(), fmt::format("cannot be {}: {}", doing, std::strerror(error)));
+  } catch (const CheckpointError& failure) {
+    if (is_unsupported(error) && error != EPERM && error != EACCES) throw UnsupportedError{failure.what(), error};
+    throw;
+  }
 }
 
 Descriptor open_to_read(const fs::path& path) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -57,7 +58,7 @@ std::map<std::string, std::string> texts_from(const OrderedJson& json, const cha
 
 CheckpointLoss loss_from(const OrderedJson& json) {
   const OrderedJson& loss = member(json, "loss");
-  if (!loss.is_number()) fail_member("loss", loss, "a number");
+  if (!loss.is_number() || !std::isfinite(loss.get<double>())) fail_member("loss", loss, "a number");
   return {number_from<std::int64_t>(json, "step"), loss.get<double>()};
 }
 

@@ -76,17 +76,23 @@ class EntryReader {
       : name_{name}, fields_{fields}, source_{source} {}
 
   Entry read(std::uint64_t data_bytes) const {
-    if (!fields_.is_object() || fields_.size() != 3)
-      fail(R"(expected {"dtype": …, "shape": …, "data_offsets": …})", fields_);
-    Entry entry{std::string{name_}, dtype(), shape(), 0, 0};
-    const std::vector<std::uint64_t> offsets = numbers("data_offsets");
+    if (!fields_.is_object()) fail(R"(expected {"dtype": …, "shape": …, "data_offsets": …})", fields_);
+    const std::string& type = type_text();
+    const std::vector<std::uint64_t> extents = numbers("shape"), offsets = numbers("data_offsets");
     if (offsets.size() != 2 || offsets[0] > offsets[1])
       fail("expected the data_offsets [begin, end]", field("data_offsets"));
-    entry.begin = offsets[0];
-    entry.end = offsets[1];
-    if (entry.end > data_bytes)
-      fail(fmt::format("ends at byte {} of the data, of which there are {}; expected the whole file", entry.end,
+    if (offsets[1] > data_bytes)
+      fail(fmt::format("ends at byte {} of the data, of which there are {}; expected the whole file", offsets[1],
                        data_bytes));
+    Entry entry{std::string{name_}, DType::u8, {}, offsets[0], offsets[1]};
+    const auto known = std::ranges::find(type_names, type, &TypeName::name);
+    if (known == type_names.end() || extents.size() > Shape::most_dimensions) {
+      entry.shape = {static_cast<std::int64_t>(offsets[1] - offsets[0])};
+      entry.foreign = excerpt(fmt::format("{}[{}]", type, fmt::join(extents, ", ")));
+      return entry;
+    }
+    entry.dtype = known->dtype;
+    entry.shape = shape_of(extents);
     require_size(entry);
     return entry;
   }
@@ -98,22 +104,17 @@ class EntryReader {
     return *found;
   }
 
-  DType dtype() const {
+  const std::string& type_text() const {
     const OrderedJson& given = field("dtype");
-    for (const TypeName& each : type_names)
-      if (given == each.name) return each.dtype;
-    std::vector<std::string_view> known;
-    for (const TypeName& each : type_names) known.push_back(each.name);
-    fail(fmt::format("expected one of the types {}", fmt::join(known, ", ")), given);
+    if (!given.is_string()) fail("expected the name of a type as its dtype", given);
+    return given.get_ref<const std::string&>();
   }
 
-  Shape shape() const {
+  Shape shape_of(const std::vector<std::uint64_t>& extents) const {
     Shape shape;
-    for (const std::uint64_t extent : numbers("shape")) {
+    for (const std::uint64_t extent : extents) {
       if (extent > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
         fail("expected a shape that memory can hold", field("shape"));
-      if (shape.size() == Shape::most_dimensions)
-        fail(fmt::format("expected at most {} dimensions", Shape::most_dimensions), field("shape"));
       shape.push_back(static_cast<std::int64_t>(extent));
     }
     return shape;
@@ -153,6 +154,7 @@ class EntryReader {
 };
 
 WeightsMetadata metadata_in(const OrderedJson& value, std::string_view source) {
+  if (value.is_null()) return {};  // as the format's own programs read it
   const bool right = value.is_object() &&
                      std::all_of(value.begin(), value.end(), [](const OrderedJson& each) { return each.is_string(); });
   if (!right) fail_checkpoint(source, fmt::format("{}: expected texts by name, got {}", metadata_key, shown(value)));
@@ -181,6 +183,7 @@ void require_no_gaps(std::span<const Entry> entries, std::uint64_t data_bytes, s
 }  // namespace
 
 std::string describe(const Entry& entry) {
+  if (!entry.foreign.empty()) return entry.foreign;
   return fmt::format("{}{}", lockstep::name_of(entry.dtype), excerpt(lockstep::describe(entry.shape)));
 }
 
@@ -231,7 +234,6 @@ std::uint64_t header_length(std::span<const std::byte, length_bytes> first_bytes
 }
 
 Header parse_header(std::string_view header, std::uint64_t data_bytes, std::string_view source) {
-  constexpr JsonLimits lists_of_an_entry{.levels = 3};
   Header parsed;
   const auto take = [&](const std::string& name, const OrderedJson& value) {
     if (name == metadata_key)
@@ -240,7 +242,7 @@ Header parse_header(std::string_view header, std::uint64_t data_bytes, std::stri
       parsed.entries.push_back(EntryReader{name, value, source}.read(data_bytes));
   };
   try {
-    parse_foreign_members(header, take, lists_of_an_entry);
+    parse_foreign_members(header, take);
   } catch (const CheckpointError&) {
     throw;
   } catch (const Error& error) {

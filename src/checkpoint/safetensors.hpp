@@ -27,6 +27,12 @@ struct Entry {
   Shape shape;
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
+  /// Of a type that lockstep does not have, or with more dimensions than its tensors: how the file describes it, such
+  /// as "F8_E4M3[2, 3]". Its bytes can be read as u8, and no variable gets them.
+  std::string foreign = {};
+
+  /// Whether a variable of this type and shape can have it as its value.
+  bool fits(DType type, const Shape& wanted) const { return foreign.empty() && dtype == type && shape == wanted; }
 };
 
 /// "f32[2, 3]": how messages describe it.
@@ -61,8 +67,9 @@ inline constexpr std::uint64_t longest_header = 100'000'000;
 /// The length of the header, from the file's first bytes.
 std::uint64_t header_length(std::span<const std::byte, length_bytes> first_bytes);
 
-/// What `header` says, the entries in the order of their data. The file has `data_bytes` bytes of data.
-/// CheckpointError, which names `source` and the entry, for any fault.
+/// What `header` says, the entries in the order of their data. The file has `data_bytes` bytes of data. Passes over
+/// fields of an entry that the format does not name. CheckpointError, which names `source` and the entry, for any
+/// fault.
 Header parse_header(std::string_view header, std::uint64_t data_bytes, std::string_view source);
 
 }  // namespace lockstep::safetensors

@@ -10,6 +10,7 @@
 #include "base/excerpt.hpp"
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_reading.hpp"
 #include "checkpoint/strategy_values.hpp"
 #include "checkpoint/tensor_file.hpp"
 #include "control/tag.hpp"
@@ -53,8 +54,7 @@ std::string compare_on_chief(Strategy& strategy, std::string_view call, const st
 
 std::string difference_of_checkpoint(Strategy& strategy, const std::filesystem::path& checkpoint,
                                      const Manifest& expected, Here here) {
-  const auto compare = [&](const StrategyValues& values) -> std::string {
-    if (!has_manifest(checkpoint)) return {};
+  const auto compare_there = [&](const StrategyValues& values) -> std::string {
     const Manifest manifest = read_checkpoint(checkpoint);
     if (const std::string wrong = difference_in(manifest, expected); !wrong.empty())
       return fmt::format("{} {}", checkpoint.string(), wrong);
@@ -63,6 +63,15 @@ std::string difference_of_checkpoint(Strategy& strategy, const std::filesystem::
           !wrong.empty())
         return wrong;
     return {};
+  };
+  const auto compare = [&](const StrategyValues& values) -> std::string {
+    if (!has_manifest(checkpoint)) return {};
+    try {
+      return read_checkpoint_at(checkpoint, [&](const auto&) { return compare_there(values); });
+    } catch (const CheckpointError&) {
+      if (!is_gone(checkpoint)) throw;
+      return {};
+    }
   };
   return compare_on_chief(strategy, "difference_of_checkpoint", checkpoint, here, compare);
 }

@@ -93,8 +93,7 @@ void require_all(const ByName& wanted, std::span<const Entry> entries, std::stri
                                 fmt::join(wrong, ", and "), cure_for(unknown)));
 
   for (const Entry& entry : entries)
-    if (const TensorView& value = wanted.at(entry.name)->value;
-        entry.dtype != value.dtype() || entry.shape != value.shape())
+    if (const TensorView& value = wanted.at(entry.name)->value; !entry.fits(value.dtype(), value.shape()))
       fail_checkpoint(source,
                       fmt::format("entry '{}' is {}; expected {}", entry.name, describe(entry), describe(value)));
 }

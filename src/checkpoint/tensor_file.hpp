@@ -50,7 +50,8 @@ class OpenTensorFile {
 
   const WeightsMetadata& metadata() const { return header_.metadata; }
 
-  /// The tensor of one of them, in host memory. CheckpointError if it has been altered.
+  /// The tensor of one of them, in host memory; the bytes of one of a foreign type. CheckpointError if it has been
+  /// altered.
   Tensor read(const safetensors::Entry& entry) const;
 
  private:

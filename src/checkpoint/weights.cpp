@@ -13,6 +13,7 @@
 
 #include "base/digest.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_reading.hpp"
 #include "checkpoint/failure.hpp"
 #include "checkpoint/program_state.hpp"
 #include "checkpoint/strategy_values.hpp"
@@ -33,17 +34,21 @@ OpenTensorFile open_weights(const std::filesystem::path& path) {
   return open_checkpoint_file(path, read_checkpoint(path), weights_file);
 }
 
+/// Of a file or a checkpoint.
+WeightsMetadata metadata_of_one(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored) ? read_checkpoint(path).metadata
+                                                      : OpenTensorFile{path}.metadata();
+}
+
 std::optional<WeightsMetadata> metadata_at(const std::filesystem::path& path) {
   std::error_code ignored;
-  const std::filesystem::file_status there = std::filesystem::status(path, ignored);
+  const std::filesystem::file_status there = std::filesystem::status(checkpoint_at(path), ignored);
   if (there.type() == std::filesystem::file_type::not_found) return std::nullopt;
-  if (!std::filesystem::is_directory(there)) return OpenTensorFile{path}.metadata();
-  const auto of_checkpoint = [](const std::filesystem::path& checkpoint) {
-    return read_checkpoint(checkpoint).metadata;
-  };
-  if (has_manifest(path)) return of_checkpoint(path);
+  if (!std::filesystem::is_directory(there) || has_manifest(checkpoint_at(path)))
+    return read_checkpoint_at(path, metadata_of_one);
   // The caller that restores one of them reports the ones passed over.
-  return read_newest(path, of_checkpoint, [](const CheckpointError&) {});
+  return read_newest(path, metadata_of_one, [](const CheckpointError&) {});
 }
 
 /// The values of the variables that the file has.
@@ -68,7 +73,7 @@ Matched match(const OpenTensorFile& file, const std::vector<NamedTensor>& variab
     }
     const safetensors::Entry& entry = *found->second;
     entries.erase(found);
-    if (entry.dtype != variable.value.dtype() || entry.shape != variable.value.shape()) {
+    if (!entry.fits(variable.value.dtype(), variable.value.shape())) {
       others.push_back(fmt::format("has '{}' as {}, and the variable is {}", variable.name, describe(entry),
                                    describe(variable.value)));
       continue;
@@ -111,13 +116,14 @@ detail::LoadedWeights load_weights(Strategy& strategy, const std::filesystem::pa
   StrategyValues values{strategy, here};
   strategy.agree(TagKind::restore, here, path.string());
   values.combine(here);  // so that those that the file does not have keep what they hold
-  const auto read = [&] {
-    const OpenTensorFile file = open_weights(path);
+  const auto read = [&](const std::filesystem::path& found) {
+    const OpenTensorFile file = open_weights(found);
     const Matched matched = match(file, values.variables());
     values.set(matched.homes, matched.values);
     return std::tuple{file.path().string(), std::ssize(matched.values), matched.rest, file.metadata()};
   };
-  const auto [file, taken, rest, metadata] = strategy.broadcast_object(read, here).value();
+  const auto [file, taken, rest, metadata] =
+      strategy.broadcast_object([&] { return read_checkpoint_at(path, read); }, here).value();
   values.spread(here);
   return {file, taken, rest, metadata};
 }

@@ -1,6 +1,7 @@
 #include "trace/ring.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -45,6 +46,21 @@ Descriptor make_unnamed(const std::filesystem::path& folder) {
   return named;
 }
 
+/// Room on the disk for a file of `bytes`. 0, or the error.
+int take_room(int descriptor, std::size_t bytes) {
+  const int error = ::posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
+  if (error != ENOSYS && error != EOPNOTSUPP && error != EINVAL && error != EPERM) return error;
+  // Zeros take it on any file system.
+  const std::array<char, 1 << 16> zeros = {};
+  for (std::size_t written = 0; written < bytes;) {
+    const std::size_t next = std::min(zeros.size(), bytes - written);
+    const ssize_t count = ::pwrite(descriptor, zeros.data(), next, static_cast<off_t>(written));
+    if (count < 0 && errno != EINTR) return errno;
+    written += count > 0 ? static_cast<std::size_t>(count) : 0;
+  }
+  return 0;
+}
+
 /// Another process may still read the file that was there: it keeps it.
 Descriptor make_file(const Ring::Options& options) {
   const std::filesystem::path& file = options.file;
@@ -57,7 +73,7 @@ Descriptor make_file(const Ring::Options& options) {
       is_unnamed ? make_unnamed(file) : Descriptor{::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)};
   if (made.get() < 0) fail(is_unnamed ? "no file can be made there" : "cannot be made", errno);
   // A page of the mapping without room on the disk would be a SIGBUS.
-  if (const int error = ::posix_fallocate(made.get(), 0, static_cast<off_t>(options.bytes)); error != 0) {
+  if (const int error = take_room(made.get(), options.bytes); error != 0) {
     if (!is_unnamed) (void)::unlink(file.c_str());
     fail("there is no room for it", error);
   }

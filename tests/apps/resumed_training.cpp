@@ -1,5 +1,6 @@
 // A training that fails in the middle and goes on, again and again, on other numbers of simulated ranks, ends in the
 // bytes of one that was never disturbed. Kills of real processes are in tests/faults.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <csignal>
@@ -304,7 +305,8 @@ TEST_CASE("a training that its ranks cannot share is told with the numbers that 
   const std::string told = ": is of a training with 4 shards, which 3 ranks cannot share; expected 1, 2, 4 ranks";
   CHECK_THROWS_WITH(train_simulated(3, run + newest), "checkpoint " + (checkpoints / "step-2").string() + told);
   const std::string latest = checkpoints / "latest";
-  CHECK_THROWS_WITH(train_simulated(3, run + Arguments{"--resume", latest}), "checkpoint " + latest + told);
+  CHECK_THROWS_WITH(train_simulated(3, run + Arguments{"--resume", latest}),
+                    "checkpoint " + (checkpoints / "step-2").string() + told);
   CHECK_THROWS_AS(train_simulated(3, run + newest), CheckpointError);
 
   std::filesystem::remove(latest);
@@ -370,4 +372,103 @@ TEST_CASE("a moving average that is alike on seven ranks is saved as it is") {
     (void)checkpoints.resume_latest();
     CHECK(average.local().to_vector<float>().front() == alike);
   });
+}
+
+namespace {
+
+struct Override {
+  const char* name;
+  Arguments old_values, new_values;
+};
+
+/// The names in a folder of checkpoints, with the digest of the weights of each.
+std::vector<std::string> checkpoints_with_digests(const std::filesystem::path& folder) {
+  std::vector<std::string> all;
+  for (const auto& checkpoint : checkpoints_in(folder)) {
+    const Manifest manifest = read_checkpoint(checkpoint);
+    std::string text = checkpoint.filename();
+    for (const auto& [tensor, digest] : manifest.file(weights_file)->digests) text += fmt::format(" {:x}", digest);
+    all.push_back(text);
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a training that went on from an earlier checkpoint in another way goes on with its own, and not the left ones") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const auto& [name, old_values, new_values] =
+      GENERATE(values<Override>({{"learning-rate", {"--learning-rate", "0.02"}, {"--learning-rate", "0.2"}},
+                                 {"schedule", {"--schedule", "constant"}, {"--schedule", "cosine"}},
+                                 {"warmup-steps", {"--warmup-steps", "0"}, {"--warmup-steps", "9"}},
+                                 {"steps", {"--schedule", "cosine"}, {"--schedule", "cosine", "--steps", "13"}},
+                                 {"epochs", {"--schedule", "cosine"}, {"--schedule", "cosine", "--epochs", "5"}}}));
+  CAPTURE(name);
+  const TemporaryDirectory folder;
+  const std::filesystem::path left = folder.path() / "left", clean = folder.path() / "clean";
+  // Of 8 steps an epoch.
+  const Arguments run{"--data", images.path(), "--quiet", "--hidden", "5", "--global-batch", "12"};
+  const Arguments twelve{"--steps", "12"};
+  const auto in = [](const std::filesystem::path& place) {
+    return Arguments{"--checkpoint-dir",   place, "--metrics", place.string() + ".metrics",
+                     "--checkpoint-every", "2",   "--keep",    "9"};
+  };
+  Arguments changed = run + new_values + Arguments{"--override", name};
+  if (std::ranges::find(new_values, "--steps") == new_values.end() &&
+      std::ranges::find(new_values, "--epochs") == new_values.end())
+    changed = changed + twelve;
+  (void)train_simulated(2, run + twelve + old_values + in(left));
+  std::filesystem::create_directory(clean);
+  std::filesystem::copy(left / "step-4", clean / "step-4", std::filesystem::copy_options::recursive);
+
+  const Trained whole = train_simulated(1, changed + in(clean) + Arguments{"--resume", clean / "step-4"});
+  // Before the first checkpoint of its own, and after it.
+  fail_in(5, 2, changed + in(left) + Arguments{"--resume", left / "step-4"});
+  CHECK(std::filesystem::exists(left / "step-12.aside"));
+  fail_in(8, 2, changed + in(left) + Arguments{"--resume", "auto"});
+  const Trained resumed = train_simulated(2, changed + in(left) + Arguments{"--resume", "auto"});
+  CHECK(resumed.digest() == whole.digest());
+  const auto own = checkpoints_with_digests(clean);
+  auto all = checkpoints_with_digests(left);
+  std::erase_if(all, [](const std::string& each) { return each.starts_with("step-2 "); });
+  CHECK(all == own);
+  // Each step once.
+  std::int64_t made = 0;
+  for (const std::string& line : lines_starting_with(read_file(left.string() + ".metrics"), R"({"kind":"train")"))
+    CHECK(Json::parse(line).at("step") == ++made);
+  CHECK(made == resumed.result["steps"].get<std::int64_t>());
+}
+
+TEST_CASE("a start that is refused leaves every checkpoint where it is") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const std::filesystem::path checkpoints = folder.path() / "checkpoints";
+  const Arguments model{"--data", images.path(), "--quiet", "--hidden", "5"};
+  const Arguments run = model + Arguments{"--checkpoint-dir", checkpoints, "--checkpoint-every", "2"};
+  (void)train_simulated(2, run + Arguments{"--steps", "6"});
+  const Arguments from{"--resume", checkpoints / "step-4"};
+  CHECK_THROWS_AS(train_simulated(2, run + from + Arguments{"--steps", "3"}), ConfigError);
+  CHECK_THROWS_AS(train_simulated(2, run + from + Arguments{"--steps", "6", "--seed", "2"}), CheckpointError);
+  (void)train_simulated(2, model + from + Arguments{"--eval-only"});
+  CHECK(std::filesystem::exists(checkpoints / "step-6"));
+  CHECK(std::filesystem::read_symlink(checkpoints / "latest") == "step-6");
+}
+
+TEST_CASE("a training that goes on from another folder leaves what is in its own") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const std::filesystem::path first = folder.path() / "first", second = folder.path() / "second";
+  const Arguments run{"--data", images.path(), "--quiet", "--hidden", "5", "--checkpoint-every", "2", "--steps"};
+  const Trained whole = train_simulated(2, run + Arguments{"6", "--checkpoint-dir", first});
+  (void)train_simulated(2, run + Arguments{"8", "--checkpoint-dir", second, "--seed", "2"});
+  const Arguments from = run + Arguments{"6", "--checkpoint-dir", second, "--resume", first / "step-2"};
+  fail_in(5, 2, from);
+  CHECK(train_simulated(1, run + Arguments{"6", "--checkpoint-dir", second, "--resume", "auto"}).digest() ==
+        whole.digest());
+  CHECK(std::filesystem::exists(second / "step-8.aside"));
+  CHECK_FALSE(std::filesystem::exists(second / "step-8"));
 }

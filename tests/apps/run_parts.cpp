@@ -39,6 +39,7 @@
 #include "base/descriptor.hpp"
 #include "base/host_name.hpp"
 #include "base/supervised_job.hpp"
+#include "checkpoint/left_checkpoints.hpp"
 #include "run_words.hpp"
 #include "support/job.hpp"
 #include "support/refused_options.hpp"
@@ -404,6 +405,27 @@ TEST_CASE("a restart counts on checkpoints that its job has made, not on older o
   std::filesystem::rename(folder.path() / "step-3", folder.path() / "aside");
   save(3);
   CHECK(seen.seen().written);
+}
+
+TEST_CASE("a training has written a checkpoint when there is a new one, also of an old step and without links") {
+  const test::TemporaryDirectory folder;
+  Strategy& strategy = Strategy::current();
+  const auto save = [&](std::int64_t step) {
+    CheckpointManager checkpoints{strategy, {.folder = folder.path(), .keep = 9}};
+    checkpoints.save(step);
+    checkpoints.finish();
+  };
+  for (const int step : {20, 25, 30}) save(step);
+  const SupervisedCheckpoints seen{folder.path()};
+  CHECK_FALSE(seen.seen().written);
+  (void)set_aside_after(folder.path(), 20, {});
+  CHECK_FALSE(seen.seen().written);
+  CHECK(seen.newest_made().empty());
+  save(25);
+  CHECK(seen.seen().written);
+  save(30);
+  std::filesystem::remove(folder.path() / "latest");
+  CHECK_THAT(seen.newest_made(), Catch::StartsWith("step-30 "));
 }
 
 TEST_CASE("the command line of lockstep-run names ranks and hosts, and what follows -- is never taken apart") {

@@ -91,6 +91,28 @@ TEST_CASE("a job whose rank is killed goes on without a person, and ends in the 
   CHECK(memory.left() == std::set<std::string>{});
 }
 
+TEST_CASE("a job that went back to an earlier checkpoint with another rate goes on with what it made itself") {
+  const TemporaryDirectory folder;
+  const std::filesystem::path all = folder.path() / "run/checkpoints", step = all / "step-10",
+                              copy = folder.path() / "step-10";
+  const Arguments run{"--data", small_data(), "--hidden", "16", "--steps", "30"};
+  REQUIRE(run_job(1, run + with_checkpoints(folder)).exit_code == 0);
+  std::filesystem::copy(step, copy, std::filesystem::copy_options::recursive);
+  const Arguments changed = run + Arguments{"--learning-rate", "0.003", "--override", "learning-rate"};
+  const Outcome outcome = supervise(changed + with_checkpoints(folder) + Arguments{"--resume", step},
+                                    {.environment = {{"LOCKSTEP_FAULT", "kill:1:25"}}});
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(decisions(outcome).size() == 1);
+  CHECK(Json::parse(last_line(outcome.out)).at("weights_digest") ==
+        train(1, changed + Arguments{"--resume", copy}).digest());
+  CHECK(std::filesystem::exists(all / "step-30.aside"));
+  int made = 0;
+  for (const Json& line : read_metrics(folder.path() / "run/metrics.jsonl"))
+    if (line.at("kind") == "train") CHECK(line.at("step") == ++made);
+  CHECK(made == 30);
+}
+
 TEST_CASE("a job whose mpirun is killed goes on, and stops after a step when lockstep-run is told to end") {
   Supervised supervised;
   RunningJob& job = supervised.job();

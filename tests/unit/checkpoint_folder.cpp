@@ -25,32 +25,41 @@
 #include "base/foreign_json.hpp"
 #include "checkpoint/checkpoint_writer.hpp"
 #include "checkpoint/program_state.hpp"
+#include "checkpoint_support.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep;
-using lockstep::test::ChildProcess;
-using lockstep::test::read_file;
-using lockstep::test::TemporaryDirectory;
+using namespace lockstep::test;
 namespace fs = std::filesystem;
+
+Mishap lockstep::test::mishap;
 
 namespace {
 
-/// What happens to this process at one of its calls to the file system.
-struct Mishap {
-  enum class Kind { none, kill, fail };
-  Kind kind = Kind::none;
-  int error = 0;
-  int calls_before = 0;
-  int calls = 0;
-} mishap;
+bool is_there(const char* path) {
+  struct stat status = {};
+  return ::syscall(SYS_newfstatat, AT_FDCWD, path, &status, AT_SYMLINK_NOFOLLOW) == 0;
+}
 
-/// The result of a call: that of `call`, unless the mishap strikes here.
-long at_call(const std::function<long()>& call) {
-  if (mishap.kind != Mishap::Kind::none && mishap.calls++ == mishap.calls_before) {
-    if (mishap.kind == Mishap::Kind::kill) ::raise(SIGKILL);
+/// The result of a call: that of `call`, unless the mishap strikes here. `replaces`: whether it is a rename to a name
+/// that is there.
+long at_call(const char* name, const std::function<long()>& call, const std::function<bool()>& replaces = {}) {
+  const auto fail = [] {
     errno = mishap.error;
-    return -1;
+    return -1L;
+  };
+  switch (mishap.kind) {
+    case Mishap::Kind::none: break;
+    case Mishap::Kind::kill:
+    case Mishap::Kind::fail:
+      if (mishap.calls++ != mishap.calls_before) break;
+      if (mishap.kind == Mishap::Kind::kill) ::raise(SIGKILL);
+      return fail();
+    case Mishap::Kind::lack:
+      if (mishap.lacks != name || (replaces && !replaces())) break;
+      ++mishap.calls;
+      return fail();
   }
   return call();
 }
@@ -60,60 +69,29 @@ long at_call(const std::function<long()>& call) {
 // The library's calls to the file system.
 extern "C" {
 ssize_t write(int descriptor, const void* data, std::size_t bytes) {
-  return at_call([&] { return ::syscall(SYS_write, descriptor, data, bytes); });
+  return at_call("write", [&] { return ::syscall(SYS_write, descriptor, data, bytes); });
 }
-int fsync(int descriptor) {
-  return static_cast<int>(at_call([&] { return ::syscall(SYS_fsync, descriptor); }));
+// No machine crashes here, and a disk would take its time.
+int fsync(int) {
+  return static_cast<int>(at_call("fsync", [] { return 0L; }));
 }
 int rename(const char* from, const char* to) noexcept {
-  return static_cast<int>(at_call([&] { return ::syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to); }));
+  return static_cast<int>(at_call(
+      "rename", [&] { return ::syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to); }, [&] { return is_there(to); }));
 }
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
-  return static_cast<int>(at_call([&] { return ::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags); }));
+  return static_cast<int>(
+      at_call("renameat2", [&] { return ::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags); }));
 }
 int mkdir(const char* path, mode_t mode) noexcept {
-  return static_cast<int>(at_call([&] { return ::syscall(SYS_mkdirat, AT_FDCWD, path, mode); }));
+  return static_cast<int>(at_call("mkdir", [&] { return ::syscall(SYS_mkdirat, AT_FDCWD, path, mode); }));
 }
 int symlink(const char* target, const char* path) noexcept {
-  return static_cast<int>(at_call([&] { return ::syscall(SYS_symlinkat, target, AT_FDCWD, path); }));
+  return static_cast<int>(at_call("symlink", [&] { return ::syscall(SYS_symlinkat, target, AT_FDCWD, path); }));
 }
 }
 
 namespace {
-
-/// A training whose weights and optimizer state are `value`.
-struct Training {
-  explicit Training(float value)
-      : weights{Tensor::from({value, 2 * value}, {2})}, momentum{Tensor::from({-value, 1.0F}, {2})} {}
-
-  std::vector<TensorFile> files() const {
-    return {{"weights.safetensors", {{"w", weights.view()}}},
-            {"optimizer.safetensors", {{"w@momentum", momentum.view()}}}};
-  }
-  void save(const fs::path& folder, std::int64_t step, std::optional<CheckpointLoss> best = {}) const {
-    write_checkpoint(folder,
-                     {.step = step,
-                      .best = best,
-                      .training = {{"seed", "1"}},
-                      .kernels = "some",
-                      .state = {{"a", "b"}},
-                      .metadata = {{"model", "small"}}},
-                     files());
-  }
-
-  Tensor weights, momentum;
-};
-
-/// The first weight in a checkpoint, every byte of which is read.
-float weight_in(const fs::path& checkpoint) {
-  const Manifest manifest = read_checkpoint(checkpoint);
-  float weight = 0;
-  for (const TensorFile& file : Training{0}.files()) {
-    const Tensor read = read_tensors(open_checkpoint_file(checkpoint, manifest, file.name), file.tensors).front();
-    if (file.name == "weights.safetensors") weight = read.to_vector<float>().front();
-  }
-  return weight;
-}
 
 std::string fault_in(const fs::path& checkpoint) {
   try {
@@ -132,15 +110,6 @@ void edit_manifest(const fs::path& checkpoint, const std::string& old, const std
   manifest.replace(at, old.size(), text);
   std::ofstream{checkpoint / "manifest.json", std::ios::binary} << manifest;
 }
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator{folder}) names.push_back(entry.path().filename());
-  std::ranges::sort(names);
-  return names;
-}
-
-using Names = std::vector<std::string>;
 
 }  // namespace
 

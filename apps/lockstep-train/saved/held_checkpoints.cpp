@@ -12,6 +12,7 @@
 
 #include "apps/lockstep-train/saved/shared_shards.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_reading.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/folder_lock.hpp"
 
@@ -39,7 +40,7 @@ std::optional<std::pair<fs::path, Manifest>> manifest_to_resume(const TrainingOp
   try {
     if (options.resume.from == Resume::From::newest)
       return read_newest(options.checkpoints, read, [](const CheckpointError&) {});
-    return read(options.resume.path);
+    return read_checkpoint_at(options.resume.path, read);
   } catch (const CheckpointError&) {
   }
   return std::nullopt;

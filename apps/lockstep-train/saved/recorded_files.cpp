@@ -4,8 +4,11 @@
 #include <tuple>
 #include <utility>
 
+#include <lockstep/base/error.hpp>
+
 #include "apps/lockstep-train/saved/checkpoint_observer.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_reading.hpp"
 #include "checkpoint/saved_difference.hpp"
 
 namespace lockstep {
@@ -15,8 +18,11 @@ RecordedFiles::RecordedFiles(Strategy& strategy, const Places& places, Manifest 
   const auto find = [&] {
     std::vector<std::int64_t> saved;
     if (!places.checkpoints.empty())
-      for (const std::filesystem::path& each : checkpoints_in(places.checkpoints))
-        if (has_manifest(each)) saved.push_back(read_manifest(each).step);
+      for (const std::filesystem::path& each : checkpoints_in(places.checkpoints)) try {
+          if (has_manifest(each)) saved.push_back(read_manifest(each).step);
+        } catch (const CheckpointError&) {
+          if (!is_gone(each)) throw;  // else a training that is under way has removed it
+        }
     return std::tuple{places.weights.string(), std::move(saved)};
   };
   auto [weights, saved] = strategy_.broadcast_object(find).value();

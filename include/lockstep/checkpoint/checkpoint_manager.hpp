@@ -27,8 +27,13 @@ namespace lockstep {
 //                          "files":{NAME:{"bytes":…,"digests":{TENSOR:XXHASH64,…}},…},"digest":XXHASH64 of the rest}
 // in the formats of checkpoint.hpp. Nothing in it depends on the number of ranks. It is written under another name,
 // synced, and renamed, so a folder that is called `step-N` is complete. Beside it, the symbolic link `latest` points to
-// the newest, and `best` to the one with the lowest loss; they are switched last. A checkpoint of a step that has one
-// already is exchanged with it.
+// the newest, and `best` to the one with the lowest loss; they are switched last. On a file system without links there
+// are none, and whoever names FOLDER/latest or FOLDER/best gets the same checkpoint. A checkpoint of a step that has
+// one already is exchanged with it. Readers take from a manifest what they know, and pass over other keys, other files
+// in the folder, and names that are not `step-N`.
+//
+// A training that goes on from step 20 has not made step-30. So before it goes on, that becomes `step-30.aside`, with a
+// warning: otherwise the next start of the training would go on from there.
 
 class CheckpointWriter;
 class StrategyValues;
@@ -71,7 +76,9 @@ class CheckpointManager {
   struct Options {
     std::filesystem::path folder = {};  ///< of all checkpoints; created before the first write if it does not exist
     std::optional<std::int64_t> every = {};  ///< steps between checkpoints; if empty, `after_step` writes none
-    std::int64_t keep = 3;                   ///< how many of the newest to keep, besides the best; others are removed
+    /// How many of the newest to keep, besides the best; older ones are removed. Those that are damaged, or of another
+    /// training, do not count.
+    std::int64_t keep = 3;
     bool optional = false;  ///< a checkpoint that cannot be written is a warning, and the training continues
     /// Facts that must be equal for a training to continue from these checkpoints.
     Facts training = {};
@@ -103,6 +110,12 @@ class CheckpointManager {
   /// LOCAL. Waits for the checkpoint under way; if it fails, logs a warning. `finish` throws instead.
   ~CheckpointManager();
 
+  /// Call it between a restore and the first step, when nothing refuses the training any more: sets aside the newer
+  /// checkpoints in `folder`, or all if the one that was restored is elsewhere. Otherwise the first `after_step` or
+  /// `save` does, also if nothing was restored, with those newer than its step. A manager that neither steps nor saves
+  /// changes nothing in the folder.
+  void begin(Here here = Here::current());
+
   /// Call it after each step, with the number of steps made: saves a checkpoint after every `every` of them. `state` is
   /// called on the chief, if one is saved, for what the program wants back. Communicates only if one is saved.
   template <std::invocable MakeState>
@@ -110,7 +123,7 @@ class CheckpointManager {
     if (is_due(step))
       save(step, is_chief() ? state() : State{}, {}, here);
     else
-      report_failure();
+      pass(step);
   }
   void after_step(std::int64_t step, Here here = Here::current()) {
     after_step(
@@ -142,7 +155,8 @@ class CheckpointManager {
   std::optional<Resumed> resume_latest(Here here = Here::current());
 
   /// Restores the checkpoint in the folder `path`, in `options.folder` or elsewhere, and counts steps from it as
-  /// `resume_latest` does. CheckpointError if it is not complete or of another training.
+  /// `resume_latest` does. CheckpointError if it is not complete or of another training. One that `path` leads to by
+  /// then is read instead of one that was removed or replaced meanwhile.
   Resumed resume(const std::filesystem::path& path, Here here = Here::current());
 
   /// Whether `folder` holds any checkpoint, complete or not.
@@ -152,7 +166,11 @@ class CheckpointManager {
   bool is_due(std::int64_t step) const { return options_.every && step % *options_.every == 0; }
 
  private:
+  struct Origin;
+
   bool is_chief() const;
+  void begin_after(std::int64_t step);
+  void pass(std::int64_t step);
   void prepare_writer();
   void call_writer(const std::function<void(CheckpointWriter&)>& call);
   std::optional<Resumed> restore(std::string_view call, const Here& here, const std::filesystem::path& path,
@@ -161,6 +179,7 @@ class CheckpointManager {
   Strategy& strategy_;
   Options options_;
   std::unique_ptr<const CheckpointLoss> best_;  ///< null without one
+  std::unique_ptr<const Origin> resumed_;       ///< null unless everything was restored, and on all ranks but the chief
   std::unique_ptr<CheckpointWriter> writer_;    ///< null on all ranks but the chief
 };
 

@@ -1,0 +1,125 @@
+#include "checkpoint/file_system.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <lockstep/base/log.hpp>
+
+#include "base/descriptor.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What this process has told.
+class ToldLacks {
+ public:
+  /// Whether it is the first time.
+  bool add(dev_t file_system, std::string_view lacks) {
+    const std::scoped_lock lock{mutex_};
+    return told_.emplace(file_system, lacks).second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::pair<dev_t, std::string>> told_;
+};
+
+ToldLacks& told_lacks() {
+  static ToldLacks told;
+  return told;
+}
+
+/// 0, or the error.
+int sync(int descriptor) {
+  int result;
+  do {
+    result = ::fsync(descriptor);
+  } while (result != 0 && errno == EINTR);
+  return result == 0 ? 0 : errno;
+}
+
+bool is_there(const fs::path& path) {
+  struct stat status = {};
+  return ::lstat(path.c_str(), &status) == 0;
+}
+
+bool fail_with(int error) {
+  errno = error;
+  return false;
+}
+
+}  // namespace
+
+bool is_unsupported(int error) {
+  switch (error) {
+    case ENOSYS:
+    case EOPNOTSUPP:
+    case EINVAL:
+    case EPERM:   // of symlink and of a server that refuses a kind of call
+    case EACCES:  // the same
+    case EROFS:   // of links in folders that a virtual machine shares
+    case EMLINK:
+    case ENOLCK: return true;
+    default: return false;
+  }
+}
+
+void warn_of_lack(const fs::path& path, std::string_view lacks, int error, std::string_view so) {
+  struct stat status = {};
+  if (::stat(path.empty() ? "." : path.c_str(), &status) != 0) status.st_dev = 0;
+  if (told_lacks().add(status.st_dev, lacks))
+    log::warning(fmt::format("the file system of {} {} ({}): {}", path.empty() ? "." : path.string(), lacks,
+                             std::strerror(error), so));
+}
+
+bool sync_file(int descriptor, const fs::path& path) {
+  const int error = sync(descriptor);
+  if (error == 0) return true;
+  if (!is_unsupported(error)) return fail_with(error);
+  warn_of_lack(path.parent_path(), "cannot sync files", error,
+               "what is written may not survive a crash of the machine");
+  return true;
+}
+
+bool sync_folder(const fs::path& folder) {
+  const fs::path path = folder.empty() ? "." : folder;
+  const Descriptor descriptor{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  const int error = descriptor.get() < 0 ? errno : sync(descriptor.get());
+  if (error == 0) return true;
+  // Some have the call, and want a folder that is open for writing, which no folder can be.
+  if (!is_unsupported(error) && error != EBADF && error != EISDIR) return fail_with(error);
+  warn_of_lack(path, "cannot sync folders", error, "the newest names in it may not survive a crash of the machine");
+  return true;
+}
+
+bool move_over(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) == 0) return true;
+  const int error = errno;
+  if ((!is_unsupported(error) && error != EEXIST) || !is_there(to)) return fail_with(error);
+  const fs::path away = to.parent_path() / fmt::format(".{}.old.part", to.filename().string());
+  ::unlink(away.c_str());
+  if (::rename(to.c_str(), away.c_str()) != 0) return fail_with(error);
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    (void)::rename(away.c_str(), to.c_str());
+    return fail_with(error);
+  }
+  ::unlink(away.c_str());
+  warn_of_lack(to.parent_path(), "cannot replace a name at once", error,
+               "a file that is replaced is missing for a moment");
+  return true;
+}
+
+}  // namespace lockstep
