@@ -123,7 +123,8 @@ FitOptions Trainer::fit_options() const {
           .audit_every = options_.audit_every,
           .record_every = ledger_interval(options_),
           .on_divergence = options_.on_divergence,
-          .divergence_hint = [task = task_.get()] { return task->divergence_hint(); }};
+          .divergence_hint = [task = task_.get()] { return task->divergence_hint(); },
+          .start = Observer::State{}};
 }
 
 std::string Trainer::compression() const {
@@ -147,7 +148,8 @@ CheckpointManager::Options Trainer::checkpoint_options() const {
       .kernels = kernels_->fingerprint(),
       .compression = compression(),
       .metadata = metadata_of(task_->description(), task_->schema()),
-      .check = [](const CheckpointManager::Resumed& resumed) { (void)fit_state_of(resumed); }};
+      .check = [on_divergence = options_.on_divergence](
+                   const CheckpointManager::Resumed& resumed) { (void)fit_state_of(resumed, on_divergence); }};
 }
 
 void Trainer::resume() {
@@ -170,21 +172,21 @@ void Trainer::resume() {
   }
   if (!resumed) return;
   if (is_chief()) log::info(fmt::format("goes on after step {}, from {}", resumed->step, resumed->checkpoint.string()));
-  fit_.start = fit_state_of(*resumed);
-  if (fit_.start.steps > fit_.steps)
+  fit_.start = fit_state_of(*resumed, fit_.on_divergence);
+  if (fit_.start->steps > fit_.steps)
     throw ConfigError{
         fmt::format("the run has {} step{}, of which {} are made; expected as many or more (--steps, --epochs)",
-                    fit_.steps, fit_.steps == 1 ? "" : "s", fit_.start.steps)};
+                    fit_.steps, fit_.steps == 1 ? "" : "s", fit_.start->steps)};
 }
 
 RunRecord::Options Trainer::record_options(Observer& reports) const {
   RunRecord::Options record{.folder = options_.run_folder,
                             .metrics = options_.metrics,
                             .trace = options_.trace,
-                            .initial_weights = !options_.initial_weights.file.empty() && fit_.start.steps == 0,
+                            .initial_weights = !options_.initial_weights.file.empty() && fit_.start->steps == 0,
                             .next = &reports,
                             .names = names_of_record()};
-  if (options_.resume.from != Resume::From::none) record.resume_after = fit_.start.steps;
+  if (options_.resume.from != Resume::From::none) record.resume_after = fit_.start->steps;
   if (record.folder.empty()) return record;
   if (record.metrics == RunLayout{record.folder}.metrics()) record.metrics.clear();
   const FitOptions::Samples samples = task_->samples();
@@ -219,13 +221,13 @@ TrainingResult Trainer::train() && {
     (void)strategy_.same_on_all(fmt::format("augmentation {}", describe(options_.augmentation)));
   fit_.frozen = frozen_by(options_.freeze, model_->variables());
   resume();
-  if (!options_.initial_weights.file.empty() && fit_.start.steps == 0) {
+  if (!options_.initial_weights.file.empty() && fit_.start->steps == 0) {
     const WeightsMetadata described = take_initial_weights();
     if (is_chief()) warn_of_columns(described, options_.initial_weights.file, task_->schema());
   }
   auto reports = std::make_unique<Observer>();  // those of other ranks say nothing
   set_up([&] {
-    if (is_chief()) reports = std::make_unique<ChiefReports>(options_, fit_.start.steps, run_folder_);
+    if (is_chief()) reports = std::make_unique<ChiefReports>(options_, fit_.start->steps, run_folder_);
   });
   // Before lines of metrics go that are about the steps after it.
   if (!options_.checkpoints.empty()) checkpoints_->begin();

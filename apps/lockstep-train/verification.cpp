@@ -288,22 +288,22 @@ void Trainer::prepare_again(const RecordedRun& run, std::int64_t first) {
   fit_.frozen = frozen_by(options_.freeze, model_->variables());
   set_up([&] { require_comparable(run); });
   resume();
-  if (fit_.start.steps < run.ledger.about_from)
+  if (fit_.start->steps < run.ledger.about_from)
     throw ConfigError{
         fmt::format("there is no checkpoint of step {}, after which the training went on as another; the "
                     "steps before it are of that other training",
                     run.ledger.about_from)};
-  if (!options_.initial_weights.file.empty() && fit_.start.steps == 0) (void)take_initial_weights();
+  if (!options_.initial_weights.file.empty() && fit_.start->steps == 0) (void)take_initial_weights();
   if (strategy_.store().has_unsealed()) strategy_.seal();
-  if (fit_.start.steps == 0) optimizer_->prepare(strategy_, model_->variables());  // as for checkpoints
-  require_weights_of(run, fit_.start.steps, strategy_.store(), options_.initial_weights.file);
+  if (fit_.start->steps == 0) optimizer_->prepare(strategy_, model_->variables());  // as for checkpoints
+  require_weights_of(run, fit_.start->steps, strategy_.store(), options_.initial_weights.file);
   fit_.evaluate_every = fit_.steps;
   fit_.evaluation_samples = 1;
 }
 
 void Trainer::compute_again(Observer& observer, std::int64_t last) {
   if (is_chief())
-    log::info(fmt::format("computes steps {} to {} again, from {}", fit_.start.steps + 1, last,
+    log::info(fmt::format("computes steps {} to {} again, from {}", fit_.start->steps + 1, last,
                           options_.resume.path.empty() ? "the beginning" : options_.resume.path.string()));
   try {
     (void)fit(strategy_, *model_, *optimizer_, task_->samples(), fit_, observer);
@@ -323,17 +323,17 @@ VerificationResult Trainer::verify(const RecordedRun& run, const std::optional<R
   if (steps.last > fit_.steps)
     throw ConfigError{
         fmt::format("--steps {}:{}: the command of the run makes {} steps", steps.first, steps.last, fit_.steps)};
-  fit_.record_every = interval_of(run.ledger, {fit_.start.steps, steps.last}, fit_.steps);
+  fit_.record_every = interval_of(run.ledger, {fit_.start->steps, steps.last}, fit_.steps);
   const CheckpointManager::Options saved = checkpoint_options();
   RecordedFiles files{strategy_,
                       {run.checkpoints, run.weights},
                       {.training = saved.training, .kernels = saved.kernels, .metadata = saved.metadata},
                       fit_.steps};
-  LedgerCheck check{strategy_, run, files, fit_.start.steps, steps.last};
+  LedgerCheck check{strategy_, run, files, fit_.start->steps, steps.last};
   if (check.left() == 0)
     throw ConfigError{fmt::format("--steps {}:{}: the ledger has no entry of these steps", steps.first, steps.last)};
   compute_again(check, steps.last);
-  return {.from = fit_.start.steps,
+  return {.from = fit_.start->steps,
           .to = steps.last,
           .entries = check.confirmed(),
           .checkpoints = files.checkpoints(),

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "checkpoint/tensor_file.hpp"
 #include "control/tag.hpp"
 #include "strategy/context_stack.hpp"
+#include "strategy/fit_progress.hpp"
 
 namespace lockstep {
 namespace {
@@ -51,6 +53,13 @@ void restore_checkpoint(Strategy& strategy, const std::filesystem::path& path, H
     });
   });
   values.spread(here);
+  // A file of weights alone, or from before the first step, says nothing that `fit` would have to go on from.
+  const std::int64_t steps = detail::FitProgress::optimizer_steps(strategy.store());
+  detail::FitProgress& progress = detail::FitProgress::of(strategy.store());
+  if (steps > 0)
+    progress.restore({.checkpoint = path.string(), .step = steps, .state = {}, .optimizer_steps = steps});
+  else
+    progress.forget_restored();
 }
 
 }  // namespace lockstep

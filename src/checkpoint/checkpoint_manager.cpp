@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <set>
 #include <system_error>
 #include <tuple>
@@ -27,6 +28,7 @@
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "strategy/context_stack.hpp"
+#include "strategy/fit_progress.hpp"
 #include "strategy/replica_group.hpp"
 
 namespace lockstep {
@@ -141,6 +143,28 @@ std::set<std::int64_t> foreign_steps(const CheckpointManager::Options& options, 
   return foreign;
 }
 
+/// What the program gives, and how far `fit` has come.
+ProgramState with_progress(ProgramState state, Strategy& strategy) {
+  const auto& progress = strategy.store().fit_progress();
+  if (progress && !state.contains(detail::FitProgress::state_name)) state.merge(progress->saved());
+  return state;
+}
+
+/// LOCAL, on every rank. Where the next `fit` goes on.
+void note_progress(Strategy& strategy, const CheckpointManager::Resumed& resumed) {
+  const auto text = [&](const char* name) {
+    const auto found = resumed.state.find(name);
+    return found == resumed.state.end() ? std::nullopt : std::optional{found->second};
+  };
+  const std::string before = text(detail::FitProgress::fits_before_name).value_or("0");
+  detail::FitProgress::of(strategy.store())
+      .restore({.checkpoint = resumed.checkpoint.string(),
+                .step = resumed.step,
+                .state = text(detail::FitProgress::state_name),
+                .fits_before = std::atoi(before.c_str()),
+                .optimizer_steps = detail::FitProgress::optimizer_steps(strategy.store())});
+}
+
 /// What every rank gets of a checkpoint: folder, step, state, and the best one.
 using Restored = std::tuple<std::string, std::int64_t, ProgramState, std::optional<CheckpointLoss>>;
 
@@ -247,9 +271,15 @@ void CheckpointManager::save(std::int64_t step, const State& state, std::optiona
     call_writer(&CheckpointWriter::wait);
     begin_after(step);
     const auto best = best_ ? std::optional{*best_} : std::nullopt;
-    writer_->write(
-        {step, best, options_.training, options_.kernels, options_.compression, state, options_.metadata, {}},
-        files_of(values), strategy_.stream());
+    writer_->write({step,
+                    best,
+                    options_.training,
+                    options_.kernels,
+                    options_.compression,
+                    with_progress(state, strategy_),
+                    options_.metadata,
+                    {}},
+                   files_of(values), strategy_.stream());
   } catch (...) {
     meeting.fail(std::current_exception());
   }
@@ -306,8 +336,14 @@ std::optional<CheckpointManager::Resumed> CheckpointManager::restore(
   values.spread(here);
   const auto& [folder, step, state, best] = *restored;
   best_ = best ? std::make_unique<const CheckpointLoss>(*best) : nullptr;
-  if (options_.restores == Parts::all) strategy_.group().meeting().continue_after(static_cast<std::uint64_t>(step));
-  return Resumed{step, state, folder};
+  Resumed resumed{step, state, folder};
+  if (options_.restores == Parts::all) {
+    strategy_.group().meeting().continue_after(static_cast<std::uint64_t>(step));
+    note_progress(strategy_, resumed);
+  } else if (const auto& progress = strategy_.store().fit_progress()) {
+    progress->forget_restored();
+  }
+  return resumed;
 }
 
 bool CheckpointManager::has_checkpoints(Here here) {

@@ -18,6 +18,7 @@
 #include "fit/accumulation.hpp"
 #include "fit/evaluation_pass.hpp"
 #include "fit/fit_options.hpp"
+#include "fit/fit_start.hpp"
 #include "fit/frozen_variables.hpp"
 #include "fit/injected_fault.hpp"
 #include "fit/joint_gradients.hpp"
@@ -31,6 +32,7 @@
 #include "nn/joint_model.hpp"
 #include "nn/shard_losses.hpp"
 #include "ops/answer.hpp"
+#include "strategy/fit_progress.hpp"
 #include "strategy/replica_group.hpp"
 
 namespace lockstep {
@@ -308,7 +310,7 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
     // If another rank failed in this step, or it did not pass its audit, the sums have 0 samples, and there are no
     // statistics to absorb.
     model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);
-    if (attests_in(index) || index - options_.start.steps < options_.attest_first)
+    if (attests_in(index) || index - options_.start->steps < options_.attest_first)
       context.attest_at_end(model_.moving_averages(), here_);
   };
   strategy_.run(replica_step, {}, here_);
@@ -362,7 +364,7 @@ void Fit::load_ahead() {
       {.steps = options_.prefetch,
        .order = shard_by_shard ? RankShards::Order::shard_by_shard : RankShards::Order::all_shards,
        .where = strategy_.group().may_start_threads() ? WorkAhead::Where::on_thread : WorkAhead::Where::in_turn,
-       .of = {options_.start.steps, options_.steps},
+       .of = {options_.start->steps, options_.steps},
        .samples = [this, samples = samples_](std::int64_t step) mutable { return samples.of(schedule_.batch(step)); }});
 }
 
@@ -391,11 +393,13 @@ Observer::Step Fit::report_of(const FitResult& result, const ScheduledBatch& bat
 FitResult Fit::run(Observer& observer) {
   BusyClock clock{strategy_.group().time()};
   if (fault_) fault_->slow_down(clock, rank_);
-  PartsReport parts{strategy_, clock, options_.start.steps};
+  PartsReport parts{strategy_, clock, options_.start->steps};
   const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
   strategy_.attest_first(options_.attest_first);
-  if (options_.prefetch > 0 && options_.start.steps < options_.steps) load_ahead();
-  Observer::State state = options_.start;
+  if (options_.prefetch > 0 && options_.start->steps < options_.steps) load_ahead();
+  Observer::State state = *options_.start;
+  const detail::FitProgress::Underway underway{detail::FitProgress::of(strategy_.store()),
+                                               [&state] { return state.to_text(); }};
   const std::int64_t samples_before = samples_in(schedule_, state.steps);
   FitResult result{.steps = state.steps, .samples = samples_before};
   wants_norm_ = observer.wants_gradient_norm();
@@ -404,7 +408,7 @@ FitResult Fit::run(Observer& observer) {
   for (std::int64_t index = state.steps; index < options_.steps; ++index) {
     if (strategy_.stop_requested()) {
       result.stopped = true;
-      if (index > options_.start.steps) observer.on_stop(state);
+      if (index > options_.start->steps) observer.on_stop(state);
       break;
     }
     const ScheduledBatch batch = schedule_.batch(index);
@@ -427,6 +431,7 @@ FitResult Fit::run(Observer& observer) {
     const bool due = options_.evaluate_every ? result.steps % *options_.evaluate_every == 0 : batch.ends_epoch;
     if (attests_in(index) && !due && !is_last) parts.gather(result.steps);
     push_recent(state.recent, sums, schedule_.steps_per_epoch());
+    state.steps = result.steps;  // before an observer saves it
     const double loss = mean_per_label(sums.loss, sums.weight.value_or(0));
     observer.on_step(report_of(result, batch, loss));
     checks_.tell(observer, result.steps, loss);
@@ -440,10 +445,9 @@ FitResult Fit::run(Observer& observer) {
       parts.tell(observer);
       judge_loss(result.last_evaluation.loss, fmt::format("the test loss after step {}", result.steps));
     }
-    state.steps = result.steps;
     observer.on_step_end(state);
   }
-  if (!result.stopped && options_.start.steps < options_.steps) {
+  if (!result.stopped && options_.start->steps < options_.steps) {
     // What the chief does alone after the last step keeps the others waiting too.
     strategy_.agree(TagKind::chief, here_, {});
     parts.gather(result.steps);
@@ -464,11 +468,13 @@ FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const 
 FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const FitOptions::Samples& data,
                          const FitOptions& options, Observer& observer, const std::optional<InjectedFault>& fault,
                          Here here) {
-  detail::require_valid(options, model, data);
-  strategy.agree(TagKind::compare, here, detail::text_of(data, options));
+  FitOptions from_start = options;
+  from_start.start = detail::start_of(strategy.store(), options);
+  detail::require_valid(from_start, model, data);
+  strategy.agree(TagKind::compare, here, detail::text_of(data, from_start));
   if (strategy.store().has_unsealed()) strategy.seal(here);
   if (fault && strategy.rank() == 0) log::warning("LOCKSTEP_FAULT: " + fault->announcement());
-  return Fit{strategy, model, optimizer, data, options, fault, here}.run(observer);
+  return Fit{strategy, model, optimizer, data, from_start, fault, here}.run(observer);
 }
 
 }  // namespace lockstep

@@ -38,9 +38,9 @@ void require_valid(const FitOptions& options, nn::Model& model, const FitOptions
     throw InvalidArgument{fmt::format("threads of a rank: {}, expected at least 1", options.threads)};
   if (options.prefetch < 0)
     throw InvalidArgument{fmt::format("batches to prefetch: {}, expected 0 or more", options.prefetch)};
-  if (options.start.steps < 0 || options.start.steps > options.steps)
+  if (options.start.value().steps > options.steps)
     throw InvalidArgument{
-        fmt::format("steps: {}, of which {} are made; expected at least as many", options.steps, options.start.steps)};
+        fmt::format("steps: {}, of which {} are made; expected at least as many", options.steps, options.start->steps)};
   if (model.variables().empty())
     throw InvalidArgument{fmt::format("model '{}' has no variables; expected one or more to train", model.name())};
   if (data.test.count() < 1) throw InvalidArgument{"the test set has 0 samples; expected 1 or more"};
@@ -58,7 +58,8 @@ std::string text_of(const FitOptions::Samples& data, const FitOptions& options) 
       "fit on {} samples: seed {}, batch {}, {} steps{}, {} shards, {} micro-batches{}, {} test samples, "
       "evaluation every {} of {}, attestation every {}, {} on divergence{}",
       data.train.count(), options.seed, options.global_batch, options.steps,
-      options.start.steps > 0 ? fmt::format(" after {}", options.start.steps) : "", options.shards, options.accumulate,
+      options.start->steps > 0 ? fmt::format(" after {}", options.start->steps) : "", options.shards,
+      options.accumulate,
       every("audit", options.audit_every) + every("record", options.record_every) +
           (options.attest_first != FitOptions{}.attest_first ? fmt::format(", {} first attested", options.attest_first)
                                                              : ""),

@@ -1,5 +1,6 @@
 // Progress of a training run as text: the number of steps, and the loss and weight of each recent one.
 #include <charconv>
+#include <cmath>
 #include <iterator>
 #include <optional>
 
@@ -35,10 +36,10 @@ Observer::State Observer::State::parse(std::string_view text) {
   std::string_view left = text;
   const auto steps = take<std::int64_t>(left);
   Observer::State state{.steps = steps.value_or(0)};
-  bool good = steps.has_value();
+  bool good = steps.has_value() && *steps >= 0;
   while (good && !left.empty()) {
     const auto loss = take<double>(left), weight = take<double>(left);
-    good = loss && weight;
+    good = loss && weight && std::isfinite(*weight) && *weight >= 0;
     if (good) state.recent.push_back({*loss, *weight});
   }
   if (!good) throw Error{fmt::format("not the state of a training: '{}'", text.substr(0, 40))};

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 #include <catch2/catch.hpp>
 
@@ -31,9 +32,14 @@ TEST_CASE("the state of a training is the same when it was a text") {
 }
 
 TEST_CASE("a resumed training goes on from its state, which is that of its step") {
-  CHECK(fit_state_of({.step = 7, .state = {{"fit", "7 0.5 2"}}, .checkpoint = {}}).recent.size() == 1);
-  CHECK(fit_state_of({.step = 7, .state = {}, .checkpoint = {}}).steps == 7);
-  CHECK_THROWS_WITH(fit_state_of({.step = 7, .state = {{"fit", "8 0.5 2"}}, .checkpoint = {}}),
-                    "is of step 7, and its state of step 8");
-  CHECK_THROWS_AS(fit_state_of({.step = 7, .state = {{"fit", "seven"}}, .checkpoint = {}}), Error);
+  using enum FitOptions::OnDivergence;
+  const auto state_of = [](CheckpointManager::State state, FitOptions::OnDivergence on_divergence = stop) {
+    return fit_state_of({.step = 7, .state = std::move(state), .checkpoint = {}}, on_divergence);
+  };
+  CHECK(state_of({{"fit", "7 0.5 2"}}).recent.size() == 1);
+  CHECK_THROWS_WITH(state_of({}), "has no state \"fit\" of its training");
+  CHECK_THROWS_WITH(state_of({{"fit", "8 0.5 2"}}), "is of step 7, and its state of step 8");
+  for (const char* wrong : {"seven", "-7", "7 0.5 -2", "7 0.5 nan"}) CHECK_THROWS_AS(state_of({{"fit", wrong}}), Error);
+  CHECK_THROWS_WITH(state_of({{"fit", "7 nan 2"}}), "has a state of its training that has a step with the loss nan");
+  CHECK(state_of({{"fit", "7 nan 2"}}, proceed).steps == 7);
 }

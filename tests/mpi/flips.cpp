@@ -111,7 +111,7 @@ std::pair<Told, std::string> train(const Run& run) {
   FitOptions options{.global_batch = 4 * ranks(), .steps = run.steps, .shards = ranks(), .evaluate_every = 1000};
   options.attest_every = run.attest_every;
   options.attest_first = run.attest_first;
-  options.start.steps = run.first;
+  options.start = Observer::State{.steps = run.first};
   Told told;
   told.steps = run.first;
   const std::string words = message_of<DriftError>([&] { fit_images(strategy, *model, options, told, run.fault); });

@@ -2,6 +2,9 @@
 // depend on the number of ranks.
 #include <cstdlib>
 #include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -17,12 +20,19 @@ struct Plane {
   std::string digest;
 };
 
-/// What the program that `variable` names says on `ranks` ranks. The chief alone prints.
-std::string output_of(const char* variable, int ranks) {
+/// How the program that `variable` names ends on `ranks` ranks.
+Outcome outcome_of(const char* variable, int ranks, const std::string& argument = {}, Environment more = {}) {
   const char* const program = std::getenv(variable);
   if (!program) throw std::runtime_error{fmt::format("{} is not set: run this with `meson test`", variable)};
-  const Outcome outcome =
-      run_command({"mpirun", "-n", std::to_string(ranks), program}, {.environment = mpi_environment()});
+  std::vector<std::string> command{"mpirun", "-n", std::to_string(ranks), program};
+  if (!argument.empty()) command.push_back(argument);
+  more.insert(mpi_environment().begin(), mpi_environment().end());
+  return run_command(command, {.environment = std::move(more)});
+}
+
+/// What it says. The chief alone prints.
+std::string output_of(const char* variable, int ranks, const std::string& argument = {}) {
+  const Outcome outcome = outcome_of(variable, ranks, argument);
   INFO(outcome.err);
   REQUIRE(outcome.exit_code == 0);
   return outcome.out;
@@ -74,4 +84,20 @@ TEST_CASE("the trainer with shards ends in the same weights on 1, 2 and 4 ranks"
   const std::string on_one = train_on(1).digest;
   CHECK(train_on(2).digest == on_one);
   CHECK(train_on(4).digest == on_one);
+}
+
+TEST_CASE(
+    "the trainer with checkpoints that is killed goes on where the newest was saved, and ends in the same weights") {
+  constexpr const char* program = "LOCKSTEP_README_RESUMED";
+  const TemporaryDirectory folder;
+  const std::string whole = last_line(output_of(program, 2, folder.path() / "whole"));
+  INFO(whole);
+  CHECK(whole.starts_with("from step 0: test loss 0.0"));
+  const std::string killed = folder.path() / "killed";
+  CHECK(outcome_of(program, 2, killed, {{"KILL_AFTER", "120"}, kills_at_once}).exit_code != 0);
+  const std::string rest = last_line(output_of(program, 1, killed));
+  INFO(rest);
+  // The newest one may not have been written yet; the one before has.
+  CHECK((rest.starts_with("from step 100:") || rest.starts_with("from step 50:")));
+  CHECK(rest.substr(rest.find(':')) == whole.substr(whole.find(':')));
 }

@@ -59,7 +59,7 @@ TEST_CASE("a source that varies by epoch is asked for the samples of the epoch, 
     for (const std::int64_t sample : sample_order(7, options.seed, epoch))
       expected.push_back(static_cast<std::int32_t>(7 * epoch + sample));
   CHECK(labels_of(whole.seen) == expected);
-  options.start.steps = 3;
+  options.start = Observer::State{.steps = 3};
   const Trained rest = train({train_samples, test_samples}, options, 3, column_sums);
   CHECK(labels_of(rest.seen) == std::vector<std::int32_t>(expected.begin() + 7 + 4, expected.end()));
 }
@@ -260,7 +260,7 @@ TEST_CASE("batches loaded ahead are those of their steps, from the first to go o
   for (const int micro_batches : {1, 2}) {
     // Epochs of 4, 4 and 2 samples, which leave shards without any.
     const FitOptions options{
-        .global_batch = 4, .steps = 7, .shards = 4, .accumulate = micro_batches, .start = {.steps = 1}};
+        .global_batch = 4, .steps = 7, .shards = 4, .accumulate = micro_batches, .start = Observer::State{.steps = 1}};
     const std::string expected = weights_of(options, 0, -1);
     for (const int prefetch : {1, 2, 20}) CHECK(weights_of(options, prefetch, -1) == expected);
   }

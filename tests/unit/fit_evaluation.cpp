@@ -115,7 +115,8 @@ TEST_CASE("an evaluation may take the first samples alone, and each step knows h
 }
 
 TEST_CASE("a run that goes on after its last step only evaluates, and tells nobody") {
-  const FitOptions options{.global_batch = 4, .steps = 3, .shards = 1, .start = {.steps = 3, .recent = {{6, 4}}}};
+  const FitOptions options{
+      .global_batch = 4, .steps = 3, .shards = 1, .start = Observer::State{.steps = 3, .recent = {{6, 4}}}};
   const Trained trained = train(images(8), options, 3, column_sums);
   CHECK(trained.seen.empty());
   CHECK(trained.losses.empty());

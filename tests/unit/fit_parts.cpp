@@ -244,7 +244,7 @@ TEST_CASE("reports come after evaluations, attestations and the end, and cover t
       reports_of(2, run).text ==
       "step 1, step 2, step 3, 3 parts 3, step 4, evaluation 4, 1 parts 4, step 5, step 6, 2 parts 6, step 7, step 8, "
       "evaluation 8, 2 parts 8, step 9, 1 parts 9, step 10, evaluation 10, 1 parts 10, ");
-  run.options.start.steps = 7;
+  run.options.start = Observer::State{.steps = 7};
   CHECK(reports_of(2, run).text ==
         "step 8, evaluation 8, 1 parts 8, step 9, 1 parts 9, step 10, evaluation 10, 1 parts 10, ");
   const PartsReports some = reports_of(2, run);
@@ -252,7 +252,7 @@ TEST_CASE("reports come after evaluations, attestations and the end, and cover t
   double backward = 0;
   for (const Observer::Parts& each : some.all) backward += each.replicas[1].backward;
   CHECK(some.whole.replicas[1].backward == Approx(backward));
-  run.options.start.steps = 10;
+  run.options.start = Observer::State{.steps = 10};
   CHECK(reports_of(2, run).text.empty());
   CHECK(reports_of(2, run).whole.replicas.empty());
   const PartsReports alone = reports_of(1, {});

@@ -9,6 +9,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "checkpoint/checkpoint_folder.hpp"
+#include "fit/fit_start.hpp"
 
 namespace lockstep {
 namespace {
@@ -52,12 +53,14 @@ ProgramState program_state_of(const Observer::State& state) {
   return {{fit_state_name, state.to_text()}};
 }
 
-Observer::State fit_state_of(const CheckpointManager::Resumed& resumed) {
+Observer::State fit_state_of(const CheckpointManager::Resumed& resumed, FitOptions::OnDivergence on_divergence) {
   const auto state = resumed.state.find(fit_state_name);
-  if (state == resumed.state.end()) return {.steps = resumed.step};
+  if (state == resumed.state.end()) throw Error{fmt::format("has no state \"{}\" of its training", fit_state_name)};
   Observer::State fit = Observer::State::parse(state->second);
   if (fit.steps != resumed.step)
     throw Error{fmt::format("is of step {}, and its state of step {}", resumed.step, fit.steps)};
+  if (const std::string fault = detail::fault_in(fit, on_divergence); !fault.empty())
+    throw Error{fmt::format("has a state of its training that {}", fault)};
   return fit;
 }
 

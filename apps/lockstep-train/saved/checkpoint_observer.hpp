@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/fit/fit.hpp>
 #include <lockstep/fit/observer.hpp>
 #include <lockstep/record/run_record.hpp>
 
@@ -50,7 +51,8 @@ class CheckpointObserver final : public Observer {
 /// What a checkpoint keeps of the progress of a training.
 ProgramState program_state_of(const Observer::State& state);
 
-/// Where a training that goes on continues. Error if its state is not that of its step.
-Observer::State fit_state_of(const CheckpointManager::Resumed& resumed);
+/// Where a training that goes on continues. Error if it has no state, if that is not of its step, and if no such
+/// training could have reached it.
+Observer::State fit_state_of(const CheckpointManager::Resumed& resumed, FitOptions::OnDivergence on_divergence);
 
 }  // namespace lockstep

@@ -63,8 +63,9 @@ struct FitOptions {
   /// Names of variables that no step updates, as if they were not trainable: neither a gradient nor weight decay
   /// changes them, and they have no share in the gradient's norm. Moving averages still change.
   std::vector<std::string> frozen = {};
-  /// Where to continue (Observer::on_step_end). The variables and the optimizer's state must be those of that step.
-  Observer::State start = {};
+  /// Where to continue (Observer::on_step_end). The variables and the optimizer's state must be those of that step. If
+  /// empty, where the checkpoint was saved that was restored last, or at the beginning if none was.
+  std::optional<Observer::State> start = {};
 };
 
 struct FitResult {
@@ -123,6 +124,15 @@ struct FitResult {
 ///
 /// A run that continues from `start` makes the steps that are left. Except for times, everything is as if it had made
 /// the earlier steps too. If no step is left, it only evaluates, and does not call `observer`.
+///
+/// A checkpoint that a CheckpointManager saves during a run, or after it, holds the run's Observer::State under the
+/// name "fit", unless the program gives one. After a restore of it, a run without `start` continues from there: the
+/// first run in the program or, if the checkpoint was saved in a later one, that one. InvalidArgument, which names the
+/// checkpoint, where that would train from other weights than the step's: if the checkpoint was saved after steps and
+/// says nothing of a run, as those of save_checkpoint and of programs with a loop of their own; if it was saved in a
+/// later run than this one; if `start` differs from what it says. CheckpointError if what it says is no state of a run.
+/// None of this holds where weights alone were restored (load_weights, CheckpointManager::Parts), which are the
+/// beginning of a training of their own, nor after the program has trained on by itself.
 ///
 /// If a rank asks for an early end (Strategy::request_stop), all ranks stop after the step under way and the evaluation
 /// that is due after it, and `observer` is told (Observer::on_stop). Resuming from the state that was reported

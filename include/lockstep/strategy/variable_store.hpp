@@ -28,6 +28,7 @@ class VariableStore;
 
 namespace detail {
 
+class FitProgress;
 class HeldSlices;
 class LiveOptimizers;
 struct Sharding;
@@ -178,6 +179,10 @@ class VariableStore {
   /// For library code: the record that the live optimizers of these variables share. Null until one is used.
   std::shared_ptr<detail::LiveOptimizers>& live_optimizers() { return live_optimizers_; }
 
+  /// For library code: how far `fit` has come with these variables, and what a restored checkpoint says of that. Null
+  /// until there is something to say.
+  std::shared_ptr<detail::FitProgress>& fit_progress() { return fit_progress_; }
+
   /// For library code, before the first `seal`: the ranks share the update of trainable variables that all of them
   /// update, if those that are sealed together take more than 64 KiB.
   void share_updates(detail::Sharding sharding);
@@ -224,6 +229,7 @@ class VariableStore {
   std::vector<std::shared_ptr<detail::StoreSegment>> segments_;
   std::map<std::string, Tensor, std::less<>> counters_;  ///< i64[], on the host
   std::shared_ptr<detail::LiveOptimizers> live_optimizers_;
+  std::shared_ptr<detail::FitProgress> fit_progress_;
   std::shared_ptr<detail::StoreGuests> guests_ = std::make_shared<detail::StoreGuests>();
   std::size_t sealed_ = 0;
   std::size_t sealed_segments_ = 0;                   ///< before the last `seal`

@@ -1,0 +1,75 @@
+#include "fit/fit_start.hpp"
+
+#include <cmath>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "strategy/fit_progress.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+Observer::State state_in(const FitProgress::Restored& restored, const FitOptions& options) {
+  const auto fail = [&](std::string_view what) {
+    throw CheckpointError{fmt::format("checkpoint {}: its state of fit {}", restored.checkpoint, what)};
+  };
+  try {
+    Observer::State state = Observer::State::parse(*restored.state);
+    if (const std::string fault = fault_in(state, options.on_divergence); !fault.empty()) fail(fault);
+    return state;
+  } catch (const CheckpointError&) {
+    throw;
+  } catch (const Error& error) {
+    fail(fmt::format("is {}", error.what()));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string fault_in(const Observer::State& state, FitOptions::OnDivergence on_divergence) {
+  if (state.steps < 0) return fmt::format("has made {} steps", state.steps);
+  for (const ops::Kernels::BatchLoss::Weighed& step : state.recent) {
+    if (!std::isfinite(step.weight) || step.weight < 0)
+      return fmt::format("has a step whose labels weigh {}", step.weight);
+    if (!std::isfinite(step.loss) && on_divergence == FitOptions::OnDivergence::stop)
+      return fmt::format("has a step with the loss {}", step.loss);
+  }
+  return {};
+}
+
+Observer::State start_of(VariableStore& store, const FitOptions& options) {
+  if (options.start)
+    if (const std::string fault = fault_in(*options.start, options.on_divergence); !fault.empty())
+      throw InvalidArgument{fmt::format("FitOptions::start {}; expected the state of a run", fault)};
+  FitProgress& progress = FitProgress::of(store);
+  const std::optional<FitProgress::Restored>& restored = progress.restored(store);
+  if (!restored) return options.start.value_or(Observer::State{});
+
+  const bool is_its_fit = restored->fits_before == progress.fits();
+  if (restored->state && is_its_fit) {
+    Observer::State state = state_in(*restored, options);
+    if (options.start && options.start->steps != state.steps)
+      throw InvalidArgument{
+          fmt::format("FitOptions::start has made {} steps, and checkpoint {}, which was restored, {}; expected the "
+                      "same, or no start",
+                      options.start->steps, restored->checkpoint, state.steps)};
+    return options.start.value_or(std::move(state));
+  }
+  if (options.start) return *options.start;
+  if (restored->state)
+    throw InvalidArgument{fmt::format(
+        "checkpoint {}, which was restored, was saved in fit number {} of a program, and this is number {}; "
+        "expected FitOptions::start, which says how many steps of this one are made",
+        restored->checkpoint, restored->fits_before + 1, progress.fits() + 1)};
+  if (restored->step == 0) return {};
+  throw InvalidArgument{
+      fmt::format("checkpoint {}, which was restored, is of step {} and does not say where fit goes on; expected "
+                  "FitOptions::start, or load_weights for a training that begins anew with its weights",
+                  restored->checkpoint, restored->step)};
+}
+
+}  // namespace lockstep::detail
