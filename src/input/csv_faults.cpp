@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -13,6 +12,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/excerpt.hpp"
+#include "base/lower_case.hpp"
 #include "input/conversion.hpp"
 
 namespace lockstep {
@@ -23,12 +23,6 @@ constexpr std::int64_t most_rows = 1'000'000;
 /// A column of more different words is none of categories: it names its rows. So does one whose words hardly repeat.
 constexpr std::size_t most_categories = 50, fewest_names = 10;
 constexpr std::size_t most_columns = 8;  ///< of a kind that a line lists
-
-std::string lower_case(std::string_view text) {
-  std::string lower{text};
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return lower;
-}
 
 bool is_missing_number(std::string_view field) {
   static constexpr std::array<std::string_view, 5> marks{"none", "nat", "?", "-", "."};
@@ -104,7 +98,7 @@ class Faults {
   }
 
  private:
-  void look_at(const std::string& field, ColumnFaults& column) const {
+  void look_at(const std::string& field, ColumnFaults& column) {
     double number = 0;
     if (parse_field(field, number)) {
       if (std::isnan(number))
@@ -113,6 +107,7 @@ class Faults {
         ++column.large;
     } else if (is_missing_number(field)) {
       ++column.missing;
+      if (!field.empty() && !is_missing_label(field)) marks_.insert(python_string(field));
     } else if (is_date(field)) {
       ++column.dates;
     } else if (is_written_number(field)) {
@@ -172,13 +167,17 @@ class Faults {
                              python_string(columns_.names[place]));
     constexpr std::size_t longest = 2000;  // characters that somebody may want to read
     if (steps.empty() || steps.size() > longest) return {};
-    return fmt::format("; in Python: import pandas; t = pandas.read_csv({}){}; t.to_csv({}, index=False)",
-                       python_string(path), steps, python_string(converted_name(path, "-numbers.csv")));
+    return fmt::format(
+        "; in Python: import pandas; t = pandas.read_csv({}, skipinitialspace=True{}){}; "
+        "t.to_csv({}, index=False)",
+        python_string(path), marks_.empty() ? "" : fmt::format(", na_values=[{}]", fmt::join(marks_, ", ")), steps,
+        python_string(converted_name(path, "-numbers.csv")));
   }
 
   const CsvColumns& columns_;
   DType dtype_;
   std::vector<ColumnFaults> faults_;
+  std::set<std::string> marks_;  ///< of missing numbers that pandas does not know, as strings of Python
   std::int64_t rows_ = 0;
 };
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -12,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/labelled_data.hpp>
 
+#include "base/lower_case.hpp"
 #include "base/shell_word.hpp"
 #include "input/conversion.hpp"
 #include "input/csv_header.hpp"
@@ -86,9 +86,8 @@ fs::path find_image(const fs::path& folder) {
   for (fs::recursive_directory_iterator entry{folder, fs::directory_options::skip_permission_denied, error}, end;
        !error && entry != end && files < most_files; entry.increment(error), ++files) {
     if (entry.depth() == deepest) entry.disable_recursion_pending();
-    std::string ending = entry->path().extension().string();
-    std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    if (std::ranges::find(endings, ending) != endings.end()) return entry->path();
+    if (std::ranges::find(endings, lower_case(entry->path().extension().string())) != endings.end())
+      return entry->path();
   }
   return {};
 }
@@ -274,6 +273,16 @@ std::vector<fs::path> data_files(const fs::path& path) {
   return files;
 }
 
+namespace {
+
+/// Whether these bytes begin a text whose first line has columns.
+bool begins_table(std::span<const std::uint8_t> first) {
+  const auto line = first.first(static_cast<std::size_t>(std::ranges::find(first, '\n') - first.begin()));
+  return is_text(first) && std::ranges::find(line, ',') != line.end();
+}
+
+}  // namespace
+
 LabelledSets load_unlabelled_sets(const fs::path& file, const LabelledData::Options& options) {
   require_options(options);
   constexpr std::string_view expected =
@@ -282,7 +291,7 @@ LabelledSets load_unlabelled_sets(const fs::path& file, const LabelledData::Opti
   if (!fs::exists(file, error) && !error) fail_file(file, fmt::format("does not exist; expected {}", expected));
   std::vector<std::uint8_t> first(512);
   first.resize(FileBytes{file}.read(first));
-  const bool is_table = has_csv_name(file) || is_text(first);  // IDX begins with zeros
+  const bool is_table = has_csv_name(file) || begins_table(first);
   if (begins_npy_file(first) || !is_table) require_csv(file, options);
   UnlabelledRows rows = begins_npy_file(first) ? load_npy_rows(file, options)
                         : is_table             ? load_csv_rows(file, options)

@@ -1,7 +1,6 @@
 #include "input/labelled_sets.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <numeric>
 #include <system_error>
 #include <utility>
@@ -11,6 +10,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/lower_case.hpp"
 #include "base/shell_word.hpp"
 #include "input/failure.hpp"
 
@@ -45,11 +45,6 @@ std::size_t distance(std::string_view one, std::string_view other) {
     }
   }
   return row.back();
-}
-
-std::string lower_case(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
 }
 
 }  // namespace

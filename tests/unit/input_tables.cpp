@@ -171,20 +171,27 @@ TEST_CASE("all wrong fields of a table are counted by columns and kinds, with a 
       "FOLDER/x.csv:2: column \"age\" is \"\"; expected a number; from here on it has no number in \"age\" (20 rows), "
       "\"label\" (1), dates in \"born\" (60 rows), words in \"sex\" (60 rows), \"cabin\" (60); in Python: import "
       "pandas; "
-      "t = pandas.read_csv(\"FOLDER/x.csv\"); t = t.drop(columns=[\"cabin\"]); t = pandas.get_dummies(t, "
+      "t = pandas.read_csv(\"FOLDER/x.csv\", skipinitialspace=True); t = t.drop(columns=[\"cabin\"]); t = "
+      "pandas.get_dummies(t, "
       "columns=[\"sex\"], dtype=int); t = t.dropna(subset=[\"age\", \"label\"]); t[\"born\"] = "
       "pandas.to_datetime(t[\"born\"]).map(pandas.Timestamp.timestamp); t.to_csv(\"FOLDER/x-numbers.csv\", "
       "index=False)");
   folder.write("x.csv", "price,share,size,label\n\"1,5\",5 %,\"1,234\",0\n\"2,25\",6 %,$ 20,1\n");
-  CHECK(
-      refusal(folder, "x.csv") ==
-      "FOLDER/x.csv:2: column \"price\" is \"1,5\"; expected a number; from here on it has numbers with other signs "
-      "than "
-      "a point in \"price\" (2 rows), \"share\" (2), \"size\" (2); in Python: import pandas; t = "
-      "pandas.read_csv(\"FOLDER/x.csv\"); t[\"price\"] = pandas.to_numeric(t[\"price\"].astype(str).str.replace(\",\", "
-      "\".\")); t[\"share\"] = pandas.to_numeric(t[\"share\"].astype(str).str.replace(r\"[^0-9.eE+-]\", \"\", "
-      "regex=True)); t[\"size\"] = pandas.to_numeric(t[\"size\"].astype(str).str.replace(r\"[^0-9.eE+-]\", \"\", "
-      "regex=True)); t.to_csv(\"FOLDER/x-numbers.csv\", index=False)");
+  CHECK(refusal(folder, "x.csv") ==
+        "FOLDER/x.csv:2: column \"price\" is \"1,5\"; expected a number; from here on it has numbers with other signs "
+        "than "
+        "a point in \"price\" (2 rows), \"share\" (2), \"size\" (2); in Python: import pandas; t = "
+        "pandas.read_csv(\"FOLDER/x.csv\", skipinitialspace=True); t[\"price\"] = "
+        "pandas.to_numeric(t[\"price\"].astype(str).str.replace(\",\", "
+        "\".\")); t[\"share\"] = pandas.to_numeric(t[\"share\"].astype(str).str.replace(r\"[^0-9.eE+-]\", \"\", "
+        "regex=True)); t[\"size\"] = pandas.to_numeric(t[\"size\"].astype(str).str.replace(r\"[^0-9.eE+-]\", \"\", "
+        "regex=True)); t.to_csv(\"FOLDER/x-numbers.csv\", index=False)");
+  folder.write("x.csv", "a, b,label\n?, 1,0\n-,?,1\n");
+  CHECK_THAT(
+      refusal(folder, "x.csv"),
+      Contains("it has no number in \"a\" (2 rows), \"b\" (1); in Python: import pandas; t = "
+               "pandas.read_csv(\"FOLDER/x.csv\", skipinitialspace=True, na_values=[\"-\", \"?\"]); t = t.dropna("
+               "subset=[\"a\", \"b\"]); "));
   // A label alone, and what is no CSV behind it.
   folder.write("x.csv", "x,label\n1,0\n1,\n1,\n1,\"\n");
   CHECK_THAT(refusal(folder, "x.csv"),
