@@ -1,7 +1,6 @@
 #include "sim/job.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <numeric>
 #include <typeinfo>
@@ -13,6 +12,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/exit_code.hpp"
+#include "base/stream.hpp"
 #include "cluster/rank_map.hpp"
 #include "control/busy_clock.hpp"
 #include "control/exceptions.hpp"
@@ -116,7 +116,7 @@ void rethrow_if(const std::exception_ptr& failure, const std::string& job) {
   } catch (const std::exception&) {
     throw;
   } catch (...) {
-    std::fprintf(stderr, "%s: %s\n", job.c_str(), text.c_str());
+    write_to_stderr(fmt::format("{}: {}\n", job, text));
     throw;
   }
 }

@@ -35,7 +35,7 @@ TEST_CASE("ranks that were started alike are not in doubt, and each difference h
   other.values = {{"OMP_NUM_THREADS", "4"}, {"nice", "10"}};
   CHECK(doubts({plain, plain, other}) ==
         Texts{"replica 2 was started in another way than replica 0: OMP_NUM_THREADS is 4 there, and not set here; nice "
-              "is 10 there, and not set here; expected the same on every rank"});
+              "is 10 there, and not set here; expected the same on every rank (mpirun -x NAME passes a variable on)"});
   CHECK(doubts({other, other, other}).empty());
   InheritedState fast = plain;
   fast.floating_point_modes = "subnormal results become 0 (FTZ)";

@@ -40,6 +40,7 @@ std::string end_of(const std::function<void()>& dies, KeptSignals::Keep keep = K
   ChildProcess child{[&] {
     const rlimit none = {};
     ::setrlimit(RLIMIT_CORE, &none);
+    for (int signal = 1; signal <= SIGRTMAX; ++signal) ::signal(signal, SIG_DFL);  // sanitizers take some
     EndingSignals signals{keep};
     signals.note_in(*note);
     dies();

@@ -1,4 +1,5 @@
 // Iterators of a program on one replica, and what they refuse.
+#include <cfenv>
 #include <chrono>
 #include <cstdint>
 #include <future>
@@ -246,6 +247,16 @@ TEST_CASE("a thread that draws ahead for the default strategy has that of its pr
   for (int i = 0; i < 50; ++i) CHECK(iterator.next()->local() == i);
   CHECK_FALSE(iterator.next());
   CHECK(has_one == false);
+}
+
+TEST_CASE("samples are made with the floating-point modes with which a process starts, on any thread") {
+  for (const auto where : {WorkAhead::Where::on_thread, WorkAhead::Where::in_turn}) {
+    WorkAhead ahead{[] { return WorkAhead::Made{std::make_shared<int>(std::fegetround()), true}; }, {.where = where}};
+    std::fesetround(FE_UPWARD);
+    const auto mode = ahead.next();
+    std::fesetround(FE_TONEAREST);
+    CHECK(*static_cast<int*>(mode.get()) == FE_TONEAREST);
+  }
 }
 
 TEST_CASE("a source that never returns does not keep the end of its iterator waiting for ever", "[F-3]") {

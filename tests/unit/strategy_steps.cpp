@@ -1,5 +1,7 @@
 // What a loop of steps is made of: named values, and which inputs and outputs compile.
+#include <cfenv>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/multi_step.hpp>
 
+#include "base/floating_point_modes.hpp"
 #include "strategy/local_group.hpp"
 
 using namespace lockstep;
@@ -100,6 +103,18 @@ TEST_CASE("a loop takes any input that gives each rank its own, and outputs say 
   CHECK(*two.non_tensor_outputs.get<std::shared_ptr<int>>("pointer") == 1);
   CHECK(loop(2).steps_run == 1);
   CHECK(seen == std::vector<int>{0, 1, 2});
+}
+
+TEST_CASE("a run has the floating-point modes with which a process starts, and the program gets its own back") {
+  const auto group = make_local_group();
+  Strategy strategy{*group};
+  std::fesetround(FE_DOWNWARD);
+  std::string in_run = "none";
+  strategy.run([&](ReplicaContext&) { in_run = changed_floating_point_modes(); });
+  CHECK_THROWS(strategy.run([&](ReplicaContext&) { throw std::runtime_error{"on purpose"}; }));
+  CHECK(std::fegetround() == FE_DOWNWARD);
+  std::fesetround(FE_TONEAREST);
+  CHECK(in_run.empty());
 }
 
 TEST_CASE("a step that there never is cannot be set") {
