@@ -236,7 +236,7 @@ void CheckpointManager::begin(Here here) {
 }
 
 void CheckpointManager::pass(std::int64_t step) {
-  if (is_chief() && !writer_->has_begun()) try {
+  if (is_chief() && options_.every && !writer_->has_begun()) try {
       begin_after(step);
     } catch (...) {
       strategy_.group().meeting().fail(std::current_exception());

@@ -80,9 +80,11 @@ bool is_unsupported(int error) {
 void warn_of_lack(const fs::path& path, std::string_view lacks, int error, std::string_view so) {
   struct stat status = {};
   if (::stat(path.empty() ? "." : path.c_str(), &status) != 0) status.st_dev = 0;
-  if (told_lacks().add(status.st_dev, lacks))
-    log::warning(fmt::format("the file system of {} {} ({}): {}", path.empty() ? "." : path.string(), lacks,
-                             std::strerror(error), so));
+  if (!told_lacks().add(status.st_dev, lacks)) return;
+  fs::path shown = path;
+  while (shown.extension() == ".part") shown = shown.parent_path();  // it has another name in a moment
+  log::warning(fmt::format("the file system of {} {} ({}): {}", shown.empty() ? "." : shown.string(), lacks,
+                           std::strerror(error), so));
 }
 
 bool sync_file(int descriptor, const fs::path& path) {

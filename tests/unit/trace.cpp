@@ -1,5 +1,6 @@
 // The spans of a process on their way to a file and to a picture.
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -9,8 +10,10 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -368,6 +371,30 @@ TEST_CASE("a file that is none of a ring, or cannot be made, is named") {
   CHECK_THROWS_WITH(read_ring(folder.write("zeros", std::string(9000, '\0'))), Contains("no file of a trace"));
   CHECK_THROWS_AS(Ring({.file = folder.path() / "missing" / "ring"}), CheckpointError);
   CHECK_FALSE(Ring::is_on());
+}
+
+namespace {
+
+int refuses_room = 0;  ///< the error of a file system that cannot be asked for room
+
+}  // namespace
+
+extern "C" int posix_fallocate(int descriptor, off_t first, off_t bytes) {
+  if (refuses_room != 0) return refuses_room;
+  return ::fallocate(descriptor, 0, first, bytes) == 0 ? 0 : errno;
+}
+
+TEST_CASE("a ring takes its room by writing where a file system cannot be asked for it") {
+  for (const int error : {ENOSYS, EOPNOTSUPP, EINVAL, EPERM}) {
+    const test::TemporaryDirectory folder;
+    refuses_room = error;
+    const Ring ring{{.file = folder.path() / "ring", .bytes = 300'000}};
+    refuses_room = 0;
+    struct stat status = {};
+    REQUIRE(::stat((folder.path() / "ring").c_str(), &status) == 0);
+    CHECK(status.st_blocks * 512 >= status.st_size);
+    CHECK(status.st_size >= 290'000);
+  }
 }
 
 TEST_CASE("a ring that the disk has no room for is a file that cannot be written, and leaves none") {

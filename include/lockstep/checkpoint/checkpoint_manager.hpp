@@ -77,7 +77,7 @@ class CheckpointManager {
     std::filesystem::path folder = {};  ///< of all checkpoints; created before the first write if it does not exist
     std::optional<std::int64_t> every = {};  ///< steps between checkpoints; if empty, `after_step` writes none
     /// How many of the newest to keep, besides the best; older ones are removed. Those that are damaged, or of another
-    /// training, do not count.
+    /// training, do not count: each one that was there before is read once, in the background.
     std::int64_t keep = 3;
     bool optional = false;  ///< a checkpoint that cannot be written is a warning, and the training continues
     /// Facts that must be equal for a training to continue from these checkpoints.
