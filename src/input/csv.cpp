@@ -11,6 +11,7 @@
 #include "base/digest.hpp"
 #include "base/excerpt.hpp"
 #include "base/shell_word.hpp"
+#include "input/conversion.hpp"
 #include "input/csv_faults.hpp"
 #include "input/csv_header.hpp"
 #include "input/csv_labels.hpp"
@@ -56,6 +57,14 @@ class RowCounters {
   std::int64_t rows_ = 0;
 };
 
+/// For a record with one field more than there are columns, as some programs write them all.
+std::string hint_for_more_fields(const CsvReader& reader, const CsvColumns& columns,
+                                 const std::vector<std::string>& fields) {
+  if (fields.size() != columns.names.size() + 1) return {};
+  if (fields.back().empty()) return fmt::format(": {}", filtered(reader.file(), "sed 's/,$//'", "-cut.csv"));
+  return "; R writes a name before each row unless row.names = FALSE";
+}
+
 /// Reads the records after the header, and their labels if `labels` are given.
 LabelledRows read_records(CsvReader& reader, const CsvColumns& columns, CsvLabels* labels, DType dtype,
                           DataMemory& memory, Digest& digest) {
@@ -71,7 +80,8 @@ LabelledRows read_records(CsvReader& reader, const CsvColumns& columns, CsvLabel
     if (is_comment(reader, columns)) continue;
     split_record(reader, fields);
     if (fields.size() != columns.names.size())
-      reader.fail(fmt::format("has {} fields; expected {}, as the header has", fields.size(), columns.names.size()));
+      reader.fail(fmt::format("has {} fields; expected {}, as the header has{}", fields.size(), columns.names.size(),
+                              hint_for_more_fields(reader, columns, fields)));
     parse_numbers(columns, fields, numbers, [&](std::size_t place) { fail(place, "a number"); });
     const auto wrong = std::ranges::find_if(numbers, [&](double number) { return !is_finite(number, dtype); });
     if (wrong != numbers.end())

@@ -51,8 +51,11 @@ std::size_t distance(std::string_view one, std::string_view other) {
 
 std::string renaming_of(const std::filesystem::path& folder, std::string_view name) {
   constexpr std::size_t most_characters = 2;
+  constexpr int most_files = 1000;  // more are no data set of a few files
   std::error_code error;
-  for (std::filesystem::directory_iterator entry{folder, error}, end; !error && entry != end; entry.increment(error)) {
+  int files = 0;
+  for (std::filesystem::directory_iterator entry{folder, error}, end; !error && entry != end && files < most_files;
+       entry.increment(error), ++files) {
     const std::string there = entry->path().filename().string();
     const bool is_packed = there.ends_with(".gz");
     if (is_data_name(there) ||

@@ -296,7 +296,9 @@ TEST_CASE("a CSV file that is wrong is refused with its line") {
   CHECK(refused(good, {.classes = 2}) ==
         "FOLDER/x.csv:4: column \"label\" is \"2\"; expected a class from 0 to 1 (--classes 2)");
   CHECK(refused(good + "1\n") == "FOLDER/x.csv:22: has 1 fields; expected 2, as the header has");
-  CHECK(refused(good + "1,2,3\n") == "FOLDER/x.csv:22: has 3 fields; expected 2, as the header has");
+  CHECK(refused(good + "1,2,3\n") ==
+        "FOLDER/x.csv:22: has 3 fields; expected 2, as the header has; R writes a name before each row unless "
+        "row.names = FALSE");
   CHECK(refused(good + "\n\r\n1,2\n") ==
         "FOLDER/x.csv:22: is empty; expected a record, or nothing but empty lines up to the end");
   CHECK(refused(good + "1,\"2") == "FOLDER/x.csv:22: a quoted field has no end");

@@ -69,6 +69,21 @@ TEST_CASE("a column without a name is refused by its number, and the command in 
   folder.write("z.csv.gz", packed(numbered_rows(",label,x")));
   CHECK(after_command(folder, refusal(folder, "z.csv.gz"), "expected a name for each: ", " leaves it out",
                       "z-named.csv") == "not refused");
+  // A comma, or a name, that the header knows nothing of.
+  std::string commas = csv_rows(0), names = csv_rows(0);
+  for (int row = 0; row < 20; ++row) {
+    commas += std::to_string(row % 2) + ",7,\n";
+    names += "\"" + std::to_string(row) + "\"," + std::to_string(row % 2) + ",7\n";
+  }
+  folder.write("x.csv", commas);
+  const std::string told = refusal(folder, "x.csv");
+  CHECK_THAT(told, Catch::StartsWith("FOLDER/x.csv:2: has 3 fields; expected 2, as the header has: sed 's/,$//' < "));
+  CHECK(after_command(folder, told, "as the header has: ", "", "x-cut.csv") == "not refused");
+  folder.write("x.csv", names);
+  CHECK(
+      refusal(folder, "x.csv") ==
+      "FOLDER/x.csv:2: has 3 fields; expected 2, as the header has; R writes a name before each row unless row.names = "
+      "FALSE");
   // A model that was trained on such a column has it by its name.
   folder.write("x.csv", numbered_rows("Unnamed: 0,label,x"));
   const DataSchema schema{
