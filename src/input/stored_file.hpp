@@ -39,7 +39,9 @@ class StoredFile {
   void read(std::uint64_t offset, std::span<std::uint8_t> to) const;
 
   /// ConfigError unless the file still has the bytes that were read first; it may be longer. Asks the system, and reads
-  /// the file again only if that tells of a change: its name, mode and time may change. One thread at a time.
+  /// the file again only if that tells of a change: its name, mode and time may change. The system does not tell of a
+  /// page that a process had mapped and written before the file was read, until it is written back. One thread at a
+  /// time.
   void require_unchanged() const;
 
   /// Whether all of it has been read once.
