@@ -72,10 +72,19 @@ RowFormat format_of(const FileBytes& file, const NpyHeader& header) {
   return {.element = element->second, .order = header.order, .width = numbers_in(sample_of(header))};
 }
 
+/// How rows with numbers that are missing, and their labels, are left out, in Python; empty without labels.
+std::string without_missing(const fs::path& samples, const fs::path& labels) {
+  if (labels.empty()) return {};
+  return fmt::format(
+      "; in Python: import numpy; x, y = numpy.load({0}), numpy.load({1}); k = "
+      "numpy.isfinite(x).reshape(len(x), -1).all(1); numpy.save({0}, x[k]); numpy.save({1}, y[k])",
+      python_string(samples.string()), python_string(labels.string()));
+}
+
 /// The numbers in one file, of which the header has been read.
 std::shared_ptr<StoredRows> read_rows(FileBytes& file, const NpyHeader& header, DType dtype, DataMemory& memory,
-                                      Digest& digest) {
-  auto rows = std::make_shared<StoredRows>(format_of(file, header), dtype);
+                                      Digest& digest, const fs::path& labels = {}) {
+  auto rows = std::make_shared<StoredRows>(format_of(file, header), dtype, without_missing(file.path(), labels));
   digest.update(
       fmt::format("{} {}{}:", describe(header.shape), header.order == std::endian::big ? ">" : "", header.type()));
   rows->append(file, content_of(header), memory,
@@ -137,7 +146,7 @@ struct NpyPart {
   LabelledRows read(const LabelRule& rule, DType dtype, DataMemory& memory, Digest& digest) {
     std::vector<std::int32_t> numbers = read_labels(labels, header.shape[0], file.path(), rule);
     digest.update(std::as_bytes(std::span{numbers}));
-    return {read_rows(file, header, dtype, memory, digest), std::move(numbers)};
+    return {read_rows(file, header, dtype, memory, digest, labels), std::move(numbers)};
   }
 
   FileBytes file;

@@ -121,13 +121,35 @@ void StoredRows::require_finite(const FileBytes& file, std::int64_t first, std::
     for (std::size_t begin = 0; begin < rows.size(); begin += row_bytes, ++first) {
       decode_row<Real>(format_, rows.data() + begin, numbers);
       const auto wrong = std::ranges::find_if(numbers, [](Real number) { return !std::isfinite(number); });
-      if (wrong != numbers.end())
-        file.fail(fmt::format("number {} of row {} (both counted from 0) is {}; expected a finite number{}",
-                              wrong - numbers.begin(), first, *wrong, sizeof(Real) == 4 ? " of 32 bits" : ""));
+      if (wrong == numbers.end()) continue;
+      const auto at = wrong - numbers.begin();
+      std::vector<double> stored(numbers.size());
+      decode_row<double>(format_, rows.data() + begin, stored);
+      const bool fits_f64 = std::isfinite(stored[static_cast<std::size_t>(at)]);
+      file.fail(fmt::format("number {} of row {} (both counted from 0) is {}{}; expected a finite number{}{}{}", at,
+                            first, *wrong, others_text<Real>(rows.subspan(begin)),
+                            sizeof(Real) == 4 ? " of 32 bits" : "", fits_f64 ? ", or --dtype f64" : "",
+                            fits_f64 ? "" : hint_));
     }
   };
   const auto width = static_cast<std::size_t>(format_.width);
   dtype_ == DType::f64 ? check(std::vector<double>(width)) : check(std::vector<float>(width));
+}
+
+template <class Real>
+std::string StoredRows::others_text(std::span<const std::uint8_t> rows) const {
+  std::vector<Real> numbers(static_cast<std::size_t>(format_.width));
+  const auto row_bytes = static_cast<std::size_t>(format_.bytes());
+  std::int64_t wrong_numbers = 0, wrong_rows = 0;
+  for (std::size_t begin = 0; begin < rows.size(); begin += row_bytes) {
+    decode_row<Real>(format_, rows.data() + begin, numbers);
+    const auto wrong = std::ranges::count_if(numbers, [](Real number) { return !std::isfinite(number); });
+    wrong_numbers += wrong;
+    wrong_rows += wrong > 0 ? 1 : 0;
+  }
+  if (wrong_numbers < 2) return {};
+  return fmt::format(", with {} more in {} of the {} rows from there on", wrong_numbers - 1, wrong_rows,
+                     rows.size() / row_bytes);
 }
 
 template <class Real>

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/base/dtype.hpp>
@@ -72,8 +73,9 @@ struct RowFormat {
 /// Rows from files, of one format.
 class StoredRows final : public NumberRows {
  public:
-  /// The numbers must be finite in `dtype`.
-  StoredRows(const RowFormat& format, DType dtype) : format_{format}, dtype_{dtype} {}
+  /// The numbers must be finite in `dtype`. If one is not, `hint` ends the message.
+  StoredRows(const RowFormat& format, DType dtype, std::string hint = {})
+      : format_{format}, dtype_{dtype}, hint_{std::move(hint)} {}
   /// As they were saved.
   StoredRows(const nlohmann::json& saved, const BlockReader& block);
 
@@ -110,9 +112,13 @@ class StoredRows final : public NumberRows {
   template <class Real>
   void decode(std::int64_t row, std::span<Real> to) const;
   void require_finite(const FileBytes& file, std::int64_t first, std::span<const std::uint8_t> rows) const;
+  /// ", with 5 others in 3 of 100 rows": how many numbers of these rows are not finite in f64, or f32 of 32 bits.
+  template <class Real>
+  std::string others_text(std::span<const std::uint8_t> rows) const;
 
   RowFormat format_;
   DType dtype_;
+  std::string hint_;
   std::vector<Piece> pieces_;
 };
 

@@ -208,7 +208,16 @@ TEST_CASE("an array that is wrong is refused with its place") {
       {npy<float>("<f4", "3,", {1, 2, 3}),
        "its shape is [3]; expected [n, numbers], [n, rows, columns] or [n, rows, columns, channels]"},
       {npy<float>("<f4", "3, 2", {1, 2, 3, NAN, 5, 6}),
-       "number 1 of row 1 (both counted from 0) is nan; expected a finite number of 32 bits"},
+       "number 1 of row 1 (both counted from 0) is nan; expected a finite number of 32 bits; in Python: import numpy; "
+       "x, y = numpy.load(\"F\"), "
+       "numpy.load(\"FOLDER/y_train.npy\"); k = numpy.isfinite(x).reshape(len(x), -1).all(1); numpy.save(\"F\", x[k]); "
+       "numpy.save(\"FOLDER/y_train.npy\", y[k])"},
+      {npy<float>("<f4", "3, 2", {1, INFINITY, NAN, NAN, 5, 6}),
+       "number 1 of row 0 (both counted from 0) is inf, with 2 more in 2 of the 3 rows from there on; expected a "
+       "finite "
+       "number of 32 bits; in Python: import numpy; x, y = numpy.load(\"F\"), "
+       "numpy.load(\"FOLDER/y_train.npy\"); k = numpy.isfinite(x).reshape(len(x), -1).all(1); numpy.save(\"F\", x[k]); "
+       "numpy.save(\"FOLDER/y_train.npy\", y[k])"},
   };
   for (const Row& row : samples) CHECK(refused("x_train.npy", row.content) == row.told);
   CHECK(refused("x_test.npy", npy<float>("<f4", "2, 3", {1, 2, 3, 4, 5, 6})) ==
@@ -219,7 +228,8 @@ TEST_CASE("an array that is wrong is refused with its place") {
   wide[0].second = npy<double>("<f8", "3, 2", {1, 2, 3, 4, 5, 1e300});
   wide[2].second = npy<double>("<f8", "2, 2", {1, 2, 3, 4});
   CHECK(refusal(Folder{wide}) ==
-        "FOLDER/x_train.npy: number 1 of row 2 (both counted from 0) is inf; expected a finite number of 32 bits");
+        "FOLDER/x_train.npy: number 1 of row 2 (both counted from 0) is inf; expected a finite number of 32 bits, "
+        "or --dtype f64");
   CHECK(refusal(Folder{wide}, "", in_f64) == "not refused");
 
   const std::vector<Row> labels{
