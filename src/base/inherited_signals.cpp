@@ -1,6 +1,7 @@
 #include "base/inherited_signals.hpp"
 
 #include <csignal>
+#include <initializer_list>
 
 namespace lockstep {
 

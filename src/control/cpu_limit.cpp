@@ -4,6 +4,7 @@
 #include <atomic>
 #include <csignal>
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include "control/kept_signals.hpp"
@@ -16,7 +17,7 @@ constexpr rlim_t longest_reserve = 2;
 
 // A signal handler can reach only globals.
 std::atomic<bool> cpu_signal_has_come{false};
-std::atomic<std::uint64_t> limit_in_seconds{0};
+std::atomic<rlim_t> limit_in_seconds{0};
 
 }  // namespace
 
@@ -36,9 +37,11 @@ void catch_cpu_limit() {
   ::setrlimit(RLIMIT_CPU, &limit);
 }
 
-std::optional<std::uint64_t> cpu_limit_reached() {
+std::optional<std::string> cpu_limit_reached() {
   if (!cpu_signal_has_come) return std::nullopt;
-  return limit_in_seconds.load();
+  const rlim_t limit = limit_in_seconds;
+  if (limit == RLIM_INFINITY) return "has used up the CPU time that its scheduler allows (SIGXCPU)";
+  return fmt::format("has used up its CPU time, {} s (SIGXCPU, ulimit -t)", limit);
 }
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
 // The limit of a process's CPU time (ulimit -t).
 #pragma once
 
-#include <cstdint>
 #include <optional>
+#include <string>
 
 namespace lockstep {
 
@@ -11,7 +11,8 @@ namespace lockstep {
 /// program that handles the signal keeps it. Call it on the thread that computes, whose stack the handler leaves alone.
 void catch_cpu_limit();
 
-/// The limit in seconds, as this process found it, once the signal has come.
-std::optional<std::uint64_t> cpu_limit_reached();
+/// What the signal says once it has come: "has used up its CPU time, 60 s (SIGXCPU, ulimit -t)", with the limit that
+/// this process found. Without one, the signal is a scheduler's.
+std::optional<std::string> cpu_limit_reached();
 
 }  // namespace lockstep

@@ -316,25 +316,25 @@ class Watchdog::Thread {
   }
 
   /// Each rank has a limit of its own, and soon after it the kernel kills the process.
-  void end_for_cpu_time(std::uint64_t seconds) {
+  void end_for_cpu_time(std::string_view reached) {
     if (claim_report(&table_))
-      say_cpu_time(seconds);
+      say_cpu_time(reached);
     else
       pass(Seconds{1});  // the printing rank ends the job, including this one
     signals_.let_through();
     end_job_(Error::ExitCode::peer_failed, Reach::whole_job);
   }
 
-  void say_cpu_time(std::uint64_t seconds) const {
+  void say_cpu_time(std::string_view reached) const {
     constexpr int code = static_cast<int>(Error::ExitCode::peer_failed);
     const bool single = table_.rows() == 1;
     try {
-      print_last_line(fmt::format("lockstep: {}: {} has used up its CPU time, {} s (SIGXCPU, ulimit -t); it {}",
+      print_last_line(fmt::format("lockstep: {}: {} {}; it {}",
                                   single ? "error" : job_.names[static_cast<std::size_t>(table_.row())] + " failed",
-                                  single ? "this process" : "it", seconds, describe(table_.read(table_.row()))),
+                                  single ? "this process" : "it", reached, describe(table_.read(table_.row()))),
                       code);
     } catch (const std::exception&) {  // no memory for more
-      print_last_line("lockstep: error: a process has used up its CPU time (SIGXCPU, ulimit -t)", code);
+      print_last_line("lockstep: error: a process has used up its CPU time (SIGXCPU)", code);
     }
   }
 

@@ -191,9 +191,10 @@ std::vector<std::string> doubts_about(std::span<const InheritedState> states, st
                     names[static_cast<std::size_t>(blocking - states.begin())]));
   for (std::size_t rank = 1; rank < states.size(); ++rank)
     if (const auto all = differences(states[rank], states[0]); !all.empty()) {
-      doubts.push_back(fmt::format("{} was started in another way than {}: {}; expected the same on every rank (mpirun -x "
-                                   "NAME passes a variable on)",
-                                   names[rank], names[0], fmt::join(all, "; ")));
+      doubts.push_back(
+          fmt::format("{} was started in another way than {}: {}; expected the same on every rank (mpirun -x "
+                      "NAME passes a variable on)",
+                      names[rank], names[0], fmt::join(all, "; ")));
       break;
     }
   if (auto crowded = crowded_node(states, nodes, names)) doubts.push_back(std::move(*crowded));

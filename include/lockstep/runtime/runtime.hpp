@@ -105,6 +105,11 @@ struct RuntimeOptions {
 /// While it lives, an uncaught exception ends the whole job with one line on stderr and the exit code of its type. A
 /// rank that dies, stops or stays away is found by the other ranks, also from other nodes.
 ///
+/// A write to a reader who is gone, or beyond the limit of a file's size, fails instead of ending the process (SIGPIPE
+/// and SIGXFSZ are ignored), and a rank that has used up its CPU time ends the job with a line (SIGXCPU), each unless
+/// the program handles the signal, and to the end of the process. Another signal that ends a rank is noted before it
+/// does, so that the line names it. A guest does none of this.
+///
 /// SIGUSR2, to mpirun or to any rank, makes one rank write a table to stderr of where every rank is, even if ranks
 /// hang. From the constructor, or the beginning of run_program, to the end of the process, it does nothing else. A
 /// program that handles, ignores or blocks it by then, or takes it for RuntimeOptions::stop_signal, keeps it, and so

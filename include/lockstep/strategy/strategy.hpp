@@ -162,7 +162,8 @@ class Strategy {
   /// arguments. An exception that leaves `fn` on one rank is rethrown there, and the others throw PeerError. If the
   /// results differ in structure (list lengths or map keys; an optional may be empty on some ranks), every rank throws
   /// MismatchError. A returned reference is kept as a value. May be called again inside a merge function; ContextError
-  /// in replica context or under another strategy.
+  /// in replica context or under another strategy. `fn` has the floating-point modes with which a process starts
+  /// (rounding, subnormal numbers), whatever the program has set; afterwards they are the program's again.
   template <class Fn, class... T>
     requires detail::ReplicaFunctionFor<Fn, T...>
   auto run(Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())
