@@ -12,6 +12,7 @@
 
 #include <sys/types.h>
 
+#include "base/awake_clock.hpp"
 #include "base/descriptor.hpp"
 
 namespace lockstep::run {
@@ -45,7 +46,7 @@ class HostInquiry {
   const std::string& answer(const std::string& host) { return answers_[host]; }
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using Clock = AwakeClock;
   struct Question {
     std::string host;
     pid_t process;

@@ -5,13 +5,14 @@
 #include <optional>
 
 #include "apps/lockstep-run/job_report.hpp"
+#include "base/awake_clock.hpp"
 
 namespace lockstep::run {
 
 /// Ranks that cannot reach a host end, but a launcher may wait for its processes there: MPICH's does so for ever.
 class LostHostWatch {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = AwakeClock;
 
   /// To be called again and again while the job runs. Whether it is to be ended: its ranks have said long ago that a
   /// host is out of reach. What a program says of another host that it calls counts for nothing.
@@ -20,8 +21,6 @@ class LostHostWatch {
     if (!since_) since_ = now;
     return now - *since_ >= patience;
   }
-
-  bool is_waiting() const { return since_.has_value(); }
 
   /// Ranks take some seconds to end their side, and a launcher that has noticed needs a few more.
   static constexpr std::chrono::seconds patience{10};

@@ -32,6 +32,7 @@
 #include "apps/lockstep-run/supervised_command.hpp"
 #include "apps/lockstep-run/supervision.hpp"
 #include "apps/options/standard_output.hpp"
+#include "base/awake_clock.hpp"
 #include "base/exit_code.hpp"
 #include "base/host_name.hpp"
 #include "base/inherited_signals.hpp"
@@ -43,7 +44,7 @@ namespace {
 
 using namespace lockstep;
 using namespace lockstep::run;
-using Clock = std::chrono::steady_clock;
+using Clock = AwakeClock;
 using namespace std::chrono_literals;
 
 // A wish to stop that comes before there is a rank is lost, so it is repeated, later and later.
@@ -171,7 +172,7 @@ class Run {
     Clock::time_point begin;
     std::optional<int> code;
     while (!(code = job.poll())) {
-      wait(job, begun == Begun::everywhere && !lost_host_watch.is_waiting(), watch.is_asking());
+      wait(job, watch.is_asking());
       job.relay();
       while (const auto signal = signals_.take())
         if (*signal != SIGCHLD) take(*signal, job);
@@ -251,11 +252,11 @@ class Run {
     add_unreachable(end, inquiry.silent(), inquiry.unreachable());
   }
 
-  void wait(const RunningJob& job, bool has_begun, bool is_asking) const {
+  void wait(const RunningJob& job, bool is_asking) const {
     std::array<pollfd, 2> waits{{{signals_.descriptor(), POLLIN, 0}, {job.stderr_descriptor(), POLLIN, 0}}};
     // A pipe whose writers are gone is always readable; the end of the job comes as a signal.
     if (::poll(&waits[1], 1, 0) > 0 && (waits[1].revents & POLLIN) == 0) waits[1].fd = -1;
-    std::chrono::milliseconds most = has_begun ? 10s : 1s;
+    std::chrono::milliseconds most = 1s;  // the clock wants to be looked at
     if (told_to_stop_ || kill_at_) most = first_repeat;
     if (is_asking) most = 50ms;
     ::poll(waits.data(), waits.size(), static_cast<int>(most / 1ms));

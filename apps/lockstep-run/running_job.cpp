@@ -20,13 +20,14 @@
 
 #include "apps/lockstep-run/child.hpp"
 #include "apps/lockstep-run/process_tree.hpp"
+#include "base/awake_clock.hpp"
 #include "base/stream.hpp"
 #include "base/supervised_job.hpp"
 
 namespace lockstep::run {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = AwakeClock;
 
 constexpr std::chrono::milliseconds between_looks{5};
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/lockstep-run/host_inquiry.hpp"
+#include "base/awake_clock.hpp"
 
 namespace lockstep::run {
 
@@ -19,7 +20,7 @@ enum class Begun {
 
 class StartWatch {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = AwakeClock;
 
   struct Options {
     std::chrono::milliseconds timeout{0};  ///< 0: waits for ever, and asks nobody

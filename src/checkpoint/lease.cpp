@@ -1,9 +1,8 @@
 #include "checkpoint/lease.hpp"
 
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
+#include <exception>
 #include <system_error>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include <lockstep/base/log.hpp>
 
 #include "base/descriptor.hpp"
+#include "base/start_thread.hpp"
 #include "checkpoint/failure.hpp"
 #include "checkpoint/file_system.hpp"
 #include "checkpoint/shared_files.hpp"
@@ -39,6 +39,10 @@ std::chrono::nanoseconds between(const timespec& earlier, const timespec& later)
     if (is_unsupported(error) && error != EPERM && error != EACCES) throw UnsupportedError{failure.what(), error};
     throw;
   }
+}
+
+CountedTime::Seconds steady_now() {
+  return std::chrono::steady_clock::now().time_since_epoch();
 }
 
 Descriptor open_to_read(const fs::path& path) {
@@ -113,8 +117,16 @@ Lease::Lease(fs::path path, LeaseTimes times) : path_{std::move(path)}, times_{t
 
 Lease::~Lease() {
   if (!renewing_.joinable()) return;
-  renewing_.request_stop();
+  {
+    const std::lock_guard lock{mutex_};
+    is_given_up_ = true;
+  }
+  wake_.notify_one();
   renewing_.join();
+  give_up();
+}
+
+void Lease::give_up() {
   ::unlink(file_.c_str());
   ::rmdir(path_.c_str());  // nothing happens if it is another's by now
 }
@@ -128,13 +140,18 @@ Lease::Attempt Lease::attempt() {
     // The draft is gone if somebody cleaned up while this process was stopped.
     if (error != ENOTEMPTY && error != EEXIST && error != ENOENT && !is_denied) fail(path_, "made");
     std::optional<Seen> seen = look();
-    if (seen) empty_since_.reset();
+    if (seen) empty_for_.reset();
     if (is_denied && !seen) require_other_user_leaves(error);
     // A server that hears of a move twice denies the second.
     if (!seen || seen->file != file_) return judge(std::move(seen), draft.made());
   }
   remove_what_killed_ones_left(draft.made());
-  renewing_ = std::jthread{[this](std::stop_token stop) { renew_until(std::move(stop)); }};
+  try {
+    renewing_ = start_thread("that renews " + path_.string(), [this] { renew_until_given_up(); });
+  } catch (...) {
+    give_up();
+    throw;
+  }
   return Attempt::taken;
 }
 
@@ -165,17 +182,22 @@ std::optional<LockHolder> Lease::holder() const {
 
 /// Another user who gives an empty lease up removes it a moment later. One who was killed does not.
 void Lease::require_other_user_leaves(int error) {
-  if (!empty_since_) empty_since_ = Clock::now();
-  if (Clock::now() - *empty_since_ < 2 * times_.renewed_every) return;
+  if (!empty_for_) empty_for_.emplace(steady_now(), longest_look());
+  if (empty_for_->look(steady_now()) < CountedTime::Seconds{2 * times_.renewed_every}) return;
   std::error_code ignored;
   const bool is_there = fs::exists(path_, ignored);
   errno = error;
   fail(path_, is_there ? "taken over from a process that is gone" : "made");
 }
 
+/// What counts between two attempts, which come as often.
+CountedTime::Seconds Lease::longest_look() const {
+  return CountedTime::Seconds{times_.renewed_every} / 4;
+}
+
 Lease::Attempt Lease::judge(std::optional<Seen> seen, const timespec& now) {
   if (!watched_ || !seen) {
-    watched_since_ = Clock::now();
+    watched_for_.emplace(steady_now(), longest_look());
     watched_ = std::move(seen);
     return Attempt::undecided;
   }
@@ -185,8 +207,10 @@ Lease::Attempt Lease::judge(std::optional<Seen> seen, const timespec& now) {
   }
   // The file system's clock may be set, so even an old one gets the time in which its holder would renew it.
   const bool is_old = between(watched_->renewed, now) > times_.lost_after;
-  if (Clock::now() - watched_since_ >= (is_old ? 2 * times_.renewed_every : times_.lost_after) &&
-      ::unlink(watched_->file.c_str()) != 0 && errno != ENOENT && errno != ESTALE)
+  // If both were stopped, such as with their machine, the holder has not had the time in between either.
+  const std::chrono::duration<double> enough = is_old ? 2 * times_.renewed_every : times_.lost_after;
+  if (watched_for_->look(steady_now()) >= enough && ::unlink(watched_->file.c_str()) != 0 && errno != ENOENT &&
+      errno != ESTALE)
     fail(path_, "taken over from a process that is gone");
   return Attempt::undecided;
 }
@@ -204,11 +228,16 @@ bool Lease::renew() {
   return !lost_;
 }
 
-void Lease::renew_until(std::stop_token stop) {
-  std::mutex mutex;
-  std::condition_variable_any wake;
-  std::unique_lock lock{mutex};
-  while (!wake.wait_for(lock, stop, times_.renewed_every, [&] { return stop.stop_requested(); })) (void)renew();
+void Lease::renew_until_given_up() {
+  std::unique_lock lock{mutex_};
+  while (!wake_.wait_for(lock, times_.renewed_every, [&] { return is_given_up_; })) {
+    lock.unlock();
+    try {
+      (void)renew();
+    } catch (const std::exception&) {  // no memory to warn
+    }
+    lock.lock();
+  }
 }
 
 /// A draft lives only for a moment, so an old one was left by a killed process.

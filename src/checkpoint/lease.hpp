@@ -3,15 +3,17 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
+#include <mutex>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <thread>
 
 #include <time.h>
 
+#include "base/counted_time.hpp"
 #include "checkpoint/lock_holder.hpp"
 
 namespace lockstep {
@@ -66,12 +68,12 @@ class Lease {
     bool operator==(const Seen& other) const;
   };
 
-  using Clock = std::chrono::steady_clock;
-
   std::optional<Seen> look() const;
+  CountedTime::Seconds longest_look() const;
   Attempt judge(std::optional<Seen> seen, const timespec& now);
   void require_other_user_leaves(int error);
-  void renew_until(std::stop_token stop);
+  void renew_until_given_up();
+  void give_up();
   void remove_what_killed_ones_left(const timespec& now) const;
 
   std::filesystem::path path_;
@@ -79,10 +81,13 @@ class Lease {
   LockHolder self_ = LockHolder::self();
   std::filesystem::path file_;  ///< this process's, in the lease
   std::optional<Seen> watched_;
-  Clock::time_point watched_since_;
-  std::optional<Clock::time_point> empty_since_;  ///< another user's lease, which this process may not move
+  std::optional<CountedTime> watched_for_;
+  std::optional<CountedTime> empty_for_;  ///< another user's lease, which this process may not move
   std::atomic<bool> lost_{false}, warned_{false};
-  std::jthread renewing_;  ///< once it is taken
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool is_given_up_ = false;
+  std::thread renewing_;  ///< once it is taken
 };
 
 }  // namespace lockstep

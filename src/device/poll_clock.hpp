@@ -4,6 +4,8 @@
 #include <chrono>
 #include <memory>
 
+#include "base/counted_time.hpp"
+
 namespace lockstep {
 
 using Seconds = std::chrono::duration<double>;
@@ -20,18 +22,21 @@ class PollClock {
   virtual void pause(Seconds so_far) = 0;
 };
 
-/// How long a wait may take, counted from its construction.
+/// How long a wait may take, counted from its construction. Of a longer time between two looks, in which the process
+/// was stopped, half a second counts.
 class Patience {
  public:
-  Patience(PollClock& clock, Seconds limit) : clock_{clock}, start_{clock.now()}, limit_{limit} {}
+  Patience(PollClock& clock, Seconds limit)
+      : clock_{clock}, start_{clock.now()}, waited_{start_, Seconds{0.5}}, limit_{limit} {}
 
   Seconds limit() const { return limit_; }
-  bool is_over() const { return clock_.now() - start_ >= limit_; }
+  bool is_over() { return waited_.look(clock_.now()) >= limit_; }
   void pause() { clock_.pause(clock_.now() - start_); }
 
  private:
   PollClock& clock_;
   Seconds start_;
+  CountedTime waited_;
   Seconds limit_;
 };
 

@@ -25,21 +25,18 @@ class Time {
  public:
   explicit Time(PollClock& clock) : clock_{clock} {}
 
-  void begin_again() { waited_ = Seconds{0}; }
+  void begin_again() { waited_.begin_again(); }
 
   /// Lets some pass. Returns how much has passed since the beginning.
   Seconds pass() {
     clock_.pause(clock_.now() - start_);
-    const Seconds now = clock_.now();
-    waited_ += std::min(now - std::exchange(looked_, now), longest_look);
-    return waited_;
+    return waited_.look(clock_.now());
   }
 
  private:
   PollClock& clock_;
   Seconds start_ = clock_.now();
-  Seconds looked_ = start_;
-  Seconds waited_{0};
+  CountedTime waited_{start_, longest_look};
 };
 
 /// Shows what the rank does in the phase table, from the first wait on to the end of its own life.

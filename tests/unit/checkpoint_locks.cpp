@@ -211,6 +211,31 @@ TEST_CASE("a process that was stopped until another took its lease writes no mor
   CHECK_NOTHROW(use.require());
 }
 
+TEST_CASE("a lease is not lost while its holder is stopped together with whoever waits for it") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  auto options = in(folder, FileSystem::without_locks, {.renewed_every = 100ms, .lost_after = 300ms});
+  const Holder holder{options};
+  options.patience = 1h;
+  const fs::path taken = folder.path() / "taken";
+  ChildProcess waiting{[&] {
+    const ExclusiveUse use{options};
+    std::ofstream{taken};
+    return 0;
+  }};
+  for (int pauses = 0; pauses < 2; ++pauses) {
+    std::this_thread::sleep_for(150ms);  // the one that waits has looked
+    for (const pid_t process : {waiting.id(), holder.id()}) ::kill(process, SIGSTOP);
+    std::this_thread::sleep_for(350ms);
+    ::kill(waiting.id(), SIGCONT);
+    std::this_thread::sleep_for(10ms);  // the holder is continued a little later
+    ::kill(holder.id(), SIGCONT);
+  }
+  std::this_thread::sleep_for(150ms);
+  CHECK_FALSE(fs::exists(taken));
+  waiting.signal(SIGKILL);
+}
+
 TEST_CASE("a lease that cannot be renewed for a while is a warning") {
   const TemporaryDirectory folder;
   const fs::path real = folder.path() / "real", link = folder.path() / "link";
