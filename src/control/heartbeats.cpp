@@ -15,6 +15,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/counted_time.hpp"
 #include "base/descriptor.hpp"
 #include "base/open_line.hpp"
 #include "control/heartbeat_streams.hpp"
@@ -243,8 +244,10 @@ bool Heartbeats::host_answers(int rank) const {
     const bool ours = std::find(address_.hosts.begin(), address_.hosts.end(), host) != address_.hosts.end();
     if (host != 0 && !ours) knocks.push_back(knock(host, there.stream_port));
   }
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{300};
-  while (!knocks.empty() && std::chrono::steady_clock::now() < deadline) {
+  const auto now = [] { return CountedTime::Seconds{std::chrono::steady_clock::now().time_since_epoch()}; };
+  constexpr CountedTime::Seconds patience{0.3}, longest_look{0.05};
+  CountedTime waited{now(), longest_look};
+  while (!knocks.empty() && waited.look(now()) < patience) {
     for (auto each = knocks.begin(); each != knocks.end();) {
       pollfd wait{each->get(), POLLOUT, 0};
       const bool over = ::poll(&wait, 1, 10) > 0;

@@ -10,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
+#include "base/counted_time.hpp"
 #include "base/log_settings.hpp"
 #include "comm/mpi/mpi_handle.hpp"
 #include "comm/mpi/share_memory.hpp"
@@ -38,7 +39,9 @@ Reached how_heard(const Heartbeats& heartbeats, const PhaseTable& table) {
 /// COLL over the job. Sends heartbeats until every rank has heard all that it should, or one has given up. How they got
 /// through, at worst; the same on every rank.
 Reached get_through(const MpiComm& world, Heartbeats& heartbeats, PhaseTable& table) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{1};
+  const auto now = [] { return CountedTime::Seconds{std::chrono::steady_clock::now().time_since_epoch()}; };
+  constexpr CountedTime::Seconds patience{1}, longest_look{0.05};
+  CountedTime waited{now(), longest_look};
   const auto exchange = [&] {
     heartbeats.send(table);
     heartbeats.receive(table);
@@ -47,7 +50,7 @@ Reached get_through(const MpiComm& world, Heartbeats& heartbeats, PhaseTable& ta
   const auto reached = [&] { return how_heard(heartbeats, table); };
   do {
     exchange();
-  } while (reached() != Reached::by_datagram && std::chrono::steady_clock::now() < deadline);
+  } while (reached() != Reached::by_datagram && waited.look(now()) < patience);
   int worst = static_cast<int>(reached());
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Iallreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MIN, world.get(), &request), "MPI_Iallreduce");
