@@ -134,12 +134,21 @@ std::string remove_old_checkpoints(const std::filesystem::path& folder, std::int
     if (checkpoint == written || checkpoint == best) continue;
     if (std::string left = remove_folder(checkpoint); !left.empty()) trouble = std::move(left);
   }
-  for (const std::string& name : names_in(folder)) {
-    std::error_code ignored;
-    if (name.starts_with(fmt::format(".{}", prefix)) && name.ends_with(part_suffix))
-      std::filesystem::remove_all(folder / name, ignored);
-  }
+  remove_parts(folder);
   return trouble;
+}
+
+void remove_parts(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> parts;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator entry{folder, ignored}, end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with('.') || !name.ends_with(part_suffix)) continue;
+    const std::string_view whole = std::string_view{name}.substr(1, name.size() - 1 - part_suffix.size());
+    if (whole == "latest" || whole == "best" || whole.starts_with(prefix)) parts.push_back(entry->path());
+  }
+  for (const std::filesystem::path& part : parts) std::filesystem::remove_all(part, ignored);
 }
 
 Manifest read_manifest(const std::filesystem::path& checkpoint) {

@@ -65,6 +65,10 @@ std::string remove_old_checkpoints(
 /// CheckpointError unless the checkpoint is complete and not damaged. Reads every byte.
 void require_whole(const std::filesystem::path& checkpoint);
 
+/// Removes what killed writers left of a checkpoint on its way, or of one that was being removed. To be called by the
+/// only one that writes there. What cannot be removed stays.
+void remove_parts(const std::filesystem::path& folder);
+
 /// CheckpointError unless `checkpoint` is a folder with a manifest of its step, which names a file of weights.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
 

@@ -155,11 +155,11 @@ class Watchdog::Thread {
         if (options_.on_interrupted) signals_.heed();
       }
       beat(told_at_ ? Heartbeat::now : Heartbeat::when_due);
-      if (const auto limit = cpu_limit_reached(); limit && table_.phase() != Phase::leaving)
-        return end_for_cpu_time(*limit);
       std::optional<Judgement> judged;
       std::string line;
       try {
+        if (const auto limit = cpu_limit_reached(); limit && table_.phase() != Phase::leaving)
+          return end_for_cpu_time(*limit);
         judged = judge_what_is_seen();
         if (judged->failure) line = "lockstep: " + judged->failure->sentence;
       } catch (const std::exception&) {  // no memory for a look: the next may have some

@@ -347,6 +347,12 @@ TEST_CASE("a writer that is killed at any call to the file system leaves the old
     const float newest = weight_in(checkpoints_in(folder.path()).front());
     CHECK((newest == 2 || (newest == 1 && !finished)));
     CHECK(weight_in(folder.path() / "latest") >= 1);
+    // Nothing is left of it if the next one has nothing to save, but other files stay.
+    std::ofstream{folder.path() / ".mine.part"};
+    CheckpointWriter{folder.path(), 3}.hold();
+    for (const std::string& name : names_in(folder.path()))
+      CHECK((!name.starts_with('.') || name == ".mine.part" || name == ".lock"));
+    for (const char* name : {".mine.part", ".lock"}) fs::remove(folder.path() / name);
     // The next writer is not in its way.
     Training{3}.save(folder.path(), step);
     remove_old_checkpoints(folder.path(), 1, folder.path() / checkpoint_name(step));
