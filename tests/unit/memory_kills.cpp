@@ -125,7 +125,9 @@ TEST_CASE("memory that was freed in pieces goes back to the system, also if a la
   const std::uint64_t before = memory_in_use().resident;
   all.erase(all.begin(), all.end() - 1);
   return_freed_memory();
-#ifdef __GLIBC__
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+  (void)before;  // a sanitizer's heap keeps what was freed, and has memory of its own for it
+#elif defined __GLIBC__
   CHECK(memory_in_use().resident + pieces * bytes / 2 < before);
 #else
   CHECK(memory_in_use().resident <= before);
