@@ -146,9 +146,19 @@ void remove_parts(const std::filesystem::path& folder) {
     const std::string name = entry->path().filename().string();
     if (!name.starts_with('.') || !name.ends_with(part_suffix)) continue;
     const std::string_view whole = std::string_view{name}.substr(1, name.size() - 1 - part_suffix.size());
-    if (whole == "latest" || whole == "best" || whole.starts_with(prefix)) parts.push_back(entry->path());
+    if (whole.starts_with(latest_link) || whole.starts_with(best_link) || whole.starts_with(prefix))
+      parts.push_back(entry->path());
   }
-  for (const std::filesystem::path& part : parts) std::filesystem::remove_all(part, ignored);
+  for (const std::filesystem::path& part : parts) {
+    // Where two folders cannot be exchanged, a writer that is killed in between has moved the old one here.
+    constexpr std::string_view old_suffix = ".old.part";
+    const std::string name = part.filename().string();
+    if (name.ends_with(old_suffix)) {
+      const std::filesystem::path old = folder / name.substr(1, name.size() - 1 - old_suffix.size());
+      if (!std::filesystem::exists(old, ignored)) std::filesystem::rename(part, old, ignored);
+    }
+    std::filesystem::remove_all(part, ignored);
+  }
 }
 
 Manifest read_manifest(const std::filesystem::path& checkpoint) {

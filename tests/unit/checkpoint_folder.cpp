@@ -165,6 +165,18 @@ TEST_CASE("checkpoints are listed by step, the newest first, and old ones go wit
   CHECK(names_in(folder.path()) == Names{"latest", "step-", "step-07", "step-100", "step-7x", "steps-8"});
 }
 
+TEST_CASE("a checkpoint that a killed writer had moved out of the way of a new one is put back") {
+  const TemporaryDirectory folder;
+  Training{1}.save(folder.path(), 1);
+  fs::rename(folder.path() / "step-1", folder.path() / ".step-1.old.part");
+  Training{2}.save(folder.path(), 2);
+  fs::create_directory(folder.path() / ".step-2.old.part");
+  CheckpointWriter{folder.path(), 3}.hold();
+  CHECK(weight_in(folder.path() / "step-1") == 1);
+  CHECK(weight_in(folder.path() / "step-2") == 2);
+  CHECK_FALSE(fs::exists(folder.path() / ".step-2.old.part"));
+}
+
 TEST_CASE("an old checkpoint that cannot be removed is a warning, once, and the others go") {
   const TemporaryDirectory folder;
   for (const int step : {1, 2}) Training{1}.save(folder.path(), step);
