@@ -11,9 +11,10 @@ namespace lockstep::report {
 namespace {
 
 // Far more than a line of metrics or of a timeline takes.
-constexpr std::size_t longest_line = std::size_t{64} << 20;
+constexpr std::size_t longest_line = std::size_t{16} << 20;
 
 [[noreturn]] void refuse(const FileError& error) {
+  if (!is_about_path(error.code())) throw error;
   throw ConfigError{fmt::format("{}; expected a file that can be read", error.what())};
 }
 
@@ -33,7 +34,8 @@ void for_each_line(const std::filesystem::path& path, const std::function<void(c
   try {
     LineReader lines{open_to_read(path, name), name, longest_line};
     while (const auto line = lines.next())
-      if (!line->text.empty()) use({.text = line->text, .number = line->number, .may_be_cut = !line->is_whole});
+      if (!line->text.empty())
+        with_memory(name, [&] { use({.text = line->text, .number = line->number, .may_be_cut = !line->is_whole}); });
   } catch (const FileError& error) {
     refuse(error);
   }

@@ -18,11 +18,11 @@ struct Line {
 };
 
 /// The text of a file of at most `limit` bytes. ConfigError, naming the path, if it is longer, cannot be read or is no
-/// regular file.
+/// regular file; FileError if the disk fails or memory runs out.
 std::string read_whole(const std::filesystem::path& path, std::size_t limit);
 
 /// Calls `use` for each line that is not empty, in order. Reads the file once. ConfigError, naming the path, if it
-/// cannot be read, is no regular file, or has a line of more than 64 MiB.
+/// cannot be read, is no regular file, or has a line of more than 16 MiB; FileError as above.
 void for_each_line(const std::filesystem::path& path, const std::function<void(const Line&)>& use);
 
 /// What became of the lines of a file.

@@ -16,6 +16,7 @@
 #include "apps/options/standard_output.hpp"
 #include "apps/options/tool_main.hpp"
 #include "base/excerpt.hpp"
+#include "base/file_io.hpp"
 #include "base/own_file.hpp"
 #include "base/printable.hpp"
 #include "checkpoint/file.hpp"
@@ -43,8 +44,8 @@ Options:
   -h,--help                 Print this help and exit
   --version                 Print the version and exit
 
-Exit codes: 0 the page is there; 2 wrong input; 7 it could not be written;
-1 any other failure.
+Exit codes: 0 the page is there; 2 wrong input; 7 a file could not be read or
+written; 1 any other failure.
 )";
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -104,9 +105,14 @@ void make_page(const CommandLine& line) {
     write_output(page);
     return;
   }
-  NewFile file{line.output, "the page"};
-  file.write(std::as_bytes(std::span{page}));
-  file.commit();
+  try {
+    NewFile file{line.output, "the page"};
+    file.write(std::as_bytes(std::span{page}));
+    file.commit();
+  } catch (const FileError& error) {
+    if (!is_about_path(error.code())) throw;
+    throw ConfigError{fmt::format("{}; expected a file that can be written", error.what())};
+  }
   write_output(printable(fmt::format(
       "{}: {} kB, {}{}\n", line.output, (page.size() + 999) / 1000,
       counted(static_cast<std::int64_t>(line.runs.size()), "run"),

@@ -12,6 +12,7 @@
 
 #include "apps/lockstep-report/json_members.hpp"
 #include "base/excerpt.hpp"
+#include "base/file_io.hpp"
 #include "record/run_description.hpp"
 #include "record/run_folder.hpp"
 
@@ -34,7 +35,10 @@ bool is_there(const std::filesystem::path& path) {
 
 void read_record(const std::filesystem::path& path, Run& run) {
   try {
-    run.record = parse_foreign_json(as_utf8(read_whole(path, longest_description)));
+    const std::string text = read_whole(path, longest_description);
+    run.record = with_memory(path.string(), [&] { return parse_foreign_json(as_utf8(text)); });
+  } catch (const FileError&) {
+    throw;
   } catch (const ConfigError& error) {
     run.notes.emplace_back(error.what());
     return;

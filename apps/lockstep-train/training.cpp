@@ -48,6 +48,11 @@ class ChiefReports final : public Observer {
     if (options.tensorboard) events_.emplace(RunLayout{options.run_folder}.events(), std::move(use), steps);
   }
 
+  /// CheckpointError if a file that they wrote is no longer where it was.
+  void require_in_place() const {
+    if (events_) events_->require_in_place();
+  }
+
   bool wants_gradient_norm() const override { return events_.has_value(); }
   void on_step(const Step& report) override {
     if (events_) events_->on_step(report);
@@ -225,13 +230,14 @@ TrainingResult Trainer::train() && {
     const WeightsMetadata described = take_initial_weights();
     if (is_chief()) warn_of_columns(described, options_.initial_weights.file, task_->schema());
   }
-  auto reports = std::make_unique<Observer>();  // those of other ranks say nothing
+  Observer none;  // the reports of other ranks
+  std::optional<ChiefReports> reports;
   set_up([&] {
-    if (is_chief()) reports = std::make_unique<ChiefReports>(options_, fit_.start->steps, run_folder_);
+    if (is_chief()) reports.emplace(options_, fit_.start->steps, run_folder_);
   });
   // Before lines of metrics go that are about the steps after it.
   if (!options_.checkpoints.empty()) checkpoints_->begin();
-  RunRecord record{strategy_, record_options(*reports)};
+  RunRecord record{strategy_, record_options(reports ? *reports : none)};
   std::optional<CheckpointObserver> saves;
   if (!options_.checkpoints.empty())
     saves.emplace(record, *checkpoints_,
@@ -254,6 +260,7 @@ TrainingResult Trainer::train() && {
   if (options_.sample > 0)
     result.sample = write_sample(strategy_, *task_, result.fit.steps, result.fit.last_evaluation.loss);
   record.finish(to_json(result));
+  if (reports) reports->require_in_place();
   return result;
 }
 

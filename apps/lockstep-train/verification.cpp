@@ -48,7 +48,9 @@ OrderedJson description_in(const std::filesystem::path& file) {
     throw ConfigError{fmt::format("{}; expected the folder of a run", error.what())};
   }
   try {
-    return parse_foreign_json(text);
+    return with_memory(file.string(), [&] { return parse_foreign_json(text); });
+  } catch (const FileError&) {
+    throw;
   } catch (const Error& fault) {
     throw ConfigError{fmt::format("{}: {}", file.string(), fault.what())};
   }

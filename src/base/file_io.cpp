@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <system_error>
 #include <utility>
 
@@ -32,11 +31,7 @@ std::size_t fill(std::span<std::byte> to, std::string_view name, Read&& read) {
 /// Memory that the system refuses is no end of the file.
 template <class Text>
 void resize(Text& text, std::size_t size, std::string_view name) {
-  try {
-    text.resize(size);
-  } catch (const std::bad_alloc&) {
-    throw FileError{name, "read", ENOMEM};
-  }
+  with_memory(name, [&] { text.resize(size); });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/descriptor.hpp"
+#include "base/memory_use.hpp"
 
 namespace lockstep {
 
@@ -76,6 +78,16 @@ enum class OpenOutput { empty, at_end };
 /// Opens `path` for writing at its end, and makes it if it is not there. A device or a pipe that somebody reads will do
 /// as well.
 Descriptor open_output(const std::filesystem::path& path, OpenOutput how, std::string_view name);
+
+/// What `call` returns, which makes something of the file. If the memory for that runs out, that is a FileError.
+template <class Call>
+auto with_memory(std::string_view name, Call&& call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    throw FileError{name, ENOMEM, "cannot be read: out of memory: " + why_no_memory()};
+  }
+}
 
 /// Writes all bytes.
 void write_all(const Descriptor& file, std::string_view bytes, std::string_view name);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,12 @@ class JsonBuilder {
       : limits_{limits}, member_{std::move(member)} {}
 
   OrderedJson take() { return std::move(root_); }
+
+  /// Gives up what there is without freeing it: that needs memory, too, and a destructor without it ends the process.
+  void leave() {
+    alignas(OrderedJson) thread_local std::byte place[sizeof(OrderedJson)];
+    (void)new (place) OrderedJson(std::move(root_));
+  }
 
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
@@ -102,17 +110,30 @@ class JsonBuilder {
   std::vector<std::string> given_;  ///< keys that `member_` was called for
 };
 
+void parse(std::string_view text, JsonBuilder& builder) {
+  constexpr std::size_t large = std::size_t{64} << 10, for_the_message = std::size_t{1} << 20;
+  std::unique_ptr<std::byte[]> spare;
+  if (text.size() >= large) spare = std::make_unique_for_overwrite<std::byte[]>(for_the_message);
+  try {
+    OrderedJson::sax_parse(text, &builder);
+  } catch (const std::bad_alloc&) {
+    builder.leave();
+    spare.reset();
+    throw;
+  }
+}
+
 }  // namespace
 
 OrderedJson parse_foreign_json(std::string_view text, const JsonLimits& limits) {
   JsonBuilder builder{limits};
-  OrderedJson::sax_parse(text, &builder);
+  parse(text, builder);
   return builder.take();
 }
 
 void parse_foreign_members(std::string_view text, const JsonMember& member, const JsonLimits& limits) {
   JsonBuilder builder{limits, member};
-  OrderedJson::sax_parse(text, &builder);
+  parse(text, builder);
   if (!builder.take().is_object()) throw Error{"is no JSON object"};
 }
 

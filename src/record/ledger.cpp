@@ -26,7 +26,7 @@ constexpr std::size_t hex_digits = 16;
 constexpr int newest_format = 2;
 constexpr std::int64_t all = std::numeric_limits<std::int64_t>::max();
 // Far more than the digests of a step take.
-constexpr std::size_t longest_entry = std::size_t{256} << 20;
+constexpr std::size_t longest_entry = std::size_t{64} << 20;
 // Of the two files.
 constexpr std::string_view head_begin = R"({"kind":"ledger",)", values_begin = R"({"step":0,"values":[)";
 constexpr const char* expected = "another folder, or none of that name";
@@ -83,7 +83,9 @@ void for_each_line(const std::filesystem::path& path, const std::function<void(s
   // What is left of a line that was cut off is none.
   for (auto line = lines.next(); line && line->is_whole; line = lines.next()) {
     try {
-      use(line->text);
+      with_memory(path.string(), [&] { use(line->text); });
+    } catch (const FileError&) {
+      throw;
     } catch (const Error& fault) {
       throw CheckpointError{fmt::format("{}:{}: {}", path.string(), line->number, fault.what())};
     }
@@ -186,7 +188,9 @@ std::uint64_t bytes_kept(const std::filesystem::path& path, const std::string& n
   LineReader lines{*std::move(file), name, longest_entry};
   for (auto line = lines.next(); line && line->is_whole; line = lines.next()) {
     try {
-      if (!take(line->text)) break;
+      if (!with_memory(name, [&] { return take(line->text); })) break;
+    } catch (const FileError&) {
+      throw;
     } catch (const Error&) {
       break;
     }

@@ -113,7 +113,9 @@ KeptLines keep_lines(const std::filesystem::path& path, std::int64_t steps, cons
   while (const auto line = next_line(lines)) {
     OrderedJson metrics;
     try {
-      metrics = parse_line(line->text);
+      metrics = with_memory(name, [&] { return parse_line(line->text); });
+    } catch (const FileError&) {
+      throw;
     } catch (const Error& fault) {
       if (!line->is_whole) break;
       refuse_line(fmt::format("{}:{}: {}", name, line->number, fault.what()));

@@ -105,7 +105,7 @@ OrderedJson read_description(const std::filesystem::path& path, const std::strin
   if (!file) return OrderedJson::object();
   const std::string text = read_text(*file, longest_description, name);
   try {
-    return parse_object(text, "run.json");
+    return with_memory(name, [&] { return parse_object(text, "run.json"); });
   } catch (const InvalidArgument&) {
     return OrderedJson::object();
   }

@@ -29,7 +29,7 @@ std::string path_in(const std::filesystem::path& folder, const std::filesystem::
 OrderedJson parse_object(std::string_view text, const char* what);
 
 /// What run.json may hold at most: far more than what is said of 10,000 ranks and their data.
-inline constexpr std::size_t longest_description = std::size_t{64} << 20;
+inline constexpr std::size_t longest_description = std::size_t{16} << 20;
 
 /// run.json of an earlier start. An empty object if there is none, or what a crash of the machine left. ConfigError for
 /// a file of something else; FileError if it cannot be read.

@@ -36,7 +36,8 @@ std::filesystem::path ring_of(const std::filesystem::path& folder, int rank) {
   return folder / fmt::format("rank-{}.ring", rank);
 }
 
-/// The files in `folder` whose names are "rank-R" and `ending`; none if there is no such folder.
+/// The files in `folder` whose names are "rank-R" and `ending`; none if there is no such folder. ConfigError if it is
+/// something else.
 std::vector<std::filesystem::path> files_of_ranks(const std::filesystem::path& folder, std::string_view ending) {
   std::vector<std::filesystem::path> files;
   std::error_code error;
@@ -44,6 +45,8 @@ std::vector<std::filesystem::path> files_of_ranks(const std::filesystem::path& f
     const std::string name = entry->path().filename();
     if (name.starts_with("rank-") && name.ends_with(ending)) files.push_back(entry->path());
   }
+  if (error == std::errc::not_a_directory)
+    throw ConfigError{fmt::format("{}: is no folder; expected that of a trace", folder.string())};
   if (error && error != std::errc::no_such_file_or_directory) throw FileError{folder.string(), "read", error.value()};
   // By rank.
   std::ranges::sort(files, {}, [](const auto& file) { return std::pair{file.string().size(), file.string()}; });

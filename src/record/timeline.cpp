@@ -30,7 +30,7 @@ void for_each_event(const std::filesystem::path& path, const std::string& name, 
   if (::lseek(file->get(), static_cast<off_t>(first), SEEK_SET) < 0) throw FileError{name, "read", errno};
   LineReader lines{*std::move(file), name, longest_event};
   while (const auto line = lines.next()) try {
-      OrderedJson object = parse_foreign_json(line->text);
+      OrderedJson object = with_memory(name, [&] { return parse_foreign_json(line->text); });
       const auto kind = object.is_object() ? object.find("kind") : object.end();
       const bool known = line->is_whole && object.is_object() && kind != object.end() && kind->is_string();
       use(*line, known ? std::optional{std::move(object)} : std::nullopt);

@@ -166,24 +166,29 @@ TEST_CASE("weights are not exported over a file that the run reads or writes, no
   const ImageFiles images{{.train = 9, .test = 3, .rows = 2, .columns = 2}};
   const std::string same = folder.path() / "." / "data.csv", of_images = images.path() + "/" + test_labels;
   const std::string expected = "; expected a file that can be written",
-                    is_data = ": is a file of --data too" + expected;
+                    is_data = ": is a file of --data too" + expected, notes = folder.write("notes", "mine"),
+                    is_other =
+                        ": is a file of something else, which would be lost; expected a new file, or weights "
+                        "that lockstep wrote";
   check_all_refused(
       {{{data, "--data", data}, {"--export " + data + is_data}},
        {{same, "--data", data}, {"--export " + same + is_data}},
        {{of_images, "--data", images.path()}, {"--export " + of_images + is_data}},
        {{metrics, "--data", data}, {"--export " + metrics + ": is a file of --metrics too" + expected}},
+       {{notes, "--data", data}, {"--export " + notes + is_other}},
        {{link, "--data", data}, {"--export " + link + ": is what a process has open, not a file" + expected}}},
       [&](const Arguments& arguments) {
         (void)train_simulated(1, Arguments{"--metrics", metrics, "--steps", "1", "--quiet", "--export"} + arguments);
       });
-  // A link to a file is replaced itself, and a file that is new is nobody's.
+  // A link to a file is replaced itself, a file that is new is nobody's, and one that lockstep wrote is replaced.
   std::filesystem::remove(link);
-  std::filesystem::create_symlink("elsewhere", link);
-  for (const std::string& file : {link, images.path() + "/weights"}) {
+  std::filesystem::create_symlink("notes", link);
+  const std::string again = folder.path() / "again";
+  for (const std::string& file : {link, images.path() + "/weights", again, again}) {
     (void)train_simulated(1, {"--data", images.path(), "--hidden", "1", "--steps", "1", "--quiet", "--export", file});
     CHECK(std::filesystem::is_regular_file(std::filesystem::symlink_status(file)));
   }
-  CHECK_FALSE(std::filesystem::exists(folder.path() / "elsewhere"));
+  CHECK(read_file(notes) == "mine");
 }
 
 TEST_CASE("initial weights of another model are refused, and --partial takes what matches") {

@@ -298,7 +298,7 @@ TEST_CASE("a save takes the place of an older one, and of what an interrupted on
   const SharedFolder folder;
   SmallProgram program;
   folder.write("c", "older");
-  folder.write("c.part", std::string(100'000, 'x'));
+  folder.write(".c.part", std::string(100'000, 'x'));
   save_checkpoint(program.strategy, folder / "c");
   put(program.strategy, program.w, Tensor::zeros(DType::f32, {3}));
   restore_checkpoint(program.strategy, folder / "c");

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "support/next_function.hpp"
@@ -140,6 +141,11 @@ int rename(const char* from, const char* to) noexcept {
 int unlink(const char* path) noexcept {
   static auto* const real = next<int(const char*)>("unlink");
   return call_or_fault("unlink", path, [&] { return real(path); });
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  static auto* const real = next<int(const char*, mode_t)>("mkdir");
+  return call_or_fault("mkdir", path, [&] { return real(path, mode); });
 }
 
 }  // extern "C"

@@ -10,7 +10,8 @@
 namespace lockstep::test {
 
 /// While it lives, counts the calls of this process about files whose path contains `place` (open, read, pread, write,
-/// fsync, ftruncate, rename, unlink), and lets one of them go wrong. fsync does nothing meanwhile. One at a time.
+/// fsync, ftruncate, rename, unlink, mkdir), and lets one of them go wrong. fsync does nothing meanwhile. One at a
+/// time.
 class FileFault {
  public:
   struct Plan {

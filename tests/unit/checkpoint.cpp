@@ -223,7 +223,7 @@ TEST_CASE("a file is there when it is committed, and not before") {
     file.write(bytes_of("never"));
     CHECK(read_file(path) == "older");
   }
-  CHECK_FALSE(std::filesystem::exists(folder.path() / "c.part"));
+  CHECK_FALSE(std::filesystem::exists(folder.path() / ".c.part"));
   CHECK(read_file(path) == "older");
   {
     NewFile file{path};
@@ -232,7 +232,7 @@ TEST_CASE("a file is there when it is committed, and not before") {
     file.commit();
   }
   CHECK(read_file(path) == "newer");
-  CHECK_FALSE(std::filesystem::exists(folder.path() / "c.part"));
+  CHECK_FALSE(std::filesystem::exists(folder.path() / ".c.part"));
 }
 
 TEST_CASE("a disk that is full leaves what was there") {
@@ -255,21 +255,24 @@ TEST_CASE("a disk that is full leaves what was there") {
   }};
   CHECK(child.wait() == 0);
   CHECK(read_file(path) == "older");
-  CHECK_FALSE(std::filesystem::exists(folder.path() / "c.part"));
+  CHECK_FALSE(std::filesystem::exists(folder.path() / ".c.part"));
 }
 
-TEST_CASE("a link where a file is to be made is not followed") {
+TEST_CASE("a link where a file is to be made is not followed, and a file of another name is left alone") {
   const TemporaryDirectory folder;
   const auto path = folder.path() / "c";
   const auto notes = folder.write("notes", "mine");
-  std::filesystem::create_symlink(notes, folder.path() / "c.part");
+  std::filesystem::create_symlink(notes, folder.path() / ".c.part");
   std::filesystem::create_symlink(notes, path);
+  // A name that downloads have, too.
+  const auto part = folder.write("c.part", "mine");
   NewFile file{path};
   file.write(bytes_of("new"));
   file.commit();
   CHECK(read_file(path) == "new");
   CHECK(std::filesystem::is_regular_file(std::filesystem::symlink_status(path)));
   CHECK(read_file(notes) == "mine");
+  CHECK(read_file(part) == "mine");
 }
 
 TEST_CASE("a pipe is not waited for, and a folder is no file") {

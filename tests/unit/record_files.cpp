@@ -119,7 +119,8 @@ TEST_CASE("a run that goes on and cannot read a file ends with its name, and has
             return;
           }
           CHECK_THAT(failure, Contains(folder.string() + "/") && Contains("Input/output error"));
-          if (name == std::string{"read"}) CHECK((texts_in(folder) == before));
+          if (name != std::string{"read"}) return;
+          CHECK((texts_in(folder) == before));
           record_run(folder, 4, 6);
           CHECK((record_in(folder) == record));
         });
@@ -144,9 +145,14 @@ TEST_CASE("whichever call about a file fails, a run ends with its name or is rec
             return;
           }
           CHECK_THAT(failure, Contains(folder.string()) && Contains("No space left on device"));
-          if (resumed) CHECK_THAT(record_in(folder), Catch::StartsWith("1 "));
+          if (!resumed) return;
+          CHECK_THAT(record_in(folder), Catch::StartsWith("1 "));
           record_run(folder, 0, 3);
         });
+  std::filesystem::remove_all(folder);
+  const FileFault full{{.place = folder.string(), .call = 0, .error = ENOSPC, .name = "mkdir"}};
+  CHECK(failure_of([&] { record_run(folder, std::nullopt, 3); }) ==
+        "run folder " + folder.string() + ": cannot be written: No space left on device");
 }
 
 TEST_CASE("a call about a file that is interrupted, or does a part of its work, changes nothing") {

@@ -8,7 +8,9 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/hex.hpp>
 
+#include "base/digest.hpp"
 #include "record/ledger.hpp"
 #include "support/job.hpp"
 
@@ -202,6 +204,25 @@ TEST_CASE("a loss that is no finite number is the same however it was computed")
     file.add({1, std::nan(""), value_names, digests});
   }
   CHECK(Ledger::read(folder.ledger).entries.at(0) == with(std::nan("")));
+}
+
+TEST_CASE("a ledger is complete only with a line that says so, of a step that is not before the others") {
+  const LedgerFolder folder;
+  {
+    LedgerFile file = folder.open();
+    add_steps(file, 1, 3);
+  }
+  const std::string text = read_file(folder.ledger), chain = Ledger::read(folder.ledger).chain;
+  const auto with_end = [&](const std::string& line) {
+    write_text(folder.ledger,
+               text + line + ",\"chain\":\"" + to_hex(Digest{}.update(chain).update(line).value()) + "\"}\n");
+    return Ledger::read(folder.ledger).is_complete;
+  };
+  CHECK(with_end(R"({"step":3,"end":true)"));
+  CHECK_THROWS_WITH(with_end(R"({"step":3,"end":false)"), Catch::EndsWith(":6: has \"end\": false; expected true"));
+  CHECK_THROWS_WITH(with_end(R"({"end":true)"), Catch::EndsWith(":6: has no \"step\""));
+  CHECK_THROWS_WITH(with_end(R"({"step":2,"end":true)"),
+                    Catch::EndsWith(":6: is the end after step 2, and comes after step 3"));
 }
 
 TEST_CASE("a run goes on although lines after the step are damaged") {

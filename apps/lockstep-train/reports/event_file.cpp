@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/log.hpp>
 
 #include "base/file_io.hpp"
 #include "base/host_name.hpp"
@@ -84,7 +85,7 @@ EventFile::EventFile(std::filesystem::path folder, std::shared_ptr<ExclusiveUse>
   const auto make = [&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666); };
   Descriptor file{uninterrupted(make)};
   if (file.get() < 0) refuse(folder_, errno);
-  file_.emplace(std::move(file), path_, name_of(folder_));
+  file_.emplace(std::move(file), path_, name_of(path_));
   write({.kind = TensorBoardEvent::Kind::file_version});
   write({.kind = TensorBoardEvent::Kind::session_start, .step = steps + 1});
 }
@@ -132,6 +133,12 @@ void EventFile::write(TensorBoardEvent event) {
   if (use_) use_->require_not_lost();
   event.wall_time = now();
   file_->write(records_->record_of(event));
+  if (is_loss_told_ || file_->is_in_place()) return;
+  is_loss_told_ = true;
+  log::warning(
+      fmt::format("{}: was removed, renamed or replaced while the run wrote to it; what the run still writes "
+                  "is lost",
+                  name_of(path_)));
 }
 
 }  // namespace lockstep

@@ -42,6 +42,9 @@ class EventFile final : public Observer {
 
   const std::filesystem::path& path() const { return path_; }
 
+  /// CheckpointError if the file is no longer where it was. A warning has said so when it was written to.
+  void require_in_place() const { file_->require_in_place(); }
+
  private:
   void write(TensorBoardEvent event);
 
@@ -49,6 +52,7 @@ class EventFile final : public Observer {
   const EventRecords* records_;
   std::shared_ptr<ExclusiveUse> use_;
   std::optional<KeptFile> file_;  ///< always there
+  bool is_loss_told_ = false;
 };
 
 }  // namespace lockstep

@@ -50,8 +50,11 @@ void require_exportable(const TrainingOptions& options) {
     wrong = fmt::format("is a file of {} too", option);
   if (wrong.empty() && ::access(folder.c_str(), W_OK | X_OK) != 0) wrong = std::generic_category().message(errno);
   if (!wrong.empty()) throw ConfigError{fmt::format("{}: {}; expected a file that can be written", name, wrong)};
-  require_own(path, {safetensors::own_begin}, name, "a new file, or weights that lockstep wrote",
-              safetensors::length_bytes);
+  // A link is replaced, and what it leads to stays.
+  std::error_code none;
+  if (!std::filesystem::is_symlink(path, none))
+    require_own(path, {safetensors::own_begin}, name, "a new file, or weights that lockstep wrote",
+                safetensors::length_bytes);
 }
 
 }  // namespace lockstep
