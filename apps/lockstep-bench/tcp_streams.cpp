@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -14,6 +13,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/system_error.hpp"
 #include "control/network.hpp"
 
 namespace lockstep::bench {
@@ -23,7 +23,7 @@ constexpr std::size_t piece_bytes = 256 << 10;
 constexpr int longest_wait_ms = 60000;
 
 void check_call(long result, const char* call) {
-  if (result < 0) throw CommError{fmt::format("TCP streams: {}: {}", call, std::strerror(errno))};
+  if (result < 0) throw CommError{fmt::format("TCP streams: {}: {}", call, error_text(errno))};
 }
 
 /// As MPI does, looks for a while before it sleeps.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <string_view>
 
 #include <fcntl.h>
@@ -16,6 +15,7 @@
 
 #include "apps/lockstep-run/process_tree.hpp"
 #include "base/descriptor.hpp"
+#include "base/system_error.hpp"
 
 extern char** environ;
 
@@ -72,12 +72,12 @@ pid_t start_child(const std::vector<std::string>& command, const ChildEnvironmen
   const std::vector<char*> arguments = pointers_to(words), its = pointers_to(variables);
   int failure[2];
   // It closes by itself at exec, and carries errno if there is none.
-  if (::pipe2(failure, O_CLOEXEC) != 0) throw Error{fmt::format("pipe: {}", std::strerror(errno))};
+  if (::pipe2(failure, O_CLOEXEC) != 0) throw Error{fmt::format("pipe: {}", error_text(errno))};
   const Descriptor failed{failure[0]};
   Descriptor fails{failure[1]};
   const pid_t self = ::getpid();
   const pid_t id = ::fork();
-  if (id < 0) throw Error{fmt::format("fork: {}", std::strerror(errno))};
+  if (id < 0) throw Error{fmt::format("fork: {}", error_text(errno))};
   if (id == 0) {
     become(arguments.data(), its.data(), streams, self);
     const int error = errno;
@@ -88,7 +88,7 @@ pid_t start_child(const std::vector<std::string>& command, const ChildEnvironmen
   int error = 0;
   if (::read(failed.get(), &error, sizeof error) > 0) {
     (void)::waitpid(id, nullptr, 0);
-    throw Error{fmt::format("{} cannot be run: {}", command.front(), std::strerror(error))};
+    throw Error{fmt::format("{} cannot be run: {}", command.front(), error_text(error))};
   }
   started.push_back(id);
   return id;

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <iterator>
 #include <optional>
 #include <span>
@@ -27,6 +26,7 @@
 #include "apps/lockstep-run/supervision.hpp"
 #include "base/file_io.hpp"
 #include "base/host_name.hpp"
+#include "base/system_error.hpp"
 
 namespace lockstep::run {
 namespace {
@@ -99,7 +99,7 @@ void HostInquiry::ask(const std::string& host) {
   const Descriptor nowhere{::open("/dev/null", O_WRONLY | O_CLOEXEC)};
   try {
     Descriptor out{::memfd_create("answer", MFD_CLOEXEC)};
-    if (out.get() < 0) throw Error{fmt::format("memfd_create: {}", std::strerror(errno))};
+    if (out.get() < 0) throw Error{fmt::format("memfd_create: {}", error_text(errno))};
     // A job holds the hosts: without this variable, such a step of Slurm would wait for the job to end.
     const pid_t process = start_child(command, {.with = {"SLURM_OVERLAP=1"}}, {out.get(), nowhere.get()});
     questions_.push_back({host, process, Clock::now() + patience_, std::move(out)});

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "base/host_name.hpp"
 #include "base/shell_word.hpp"
 #include "base/supervised_job.hpp"
+#include "base/system_error.hpp"
 
 namespace lockstep::run {
 namespace {
@@ -26,7 +26,7 @@ namespace {
 /// A file in memory, which processes that this one starts can open by its path.
 Descriptor file_with(std::string_view text) {
   Descriptor file{::memfd_create("hosts", 0)};
-  if (file.get() < 0) throw Error{fmt::format("the file of hosts: {}", std::strerror(errno))};
+  if (file.get() < 0) throw Error{fmt::format("the file of hosts: {}", error_text(errno))};
   write_all(file, text, "the file of hosts");
   return file;
 }

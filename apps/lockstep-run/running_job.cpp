@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <set>
 #include <string_view>
 #include <thread>
@@ -23,6 +22,7 @@
 #include "base/awake_clock.hpp"
 #include "base/stream.hpp"
 #include "base/supervised_job.hpp"
+#include "base/system_error.hpp"
 
 namespace lockstep::run {
 namespace {
@@ -41,7 +41,7 @@ RunningJob::RunningJob(const std::vector<std::string>& command, const ChildEnvir
                        const RankLabels& labels)
     : reader_{labels}, begun_{begun_line, labels} {
   int err[2];
-  if (::pipe2(err, O_CLOEXEC) != 0) throw Error{fmt::format("pipe: {}", std::strerror(errno))};
+  if (::pipe2(err, O_CLOEXEC) != 0) throw Error{fmt::format("pipe: {}", error_text(errno))};
   stderr_ = Descriptor{err[0]};
   const Descriptor theirs{err[1]};
   id_ = start_child(command, environment, {.out = STDOUT_FILENO, .err = theirs.get()});

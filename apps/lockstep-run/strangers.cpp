@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -16,6 +15,7 @@
 #include "apps/lockstep-run/child.hpp"
 #include "apps/lockstep-run/running_job.hpp"
 #include "apps/lockstep-run/signals.hpp"
+#include "base/system_error.hpp"
 
 namespace lockstep::run {
 namespace {
@@ -51,7 +51,7 @@ std::optional<pid_t> part_from_strangers() {
   }
   const Signals signals;  // none is lost in between
   const pid_t self = ::getpid(), child = ::fork();
-  if (child < 0) throw Error{fmt::format("fork: {}", std::strerror(errno))};
+  if (child < 0) throw Error{fmt::format("fork: {}", error_text(errno))};
   if (child > 0) std::_Exit(stand_by(child, signals));
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != self) std::_Exit(1);  // it ended before

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file_type.hpp"
+#include "base/system_error.hpp"
 
 namespace lockstep {
 namespace {
@@ -37,8 +38,7 @@ void resize(Text& text, std::size_t size, std::string_view name) {
 }  // namespace
 
 FileError::FileError(std::string_view name, std::string_view done, int code)
-    : CheckpointError{fmt::format("{}: cannot be {}: {}", name, done, std::generic_category().message(code))},
-      code_{code} {}
+    : CheckpointError{fmt::format("{}: cannot be {}: {}", name, done, error_text(code))}, code_{code} {}
 
 FileError::FileError(std::string_view name, std::string_view wrong) : FileError{name, 0, wrong} {}
 
@@ -129,9 +129,9 @@ Descriptor open_output(const std::filesystem::path& path, OpenOutput how, std::s
   struct stat status = {};
   const bool has_no_reader = code == ENXIO && ::stat(path.c_str(), &status) == 0;
   if (!is_about_path(code)) throw FileError{name, "written", code};
-  throw FileError{name, code,
-                  has_no_reader ? fmt::format("is {} that nobody reads", name_of_type(status.st_mode))
-                                : std::generic_category().message(code)};
+  throw FileError{
+      name, code,
+      has_no_reader ? fmt::format("is {} that nobody reads", name_of_type(status.st_mode)) : error_text(code)};
 }
 
 void write_all(const Descriptor& file, std::string_view bytes, std::string_view name) {

@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -17,6 +16,7 @@
 #include <lockstep/base/log.hpp>
 
 #include "base/descriptor.hpp"
+#include "base/system_error.hpp"
 
 namespace lockstep {
 namespace {
@@ -84,7 +84,7 @@ void warn_of_lack(const fs::path& path, std::string_view lacks, int error, std::
   fs::path shown = path;
   while (shown.extension() == ".part") shown = shown.parent_path();  // it has another name in a moment
   log::warning(fmt::format("the file system of {} {} ({}): {}", shown.empty() ? "." : shown.string(), lacks,
-                           std::strerror(error), so));
+                           error_text(error), so));
 }
 
 bool sync_file(int descriptor, const fs::path& path) {

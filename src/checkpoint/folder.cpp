@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +14,7 @@
 
 #include "base/file_io.hpp"
 #include "base/file_type.hpp"
+#include "base/system_error.hpp"
 #include "checkpoint/failure.hpp"
 #include "checkpoint/file_system.hpp"
 
@@ -79,7 +79,7 @@ void NewFolder::commit() {
 }
 
 void NewFolder::fail(std::string_view doing) const {
-  fail_checkpoint(path_.string(), fmt::format("cannot be {}: {}", doing, std::strerror(errno)));
+  fail_checkpoint(path_.string(), fmt::format("cannot be {}: {}", doing, error_text(errno)));
 }
 
 void switch_link(const std::filesystem::path& link, const std::string& target) {
@@ -87,7 +87,7 @@ void switch_link(const std::filesystem::path& link, const std::string& target) {
   remove_quietly(part);
   const auto fail = [&](int error) {
     remove_quietly(part);
-    fail_checkpoint(link.string(), fmt::format("cannot be made to point to {}: {}", target, std::strerror(error)));
+    fail_checkpoint(link.string(), fmt::format("cannot be made to point to {}: {}", target, error_text(error)));
   };
   if (::symlink(target.c_str(), part.c_str()) != 0) {
     const int error = errno;

@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <system_error>
@@ -12,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/supervised_job.hpp"
+#include "base/system_error.hpp"
 #include "checkpoint/failure.hpp"
 
 namespace lockstep {
@@ -40,7 +40,7 @@ std::shared_ptr<ExclusiveUse> hold_folder(const std::filesystem::path& folder, c
   std::filesystem::create_directories(folder, told_by_stat);
   struct stat status = {};
   if (::stat(folder.c_str(), &status) != 0)
-    fail_checkpoint(folder.string(), fmt::format("cannot be made: {}", std::strerror(errno)));
+    fail_checkpoint(folder.string(), fmt::format("cannot be made: {}", error_text(errno)));
   UsedFolders& used = used_folders();
   const std::scoped_lock lock{used.mutex};
   std::weak_ptr<ExclusiveUse>& known = used.uses[{status.st_dev, status.st_ino}];

@@ -1,7 +1,6 @@
 #include "checkpoint/lease.hpp"
 
 #include <cerrno>
-#include <cstring>
 #include <exception>
 #include <system_error>
 #include <utility>
@@ -16,6 +15,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/start_thread.hpp"
+#include "base/system_error.hpp"
 #include "checkpoint/failure.hpp"
 #include "checkpoint/file_system.hpp"
 #include "checkpoint/shared_files.hpp"
@@ -34,7 +34,7 @@ std::chrono::nanoseconds between(const timespec& earlier, const timespec& later)
 [[noreturn]] void fail(const fs::path& path, std::string_view doing) {
   const int error = errno;
   try {
-    fail_checkpoint(path.string(), fmt::format("cannot be {}: {}", doing, std::strerror(error)));
+    fail_checkpoint(path.string(), fmt::format("cannot be {}: {}", doing, error_text(error)));
   } catch (const CheckpointError& failure) {
     if (is_unsupported(error) && error != EPERM && error != EACCES) throw UnsupportedError{failure.what(), error};
     throw;
@@ -223,7 +223,7 @@ bool Lease::renew() {
     lost_ = true;
   } else if (!warned_.exchange(true)) {
     log::warning(fmt::format("{} cannot be renewed: {}; after {} s another training may take it", path_.string(),
-                             std::strerror(errno), times_.lost_after / std::chrono::seconds{1}));
+                             error_text(errno), times_.lost_after / std::chrono::seconds{1}));
   }
   return !lost_;
 }

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <span>
 #include <system_error>
 
@@ -13,6 +12,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/system_error.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/checkpoint_reading.hpp"
 #include "checkpoint/failure.hpp"
@@ -50,7 +50,7 @@ std::vector<std::string> move_aside(const fs::path& folder, std::int64_t step) {
   for (const fs::path& each : all_checkpoints_in(folder)) {
     if (step_in(each.filename().string()).value() <= step) break;
     if (::rename(each.c_str(), name_aside(each).c_str()) != 0)
-      fail_checkpoint(each.string(), fmt::format("cannot be set aside: {}", std::strerror(errno)));
+      fail_checkpoint(each.string(), fmt::format("cannot be set aside: {}", error_text(errno)));
     moved.push_back(each.filename().string());
   }
   return moved;
@@ -58,7 +58,7 @@ std::vector<std::string> move_aside(const fs::path& folder, std::int64_t step) {
 
 void remove_note(const fs::path& folder) {
   if (!sync_folder(folder) || (::unlink(note_in(folder).c_str()) != 0 && errno != ENOENT))
-    fail_checkpoint(note_in(folder).string(), fmt::format("cannot be removed: {}", std::strerror(errno)));
+    fail_checkpoint(note_in(folder).string(), fmt::format("cannot be removed: {}", error_text(errno)));
 }
 
 }  // namespace

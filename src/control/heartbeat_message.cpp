@@ -12,6 +12,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/system_error.hpp"
 #include "control/tag.hpp"
 
 namespace lockstep {
@@ -98,7 +99,7 @@ HeartbeatKey make_heartbeat_key() {
     got = ::getrandom(key.data(), key.size(), 0);
   } while (got < 0 && errno == EINTR);
   if (got != static_cast<ssize_t>(key.size()))
-    throw CommError{fmt::format("a key for the heartbeats between nodes: getrandom: {}", std::strerror(errno))};
+    throw CommError{fmt::format("a key for the heartbeats between nodes: getrandom: {}", error_text(errno))};
   return key;
 }
 

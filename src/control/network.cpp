@@ -19,6 +19,7 @@
 
 #include "base/host_name.hpp"
 #include "base/printable.hpp"
+#include "base/system_error.hpp"
 
 namespace lockstep {
 
@@ -43,7 +44,7 @@ std::optional<Network> parse_network(const std::string& text) {
 std::vector<HostAddress> host_addresses() {
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0)
-    throw CommError{fmt::format("heartbeats between nodes: getifaddrs: {}", std::strerror(errno))};
+    throw CommError{fmt::format("heartbeats between nodes: getifaddrs: {}", error_text(errno))};
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owned{first, ::freeifaddrs};
   std::vector<HostAddress> found;
   for (const ifaddrs* each = first; each; each = each->ifa_next) {
@@ -102,7 +103,7 @@ sockaddr_in socket_address(std::uint32_t host, std::uint16_t port) {
 }
 
 CommError heartbeat_error(const char* call) {
-  return CommError{fmt::format("heartbeats between nodes: {}: {}", call, std::strerror(errno))};
+  return CommError{fmt::format("heartbeats between nodes: {}: {}", call, error_text(errno))};
 }
 
 }  // namespace lockstep

@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <exception>
 #include <fstream>
@@ -29,6 +28,7 @@
 #include "base/memory_kills.hpp"
 #include "base/open_line.hpp"
 #include "base/start_thread.hpp"
+#include "base/system_error.hpp"
 #include "control/cpu_limit.hpp"
 #include "control/job_time.hpp"
 #include "control/report_claim.hpp"
@@ -135,7 +135,7 @@ class Watchdog::Thread {
     if (descriptor < 0 && errno == ESRCH) descriptor = ::eventfd(1, EFD_CLOEXEC);
     if (descriptor < 0)
       log::debug(fmt::format("no pidfd for {}: {}; its end shows by its silence",
-                             job_.names[static_cast<std::size_t>(row)], std::strerror(errno)));
+                             job_.names[static_cast<std::size_t>(row)], error_text(errno)));
     return Descriptor{static_cast<int>(descriptor)};
   }
 

@@ -16,6 +16,7 @@
 
 #include "base/digest.hpp"
 #include "base/file_io.hpp"
+#include "base/system_error.hpp"
 #include "input/failure.hpp"
 
 namespace lockstep {
@@ -131,7 +132,7 @@ void FileBytes::end_after_zeros() {
 
 Descriptor FileBytes::duplicate() const {
   Descriptor made{::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0)};
-  if (made.get() < 0) fail(fmt::format("cannot be kept open: {}", std::strerror(errno)));
+  if (made.get() < 0) fail(fmt::format("cannot be kept open: {}", error_text(errno)));
   return made;
 }
 

@@ -1,20 +1,20 @@
 #include "input/file_identity.hpp"
 
 #include <cerrno>
-#include <cstring>
 #include <ctime>
 #include <utility>
 
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include "base/system_error.hpp"
 #include "input/failure.hpp"
 
 namespace lockstep {
 namespace {
 
 [[noreturn]] void fail_to_open(const std::filesystem::path& path) {
-  fail_file(path, fmt::format("cannot be read: {}", std::strerror(errno)));
+  fail_file(path, fmt::format("cannot be read: {}", error_text(errno)));
 }
 
 FileIdentity identity_from(const struct ::stat& facts) {

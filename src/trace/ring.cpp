@@ -4,7 +4,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -109,8 +108,7 @@ Ring::Ring(const Options& options) : bytes_{options.bytes}, records_{(options.by
   const Descriptor file = make_file(options);
   memory_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (memory_ == MAP_FAILED)
-    throw CheckpointError{
-        fmt::format("{}: cannot be mapped ({})", options.file.string(), std::generic_category().message(errno))};
+    throw CheckpointError{fmt::format("{}: cannot be mapped ({})", options.file.string(), error_text(errno))};
   header().records = records_;
   header().rank = options.rank;
   header().ranks = options.ranks;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <string_view>
 #include <system_error>
 
@@ -14,6 +13,7 @@
 
 #include "base/file_io.hpp"
 #include "base/printable.hpp"
+#include "base/system_error.hpp"
 
 namespace lockstep::trace {
 namespace {
@@ -27,7 +27,7 @@ Descriptor open_trace(const std::filesystem::path& file) {
     return open_to_read(file, file.string());
   } catch (const FileError& error) {
     if (error.code() == 0) refuse(file, "no file of a trace");
-    refuse(file, std::generic_category().message(error.code()));
+    refuse(file, error_text(error.code()));
   }
 }
 
@@ -37,11 +37,11 @@ class Mapped {
   explicit Mapped(const std::filesystem::path& file) {
     const Descriptor opened = open_trace(file);
     struct stat status = {};
-    if (::fstat(opened.get(), &status) != 0) refuse(file, std::generic_category().message(errno));
+    if (::fstat(opened.get(), &status) != 0) refuse(file, error_text(errno));
     if (static_cast<std::size_t>(status.st_size) < header_bytes) refuse(file, "no file of a trace");
     bytes_ = static_cast<std::size_t>(status.st_size);
     memory_ = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, opened.get(), 0);
-    if (memory_ == MAP_FAILED) refuse(file, std::generic_category().message(errno));
+    if (memory_ == MAP_FAILED) refuse(file, error_text(errno));
   }
   Mapped(const Mapped&) = delete;
   ~Mapped() { (void)::munmap(memory_, bytes_); }

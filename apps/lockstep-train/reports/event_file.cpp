@@ -17,6 +17,7 @@
 #include "base/file_io.hpp"
 #include "base/host_name.hpp"
 #include "base/part_library.hpp"
+#include "base/system_error.hpp"
 #include "checkpoint/exclusive_use.hpp"
 
 namespace lockstep {
@@ -51,8 +52,7 @@ std::string name_of(const std::filesystem::path& folder) {
 
 [[noreturn]] void refuse(const std::filesystem::path& folder, int code) {
   if (!is_about_path(code)) throw FileError{name_of(folder), "written", code};
-  throw ConfigError{fmt::format("{}: {}; expected a folder that can be written", name_of(folder),
-                                std::generic_category().message(code))};
+  throw ConfigError{fmt::format("{}: {}; expected a folder that can be written", name_of(folder), error_text(code))};
 }
 
 double now() {

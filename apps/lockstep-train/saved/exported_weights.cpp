@@ -12,6 +12,7 @@
 
 #include "base/file_type.hpp"
 #include "base/own_file.hpp"
+#include "base/system_error.hpp"
 #include "checkpoint/safetensors.hpp"
 
 namespace lockstep {
@@ -48,7 +49,7 @@ void require_exportable(const TrainingOptions& options) {
   if (names_descriptor(path)) wrong = "is what a process has open, not a file";
   if (const char* const option = other_use(path, options); wrong.empty() && option)
     wrong = fmt::format("is a file of {} too", option);
-  if (wrong.empty() && ::access(folder.c_str(), W_OK | X_OK) != 0) wrong = std::generic_category().message(errno);
+  if (wrong.empty() && ::access(folder.c_str(), W_OK | X_OK) != 0) wrong = error_text(errno);
   if (!wrong.empty()) throw ConfigError{fmt::format("{}: {}; expected a file that can be written", name, wrong)};
   // A link is replaced, and what it leads to stays.
   std::error_code none;

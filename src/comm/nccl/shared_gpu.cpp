@@ -2,12 +2,13 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <random>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
+
+#include "base/system_error.hpp"
 
 namespace lockstep {
 
@@ -37,7 +38,7 @@ void set_shared_gpu_environment() {
     // NCCL ignores an empty variable.
     if (const char* const set = std::getenv(name.c_str()); setting == Setting::unless_set && set && *set) continue;
     if (::setenv(name.c_str(), value.c_str(), 1) != 0)
-      throw CommError{fmt::format("cannot set {}={}: {}", name, value, std::strerror(errno))};
+      throw CommError{fmt::format("cannot set {}={}: {}", name, value, error_text(errno))};
   }
 }
 
