@@ -143,10 +143,12 @@ void SiblingWatch::look_for_trouble(bool ends) {
       end_for(sentence_about(*trouble_));
     }
   }
-  if (const auto sentence = who_has_not_joined()) ends ? end_for(*sentence) : observe(*sentence);
+  // A rank that starts slowly may still come.
   if (!is_impatient_since(waited_ - options_.for_other_nodes)) return;
-  if (ends) end_without_evidence();
-  observe(sentence_about_others());
+  const auto not_joined = who_has_not_joined();
+  if (!ends) return observe(not_joined ? *not_joined : sentence_about_others());
+  if (not_joined) end_for(*not_joined);
+  end_without_evidence();
 }
 
 /// Counts ticks, like the watchdog: a job that is suspended as a whole is not late.
@@ -252,10 +254,9 @@ void SiblingWatch::end_untold() {
   if (ended_ && ended_ == before) end_for(sentence_about_end(*ended_));
 }
 
-/// A process of this node that runs, and without which no rank can start. A rank that starts slowly has longer.
+/// A process of this node that runs, and without which no rank can start.
 std::optional<std::string> SiblingWatch::who_has_not_joined() const {
-  const Seconds time = options_.patience + std::min<Seconds>(options_.for_other_nodes, options_.patience / 3);
-  if (options_.doing != "starting" || !is_impatient_since(waited_ - (time - options_.patience))) return std::nullopt;
+  if (options_.doing != "starting") return std::nullopt;
   for (const auto& each : siblings().processes) {
     const char* why = nullptr;
     switch (how_far(each.id)) {
@@ -266,7 +267,7 @@ std::optional<std::string> SiblingWatch::who_has_not_joined() const {
       case Joined::maybe_mpi: why = "it makes no Runtime"; break;
     }
     return fmt::format("world rank {} (host {}, program {}) has not joined the job: {}; {}", each.rank, host_name(),
-                       program_of(each.id), why, waited_for(time));
+                       program_of(each.id), why, waited_for(options_.patience + options_.for_other_nodes));
   }
   return std::nullopt;
 }

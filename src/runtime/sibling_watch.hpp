@@ -28,9 +28,9 @@ namespace lockstep {
 /// stopped for as long, or is missing. If the list shows nothing, the watch waits longer, for a rank of another node.
 /// If mpirun tells this process to end, the same list says which rank's end was the cause, if it was only one's, or
 /// that it was none. A process that is late itself says so after `patience`, and ends. While the job starts, one that
-/// runs on this node and makes no runtime is named a little later, and whether it has started MPI: it may be another
-/// program under the same mpirun. With RuntimeOptions::OnStall::observe only a missing rank ends the job. Without
-/// mpirun there is nothing to watch.
+/// runs on this node and makes no runtime is named when the longer wait is over, and whether it has started MPI: it may
+/// be another program under the same mpirun. With RuntimeOptions::OnStall::observe only a missing rank ends the job.
+/// Without mpirun there is nothing to watch.
 ///
 /// Its thread, with the name by which other processes know that this one makes a runtime, lives as long as the object:
 /// the end of a job must not fail for want of a thread or of memory. A look for which there is no memory, or no

@@ -1,16 +1,21 @@
-// What a rank does to its launcher when a host is out of reach.
+// What a rank does to its launcher when a host is out of reach, and what it sees of the launcher's other processes.
 #include "runtime/launcher.hpp"
 
 #include <csignal>
 #include <ctime>
+#include <filesystem>
+#include <functional>
 #include <string>
 
 #include <catch2/catch.hpp>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include "base/descriptor.hpp"
+#include "runtime/siblings.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 
@@ -48,6 +53,31 @@ int be_prterun(const std::string& locked) {
 }
 
 }  // namespace
+
+TEST_CASE("others see how far a process has come into the job") {
+  const TemporaryDirectory folder;
+  const auto seen_of = [&](const std::string& name, const std::function<void()>& prepare) {
+    const auto mark = folder.path() / (name + ".ready");
+    ChildProcess process{[&] {
+      prepare();
+      folder.write(mark.filename(), "");
+      ::pause();
+      return 0;
+    }};
+    REQUIRE(eventually([&] { return std::filesystem::exists(mark); }));
+    const Joined running = how_far(process.id());
+    process.signal(SIGKILL);
+    (void)process.wait();
+    CHECK(how_far(process.id()) == Joined::unknown);
+    return running;
+  };
+  CHECK(seen_of("other", [] {}) == Joined::nothing);
+  CHECK(seen_of("mpi", [&] {
+          const Descriptor plugin{::open(folder.write("mca_example.so", "text").c_str(), O_RDONLY | O_CLOEXEC)};
+          (void)::mmap(nullptr, 4, PROT_READ, MAP_PRIVATE, plugin.get(), 0);
+        }) == Joined::mpi);
+  CHECK(seen_of("runtime", [] { ::prctl(PR_SET_NAME, thread_of_runtime); }) == Joined::runtime);
+}
 
 TEST_CASE("Open MPI 5's launcher is told to end until it gives up, by a process that holds no lock of the rank's") {
   const TemporaryDirectory folder;

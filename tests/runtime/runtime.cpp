@@ -170,24 +170,32 @@ TEST_CASE("a pause of the whole job is nobody's lateness") {
   CHECK(lines_starting_with(outcome.err, "lockstep: ").empty());
 }
 
-TEST_CASE("a member of the job that never joins is named, with its host and what it lacks") {
-  const auto beside = [](const std::vector<std::string>& other) {
-    std::vector<std::string> command{"mpirun", "-n", "1", std::getenv("LOCKSTEP_EXITS"), "impatient", "0",
-                                     ":",      "-n", "1"};
-    command.insert(command.end(), other.begin(), other.end());
-    return run_command(command, {.environment = mpi_environment(), .timeout = std::chrono::seconds{60}});
-  };
-  const auto check = [](const Outcome& outcome, const std::string& program, const std::string& why) {
-    CHECK(outcome.exit_code == code_of_stopped_without_mpi);
-    CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: world rank 1 (host ") && Catch::Contains(program) &&
-                                    Catch::Contains(") has not joined the job: " + why + "; it was waited for 1") &&
-                                    Catch::EndsWith(" s while the job was starting"));
-    CHECK(processes_left(outcome.marker).empty());
-  };
-  check(beside({"sleep", "600"}), ", program sleep", "it has not started MPI");
-  check(beside({std::getenv("LOCKSTEP_EXITS"), "only-mpi", "0"}), ", program exits",
-        "it has started MPI, but makes no Runtime");
-  check(beside({"true"}), "", "its process has ended");
+namespace {
+
+/// A job in which rank 1 is another program, and never joins.
+void check_never_joins(const std::vector<std::string>& other, const std::string& program, const std::string& why) {
+  std::vector<std::string> command{"mpirun", "-n", "1", std::getenv("LOCKSTEP_EXITS"), "impatient", "0",
+                                   ":",      "-n", "1"};
+  command.insert(command.end(), other.begin(), other.end());
+  const Outcome outcome = run_command(command, {.environment = mpi_environment(), .timeout = std::chrono::seconds{60}});
+  CHECK(outcome.exit_code == code_of_stopped_without_mpi);
+  CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: world rank 1 (host ") && Catch::Contains(program) &&
+                                  Catch::Contains(") has not joined the job: " + why + "; it was waited for ") &&
+                                  Catch::EndsWith(" s while the job was starting"));
+  CHECK(processes_left(outcome.marker).empty());
+}
+
+}  // namespace
+
+TEST_CASE("a member of the job that has ended before it joins is named, with its host") {
+  check_never_joins({"true"}, "", "its process has ended");
+}
+TEST_CASE("a member of the job that runs and does not start MPI is named, with its host", "[extended]") {
+  check_never_joins({"sleep", "600"}, ", program sleep", "it has not started MPI");
+}
+TEST_CASE("a member of the job that starts MPI and makes no runtime is named, with its host", "[extended]") {
+  check_never_joins({std::getenv("LOCKSTEP_EXITS"), "only-mpi", "0"}, ", program exits",
+                    "it has started MPI, but makes no Runtime");
 }
 
 namespace {
