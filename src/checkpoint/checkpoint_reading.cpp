@@ -5,6 +5,8 @@
 
 #include <sys/stat.h>
 
+#include "base/file_io.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -37,6 +39,19 @@ std::optional<FolderIdentity> folder_identity(const fs::path& path) {
   struct stat status = {};
   if (::stat(path.c_str(), &status) != 0) return std::nullopt;
   return FolderIdentity{status.st_dev, status.st_ino};
+}
+
+bool is_read_failure(const CheckpointError& error) {
+  const auto* const of_file = dynamic_cast<const FileError*>(&error);
+  if (!of_file) return false;
+  switch (of_file->code()) {
+    case 0:  // it is no regular file
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP: return false;
+    default: return true;
+  }
 }
 
 bool is_gone(const fs::path& path) {

@@ -33,6 +33,10 @@ bool is_gone(const std::filesystem::path& path);
 /// has no links, or where they lead to nothing. Otherwise `path`.
 std::filesystem::path checkpoint_at(const std::filesystem::path& path);
 
+/// Whether it says that a file which is there could not be read. That is no damage for which an older checkpoint makes
+/// up: the next reading may succeed.
+bool is_read_failure(const CheckpointError& error);
+
 /// How often a reader begins anew when a writer was in its way.
 inline constexpr int most_readings = 20;
 
@@ -59,7 +63,7 @@ auto read_checkpoint_at(const std::filesystem::path& path, Read&& read) {
 
 /// What `read` returns for the newest checkpoint in `folder` for which it throws no CheckpointError; those that it
 /// throws go to `passed_over`, unless the checkpoint was removed or replaced meanwhile. Nothing if there is no
-/// checkpoint. CheckpointError if it throws one for each of them.
+/// checkpoint. CheckpointError if it throws one for each of them, or one that is a read failure.
 template <class Read>
 auto read_newest(const std::filesystem::path& folder, Read&& read,
                  const std::function<void(const CheckpointError&)>& passed_over)
@@ -76,6 +80,7 @@ auto read_newest(const std::filesystem::path& folder, Read&& read,
       } catch (const CheckpointError& error) {
         changed = reading < most_readings && (is_gone(checkpoint) || folder_identity(checkpoint) != before);
         if (changed) break;
+        if (is_read_failure(error)) throw;
         if (told.insert(checkpoint).second) passed_over(error);
         if (reason.empty()) reason = error.what();
       }

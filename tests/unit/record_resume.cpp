@@ -1,5 +1,7 @@
 // Where a run of `fit` begins after a checkpoint was restored: where that was saved, or it is refused.
 #include <algorithm>
+#include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -17,6 +19,7 @@
 #include <lockstep/sim/sim.hpp>
 
 #include "fit_models.hpp"
+#include "support/file_faults.hpp"
 #include "support/job.hpp"
 #include "support/quiet_log.hpp"
 
@@ -123,6 +126,26 @@ TEST_CASE("fit goes on from the checkpoint that was restored, without a word of 
     (void)program.fit(9);
     CHECK(program.weights() == weights_after(9));
   });
+}
+
+TEST_CASE("no older checkpoint takes the place of one that cannot be read") {
+  const QuietLog quiet;
+  const TemporaryDirectory folder;
+  train_with_checkpoints(folder.path(), 5);
+  int failures = 0;
+  for_each_file_fault("step-4/", EIO, [&](std::int64_t call) {
+    CAPTURE(call);
+    run([&](Program& program) {
+      CheckpointManager checkpoints = program.manager(folder.path());
+      try {
+        CHECK(checkpoints.resume_latest()->step == 4);
+      } catch (const CheckpointError& error) {
+        ++failures;
+        CHECK_THAT(error.what(), Catch::Contains("/step-4/") && Catch::Contains("Input/output error"));
+      }
+    });
+  });
+  CHECK(failures > 5);
 }
 
 TEST_CASE("fit that would train other steps than the restored checkpoint's is refused by its name") {
