@@ -116,8 +116,6 @@ const std::vector<Reader> readers{
     {"a schema", [] { (void)DataSchema::parse("{\"kind\": \"" + in_json + "\"}", "schema"); }},
     {"a key of a schema", [] { (void)DataSchema::parse("{\"kind\": \"CSV\", \"" + in_json + "\": 1}", "schema"); }},
     {"the name of a tensor", [] { read_safetensors("{\"" + in_json + "\": 1}"); }},
-    {"a type of a tensor",
-     [] { read_safetensors(R"({"w": {"dtype": ")" + in_json + R"(", "shape": [1], "data_offsets": [0, 8]}})"); }},
     {"a manifest", [] { (void)parse_manifest(R"({"format": 1, "step": ")" + in_json + "\"}", "manifest"); }},
     {"a fault", [] { (void)InjectedFault::parse(text, 2); }},
 };
