@@ -28,12 +28,12 @@ namespace lockstep {
 // in the formats of checkpoint.hpp. Nothing in it depends on the number of ranks. It is written under another name,
 // synced, and renamed, so a folder that is called `step-N` is complete. Beside it, the symbolic link `latest` points to
 // the newest, and `best` to the one with the lowest loss; they are switched last. On a file system without links there
-// are none, and whoever names FOLDER/latest or FOLDER/best gets the same checkpoint. A checkpoint of a step that has
-// one already is exchanged with it. Readers take from a manifest what they know, and pass over other keys, other files
-// in the folder, and names that are not `step-N`.
+// are none, but FOLDER/latest and FOLDER/best still name these checkpoints. If a step has a checkpoint already, the new
+// one takes its place. Readers ignore unknown keys of a manifest, other files in the folder, and names that are not
+// `step-N`.
 //
-// A training that goes on from step 20 has not made step-30. So before it goes on, that becomes `step-30.aside`, with a
-// warning: otherwise the next start of the training would go on from there.
+// A training that continues from step 20 has not made a `step-30` that is there. It first renames it to
+// `step-30.aside`, with a warning. Otherwise the next start of the training would continue from there.
 
 class CheckpointWriter;
 class StrategyValues;
@@ -77,7 +77,7 @@ class CheckpointManager {
     std::filesystem::path folder = {};  ///< of all checkpoints; created before the first write if it does not exist
     std::optional<std::int64_t> every = {};  ///< steps between checkpoints; if empty, `after_step` writes none
     /// How many of the newest to keep, besides the best; older ones are removed. Those that are damaged, or of another
-    /// training, do not count: each one that was there before is read once, in the background.
+    /// training, do not count: to know them, each checkpoint of an earlier start is read once, in the background.
     std::int64_t keep = 3;
     bool optional = false;  ///< a checkpoint that cannot be written is a warning, and the training continues
     /// Facts that must be equal for a training to continue from these checkpoints.
@@ -110,10 +110,10 @@ class CheckpointManager {
   /// LOCAL. Waits for the checkpoint under way; if it fails, logs a warning. `finish` throws instead.
   ~CheckpointManager();
 
-  /// Call it between a restore and the first step, when nothing refuses the training any more: sets aside the newer
-  /// checkpoints in `folder`, or all if the one that was restored is elsewhere. Otherwise the first `after_step` or
-  /// `save` does, also if nothing was restored, with those newer than its step. A manager that neither steps nor saves
-  /// changes nothing in the folder.
+  /// Sets aside the checkpoints in `folder` that are newer than the restored one, or all if that is elsewhere. Call it
+  /// between a restore and the first step, once nothing can refuse the training any more. If you do not, the first
+  /// `after_step` or `save` does so; if nothing was restored, with those that are newer than its step. Without any of
+  /// these calls, a manager changes nothing in the folder.
   void begin(Here here = Here::current());
 
   /// Call it after each step, with the number of steps made: saves a checkpoint after every `every` of them. `state` is
@@ -155,8 +155,8 @@ class CheckpointManager {
   std::optional<Resumed> resume_latest(Here here = Here::current());
 
   /// Restores the checkpoint in the folder `path`, in `options.folder` or elsewhere, and counts steps from it as
-  /// `resume_latest` does. CheckpointError if it is not complete or of another training. One that `path` leads to by
-  /// then is read instead of one that was removed or replaced meanwhile.
+  /// `resume_latest` does. CheckpointError if it is not complete or of another training. If it is removed or replaced
+  /// while it is read, this reads the one that `path` then leads to.
   Resumed resume(const std::filesystem::path& path, Here here = Here::current());
 
   /// Whether `folder` holds any checkpoint, complete or not.

@@ -49,8 +49,8 @@ struct FitOptions {
   /// Steps between attestations, in which the replicas prove that they still hold the same values. If empty, never;
   /// otherwise the last step attests too.
   std::optional<std::int64_t> attest_every = {};
-  /// How many of the first steps attest as well, from `start` on, which soon finds gradients that are not summed over
-  /// the ranks. If 0, none.
+  /// How many of the first steps, from `start` on, attest as well. This finds gradients that are not summed over the
+  /// ranks at once. If 0, none.
   int attest_first = 2;
   /// Steps between audits, in which each rank also computes one shard of another rank, and the ranks compare what they
   /// got. If empty, never.
@@ -64,7 +64,7 @@ struct FitOptions {
   /// changes them, and they have no share in the gradient's norm. Moving averages still change.
   std::vector<std::string> frozen = {};
   /// Where to continue (Observer::on_step_end). The variables and the optimizer's state must be those of that step. If
-  /// empty, where the checkpoint was saved that was restored last, or at the beginning if none was.
+  /// empty, continues where the checkpoint that was restored last was saved, or begins at step 0 if none was.
   std::optional<Observer::State> start = {};
 };
 
@@ -103,7 +103,7 @@ struct FitResult {
 ///
 /// An attestation covers weights, optimizer state and moving averages, and is part of the agreement that ends its step.
 /// If they differ, `observer` is told, and every rank throws DriftError. The first steps attest too
-/// (FitOptions::attest_first), and what Strategy::attest_first was told before no longer holds.
+/// (FitOptions::attest_first, which replaces the number given to Strategy::attest_first).
 ///
 /// An audit finds a rank that reads or computes something else than others would: wrong data, or a processor that errs.
 /// Replicas stay equal then, as the wrong gradient is summed into all of them. In an audited step, each rank computes
@@ -126,13 +126,15 @@ struct FitResult {
 /// the earlier steps too. If no step is left, it only evaluates, and does not call `observer`.
 ///
 /// A checkpoint that a CheckpointManager saves during a run, or after it, holds the run's Observer::State under the
-/// name "fit", unless the program gives one. After a restore of it, a run without `start` continues from there: the
-/// first run in the program or, if the checkpoint was saved in a later one, that one. InvalidArgument, which names the
-/// checkpoint, where that would train from other weights than the step's: if the checkpoint was saved after steps and
-/// says nothing of a run, as those of save_checkpoint and of programs with a loop of their own; if it was saved in a
-/// later run than this one; if `start` differs from what it says. CheckpointError if what it says is no state of a run.
-/// None of this holds where weights alone were restored (load_weights, CheckpointManager::Parts), which are the
-/// beginning of a training of their own, nor after the program has trained on by itself.
+/// name "fit", unless the program gives a state of that name. After a restore, a run without `start` continues from
+/// there, if it is the same run: the first `fit` of the program continues what its first `fit` saved, and so on.
+/// InvalidArgument, which names the checkpoint, if a run would not continue with the weights of its step:
+///   - if the checkpoint was saved after steps and has no such state (save_checkpoint, or a loop of your own);
+///   - if it was saved in a later run than this one;
+///   - if `start` differs from its state.
+/// CheckpointError if its state is no state of a run. None of this applies if weights alone were restored
+/// (load_weights, CheckpointManager::Parts), since a new training begins with them, or if the program has made steps of
+/// its own since the restore.
 ///
 /// If a rank asks for an early end (Strategy::request_stop), all ranks stop after the step under way and the evaluation
 /// that is due after it, and `observer` is told (Observer::on_stop). Resuming from the state that was reported

@@ -63,8 +63,8 @@ struct LabelledData {
   ///
   /// Every file may be packed (gzip). 8-bit numbers are scaled to [0, 1], others are taken as they are and must be
   /// finite. All of it is read and checked before this returns: any fault is a one-line ConfigError with the file and
-  /// the place. A file that stays on disk must not change while the result lives: SampleSource::require_unchanged finds
-  /// that it has, and where it has become shorter, SampleSource::fill throws a ConfigError.
+  /// the place. A file that stays on disk must not change while the result lives: if it does,
+  /// SampleSource::require_unchanged throws a ConfigError, and so does SampleSource::fill if it has become shorter.
   static LabelledData load(const std::filesystem::path& path, const Options& options);
 
   /// Reads the samples of one file without labels, for predictions: an IDX file, an .npy array, or CSV with a header,

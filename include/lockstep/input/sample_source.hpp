@@ -41,8 +41,8 @@ class SampleSource {
   /// fills the batches that it computes.
   virtual bool fills_at_once() const { return false; }
 
-  /// ConfigError, which names the file, if samples are read from files that no longer hold what they held at the start.
-  /// `fit` calls it at the end of each epoch and of each evaluation, on one thread, while others may call `fill`.
+  /// Throws a ConfigError, which names the file, if files from which samples are read no longer hold what they held at
+  /// the start. `fit` calls it on one thread at the end of each epoch and evaluation; other threads may call `fill`.
   virtual void require_unchanged() const {}
 };
 

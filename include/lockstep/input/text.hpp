@@ -21,7 +21,7 @@ struct TextData {
     /// For files of tokens: every token is below this number, which is at most 65536. If empty, the tokens are the
     /// bytes of texts.
     std::optional<std::int64_t> vocabulary = {};
-    /// Takes files of any bytes, not of texts alone. A schema of the kind "bytes" sets it.
+    /// Accepts files of any bytes, not only texts. A schema of the kind "bytes" sets it.
     bool binary = false;
     /// Texts are kept in memory, one after the other, as long as they fit into this many bytes. The others stay on
     /// disk, and samples are read when a batch is filled; such files must not be packed.
@@ -35,18 +35,17 @@ struct TextData {
   /// "shakespeare_val_000.bin"), those files are `test` and the others `train`. Otherwise, the last tenth of all
   /// tokens, rounded down, is `test`, and the rest is `train`.
   ///
-  /// Without a vocabulary, files hold text in any encoding of bytes, plain or packed (gzip); packed content is
-  /// recognised by its first
-  /// bytes, not by its name. With one, they hold 16-bit tokens as llm.c writes them: a header of 256 little-endian
-  /// 32-bit integers, 20240520, 1 and the number of tokens, then the tokens. Such files stay on disk, whatever their
-  /// size. All tokens are read once, for the digest.
+  /// Without a vocabulary, files hold text in UTF-8 or a single-byte encoding, plain or packed (gzip); packed content
+  /// is recognised by its first bytes, not by its name. With one, they hold 16-bit tokens as llm.c writes them: a
+  /// header of 256 little-endian 32-bit integers, 20240520, 1 and the number of tokens, then the tokens. Such files
+  /// stay on disk, whatever their size. All tokens are read once, for the digest.
   ///
   /// A one-line ConfigError, which names the file, if it is missing, cannot be read or unpacked, is of the other kind,
   /// has a token outside of the vocabulary, if a part is too short for a sample, or if the data do not match the
-  /// schema. So is a file that is no text: a known kind of file, such as an archive, an image or HDF5, or one with a
-  /// zero byte, as UTF-16 has. What stays on disk must not change while the result lives:
-  /// SampleSource::require_unchanged finds that it has, and if it has become shorter, or has other tokens outside of
-  /// the vocabulary, reading its tokens throws a ConfigError. InvalidArgument unless `context` is positive.
+  /// schema. The same for a file that is not text, unless `binary` is set: a known kind of file, such as an archive, an
+  /// image or HDF5, or one with a zero byte, as UTF-16 has. What stays on disk must not change while the result lives:
+  /// if it does, SampleSource::require_unchanged throws a ConfigError, and so does reading its tokens if it has become
+  /// shorter or has new tokens outside of the vocabulary. InvalidArgument unless `context` is positive.
   static TextData load(const std::filesystem::path& path, const Options& options);
 
   std::unique_ptr<const SampleSource> train;

@@ -123,8 +123,8 @@ class Kernels {
 
   /// The scalars of an optimizer's step. They are rounded to the type of the operands first.
   ///
-  /// The memory of a gradient holds a sum over samples. The gradient of a step is that sum / divisor * factor, element
-  /// by element: the mean over the samples, scaled down by clipping.
+  /// The memory of a gradient holds a sum over samples. The gradient of a step is sum / divisor * factor, element by
+  /// element: the mean over the samples, scaled down by clipping.
   struct UpdateStep {
     double learning_rate;     ///< 0 or more
     double divisor = 1;       ///< positive: the number of samples

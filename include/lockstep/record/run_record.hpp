@@ -37,9 +37,10 @@ class RunTrace;
 ///   stacks          the main thread's stack of each rank that was late, or nearly
 /// A line is in its file when the call returns, so a killed run loses none; the last line of a killed one may be cut
 /// off. A failure that ends the job (run_program) is added to the timeline by the rank that says so on stderr, if it
-/// sees the folder. Only the chief writes the first five files. Any rank may write where.txt and its own stack. A file
-/// that no run has written is never replaced: the record refuses a folder that holds one under such a name. If somebody
-/// removes or renames a file during the run, a warning says so at the next line, and `finish` and `stop` throw.
+/// sees the folder. Only the chief writes the first five files. Any rank may write where.txt and its own stack. The
+/// record never replaces a file that no run has written: it refuses a folder that holds one under such a name. If
+/// somebody removes or renames a file during the run, a warning says so at the next line, and `finish` and `stop`
+/// throw.
 ///
 /// The chief holds the folder until `finish`, or until the record is destroyed.
 ///

@@ -82,12 +82,12 @@ struct RuntimeOptions {
 /// Constructor and destructor are COLL over the job, and block. If the constructor throws on one rank, it throws on
 /// every rank: ConfigError for wrong user input, PeerError if only another rank failed. It removes MPI's own arguments
 /// from `argc` and `argv`. If another MPI's launcher started the processes, so that each would be a job of one rank,
-/// the constructor ends them all with one line and Error::ExitCode::user_input. So does, with the exit code of the
-/// failure, a process that lacks what only it knows of, such as a thread.
+/// the constructor ends them all with one line and Error::ExitCode::user_input. If one process alone lacks something,
+/// such as a thread, the constructor ends the job with a line and the exit code of that failure.
 ///
-/// The destructor may run late, in a static or global variable, or not at all. A process that calls exit, or returns
-/// from main, or calls MPI_Finalize, outside of a step leaves the job as the destructor does: with all ranks, and the
-/// process ends with its own code. If others are elsewhere in the program, exit ends the job, with a line.
+/// The destructor may run late, as that of a static or global variable, or not at all. If all ranks return from main,
+/// or call exit or MPI_Finalize, outside of a step, they leave the job together, as in the destructor, and each process
+/// ends with its own code. If a rank calls exit while others are elsewhere in the program, the job ends with a line.
 ///
 /// With RuntimeOptions::communicator, it is a guest in a program that has started MPI, and that ends MPI after it:
 ///
@@ -105,10 +105,10 @@ struct RuntimeOptions {
 /// While it lives, an uncaught exception ends the whole job with one line on stderr and the exit code of its type. A
 /// rank that dies, stops or stays away is found by the other ranks, also from other nodes.
 ///
-/// A write to a reader who is gone, or beyond the limit of a file's size, fails instead of ending the process (SIGPIPE
-/// and SIGXFSZ are ignored), and a rank that has used up its CPU time ends the job with a line (SIGXCPU), each unless
-/// the program handles the signal, and to the end of the process. Another signal that ends a rank is noted before it
-/// does, so that the line names it. A guest does none of this.
+/// Unless the program handles these signals, and to the end of the process: SIGPIPE and SIGXFSZ are ignored, so that a
+/// write without a reader, or beyond the limit of a file's size, fails instead of ending the process; at SIGXCPU, a
+/// rank that has used up its CPU time ends the job with a line. If another signal ends a rank, the line names the
+/// signal. A guest does none of this.
 ///
 /// SIGUSR2, to mpirun or to any rank, makes one rank write a table to stderr of where every rank is, even if ranks
 /// hang. From the constructor, or the beginning of run_program, to the end of the process, it does nothing else. A

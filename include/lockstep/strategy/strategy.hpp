@@ -147,14 +147,15 @@ class Strategy {
   /// during a step, without an agreement of its own.
   void attest(const std::vector<SyncOnReadVariable>& alike = {}, Here here = Here::current());
 
-  /// LOCAL; call it on every rank. How many of the next steps of a training attest by themselves, which finds gradients
-  /// that were not summed over the ranks: 2 at first, and again after `rebroadcast` and after a restored checkpoint; if
-  /// 0, none. At the end of such a run, and in the agreement that ends it, the ranks compare digests of the trainable
-  /// variables, and of the gradients given to Optimizer::apply_reduced_gradients. If they differ, every rank throws
-  /// DriftError. Costs no message; the time is that of reading the variables once. A run is a step if an Optimizer made
-  /// one in it, or if the variables are others than after the run before. Up to 8 runs that change nothing are compared
-  /// too. Evaluations (`set_step`) are not, nor runs that end while the stream is being captured into a CUDA graph.
-  /// InvalidArgument for a negative number.
+  /// LOCAL; call it on every rank. Sets how many of the next steps of a training attest by themselves; if 0, none. This
+  /// finds gradients that were not summed over the ranks. Unless it is called, the number is 2; the count begins again
+  /// after `rebroadcast` and after a restored checkpoint. In the agreement that ends such a run, the ranks compare
+  /// digests of the trainable variables, and of the gradients given to Optimizer::apply_reduced_gradients. If they
+  /// differ, every rank throws DriftError. This costs no message, and the time to read the variables once.
+  ///
+  /// A run is a step if an Optimizer made one in it, or if the variables differ from those after the run before. Up to
+  /// 8 runs that change nothing are compared too. Evaluations (`set_step`) are not, nor are runs that end while the
+  /// stream is being captured into a CUDA graph. InvalidArgument for a negative number.
   void attest_first(int steps);
 
   /// COLL; blocks at its end, which is agreed. Calls `fn(context, …)` once on this rank, in replica context:

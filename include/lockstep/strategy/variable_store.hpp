@@ -179,7 +179,7 @@ class VariableStore {
   /// For library code: the record that the live optimizers of these variables share. Null until one is used.
   std::shared_ptr<detail::LiveOptimizers>& live_optimizers() { return live_optimizers_; }
 
-  /// For library code: how far `fit` has come with these variables, and what a restored checkpoint says of that. Null
+  /// For library code: how far `fit` has come with these variables, and what a restored checkpoint says about it. Null
   /// until there is something to say.
   std::shared_ptr<detail::FitProgress>& fit_progress() { return fit_progress_; }
 

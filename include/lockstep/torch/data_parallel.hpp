@@ -63,9 +63,9 @@ namespace libtorch {
 /// **Gradients.** `backward` leaves in `.grad` the mean gradient over the samples of all ranks. Every rank says how
 /// many samples its loss has, so batches may be uneven, or empty on some ranks. As in torch, the gradient is added to
 /// what `.grad` held, and `zero_grad` begins afresh, with or without `set_to_none`. A program may keep the tensor of
-/// `.grad`: after a `zero_grad` to none, the next step leaves it as it was. Gradients that are not zeroed must stay the
-/// same on every rank until the next step; otherwise that is an InvalidArgument on all ranks. A parameter that only
-/// some ranks have used counts as zeros on the others. One that no rank has used, or that is frozen
+/// `.grad`: after a `zero_grad` to none, the next step leaves it unchanged. Gradients that are not zeroed must be the
+/// same on every rank when the next step begins; otherwise it throws InvalidArgument on all ranks. A parameter that
+/// only some ranks have used counts as zeros on the others. One that no rank has used, or that is frozen
 /// (requires_grad(false)), has no gradient from this step, so that torch's optimizers skip it. All ranks freeze the
 /// same ones; otherwise they throw MismatchError.
 ///
@@ -195,8 +195,8 @@ class ReplicatedModule {
   /// gradient was zero before and after, what was done to it on other ranks decides, or else what was done to the
   /// module's other gradients. If that does not decide either, `backward` throws InvalidArgument on all ranks. It also
   /// throws it for a gradient of an earlier step that was scaled, or zeroed on some ranks alone. A step of an optimizer
-  /// on gradients that were only accumulated makes the replicas differ, as the end of the run says in the first steps
-  /// (Strategy::attest_first), and later the next attestation.
+  /// on gradients that were only accumulated makes the replicas differ: in the first steps the end of the run finds it
+  /// (Strategy::attest_first), later the next attestation.
   ///
   /// If the loss went through a SyncBatchNorm in training on several ranks, it is COLL instead, one agreement, as the
   /// layer's `forward` is: in Strategy::run, as often on every rank.
