@@ -26,8 +26,8 @@ namespace {
 /// A file in memory, which processes that this one starts can open by its path.
 Descriptor file_with(std::string_view text) {
   Descriptor file{::memfd_create("hosts", 0)};
-  if (file.get() < 0) throw Error{fmt::format("the file of hosts: {}", error_text(errno))};
-  write_all(file, text, "the file of hosts");
+  if (file.get() < 0) throw Error{fmt::format("the hostfile: {}", error_text(errno))};
+  write_all(file, text, "the hostfile");
   return file;
 }
 

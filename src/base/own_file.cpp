@@ -34,7 +34,7 @@ void require_own(const std::filesystem::path& path, std::initializer_list<std::s
     return beginning.substr(0, size) == std::string_view{first}.substr(0, size);
   };
   if (std::ranges::none_of(beginnings, begins_with))
-    throw ConfigError{fmt::format("{}: is a file of something else, which would be lost; expected {}", name, expected)};
+    throw ConfigError{fmt::format("{}: holds something else, which would be lost; expected {}", name, expected)};
 }
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// ConfigError "NAME: is a file of something else, which would be lost; expected EXPECTED" if there is a regular file
+/// ConfigError "NAME: holds something else, which would be lost; expected EXPECTED" if there is a regular file
 /// at `path` with something in it which, after `skipped` bytes, begins as none of `beginnings` does. FileError, which
 /// begins with `name`, if it cannot be read.
 void require_own(const std::filesystem::path& path, std::initializer_list<std::string_view> beginnings,

@@ -225,7 +225,7 @@ void CheckpointManager::begin_after(std::int64_t step) {
     writer_->set_foreign(foreign_steps(options_, resumed_ ? resumed_->training : options_.training));
   } catch (const CheckpointError& error) {
     if (!options_.optional) throw;
-    log::warning(fmt::format("the training goes on beside checkpoints that it did not make: {}", error.what()));
+    log::warning(fmt::format("the training continues beside checkpoints that it has not made: {}", error.what()));
   }
 }
 

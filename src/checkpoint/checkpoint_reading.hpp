@@ -55,8 +55,7 @@ auto read_checkpoint_at(const std::filesystem::path& path, Read&& read) {
       const auto after = folder_identity(now);
       if (now == checkpoint && after == before) throw;
       if (!after) fail_checkpoint(checkpoint.string(), "was removed while it was read, as by a training that goes on");
-      if (reading == most_readings)
-        fail_checkpoint(checkpoint.string(), "was replaced while it was read, again and again");
+      if (reading == most_readings) fail_checkpoint(checkpoint.string(), "was replaced repeatedly while it was read");
     }
   }
 }

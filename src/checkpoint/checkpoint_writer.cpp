@@ -81,12 +81,12 @@ void CheckpointWriter::begin(const std::optional<Origin>& origin, std::int64_t s
                     : std::vector<std::string>{};
   if (origin) whole_[origin->step] = true;
   if (aside.empty()) return;
-  log::warning(fmt::format("{}: {} {} set aside, as NAME.aside: this training {}, and made no later checkpoint",
+  log::warning(fmt::format("{}: {} {} set aside, as NAME.aside: this training {}, and has made no later checkpoint",
                            folder_.string(), fmt::join(aside, ", "), aside.size() == 1 ? "is" : "are",
                            !origin ? fmt::format("is after step {}", step)
                            : origin->step == none_stays
-                               ? "goes on from a checkpoint elsewhere"
-                               : fmt::format("goes on from {}", checkpoint_name(origin->step))));
+                               ? "continues from a checkpoint elsewhere"
+                               : fmt::format("continues from {}", checkpoint_name(origin->step))));
 }
 
 void CheckpointWriter::write(Manifest manifest, std::vector<TensorFile> files, Stream& stream) {

@@ -74,7 +74,7 @@ Lease::Attempt ExclusiveUse::attempt() {
   try {
     return lease_->attempt();
   } catch (const UnsupportedError& error) {
-    warn_of_lack(options_.file.parent_path(), "has neither locks nor what a lease takes", error.code(),
+    warn_of_lack(options_.file.parent_path(), "has neither locks nor what a lease needs", error.code(),
                  fmt::format("another training could use {} at the same time", options_.name));
     lease_.reset();
     is_guarded_ = false;

@@ -119,7 +119,7 @@ bool move_over(const fs::path& from, const fs::path& to) {
     return fail_with(error);
   }
   ::unlink(away.c_str());
-  warn_of_lack(to.parent_path(), "cannot replace a name at once", error,
+  warn_of_lack(to.parent_path(), "cannot replace a name atomically", error,
                "a file that is replaced is missing for a moment");
   return true;
 }

@@ -339,7 +339,7 @@ std::string Fit::divergence_hint() const {
   try {
     samples_.source().require_unchanged();
   } catch (const Error& error) {
-    return fmt::format("; its data are not those that it began with: {}", error.what());
+    return fmt::format("; its data have changed since it began: {}", error.what());
   }
   return options_.divergence_hint ? options_.divergence_hint() : "";
 }

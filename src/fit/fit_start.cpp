@@ -54,21 +54,21 @@ Observer::State start_of(VariableStore& store, const FitOptions& options) {
     Observer::State state = state_in(*restored, options);
     if (options.start && options.start->steps != state.steps)
       throw InvalidArgument{
-          fmt::format("FitOptions::start has made {} steps, and checkpoint {}, which was restored, {}; expected the "
-                      "same, or no start",
+          fmt::format("FitOptions::start has made {} steps, but the restored checkpoint {} has made {}; expected the "
+                      "same number, or no start",
                       options.start->steps, restored->checkpoint, state.steps)};
     return options.start.value_or(std::move(state));
   }
   if (options.start) return *options.start;
   if (restored->state)
     throw InvalidArgument{fmt::format(
-        "checkpoint {}, which was restored, was saved in fit number {} of a program, and this is number {}; "
-        "expected FitOptions::start, which says how many steps of this one are made",
+        "the restored checkpoint {} was saved in call {} of fit, and this is call {}; expected FitOptions::start, "
+        "which says how many steps this call has made",
         restored->checkpoint, restored->fits_before + 1, progress.fits() + 1)};
   if (restored->step == 0) return {};
   throw InvalidArgument{
-      fmt::format("checkpoint {}, which was restored, is of step {} and does not say where fit goes on; expected "
-                  "FitOptions::start, or load_weights for a training that begins anew with its weights",
+      fmt::format("the restored checkpoint {} is of step {} and does not say where fit continues; expected "
+                  "FitOptions::start, or load_weights for a new training that begins with its weights",
                   restored->checkpoint, restored->step)};
 }
 

@@ -112,10 +112,9 @@ void StoredFile::require_unchanged() const {
   for (std::uint64_t chunk = 0; chunk < digests_.size(); ++chunk) {
     const std::vector<std::uint8_t> bytes = read_chunk(chunk);
     if (digest_of(std::as_bytes(std::span{bytes})) != digests_[chunk])
-      fail_file(path_,
-                fmt::format("has changed while it was in use: the {} bytes at {} are others than those that were "
-                            "read at the start{}",
-                            bytes.size(), begin_of(chunk), expected));
+      fail_file(path_, fmt::format("has changed while it was in use: the {} bytes at {} differ from those that were "
+                                   "read at the start{}",
+                                   bytes.size(), begin_of(chunk), expected));
   }
   state_ = now;
   is_suspect_ = now.is_fresh();

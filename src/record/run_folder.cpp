@@ -29,7 +29,7 @@ void require_own_files(const RunLayout& layout, const RunRecord::Names& names) {
   for (const auto& path : {layout.where(), layout.stacks()})
     if (std::filesystem::exists(std::filesystem::symlink_status(path, none)))
       throw ConfigError{
-          fmt::format("{}: is of something else, and would be lost; expected another folder, or none of "
+          fmt::format("{}: holds something else, which would be lost; expected another folder, or none of "
                       "that name",
                       name_of(path))};
 }

@@ -180,19 +180,19 @@ std::vector<std::string> doubts_about(std::span<const InheritedState> states, st
       std::ranges::find_if(states, [](const auto& each) { return !each.floating_point_modes.empty(); });
   if (changed != states.end())
     doubts.push_back(
-        fmt::format("in {}, {}: a library compiled with -ffast-math does that where it is loaded; lockstep "
+        fmt::format("in {}, {}: a library compiled with -ffast-math sets this when it is loaded; lockstep "
                     "computes with the modes with which a process starts",
                     names[static_cast<std::size_t>(changed - states.begin())], changed->floating_point_modes));
   const auto blocking = std::ranges::find_if(states, &InheritedState::blocks_sigterm);
   if (blocking != states.end())
     doubts.push_back(
-        fmt::format("{} has SIGTERM blocked, by which mpirun tells it to end: it is killed instead, and does "
-                    "not say where it was",
+        fmt::format("{} blocks SIGTERM, with which mpirun tells it to end: mpirun kills it instead, and it "
+                    "does not say where it was",
                     names[static_cast<std::size_t>(blocking - states.begin())]));
   for (std::size_t rank = 1; rank < states.size(); ++rank)
     if (const auto all = differences(states[rank], states[0]); !all.empty()) {
       doubts.push_back(
-          fmt::format("{} was started in another way than {}: {}; expected the same on every rank (mpirun -x "
+          fmt::format("{} was started in a different way than {}: {}; expected the same on every rank (mpirun -x "
                       "NAME passes a variable on)",
                       names[rank], names[0], fmt::join(all, "; ")));
       break;

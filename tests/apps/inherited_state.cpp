@@ -33,20 +33,22 @@ TEST_CASE("ranks that were started alike are not in doubt, and each difference h
   CHECK(doubts({plain, plain, plain}).empty());
   InheritedState other = plain;
   other.values = {{"OMP_NUM_THREADS", "4"}, {"nice", "10"}};
-  CHECK(doubts({plain, plain, other}) ==
-        Texts{"replica 2 was started in another way than replica 0: OMP_NUM_THREADS is 4 there, and not set here; nice "
-              "is 10 there, and not set here; expected the same on every rank (mpirun -x NAME passes a variable on)"});
+  CHECK(
+      doubts({plain, plain, other}) ==
+      Texts{
+          "replica 2 was started in a different way than replica 0: OMP_NUM_THREADS is 4 there, and not set here; nice "
+          "is 10 there, and not set here; expected the same on every rank (mpirun -x NAME passes a variable on)"});
   CHECK(doubts({other, other, other}).empty());
   InheritedState fast = plain;
   fast.floating_point_modes = "subnormal results become 0 (FTZ)";
   CHECK(
       doubts({plain, fast, fast}) ==
-      Texts{"in replica 1, subnormal results become 0 (FTZ): a library compiled with -ffast-math does that where it is "
+      Texts{"in replica 1, subnormal results become 0 (FTZ): a library compiled with -ffast-math sets this when it is "
             "loaded; lockstep computes with the modes with which a process starts"});
   InheritedState deaf = plain;
   deaf.blocks_sigterm = true;
-  CHECK(doubts({plain, deaf}) == Texts{"replica 1 has SIGTERM blocked, by which mpirun tells it to end: it is killed "
-                                       "instead, and does not say where it was"});
+  CHECK(doubts({plain, deaf}) == Texts{"replica 1 blocks SIGTERM, with which mpirun tells it to end: mpirun kills it "
+                                       "instead, and it does not say where it was"});
 }
 
 TEST_CASE("ranks that OpenMP binds to one core are said to share it, and those with cores of their own are not") {

@@ -52,7 +52,7 @@ TEST_CASE("a file of something else is kept, and one of metrics replaced") {
   const TemporaryDirectory folder;
   const auto notes = folder.write("notes.txt", "{\"kind\": \"of notes\"}");
   CHECK_THROWS_WITH(MetricsFile{notes}, "--metrics " + notes.string() +
-                                            ": is a file of something else, which would be lost; expected a new file, "
+                                            ": holds something else, which would be lost; expected a new file, "
                                             "or one of metrics");
   CHECK_THROWS_AS(MetricsFile{notes}, ConfigError);
   CHECK(read_file(notes) == "{\"kind\": \"of notes\"}");

@@ -168,7 +168,7 @@ TEST_CASE("weights are not exported over a file that the run reads or writes, no
   const std::string expected = "; expected a file that can be written",
                     is_data = ": is a file of --data too" + expected, notes = folder.write("notes", "mine"),
                     is_other =
-                        ": is a file of something else, which would be lost; expected a new file, or weights "
+                        ": holds something else, which would be lost; expected a new file, or weights "
                         "that lockstep wrote";
   check_all_refused(
       {{{data, "--data", data}, {"--export " + data + is_data}},

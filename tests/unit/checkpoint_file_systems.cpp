@@ -152,7 +152,7 @@ TEST_CASE("a folder on a file system with neither locks nor leases is used all t
   });
   CHECK(result.status == 0);
   CHECK(warnings_in(result.err) == 1);
-  CHECK_THAT(result.err, Catch::Contains("has neither locks nor what a lease takes (Operation not supported): another "
+  CHECK_THAT(result.err, Catch::Contains("has neither locks nor what a lease needs (Operation not supported): another "
                                          "training could use run1 at the same time"));
 }
 

@@ -182,7 +182,7 @@ TEST_CASE("one that is replaced again and again is not read for ever") {
     throw CheckpointError{checkpoint.string() + ": is half of one"};
   };
   CHECK_THROWS_WITH(read_checkpoint_at(folder.path() / "step-1", replaced),
-                    Catch::EndsWith("was replaced while it was read, again and again"));
+                    Catch::EndsWith("was replaced repeatedly while it was read"));
   CHECK(readings == most_readings);
   CHECK_THROWS_AS(read_newest(folder.path(), replaced, ignore), CheckpointError);
 }

@@ -125,7 +125,7 @@ TEST_CASE("a file that begins as none of ours is kept, and one that was cut is o
       require_own(folder.write("a", std::string{text}), {"{\"kind\":", "<html>"}, "a file", "another", skipped);
       return true;
     } catch (const ConfigError& error) {
-      CHECK(error.what() == std::string{"a file: is a file of something else, which would be lost; expected another"});
+      CHECK(error.what() == std::string{"a file: holds something else, which would be lost; expected another"});
       return false;
     }
   };

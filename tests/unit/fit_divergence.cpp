@@ -185,7 +185,7 @@ TEST_CASE("a training that diverges says whether its data have changed") {
   for (const int rank : {0, 1}) {
     CHECK(changed.is<DivergenceError>(rank));
     CHECK_THAT(changed.what(rank),
-               Catch::EndsWith("may help; its data are not those that it began with: FILE: has changed"));
+               Catch::EndsWith("may help; its data have changed since it began: FILE: has changed"));
   }
   // On one rank alone, it is the failure of this rank.
   const SimOutcome on_one = outcome_of({.ranks = 2}, [&](Strategy& strategy, int rank) {

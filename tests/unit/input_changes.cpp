@@ -142,7 +142,7 @@ TEST_CASE("a file that is overwritten while samples are read from it is found, i
       way.change(read.file, last);
       CHECK_THAT(read.told(), Catch::StartsWith("has become shorter") ||
                                   (Catch::StartsWith("has changed while it was in use: the ") &&
-                                   Catch::EndsWith("are others than those that were read at the start; expected files "
+                                   Catch::EndsWith("differ from those that were read at the start; expected files "
                                                    "that stay as they are until the run ends")));
       put_back(read.file, before);
       CHECK(read.told() == "unchanged");

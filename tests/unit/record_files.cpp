@@ -207,7 +207,7 @@ TEST_CASE("a trace replaces no file of somebody else, and leaves those of other 
   for (const char* name : {"rank-0.ring", "rank-0.json", "all-ranks.trace", "before/rank-1.ring"}) {
     const auto file = temporary.write("trace/" + std::string{name}, "notes of a user\n");
     CHECK_THROWS_WITH(require_own_trace(trace, "run"),
-                      Catch::StartsWith("run " + file.string() + ": is a file of something else, which would be lost"));
+                      Catch::StartsWith("run " + file.string() + ": holds something else, which would be lost"));
     std::filesystem::remove(file);
   }
   // A rank that was killed at its start.

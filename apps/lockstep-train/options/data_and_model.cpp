@@ -152,7 +152,8 @@ OptionGroup data_and_model_options() {
            .set = set(&TrainingOptions::vocabulary, count(1, 1 << 16)),
            .models = {ModelKind::gpt}},
           {.name = "--binary",
-           .help = "Train on the bytes of files of any kind, not of texts alone; for gpt only (default: refuse them)",
+           .help = "Train on the bytes of any files, not only of texts; for gpt only (default: refuse files that are "
+                   "not text)",
            .set = set_to(&TrainingOptions::binary, true),
            .models = {ModelKind::gpt}},
           {.name = "--recompute",

@@ -105,8 +105,8 @@ OptionGroup training_options() {
           {.name = "--attest-first",
            .value_name = "N",
            .help =
-               "First steps of each start that attest too, to find gradients that are not summed over the ranks; 0: "
-               "none (default 2)",
+               "Number of first steps of each start that attest too, to find gradients that are not summed over the "
+               "ranks; 0: none (default 2)",
            .set = set(&TrainingOptions::attest_first, count(0, 1'000'000))},
           {.name = "--audit-every",
            .value_name = "K",
