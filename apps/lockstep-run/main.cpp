@@ -218,8 +218,8 @@ class Run {
   void say_unheard(const std::string& because) {
     if (std::exchange(unheard_, true)) return;
     say(
-        fmt::format("{}: what the ranks write to stderr does not come here, so that restarts depend on mpirun's exit "
-                    "code alone",
+        fmt::format("{}: what the ranks write to stderr does not reach lockstep-run, so restarts depend on mpirun's "
+                    "exit code alone",
                     because));
   }
 

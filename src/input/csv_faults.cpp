@@ -90,7 +90,7 @@ class Faults {
     };
     add("no number", &ColumnFaults::missing);
     add("dates", &ColumnFaults::dates);
-    add("numbers with other signs than a point", &ColumnFaults::written);
+    add("numbers with characters besides digits and a point", &ColumnFaults::written);
     add("words", &ColumnFaults::words);
     add("numbers that are not finite", &ColumnFaults::large);
     return fmt::format("; from here {} it has {}{}", to_the_end ? "on" : fmt::format("up to {} rows on", rows_),

@@ -193,9 +193,8 @@ TEST_CASE("all wrong fields of a table are counted by columns and kinds, with a 
       "index=False)");
   folder.write("x.csv", "price,share,size,label\n\"1,5\",5 %,\"1,234\",0\n\"2,25\",6 %,$ 20,1\n");
   CHECK(refusal(folder, "x.csv") ==
-        "FOLDER/x.csv:2: column \"price\" is \"1,5\"; expected a number; from here on it has numbers with other signs "
-        "than "
-        "a point in \"price\" (2 rows), \"share\" (2), \"size\" (2); in Python: import pandas; t = "
+        "FOLDER/x.csv:2: column \"price\" is \"1,5\"; expected a number; from here on it has numbers with characters "
+        "besides digits and a point in \"price\" (2 rows), \"share\" (2), \"size\" (2); in Python: import pandas; t = "
         "pandas.read_csv(\"FOLDER/x.csv\", skipinitialspace=True); t[\"price\"] = "
         "pandas.to_numeric(t[\"price\"].astype(str).str.replace(\",\", "
         "\".\")); t[\"share\"] = pandas.to_numeric(t[\"share\"].astype(str).str.replace(r\"[^0-9.eE+-]\", \"\", "
