@@ -162,9 +162,9 @@ class ReplicatedModule {
   /// With reductions in the fixed order, the result is the same bytes on any number of ranks that each hold a power of
   /// two of the shards, if `compute` is a function of the shard alone. For that, let every rank compute on one thread
   /// (torch::set_num_threads(1)), and seed torch (torch::manual_seed) from the number of the shard if the module draws
-  /// random numbers, as dropout does. Replica 0 warns once of other numbers of shards. A bf16 or f16 parameter is an
-  /// InvalidArgument, since its partial sums would be rounded; so is a number of shards that the ranks do not divide,
-  /// and a pass that was accumulated before.
+  /// random numbers, as dropout does. If a rank holds another number of shards, replica 0 warns once. A bf16 or f16
+  /// parameter is an InvalidArgument, since its partial sums would be rounded; so is a number of shards that the ranks
+  /// do not divide, and a pass that was accumulated before.
   ///
   /// `compute` is called after the agreement, so it makes no agreement of its own (ContextError).
   ///
