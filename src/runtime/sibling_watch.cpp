@@ -74,6 +74,7 @@ void SiblingWatch::rest() {
 }
 
 void SiblingWatch::resume(Options options) {
+  rest();  // a job that fails early ends while it is still being watched
   options_ = std::move(options);
   begin();
   give(Task::watch);

@@ -58,10 +58,10 @@ class SiblingWatch {
   SiblingWatch(const SiblingWatch&) = delete;
   ~SiblingWatch();
 
-  /// From here on it watches nothing. When this returns, it looks no more.
+  /// From here on it watches nothing. When this returns, it looks no more. If it rests already, nothing happens.
   void rest();
 
-  /// Watches from anew, with other options but for the signals. It must be at rest.
+  /// Watches from anew, at rest or not, with other options but for the signals.
   void resume(Options options);
 
  private:
