@@ -251,10 +251,13 @@ bool JobEnd::exit_with_others(const std::string& what, Error::ExitCode code) {
   std::exception_ptr failed;
   try {
     meeting_.exit_job(Here::current(), what, code);
-    has_left(false);
-    return true;
   } catch (...) {
     failed = std::current_exception();
+  }
+  others_come_.clear();
+  if (!failed) {
+    has_left(false);
+    return true;
   }
   // A guest's failure ends the whole job, and where failures are reported, this rank does not wait for what comes of
   // it.
@@ -271,14 +274,16 @@ void JobEnd::exited(int status) {
   const int code = (status & 0xff) != 0 ? status & 0xff : static_cast<int>(Error::ExitCode::peer_failed);
   const std::string what = fmt::format("called exit({}) before the end of the job", status);
   const auto end_alone = [&] {
-    end_job(fmt::format("lockstep: {} {}; it was {}", name_, what, meeting_.place()), code);
+    try {
+      end_job(fmt::format("lockstep: {} {}; it was {}", name_, what, meeting_.place()), code);
+    } catch (...) {
+      (void)end_shortly(std::current_exception());
+    }
   };
   if (may_meet()) {
     // The end of a job that has gone well may have to wait for a rank that still writes what it has made.
     if (status != 0) others_come_.set(until_others_come, std::ref(end_alone));
-    const bool all = exit_with_others(what, static_cast<Error::ExitCode>(code));
-    others_come_.clear();
-    if (all) return retire(EndOfMpi::runtime);
+    if (exit_with_others(what, static_cast<Error::ExitCode>(code))) return retire(EndOfMpi::runtime);
   }
   // A rank alone may end as it likes: nobody waits for it.
   if (meeting_.size() > 1) end_alone();
