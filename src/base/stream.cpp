@@ -98,6 +98,7 @@ int write_text(int stream, std::string_view text, StreamPatience patience) {
 }
 
 void LineWriter::write(std::string_view lines) {
+  if (lines.empty()) return;  // it says nothing of the reader
   const StreamPatience patience = stands_still_ ? StreamPatience{.idle = 0ms} : patience_;
   stands_still_ = write_text(stream_, lines, patience) == EAGAIN;
 }

@@ -144,7 +144,8 @@ TEST_CASE("a job does not stand still with its reader, who is waited for once, a
   fill(ends);
   LineWriter lines{ends.write.get(), {.idle = 100ms}};
   const auto begin = std::chrono::steady_clock::now();
-  for (int line = 0; line < 50; ++line) lines.write("too late\n");
+  for (int line = 0; line < 50; ++line)
+    for (const char* each : {"", "too late\n"}) lines.write(each);
   CHECK(std::chrono::steady_clock::now() - begin < 50 * 100ms);
   std::string full(4096, ' ');
   CHECK(::read(ends.read.get(), full.data(), full.size()) == 4096);
