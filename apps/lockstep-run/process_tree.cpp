@@ -121,10 +121,11 @@ bool handles(pid_t process, int signal) {
 bool signal_if(pid_t process, int signal, const std::function<bool()>& condition) {
   // glibc has a function for it since 2.36 only.
   const Descriptor same{static_cast<int>(::syscall(SYS_pidfd_open, process, 0))};
-  const bool is_old_kernel = same.get() < 0 && errno == ENOSYS;
-  if ((same.get() < 0 && !is_old_kernel) || !condition()) return false;
-  return is_old_kernel ? ::kill(process, signal) == 0
-                       : ::syscall(SYS_pidfd_send_signal, same.get(), signal, nullptr, 0) == 0;
+  const bool has_ended = same.get() < 0 && errno == ESRCH;
+  if (has_ended || !condition()) return false;
+  // Old kernels have no such descriptors, and some containers forbid them.
+  return same.get() < 0 ? ::kill(process, signal) == 0
+                        : ::syscall(SYS_pidfd_send_signal, same.get(), signal, nullptr, 0) == 0;
 }
 
 }  // namespace lockstep::run

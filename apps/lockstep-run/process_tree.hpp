@@ -25,7 +25,8 @@ bool is_rank(pid_t process);
 /// Whether the process has a handler for the signal.
 bool handles(pid_t process, int signal);
 
-/// Sends it a signal if `condition` holds of it. Another process that has got its number meanwhile gets none.
+/// Sends it a signal if `condition` holds of it. Another process that has got its number meanwhile gets none, where the
+/// system has descriptors of processes.
 bool signal_if(pid_t process, int signal, const std::function<bool()>& condition);
 
 }  // namespace lockstep::run
