@@ -121,7 +121,8 @@ std::optional<std::string> crowded_node(std::span<const InheritedState> states, 
       ++ranks;
       cores.insert(states[rank].cores.begin(), states[rank].cores.end());
     }
-    if (ranks > cores.size())
+    // Without any, the system has not said which there are.
+    if (!cores.empty() && ranks > cores.size())
       return fmt::format(
           "{} and {} of its node share {}: {} binds the first thread of every process to a core; expected "
           "OMP_PROC_BIND=false",

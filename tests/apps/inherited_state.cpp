@@ -61,6 +61,8 @@ TEST_CASE("ranks that OpenMP binds to one core are said to share it, and those w
   CHECK(doubts({bound, next, bound}).empty());
   free.binding.clear();
   CHECK(doubts({free, free}).empty());  // mpirun --oversubscribe, say
+  bound.cores.clear();
+  CHECK(doubts({bound, bound}).empty());  // the system has not said which there are
 }
 
 TEST_CASE("a process finds what it has inherited, and tells it in a line") {
