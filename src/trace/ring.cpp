@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <string>
-#include <system_error>
 #include <thread>
 
 #include <fcntl.h>
@@ -55,6 +54,7 @@ int take_room(int descriptor, std::size_t bytes) {
     const std::size_t next = std::min(zeros.size(), bytes - written);
     const ssize_t count = ::pwrite(descriptor, zeros.data(), next, static_cast<off_t>(written));
     if (count < 0 && errno != EINTR) return errno;
+    if (count == 0) return EIO;  // of what takes nothing, and would never
     written += count > 0 ? static_cast<std::size_t>(count) : 0;
   }
   return 0;
