@@ -1,7 +1,6 @@
 #include "apps/lockstep-run/rank_label.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <utility>

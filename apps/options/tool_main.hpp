@@ -9,8 +9,9 @@ namespace lockstep {
 /// Prints `what` on stderr, as one line that begins with "lockstep: error: ".
 void complain(std::string_view what);
 
-/// Returns the exit code of `work`. If that throws, prints the error, and returns 2 for a ConfigError (wrong usage),
-/// otherwise 1. A reader that goes away, as in `lockstep-inspect run1 | head`, is no failure.
+/// Returns the exit code of `work`. If that throws, prints the error, and returns 2 for a ConfigError (wrong usage), 7
+/// for a FileError that is not about the path, such as a full disk, otherwise 1. A reader that goes away, as in
+/// `lockstep-inspect run1 | head`, is no failure.
 int run_tool(const std::function<int()>& work);
 
 }  // namespace lockstep

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
-#include <system_error>
 
 #include <fmt/format.h>
 #include <sys/mman.h>
