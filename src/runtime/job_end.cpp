@@ -297,8 +297,8 @@ void JobEnd::finalized() {
 
 void JobEnd::on_exit(int status, void*) {
   JobEnd* const end = current.load();
-  // A process that the program has forked ends without this one.
-  if (!end || end->process_ != ::getpid() || end->is_retired_) return;
+  // A process that the program has forked ends without this one. MPICH's MPI_Abort calls exit.
+  if (!end || end->process_ != ::getpid() || end->is_retired_ || MpiSession::is_aborting()) return;
   current = nullptr;
   try {
     end->exited(status);

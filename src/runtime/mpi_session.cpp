@@ -62,6 +62,8 @@ void require_file_sizes() {
                   limit.rlim_cur, smallest)};
 }
 
+thread_local bool thread_aborts = false;
+
 /// Whether calls of MPI_Abort take long: DelayedAbort.
 std::atomic<bool> aborts_late = false;
 
@@ -285,6 +287,7 @@ void MpiSession::ending(std::optional<PhaseTable> phases, const std::vector<int>
 }
 
 void MpiSession::abort_job(int code) {
+  thread_aborts = true;
   try {
     let_launcher_read();
     if (!may_call_mpi()) end_siblings_like_launcher(SiblingsToEnd::stopped);
@@ -300,6 +303,10 @@ void MpiSession::abort_job(int code) {
   end_process_after(std::chrono::seconds{5}, code);
   if (initialized && !finalized) MPI_Abort(MPI_COMM_WORLD, code);
   std::_Exit(code);
+}
+
+bool MpiSession::is_aborting() {
+  return thread_aborts;
 }
 
 }  // namespace lockstep

@@ -60,6 +60,9 @@ class MpiSession {
   /// not return.
   [[noreturn]] static void abort_job(int code);
 
+  /// LOCAL. Whether this thread is in abort_job.
+  static bool is_aborting();
+
  private:
   void take_level(int provided);
   static void require_not_spawned();
