@@ -36,6 +36,8 @@ class PatienceLeft {
 
   bool is_limited() const { return std::min(patience_.idle, patience_.in_all) != StreamPatience::without_end; }
 
+  bool is_over() const { return time_left() <= 0ms; }
+
   /// Of a stream that has taken something just now.
   void restart() { idle_since_ = Clock::now(); }
 
@@ -43,7 +45,7 @@ class PatienceLeft {
   bool wait_for(int stream) {
     std::optional<int> before = unread(stream);
     while (true) {
-      const auto left = std::min(left_of(patience_.idle, idle_since_), left_of(patience_.in_all, began_));
+      const auto left = time_left();
       pollfd wait{stream, POLLOUT, 0};
       const auto time = std::clamp(left, 0ms, between_polls);
       if (const int ready = ::poll(&wait, 1, static_cast<int>(time.count())); ready > 0) return true;
@@ -55,6 +57,10 @@ class PatienceLeft {
   }
 
  private:
+  std::chrono::milliseconds time_left() const {
+    return std::min(left_of(patience_.idle, idle_since_), left_of(patience_.in_all, began_));
+  }
+
   static std::chrono::milliseconds left_of(std::chrono::milliseconds time, Clock::time_point since) {
     if (time == StreamPatience::without_end) return time;
     return time - std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since);
@@ -88,6 +94,7 @@ int write_text(int stream, std::string_view text, StreamPatience patience) {
     }
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return errno;
+    if (left.is_over()) return EAGAIN;
     // Someone else took the room, or poll counts otherwise than write.
     if (left.is_limited())
       (void)::poll(nullptr, 0, 1);
