@@ -34,9 +34,10 @@ void note_lack(int error) {
   if (error == EMFILE || error == ENFILE || error == ENOMEM) has_lacked_files = true;
 }
 
-/// A stream that has no memory for what it reads says no more than that.
+/// A stream that has no memory for what it reads says no more than that. But a process may also have ended since its
+/// file was opened.
 void note_lack(const std::ifstream& file) {
-  if (file.bad()) has_lacked_files = true;
+  if (file.bad() && errno != ESRCH) has_lacked_files = true;
 }
 
 std::ifstream open_file(const std::filesystem::path& path) {
