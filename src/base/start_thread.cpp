@@ -10,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/control_group.hpp"
+#include "base/memory_use.hpp"
 
 namespace lockstep {
 
@@ -28,8 +29,7 @@ std::string limits_of_threads(const std::filesystem::path& root) {
   std::string text = fmt::format("RLIMIT_NPROC is {}",
                                  limit.rlim_cur == RLIM_INFINITY ? "unlimited" : fmt::format("{}", limit.rlim_cur));
   // Each thread has a stack.
-  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    text += fmt::format(", RLIMIT_AS is {} bytes", limit.rlim_cur);
+  if (const auto memory = memory_limit()) text += fmt::format(", RLIMIT_AS is {} bytes", *memory);
   const auto group = find_control_group(root, "self", "pids", {"pids.max", "pids.max"});
   if (!group) return text;
   for (std::filesystem::path folder = group->folder;; folder = folder.parent_path()) {

@@ -20,6 +20,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/file_io.hpp"
 #include "base/system_error.hpp"
 
 namespace lockstep {
@@ -121,7 +122,7 @@ SharedMemory SharedMemory::create_named(std::size_t bytes) {
         checked(::shm_open(text.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600), fmt::format("shm_open {}", text));
     Name name{text};
     // The lock says that the one who made the name lives. Whoever cleans up may have been faster.
-    if (::flock(descriptor.get(), LOCK_EX) != 0) fail(fmt::format("flock {}", text));
+    if (uninterrupted([&] { return ::flock(descriptor.get(), LOCK_EX); }) != 0) fail(fmt::format("flock {}", text));
     if (!has_name(descriptor)) continue;
     resize(descriptor, bytes);
     SharedMemory memory{std::move(name), std::move(descriptor), bytes};
@@ -160,11 +161,10 @@ SharedMemory SharedMemory::open(const Handle& handle, std::size_t bytes) {
 }
 
 void SharedMemory::reserve(std::size_t first, std::size_t bytes) const {
-  int result = 0;
-  do {
-    result = ::fallocate(descriptor_.get(), 0, static_cast<off_t>(first), static_cast<off_t>(bytes));
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) fail("fallocate");
+  const auto take = [&] {
+    return ::fallocate(descriptor_.get(), 0, static_cast<off_t>(first), static_cast<off_t>(bytes));
+  };
+  if (uninterrupted(take) != 0) fail("fallocate");
 }
 
 void SharedMemory::take_over() {
