@@ -31,13 +31,19 @@ void remove_quietly(const std::filesystem::path& path) {
 }
 
 /// Both must exist. Some file systems cannot: there the old folder is gone for a moment, though never before the new
-/// one is complete.
+/// one is complete. False, with errno, if that fails; then `other` is there.
 bool exchange(const std::filesystem::path& one, const std::filesystem::path& other) {
   if (::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0) return true;
   if (!is_unsupported(errno)) return false;
   const std::filesystem::path aside = part_of(other.string() + ".old");
-  return ::rename(other.c_str(), aside.c_str()) == 0 && ::rename(one.c_str(), other.c_str()) == 0 &&
-         ::rename(aside.c_str(), one.c_str()) == 0;
+  if (::rename(other.c_str(), aside.c_str()) != 0) return false;
+  if (::rename(one.c_str(), other.c_str()) != 0) {
+    const int error = errno;
+    (void)::rename(aside.c_str(), other.c_str());
+    errno = error;
+    return false;
+  }
+  return ::rename(aside.c_str(), one.c_str()) == 0;
 }
 
 }  // namespace
