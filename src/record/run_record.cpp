@@ -64,13 +64,14 @@ class RunRecord::Files {
 
   /// After what has been written. The run goes on if a file is no longer where it was, and says so once.
   void warn_of_loss() {
-    if (is_loss_told_) return;
-    try {
-      require_in_place();
-    } catch (const CheckpointError& error) {
-      is_loss_told_ = true;
-      log::warning(fmt::format("{}; what the run still writes is lost", error.what()));
-    }
+    warn_unless([this] { require_in_place(); });
+  }
+
+  /// The same after each step, which looks at no other file than the one that it has written to.
+  void warn_of_lost_metrics() {
+    warn_unless([this] {
+      if (metrics_) metrics_->require_in_place();
+    });
   }
 
   MetricsFile* metrics() { return metrics_ ? &*metrics_ : nullptr; }
@@ -93,7 +94,7 @@ class RunRecord::Files {
     line["seconds"] = seconds;
     if (numbers.samples > 0) line["samples_per_second"] = static_cast<double>(samples_) / seconds;
     metrics_->write(line.dump());
-    warn_of_loss();
+    warn_of_lost_metrics();
   }
 
   void evaluation(std::int64_t step, const EvaluationNumbers& numbers) {
@@ -144,6 +145,17 @@ class RunRecord::Files {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  template <class RequireInPlace>
+  void warn_unless(RequireInPlace&& require) {
+    if (is_loss_told_) return;
+    try {
+      require();
+    } catch (const CheckpointError& error) {
+      is_loss_told_ = true;
+      log::warning(fmt::format("{}; what the run still writes is lost", error.what()));
+    }
+  }
 
   /// What an earlier start has left in the folder.
   struct Earlier {
@@ -302,7 +314,10 @@ void RunRecord::checkpoint(std::int64_t step, double seconds, const std::filesys
 }
 
 void RunRecord::on_digests(const Digests& digests) {
-  if (files_ && files_->ledger()) files_->ledger()->add(digests);
+  if (files_ && files_->ledger()) {
+    files_->ledger()->add(digests);
+    files_->warn_of_loss();
+  }
   if (next_) next_->on_digests(digests);
 }
 
@@ -332,7 +347,7 @@ void RunRecord::on_step(const Observer::Step& report) {
   if (files_) {
     files_->made(report.step);
     if (files_->metrics()) files_->metrics()->on_step(report);
-    files_->warn_of_loss();
+    files_->warn_of_lost_metrics();
   }
   if (next_) next_->on_step(report);
 }

@@ -39,7 +39,7 @@ class RunTrace;
 /// off. A failure that ends the job (run_program) is added to the timeline by the rank that says so on stderr, if it
 /// sees the folder. Only the chief writes the first five files. Any rank may write where.txt and its own stack. The
 /// record never replaces a file that no run has written: it refuses a folder that holds one under such a name. If
-/// somebody removes or renames a file during the run, a warning says so at the next line, and `finish` and `stop`
+/// somebody removes or renames a file during the run, a warning says so at its next line, and `finish` and `stop`
 /// throw.
 ///
 /// The chief holds the folder until `finish`, or until the record is destroyed.
