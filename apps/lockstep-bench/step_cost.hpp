@@ -14,8 +14,8 @@ namespace lockstep::bench {
 /// on every rank: `without` and `with`, the medians over the iterations of the mean step of a block; `cost`, by how
 /// much with is more than without, in percent: the median over the iterations, and its interval from `low` to `high`
 /// (median_interval). `spans` are those that a rank's trace gets in a step, and `off` is what their calls take, in
-/// percent of a step, if there is no trace. The ring's file is in the folder that TMPDIR names, or
-/// in /tmp, and has no name.
+/// percent of a step, if there is no trace. The ring's file is in the folder that TMPDIR names, or in /tmp, and has no
+/// name.
 ///
 /// With overlap, sums between nodes start as soon as their gradients are ready; without, they all start at the end of
 /// the backward pass. `sent` is the number of bytes that a rank sends to other nodes for the gradients of a step, and

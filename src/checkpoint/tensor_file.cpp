@@ -67,8 +67,7 @@ std::string cure_for(std::span<const std::string_view> unknown) {
   if (state == unknown.end()) return {};
   return fmt::format(
       "; '{}' is state of an optimizer that this program has not prepared: call optimizer.prepare(strategy, "
-      "variables), "
-      "or make the ReplicatedOptimizer of a torch optimizer, before the checkpoint is restored",
+      "variables), or make the ReplicatedOptimizer of a torch optimizer, before the checkpoint is restored",
       excerpt(*state));
 }
 

@@ -33,8 +33,7 @@ struct Kind {
 
 constexpr std::string_view from_hdf5 =
     "in Python, where it has the four arrays: import h5py, numpy; f = h5py.File({1}); [numpy.save(n, f[n][()]) for n "
-    "in "
-    "(\"x_train\", \"y_train\", \"x_test\", \"y_test\")]";
+    "in (\"x_train\", \"y_train\", \"x_test\", \"y_test\")]";
 constexpr std::string_view from_npz =
     "in Python, where it has the four arrays: import numpy; f = numpy.load({1}); [numpy.save(n, f[n]) for n in "
     "(\"x_train\", \"y_train\", \"x_test\", \"y_test\")]";

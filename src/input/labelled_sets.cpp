@@ -28,10 +28,6 @@ std::string_view numbers_text(DataSchema::Numbers numbers) {
                                                : "numbers of 32 or 64 bits, taken as they are";
 }
 
-}  // namespace
-
-namespace {
-
 /// How many characters are to be put in, left out or replaced to make one text of the other.
 std::size_t distance(std::string_view one, std::string_view other) {
   std::vector<std::size_t> row(other.size() + 1);

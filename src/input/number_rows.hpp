@@ -112,7 +112,8 @@ class StoredRows final : public NumberRows {
   template <class Real>
   void decode(std::int64_t row, std::span<Real> to) const;
   void require_finite(const FileBytes& file, std::int64_t first, std::span<const std::uint8_t> rows) const;
-  /// ", with 5 others in 3 of 100 rows": how many numbers of these rows are not finite in f64, or f32 of 32 bits.
+  /// ", with 5 more in 3 of the 100 rows from there on": how many numbers of these rows are not finite as Real, but for
+  /// the first. Empty if there is no other.
   template <class Real>
   std::string others_text(std::span<const std::uint8_t> rows) const;
 

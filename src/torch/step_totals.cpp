@@ -180,8 +180,7 @@ bool Step::settle_doubts() {
   if (written_ != 0 && refusal_.empty())
     refusal_ =
         "the gradients that an earlier step has left were changed on some ranks, or not in the same way on all, and "
-        "the "
-        "step would add to them: expected the same change on every rank, or zero_grad before the step";
+        "the step would add to them: expected the same change on every rank, or zero_grad before the step";
   if (!any_counts) {
     counted_.samples = if_zeroed_.samples;
     counted_.loss = if_zeroed_.loss;

@@ -81,8 +81,7 @@ OptionGroup data_and_model_options() {
           {.name = "--test-fraction",
            .value_name = "P",
            .help = "Share of a single CSV file that becomes the test set; a hash of each row's number decides; for mlp "
-                   "only "
-                   "(default 0.1)",
+                   "only (default 0.1)",
            .set = set(&TrainingOptions::test_fraction, parse_fraction),
            .models = {ModelKind::mlp}},
           {.name = "--data-memory",
