@@ -16,6 +16,7 @@
 #include <lockstep/base/log.hpp>
 
 #include "base/descriptor.hpp"
+#include "base/file_io.hpp"
 #include "base/system_error.hpp"
 
 namespace lockstep {
@@ -44,11 +45,7 @@ ToldLacks& told_lacks() {
 
 /// 0, or the error.
 int sync(int descriptor) {
-  int result;
-  do {
-    result = ::fsync(descriptor);
-  } while (result != 0 && errno == EINTR);
-  return result == 0 ? 0 : errno;
+  return uninterrupted([descriptor] { return ::fsync(descriptor); }) == 0 ? 0 : errno;
 }
 
 bool is_there(const fs::path& path) {

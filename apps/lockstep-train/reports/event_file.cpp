@@ -133,12 +133,13 @@ void EventFile::write(TensorBoardEvent event) {
   if (use_) use_->require_not_lost();
   event.wall_time = now();
   file_->write(records_->record_of(event));
-  if (is_loss_told_ || file_->is_in_place()) return;
-  is_loss_told_ = true;
-  log::warning(
-      fmt::format("{}: was removed, renamed or replaced while the run wrote to it; what the run still writes "
-                  "is lost",
-                  name_of(path_)));
+  if (is_loss_told_) return;
+  try {
+    file_->require_in_place();
+  } catch (const CheckpointError& error) {
+    is_loss_told_ = true;
+    log::warning(fmt::format("{}; what the run still writes is lost", error.what()));
+  }
 }
 
 }  // namespace lockstep

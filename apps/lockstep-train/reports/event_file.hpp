@@ -19,11 +19,10 @@ namespace lockstep {
 class ExclusiveUse;
 
 /// Writes events.out.tfevents.TIME.HOST to a folder: loss, learning rate, gradient norm and samples a second of each
-/// step as train/…, each evaluation as evaluation/…, and from the parts of
-/// the ranks parts/PART, in seconds a step, as the mean of the ranks, and late/RANK TASK, as
-/// Observer::Parts::Replica::late. Every record is written as a whole by one call, and reaches the file before the
-/// method returns: a run that is killed leaves a file that can be read. CheckpointError, naming the folder, if it
-/// cannot be written. For the chief alone.
+/// step as train/…, each evaluation as evaluation/…, and from the parts of the ranks parts/PART, in seconds a step, as
+/// the mean of the ranks, and late/RANK TASK, as Observer::Parts::Replica::late. Every record is written as a whole by
+/// one call, and reaches the file before the method returns: a run that is killed leaves a file that can be read.
+/// CheckpointError, naming the file, if it cannot be written. For the chief alone.
 ///
 /// A run that is resumed begins a file of its own. Its first event after the version starts a session at the run's
 /// first step: TensorBoard then drops what earlier files of the folder hold of that step and later ones, so that no
