@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 
 #include "base/file_type.hpp"
-#include "checkpoint/checkpoint_reading.hpp"
 #include "checkpoint/failure.hpp"
 #include "checkpoint/file.hpp"
 #include "checkpoint/folder.hpp"
@@ -156,7 +155,7 @@ void remove_parts(const std::filesystem::path& folder) {
     const std::string name = part.filename().string();
     if (name.ends_with(old_suffix)) {
       const std::filesystem::path old = folder / name.substr(1, name.size() - 1 - old_suffix.size());
-      if (is_gone(old)) {
+      if (!std::filesystem::exists(std::filesystem::symlink_status(old, ignored))) {
         std::filesystem::rename(part, old, ignored);
         continue;  // if that fails, it is the only one
       }

@@ -30,11 +30,13 @@ fs::path note_in(const fs::path& folder) {
   return folder / ".setting-aside";
 }
 
-/// One that is free.
+/// One that is free, as far as the file system tells.
 fs::path name_aside(const fs::path& checkpoint) {
   const std::string name = fmt::format("{}{}", checkpoint.string(), aside_suffix);
   fs::path aside = name;
-  for (int number = 2; !is_gone(aside); ++number) aside = fmt::format("{}-{}", name, number);
+  std::error_code unknown;
+  for (int number = 2; fs::exists(fs::symlink_status(aside, unknown)); ++number)
+    aside = fmt::format("{}-{}", name, number);
   return aside;
 }
 
