@@ -211,7 +211,7 @@ void CheckpointManager::call_writer(const std::function<void(CheckpointWriter&)>
 /// On the chief. Nothing is being written afterwards, and a manager that is going to write has the folder for itself.
 void CheckpointManager::prepare_writer() {
   call_writer(&CheckpointWriter::wait);
-  if (options_.every) writer_->hold();
+  if (options_.every) call_writer(&CheckpointWriter::hold);
 }
 
 /// On the chief. The newest checkpoint in the folder is one from which this training goes on.

@@ -64,7 +64,8 @@ void CheckpointWriter::hold() {
   if (!use_ && may_hold_) try {
       use_ = hold_folder(folder_, "the checkpoint folder " + folder_.string());
       is_alone_ = use_.use_count() == 1;
-      remove_parts(folder_);  // a training that has no more to save would leave them
+      // A training that has no more to save would leave them. Another manager's may be under way.
+      if (is_alone_) remove_parts(folder_);
     } catch (const CheckpointError& error) {
       may_hold_ = false;
       log::warning(fmt::format("another training could use {} at the same time: {}", folder_.string(), error.what()));
