@@ -249,7 +249,9 @@ TEST_CASE("a disk that is full leaves what was there") {
       file.write(bytes_of(std::string(5000, 'x')));
       file.commit();
     } catch (const CheckpointError& error) {
-      return error.what() == "checkpoint " + path.string() + ": cannot be written: File too large (this process may make files of 1000 bytes, ulimit -f)"
+      return error.what() ==
+                     "checkpoint " + path.string() +
+                         ": cannot be written: File too large (this process may make files of 1000 bytes, ulimit -f)"
                  ? 0
                  : 1;
     }
