@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -12,11 +13,17 @@
 
 namespace lockstep {
 
-/// The name for what is made of `file`: beside it, with `end` in the place of its extension.
+/// A name for what is made of `file`: beside it, with `end` in the place of its extension. No file has it, so that the
+/// command replaces none, least of all the one that it reads.
 inline std::string converted_name(const std::filesystem::path& file, std::string_view end) {
   std::filesystem::path stem = file.stem();
   if (file.extension() == ".gz") stem = stem.stem();
-  return (file.parent_path() / stem).string().append(end);
+  const std::string begin = (file.parent_path() / stem).string();
+  std::string name = fmt::format("{}{}", begin, end);
+  std::error_code unknown;
+  for (int number = 2; std::filesystem::exists(std::filesystem::symlink_status(name, unknown)); ++number)
+    name = fmt::format("{}-{}{}", begin, number, end);
+  return name;
 }
 
 /// The shell's line that makes a file of that name out of `file`, unpacked, with a command that reads its input.

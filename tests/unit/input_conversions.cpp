@@ -144,6 +144,8 @@ TEST_CASE("a file of another kind is refused with what makes a table or arrays o
                              "FOLDER/table.gz > FOLDER/table.csv"));
   run_in(folder, "zcat < FOLDER/table.gz > FOLDER/table.csv");
   CHECK(LabelledData::load(folder.path() / "table.csv", {}).train->count() == 18);
+  // None replaces a file, least of all the one that it reads.
+  CHECK_THAT(refusal(folder, "table.gz"), Catch::EndsWith("zcat < FOLDER/table.gz > FOLDER/table-2.csv"));
 }
 
 TEST_CASE("packed data with a name, a comment, more fields, several members and zeros at the end are read") {

@@ -1,6 +1,7 @@
 // Tables as people have them: columns that nobody meant, numbers at the edges of their type, and commands that make a
 // table of a file that is none.
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -150,6 +151,7 @@ TEST_CASE("a table with other separators, in UTF-16 or without a header becomes 
   const auto cured = [&](const std::string& name, const std::string& content, const std::string& before,
                          const std::string& after, const std::string& made, const LabelledData::Options& options = {}) {
     folder.write(name, content);
+    std::filesystem::remove(folder.path() / made);  // of the case before
     const std::string told = refusal(folder, name, options);
     CHECK_THAT(told, Catch::StartsWith("FOLDER/" + name + ":1: ") && Contains(before));
     return after_command(folder, told, before, after, made, options);
