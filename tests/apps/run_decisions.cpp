@@ -18,6 +18,7 @@
 
 using namespace lockstep;
 using namespace lockstep::run;
+using namespace std::string_view_literals;
 
 namespace {
 
@@ -157,7 +158,7 @@ TEST_CASE("a job's own words are found among all that it writes, however cut") {
   check("prterun was unable to launch the specified application as it could not", Cause::not_launched, "");
   check("[proxy:0@a] HYDU_create_process (launch.c:73): execvp error on file x (No such", Cause::not_launched, "");
   // prterun ends what it says with a zero.
-  check(std::string_view{"--\n\0lockstep: replica 1 (worker:1, host b) is gone: its process", 65}, Cause::gone, "b");
+  check("--\n\0lockstep: replica 1 (worker:1, host b) is gone: its process"sv, Cause::gone, "b");
   // The first line is the cause.
   check(
       "lockstep: replica 1 (worker:1, host b) has stopped: no\nlockstep: replica 0 (worker:0, host a) is gone: its "
