@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_io.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -22,11 +24,7 @@ struct flock exclusive(LockedByte byte) {
 
 FileLocking lock_file(int descriptor, LockedByte byte) {
   struct flock lock = exclusive(byte);
-  int result;
-  do {
-    result = ::fcntl(descriptor, F_OFD_SETLK, &lock);
-  } while (result != 0 && errno == EINTR);
-  if (result == 0) return FileLocking::locked;
+  if (uninterrupted([&] { return ::fcntl(descriptor, F_OFD_SETLK, &lock); }) == 0) return FileLocking::locked;
   // Some servers refuse any lock with the number that others have for one that is held.
   if (errno == EACCES) return is_locked(descriptor, byte) ? FileLocking::held : FileLocking::unsupported;
   // Whatever else the system says (ENOLCK, ENOTSUP, ENOSYS, EINVAL; EIO if a server does not answer) is no lock.

@@ -12,6 +12,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/file_io.hpp"
 #include "base/system_error.hpp"
 #include "control/tag.hpp"
 
@@ -94,10 +95,7 @@ bool is_valid(const Content& content, int ranks) {
 
 HeartbeatKey make_heartbeat_key() {
   HeartbeatKey key;
-  ssize_t got = -1;
-  do {
-    got = ::getrandom(key.data(), key.size(), 0);
-  } while (got < 0 && errno == EINTR);
+  const ssize_t got = uninterrupted([&] { return ::getrandom(key.data(), key.size(), 0); });
   if (got != static_cast<ssize_t>(key.size()))
     throw CommError{fmt::format("a key for the heartbeats between nodes: getrandom: {}", error_text(errno))};
   return key;
