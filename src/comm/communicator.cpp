@@ -23,6 +23,10 @@ std::unique_ptr<Communicator> Communicator::split(std::optional<int>) {
   throw InvalidArgument{fmt::format("communicators of the backend '{}' cannot be split", backend())};
 }
 
+std::unique_ptr<Communicator> Communicator::subset(std::span<const int>, std::uint64_t) {
+  throw InvalidArgument{fmt::format("the backend '{}' makes no communicators of some of its ranks", backend())};
+}
+
 std::vector<std::int64_t> even_slices(std::int64_t count, int slices, std::int64_t granule) {
   const std::int64_t granules = (count + granule - 1) / granule;
   std::vector<std::int64_t> bounds;

@@ -141,6 +141,11 @@ class Communicator {
   /// cannot split.
   virtual std::unique_ptr<Communicator> split(std::optional<int> group);
 
+  /// COLL over `members`, which are ranks of this communicator, and which this rank is one of; blocking. Makes their
+  /// communicator, in that order. `key` is the same on all of them, and tells what they make from what others of these
+  /// ranks make. This communicator must outlive it. InvalidArgument if the backend cannot do that.
+  virtual std::unique_ptr<Communicator> subset(std::span<const int> members, std::uint64_t key);
+
   /// LOCAL, from any thread. Gives up collectives in flight that may never end because a rank of the group is gone. For
   /// a process that is about to end: only the destructor may be called afterwards.
   virtual void abort() noexcept = 0;

@@ -27,6 +27,10 @@ class ControlChannel {
 
   /// `root`'s bytes overwrite every rank's.
   virtual void broadcast(std::span<std::byte> bytes, int root) = 0;
+
+  /// COLL over `members`, which are ranks of this channel, and which this rank is one of; blocking. Their channel, in
+  /// that order. `key` is the same on all of them, and tells what they make from what others of these ranks make.
+  virtual std::unique_ptr<ControlChannel> subset(std::span<const int> members, std::uint64_t key) = 0;
 };
 
 /// A group of one rank.

@@ -31,6 +31,8 @@ struct Content {
   std::uint64_t sequence;
   std::uint64_t heartbeat;
   std::uint64_t meeting;
+  std::uint64_t group;
+  std::array<PhaseTable::Met, PhaseTable::groups_shown> groups;
   std::uint64_t step;
   std::uint64_t since;
   std::uint64_t resident;
@@ -59,7 +61,7 @@ struct Sealed {
 static_assert(std::has_unique_object_representations_v<Sealed>, "padding would carry other memory of the process");
 static_assert(sizeof(Sealed) == sealed_heartbeat_bytes);
 
-enum Flag : std::uint8_t { terminated = 1, reported = 2, warned = 4, stack_kept = 8, all_flags = 15 };
+enum Flag : std::uint8_t { terminated = 1, reported = 2, warned = 4, stack_kept = 8, more_groups = 16, all_flags = 31 };
 
 SealBytes seal_of(const Content& content, const HeartbeatKey& key) {
   SealBytes made;
@@ -108,6 +110,8 @@ SealedHeartbeat seal(const HeartbeatMessage& message, const HeartbeatKey& key) {
   content.sequence = message.sequence;
   content.heartbeat = row.heartbeat;
   content.meeting = row.meeting;
+  content.group = row.group;
+  content.groups = row.groups;
   content.step = row.position.step;
   content.since = row.position.since;
   content.resident = row.memory.resident;
@@ -125,7 +129,8 @@ SealedHeartbeat seal(const HeartbeatMessage& message, const HeartbeatKey& key) {
   content.run_kind = static_cast<std::uint8_t>(row.position.kind);
   content.open_line = static_cast<std::uint8_t>(message.open_line);
   content.flags = static_cast<std::uint8_t>((row.terminated ? terminated : 0) | (message.reported ? reported : 0) |
-                                            (message.warned ? warned : 0) | (row.stack_kept ? stack_kept : 0));
+                                            (message.warned ? warned : 0) | (row.stack_kept ? stack_kept : 0) |
+                                            (row.has_more_groups ? more_groups : 0));
   std::copy_n(row.last.site, sizeof row.last.site, content.site.begin());
   std::copy_n(row.position.site, sizeof row.position.site, content.site_of_run.begin());
   sealed.seal = seal_of(content, key);
@@ -159,6 +164,9 @@ std::optional<HeartbeatMessage> open_sealed(std::span<const std::byte> bytes, co
   row.number = static_cast<std::int32_t>(content.number);
   row.heartbeat = content.heartbeat;
   row.meeting = content.meeting;
+  row.group = content.group;
+  row.groups = content.groups;
+  row.has_more_groups = (content.flags & more_groups) != 0;
   row.last.kind = static_cast<TagKind>(content.kind);
   row.last.count = content.count;
   std::copy_n(content.site.begin(), sizeof row.last.site, row.last.site);

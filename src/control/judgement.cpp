@@ -96,7 +96,7 @@ class Look {
   std::uint64_t ticks_in(Seconds time) const { return static_cast<std::uint64_t>(time / job_.tick) + 1; }
 
   void note_own_call() {
-    const bool same = seen_.calls == state_.calls && row(job_.row).meeting == state_.waited_meeting;
+    const bool same = seen_.calls == state_.calls && last_of(row(job_.row)) == state_.waited;
     const bool is_in_call = seen_.calls.begun != seen_.calls.ended;
     state_.called_ticks = is_in_call && same ? state_.called_ticks + 1 : 0;
     state_.calls = seen_.calls;
@@ -116,9 +116,9 @@ class Look {
 
   void note_own_wait() {
     const Snapshot& mine = row(job_.row);
-    const bool waits = mine.phase == Phase::meeting && mine.meeting == state_.waited_meeting;
+    const bool waits = mine.phase == Phase::meeting && last_of(mine) == state_.waited;
     state_.waited_ticks = waits ? state_.waited_ticks + 1 : 0;
-    state_.waited_meeting = mine.meeting;
+    state_.waited = last_of(mine);
     met_ = std::exchange(state_.passed, mine.passed) != mine.passed;
     agreed_ = met_ && !is_sum(mine.last.kind);
   }
@@ -134,10 +134,13 @@ class Look {
   void note_others_wait() {
     const Snapshot& mine = row(job_.row);
     const bool in_time = mine.phase == Phase::leaving || mine.phase == Phase::alone || mine.phase == Phase::absent;
-    const auto waits = [&](const Observation::Row& other) {
-      return other.seen.phase == Phase::meeting && other.seen.meeting > mine.meeting;
+    const auto is_to_come = [&](std::uint64_t group) {
+      return group == 0 || std::ranges::find(mine.groups, group, &PhaseTable::Met::group) != mine.groups.end();
     };
-    const bool same = mine.meeting == state_.waited_meeting;
+    const auto waits = [&](const Observation::Row& other) {
+      return other.seen.phase == Phase::meeting && is_to_come(other.seen.group) && is_before(mine, last_of(other.seen));
+    };
+    const bool same = last_of(mine) == state_.waited;
     const bool is_awaited = !in_time && same && std::ranges::any_of(seen_.rows, waits);
     state_.awaited_ticks = is_awaited ? state_.awaited_ticks + 1 : 0;
     const std::uint64_t ticks = std::max(state_.awaited_ticks, state_.called_ticks);
@@ -213,8 +216,8 @@ class Look {
     const bool runs = heard && peer.life.silent_ticks() == 0;
     const std::uint64_t more = seen.phase == Phase::meeting ? ticks_in(for_another_cause) : 0;
     const std::uint64_t waited = std::max(state_.waited_ticks, state_.called_ticks);
-    if (runs && waited >= stall_ticks_ && waited - stall_ticks_ >= more && seen.meeting < state_.waited_meeting &&
-        seen.phase != Phase::alone)
+    if (runs && waited >= stall_ticks_ && waited - stall_ticks_ >= more && is_member(row) &&
+        is_before(seen, state_.waited) && seen.phase != Phase::alone)
       return stall(row, [&] { return late(row); });
     return std::nullopt;
   }
@@ -225,7 +228,7 @@ class Look {
     std::vector<int> together;
     if (seen.phase == Phase::meeting)
       for (int each = 0; each < rows(); ++each)
-        if (waits_at(each, seen.meeting)) together.push_back(each);
+        if (waits_at(each, last_of(seen))) together.push_back(each);
     if (together.size() < 2)
       return stalled({row}, late_sentence(name(row), this->row(job_.row).last, seconds, seen, stack_of(row)));
     // Each may wait for another of them.
@@ -249,7 +252,7 @@ class Look {
 
   /// Of a rank that is not heard, but seems to live.
   std::optional<Finding> look_at_mute(int row) {
-    if (is_told() || state_.waited_ticks / patience_with_mute < stall_ticks_) return std::nullopt;
+    if (is_told() || state_.waited_ticks / patience_with_mute < stall_ticks_ || !is_member(row)) return std::nullopt;
     return stall(row, [&] {
       return stalled({row}, fmt::format("{} does not come: {} was waited for {:g} s, and no heartbeats of it get "
                                         "through, by UDP or TCP",
@@ -262,9 +265,9 @@ class Look {
   std::optional<Finding> look_at_own_call() {
     if (state_.called_ticks < stall_ticks_) return std::nullopt;
     // Who works alone is waited for without a limit.
-    const std::uint64_t entered = row(job_.row).meeting;
-    const auto is_awaited = [entered](const Observation::Row& other) {
-      return other.seen.phase == Phase::alone && other.seen.meeting < entered;
+    const PhaseTable::Met entered = last_of(row(job_.row));
+    const auto is_awaited = [&](const Observation::Row& other) {
+      return other.seen.phase == Phase::alone && is_before(other.seen, entered);
     };
     if (std::ranges::any_of(seen_.rows, is_awaited)) return std::nullopt;
     return stall(job_.row, [&] {
@@ -282,15 +285,16 @@ class Look {
   /// Every rank has come, and yet the agreement does not end.
   std::optional<Finding> look_at_own_wait() {
     if (!job_.between_nodes() || state_.waited_ticks < stall_ticks_) return std::nullopt;
-    const auto has_come = [this](const Observation::Row& other) {
-      return other.seen.phase != Phase::absent && other.seen.meeting >= state_.waited_meeting;
-    };
-    if (!std::ranges::all_of(seen_.rows, has_come)) return std::nullopt;
+    for (int row = 0; row < rows(); ++row) {
+      const Snapshot& seen = this->row(row);
+      if (is_member(row) && (seen.phase == Phase::absent || seen.met_in(state_.waited.group) < state_.waited.number))
+        return std::nullopt;
+    }
     // A rank that is silent may have stopped here, later than this rank began to wait: its stall is told first. Each
     // rank that waits here sees the same of itself, so what was told of one of them says why. What was told of a rank
     // that got through does not.
     for (int row = 0; row < rows(); ++row)
-      if (sight(row).stall_told ? waits_at(row, state_.waited_meeting) : is_silent(row)) return std::nullopt;
+      if (sight(row).stall_told ? waits_at(row, state_.waited) : is_silent(row)) return std::nullopt;
     return stall(job_.row, [&] {
       return stalled({job_.row}, fmt::format("{} is cut off: every rank has come to {}, which has not ended for {:g} "
                                              "s: the network that MPI uses has failed",
@@ -298,8 +302,21 @@ class Look {
     });
   }
 
-  bool waits_at(int row, std::uint64_t meeting) const {
-    return this->row(row).phase == Phase::meeting && this->row(row).meeting == meeting;
+  bool waits_at(int row, const PhaseTable::Met& meeting) const {
+    return this->row(row).phase == Phase::meeting && last_of(this->row(row)) == meeting;
+  }
+
+  static PhaseTable::Met last_of(const Snapshot& row) { return {row.group, row.met_last()}; }
+
+  /// Whether that rank is known not to have come there yet. It may be none that is to come.
+  static bool is_before(const Snapshot& row, const PhaseTable::Met& meeting) {
+    const auto number = row.met_in(meeting.group);
+    return number && *number < meeting.number;
+  }
+
+  /// Whether that rank is to come where this one met last.
+  bool is_member(int row) const {
+    return seen_.members.empty() || std::ranges::find(seen_.members, row) != seen_.members.end();
   }
 
   /// A rank whose end the kernel does not show here. Its silence must do, if there is a reason to suspect its end.

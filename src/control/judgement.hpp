@@ -69,6 +69,7 @@ struct Observation {
   };
 
   std::vector<Row> rows;
+  std::vector<int> members;                ///< of the group in which this rank met last; empty for all ranks
   detail::DeviceCalls calls;               ///< this rank's
   Seconds took{0};                         ///< since the look before
   std::optional<Seconds> since_told = {};  ///< to end, by SIGTERM or SIGINT
@@ -100,7 +101,7 @@ struct WatchState {
 
   std::vector<Peer> peers;  ///< by row
   std::uint64_t waited_ticks = 0;
-  std::uint64_t waited_meeting = 0;
+  PhaseTable::Met waited;          ///< where this rank met last
   detail::DeviceCalls calls;       ///< as the last look showed them
   std::uint64_t called_ticks = 0;  ///< how long this rank has been in the same call to its GPU's driver
   std::uint64_t passed = 0;

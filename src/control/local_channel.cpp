@@ -15,6 +15,7 @@ class LocalChannel final : public ControlChannel {
     std::copy(mine.begin(), mine.end(), all.begin());
   }
   void broadcast(std::span<std::byte>, int) override {}
+  std::unique_ptr<ControlChannel> subset(std::span<const int>, std::uint64_t) override { return make_local_channel(); }
 };
 
 }  // namespace

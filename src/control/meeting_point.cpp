@@ -90,10 +90,21 @@ bool is_of_program(const std::exception_ptr& exception) {
   }
 }
 
-MeetingPoint::MeetingPoint(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, PhaseTable* phases)
-    : channel_{std::move(channel)}, names_{std::move(names)}, phases_{phases} {}
+MeetingPoint::MeetingPoint(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, PhaseTable* phases,
+                           Members members)
+    : channel_{std::move(channel)}, names_{std::move(names)}, members_{std::move(members)} {
+  set_phases(phases);
+}
 
-MeetingPoint::~MeetingPoint() = default;
+MeetingPoint::~MeetingPoint() {
+  set_phases(nullptr);
+}
+
+void MeetingPoint::set_phases(PhaseTable* phases) {
+  if (phases_ && members_.key != 0) phases_->close_group(members_.key);
+  phases_ = phases;
+  if (phases_ && members_.key != 0) phases_->open_group(members_);
+}
 
 int MeetingPoint::rank() const {
   return channel_->rank();
@@ -210,9 +221,20 @@ template <class Exchange>
 void MeetingPoint::meet_after_last(Exchange&& exchange) {
   ++waits_;
   const BusyClock::Waiting waiting;
-  if (phases_) phases_->enter_meeting(waits_, last_);
+  wait_at(last_);
   exchange();
-  if (phases_) phases_->leave_meeting();
+  stop_waiting();
+}
+
+/// As the wait that was counted last.
+void MeetingPoint::wait_at(const Tag& tag) {
+  is_waiting_ = true;
+  if (phases_) phases_->enter_meeting(waits_, tag, members_.key);
+}
+
+void MeetingPoint::stop_waiting() {
+  is_waiting_ = false;
+  if (phases_) phases_->leave_meeting(members_.key);
 }
 
 void MeetingPoint::fail(std::exception_ptr exception, const std::optional<Here>& in) {
@@ -267,12 +289,12 @@ void Covered::require_no_agreement() const {
 void MeetingPoint::enter_sum(const Tag& sum) {
   number_of_sum_ = ++waits_;
   sum_ = &sum;
-  if (phases_) phases_->enter_meeting(waits_, sum);
+  wait_at(sum);
 }
 
 void MeetingPoint::leave_sum() {
   sum_ = nullptr;
-  if (phases_) phases_->leave_meeting();
+  stop_waiting();
 }
 
 void MeetingPoint::make_open_sum() {
@@ -298,13 +320,13 @@ void MeetingPoint::wait_for_device(const LaterWait* others) {
   BusyClock::wait_for_device(others ? BusyClock::DeviceWait::others : BusyClock::DeviceWait::own);
   // Who works alone has said so, and is not waited for meanwhile.
   if (!phases_ || phases_->phase() == Phase::alone) return;
-  others ? phases_->enter_meeting(others->number, others->tag) : phases_->enter(Phase::device);
+  others ? phases_->enter_meeting(others->number, others->tag, members_.key) : phases_->enter(Phase::device);
 }
 
 void MeetingPoint::leave_device() {
   BusyClock::wait_for_device(BusyClock::DeviceWait::none);
   if (!phases_ || phases_->phase() == Phase::alone) return;
-  sum_ ? phases_->enter_meeting(number_of_sum_, *sum_) : phases_->enter(Phase::computing);
+  sum_ ? phases_->enter_meeting(number_of_sum_, *sum_, members_.key) : phases_->enter(Phase::computing);
 }
 
 MeetingPoint::Alone::Alone(PhaseTable* phases) : phases_{phases} {
@@ -388,10 +410,10 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
   const std::uint64_t digest = tag.digest();
   const BusyClock::Waiting waiting;
   const trace::Within span{trace::Kind::wait, [&] { return describe(tag); }};
-  if (phases_) phases_->enter_meeting(waits_, tag);
+  wait_at(tag);
   constexpr std::uint64_t lowest = 1;
   const auto largest = channel_->max({digest | std::uint64_t{mine[0]}, (~digest & ~lowest) | std::uint64_t{mine[1]}});
-  if (phases_) phases_->leave_meeting();
+  stop_waiting();
   const bool agreed = (largest[0] & ~lowest) == ~(largest[1] | lowest);
   if (agreed && !own) return {(largest[0] & lowest) != 0, (largest[1] & lowest) != 0};
 

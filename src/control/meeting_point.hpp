@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "control/busy_clock.hpp"
+#include "control/members.hpp"
 #include "control/tag.hpp"
 #include "trace/ring.hpp"
 
@@ -96,9 +97,14 @@ class [[nodiscard]] Covered {
 /// outside of runs: once each rank has the verdict, the ranks are in step again, whatever one of them skipped.
 class MeetingPoint {
  public:
-  /// `names[r]` is how messages call rank r. `phases` may be null; otherwise it must outlive this object.
-  MeetingPoint(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, PhaseTable* phases = nullptr);
+  /// `names[r]` is how messages call rank r. `phases` may be null; otherwise it must outlive this object, or be taken
+  /// from it by `set_phases`.
+  MeetingPoint(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, PhaseTable* phases = nullptr,
+               Members members = {});
   ~MeetingPoint();
+
+  /// Which ranks of the job meet here.
+  const Members& members() const { return members_; }
 
   int rank() const;
   int size() const;
@@ -107,7 +113,7 @@ class MeetingPoint {
   /// Messages say "replica r" until the ranks know each other's task and host.
   void set_names(std::vector<std::string> names) { names_ = std::move(names); }
   const std::vector<std::string>& names() const { return names_; }
-  void set_phases(PhaseTable* phases) { phases_ = phases; }
+  void set_phases(PhaseTable* phases);
 
   /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`, and, if
   /// they compare, the same digest. Otherwise throws on every rank: PeerError if a rank announced a failure instead,
@@ -274,6 +280,9 @@ class MeetingPoint {
   /// The covered or open sum in which this rank is; null if it is in none.
   const Tag* sum() const { return sum_; }
 
+  /// Whether this rank waits for the others here.
+  bool is_waiting() const { return is_waiting_; }
+
  private:
   friend class Covered;
   Tag next_tag(TagKind kind, int strategy, const Here& here, std::string_view text);
@@ -288,13 +297,17 @@ class MeetingPoint {
   void leave_depth();
   bool has_called_since() const;
   void require_not_covered(const Tag& tag);
+  void wait_at(const Tag& tag);
+  void stop_waiting();
   void enter_sum(const Tag& sum);
   void leave_sum();
   std::string full_text(const Verdict& verdict, const Tag& culprit, const std::exception_ptr& own);
 
   std::unique_ptr<ControlChannel> channel_;
   std::vector<std::string> names_;
-  PhaseTable* phases_;
+  PhaseTable* phases_ = nullptr;
+  Members members_;
+  bool is_waiting_ = false;
   int depth_ = 0;
   std::uint64_t run_ = 0;
   std::uint64_t steps_before_ = 0;  ///< added to the number of a run for that of its step, modulo 2^64

@@ -1,5 +1,7 @@
 // The control plane over MPI.
 
+#include <utility>
+
 #include <lockstep/base/error.hpp>
 
 #include "comm/mpi/mpi_handle.hpp"
@@ -10,8 +12,7 @@ namespace {
 
 class MpiChannel final : public ControlChannel {
  public:
-  explicit MpiChannel(std::optional<int> guest)
-      : comm_{MpiComm::of_runtime(guest)}, rank_{comm_.rank()}, size_{comm_.size()} {}
+  explicit MpiChannel(MpiComm comm) : comm_{std::move(comm)}, rank_{comm_.rank()}, size_{comm_.size()} {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -31,6 +32,9 @@ class MpiChannel final : public ControlChannel {
   void broadcast(std::span<std::byte> bytes, int root) override {
     check_mpi(MPI_Bcast(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, root, comm_.get()), "MPI_Bcast");
   }
+  std::unique_ptr<ControlChannel> subset(std::span<const int> members, std::uint64_t key) override {
+    return std::make_unique<MpiChannel>(MpiComm::subset(comm_.get(), members, key));
+  }
 
  private:
   MpiComm comm_;
@@ -41,7 +45,7 @@ class MpiChannel final : public ControlChannel {
 }  // namespace
 
 std::unique_ptr<ControlChannel> make_mpi_channel(std::optional<int> guest) {
-  return std::make_unique<MpiChannel>(guest);
+  return std::make_unique<MpiChannel>(MpiComm::of_runtime(guest));
 }
 
 }  // namespace lockstep

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -53,6 +55,11 @@ bool change(std::atomic<std::uint64_t>& questions, Next&& next) {
 
 }  // namespace
 
+struct PhaseTable::OpenGroups {
+  std::mutex mutex;
+  std::map<std::uint64_t, std::vector<int>> members;  ///< by key, under `mutex`
+};
+
 struct PhaseTable::Header {
   alignas(128) std::atomic<std::uint32_t> report_claimed;
   std::atomic<int> finished;
@@ -63,6 +70,11 @@ struct PhaseTable::Header {
 };
 
 struct alignas(128) PhaseTable::Row {
+  struct MetIn {
+    std::atomic<std::uint64_t> group;
+    std::atomic<std::uint64_t> number;
+  };
+
   std::atomic<std::uint32_t> phase;
   std::atomic<std::int32_t> process;
   std::atomic<std::int32_t> number;
@@ -71,8 +83,11 @@ struct alignas(128) PhaseTable::Row {
   std::atomic<std::uint64_t> heartbeat;
   std::atomic<std::uint64_t> meeting;
   std::atomic<std::uint64_t> passed;
-  std::atomic<std::uint64_t> observed;  ///< the meeting before which the rank was said to stall
-  std::atomic<std::uint64_t> stack;     ///< the meeting before which its stack was kept
+  std::atomic<std::uint64_t> group;
+  std::atomic<std::uint32_t> groups_not_shown;
+  std::array<MetIn, groups_shown> groups;
+  std::atomic<std::uint64_t> observed;  ///< the progress at which the rank was said to stall, and 1
+  std::atomic<std::uint64_t> stack;     ///< the progress at which its stack was kept, and 1
   std::atomic<std::uint64_t> resident;
   std::atomic<std::uint64_t> peak;
   std::atomic<std::uint32_t> count;
@@ -86,11 +101,17 @@ struct alignas(128) PhaseTable::Row {
 
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "a lock would not work between processes");
 
-  void set_meeting(std::uint64_t number, const Tag& tag) {
+  /// Where the number of the group stands; null if it is not shown.
+  std::atomic<std::uint64_t>* number_of(std::uint64_t key) {
+    if (key == 0) return &meeting;
+    const auto found = std::ranges::find_if(groups, [&](const MetIn& each) { return each.group.load() == key; });
+    return found == groups.end() ? nullptr : &found->number;
+  }
+  void set_last(const Tag& tag, std::uint64_t key) {
     site.set(tag.site);
     count.store(tag.count, std::memory_order_relaxed);
     kind.store(static_cast<std::uint32_t>(tag.kind), std::memory_order_relaxed);
-    meeting.store(number, std::memory_order_relaxed);
+    group.store(key, std::memory_order_relaxed);
   }
   void set_position(const Position& position) {
     site_of_run.set(position.site);
@@ -106,7 +127,7 @@ std::size_t PhaseTable::bytes_for(int rows) {
 }
 
 PhaseTable::PhaseTable(SharedMemory memory, int rows, int row, Processes processes)
-    : memory_{std::move(memory)}, rows_{rows}, row_{row} {
+    : memory_{std::move(memory)}, rows_{rows}, row_{row}, open_{std::make_shared<OpenGroups>()} {
   row_at(row_).number.store(::getpid(), std::memory_order_relaxed);
   if (processes == Processes::known) row_at(row_).process.store(::getpid(), std::memory_order_relaxed);
   enter(Phase::computing);
@@ -128,15 +149,66 @@ Phase PhaseTable::phase() const {
   return static_cast<Phase>(row_at(row_).phase.load(std::memory_order_relaxed));
 }
 
-void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag) {
-  row_at(row_).set_meeting(meeting, tag);
+void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag, std::uint64_t group) {
+  Row& row = row_at(row_);
+  row.set_last(tag, group);
+  if (auto* const number = row.number_of(group)) number->store(meeting, std::memory_order_relaxed);
   enter(Phase::meeting);
 }
 
-void PhaseTable::leave_meeting() {
+void PhaseTable::leave_meeting(std::uint64_t group) {
   Row& row = row_at(row_);
-  row.passed.store(row.meeting.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  if (group == 0) row.passed.store(row.meeting.load(std::memory_order_relaxed), std::memory_order_relaxed);
   enter(Phase::computing);
+}
+
+void PhaseTable::open_group(const Members& members) {
+  Row& row = row_at(row_);
+  {
+    const std::scoped_lock lock{open_->mutex};
+    open_->members[members.key] = members.ranks;
+  }
+  const auto unused = std::ranges::find_if(row.groups, [](const Row::MetIn& each) { return each.group.load() == 0; });
+  if (unused == row.groups.end()) {
+    row.groups_not_shown.fetch_add(1);
+    return;
+  }
+  unused->number.store(0);
+  unused->group.store(members.key);
+}
+
+void PhaseTable::close_group(std::uint64_t group) {
+  Row& row = row_at(row_);
+  {
+    const std::scoped_lock lock{open_->mutex};
+    open_->members.erase(group);
+  }
+  if (row.group.load() == group) row.group.store(0);
+  const auto shown =
+      std::ranges::find_if(row.groups, [&](const Row::MetIn& each) { return each.group.load() == group; });
+  if (shown == row.groups.end())
+    row.groups_not_shown.fetch_sub(1);
+  else
+    shown->group.store(0);
+}
+
+std::vector<int> PhaseTable::members_of(std::uint64_t group) const {
+  const std::scoped_lock lock{open_->mutex};
+  const auto found = open_->members.find(group);
+  return found == open_->members.end() ? std::vector<int>{} : found->second;
+}
+
+std::optional<std::uint64_t> PhaseTable::Snapshot::met_in(std::uint64_t key) const {
+  if (key == 0) return meeting;
+  const auto found = std::ranges::find(groups, key, &Met::group);
+  if (found != groups.end()) return found->number;
+  return has_more_groups ? std::nullopt : std::optional<std::uint64_t>{0};
+}
+
+std::uint64_t PhaseTable::Snapshot::progress() const {
+  std::uint64_t met = meeting;
+  for (const Met& each : groups) met += each.number;
+  return met;
 }
 
 void PhaseTable::move_to(const Position& position) {
@@ -160,8 +232,8 @@ void PhaseTable::set_memory(const MemoryUse& memory) {
   row_at(row_).peak.store(memory.peak, std::memory_order_relaxed);
 }
 
-void PhaseTable::set_stack_kept(std::uint64_t meeting) {
-  row_at(row_).stack.store(meeting + 1, std::memory_order_relaxed);
+void PhaseTable::set_stack_kept(std::uint64_t progress) {
+  row_at(row_).stack.store(progress + 1, std::memory_order_relaxed);
 }
 
 PhaseTable::Snapshot PhaseTable::read(int index) const {
@@ -176,6 +248,10 @@ PhaseTable::Snapshot PhaseTable::read(int index) const {
   snapshot.ended_by = static_cast<int>(row.ended_by.load(std::memory_order_relaxed));
   snapshot.meeting = row.meeting.load(std::memory_order_relaxed);
   snapshot.passed = row.passed.load(std::memory_order_relaxed);
+  snapshot.group = row.group.load(std::memory_order_relaxed);
+  for (std::size_t i = 0; i < groups_shown; ++i)
+    snapshot.groups[i] = {row.groups[i].group.load(), row.groups[i].number.load()};
+  snapshot.has_more_groups = row.groups_not_shown.load() > 0;
   snapshot.last.kind = static_cast<TagKind>(row.kind.load(std::memory_order_relaxed));
   snapshot.last.count = row.count.load(std::memory_order_relaxed);
   row.site.get(snapshot.last.site);
@@ -185,19 +261,25 @@ PhaseTable::Snapshot PhaseTable::read(int index) const {
   snapshot.position.since = row.since.load(std::memory_order_relaxed);
   row.site_of_run.get(snapshot.position.site);
   snapshot.memory = {row.resident.load(std::memory_order_relaxed), row.peak.load(std::memory_order_relaxed)};
-  snapshot.stack_kept = row.stack.load(std::memory_order_relaxed) == snapshot.meeting + 1;
+  snapshot.stack_kept = row.stack.load(std::memory_order_relaxed) == snapshot.progress() + 1;
   return snapshot;
 }
 
 void PhaseTable::write(int index, const Snapshot& seen) {
   Row& row = row_at(index);
-  row.set_meeting(seen.meeting, seen.last);
+  row.set_last(seen.last, seen.group);
+  row.meeting.store(seen.meeting, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < groups_shown; ++i) {
+    row.groups[i].number.store(seen.groups[i].number);
+    row.groups[i].group.store(seen.groups[i].group);
+  }
+  row.groups_not_shown.store(seen.has_more_groups ? 1 : 0);
   row.set_position(seen.position);
   row.terminated.store(seen.terminated, std::memory_order_relaxed);
   row.number.store(seen.number, std::memory_order_relaxed);
   row.resident.store(seen.memory.resident, std::memory_order_relaxed);
   row.peak.store(seen.memory.peak, std::memory_order_relaxed);
-  row.stack.store(seen.stack_kept ? seen.meeting + 1 : 0, std::memory_order_relaxed);
+  row.stack.store(seen.stack_kept ? seen.progress() + 1 : 0, std::memory_order_relaxed);
   row.phase.store(static_cast<std::uint32_t>(seen.phase), std::memory_order_release);
   row.heartbeat.store(seen.heartbeat, std::memory_order_release);
 }
@@ -232,14 +314,12 @@ bool PhaseTable::warned() const {
 }
 
 bool PhaseTable::is_observed(int row) const {
-  const Row& seen = row_at(row);
-  return seen.observed.load() == seen.meeting.load() + 1;
+  return row_at(row).observed.load() == read(row).progress() + 1;
 }
 
 bool PhaseTable::observe(int row) {
-  Row& seen = row_at(row);
-  const std::uint64_t next = seen.meeting.load() + 1;
-  return seen.observed.exchange(next) != next;
+  const std::uint64_t next = read(row).progress() + 1;
+  return row_at(row).observed.exchange(next) != next;
 }
 
 PhaseTable::Observed PhaseTable::observed() const {
@@ -298,7 +378,7 @@ std::string place_of(const PhaseTable::Snapshot& row) {
   const std::string where = describe(position.where, position.kind, position.step);
   if (meets) return fmt::format("{}, waiting at {}", where, describe(row.last));
   const std::string_view doing = name_of_work(row.phase);
-  if (row.meeting > position.since && is_call(row.last.kind))
+  if (row.met_last() > position.since && is_call(row.last.kind))
     return fmt::format("{}, {} after {}", where, doing, describe(row.last));
   const std::string_view site{position.site, ::strnlen(position.site, sizeof position.site)};
   return fmt::format("{}, {}{}", where, doing, site.empty() ? "" : fmt::format(" ({})", site));

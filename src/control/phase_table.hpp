@@ -3,14 +3,18 @@
 // read all rows.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/memory_use.hpp"
+#include "control/members.hpp"
 #include "control/tag.hpp"
 #include "device/shared_memory.hpp"
 
@@ -29,6 +33,15 @@ enum class Phase : std::uint32_t {
 /// field is a separate atomic: a reader may see half an update, but never a torn word.
 class PhaseTable {
  public:
+  /// How many groups of some of the ranks a row tells of, and how often the rank has met in one. A rank of more groups
+  /// is not found to be late in the rest.
+  static constexpr std::size_t groups_shown = 8;
+  struct Met {
+    std::uint64_t group = 0;  ///< 0 if there is none
+    std::uint64_t number = 0;
+    bool operator==(const Met&) const = default;
+  };
+
   /// What a reader finds in a row.
   struct Snapshot {
     Phase phase = Phase::absent;
@@ -37,13 +50,27 @@ class PhaseTable {
     bool terminated = false;   ///< SIGTERM is about to end the process
     int ended_by = 0;          ///< the signal that ended the process, if it could note that; 0 if none is known
     std::uint64_t heartbeat = 0;
-    std::uint64_t meeting =
-        0;  ///< number of the agreement or sum entered last; goes back where a wait for a GPU ends in a sum
-    std::uint64_t passed = 0;  ///< number of the last one that every rank came to; 0 if unknown, or on another node
-    Tag last;                  ///< kind, count and site of the last agreement
+    std::uint64_t meeting = 0;  ///< number of the agreement or sum of all ranks that was entered last; goes back where
+                                ///< a wait for a GPU ends in a sum
+    std::uint64_t passed = 0;   ///< number of the last one that every rank came to; 0 if unknown, or on another node
+    std::uint64_t group = 0;    ///< the key of the group in which it met last; 0 for all ranks
+    std::array<Met, groups_shown> groups{};
+    bool has_more_groups = false;  ///< than are shown
+    Tag last;                      ///< kind, count and site of the last agreement
     Position position;
     MemoryUse memory;         ///< of the process, about a second ago
     bool stack_kept = false;  ///< its watchdog has left a stack of its main thread at the place where it is
+
+    /// The number of the agreement or sum of that group that was entered last: 0 before the first, empty if this row
+    /// does not tell.
+    std::optional<std::uint64_t> met_in(std::uint64_t group) const;
+
+    /// Whether it waits for the others where it met last, and how often it has met there.
+    bool is_meeting() const { return phase == Phase::meeting; }
+    std::uint64_t met_last() const { return met_in(group).value_or(0); }
+
+    /// Changes with each meeting, of whichever group.
+    std::uint64_t progress() const;
   };
 
   static std::size_t bytes_for(int rows);
@@ -58,8 +85,16 @@ class PhaseTable {
   int row() const { return row_; }
 
   void enter(Phase phase);
-  void enter_meeting(std::uint64_t meeting, const Tag& tag);
-  void leave_meeting();
+  /// `group` is the key of the group that meets; 0 for all ranks.
+  void enter_meeting(std::uint64_t meeting, const Tag& tag, std::uint64_t group = 0);
+  void leave_meeting(std::uint64_t group = 0);
+
+  /// LOCAL. This rank begins or ends to meet in a group of some of the ranks.
+  void open_group(const Members& members);
+  void close_group(std::uint64_t group);
+
+  /// The ranks of a group that is open here; none if it is not.
+  std::vector<int> members_of(std::uint64_t group) const;
 
   /// That of this process.
   Phase phase() const;
@@ -76,8 +111,8 @@ class PhaseTable {
 
   void set_memory(const MemoryUse& memory);
 
-  /// Says that the stack of this process's main thread is kept, taken when `meeting` was the last it had entered.
-  void set_stack_kept(std::uint64_t meeting);
+  /// Says that the stack of this process's main thread is kept, taken at `progress` (Snapshot).
+  void set_stack_kept(std::uint64_t progress);
 
   Snapshot read(int row) const;
 
@@ -140,10 +175,12 @@ class PhaseTable {
   struct Header;
   Header& header() const;
   Row& row_at(int row) const;
+  struct OpenGroups;
 
   SharedMemory memory_;
   int rows_;
   int row_;
+  std::shared_ptr<OpenGroups> open_;  ///< of this process
 };
 
 /// What the rank of that row was doing: "was in step 5, computing after merge_call #1 (trainer.cpp:120)".

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <lockstep/base/hex.hpp>
 
@@ -154,7 +153,7 @@ std::string predicate(const Group& group) {
 std::string subject(const Group& group, std::span<const std::string> names) {
   const auto first = static_cast<std::size_t>(group.ranks.front());
   if (group.ranks.size() == 1) return names[first];
-  return fmt::format("replicas {}", fmt::join(group.ranks, ", "));
+  return fmt::format("replicas {}", detail::numbers_of(group.ranks, names));
 }
 
 }  // namespace

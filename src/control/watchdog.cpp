@@ -197,6 +197,8 @@ class Watchdog::Thread {
   void look_around() {
     // This rank's row before those that it may wait for.
     look_at(table_.row());
+    const std::uint64_t group = seen_.rows[static_cast<std::size_t>(table_.row())].seen.group;
+    seen_.members = group == 0 ? std::vector<int>{} : table_.members_of(group);
     for (int row = 0; row < table_.rows(); ++row)
       if (row != table_.row()) look_at(row);
     seen_.calls = detail::device_calls();

@@ -118,8 +118,8 @@ struct DrawAhead::Parts {
         work{work_of(extended, std::move(draw), staging),
              {.pieces = batches,
               // Simulated ranks take turns, in an order that a seed decides. A thread beside them would break both.
-              .where = extended.strategy().group().may_start_threads() ? WorkAhead::Where::on_thread
-                                                                       : WorkAhead::Where::in_turn,
+              .where = extended.strategy().group().job().may_start_threads() ? WorkAhead::Where::on_thread
+                                                                             : WorkAhead::Where::in_turn,
               .patience = patience}} {}
 
   ~Parts() {

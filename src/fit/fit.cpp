@@ -363,7 +363,7 @@ void Fit::load_ahead() {
   train_shards_.load_ahead(
       {.steps = options_.prefetch,
        .order = shard_by_shard ? RankShards::Order::shard_by_shard : RankShards::Order::all_shards,
-       .where = strategy_.group().may_start_threads() ? WorkAhead::Where::on_thread : WorkAhead::Where::in_turn,
+       .where = strategy_.group().job().may_start_threads() ? WorkAhead::Where::on_thread : WorkAhead::Where::in_turn,
        .of = {options_.start->steps, options_.steps},
        .samples = [this, samples = samples_](std::int64_t step) mutable { return samples.of(schedule_.batch(step)); }});
 }
@@ -391,7 +391,7 @@ Observer::Step Fit::report_of(const FitResult& result, const ScheduledBatch& bat
 }
 
 FitResult Fit::run(Observer& observer) {
-  BusyClock clock{strategy_.group().time()};
+  BusyClock clock{strategy_.group().job().time()};
   if (fault_) fault_->slow_down(clock, rank_);
   PartsReport parts{strategy_, clock, options_.start->steps};
   const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();

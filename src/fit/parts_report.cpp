@@ -75,8 +75,7 @@ std::string common_host(std::span<const int> replicas, const Observer::Parts& re
 
 }  // namespace
 
-Observer::Parts parts_of(std::span<const BusyClock::Times> replicas,
-                         std::span<const ReplicaGroup::Residence> residences) {
+Observer::Parts parts_of(std::span<const BusyClock::Times> replicas, std::span<const Job::Residence> residences) {
   const auto less_busy = [](const BusyClock::Times& a, const BusyClock::Times& b) {
     return a.all_busy() < b.all_busy();
   };

@@ -17,8 +17,7 @@
 namespace lockstep {
 
 /// What the clocks of the replicas say of an interval. `step` and `steps` are left at 0.
-Observer::Parts parts_of(std::span<const BusyClock::Times> replicas,
-                         std::span<const ReplicaGroup::Residence> residences);
+Observer::Parts parts_of(std::span<const BusyClock::Times> replicas, std::span<const Job::Residence> residences);
 
 /// The replicas that the others waited for during more than a twentieth of the time, the latest first. None if the
 /// report covers too little to tell.

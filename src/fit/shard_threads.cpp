@@ -80,7 +80,8 @@ class WatchOfPart final : public nn::ShardWatch {
 std::unique_ptr<ShardThreads> ShardThreads::make(Strategy& strategy, nn::Model& model, int wanted,
                                                  std::int64_t shards) {
   // Simulated ranks take turns, in an order that a seed decides. A thread beside them would break both.
-  if (wanted < 2 || strategy.stream().kind() != DeviceKind::cpu || !strategy.group().may_start_threads()) return {};
+  if (wanted < 2 || strategy.stream().kind() != DeviceKind::cpu || !strategy.group().job().may_start_threads())
+    return {};
   int count = 1;
   if (std::has_single_bit(static_cast<std::uint64_t>(shards)))
     count = static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(std::min<std::int64_t>(wanted, shards))));

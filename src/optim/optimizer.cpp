@@ -271,13 +271,13 @@ void Optimizer::compute_and_step(const Plan& plan, const Request& request, Repli
           fmt::format("the gradient of variable {} was never ready in this step", plan.variable_of(*piece).label())};
   } catch (...) {
     failure = std::current_exception();
-    group.see_through([&] { declared.make_the_rest(); });
+    group.job().see_through([&] { declared.make_the_rest(); });
   }
   std::optional<ops::Answer<double>> squares;
   // On a GPU: the ranks could not agree on the end of the step before the host has waited for this sum.
   const bool sums_statistics_first = request.statistics.count() > 0 && request.statistics.device() != DeviceKind::cpu;
   // The host's plane and a GPU's never move tensors at the same time.
-  group.see_through([&] {
+  group.job().see_through([&] {
     {
       const BusyClock::Waiting for_all;  // one wait, however many sums
       declared.finish();

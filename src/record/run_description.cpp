@@ -47,7 +47,7 @@ OrderedJson gather_ranks(Strategy& strategy, const Here& here) {
   const std::vector<std::int64_t> processes = group.meeting().gather(std::array{std::int64_t{::getpid()}});
   OrderedJson ranks = OrderedJson::array();
   for (std::size_t rank = 0; rank < processes.size(); ++rank) {
-    const ReplicaGroup::Residence& residence = group.residences()[rank];
+    const Job::Residence& residence = group.residences()[rank];
     ranks.push_back({{"replica", rank},
                      {"task", residence.task},
                      {"host", residence.host},

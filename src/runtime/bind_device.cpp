@@ -45,44 +45,44 @@ void Runtime::Impl::bind() {
   NodePlace place;
   DeviceList chosen;
   std::string own;
-  together("looking for devices", [&] {
-    place.requested = parse_device_request(options.device);
-    if (!options.devices.empty()) {
+  mpi.together("looking for devices", [&] {
+    place.requested = parse_device_request(mpi.options.device);
+    if (!mpi.options.devices.empty()) {
       if (place.requested)
-        throw ConfigError{
-            fmt::format("--device {} and --devices were both given: expected at most one of the two", options.device)};
-      chosen = DeviceList::parse(options.devices);
+        throw ConfigError{fmt::format("--device {} and --devices were both given: expected at most one of the two",
+                                      mpi.options.device)};
+      chosen = DeviceList::parse(mpi.options.devices);
       place.requested = chosen.kind();
     }
     if (place.requested != DeviceKind::cpu) own = fmt::format("{}", fmt::join(cuda_device_uuids(), ","));
   });
   std::vector<VisibleGpus> gpus;
-  for (const std::string& each : gather_texts(channel(), own)) gpus.push_back(parse_uuids(each));
+  for (const std::string& each : gather_texts(mpi.channel(), own)) gpus.push_back(parse_uuids(each));
   std::vector<std::string> why_none(gpus.size());
   if (place.requested != DeviceKind::cpu && std::ranges::any_of(gpus, &VisibleGpus::empty))
-    why_none = gather_texts(channel(), detail::why_no_cuda_device());
+    why_none = gather_texts(mpi.channel(), detail::why_no_cuda_device());
   place.requested = settle(place.requested, gpus, why_none);
-  place.rank_in_node = node.place;
-  for (const int rank : node.ranks) {
+  place.rank_in_node = mpi.node.place;
+  for (const int rank : mpi.node.ranks) {
     place.visible.push_back(gpus[static_cast<std::size_t>(rank)]);
     place.why_none.push_back(why_none[static_cast<std::size_t>(rank)]);
   }
-  place.allow_shared_gpu = options.allow_shared_gpu;
+  place.allow_shared_gpu = mpi.options.allow_shared_gpu;
   DeviceBinding binding;
-  together("binding the device", [&] {
-    place.chosen = chosen.gpus_of(node.ranks, *ranks);
+  mpi.together("binding the device", [&] {
+    place.chosen = chosen.gpus_of(mpi.node.ranks, *mpi.ranks);
     binding = bind_device(place);
     device = make_device(binding);
   });
-  if (const auto unused = unused_gpus(place); !unused.empty() && node.place == 0)
+  if (const auto unused = unused_gpus(place); !unused.empty() && mpi.node.place == 0)
     log::info(fmt::format("GPUs of this node that no rank uses: {}", fmt::join(unused, ", ")));
   std::vector<std::string> numbers(static_cast<std::size_t>(group->size()));
-  if (!chosen.empty()) numbers = gather_texts(channel(), fmt::format("{}", binding.index));
+  if (!chosen.empty()) numbers = gather_texts(mpi.channel(), fmt::format("{}", binding.index));
   std::vector<std::string> devices;
   for (int rank = 0; rank < group->size(); ++rank) {
     const std::string& number = numbers[static_cast<std::size_t>(rank)];
-    devices.push_back(ranks->device_name(rank, binding.kind,
-                                         number.empty() ? std::nullopt : std::optional{std::atoi(number.c_str())}));
+    devices.push_back(mpi.ranks->device_name(rank, binding.kind,
+                                             number.empty() ? std::nullopt : std::optional{std::atoi(number.c_str())}));
   }
   group->set_device_names(std::move(devices));
   if (device->kind() == DeviceKind::cuda) add_device_plane(place);
@@ -100,7 +100,7 @@ DeviceRequest Runtime::Impl::settle(DeviceRequest requested, std::span<const Vis
     log::info(fmt::format("no GPU was found: running on the CPU ({})", why_none.front()));
   } else {
     const auto without = static_cast<std::size_t>(std::ranges::find(counts, 0) - counts.begin());
-    log::warning(fmt::format("{} finds no GPU, though others do: all ranks run on the CPU ({})", names[without],
+    log::warning(fmt::format("{} finds no GPU, though others do: all ranks run on the CPU ({})", mpi.names[without],
                              why_none[without]));
   }
   return settled;
@@ -110,9 +110,9 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
   if (shares_gpu(place) && group->rank() == 0)
     log::warning("ranks of this node share a GPU and take turns there: for tests, not for speed");
   std::unique_ptr<Stream> compute;
-  together("making a stream", [&] { compute = device->make_stream(); });
-  detail::DevicePatience patience{.stall_timeout = options.stall_timeout};
-  if (options.on_stall == RuntimeOptions::OnStall::observe) patience.on_stall = warn_of_stall;
+  mpi.together("making a stream", [&] { compute = device->make_stream(); });
+  detail::DevicePatience patience{.stall_timeout = mpi.options.stall_timeout};
+  if (mpi.options.on_stall == RuntimeOptions::OnStall::observe) patience.on_stall = warn_of_stall;
   if (group->size() == 1) {
     // A rank alone has nobody to talk to: NCCL would take seconds to start, for nothing.
     auto data = make_local_communicator(*compute);
@@ -120,16 +120,16 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
     return;
   }
   NcclOptions nccl;
-  nccl.init_timeout = options.stall_timeout;
+  nccl.init_timeout = mpi.options.stall_timeout;
   // The watchdogs have two seconds to find who is late. Where they only warn, nothing ends the job.
-  nccl.enqueue_timeout =
-      options.stall_timeout + std::chrono::seconds{options.on_stall == RuntimeOptions::OnStall::observe ? 1000000 : 2};
+  nccl.enqueue_timeout = mpi.options.stall_timeout +
+                         std::chrono::seconds{mpi.options.on_stall == RuntimeOptions::OnStall::observe ? 1000000 : 2};
   // The other ranks are inside the collective and cannot be told.
   nccl.on_failure = [this](const std::exception_ptr& failure) {
     // What this rank sees of a failure that all ranks know of needs no line.
-    if (!end.has_failed()) end.alone(message_of(failure), exit_code_of(failure));
+    if (!mpi.end.has_failed()) mpi.end.alone(message_of(failure), exit_code_of(failure));
   };
-  together("starting NCCL", [&] {
+  mpi.together("starting NCCL", [&] {
     try {
       auto data = make_nccl_communicator(group->host_plane(), *device, *compute, std::move(nccl));
       group->add_device_plane(std::move(compute), std::move(data), std::move(patience));

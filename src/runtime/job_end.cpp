@@ -1,5 +1,6 @@
 #include "runtime/job_end.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -17,11 +18,11 @@
 #include "base/open_line.hpp"
 #include "comm/mpi/mpi_handle.hpp"
 #include "control/exceptions.hpp"
+#include "control/job.hpp"
 #include "control/meeting_point.hpp"
 #include "control/report_claim.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/siblings.hpp"
-#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {
@@ -40,10 +41,10 @@ constexpr std::chrono::seconds until_being_ended{10};
 
 }  // namespace
 
-JobEnd::JobEnd(ReplicaGroup& group, std::string name, const RuntimeOptions& options, Deadline& others_come,
+JobEnd::JobEnd(Job& job, std::string name, const RuntimeOptions& options, Deadline& others_come,
                std::function<void(EndOfMpi)> end_runtime)
-    : group_{group},
-      meeting_{group.meeting()},
+    : job_{job},
+      meeting_{job.meeting()},
       name_{std::move(name)},
       is_guest_{options.communicator.has_value()},
       reports_{options.on_failure == RuntimeOptions::OnFailure::report},
@@ -89,9 +90,12 @@ Error::ExitCode JobEnd::settle(const std::exception_ptr& exception) {
   if (!is_known(exception)) announce(exception);
   if (!is_known(exception))
     alone(told(exception), exit_code_of(exception), is_common_stall(exception) ? Blame::nobody : Blame::this_rank);
-  if (is_guest_ && !reports_) end_whole_job(*meeting_.failure());
-  say(*meeting_.failure());
-  return meeting_.failure()->code;
+  const AgreedFailure& failure = *job_.known(exception);
+  const bool all_know = meeting_.failure() && meeting_.failure()->exception == exception;
+  if (!reports_ && !all_know) end_job(failure.line, static_cast<int>(failure.code));
+  if (!reports_ && is_guest_) end_whole_job(failure);
+  if (all_know) say(failure);
+  return failure.code;
 }
 
 void JobEnd::after_unknown() noexcept {
@@ -151,14 +155,13 @@ std::string JobEnd::told(const std::exception_ptr& exception) const {
 }
 
 bool JobEnd::is_known(const std::exception_ptr& exception) const {
-  const auto& failure = meeting_.failure();
-  return failure && failure->exception == exception;
+  return job_.known(exception) != nullptr;
 }
 
 /// If all ranks come with a failure, none of them is to blame.
 void JobEnd::announce(const std::exception_ptr& exception) {
   // After a data collective that failed, or on another thread, this rank cannot meet the others.
-  if (group_.has_failed() || std::this_thread::get_id() != thread_) return;
+  if (job_.has_failed() || std::this_thread::get_id() != thread_) return;
   if (!reports_)
     others_come_.set(until_others_come, [this, &exception] {
       try {
@@ -233,12 +236,14 @@ void JobEnd::end_job(std::string_view line, int code) {
   } else {
     std::this_thread::sleep_for(std::chrono::seconds{1});  // The printing rank ends the job, including this rank.
   }
-  group_.abort();
+  job_.abort();
   MpiSession::abort_job(code);
 }
 
 bool JobEnd::may_meet() const {
-  return meeting_.depth() == 0 && !group_.has_failed() && std::this_thread::get_id() == thread_;
+  const auto is_outside = [](const MeetingPoint* each) { return each->depth() == 0; };
+  return std::ranges::all_of(job_.meetings(), is_outside) && !job_.has_failed() &&
+         std::this_thread::get_id() == thread_;
 }
 
 void JobEnd::retire(EndOfMpi end_of_mpi) {

@@ -16,9 +16,9 @@
 #include <lockstep/runtime/runtime.hpp>
 
 #include "base/deadline.hpp"
+#include "control/job.hpp"
 #include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
-#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 
@@ -33,7 +33,7 @@ class JobEnd {
   /// Reads `communicator` and `on_failure` from `options`. `others_come` limits the wait for them. Calls `end_runtime`
   /// when all ranks have left the job by exit or by the program's MPI_Finalize, so that nobody destroys the runtime
   /// before; it must not throw.
-  JobEnd(ReplicaGroup& group, std::string name, const RuntimeOptions& options, Deadline& others_come,
+  JobEnd(Job& job, std::string name, const RuntimeOptions& options, Deadline& others_come,
          std::function<void(EndOfMpi)> end_runtime);
   JobEnd(const JobEnd&) = delete;
   ~JobEnd();
@@ -99,7 +99,7 @@ class JobEnd {
   /// Prints once per job. Every rank has the same line, and replica 0 is always among them.
   void say(const AgreedFailure& failure);
 
-  ReplicaGroup& group_;
+  Job& job_;
   MeetingPoint& meeting_;
   std::string name_;
   PhaseTable* phases_ = nullptr;

@@ -11,11 +11,14 @@
 #include "base/excerpt.hpp"
 #include "base/exit_code.hpp"
 #include "base/open_line.hpp"
+#include "comm/backends.hpp"
+#include "comm/communicator.hpp"
 #include "control/exceptions.hpp"
 #include "control/fault_variable.hpp"
 #include "control/kept_signals.hpp"
 #include "control/question_signal.hpp"
 #include "control/report_claim.hpp"
+#include "reduce/reduction_choice.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/runtime_parts.hpp"
 #include "runtime/siblings.hpp"
@@ -72,7 +75,48 @@ bool owns_mpi() {
   }
 }
 
+/// What else the options of all ranks have in common.
+std::string about_planes(const RuntimeOptions& options) {
+  return fmt::format("device {}{}{}, {}", options.device,
+                     options.devices.empty() ? "" : fmt::format(" {}", options.devices),
+                     options.allow_shared_gpu ? " that may be shared" : "", describe(options.reductions));
+}
+
 }  // namespace
+
+NcclEnvironment::NcclEnvironment(const RuntimeOptions& options) {
+  if (options.allow_shared_gpu && !options.communicator) allow_shared_gpu();
+}
+
+Runtime::Impl::Impl(int& argc, char**& argv, const RuntimeOptions& given)
+    : nccl_environment{given}, mpi{argc, argv, given} {}
+
+Runtime::Impl::~Impl() {
+  mpi.finish(JobEnd::EndOfMpi::runtime);
+}
+
+std::unique_ptr<Runtime::Impl> Runtime::Impl::without_arguments(const RuntimeOptions& given) {
+  if (!MpiSession::has_been_started())
+    throw InvalidArgument{"a Runtime without argc and argv in a program that has not started MPI; expected MPI_Init"};
+  int argc = 0;
+  char** argv = nullptr;
+  return std::make_unique<Impl>(argc, argv, given);
+}
+
+void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
+  const auto make_valid_options = [&] {
+    RuntimeOptions made = make_options();
+    require_valid(made.reductions);
+    return made;
+  };
+  mpi.begin(make_valid_options, about_planes);
+  mpi.together("making the data plane", [&] {
+    group = std::make_unique<ReplicaGroup>(mpi.job, make_mpi_communicator(mpi.options.communicator));
+  });
+  bind();
+  mpi.watch_to_the_end();
+  strategy.emplace(*group, mpi.options.reductions);
+}
 
 Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
     : Runtime{(require_only_one(), made_or_ended([&] { return std::make_unique<Impl>(argc, argv, options); }))} {
@@ -88,7 +132,7 @@ Runtime::Runtime(std::unique_ptr<Impl> impl) : impl_{std::move(impl)} {}
 
 Runtime::~Runtime() {
   if (std::uncaught_exceptions() <= impl_->exceptions_before) {
-    if (impl_->group && rank() == 0 && !impl_->meeting().failure() && take_unread_fault())
+    if (rank() == 0 && !impl_->mpi.meeting().failure() && take_unread_fault())
       log::warning(fmt::format(
           "LOCKSTEP_FAULT is '{}', but nothing failed: this program injects no faults; lockstep-train does, "
           "while it trains",
@@ -96,7 +140,7 @@ Runtime::~Runtime() {
     return;
   }
   // During unwinding a destructor cannot see the exception, only whether all ranks know of it.
-  impl_->end.after_unknown();
+  impl_->mpi.end.after_unknown();
 }
 
 Strategy& Runtime::strategy() {
@@ -104,21 +148,21 @@ Strategy& Runtime::strategy() {
 }
 
 Strategy Runtime::make_strategy(Here here) {
-  return make_strategy(impl_->options.reductions, here);
+  return make_strategy(impl_->mpi.options.reductions, here);
 }
 Strategy Runtime::make_strategy(const ReductionOptions& reductions, Here here) {
   return strategy().make_sibling(reductions, here);
 }
 
 int Runtime::rank() const {
-  return impl_->group->rank();
+  return impl_->mpi.job->rank();
 }
 int Runtime::size() const {
-  return impl_->group->size();
+  return impl_->mpi.job->size();
 }
 
 std::shared_ptr<const void> Runtime::working_alone() {
-  return std::shared_ptr<const MeetingPoint::Alone>{new MeetingPoint::Alone{impl_->meeting().working_alone()}};
+  return std::shared_ptr<const MeetingPoint::Alone>{new MeetingPoint::Alone{impl_->mpi.meeting().working_alone()}};
 }
 
 std::string Runtime::device_name() const {
@@ -126,7 +170,7 @@ std::string Runtime::device_name() const {
 }
 
 std::chrono::nanoseconds Runtime::watchdog_cpu_time() const {
-  return impl_->watchdog ? impl_->watchdog->cpu_time() : std::chrono::nanoseconds{0};
+  return impl_->mpi.watchdog ? impl_->mpi.watchdog->cpu_time() : std::chrono::nanoseconds{0};
 }
 
 /// The part of run_program from the start of MPI to its end. `wrong`, an error in the options, is reported once for the
@@ -142,7 +186,7 @@ int Runtime::run_job(int& argc, char**& argv, const RuntimeOptions& options, con
   }
   Impl& parts = *impl;
   // The exit code is all that the program gets.
-  parts.end.speak();
+  parts.mpi.end.speak();
   try {
     parts.start([&] {
       if (wrong) std::rethrow_exception(wrong);
@@ -152,12 +196,12 @@ int Runtime::run_job(int& argc, char**& argv, const RuntimeOptions& options, con
     try {
       body(runtime);
     } catch (...) {
-      const Error::ExitCode code = parts.end.after(std::current_exception());
+      const Error::ExitCode code = parts.mpi.end.after(std::current_exception());
       return static_cast<int>(code);
     }
     return static_cast<int>(Error::ExitCode::done);
   } catch (...) {
-    return static_cast<int>(parts.end.after(std::current_exception()));
+    return static_cast<int>(parts.mpi.end.after(std::current_exception()));
   }
 }
 

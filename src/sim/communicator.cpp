@@ -136,6 +136,11 @@ class SimCommunicator final : public Communicator {
     return std::make_unique<SimCommunicator>(plane_.job().split(plane_, number, members), job_rank(rank_));
   }
 
+  std::unique_ptr<Communicator> subset(std::span<const int> members, std::uint64_t key) override {
+    return std::make_unique<SimCommunicator>(plane_.job().split(plane_, key, plane_.job_ranks(members)),
+                                             job_rank(rank_));
+  }
+
   void abort() noexcept override {}
 
  private:

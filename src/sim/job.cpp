@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <typeinfo>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "cluster/rank_map.hpp"
 #include "control/busy_clock.hpp"
 #include "control/exceptions.hpp"
+#include "control/job.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "reduce/reduction_choice.hpp"
@@ -51,9 +53,9 @@ std::vector<std::string> names_of(int ranks) {
   return names;
 }
 
-std::vector<ReplicaGroup::Residence> residences_of(int ranks) {
+std::vector<lockstep::Job::Residence> residences_of(int ranks) {
   const RankMap map{ClusterSpec::one_task_per_rank(ranks), ranks};
-  std::vector<ReplicaGroup::Residence> residences;
+  std::vector<lockstep::Job::Residence> residences;
   for (int rank = 0; rank < ranks; ++rank) residences.push_back({to_string(map.task_of(rank)), "sim"});
   return residences;
 }
@@ -172,19 +174,21 @@ void Job::play(int rank) {
 
 /// Does what Runtime and run_program do. Throws if the job is over.
 void Job::take_part(int rank) {
-  ReplicaGroup group{make_communicator(data_, rank), make_channel(control_, rank, options_.ranks), names_,
-                     [this, rank](const std::exception_ptr& exception) { end_by(rank, exception); }};
-  group.set_device_names(devices_of(options_.ranks));
-  group.set_residences(residences_of(options_.ranks));
-  group.set_time({.now = [this] { return BusyClock::Time{now()}; },
-                  .sleep = sim::sleep,
-                  .run_delay = [] { return std::chrono::nanoseconds{}; }});
-  group.forbid_threads();
+  const auto job =
+      std::make_shared<lockstep::Job>(make_channel(control_, rank), names_,
+                                      [this, rank](const std::exception_ptr& exception) { end_by(rank, exception); });
+  job->set_nodes(node_of_rank(options_));
+  job->set_residences(residences_of(options_.ranks));
+  job->set_time({.now = [this] { return BusyClock::Time{now()}; },
+                 .sleep = sim::sleep,
+                 .run_delay = [] { return std::chrono::nanoseconds{}; }});
+  job->forbid_threads();
   struct Shown {
-    const MeetingPoint*& meeting;
-    ~Shown() { meeting = nullptr; }
-  } const shown{of(rank).meeting = &group.meeting()};
-  group.set_nodes(node_of_rank(options_));
+    const lockstep::Job*& job;
+    ~Shown() { job = nullptr; }
+  } const shown{of(rank).job = job.get()};
+  ReplicaGroup group{job, make_communicator(data_, rank)};
+  group.set_device_names(devices_of(options_.ranks));
   Strategy strategy{group, options_.reductions};
   const auto succeeds = [&](const auto& part) {
     try {
@@ -198,7 +202,7 @@ void Job::take_part(int rank) {
     }
   };
   (void)succeeds([&] { body_(strategy, rank); });
-  const auto leave = [&] { group.meeting().leave_job(Here::current(), bool{of(rank).outcome}); };
+  const auto leave = [&] { job->meeting().leave_job(Here::current(), bool{of(rank).outcome}); };
   while (!succeeds(leave)) continue;
 }
 
@@ -206,9 +210,9 @@ void Job::take_part(int rank) {
 void Job::after(int rank, const std::exception_ptr& exception) {
   throw_if_over(rank);
   if (!of(rank).outcome) of(rank).outcome = exception;
-  const auto& known = of(rank).meeting->failure();
-  if (!known || known->exception != exception) end_by(rank, exception);
-  if (!agreed_) agreed_ = known;
+  const AgreedFailure* const known = of(rank).job->known(exception);
+  if (!known) end_by(rank, exception);
+  if (!agreed_) agreed_ = *known;
 }
 
 void Job::end(End end) {
@@ -269,8 +273,8 @@ void Job::point(int rank, std::string_view what) {
 
 void Job::wait(int rank, std::string_view what) {
   pass(rank);
-  const MeetingPoint* const meeting = of(rank).meeting;
-  if (!control_.inside(rank).empty() || (meeting && meeting->sum())) of(rank).meets_since = now();
+  const MeetingPoint* const meeting = meeting_of(rank);
+  if (is_meeting(rank) || (meeting && meeting->sum())) of(rank).meets_since = now();
   scheduler_.wait(rank);
   of(rank).meets_since.reset();
   if (options_.trace) trace(rank, fmt::format("done with {}", what));
@@ -313,11 +317,13 @@ void Job::notice(const Blow& blow) {
 /// Finds a rank that runs, but that others have waited for too long.
 void Job::before(Time next) {
   if (over_ || next < options_.stall_timeout) return;
-  for (int waiting = 0; waiting < options_.ranks; ++waiting) {
+  std::vector<int> by_time = all_of(options_.ranks);
+  std::ranges::stable_sort(by_time, {}, [this](int rank) { return of(rank).meets_since.value_or(Time::max()); });
+  for (const int waiting : by_time) {
     if (!of(waiting).meets_since || next < later(*of(waiting).meets_since, options_.stall_timeout)) continue;
-    const MeetingPoint& here = *of(waiting).meeting;
-    for (int late = 0; late < options_.ranks; ++late) {
-      const MeetingPoint* const there = of(late).meeting;
+    const MeetingPoint& here = *meeting_of(waiting);
+    for (const int late : here.members().ranks.empty() ? all_of(options_.ranks) : here.members().ranks) {
+      const MeetingPoint* const there = of(late).job ? of(late).job->meeting_of(here.members().key) : nullptr;
       if (!scheduler_.is_live(late) || (there && there->waits() >= here.waits())) continue;
       scheduler_.move_to(later(*of(waiting).meets_since, options_.stall_timeout));
       const double timeout = std::chrono::duration<double>{options_.stall_timeout}.count();
@@ -339,19 +345,37 @@ void Job::stuck() {
 }
 
 Plane& Job::split(const Plane& from, std::uint64_t number, const std::vector<int>& members) {
-  return splits_.try_emplace({&from, number, members}, *this, "data", members).first->second;
+  return splits_.try_emplace({&from, number, members}, *this, from.name(), members).first->second;
+}
+
+/// Where the rank waits for others, or else where all meet; null before the job exists, and after.
+const MeetingPoint* Job::meeting_of(int rank) const {
+  if (!of(rank).job) return nullptr;
+  const auto meetings = of(rank).job->meetings();
+  const auto waiting = std::ranges::find_if(meetings, &MeetingPoint::is_waiting);
+  return waiting == meetings.end() ? meetings.front() : *waiting;
+}
+
+/// Whether the rank is in a message of the control plane.
+bool Job::is_meeting(int rank) const {
+  const auto is_inside = [&](const Plane& plane) {
+    return plane.name() == control_.name() && std::ranges::count(plane.members(), rank) && !plane.inside(rank).empty();
+  };
+  return is_inside(control_) ||
+         std::ranges::any_of(splits_, [&](const auto& split) { return is_inside(split.second); });
 }
 
 const std::string& Job::data_collective_of(int rank) const {
   for (const auto& [unused, plane] : splits_)
-    if (std::ranges::count(plane.members(), rank) && !plane.inside(rank).empty()) return plane.inside(rank);
+    if (plane.name() == data_.name() && std::ranges::count(plane.members(), rank) && !plane.inside(rank).empty())
+      return plane.inside(rank);
   return data_.inside(rank);
 }
 
 PhaseTable::Snapshot Job::snapshot(int rank) const {
   PhaseTable::Snapshot snapshot;
-  snapshot.phase = control_.inside(rank).empty() ? Phase::computing : Phase::meeting;
-  if (const MeetingPoint* const meeting = of(rank).meeting) {
+  snapshot.phase = is_meeting(rank) ? Phase::meeting : Phase::computing;
+  if (const MeetingPoint* const meeting = meeting_of(rank)) {
     if (meeting->sum()) snapshot.phase = Phase::meeting;
     snapshot.meeting = meeting->waits();
     snapshot.last = meeting->sum() ? *meeting->sum() : meeting->last();
@@ -391,10 +415,10 @@ std::string Job::who_is_where() const {
 }
 
 Job::Where Job::where_is(int rank) const {
-  const MeetingPoint* const meeting = of(rank).meeting;
+  const MeetingPoint* const meeting = meeting_of(rank);
   if (!meeting) return {"has left the job", "have left the job"};
   const std::string last = meeting->meetings() > 0 ? describe(meeting->last()) : "the start of the job";
-  if (control_.inside(rank).empty()) {
+  if (!is_meeting(rank)) {
     const std::string what = fmt::format("in {} after {}", data_collective_of(rank), last);
     return {"is " + what, "are " + what};
   }
@@ -411,8 +435,8 @@ void Job::trace(std::string_view line) const {
 
 void Job::trace(int rank, std::string_view what) const {
   if (!options_.trace) return;
-  const MeetingPoint* const meeting = of(rank).meeting;
-  const bool meets = meeting && meeting->meetings() > 0 && !control_.inside(rank).empty();
+  const MeetingPoint* const meeting = meeting_of(rank);
+  const bool meets = meeting && meeting->meetings() > 0 && is_meeting(rank);
   trace(fmt::format("replica {}: {}{}", rank, what, meets ? " for " + describe(meeting->last()) : ""));
 }
 

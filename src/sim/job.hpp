@@ -13,6 +13,7 @@
 
 #include <lockstep/sim/sim.hpp>
 
+#include "control/job.hpp"
 #include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
 #include "sim/plane.hpp"
@@ -65,9 +66,9 @@ class Job final : private Scheduler::Overseer {
  private:
   struct Rank {
     std::uint64_t points = 0;
-    std::optional<Time> meets_since;        ///< set while it waits in an agreement or a covered sum
-    const MeetingPoint* meeting = nullptr;  ///< null before it exists, and after
-    std::exception_ptr outcome;             ///< the first exception that left `body` or the end of the job
+    std::optional<Time> meets_since;     ///< set while it waits in an agreement or a covered sum
+    const lockstep::Job* job = nullptr;  ///< null before it exists, and after
+    std::exception_ptr outcome;          ///< the first exception that left `body` or the end of the job
   };
 
   /// A fault that took effect.
@@ -107,6 +108,8 @@ class Job final : private Scheduler::Overseer {
     std::string of_one, of_several;  ///< "is at …", "are at …"
   };
 
+  const MeetingPoint* meeting_of(int rank) const;
+  bool is_meeting(int rank) const;
   const std::string& data_collective_of(int rank) const;
   PhaseTable::Snapshot snapshot(int rank) const;
   std::string was(int rank) const;

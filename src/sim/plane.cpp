@@ -15,8 +15,14 @@ Plane::Plane(Job& job, std::string name, std::vector<int> members)
     : job_{job},
       name_{std::move(name)},
       members_{std::move(members)},
-      next_(static_cast<std::size_t>(members_.back()) + 1, 0),
+      next_(static_cast<std::size_t>(std::ranges::max(members_)) + 1, 0),
       inside_(next_.size()) {}
+
+std::vector<int> Plane::job_ranks(std::span<const int> members) const {
+  std::vector<int> ranks;
+  for (const int member : members) ranks.push_back(members_[static_cast<std::size_t>(member)]);
+  return ranks;
+}
 
 std::uint64_t Plane::start(int rank, std::string what, Bytes bytes) {
   inside_[static_cast<std::size_t>(rank)] = what;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,11 +31,15 @@ struct Needs {
 /// ranks bring different ones to it, the second to come detects it.
 class Plane {
  public:
-  /// `name` is for messages: "control", "data". `members` are the ranks that take part, ascending.
+  /// `name` is for messages: "control", "data". `members` are the ranks that take part.
   Plane(Job& job, std::string name, std::vector<int> members);
 
   Job& job() { return job_; }
+  const std::string& name() const { return name_; }
   const std::vector<int>& members() const { return members_; }
+
+  /// The job's numbers of some of the members.
+  std::vector<int> job_ranks(std::span<const int> members) const;
 
   /// A scheduling point. Then `rank` starts its next collective, with `bytes` for the others. `what` states all that
   /// the ranks must have in common: "all_gather of f32[12]". Returns the number of the collective.

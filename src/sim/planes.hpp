@@ -9,12 +9,12 @@
 
 namespace lockstep::sim {
 
-/// `plane` must outlive the result.
-std::unique_ptr<ControlChannel> make_channel(Plane& plane, int rank, int size);
+/// `plane` must outlive the result. `rank` is the job's number, here and below.
+std::unique_ptr<ControlChannel> make_channel(Plane& plane, int rank);
 
 /// A communicator on host memory. It also detects mistakes that a real backend would forgive: writing to a tensor
 /// before `wait` (CommError), and using memory that nobody wrote (it holds NaNs), including what `reduce` leaves on
-/// ranks other than the root. `rank` is the job's number.
+/// ranks other than the root.
 std::unique_ptr<Communicator> make_communicator(Plane& plane, int rank);
 
 }  // namespace lockstep::sim

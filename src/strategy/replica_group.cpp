@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
 #include "base/log_settings.hpp"
@@ -15,6 +19,7 @@
 #include "comm/communicator.hpp"
 #include "control/busy_clock.hpp"
 #include "control/channel.hpp"
+#include "control/job.hpp"
 #include "control/meeting_point.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/implementations.hpp"
@@ -43,9 +48,9 @@ bool is_on_gpu(const Sliced& message) {
 /// waits for it.
 class GuardedOps final : public CrossDeviceOps {
  public:
-  GuardedOps(std::unique_ptr<CrossDeviceOps> ops, ReductionOptions::AroundCollective around,
-             ReplicaGroup::EndJob end_job, detail::DeviceWaits* gpu)
-      : ops_{std::move(ops)}, around_{std::move(around)}, end_job_{std::move(end_job)}, gpu_{gpu} {}
+  GuardedOps(std::unique_ptr<CrossDeviceOps> ops, ReductionOptions::AroundCollective around, Job& job,
+             detail::DeviceWaits* gpu)
+      : ops_{std::move(ops)}, around_{std::move(around)}, job_{job}, gpu_{gpu} {}
 
   std::string_view name() const override { return ops_->name(); }
   const Packing& packing() const override { return ops_->packing(); }
@@ -130,83 +135,59 @@ class GuardedOps final : public CrossDeviceOps {
   template <class Collective>
   void run(detail::DeviceWaits* gpu, Collective&& collective) {
     const auto known = [&] { gpu ? gpu->enqueue_collective(collective) : collective(); };
-    try {
-      around_ ? around_(known) : known();
-    } catch (...) {
-      end_job_(std::current_exception());
-    }
+    job_.see_through([&] { around_ ? around_(known) : known(); });
   }
 
   std::unique_ptr<CrossDeviceOps> ops_;
   ReductionOptions::AroundCollective around_;
-  ReplicaGroup::EndJob end_job_;
+  Job& job_;
   detail::DeviceWaits* gpu_;
 };
 
-// std::terminate with the exception in flight, so that the handler can say what it was.
-void terminate_with(std::exception_ptr exception) noexcept {
-  std::rethrow_exception(std::move(exception));
+std::vector<int> all_ranks(int size) {
+  std::vector<int> all(static_cast<std::size_t>(size));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 }  // namespace
 
-ReplicaGroup::ReplicaGroup(std::unique_ptr<Communicator> data, std::unique_ptr<ControlChannel> control,
-                           std::vector<std::string> replica_names, EndJob end_job)
-    : data_{std::move(data)},
-      device_names_(static_cast<std::size_t>(data_->size()), "/device:CPU:0"),
-      meeting_{std::make_unique<MeetingPoint>(std::move(control), std::move(replica_names))},
-      end_job_{end_job ? std::move(end_job) : EndJob{terminate_with}},
-      node_of_rank_(static_cast<std::size_t>(data_->size()), 0) {
-  for (int rank = 0; rank < data_->size(); ++rank) residences_.push_back({fmt::format("replica {}", rank), {}});
-}
+ReplicaGroup::ReplicaGroup(std::shared_ptr<Job> job, std::unique_ptr<Communicator> data)
+    : ReplicaGroup{job, Job::Meeting{nullptr, {}}, all_ranks(job->size()), std::move(data)} {}
 
-void ReplicaGroup::set_nodes(std::vector<int> node_of_rank) {
-  node_of_rank_ = std::move(node_of_rank);
-}
-
-int ReplicaGroup::ranks_of_node() const {
-  return static_cast<int>(std::ranges::count(node_of_rank_, node_of_rank_[static_cast<std::size_t>(rank())]));
-}
-
-void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
-                                    detail::DevicePatience patience) {
-  compute_ = std::move(compute);
-  device_data_ = std::move(data);
-  to_abort_ = device_data_.get();
-  device_waits_ =
-      std::make_unique<detail::DeviceWaits>(*meeting_, *compute_, device_name(), std::move(patience),
-                                            [this](std::exception_ptr exception) { end_job(std::move(exception)); });
-}
-
-void ReplicaGroup::end_job(std::exception_ptr exception) {
-  failed_ = true;
-  end_job_(std::move(exception));
-}
-
-void ReplicaGroup::see_through(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (...) {
-    end_job(std::current_exception());
+ReplicaGroup::ReplicaGroup(std::shared_ptr<Job> job, Job::Meeting own_meeting, std::vector<int> ranks,
+                           std::unique_ptr<Communicator> data)
+    : job_{std::move(job)},
+      own_meeting_{std::move(own_meeting)},
+      meeting_{own_meeting_ ? own_meeting_.get() : &job_->meeting()},
+      data_{std::move(data)},
+      ranks_{std::move(ranks)},
+      device_names_(ranks_.size(), "/device:CPU:0") {
+  for (const int rank : ranks_) {
+    node_of_rank_.push_back(job_->node_of_rank()[static_cast<std::size_t>(rank)]);
+    residences_.push_back(job_->residences()[static_cast<std::size_t>(rank)]);
   }
 }
 
-std::unique_ptr<CrossDeviceOps> ReplicaGroup::make_reductions(const ReductionOptions& options) {
-  auto ops = make_cross_device_ops(*data_, options, node_of_rank_);
-  if (device_data_)
-    ops = make_ops_by_device(std::move(ops), make_cross_device_ops(*device_data_, options, node_of_rank_));
-  // A rank alone reduces nothing, and every process has such a group for the default strategy.
-  if (rank() == 0 && size() > 1) log::debug(fmt::format("{}: {}", describe(options), ops->name()));
-  return std::make_unique<GuardedOps>(
-      std::move(ops), options.around, [this](std::exception_ptr exception) { end_job(std::move(exception)); },
-      size() > 1 ? device_waits_.get() : nullptr);
+std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks) {
+  std::vector<int> of_job;
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= size() || std::ranges::count(ranks, rank) > 1)
+      throw InvalidArgument{
+          fmt::format("a group of ranks {}: expected each once, and of 0 to {}", fmt::join(ranks, ", "), size() - 1)};
+    of_job.push_back(ranks_[static_cast<std::size_t>(rank)]);
+  }
+  if (std::ranges::count(ranks, rank()) == 0)
+    throw InvalidArgument{
+        fmt::format("a group of ranks {} on rank {}: expected it among them", fmt::join(ranks, ", "), rank())};
+  if (compute_) throw InvalidArgument{"a group of some of the ranks that own GPUs: expected ranks on the host"};
+  Job::Meeting meeting = job_->make_meeting(of_job);
+  auto data = data_->subset(ranks, meeting->members().key);
+  std::unique_ptr<ReplicaGroup> group{new ReplicaGroup{job_, std::move(meeting), std::move(of_job), std::move(data)}};
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    group->device_names_[i] = device_names_[static_cast<std::size_t>(ranks[i])];
+  return group;
 }
-
-void ReplicaGroup::abort() noexcept {
-  if (Communicator* const communicator = to_abort_.exchange(nullptr)) communicator->abort();
-}
-
-ReplicaGroup::~ReplicaGroup() = default;
 
 int ReplicaGroup::rank() const {
   return data_->rank();
@@ -215,9 +196,35 @@ int ReplicaGroup::size() const {
   return data_->size();
 }
 
+int ReplicaGroup::ranks_of_node() const {
+  return static_cast<int>(std::ranges::count(node_of_rank_, node()));
+}
+
+void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
+                                    detail::DevicePatience patience) {
+  compute_ = std::move(compute);
+  device_data_ = std::move(data);
+  given_up_.emplace(*job_, [this] { device_data_->abort(); });
+  device_waits_ =
+      std::make_unique<detail::DeviceWaits>(meeting(), *compute_, device_name(), std::move(patience),
+                                            [this](std::exception_ptr exception) { job_->end(std::move(exception)); });
+}
+
+std::unique_ptr<CrossDeviceOps> ReplicaGroup::make_reductions(const ReductionOptions& options) {
+  auto ops = make_cross_device_ops(*data_, options, node_of_rank_);
+  if (device_data_)
+    ops = make_ops_by_device(std::move(ops), make_cross_device_ops(*device_data_, options, node_of_rank_));
+  // A rank alone reduces nothing, and every process has such a group for the default strategy.
+  if (rank() == 0 && size() > 1) log::debug(fmt::format("{}: {}", describe(options), ops->name()));
+  return std::make_unique<GuardedOps>(std::move(ops), options.around, *job_,
+                                      size() > 1 ? device_waits_.get() : nullptr);
+}
+
+ReplicaGroup::~ReplicaGroup() = default;
+
 std::unique_ptr<ReplicaGroup> make_local_group() {
-  return std::make_unique<ReplicaGroup>(make_local_communicator(), make_local_channel(),
-                                        std::vector<std::string>{"replica 0"});
+  return std::make_unique<ReplicaGroup>(
+      std::make_shared<Job>(make_local_channel(), std::vector<std::string>{"replica 0"}), make_local_communicator());
 }
 
 }  // namespace lockstep

@@ -1,25 +1,22 @@
-// What a process's strategies are built on: the ranks they span, how those meet, and how their tensors are reduced.
+// What a process's strategies are built on: the ranks they span, and how their tensors are reduced.
 #pragma once
 
-#include <atomic>
 #include <chrono>
-#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <lockstep/reduce/reduction_options.hpp>
 
-#include "control/busy_clock.hpp"
+#include "control/job.hpp"
 
 namespace lockstep {
 
 class Communicator;
-class ControlChannel;
 class CrossDeviceOps;
-class MeetingPoint;
 
 namespace detail {
 
@@ -35,30 +32,40 @@ struct DevicePatience {
 
 }  // namespace detail
 
-/// One per process (one per simulated rank). Owns both planes; must outlive every strategy made on it.
+/// Ranks of a job that work together: all of them, or some in an order of their own. They have a sequence of
+/// agreements, and planes that move their tensors. A process may be in several groups, and use them in any order that
+/// each group's ranks share. A data collective that fails on this rank ends the job: the others are inside it and
+/// cannot be told. Must outlive every strategy made on it.
 class ReplicaGroup {
  public:
-  /// Called when a data collective fails on this rank. The others are inside it and cannot be told, so this must end
-  /// the job. Must not return.
-  using EndJob = std::function<void(std::exception_ptr)>;
-
-  /// An empty `end_job` stands for std::terminate.
-  ReplicaGroup(std::unique_ptr<Communicator> data, std::unique_ptr<ControlChannel> control,
-               std::vector<std::string> replica_names, EndJob end_job = {});
+  /// All ranks of `job`, which know each other by now. `data` is their plane for host memory, in the same order.
+  ReplicaGroup(std::shared_ptr<Job> job, std::unique_ptr<Communicator> data);
+  ReplicaGroup(const ReplicaGroup&) = delete;
   ~ReplicaGroup();
 
-  /// LOCAL, before the first strategy is made. `node_of_rank` holds the same number for ranks of one node. Without it,
-  /// all ranks are on one node.
-  void set_nodes(std::vector<int> node_of_rank);
+  /// COLL over `ranks`, blocking. A group of these ranks of this one, in that order; this rank is one of them.
+  /// InvalidArgument, before any communication, if they are no such ranks, or for a group on GPUs.
+  std::unique_ptr<ReplicaGroup> subset(std::span<const int> ranks);
+
+  Job& job() { return *job_; }
+
+  int rank() const;
+  int size() const;
+
+  /// The control plane: every agreement of these ranks.
+  MeetingPoint& meeting() { return *meeting_; }
 
   /// Of each rank: the same number for ranks of one node.
   std::span<const int> node_of_rank() const { return node_of_rank_; }
 
-  /// The number of ranks on this rank's node.
+  /// That of this rank.
+  int node() const { return node_of_rank_[static_cast<std::size_t>(rank())]; }
+
+  /// How many of these ranks are on this rank's node.
   int ranks_of_node() const;
 
-  /// Equal on ranks of one node.
-  int node() const { return node_of_rank_[static_cast<std::size_t>(rank())]; }
+  /// Where each rank runs.
+  const std::vector<Job::Residence>& residences() const { return residences_; }
 
   /// LOCAL, at most once, before the first strategy is made. Adds the plane for GPU memory: the same ranks in the same
   /// order. `compute` is the stream of `data`. From then on variables live in the memory of that GPU, and every wait of
@@ -73,30 +80,6 @@ class ReplicaGroup {
   /// The name of this rank's device.
   const std::string& device_name() const { return device_names_[static_cast<std::size_t>(rank())]; }
 
-  /// Where a replica runs, as reports name it.
-  struct Residence {
-    std::string task;  ///< "worker:1"; "replica 1" if it has none
-    std::string host;  ///< empty if unknown
-  };
-
-  /// LOCAL. One for each replica. Without it, they have neither task nor host.
-  void set_residences(std::vector<Residence> residences) { residences_ = std::move(residences); }
-  const std::vector<Residence>& residences() const { return residences_; }
-
-  /// LOCAL. How the ranks measure time, if it is not real.
-  void set_time(BusyClock::TimeSource time) { time_ = std::move(time); }
-  const BusyClock::TimeSource& time() const { return time_; }
-
-  /// LOCAL, before the first strategy is made. For ranks that are threads which take turns: none starts another.
-  void forbid_threads() { may_start_threads_ = false; }
-  bool may_start_threads() const { return may_start_threads_; }
-
-  int rank() const;
-  int size() const;
-
-  /// The control plane: every agreement of the process.
-  MeetingPoint& meeting() { return *meeting_; }
-
   /// COLL. Makes a strategy's reductions, on both planes. The reductions never throw: a failure ends the job.
   /// InvalidArgument for invalid options (ReductionOptions).
   std::unique_ptr<CrossDeviceOps> make_reductions(const ReductionOptions& options);
@@ -107,36 +90,27 @@ class ReplicaGroup {
   /// The stream for this rank's work: that of its GPU, else the host's.
   Stream& stream() { return compute_ ? *compute_ : Stream::host(); }
 
-  /// LOCAL. Calls `body`, in which this rank does what the others wait for. If it fails, that ends the job: the others
-  /// cannot be told.
-  void see_through(const std::function<void()>& body);
-
-  /// LOCAL. Whether a data collective has failed on this rank, which then cannot meet the others any more.
-  bool has_failed() const { return failed_; }
-
-  /// LOCAL, from any thread, when the job is about to end. Gives up collectives on GPU memory, which may never end.
-  void abort() noexcept;
-
   /// Numbers the strategies of the process in order of creation, which is the same on every rank.
   int next_strategy() { return strategies_++; }
 
  private:
-  void end_job(std::exception_ptr exception);
+  /// `ranks` of the job; all if empty.
+  ReplicaGroup(std::shared_ptr<Job> job, Job::Meeting own_meeting, std::vector<int> ranks,
+               std::unique_ptr<Communicator> data);
 
+  std::shared_ptr<Job> job_;
+  Job::Meeting own_meeting_;  ///< null where all ranks of the job meet
+  MeetingPoint* meeting_;
   std::unique_ptr<Communicator> data_;
-  std::vector<std::string> device_names_;
-  std::vector<Residence> residences_;
-  BusyClock::TimeSource time_;
-  std::unique_ptr<MeetingPoint> meeting_;
-  EndJob end_job_;
+  std::vector<int> ranks_;  ///< of the job
   std::vector<int> node_of_rank_;
+  std::vector<Job::Residence> residences_;
+  std::vector<std::string> device_names_;
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Communicator> device_data_;
   std::unique_ptr<detail::DeviceWaits> device_waits_;  ///< null without a device plane
-  std::atomic<Communicator*> to_abort_ = nullptr;
-  std::atomic<bool> failed_ = false;
+  std::optional<Job::GivenUp> given_up_;               ///< collectives on GPU memory, which may never end
   int strategies_ = 0;
-  bool may_start_threads_ = true;
 };
 
 }  // namespace lockstep

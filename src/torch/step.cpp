@@ -330,13 +330,13 @@ void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSu
   } catch (...) {
     failure_ = std::current_exception();
     failures_ = 1;
-    group.see_through([&] {
+    group.job().see_through([&] {
       device().stream_follows();  // a part of the gradients may be on its way
       sums.make_the_rest();
     });
   }
   // The host's plane and a GPU's never move tensors at the same time. So torch need not wait for the stream later.
-  group.see_through([&] {
+  group.job().see_through([&] {
     sums.finish();
     stream_.synchronize();
   });

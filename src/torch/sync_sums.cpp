@@ -87,9 +87,9 @@ void run_pass_with_sums(SyncSums& sums, std::string_view text, VariableStore& st
     } catch (...) {
       failure = std::current_exception();
       failures = {1};
-      strategy.group().see_through([&] { declared.make_the_rest(); });
+      strategy.group().job().see_through([&] { declared.make_the_rest(); });
     }
-    strategy.group().see_through([&] { stream.synchronize(); });
+    strategy.group().job().see_through([&] { stream.synchronize(); });
     const TensorView number{reinterpret_cast<std::byte*>(failures.data()), {1}, DType::i64};
     covered.wait_in([&] { reductions.all_reduce(ReduceOp::sum, {&number, 1}); });
   };

@@ -177,7 +177,7 @@ constexpr Audited audited_models[]{Audited::mlp, Audited::gpt, Audited::convnet}
 /// Elsewhere one thread computes all shards, however many are asked for.
 bool may_have_threads() {
   Strategy& strategy = runtime().strategy();
-  return strategy.stream().kind() == DeviceKind::cpu && strategy.group().may_start_threads();
+  return strategy.stream().kind() == DeviceKind::cpu && strategy.group().job().may_start_threads();
 }
 
 /// A step in which the shard that is audited is the one that `fault` strikes.

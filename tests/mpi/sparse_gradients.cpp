@@ -72,13 +72,13 @@ Tensor dense_sum(int step, int width) {
 }
 
 /// Variables with rows, and one between them whose gradient is dense.
-struct Program {
+struct SparseProgram {
   Strategy strategy = runtime().make_strategy({.kind = ReductionOptions::Kind::fixed_order});
   MirroredVariable table = strategy.create_variable({.name = "table"}, [] { return initial<float>(2); });
   MirroredVariable bias = strategy.create_variable({.name = "bias"}, [] { return Tensor::from({1.F, 2.F, 3.F}, {3}); });
   MirroredVariable scales = strategy.create_variable({.name = "scales"}, [] { return initial<double>(1); });
 
-  Program() { strategy.seal(); }
+  SparseProgram() { strategy.seal(); }
 
   void step(Optimizer& optimizer, const std::vector<Optimizer::Gradient>& gradients) {
     strategy.run(
@@ -124,7 +124,7 @@ TEST_CASE("a step with slices has the bits of one with the dense sum, by every o
       [] { return std::make_unique<AdamW>(AdamW::Options{.learning_rate = 0.3, .clip_norm = 0.01}); }};
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
     CAPTURE(i, ranks());
-    Program sparse, dense;
+    SparseProgram sparse, dense;
     const auto by_slices = optimizers[i](), by_tensor = optimizers[i]();
     for (int step = 0; step < 3; ++step) {
       sparse.step(*by_slices, {{own_slices<float>(step, 2), sparse.table},
@@ -164,7 +164,7 @@ TEST_CASE("descent without momentum and decay visits the rows that slices name, 
 }
 
 TEST_CASE("slices that do not fit their variable are refused by its name, before any communication", "[J-28]") {
-  Program program;
+  SparseProgram program;
   Sgd optimizer{{.learning_rate = 1}};
   program.strategy.run([&](ReplicaContext& context) {
     const auto before = program.strategy.group().meeting().meetings();
@@ -202,7 +202,7 @@ TEST_CASE("slices that do not fit their variable are refused by its name, before
 
 TEST_CASE("slices on one rank and a tensor on another are a mismatch, and the ranks stay in step") {
   if (ranks() == 1) return;
-  Program program;
+  SparseProgram program;
   Sgd optimizer{{.learning_rate = 1}};
   const auto before = program.everything();
   const Optimizer::Gradient::Value mine = odd_one() ? Optimizer::Gradient::Value{one_row(1)}

@@ -21,6 +21,7 @@
 
 #include "base/open_line.hpp"
 #include "control/job_time.hpp"
+#include "strategy/replica_group.hpp"
 
 using namespace lockstep;
 
@@ -151,6 +152,28 @@ int only_start_mpi() {
   while (true) ::pause();
 }
 
+/// Ranks 0 and 1 are in two groups, which they use in different orders, or of which one fails in a run.
+int in_groups(int argc, char** argv, const std::string& mode, int culprit) {
+  const RuntimeOptions options{.device = "cpu",
+                               .stall_timeout = std::chrono::seconds{mode == "groups-crossed" ? 1 : 60}};
+  return run_program(argc, argv, options, [&](Runtime& runtime) {
+    if (runtime.rank() < 2) {
+      const std::vector<int> ranks{1, 0};
+      const auto a = runtime.strategy().group().subset(ranks);
+      const auto b = runtime.strategy().group().subset(ranks);
+      Strategy first{*a}, second{*b};
+      if (mode == "groups-fail")
+        first.run([&](ReplicaContext&) {
+          if (runtime.rank() == culprit) throw std::runtime_error{"failed in a group"};
+        });
+      if (runtime.rank() == 0) (void)first.reduce(ReduceOp::sum, PerReplica<int>{1});
+      (void)second.reduce(ReduceOp::sum, PerReplica<int>{1});
+      if (runtime.rank() == 1) (void)first.reduce(ReduceOp::sum, PerReplica<int>{1});
+    }
+    step(runtime);
+  });
+}
+
 int caught_outside(int argc, char** argv, int culprit) {
   try {
     Runtime runtime{argc, argv, {.device = "cpu"}};
@@ -270,6 +293,7 @@ int main(int argc, char** argv) {
   if (mode == "only-mpi") return only_start_mpi();
   if (mode == "impatient")
     return Runtime{argc, argv, {.device = "cpu", .stall_timeout = std::chrono::seconds{1}}}.rank();
+  if (mode.starts_with("groups-")) return in_groups(argc, argv, mode, culprit);
   if (mode.starts_with("ends-")) return end_with_runtime(argc, argv, mode, culprit);
   if (mode.starts_with("lacks-")) return lack(argc, argv, mode, culprit);
   if (mode == "caught-outside") return caught_outside(argc, argv, culprit);

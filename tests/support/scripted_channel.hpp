@@ -82,6 +82,10 @@ class ScriptedChannel final : public ControlChannel {
     }
   }
 
+  std::unique_ptr<ControlChannel> subset(std::span<const int>, std::uint64_t) override {
+    throw std::logic_error{"no script for some of the ranks"};
+  }
+
  private:
   Script& script_;
   Meeting now_;

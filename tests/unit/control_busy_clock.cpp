@@ -74,6 +74,7 @@ class SlowChannel final : public ControlChannel {
     std::ranges::copy(mine, all.begin());
   }
   void broadcast(std::span<std::byte>, int) override { hand_.pass(length_); }
+  std::unique_ptr<ControlChannel> subset(std::span<const int>, std::uint64_t) override { return nullptr; }
 
  private:
   ByHand& hand_;

@@ -82,6 +82,9 @@ HeartbeatMessage some_message() {
   message.row.phase = Phase::meeting;
   message.row.last = merge_tag();
   message.row.meeting = 17;
+  message.row.group = 12;
+  message.row.groups.back() = {12, 3};
+  message.row.has_more_groups = true;
   return message;
 }
 
@@ -100,6 +103,9 @@ TEST_CASE("a heartbeat that was changed, cut or sealed with another key is none"
   CHECK_FALSE(opened->warned);
   CHECK(opened->observed.count == 3);
   CHECK(opened->row.meeting == 17);
+  CHECK(opened->row.group == 12);
+  CHECK(opened->row.groups == some_message().row.groups);
+  CHECK(opened->row.has_more_groups);
   CHECK(opened->row.last.site_text() == "trainer.cpp:120");
 
   CHECK_FALSE(open_sealed(sealed, make_heartbeat_key(), ranks_of_job));

@@ -107,6 +107,17 @@ class Scene {
       s.row(row).last = merge_tag();
     });
   }
+  /// In a group of some of the ranks.
+  Scene& enters(int row, std::uint64_t group, std::uint64_t number) {
+    return phase(row, Phase::meeting).with([=](Scene& s) {
+      s.row(row).group = group;
+      s.row(row).groups[group % PhaseTable::groups_shown] = {group, number};
+      s.row(row).last = merge_tag();
+    });
+  }
+  Scene& members(std::vector<int> rows) {
+    return with([rows = std::move(rows)](Scene& s) { s.seen.members = rows; });
+  }
   Scene& in_each_look(Change change) {
     each_look = std::move(change);
     return *this;
@@ -278,6 +289,33 @@ TEST_CASE("if several ranks wait in what others are through, none of them is nam
        "error: merge_call #5 (trainer.cpp:120) has not ended for 1 s on replicas 1, 2, and no rank is late for it"},
       {"in different ones", job().enters(0, 3).enters(1, 1).enters(2, 2).enters(3, 3), 2051, "b is late"},
       {"another has not come", job().enters(0, 2).enters(1, 1).enters(2, 1), 1026, "d is late"},
+  });
+}
+
+TEST_CASE("a rank is late only in groups that it belongs to, and as often as it has met there") {
+  const auto job = [] { return Scene{{0, 0, 0}}; };
+  const auto two_hosts = [] { return Scene{{0, 1, 2}}.members({0, 2}).enters(0, 9, 2); };
+  check({
+      {"it has met there less often", job().members({0, 2}).enters(2, 9, 1).phase(2, Phase::computing).enters(0, 9, 2),
+       1026, "c is late: merge_call #5 (trainer.cpp:120) was waited for 1 s"},
+      {"it has not made the group yet", job().members({0, 2}).enters(0, 9, 1), 1026, "c is late"},
+      {"it has come", job().members({0, 2}).enters(0, 9, 2).enters(2, 9, 2), never, ""},
+      {"it does not tell",
+       job().members({0, 2}).enters(0, 9, 2).with([](Scene& s) { s.row(2).has_more_groups = true; }), never, ""},
+      {"it waits in another group, for another cause", job().members({0, 1}).enters(0, 9, 1).enters(1, 8, 1), 2051,
+       "b is late: merge_call #5 (trainer.cpp:120) was waited for 1 s; it runs, and was before the first step, waiting "
+       "at merge_call #5"},
+      {"it waits for all ranks", job().members({0, 1}).enters(0, 9, 1).enters(1, 7), 2051, "b is late"},
+      {"each wait counts afresh", job().members({0, 2}).enters(0, 9, 1).in_each_look([](Scene& s) {
+         s.row(0).groups[9 % PhaseTable::groups_shown].number += s.looks % 1025 == 0;
+       }),
+       never, ""},
+      {"the network of its group", two_hosts().enters(2, 9, 2), 1026, "a is cut off: every rank has come to"},
+      {"who is mute elsewhere is not waited for",
+       Scene{{0, 1, 2}}.members({0, 2}).enters(0, 9, 2).enters(2, 9, 2).phase(1, Phase::absent).with([](Scene& s) {
+         s.job.stall_timeout = WatchedJob::Seconds{100};
+       }),
+       never, ""},
   });
 }
 

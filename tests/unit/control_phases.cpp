@@ -1,5 +1,6 @@
 // The phase table between processes.
 #include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -35,6 +36,32 @@ TEST_CASE("a row written in one process is read in another") {
   CHECK(seen.last.site_text() == "trainer.cpp:120");
   CHECK(table.rows.read(0).process == ::getpid());
   CHECK(table.rows.read(2).phase == Phase::absent);
+}
+
+TEST_CASE("a row tells how often its rank has met in each of its groups, unless there are too many") {
+  Table table;
+  constexpr std::uint64_t first = 11, last = first + PhaseTable::groups_shown;
+  ChildRank child{table, 1, [](PhaseTable& own) {
+                    for (std::uint64_t group = first; group <= last; ++group) own.open_group({{1, 0}, group});
+                    own.enter_meeting(17, merge_tag());
+                    own.leave_meeting();
+                    own.enter_meeting(5, merge_tag(), first);
+                    own.close_group(first + 1);
+                    return own.members_of(last) == std::vector{1, 0} && own.members_of(first + 1).empty() ? 0 : 1;
+                  }};
+  CHECK(child.wait() == 0);
+  PhaseTable::Snapshot seen = table.rows.read(1);
+  CHECK(seen.group == first);
+  CHECK(seen.met_last() == 5);
+  CHECK(seen.met_in(0) == 17);
+  CHECK(seen.met_in(first) == 5);
+  CHECK(seen.met_in(first + 2) == 0);
+  CHECK(seen.passed == 17);
+  // It may have met there.
+  CHECK(seen.has_more_groups);
+  CHECK_FALSE(seen.met_in(last));
+  seen.has_more_groups = false;
+  CHECK(seen.met_in(last) == 0);
 }
 
 TEST_CASE("a row in words") {

@@ -264,7 +264,7 @@ TEST_CASE("a step of a model that takes its shards at once looks at the clock a 
   int looks = 0;
   const auto looks_of = [&](std::int64_t steps, int shards) {
     const auto group = make_local_group();
-    group->set_time({.now = [&] {
+    group->job().set_time({.now = [&] {
       ++looks;
       return BusyClock::Time{};
     }});
@@ -286,7 +286,7 @@ TEST_CASE("a step of a model that takes its shards at once looks at the clock a 
 TEST_CASE("a report says for how long a rank had no processor since the last one") {
   const auto group = make_local_group();
   nanoseconds run_delay = 7s;
-  group->set_time({.run_delay = [&] { return run_delay += 250ms; }});
+  group->job().set_time({.run_delay = [&] { return run_delay += 250ms; }});
   Strategy strategy{*group};
   ScriptedModel model{strategy, 3, column_sums};
   Sgd sgd{{.learning_rate = 1}};
@@ -310,9 +310,8 @@ TEST_CASE("the line about late replicas names one, or all, once there is enough 
       replica.busy[static_cast<std::size_t>(each % 2 == 0 ? Part::data : Part::checkpoint)] = each * percent;
       replica.waiting = (100 - each) * percent;
     }
-    Observer::Parts parts =
-        parts_of(times, std::vector<ReplicaGroup::Residence>{
-                            {"worker:0", "a"}, {"worker:1", "a"}, {"worker:2", "b"}, {"worker:3", "b"}});
+    Observer::Parts parts = parts_of(
+        times, std::vector<Job::Residence>{{"worker:0", "a"}, {"worker:1", "a"}, {"worker:2", "b"}, {"worker:3", "b"}});
     parts.steps = steps;
     return parts;
   };

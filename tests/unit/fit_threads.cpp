@@ -226,6 +226,6 @@ TEST_CASE("as many threads work as the largest power of two that the shards allo
   CHECK(threads(99, 8) == 8);
   CHECK(threads(4, 1) == 1);
   CHECK(threads(4, 6) == 1);  // 3 are no subtree
-  program.group->forbid_threads();
+  program.group->job().forbid_threads();
   CHECK(threads(2, 8) == 1);
 }

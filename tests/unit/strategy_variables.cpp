@@ -47,7 +47,9 @@ struct VariableFixture {
 /// A strategy whose only other rank disagrees in all things, so that this one must show its tags.
 struct Disagreeing {
   Script script{.size = 2};
-  ReplicaGroup group{make_local_communicator(), std::make_unique<ScriptedChannel>(script), {"replica 0", "replica 1"}};
+  ReplicaGroup group{std::make_shared<Job>(std::make_unique<ScriptedChannel>(script),
+                                           std::vector<std::string>{"replica 0", "replica 1"}),
+                     make_local_communicator()};
   Strategy strategy{group};
 
   Tag tag_of(const std::function<void(Strategy&)>& collective) {
@@ -455,9 +457,9 @@ TEST_CASE("a data collective that fails ends the job: nobody can be told") {
   struct JobEnded {
     std::exception_ptr cause;
   };
-  ReplicaGroup group{std::make_unique<Broken>(), make_local_channel(), {"replica 0"}, [](std::exception_ptr cause) {
-                       throw JobEnded{std::move(cause)};
-                     }};
+  ReplicaGroup group{std::make_shared<Job>(make_local_channel(), std::vector<std::string>{"replica 0"},
+                                           [](std::exception_ptr cause) { throw JobEnded{std::move(cause)}; }),
+                     std::make_unique<Broken>()};
   Strategy strategy{group};
   strategy.create_variable({}, [] { return Tensor::scalar(1.f); });
   try {
@@ -471,8 +473,9 @@ TEST_CASE("a data collective that fails ends the job: nobody can be told") {
 
 TEST_CASE("what a program puts around its collectives is called in the place of each, and ends the job if it throws") {
   struct JobEnded {};
-  ReplicaGroup group{
-      make_local_communicator(), make_local_channel(), {"replica 0"}, [](std::exception_ptr) { throw JobEnded{}; }};
+  ReplicaGroup group{std::make_shared<Job>(make_local_channel(), std::vector<std::string>{"replica 0"},
+                                           [](std::exception_ptr) { throw JobEnded{}; }),
+                     make_local_communicator()};
   int begun = 0, done = 0;
   bool fails = false;
   Strategy strategy{group, {.around = [&](const std::function<void()>& collective) {

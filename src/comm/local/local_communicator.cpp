@@ -29,6 +29,9 @@ class LocalCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(std::optional<int> group) override {
     return group ? std::make_unique<LocalCommunicator>(stream_) : nullptr;
   }
+  std::unique_ptr<Communicator> subset(std::span<const int>, std::uint64_t) override {
+    return std::make_unique<LocalCommunicator>(stream_);
+  }
   void abort() noexcept override {}
 
  private:

@@ -299,6 +299,10 @@ class MpiCommunicator final : public Communicator {
     return group ? std::make_unique<MpiCommunicator>(std::move(made)) : nullptr;
   }
 
+  std::unique_ptr<Communicator> subset(std::span<const int> members, std::uint64_t key) override {
+    return std::make_unique<MpiCommunicator>(MpiComm::subset(comm_.get(), members, key));
+  }
+
   // MPI_Abort ends what MPI has in flight.
   void abort() noexcept override {}
 

@@ -56,6 +56,24 @@ MpiComm MpiComm::split(MPI_Comm parent, int colour) {
   return comm;
 }
 
+MpiComm MpiComm::subset(MPI_Comm parent, std::span<const int> members, std::uint64_t key) {
+  struct Group {
+    MPI_Group handle = MPI_GROUP_NULL;
+    ~Group() {
+      if (handle != MPI_GROUP_NULL) MPI_Group_free(&handle);
+    }
+  } all, some;
+  check_mpi(MPI_Comm_group(parent, &all.handle), "MPI_Comm_group");
+  check_mpi(MPI_Group_incl(all.handle, static_cast<int>(members.size()), members.data(), &some.handle),
+            "MPI_Group_incl");
+  constexpr std::uint64_t tags = 32768;  // that every MPI has
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_create_group(parent, some.handle, static_cast<int>(key % tags), &made), "MPI_Comm_create_group");
+  MpiComm comm{made};
+  check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return comm;
+}
+
 void MpiComm::set_ranks_leave(bool leave) {
   ranks_leave = leave;
 }

@@ -1,7 +1,9 @@
 // MPI's handles, owned, and its errors, checked. Private to the folders that may include mpi.h.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <mpi.h>
@@ -30,6 +32,10 @@ class MpiComm {
 
   /// COLL over `parent`. The ranks that share this node's memory, ordered as in `parent`.
   static MpiComm split_by_node(MPI_Comm parent);
+
+  /// COLL over `members`, which are ranks of `parent`. Those, in that order. `key` is the same on all of them: what
+  /// ranks make with other keys at the same time is not mixed up.
+  static MpiComm subset(MPI_Comm parent, std::span<const int> members, std::uint64_t key);
 
   /// COLL over `parent`. The ranks of one colour, ordered as in `parent`. Holds no handle for MPI_UNDEFINED.
   static MpiComm split(MPI_Comm parent, int colour);

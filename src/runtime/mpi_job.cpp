@@ -1,7 +1,9 @@
-// The start of a job: from MPI to ranks that know each other and have the same options.
+#include "runtime/mpi_job.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -20,22 +22,18 @@
 #include "base/supervised_job.hpp"
 #include "cluster/launch.hpp"
 #include "cluster/tf_config.hpp"
-#include "comm/backends.hpp"
-#include "comm/communicator.hpp"
 #include "control/cpu_limit.hpp"
+#include "control/job.hpp"
 #include "control/network.hpp"
 #include "control/question_signal.hpp"
 #include "control/stop_signal.hpp"
-#include "reduce/reduction_choice.hpp"
 #include "runtime/foreign_launch.hpp"
 #include "runtime/held_streams.hpp"
 #include "runtime/inherited_state.hpp"
 #include "runtime/job_texts.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/observed_stall.hpp"
-#include "runtime/runtime_parts.hpp"
 #include "runtime/siblings.hpp"
-#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {
@@ -52,10 +50,10 @@ std::vector<std::string> plain_names(int ranks, std::span<const int> world_ranks
   return names;
 }
 
-std::unique_ptr<ReplicaGroup> make_mpi_group(std::optional<int> guest, std::span<const int> world_ranks) {
-  auto control = make_mpi_channel(guest);
-  auto names = plain_names(control->size(), world_ranks);
-  return std::make_unique<ReplicaGroup>(make_mpi_communicator(guest), std::move(control), std::move(names));
+std::shared_ptr<Job> meet_ranks(std::optional<int> guest, std::span<const int> world_ranks) {
+  auto channel = make_mpi_channel(guest);
+  auto names = plain_names(channel->size(), world_ranks);
+  return std::make_shared<Job>(std::move(channel), std::move(names));
 }
 
 /// What a guest would have to take from the program.
@@ -97,10 +95,6 @@ void tell_supervisor() {
 
 }  // namespace
 
-NcclEnvironment::NcclEnvironment(const RuntimeOptions& options) {
-  if (options.allow_shared_gpu && !options.communicator) allow_shared_gpu();
-}
-
 CaughtSignals::CaughtSignals(const RuntimeOptions& options) {
   if (options.communicator) return;
   if (options.stop_signal != 0) catch_stop_signal(options.stop_signal);
@@ -114,9 +108,8 @@ OwnLauncher::OwnLauncher(const RuntimeOptions& options) {
   if (!options.communicator) refuse_foreign_launch();
 }
 
-Runtime::Impl::Impl(int& argc, char**& argv, const RuntimeOptions& given)
-    : nccl_environment{given},
-      launch{launch_warning([](const char* name) { return std::getenv(name); })},
+MpiJob::MpiJob(int& argc, char**& argv, const RuntimeOptions& given)
+    : launch{launch_warning([](const char* name) { return std::getenv(name); })},
       inherited{settle_inherited_state(given)},
       caught_signals{given},
       signals{kept_by(given)},
@@ -124,8 +117,8 @@ Runtime::Impl::Impl(int& argc, char**& argv, const RuntimeOptions& given)
       can_start_mpi{given},
       session{argc, argv, given},
       has_started_mpi{given},
-      group{make_mpi_group(given.communicator, session.world_ranks())},
-      end{*group, plain_name(group->rank(), session.world_ranks()), given, others_come,
+      job{meet_ranks(given.communicator, session.world_ranks())},
+      end{*job, plain_name(job->rank(), session.world_ranks()), given, others_come,
           [this](JobEnd::EndOfMpi end_of_mpi) {
             finish(end_of_mpi);
             if (end_of_mpi == JobEnd::EndOfMpi::program) return;
@@ -135,33 +128,25 @@ Runtime::Impl::Impl(int& argc, char**& argv, const RuntimeOptions& given)
       options{given} {
   const std::vector<int>& world = session.world_ranks();
   if (world.empty()) {
-    log::set_rank(group->rank());
+    log::set_rank(job->rank());
   } else {
-    log::set_rank(world[static_cast<std::size_t>(group->rank())], world.front());
+    log::set_rank(world[static_cast<std::size_t>(job->rank())], world.front());
   }
   if (given.stop_signal != 0) meeting().set_stop_source(stop_signal_has_come);
 }
 
-std::unique_ptr<Runtime::Impl> Runtime::Impl::without_arguments(const RuntimeOptions& given) {
-  if (!MpiSession::has_been_started())
-    throw InvalidArgument{"a Runtime without argc and argv in a program that has not started MPI; expected MPI_Init"};
-  int argc = 0;
-  char** argv = nullptr;
-  return std::make_unique<Impl>(argc, argv, given);
-}
-
-Runtime::Impl::~Impl() {
+MpiJob::~MpiJob() {
   finish(JobEnd::EndOfMpi::runtime);
 }
 
-void Runtime::Impl::finish(JobEnd::EndOfMpi end_of_mpi) noexcept {
+void MpiJob::finish(JobEnd::EndOfMpi end_of_mpi) noexcept {
   if (std::exchange(is_finished, true)) return;
   end.leave();
   ending_signals.reset();
   // Instead of ending NCCL together: a GPU that has failed does not come, and the others would wait for it.
-  if (end.has_failed()) group->abort();
+  if (end.has_failed()) job->abort();
   watchdog.reset();
-  meeting().set_phases(nullptr);
+  job->set_phases(nullptr);
   end.set_phases(nullptr);
   share_open_line(nullptr);
   // Nobody looks at them any more.
@@ -178,23 +163,23 @@ void Runtime::Impl::finish(JobEnd::EndOfMpi end_of_mpi) noexcept {
   }
 }
 
-void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
+void MpiJob::begin(const std::function<RuntimeOptions()>& make_options,
+                   const std::function<std::string(const RuntimeOptions&)>& more) {
   together("options", [&] {
     options = make_options();
     if (!(options.stall_timeout.count() > 0))
       throw ConfigError{
           fmt::format("stall timeout {}: expected a positive number of seconds", options.stall_timeout.count())};
     require_leaves_process_alone(options);
-    require_valid(options.reductions);
     if (!options.network.empty()) (void)address_for_heartbeats(options.network);
   });
-  if (group->rank() == 0) tell_supervisor();
+  if (job->rank() == 0) tell_supervisor();
   if (!options.communicator) remove_names_of_mpich();
-  if (group->size() == 1 && !launch.empty()) log::warning(launch);
+  if (job->size() == 1 && !launch.empty()) log::warning(launch);
   node = find_node(options.network, options.communicator);
-  group->set_nodes(node.of_rank);
+  job->set_nodes(node.of_rank);
   if (node.phases) {
-    meeting().set_phases(&*node.phases);
+    job->set_phases(&*node.phases);
     end.set_phases(&*node.phases);
     share_open_line(&node.phases->open_line());
     ending_signals->note_in(node.phases->ending_signal());
@@ -202,19 +187,19 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
   } else {
     log::warning("this node shares no memory between processes: a rank that stops here will not be found");
   }
-  names = plain_names(group->size(), session.world_ranks());
+  names = plain_names(job->size(), session.world_ranks());
   together("starting to watch", [&] { watch(RuntimeOptions::OnTermination::end); });
-  compare_options();
+  compare_options(more(options));
   read_cluster();
   compare_inherited_states();
-  bind();
-  // From here on messages name task and host.
-  watchdog.reset();
-  together("starting to watch", [&] { watch(options.on_termination); });
-  strategy.emplace(*group, options.reductions);
 }
 
-void Runtime::Impl::watch(RuntimeOptions::OnTermination on_termination) {
+void MpiJob::watch_to_the_end() {
+  watchdog.reset();
+  together("starting to watch", [&] { watch(options.on_termination); });
+}
+
+void MpiJob::watch(RuntimeOptions::OnTermination on_termination) {
   session.started();
   // Nobody would act on a signal.
   if (!node.phases) return signals.let_through();
@@ -228,18 +213,16 @@ void Runtime::Impl::watch(RuntimeOptions::OnTermination on_termination) {
   watchdog.emplace(
       *node.phases, names, std::move(watching),
       [this](Error::ExitCode code, Reach reach) {
-        group->abort();
+        job->abort();
         if (reach == Reach::whole_job) MpiSession::abort_job(static_cast<int>(code));
         end_this_side(code, reach, node.place);
       },
       node.heartbeats.get());
 }
 
-void Runtime::Impl::compare_options() {
+void MpiJob::compare_options(const std::string& more) {
   const auto all = gather_texts(
-      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", device {}{}{}, {}, stall timeout {} s{}{}{}, {}",
-                             options.device, options.devices.empty() ? "" : fmt::format(" {}", options.devices),
-                             options.allow_shared_gpu ? " that may be shared" : "", describe(options.reductions),
+      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", {}, stall timeout {} s{}{}{}, {}", more,
                              options.stall_timeout.count(),
                              options.on_stall == RuntimeOptions::OnStall::observe ? " (observed)" : "",
                              options.on_failure == RuntimeOptions::OnFailure::report ? ", failures reported" : "",
@@ -253,20 +236,20 @@ void Runtime::Impl::compare_options() {
   });
 }
 
-void Runtime::Impl::compare_inherited_states() {
+void MpiJob::compare_inherited_states() {
   std::vector<InheritedState> states;
   for (const std::string& each : gather_texts(channel(), to_text(inherited)))
     states.push_back(parse_inherited_state(each));
-  if (group->rank() != 0) return;
+  if (job->rank() != 0) return;
   for (const std::string& each : doubts_about(states, node.of_rank, names)) log::warning(each);
 }
 
-void Runtime::Impl::read_cluster() {
+void MpiJob::read_cluster() {
   const char* const tf_config = std::getenv("TF_CONFIG");
   const bool from_environment = options.cluster_spec.empty() && tf_config && *tf_config;
   std::string text;
   together("reading the cluster spec", [&] {
-    if (group->rank() != 0) return;
+    if (job->rank() != 0) return;
     if (!options.cluster_spec.empty()) text = read_cluster_spec(options.cluster_spec);
     if (from_environment) text = tf_config;
   });
@@ -276,19 +259,19 @@ void Runtime::Impl::read_cluster() {
   std::optional<TfConfig> own;  // what this rank's own environment says
   together("parsing the cluster spec", [&] {
     if (!options.cluster_spec.empty()) {
-      ranks.emplace(ClusterSpec::parse(text, options.cluster_spec.string()), group->size());
+      ranks.emplace(ClusterSpec::parse(text, options.cluster_spec.string()), job->size());
     } else if (!text.empty()) {
-      ranks.emplace(parse_tf_config(text).cluster, group->size());
+      ranks.emplace(parse_tf_config(text).cluster, job->size());
       if (from_environment) own = parse_tf_config(tf_config);
       if (own && own->cluster.canonical() != ranks->spec().canonical())
         throw ConfigError{"TF_CONFIG: its cluster is not the one that replica 0 has; expected the same on every rank"};
     } else {
-      ranks.emplace(ClusterSpec::one_task_per_rank(group->size()), group->size());
+      ranks.emplace(ClusterSpec::one_task_per_rank(job->size()), job->size());
     }
     ranks->require_tasks_on_one_node(hosts);
     ranks->require_tasks_where_named(hosts);
   });
-  if (const std::string doubt = ranks->doubt_about_nodes(hosts); group->rank() == 0 && !doubt.empty())
+  if (const std::string doubt = ranks->doubt_about_nodes(hosts); job->rank() == 0 && !doubt.empty())
     log::warning(doubt);
 
   const auto task_texts = gather_texts(
@@ -303,16 +286,16 @@ void Runtime::Impl::read_cluster() {
     require_tasks_match_ranks(tasks, *ranks);
   });
 
-  std::vector<ReplicaGroup::Residence> residences;
-  for (int rank = 0; rank < group->size(); ++rank) {
+  std::vector<Job::Residence> residences;
+  for (int rank = 0; rank < job->size(); ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     residences.push_back({to_string(ranks->task_of(rank)), hosts[index]});
     const auto world = session.world_ranks().empty() ? std::nullopt : std::optional{session.world_ranks()[index]};
     names[index] = ranks->describe_replica(rank, hosts[index], world);
   }
   meeting().set_names(names);
-  group->set_residences(std::move(residences));
-  end.set_name(names[static_cast<std::size_t>(group->rank())]);
+  job->set_residences(std::move(residences));
+  end.set_name(names[static_cast<std::size_t>(job->rank())]);
 }
 
 }  // namespace lockstep

@@ -1,0 +1,98 @@
+#include "control/job.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/digest.hpp"
+#include "control/channel.hpp"
+#include "control/members.hpp"
+
+namespace lockstep {
+namespace {
+
+// std::terminate with the exception in flight, so that the handler can say what it was.
+void terminate_with(std::exception_ptr exception) noexcept {
+  std::rethrow_exception(std::move(exception));
+}
+
+}  // namespace
+
+Job::Job(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, End end)
+    : meeting_{std::make_unique<MeetingPoint>(std::move(channel), std::move(names))},
+      meetings_{meeting_.get()},
+      end_{end ? std::move(end) : End{terminate_with}},
+      node_of_rank_(static_cast<std::size_t>(size()), 0) {
+  for (int rank = 0; rank < size(); ++rank) residences_.push_back({fmt::format("replica {}", rank), {}});
+}
+
+Job::~Job() = default;
+
+int Job::rank() const {
+  return meeting_->rank();
+}
+int Job::size() const {
+  return meeting_->size();
+}
+
+Job::Meeting Job::make_meeting(std::vector<int> ranks) {
+  const std::uint64_t number = made_[ranks]++;
+  std::vector<std::uint64_t> words(ranks.begin(), ranks.end());
+  words.push_back(number);
+  const Members members{ranks, digest_of(std::as_bytes(std::span{words})) | 1};
+  std::vector<std::string> names;
+  for (const int rank : ranks) names.push_back(meeting_->names()[static_cast<std::size_t>(rank)]);
+  auto channel = meeting_->channel().subset(ranks, members.key);
+  Meeting made{new MeetingPoint{std::move(channel), std::move(names), phases_, members}, Forget{this}};
+  meetings_.push_back(made.get());
+  return made;
+}
+
+void Job::Forget::operator()(MeetingPoint* meeting) const {
+  std::erase(job->meetings_, meeting);
+  if (meeting->failure()) job->left_behind_ = meeting->failure();
+  delete meeting;
+}
+
+const MeetingPoint* Job::meeting_of(std::uint64_t key) const {
+  const auto found =
+      std::ranges::find_if(meetings_, [&](const MeetingPoint* each) { return each->members().key == key; });
+  return found == meetings_.end() ? nullptr : *found;
+}
+
+const AgreedFailure* Job::known(const std::exception_ptr& exception) const {
+  for (const MeetingPoint* const each : meetings_)
+    if (each->failure() && each->failure()->exception == exception) return &*each->failure();
+  return left_behind_ && left_behind_->exception == exception ? &*left_behind_ : nullptr;
+}
+
+void Job::set_phases(PhaseTable* phases) {
+  phases_ = phases;
+  for (MeetingPoint* const each : meetings_) each->set_phases(phases);
+}
+
+void Job::end(std::exception_ptr exception) {
+  failed_ = true;
+  end_(std::move(exception));
+}
+
+Job::GivenUp::GivenUp(Job& job, std::function<void()> give_up) : job_{job}, give_up_{std::move(give_up)} {
+  const std::scoped_lock lock{job_.mutex_};
+  job_.given_up_.push_back(this);
+}
+
+Job::GivenUp::~GivenUp() {
+  const std::scoped_lock lock{job_.mutex_};
+  std::erase(job_.given_up_, this);
+}
+
+void Job::abort() noexcept {
+  const std::scoped_lock lock{mutex_};
+  for (GivenUp* const each : given_up_)
+    if (const auto give_up = std::exchange(each->give_up_, nullptr)) give_up();
+}
+
+}  // namespace lockstep

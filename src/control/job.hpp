@@ -1,0 +1,146 @@
+// The ranks that were started together: who they are, where they meet, and how one of them ends that cannot tell the
+// others why.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "control/busy_clock.hpp"
+#include "control/meeting_point.hpp"
+
+namespace lockstep {
+
+class ControlChannel;
+class PhaseTable;
+
+/// One per process (one per simulated rank). It knows nothing of tensors. What moves them stands on it, and must not
+/// outlive it.
+class Job {
+ public:
+  /// Ends the job because of what this rank alone knows. Must not return.
+  using End = std::function<void(std::exception_ptr)>;
+
+  /// Where a replica runs, as reports name it.
+  struct Residence {
+    std::string task;  ///< "worker:1"; "replica 1" if it has none
+    std::string host;  ///< empty if unknown
+  };
+
+  /// `names[r]` is how messages call rank r. An empty `end` stands for std::terminate.
+  Job(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, End end = {});
+  Job(const Job&) = delete;
+  ~Job();
+
+  int rank() const;
+  int size() const;
+
+  /// Where all ranks meet.
+  MeetingPoint& meeting() { return *meeting_; }
+
+  /// Takes a meeting point from the job that made it, which must outlive it.
+  struct Forget {
+    Job* job;
+    void operator()(MeetingPoint* meeting) const;
+  };
+  using Meeting = std::unique_ptr<MeetingPoint, Forget>;
+
+  /// COLL over `ranks`, blocking. A sequence of agreements of its own for these ranks, in that order. This rank is one
+  /// of them. Each pair of ranks must come to the calls that both take part in, in the same order.
+  Meeting make_meeting(std::vector<int> ranks);
+
+  /// LOCAL. That of all ranks, and those of some of them that are left, in the order in which this rank made them.
+  std::span<MeetingPoint* const> meetings() const { return meetings_; }
+
+  /// The one with that key (Members); null if there is none.
+  const MeetingPoint* meeting_of(std::uint64_t key) const;
+
+  /// LOCAL. The verdict that this rank threw as `exception`, in any of them; null if it knows of none.
+  const AgreedFailure* known(const std::exception_ptr& exception) const;
+
+  /// LOCAL. Where this rank shows how it meets; null to stop.
+  void set_phases(PhaseTable* phases);
+
+  // LOCAL, while the job starts.
+
+  /// `node_of_rank` holds the same number for ranks of one node. Without it, all ranks are on one node.
+  void set_nodes(std::vector<int> node_of_rank) { node_of_rank_ = std::move(node_of_rank); }
+
+  /// One for each rank. Without it, they have neither task nor host.
+  void set_residences(std::vector<Residence> residences) { residences_ = std::move(residences); }
+
+  /// How the ranks measure time, if it is not real.
+  void set_time(BusyClock::TimeSource time) { time_ = std::move(time); }
+
+  /// For ranks that are threads which take turns: none starts another.
+  void forbid_threads() { may_start_threads_ = false; }
+
+  /// Of each rank: the same number for ranks of one node.
+  std::span<const int> node_of_rank() const { return node_of_rank_; }
+
+  const std::vector<Residence>& residences() const { return residences_; }
+  const BusyClock::TimeSource& time() const { return time_; }
+  bool may_start_threads() const { return may_start_threads_; }
+
+  /// LOCAL. Calls `body`, in which this rank does what the others wait for. If it fails, that ends the job: the others
+  /// cannot be told.
+  template <class Body>
+  void see_through(Body&& body) {
+    try {
+      std::forward<Body>(body)();
+    } catch (...) {
+      end(std::current_exception());
+    }
+  }
+
+  /// LOCAL. Ends the job.
+  void end(std::exception_ptr exception);
+
+  /// LOCAL. Whether `end` was called: this rank cannot meet the others any more.
+  bool has_failed() const { return failed_; }
+
+  /// While it lives, `abort` calls `give_up`, once: it abandons what may never end when a rank is gone. `give_up` is
+  /// called on any thread, and must not throw.
+  class [[nodiscard]] GivenUp {
+   public:
+    GivenUp(Job& job, std::function<void()> give_up);
+    GivenUp(const GivenUp&) = delete;
+    GivenUp& operator=(const GivenUp&) = delete;
+    ~GivenUp();
+
+   private:
+    friend class Job;
+    Job& job_;
+    std::function<void()> give_up_;
+  };
+
+  /// LOCAL, from any thread, when the job is about to end.
+  void abort() noexcept;
+
+ private:
+  std::unique_ptr<MeetingPoint> meeting_;
+  std::vector<MeetingPoint*> meetings_;
+  std::map<std::vector<int>, std::uint64_t> made_;  ///< how many meeting points of these ranks
+  std::optional<AgreedFailure> left_behind_;        ///< by the last meeting point that was forgotten after a verdict
+  PhaseTable* phases_ = nullptr;
+  End end_;
+  std::vector<int> node_of_rank_;
+  std::vector<Residence> residences_;
+  BusyClock::TimeSource time_;
+  bool may_start_threads_ = true;
+  std::atomic<bool> failed_ = false;
+  std::mutex mutex_;
+  std::vector<GivenUp*> given_up_;  ///< under `mutex_`
+};
+
+}  // namespace lockstep

@@ -1,0 +1,101 @@
+// A job that mpirun has started, or a guest's part of one: from MPI to ranks that know each other, and back in reverse.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/runtime/runtime.hpp>
+
+#include "base/deadline.hpp"
+#include "cluster/rank_map.hpp"
+#include "control/channel.hpp"
+#include "control/ending_signals.hpp"
+#include "control/job.hpp"
+#include "control/kept_signals.hpp"
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "control/watchdog.hpp"
+#include "runtime/inherited_state.hpp"
+#include "runtime/job_end.hpp"
+#include "runtime/mpi_session.hpp"
+#include "runtime/node.hpp"
+
+namespace lockstep {
+
+/// Signals that a user sends to a running job: to stop it, or to ask where it is. Caught from here on.
+struct CaughtSignals {
+  explicit CaughtSignals(const RuntimeOptions& options);
+};
+
+/// Ends the process if another MPI's launcher started it.
+struct OwnLauncher {
+  explicit OwnLauncher(const RuntimeOptions& options);
+};
+
+/// Members in order of acquisition; they are destroyed in reverse.
+struct MpiJob {
+  std::string launch;                           ///< what is doubtful about how the process was started
+  InheritedState inherited;                     ///< before MPI, whose threads begin with the modes of this one
+  CaughtSignals caught_signals;                 ///< before MPI, whose start takes time
+  KeptSignals signals;                          ///< held through all watches, which take turns
+  std::optional<EndingSignals> ending_signals;  ///< found before MPI starts, noted while the node has a table
+  OwnLauncher can_start_mpi;
+  Deadline others_come{"for the end of the job"};  ///< before MPI: once the ranks have met, none may lack it alone
+  MpiSession session;
+  OwnLauncher has_started_mpi;
+  std::shared_ptr<Job> job;
+  JobEnd end;
+  RuntimeOptions options;
+  Node node;
+  std::optional<RankMap> ranks;
+  std::vector<std::string> names;
+  std::optional<Watchdog> watchdog;
+  bool is_finished = false;
+
+  /// COLL. Starts MPI. The rest is `begin`'s.
+  MpiJob(int& argc, char**& argv, const RuntimeOptions& given);
+  MpiJob(const MpiJob&) = delete;
+
+  /// As `finish`.
+  ~MpiJob();
+
+  MeetingPoint& meeting() { return job->meeting(); }
+  ControlChannel& channel() { return job->meeting().channel(); }
+
+  /// COLL. Runs `step` on every rank; if it fails on one, it fails on all. Its own collectives must fail on all ranks
+  /// or none.
+  template <class Step>
+  void together(const char* name, Step&& step, Here here = Here::current()) {
+    try {
+      step();
+    } catch (...) {
+      meeting().fail(std::current_exception());
+    }
+    meeting().agree(TagKind::start, 0, here, name);
+  }
+
+  /// COLL. From MPI to ranks that know each other and have the same options: those that `make_options` returns, and
+  /// `more` about them.
+  void begin(const std::function<RuntimeOptions()>& make_options,
+             const std::function<std::string(const RuntimeOptions&)>& more);
+
+  /// COLL. From here on messages name task and host, and SIGTERM does what the options say.
+  void watch_to_the_end();
+
+  /// COLL. Leaves the job, and ends what uses other ranks. Once: the process may have ended the job before.
+  void finish(JobEnd::EndOfMpi end_of_mpi) noexcept;
+
+ private:
+  void watch(RuntimeOptions::OnTermination on_termination);
+  void compare_options(const std::string& more);
+
+  /// COLL. Warns of what ranks have inherited that makes them slow or unequal.
+  void compare_inherited_states();
+  void read_cluster();
+};
+
+}  // namespace lockstep
