@@ -198,6 +198,10 @@ std::vector<int> PhaseTable::members_of(std::uint64_t group) const {
   return found == open_->members.end() ? std::vector<int>{} : found->second;
 }
 
+bool PhaseTable::Snapshot::shows(std::uint64_t key) const {
+  return key == 0 || std::ranges::find(groups, key, &Met::group) != groups.end();
+}
+
 std::optional<std::uint64_t> PhaseTable::Snapshot::met_in(std::uint64_t key) const {
   if (key == 0) return meeting;
   const auto found = std::ranges::find(groups, key, &Met::group);

@@ -65,8 +65,10 @@ class PhaseTable {
     /// does not tell.
     std::optional<std::uint64_t> met_in(std::uint64_t group) const;
 
-    /// Whether it waits for the others where it met last, and how often it has met there.
-    bool is_meeting() const { return phase == Phase::meeting; }
+    /// Whether it tells of that group.
+    bool shows(std::uint64_t group) const;
+
+    /// How often it has met where it met last.
     std::uint64_t met_last() const { return met_in(group).value_or(0); }
 
     /// Changes with each meeting, of whichever group.

@@ -20,6 +20,7 @@
 #include "control/job.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
+#include "control/wait_chain.hpp"
 #include "reduce/reduction_choice.hpp"
 #include "sim/current.hpp"
 #include "sim/planes.hpp"
@@ -326,12 +327,23 @@ void Job::before(Time next) {
       const MeetingPoint* const there = of(late).job ? of(late).job->meeting_of(here.members().key) : nullptr;
       if (!scheduler_.is_live(late) || (there && there->waits() >= here.waits())) continue;
       scheduler_.move_to(later(*of(waiting).meets_since, options_.stall_timeout));
-      const double timeout = std::chrono::duration<double>{options_.stall_timeout}.count();
-      const std::string text =
-          late_sentence(name(late), here.sum() ? *here.sum() : here.last(), timeout, snapshot(late));
+      const std::string text = why_late(late, here.sum() ? *here.sum() : here.last());
       return end({.exception = std::make_exception_ptr(StallError{text}), .text = text});
     }
   }
+}
+
+/// `waited` was waited for by another rank, and `late` has not come.
+std::string Job::why_late(int late, const Tag& waited) const {
+  std::vector<PhaseTable::Snapshot> rows;
+  for (int rank = 0; rank < options_.ranks; ++rank) rows.push_back(snapshot(rank));
+  const RowAt row_at = [&](int rank) -> const PhaseTable::Snapshot& { return rows[static_cast<std::size_t>(rank)]; };
+  const WaitChain chain = follow_waits(row_at, options_.ranks, late);
+  const double timeout = std::chrono::duration<double>{options_.stall_timeout}.count();
+  if (chain.is_circle) return circle_sentence(chain, row_at, names_, timeout);
+  const int cause = chain.rows.back();
+  return late_sentence(name(cause), cause == late ? waited : row_at(chain.rows[chain.rows.size() - 2]).last, timeout,
+                       row_at(cause));
 }
 
 void Job::stuck() {
@@ -377,7 +389,11 @@ PhaseTable::Snapshot Job::snapshot(int rank) const {
   snapshot.phase = is_meeting(rank) ? Phase::meeting : Phase::computing;
   if (const MeetingPoint* const meeting = meeting_of(rank)) {
     if (meeting->sum()) snapshot.phase = Phase::meeting;
-    snapshot.meeting = meeting->waits();
+    snapshot.meeting = of(rank).job->meetings().front()->waits();
+    snapshot.group = meeting->members().key;
+    std::size_t shown = 0;
+    for (const MeetingPoint* const each : of(rank).job->meetings().subspan(1))
+      if (shown < snapshot.groups.size()) snapshot.groups[shown++] = {each->members().key, each->waits()};
     snapshot.last = meeting->sum() ? *meeting->sum() : meeting->last();
     snapshot.position = meeting->position();
   }

@@ -306,6 +306,16 @@ TEST_CASE("a rank is late only in groups that it belongs to, and as often as it 
        "b is late: merge_call #5 (trainer.cpp:120) was waited for 1 s; it runs, and was before the first step, waiting "
        "at merge_call #5"},
       {"it waits for all ranks", job().members({0, 1}).enters(0, 9, 1).enters(1, 7), 2051, "b is late"},
+      {"what holds up whom it waits for",
+       job().members({0, 1}).enters(0, 9, 1).enters(1, 8, 2).enters(2, 8, 1).phase(2, Phase::computing), 2051,
+       "c is late: merge_call #5 (trainer.cpp:120) was waited for 1 s; it runs, and was before the first step, "
+       "computing"},
+      {"that works alone", job().members({0, 1}).enters(0, 9, 1).enters(1, 8, 2).enters(2, 8, 1).phase(2, Phase::alone),
+       never, ""},
+      {"they wait for each other",
+       job().members({0, 1}).enters(1, 9, 1).enters(0, 8, 1).enters(1, 8, 2).enters(0, 9, 2), 2051,
+       "a and replica  have waited for each other for 1 s: a was before the first step, waiting at merge_call #5 "
+       "(trainer.cpp:120); b was before the first step, waiting at merge_call #5 (trainer.cpp:120); expected"},
       {"each wait counts afresh", job().members({0, 2}).enters(0, 9, 1).in_each_look([](Scene& s) {
          s.row(0).groups[9 % PhaseTable::groups_shown].number += s.looks % 1025 == 0;
        }),
