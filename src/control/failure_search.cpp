@@ -78,7 +78,7 @@ class FailureSearch : WatchView {
     // Say that it runs only on a fresh beat: a rank that stopped on its way is both silent and late.
     const bool runs = heard && peer.life.silent_ticks() == 0;
     const std::uint64_t more = seen.phase == Phase::meeting ? ticks_in(for_another_cause) : 0;
-    const std::uint64_t waited = std::max(state_.waited_ticks, state_.called_ticks);
+    const std::uint64_t waited = std::min(std::max(state_.waited_ticks, state_.called_ticks), peer.still_ticks);
     if (runs && waited >= stall_ticks_ && waited - stall_ticks_ >= more && is_member(row) &&
         is_before(seen, state_.waited) && seen.phase != Phase::alone)
       return look_for_cause(row);
@@ -94,7 +94,7 @@ class FailureSearch : WatchView {
     if (chain.is_circle)
       return stall(row, [&] { return stalled(chain.rows, circle_sentence(chain, row_at, job_.names, seconds)); });
     if (cause == row) return stall(row, [&] { return late(row); });
-    if (this->row(cause).phase == Phase::alone) return std::nullopt;
+    if (is_busy(cause)) return std::nullopt;
     const Tag& waited = this->row(chain.rows[chain.rows.size() - 2]).last;
     return stall(row, [&] {
       return stalled({cause}, late_sentence(name(cause), waited, seconds, this->row(cause), stack_of(cause)));
@@ -143,12 +143,8 @@ class FailureSearch : WatchView {
   /// This rank is inside its GPU's driver, and the GPU does not wait for others.
   std::optional<Finding> look_at_own_call() {
     if (state_.called_ticks < stall_ticks_) return std::nullopt;
-    // Who works alone is waited for without a limit.
-    const PhaseTable::Met entered = last_of(row(job_.row));
-    const auto is_awaited = [&](const Observation::Row& other) {
-      return other.seen.phase == Phase::alone && is_before(other.seen, entered);
-    };
-    if (std::ranges::any_of(seen_.rows, is_awaited)) return std::nullopt;
+    for (int other = 0; other < rows(); ++other)
+      if (is_before(row(other), last_of(row(job_.row))) && is_busy(other)) return std::nullopt;
     return stall(job_.row, [&] {
       // Nobody else sees it, so nobody else has a turn.
       return Finding{
@@ -180,6 +176,9 @@ class FailureSearch : WatchView {
                                              name(job_.row), describe(row(job_.row).last), job_.stall_timeout.count()));
     });
   }
+
+  /// Who works alone is waited for without a limit, and who shows progress as long as it does.
+  bool is_busy(int row) const { return this->row(row).phase == Phase::alone || peer(row).still_ticks < stall_ticks_; }
 
   bool waits_at(int row, const PhaseTable::Met& meeting) const {
     return this->row(row).phase == Phase::meeting && last_of(this->row(row)) == meeting;

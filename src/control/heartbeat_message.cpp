@@ -37,6 +37,7 @@ struct Content {
   std::uint64_t since;
   std::uint64_t resident;
   std::uint64_t peak;
+  std::uint64_t progress;
   std::int64_t number;
   std::uint32_t asked;
   std::uint32_t answered;
@@ -116,6 +117,7 @@ SealedHeartbeat seal(const HeartbeatMessage& message, const HeartbeatKey& key) {
   content.since = row.position.since;
   content.resident = row.memory.resident;
   content.peak = row.memory.peak;
+  content.progress = row.progress;
   content.number = row.number;
   content.asked = message.questions.asked;
   content.answered = message.questions.answered;
@@ -161,6 +163,7 @@ std::optional<HeartbeatMessage> open_sealed(std::span<const std::byte> bytes, co
   row.terminated = (content.flags & terminated) != 0;
   row.stack_kept = (content.flags & stack_kept) != 0;
   row.memory = {content.resident, content.peak};
+  row.progress = content.progress;
   row.number = static_cast<std::int32_t>(content.number);
   row.heartbeat = content.heartbeat;
   row.meeting = content.meeting;

@@ -23,6 +23,7 @@ class Notes : WatchView {
   Met take() {
     if (seen_.since_told) ++state_.told_ticks;
     note_pause();
+    note_progress();
     note_own_call();
     note_others_wait();
     note_own_wait();
@@ -54,6 +55,14 @@ class Notes : WatchView {
     result_.was_paused = true;
   }
 
+  void note_progress() {
+    for (int row = 0; row < rows(); ++row) {
+      Peer& peer = this->peer(row);
+      const std::uint64_t now = this->row(row).progress;
+      peer.still_ticks = std::exchange(peer.progress, now) == now ? peer.still_ticks + 1 : 0;
+    }
+  }
+
   void note_own_wait() {
     const Snapshot& mine = row(job_.row);
     const bool waits = mine.phase == Phase::meeting && last_of(mine) == state_.waited;
@@ -78,7 +87,8 @@ class Notes : WatchView {
       return other.seen.phase == Phase::meeting && mine.shows(other.seen.group) && is_before(mine, last_of(other.seen));
     };
     const bool same = last_of(mine) == state_.waited;
-    const bool is_awaited = !in_time && same && std::ranges::any_of(seen_.rows, waits);
+    const bool is_awaited =
+        !in_time && same && peer(job_.row).still_ticks > 0 && std::ranges::any_of(seen_.rows, waits);
     state_.awaited_ticks = is_awaited ? state_.awaited_ticks + 1 : 0;
     const std::uint64_t ticks = std::max(state_.awaited_ticks, state_.called_ticks);
     // Early enough to be on disk when others say that it is late. Once.
@@ -120,7 +130,8 @@ std::uint64_t WatchedJob::ticks_a_heartbeat() const {
 }
 
 WatchState::WatchState(const WatchedJob& job, const std::vector<PhaseTable::Snapshot>& rows) {
-  for (const PhaseTable::Snapshot& seen : rows) peers.push_back({.life = {seen.heartbeat, job.stall_ticks() / 4}});
+  for (const PhaseTable::Snapshot& seen : rows)
+    peers.push_back({.life = {seen.heartbeat, job.stall_ticks() / 4}, .progress = seen.progress});
 }
 
 Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState state) {

@@ -89,6 +89,8 @@ struct WatchState {
 
   struct Peer {
     SignsOfLife life;
+    std::uint64_t progress = 0;          ///< as the last look showed it
+    std::uint64_t still_ticks = 0;       ///< how long it has not risen
     std::uint64_t stalled_ticks = 0;     ///< how long a stall of it is known that does not end the job
     bool stall_told = false;             ///< as the last look showed it
     Seconds terminated{0};               ///< since it was found to be ended by SIGTERM
@@ -152,7 +154,8 @@ struct Judgement {
 ///                 process for memory. An end by SIGTERM counts only if this rank gets none itself, as it does when the
 ///                 whole job is told to end
 ///   stopped       its watchdog has not beaten for the stall timeout
-///   late          it runs, but others have waited for it in an agreement for the stall timeout
+///   late          it runs, but others have waited for it in an agreement for the stall timeout, and it has shown no
+///                 progress (progress_count.hpp) for as long
 ///   stuck         it has been in one call to its GPU's driver for the stall timeout. Only the rank itself sees this.
 ///                 The driver may wait for the GPU, and the GPU for a rank that has not come to the last collective
 ///                 that was enqueued here: then that rank is late

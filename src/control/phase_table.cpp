@@ -86,10 +86,11 @@ struct alignas(128) PhaseTable::Row {
   std::atomic<std::uint64_t> group;
   std::atomic<std::uint32_t> groups_not_shown;
   std::array<MetIn, groups_shown> groups;
-  std::atomic<std::uint64_t> observed;  ///< the progress at which the rank was said to stall, and 1
-  std::atomic<std::uint64_t> stack;     ///< the progress at which its stack was kept, and 1
+  std::atomic<std::uint64_t> observed;  ///< its meetings when the rank was said to stall, and 1
+  std::atomic<std::uint64_t> stack;     ///< its meetings when its stack was kept, and 1
   std::atomic<std::uint64_t> resident;
   std::atomic<std::uint64_t> peak;
+  std::atomic<std::uint64_t> progress;
   std::atomic<std::uint32_t> count;
   std::atomic<std::uint32_t> kind;
   Site site;
@@ -209,7 +210,7 @@ std::optional<std::uint64_t> PhaseTable::Snapshot::met_in(std::uint64_t key) con
   return has_more_groups ? std::nullopt : std::optional<std::uint64_t>{0};
 }
 
-std::uint64_t PhaseTable::Snapshot::progress() const {
+std::uint64_t PhaseTable::Snapshot::meetings() const {
   std::uint64_t met = meeting;
   for (const Met& each : groups) met += each.number;
   return met;
@@ -236,8 +237,12 @@ void PhaseTable::set_memory(const MemoryUse& memory) {
   row_at(row_).peak.store(memory.peak, std::memory_order_relaxed);
 }
 
-void PhaseTable::set_stack_kept(std::uint64_t progress) {
-  row_at(row_).stack.store(progress + 1, std::memory_order_relaxed);
+void PhaseTable::set_progress(std::uint64_t progress) {
+  row_at(row_).progress.store(progress, std::memory_order_relaxed);
+}
+
+void PhaseTable::set_stack_kept(std::uint64_t meetings) {
+  row_at(row_).stack.store(meetings + 1, std::memory_order_relaxed);
 }
 
 PhaseTable::Snapshot PhaseTable::read(int index) const {
@@ -265,7 +270,8 @@ PhaseTable::Snapshot PhaseTable::read(int index) const {
   snapshot.position.since = row.since.load(std::memory_order_relaxed);
   row.site_of_run.get(snapshot.position.site);
   snapshot.memory = {row.resident.load(std::memory_order_relaxed), row.peak.load(std::memory_order_relaxed)};
-  snapshot.stack_kept = row.stack.load(std::memory_order_relaxed) == snapshot.progress() + 1;
+  snapshot.progress = row.progress.load(std::memory_order_relaxed);
+  snapshot.stack_kept = row.stack.load(std::memory_order_relaxed) == snapshot.meetings() + 1;
   return snapshot;
 }
 
@@ -283,7 +289,8 @@ void PhaseTable::write(int index, const Snapshot& seen) {
   row.number.store(seen.number, std::memory_order_relaxed);
   row.resident.store(seen.memory.resident, std::memory_order_relaxed);
   row.peak.store(seen.memory.peak, std::memory_order_relaxed);
-  row.stack.store(seen.stack_kept ? seen.progress() + 1 : 0, std::memory_order_relaxed);
+  row.progress.store(seen.progress, std::memory_order_relaxed);
+  row.stack.store(seen.stack_kept ? seen.meetings() + 1 : 0, std::memory_order_relaxed);
   row.phase.store(static_cast<std::uint32_t>(seen.phase), std::memory_order_release);
   row.heartbeat.store(seen.heartbeat, std::memory_order_release);
 }
@@ -318,11 +325,11 @@ bool PhaseTable::warned() const {
 }
 
 bool PhaseTable::is_observed(int row) const {
-  return row_at(row).observed.load() == read(row).progress() + 1;
+  return row_at(row).observed.load() == read(row).meetings() + 1;
 }
 
 bool PhaseTable::observe(int row) {
-  const std::uint64_t next = read(row).progress() + 1;
+  const std::uint64_t next = read(row).meetings() + 1;
   return row_at(row).observed.exchange(next) != next;
 }
 

@@ -58,8 +58,9 @@ class PhaseTable {
     bool has_more_groups = false;  ///< than are shown
     Tag last;                      ///< kind, count and site of the last agreement
     Position position;
-    MemoryUse memory;         ///< of the process, about a second ago
-    bool stack_kept = false;  ///< its watchdog has left a stack of its main thread at the place where it is
+    MemoryUse memory;            ///< of the process, about a second ago
+    std::uint64_t progress = 0;  ///< rises while it does long work piece by piece, see progress_count.hpp
+    bool stack_kept = false;     ///< its watchdog has left a stack of its main thread at the place where it is
 
     /// The number of the agreement or sum of that group that was entered last: 0 before the first, empty if this row
     /// does not tell.
@@ -72,7 +73,7 @@ class PhaseTable {
     std::uint64_t met_last() const { return met_in(group).value_or(0); }
 
     /// Changes with each meeting, of whichever group.
-    std::uint64_t progress() const;
+    std::uint64_t meetings() const;
   };
 
   static std::size_t bytes_for(int rows);
@@ -112,9 +113,10 @@ class PhaseTable {
   std::atomic<std::uint32_t>& ending_signal() const;
 
   void set_memory(const MemoryUse& memory);
+  void set_progress(std::uint64_t progress);
 
-  /// Says that the stack of this process's main thread is kept, taken at `progress` (Snapshot).
-  void set_stack_kept(std::uint64_t progress);
+  /// Says that the stack of this process's main thread is kept, taken after so many `meetings` (Snapshot).
+  void set_stack_kept(std::uint64_t meetings);
 
   Snapshot read(int row) const;
 

@@ -27,6 +27,7 @@
 #include "base/log_settings.hpp"
 #include "base/memory_kills.hpp"
 #include "base/open_line.hpp"
+#include "base/progress_count.hpp"
 #include "base/start_thread.hpp"
 #include "base/system_error.hpp"
 #include "control/cpu_limit.hpp"
@@ -288,6 +289,7 @@ class Watchdog::Thread {
   void beat(Heartbeat heartbeat) {
     ++ticks_;
     took_ = Clock::now() - std::exchange(ticked_at_, Clock::now());
+    table_.set_progress(detail::progress_count());
     table_.beat();
     // The other ranks must see it before this one ends: those of other nodes cannot see how it ends.
     if (told_at_) table_.set_terminated();

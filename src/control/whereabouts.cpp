@@ -99,7 +99,7 @@ void Whereabouts::go_on_telling() {
 void Whereabouts::take_stack() {
   // Without a folder there is no place for it.
   if (!heeds_signals_ || main_thread() == 0 || !watch_notes()) return;
-  taken_ = TakenStack{.progress = table_.read(table_.row()).progress(), .asked_at = Clock::now()};
+  taken_ = TakenStack{.meetings = table_.read(table_.row()).meetings(), .asked_at = Clock::now()};
   if (!ask_for_stack()) keep_stack({}, "not asked for its stack, as SIGUSR2 is the program's");
 }
 
@@ -111,7 +111,7 @@ void Whereabouts::go_on_with_stack() {
     else if (Clock::now() - taken_->asked_at > time_to_record)
       keep_stack({}, "asked for its stack, and does not answer");
   } else if (!stack_keeper_.is_busy()) {
-    if (*taken_->kept) table_.set_stack_kept(taken_->progress);
+    if (*taken_->kept) table_.set_stack_kept(taken_->meetings);
     taken_.reset();
   }
 }

@@ -35,7 +35,7 @@ class Whereabouts {
   using Clock = std::chrono::steady_clock;
   /// Of the main thread, on its way to a file.
   struct TakenStack {
-    std::uint64_t progress = 0;  ///< of this rank, see PhaseTable
+    std::uint64_t meetings = 0;  ///< of this rank, see PhaseTable
     Clock::time_point asked_at;
     std::shared_ptr<std::atomic<bool>> kept = std::make_shared<std::atomic<bool>>(false);
     bool is_asked = true;  ///< and has not answered

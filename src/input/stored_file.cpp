@@ -8,6 +8,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/file_io.hpp"
+#include "base/progress_count.hpp"
 #include "input/failure.hpp"
 
 namespace lockstep {
@@ -115,6 +116,7 @@ void StoredFile::require_unchanged() const {
       fail_file(path_, fmt::format("has changed while it was in use: the {} bytes at {} differ from those that were "
                                    "read at the start{}",
                                    bytes.size(), begin_of(chunk), expected));
+    detail::count_progress();
   }
   state_ = now;
   is_suspect_ = now.is_fresh();

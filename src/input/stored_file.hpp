@@ -41,7 +41,7 @@ class StoredFile {
   /// ConfigError unless the file still has the bytes that were read first; it may be longer. Asks the system, and reads
   /// the file again only if that tells of a change: its name, mode and time may change. The system does not tell of a
   /// page that a process had mapped and written before the file was read, until it is written back. One thread at a
-  /// time.
+  /// time; it shows progress as it reads (progress_count.hpp), since the ranks of other nodes may wait meanwhile.
   void require_unchanged() const;
 
   /// Whether all of it has been read once.

@@ -40,6 +40,7 @@ TEST_CASE("a heartbeat carries what its rank is doing, to one rank of each other
   ranks.table(3).enter_meeting(17, merge_tag());
   ranks.table(3).set_stack_kept(17);
   ranks.table(3).set_memory({.resident = 5ull << 32, .peak = 6ull << 32});
+  ranks.table(3).set_progress(7ull << 32);
   ranks.table(3).ask();
   REQUIRE(ranks.hears(1, 3));
   const auto seen = ranks.table(1).read(3);
@@ -48,6 +49,7 @@ TEST_CASE("a heartbeat carries what its rank is doing, to one rank of each other
   CHECK(seen.process == 0);
   CHECK(seen.number == ::getpid());
   CHECK(seen.memory == MemoryUse{.resident = 5ull << 32, .peak = 6ull << 32});
+  CHECK(seen.progress == 7ull << 32);
   CHECK(seen.stack_kept);
   CHECK(ranks.table(1).questions().is_open());
   CHECK_FALSE(seen.terminated);

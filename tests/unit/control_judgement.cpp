@@ -219,6 +219,11 @@ TEST_CASE("ranks of a node are gone, stopped or late after these times", "[B-45]
        "b is late: merge_call #5 (trainer.cpp:120) was waited for 1 s; it runs, and was before the first step"},
       {"for_another_cause: 1 s more", job().enters(1, 1).enters(0, 2), 2051, "b is late"},
       {"who works alone is not late", job().phase(1, Phase::alone).enters(0, 1), never, ""},
+      {"who reads on is not late",
+       job().enters(0, 1).in_each_look([](Scene& s) { s.row(1).progress += s.looks % 1025 == 0; }), never, ""},
+      {"who hangs after it has read on is late",
+       job().enters(0, 1).in_each_look([](Scene& s) { s.row(1).progress = std::min(s.looks, 2000); }), 3025,
+       "b is late: merge_call #5 (trainer.cpp:120) was waited for 1 s; it runs, and was before the first step"},
       {"who waits for others is not late", job().enters(1, 1), never, ""},
       {"on one node, no network is to blame", job().enters(1, 1).enters(0, 1), never, ""},
       {"each wait counts afresh",
@@ -271,6 +276,10 @@ TEST_CASE("a rank that is inside its GPU's driver is stuck after these times, un
        "c is late: merge_call #5 (trainer.cpp:120) was waited for 1 s; it runs, and was before"},
       {"one waits in an earlier one", three().gave(0, 2).gave(1, 2).enters(2, 1), 1026, "a is stuck"},
       {"one works alone before", three().gave(0, 2).gave(1, 2).gave(2, 1).phase(2, Phase::alone), never, ""},
+      {"one reads on before", three().gave(0, 2).gave(1, 2).gave(2, 1).in_each_look([](Scene& s) {
+         s.row(2).progress += s.looks % 1025 == 0;
+       }),
+       never, ""},
       {"one works alone after", three().gave(0, 2).gave(1, 2).gave(2, 2).phase(2, Phase::alone), 1026, "a is stuck"},
       {"each collective counts afresh",
        three().gave(0, 2000).in_each_look([](Scene& s) { s.row(0).meeting += s.looks % 1025 == 0; }), never, ""},

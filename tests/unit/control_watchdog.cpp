@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 
 #include "base/open_line.hpp"
+#include "base/progress_count.hpp"
 #include "control/cpu_limit.hpp"
 #include "control/kept_signals.hpp"
 #include "control/phase_table.hpp"
@@ -324,6 +325,15 @@ TEST_CASE("Ctrl-C ends a process without mpirun by its signal, after a line of i
   }
   // The line is printed once for a table, which the second process finds as the first left it.
   CHECK(captured.text() == "\nlockstep: interrupted before the first step, computing\n");
+}
+
+TEST_CASE("a watchdog shows the progress of its process to the others") {
+  SharedMemory memory = SharedMemory::create(PhaseTable::bytes_for(1));
+  memory.take_over();
+  PhaseTable table{std::move(memory), 1, 0};
+  const Watchdog watchdog{table, {"a"}, {}, [](Error::ExitCode, Reach) { ::_exit(98); }};
+  detail::count_progress();
+  CHECK(eventually([&] { return table.read(0).progress == detail::progress_count(); }));
 }
 
 TEST_CASE("a process that saves what it has made has a moment to end by itself") {

@@ -276,8 +276,13 @@ TEST_CASE("a rank takes its stack when three quarters of the time are over in wh
   CHECK(waited_for(Phase::computing, 0).first(takes_stack) == 0);
   CHECK(waited_for(Phase::alone, 1).first(takes_stack) == 0);
   CHECK(waited_for(Phase::leaving, 1).first(takes_stack) == 0);
-  Job moves = waited_for(Phase::computing, 10);
+  Job reads = waited_for(Phase::computing, 1);
   int looks = 0;
+  CHECK(reads.first([&](const Judgement& judged) {
+    if (++looks % 700 == 0) ++reads.seen.rows[0].seen.progress;
+    return judged.takes_stack;
+  }) == 0);
+  Job moves = waited_for(Phase::computing, 10);
   CHECK(moves.first([&](const Judgement& judged) {
     if (++looks % 700 == 0) ++moves.seen.rows[0].seen.meeting;
     return judged.takes_stack;

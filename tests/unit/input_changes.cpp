@@ -18,6 +18,7 @@
 #include <lockstep/input/text.hpp>
 
 #include "apps/image_files.hpp"
+#include "base/progress_count.hpp"
 #include "input/file_bytes.hpp"
 #include "input/samples.hpp"
 #include "input/shared_data.hpp"
@@ -177,6 +178,21 @@ TEST_CASE("a file that gets another time, mode, name or end still has the data, 
     CHECK(read.told() == "unchanged");
     break;
   }
+}
+
+TEST_CASE("a rank that reads a file again shows progress in each block") {
+  const TemporaryDirectory folder;
+  const fs::path path = folder.write("x", std::string(3 * FileBytes::chunk_bytes + 1, 'x'));
+  fs::last_write_time(path, fs::last_write_time(path) - std::chrono::hours{1});
+  const TextData::Options options{.context = 4, .memory_bytes = 1};
+  const TextData text = TextData::load(path, options);
+  const auto pieces = [&] {
+    const std::uint64_t before = detail::progress_count();
+    text.train->require_unchanged();
+    return detail::progress_count() - before;
+  };
+  fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
+  CHECK(pieces() == 4);
 }
 
 TEST_CASE("a file that is written to while it is read is refused") {
