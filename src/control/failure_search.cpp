@@ -88,14 +88,14 @@ class FailureSearch : WatchView {
   /// Of a rank for which this one has waited too long: it may wait for others itself, in another group.
   std::optional<Finding> look_for_cause(int row) {
     const RowAt row_at = [this](int each) -> const Snapshot& { return this->row(each); };
-    const WaitChain chain = follow_waits(row_at, rows(), row);
-    const int cause = chain.rows.back();
+    const WaitChain chain = follow_waits(row_at, rows(), job_.row, row);
+    const int cause = chain.cause();
     const double seconds = job_.stall_timeout.count();
     if (chain.is_circle)
       return stall(row, [&] { return stalled(chain.rows, circle_sentence(chain, row_at, job_.names, seconds)); });
     if (cause == row) return stall(row, [&] { return late(row); });
     if (is_busy(cause)) return std::nullopt;
-    const Tag& waited = this->row(chain.rows[chain.rows.size() - 2]).last;
+    const Tag& waited = this->row(chain.waits_for_cause()).last;
     return stall(row, [&] {
       return stalled({cause}, late_sentence(name(cause), waited, seconds, this->row(cause), stack_of(cause)));
     });

@@ -24,8 +24,8 @@ std::optional<int> awaited_by(int waiting, const RowAt& row, int rows) {
 
 }  // namespace
 
-WaitChain follow_waits(const RowAt& row, int rows, int first) {
-  WaitChain chain{{first}};
+WaitChain follow_waits(const RowAt& row, int rows, int waiting, int late) {
+  WaitChain chain{{waiting, late}};
   while (const auto next = awaited_by(chain.rows.back(), row, rows)) {
     const auto met = std::ranges::find(chain.rows, *next);
     if (met != chain.rows.end()) return {{met, chain.rows.end()}, true};

@@ -10,16 +10,19 @@
 
 namespace lockstep {
 
-/// From a rank that keeps others waiting to the one that holds all of them up.
+/// From a rank that waits to the one that holds it up.
 struct WaitChain {
-  std::vector<int> rows;   ///< each waits for the next; not empty
+  std::vector<int> rows;   ///< each waits for the next; at least two
   bool is_circle = false;  ///< the last waits for the first
+  int cause() const { return rows.back(); }
+  int waits_for_cause() const { return rows[rows.size() - 2]; }
 };
 
 using RowAt = std::function<const PhaseTable::Snapshot&(int row)>;
 
-/// The chain that begins with `first`. It ends with a rank that does not wait, or of which is not known for whom.
-WaitChain follow_waits(const RowAt& row, int rows, int first);
+/// `waiting` waits for `late`. The chain ends with a rank that does not wait, or of which is not known for whom. A
+/// circle need not hold `waiting`.
+WaitChain follow_waits(const RowAt& row, int rows, int waiting, int late);
 
 /// What is said of a circle.
 std::string circle_sentence(const WaitChain& circle, const RowAt& row, std::span<const std::string> names,

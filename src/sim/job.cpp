@@ -327,23 +327,21 @@ void Job::before(Time next) {
       const MeetingPoint* const there = of(late).job ? of(late).job->meeting_of(here.members().key) : nullptr;
       if (!scheduler_.is_live(late) || (there && there->waits() >= here.waits())) continue;
       scheduler_.move_to(later(*of(waiting).meets_since, options_.stall_timeout));
-      const std::string text = why_late(late, here.sum() ? *here.sum() : here.last());
+      const std::string text = why_late(waiting, late);
       return end({.exception = std::make_exception_ptr(StallError{text}), .text = text});
     }
   }
 }
 
-/// `waited` was waited for by another rank, and `late` has not come.
-std::string Job::why_late(int late, const Tag& waited) const {
+/// `waiting` has waited for `late` for too long.
+std::string Job::why_late(int waiting, int late) const {
   std::vector<PhaseTable::Snapshot> rows;
   for (int rank = 0; rank < options_.ranks; ++rank) rows.push_back(snapshot(rank));
   const RowAt row_at = [&](int rank) -> const PhaseTable::Snapshot& { return rows[static_cast<std::size_t>(rank)]; };
-  const WaitChain chain = follow_waits(row_at, options_.ranks, late);
+  const WaitChain chain = follow_waits(row_at, options_.ranks, waiting, late);
   const double timeout = std::chrono::duration<double>{options_.stall_timeout}.count();
   if (chain.is_circle) return circle_sentence(chain, row_at, names_, timeout);
-  const int cause = chain.rows.back();
-  return late_sentence(name(cause), cause == late ? waited : row_at(chain.rows[chain.rows.size() - 2]).last, timeout,
-                       row_at(cause));
+  return late_sentence(name(chain.cause()), row_at(chain.waits_for_cause()).last, timeout, row_at(chain.cause()));
 }
 
 void Job::stuck() {

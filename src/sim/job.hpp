@@ -112,7 +112,7 @@ class Job final : private Scheduler::Overseer {
   bool is_meeting(int rank) const;
   const std::string& data_collective_of(int rank) const;
   PhaseTable::Snapshot snapshot(int rank) const;
-  std::string why_late(int late, const Tag& waited) const;
+  std::string why_late(int waiting, int late) const;
   std::string was(int rank) const;
   Where where_is(int rank) const;
   std::string who_is_where() const;

@@ -314,7 +314,8 @@ TEST_CASE("a rank is late only in groups that it belongs to, and as often as it 
       {"it waits in another group, for another cause", job().members({0, 1}).enters(0, 9, 1).enters(1, 8, 1), 2051,
        "b is late: merge_call #5 (trainer.cpp:120) was waited for 1 s; it runs, and was before the first step, waiting "
        "at merge_call #5"},
-      {"it waits for all ranks", job().members({0, 1}).enters(0, 9, 1).enters(1, 7), 2051, "b is late"},
+      {"it waits for all ranks", job().members({0, 1}).enters(0, 9, 1).enters(1, 7), 2051,
+       "a and replica  have waited for each other for 1 s: a was"},
       {"what holds up whom it waits for",
        job().members({0, 1}).enters(0, 9, 1).enters(1, 8, 2).enters(2, 8, 1).phase(2, Phase::computing), 2051,
        "c is late: merge_call #5 (trainer.cpp:120) was waited for 1 s; it runs, and was before the first step, "
