@@ -5,25 +5,28 @@
 #include <thread>
 #include <utility>
 
+#include "base/awake_clock.hpp"
+#include "base/start_thread.hpp"
+
 namespace lockstep {
 
 SideThread::~SideThread() {
   using namespace std::chrono_literals;
-  const auto until = std::chrono::steady_clock::now() + 500ms;
-  while (is_busy() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
+  const auto until = AwakeClock::now() + 500ms;
+  while (is_busy() && AwakeClock::now() < until) std::this_thread::sleep_for(1ms);
 }
 
 bool SideThread::start(std::function<void()> work) {
   if (is_busy()) return false;
   *done_ = false;
   try {
-    std::thread{[work = std::move(work), done = done_] {
+    start_thread("for work that may never end", [work = std::move(work), done = done_] {
       try {
         work();
       } catch (...) {  // such as for want of memory
       }
       *done = true;
-    }}.detach();
+    }).detach();
   } catch (const std::exception&) {
     *done_ = true;
     return false;

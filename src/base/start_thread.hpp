@@ -1,11 +1,16 @@
 // Threads, and which limit keeps one from starting.
 #pragma once
 
+#include <concepts>
 #include <filesystem>
 #include <functional>
+#include <future>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <type_traits>
+#include <utility>
 
 namespace lockstep {
 
@@ -17,6 +22,19 @@ namespace lockstep {
 ///
 /// `purpose` is "for the watchdog" there.
 [[nodiscard]] std::thread start_thread(std::string_view purpose, std::function<void()> work);
+
+/// The same for work that has a result, or throws: both come with `result`.
+template <class Result>
+struct StartedTask {
+  std::thread thread;
+  std::future<Result> result;
+};
+template <std::invocable Work>
+[[nodiscard]] StartedTask<std::invoke_result_t<Work>> start_task(std::string_view purpose, Work work) {
+  // A thread's work can be copied.
+  const auto task = std::make_shared<std::packaged_task<std::invoke_result_t<Work>()>>(std::move(work));
+  return {start_thread(purpose, [task] { (*task)(); }), task->get_future()};
+}
 
 /// The limits on the threads of this process: "RLIMIT_NPROC is 100, pids.max of /sys/fs/cgroup/job is 50". `root` is
 /// where /proc and /sys are.

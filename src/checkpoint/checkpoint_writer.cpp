@@ -1,6 +1,7 @@
 #include "checkpoint/checkpoint_writer.hpp"
 
 #include <chrono>
+#include <future>
 #include <system_error>
 #include <utility>
 
@@ -94,7 +95,7 @@ void CheckpointWriter::write(Manifest manifest, std::vector<TensorFile> files, S
   wait();
   hold();
   snapshot_.take(std::move(files), stream);
-  writing_ = std::async(std::launch::async, [this, manifest = std::move(manifest)] {
+  const auto in_background = [this, manifest = std::move(manifest)] {
     const auto require_use = [&] {
       if (use_) use_->require();
     };
@@ -104,7 +105,12 @@ void CheckpointWriter::write(Manifest manifest, std::vector<TensorFile> files, S
     whole_[manifest.step] = true;
     foreign_.erase(manifest.step);
     remove_old(manifest.step);
-  });
+  };
+  try {
+    writing_ = start_task("for writing a checkpoint", in_background);
+  } catch (const Error& error) {
+    throw CheckpointError{fmt::format("{}: {}", folder_.string(), error.what())};
+  }
 }
 
 /// Whether a training could go on from it. One that was there before is read once.
@@ -132,12 +138,15 @@ void CheckpointWriter::remove_old(std::int64_t written) {
 }
 
 void CheckpointWriter::wait() {
-  if (writing_.valid()) writing_.get();
+  if (!writing_.thread.joinable()) return;
+  writing_.thread.join();
+  writing_.result.get();
 }
 
 void CheckpointWriter::poll() {
   if (use_) use_->require_not_lost();
-  if (writing_.valid() && writing_.wait_for(std::chrono::seconds{0}) == std::future_status::ready) wait();
+  if (writing_.thread.joinable() && writing_.result.wait_for(std::chrono::seconds{0}) == std::future_status::ready)
+    wait();
 }
 
 }  // namespace lockstep

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
-#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +13,7 @@
 
 #include <lockstep/tensor/tensor.hpp>
 
+#include "base/start_thread.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/exclusive_use.hpp"
 #include "checkpoint/manifest.hpp"
@@ -92,7 +92,7 @@ class CheckpointWriter {
   std::map<std::int64_t, bool> whole_;  ///< of the checkpoints that were written or read, whether they are
   bool told_what_stays_ = false;        ///< of an old checkpoint that cannot be removed
   Snapshot snapshot_;
-  std::future<void> writing_;
+  StartedTask<void> writing_;
 };
 
 }  // namespace lockstep

@@ -28,6 +28,7 @@
 #include "checkpoint_support.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
+#include "support/thread_faults.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -205,6 +206,22 @@ TEST_CASE("an old checkpoint that cannot be removed is a warning, once, and the 
   mishap = {};
   CHECK(names_in(folder.path()) == Names{".lock", "latest", "step-4", "step-5"});
   CHECK(captured.text().find("cannot be removed") == captured.text().rfind("cannot be removed"));
+}
+
+TEST_CASE("a checkpoint for which the system has no thread is a checkpoint that fails, and the next is written") {
+  const TemporaryDirectory folder;
+  CheckpointWriter writer{folder.path(), 3};
+  const Training newest{3};
+  const auto write = [&](std::int64_t step) { writer.write({.step = step}, newest.files(), Stream::host()); };
+  {
+    const NoThreads none;
+    CHECK_THROWS_AS(write(1), CheckpointError);
+    CHECK_THROWS_WITH(write(1), Catch::StartsWith(folder.path().string() +
+                                                  ": no thread for writing a checkpoint could be started: "));
+  }
+  write(2);
+  writer.wait();
+  CHECK(names_in(folder.path()) == Names{".lock", "latest", "step-2"});
 }
 
 TEST_CASE("the best checkpoint stays, and one that is not there does not take its place") {

@@ -1,8 +1,10 @@
 // The start of NCCL among ranks that are threads: every stage's failure is one error on all of them.
 #include <algorithm>
+#include <exception>
 #include <future>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -14,6 +16,7 @@
 #include "support/done_communicator.hpp"
 #include "support/fake_nccl.hpp"
 #include "support/thread_communicator.hpp"
+#include "support/thread_faults.hpp"
 
 using namespace lockstep;
 using Catch::Matchers::Equals;
@@ -38,7 +41,11 @@ struct Job {
     on_threads(static_cast<int>(worlds.size()), [&](Communicator& host) {
       FakeWorld& mine = world(host.rank());
       try {
-        (void)make_nccl_communicator(host, mine.device, mine.compute, {.init_timeout = timeout}, mine.tools());
+        const bool lacks = host.rank() == without_threads;
+        const auto none = lacks ? std::make_unique<lockstep::test::NoThreads>() : nullptr;
+        NcclOptions options{.init_timeout = timeout};
+        if (without_threads >= 0) options.on_failure = [](const std::exception_ptr&) {};
+        (void)make_nccl_communicator(host, mine.device, mine.compute, std::move(options), mine.tools());
       } catch (const CommError& error) {
         errors[static_cast<std::size_t>(host.rank())] = error.what();
       }
@@ -56,6 +63,7 @@ struct Job {
   }
 
   std::vector<std::unique_ptr<FakeWorld>> worlds;
+  int without_threads = -1;         ///< the rank that can start none
   std::vector<std::string> errors;  ///< by rank; empty for one that started
 };
 
@@ -108,6 +116,17 @@ TEST_CASE("nobody enters NCCL while one rank is not ready") {
   job.world(1).device.failure = "the GPU is elsewhere";
   job.start();
   CHECK(job.all_failed_with("NCCL did not start because of rank 1: the GPU is elsewhere"));
+  for (int rank = 0; rank < 3; ++rank)
+    CHECK(job.counts("comm_init " + std::to_string(rank) + " of 3") == Counts{0, 0, 0});
+}
+
+TEST_CASE("nobody enters NCCL while one rank has no thread for the limit on its start") {
+  Job job{3};
+  job.without_threads = 1;
+  job.start();
+  for (const std::string& error : job.errors)
+    CHECK_THAT(error, Catch::StartsWith("NCCL did not start because of rank 1: no thread for the limit on the start of "
+                                        "NCCL could be started: "));
   for (int rank = 0; rank < 3; ++rank)
     CHECK(job.counts("comm_init " + std::to_string(rank) + " of 3") == Counts{0, 0, 0});
 }

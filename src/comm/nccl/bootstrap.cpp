@@ -126,17 +126,19 @@ StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tool
   ncclUniqueId id{};
   Buffer memory;
   const auto watched = [&](const char* what, Seconds limit, const std::function<void()>& stage) {
-    std::optional<Deadline> deadline;
-    if (on_stuck) {
-      deadline.emplace("for the limit on the start of NCCL");
-      deadline->set(limit, [&on_stuck, limit,
-                            sentence = fmt::format("{} has not returned on {} of rank {}", what, device.name(),
-                                                   rank_in_messages(host.rank()))] {
-        on_stuck(std::make_exception_ptr(
-            StallError{fmt::format("NCCL did not start: {} for {:g} s", sentence, limit.count())}));
-      });
-    }
-    return report_of(stage);
+    return report_of([&] {
+      std::optional<Deadline> deadline;
+      if (on_stuck) {
+        deadline.emplace("for the limit on the start of NCCL");
+        deadline->set(limit, [&on_stuck, limit,
+                              sentence = fmt::format("{} has not returned on {} of rank {}", what, device.name(),
+                                                     rank_in_messages(host.rank()))] {
+          on_stuck(std::make_exception_ptr(
+              StallError{fmt::format("NCCL did not start: {} for {:g} s", sentence, limit.count())}));
+        });
+      }
+      stage();
+    });
   };
   const Report ready = watched("a call before ncclCommInitRankConfig", timeout, [&] {
     started.stream = device.make_stream();

@@ -1,15 +1,18 @@
 #include "comm/nccl/nccl_handle.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <future>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/log.hpp>
 
+#include "base/awake_clock.hpp"
 #include "base/log_settings.hpp"
+#include "base/start_thread.hpp"
 #include "device/device_call.hpp"
 
 namespace lockstep {
@@ -156,13 +159,15 @@ void NcclHandle::run_abort() {
 
 /// Makes a call that may hang on a thread of its own. Empty, with a warning, if it does not return within the limit.
 std::optional<ncclResult_t> NcclHandle::call_for(Seconds limit, const char* name, std::function<ncclResult_t()> call) {
-  std::promise<ncclResult_t> promise;
-  std::future<ncclResult_t> result = promise.get_future();
-  std::thread thread{[call = std::move(call), promise = std::move(promise)]() mutable { promise.set_value(call()); }};
-  if (result.wait_for(limit) == std::future_status::ready) {
-    thread.join();
-    return result.get();
-  }
+  auto [thread, result] = start_task(fmt::format("for {}", name), std::move(call));
+  // The other thread stands still with this one.
+  constexpr std::chrono::milliseconds between_looks{100};
+  const auto start = AwakeClock::now();
+  for (Seconds left = limit; left > Seconds{0}; left = limit - Seconds{AwakeClock::now() - start})
+    if (result.wait_for(std::min<Seconds>(left, between_looks)) == std::future_status::ready) {
+      thread.join();
+      return result.get();
+    }
   thread.detach();
   log_warning(fmt::format("{} on {} of rank {} is stuck; going on without it", name, device_, rank_in_messages(rank_)));
   return std::nullopt;

@@ -3,9 +3,8 @@
 #include <chrono>
 #include <cstddef>
 #include <future>
-#include <thread>
-#include <utility>
 
+#include "base/start_thread.hpp"
 #include "device/cuda/backend.hpp"
 #include "device/cuda/native.hpp"
 #include "device/host_wait.hpp"
@@ -17,12 +16,12 @@ namespace {
 /// GPU. If the wait is given up, the process ends, and the thread with it.
 template <class Call>
 cudaError_t answer_to(Call call) {
-  std::packaged_task<cudaError_t()> task{[call, index = detail::cuda::device_index()] {
+  auto [thread, result] = start_task("that waits for the GPU", [call, index = detail::cuda::device_index()] {
     const cudaError_t bound = cudaSetDevice(index);
     return bound == cudaSuccess ? call() : bound;
-  }};
-  std::future<cudaError_t> answer = task.get_future();
-  std::thread{std::move(task)}.detach();
+  });
+  thread.detach();
+  std::future<cudaError_t>& answer = result;  // for clang, which captures no structured binding
   detail::wait_on_host([&] { return answer.wait_for(std::chrono::seconds{0}) == std::future_status::ready; });
   return answer.get();
 }
