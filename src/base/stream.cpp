@@ -9,10 +9,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/counted_time.hpp"
+
 namespace lockstep {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 // What a pipe takes in one piece, and for what a pipe that poll calls writable has room.
@@ -20,6 +21,9 @@ constexpr std::size_t most_at_once = 4096;
 
 // A pipe becomes writable again only when its reader has taken a page of it.
 constexpr std::chrono::milliseconds between_polls = 100ms;
+
+// In a longer time this process was stopped, as its reader may have been.
+constexpr auto longest_look = 2 * between_polls;
 
 /// The bytes that are still to be read; nothing if the stream does not say.
 std::optional<int> unread(int stream) {
@@ -29,17 +33,20 @@ std::optional<int> unread(int stream) {
   return std::nullopt;
 }
 
-/// The time that is left, as patience runs out.
+/// The time that is left, as patience runs out. Takes no lock: the last line of a process is written with it.
 class PatienceLeft {
  public:
   explicit PatienceLeft(StreamPatience patience) : patience_{patience} {}
 
   bool is_limited() const { return std::min(patience_.idle, patience_.in_all) != StreamPatience::without_end; }
 
-  bool is_over() const { return time_left() <= 0ms; }
+  bool is_over() { return time_left() <= 0ms; }
 
   /// Of a stream that has taken something just now.
-  void restart() { idle_since_ = Clock::now(); }
+  void restart() {
+    (void)idle_.look(now());
+    idle_.begin_again();
+  }
 
   /// False when patience has ended before the stream takes anything.
   bool wait_for(int stream) {
@@ -57,18 +64,21 @@ class PatienceLeft {
   }
 
  private:
-  std::chrono::milliseconds time_left() const {
-    return std::min(left_of(patience_.idle, idle_since_), left_of(patience_.in_all, began_));
+  static CountedTime::Seconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
+
+  std::chrono::milliseconds time_left() {
+    const auto time = now();
+    return std::min(left_of(patience_.idle, idle_.look(time)), left_of(patience_.in_all, in_all_.look(time)));
   }
 
-  static std::chrono::milliseconds left_of(std::chrono::milliseconds time, Clock::time_point since) {
+  static std::chrono::milliseconds left_of(std::chrono::milliseconds time, CountedTime::Seconds passed) {
     if (time == StreamPatience::without_end) return time;
-    return time - std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since);
+    return time - std::chrono::duration_cast<std::chrono::milliseconds>(passed);
   }
 
   StreamPatience patience_;
-  Clock::time_point began_ = Clock::now();
-  Clock::time_point idle_since_ = began_;
+  CountedTime idle_{now(), longest_look};
+  CountedTime in_all_ = idle_;
 };
 
 std::string_view first_piece(std::string_view text) {

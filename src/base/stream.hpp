@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// For how long a writer waits while a stream takes nothing.
+/// For how long a writer waits while a stream takes nothing. The time in which it is stopped does not count.
 struct StreamPatience {
   static constexpr std::chrono::milliseconds without_end = std::chrono::milliseconds::max();
 

@@ -11,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 
+#include "base/awake_clock.hpp"
 #include "base/file_io.hpp"
 #include "checkpoint/failure.hpp"
 #include "checkpoint/file_system.hpp"
@@ -19,7 +20,7 @@
 namespace lockstep {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = AwakeClock;
 using namespace std::chrono_literals;
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/awake_clock.hpp"
 #include "base/side_thread.hpp"
 #include "control/judgement.hpp"
 #include "control/kept_signals.hpp"
@@ -32,7 +33,7 @@ class Whereabouts {
   void act(const Judgement& judged);
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using Clock = AwakeClock;
   /// Of the main thread, on its way to a file.
   struct TakenStack {
     std::uint64_t meetings = 0;  ///< of this rank, see PhaseTable

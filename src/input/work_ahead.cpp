@@ -10,6 +10,7 @@
 
 #include <lockstep/base/log.hpp>
 
+#include "base/awake_clock.hpp"
 #include "base/floating_point_modes.hpp"
 #include "base/start_thread.hpp"
 
@@ -80,8 +81,12 @@ WorkAhead::~WorkAhead() {
   std::unique_lock lock{state_->mutex};
   state_->stopping = true;
   state_->changed.notify_all();
-  const bool ended =
-      !options_.patience || state_->changed.wait_for(lock, *options_.patience, [&] { return state_->ended; });
+  constexpr std::chrono::milliseconds between_looks{100};
+  const auto start = AwakeClock::now();
+  // The thread stands still with this one.
+  while (options_.patience && !state_->ended && AwakeClock::now() - start < *options_.patience)
+    state_->changed.wait_for(lock, std::min(*options_.patience, between_looks), [&] { return state_->ended; });
+  const bool ended = !options_.patience || state_->ended;
   lock.unlock();
   if (ended) {
     thread_.join();

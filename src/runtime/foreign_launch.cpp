@@ -11,6 +11,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/awake_clock.hpp"
 #include "base/open_line.hpp"
 #include "cluster/launch.hpp"
 #include "comm/mpi/mpi_handle.hpp"
@@ -26,9 +27,9 @@ namespace {
 /// cannot talk to each other: so the others stay until that one has ended, or would have had time to.
 void let_first_speak(const std::string& variable_of_first) {
   constexpr std::chrono::seconds patience{3};
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = AwakeClock::now();
   bool seen = false;
-  while (std::chrono::steady_clock::now() - start < patience) {
+  while (AwakeClock::now() - start < patience) {
     const bool is_here = has_sibling_with(variable_of_first);
     if (seen && !is_here) return;
     seen = is_here;

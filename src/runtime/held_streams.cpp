@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/abstract_socket.hpp"
+#include "base/awake_clock.hpp"
 #include "base/descriptor.hpp"
 #include "cluster/launch.hpp"
 #include "runtime/siblings.hpp"
@@ -55,12 +56,12 @@ struct Message {
   }
 };
 
-void send(const Streams& streams, int to, std::chrono::steady_clock::time_point deadline) {
+void send(const Streams& streams, int to, AwakeClock::time_point deadline) {
   const Descriptor socket = make_local_socket();
   const auto connects = [&](const sockaddr* address, socklen_t size) { return ::connect(socket.get(), address, size); };
   // The other may not be there yet.
   while (!with_abstract_address(name_of(to), connects)) {
-    if (std::chrono::steady_clock::now() > deadline) return;
+    if (AwakeClock::now() > deadline) return;
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   }
   if (!is_peer_of_this_user(socket)) return;
@@ -74,8 +75,8 @@ void send(const Streams& streams, int to, std::chrono::steady_clock::time_point 
 }
 
 /// Receives descriptors, which stay open until this process ends.
-void receive(const Descriptor& listener, std::chrono::steady_clock::time_point deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+void receive(const Descriptor& listener, AwakeClock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - AwakeClock::now());
   pollfd wait{listener.get(), POLLIN, 0};
   if (::poll(&wait, 1, static_cast<int>(std::max(left, std::chrono::milliseconds{0}).count())) <= 0) return;
   const Descriptor connection{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
@@ -94,7 +95,7 @@ void hold_streams_of_neighbour() {
   const auto all = look_at_siblings().processes;
   const auto own = std::ranges::find(all, ::getpid(), &SiblingView::Process::id);
   if (all.size() < 2 || own == all.end()) return;
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto deadline = AwakeClock::now() + patience;
   const Descriptor listener = make_local_socket();
   const auto binds = [&](const sockaddr* address, socklen_t size) { return ::bind(listener.get(), address, size); };
   if (!with_abstract_address(name_of(own->rank), binds) || ::listen(listener.get(), 1) != 0) return;

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/awake_clock.hpp"
 #include "base/exit_code.hpp"
 #include "base/open_line.hpp"
 #include "comm/mpi/mpi_handle.hpp"
@@ -38,6 +39,15 @@ constexpr std::chrono::seconds until_chief_has_spoken{3};
 
 // The reporting rank waits up to 3 s for mpirun, and up to 5 s for the answer to MPI_Abort.
 constexpr std::chrono::seconds until_being_ended{10};
+
+/// The other ranks are told of it even if there is no memory for the sentence.
+std::exception_ptr unknown_exception() {
+  try {
+    return std::make_exception_ptr(Error{"it left the runtime with an exception"});
+  } catch (...) {
+    return std::current_exception();
+  }
+}
 
 }  // namespace
 
@@ -103,7 +113,7 @@ void JobEnd::after_unknown() noexcept {
     if (const auto& failure = meeting_.failure()) {
       settle(failure->exception);
     } else if (reports_) {
-      settle(std::make_exception_ptr(Error{"it left the runtime with an exception"}));
+      settle(unknown_exception());
     } else {
       alone("it left with an exception", Error::ExitCode::failure);
     }
@@ -216,8 +226,8 @@ void JobEnd::has_left(bool was_stopped) {
 /// after a watchdog has reported. Ranks that then began to end MPI would ask mpirun for a barrier while it clears its
 /// tables: mpirun 4.1 crashes or hangs over that.
 void JobEnd::wait_if_being_ended() const {
-  const auto start = std::chrono::steady_clock::now();
-  while (phases_ && phases_->reported() && std::chrono::steady_clock::now() - start < until_being_ended)
+  const auto start = AwakeClock::now();
+  while (phases_ && phases_->reported() && AwakeClock::now() - start < until_being_ended)
     std::this_thread::sleep_for(std::chrono::milliseconds{100});
 }
 

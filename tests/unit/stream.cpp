@@ -6,12 +6,14 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <ctime>
 #include <string>
 #include <thread>
 
 #include <catch2/catch.hpp>
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <lockstep/base/log.hpp>
@@ -23,6 +25,33 @@
 using namespace lockstep;
 using namespace std::chrono_literals;
 using lockstep::test::ChildProcess;
+
+namespace {
+
+/// While it lives, this process has been stopped for an hour since it looked at the clock first.
+class Stop {
+ public:
+  Stop() { looks = 0; }
+  Stop(const Stop&) = delete;
+  ~Stop() { looks = -1; }
+
+  static inline std::atomic<int> looks{-1};
+};
+
+std::chrono::nanoseconds real_time() {
+  timespec now = {};
+  ::syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+  return std::chrono::seconds{now.tv_sec} + std::chrono::nanoseconds{now.tv_nsec};
+}
+
+}  // namespace
+
+// Stands before the C library, as every program's functions do.
+extern "C" int clock_gettime(clockid_t clock, timespec* now) noexcept {
+  const auto result = static_cast<int>(::syscall(SYS_clock_gettime, clock, now));
+  if (clock == CLOCK_MONOTONIC && Stop::looks >= 0 && Stop::looks++ > 0) now->tv_sec += 3600;
+  return result;
+}
 
 namespace {
 
@@ -104,6 +133,17 @@ TEST_CASE("patience with a reader that stands still ends, and with one that is g
     }
   std::signal(SIGPIPE, SIG_DFL);
   CHECK(write_text(-1, "a line\n", {.idle = 60s}) == EBADF);
+}
+
+TEST_CASE("while a writer is stopped, its patience with the reader is too") {
+  const Ends ends = small_pipe(0);
+  fill(ends);
+  for (const StreamPatience patience : {StreamPatience{.idle = 300ms}, StreamPatience{.in_all = 300ms}}) {
+    const auto before = real_time();
+    const Stop hour;
+    CHECK(write_text(ends.write.get(), "x", patience) == EAGAIN);
+    CHECK(real_time() - before > 50ms);
+  }
 }
 
 TEST_CASE("a reader that takes little by little is not one that stands still") {
