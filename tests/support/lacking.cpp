@@ -3,6 +3,8 @@
 //   threads:N   the N-th thread that C++ code starts is refused
 //   files:N     from the N-th on, no file is opened, and no descriptor made, for lockstep or the C++ library
 //   memory:N    from the N-th on, `new` fails
+//   time:N      from the N-th time on that lockstep or the C++ library asks for the time of day, it is ten hours late,
+//               and then right, and so on, as where somebody sets the clock
 //
 // With memory and files, counting begins when the program calls lockstep_test_lack. Says so once on stderr: "lacks".
 // Both names of each function, with and without 64.
@@ -13,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <new>
 
 #include <dlfcn.h>
@@ -56,6 +59,16 @@ bool lacks_descriptor(void* caller) {
   if (first == 0 || !counts || !is_ours(caller) || ++made < first) return false;
   say();
   errno = EMFILE;
+  return true;
+}
+
+bool is_set_back(void* caller) {
+  static const long first = number_of("time");
+  static std::atomic<long> asked = 0;
+  if (first == 0 || !is_ours(caller)) return false;
+  const long number = ++asked;
+  if (number < first || (number - first) % 2 == 1) return false;
+  say();
   return true;
 }
 
@@ -115,6 +128,20 @@ int eventfd(unsigned count, int flags) {
 int socket(int domain, int type, int protocol) {
   if (lacks_descriptor(__builtin_return_address(0))) return -1;
   return next<decltype(socket)>("socket")(domain, type, protocol);
+}
+
+int clock_gettime(clockid_t clock, timespec* now) noexcept {
+  static auto* const original = next<int(clockid_t, timespec*)>("clock_gettime");
+  const int result = original(clock, now);
+  if (clock == CLOCK_REALTIME && is_set_back(__builtin_return_address(0))) now->tv_sec -= 36000;
+  return result;
+}
+
+time_t time(time_t* too) noexcept {
+  static auto* const original = next<time_t(time_t*)>("time");
+  const time_t now = original(nullptr) - (is_set_back(__builtin_return_address(0)) ? 36000 : 0);
+  if (too) *too = now;
+  return now;
 }
 
 FILE* fopen(const char* path, const char* mode) {
