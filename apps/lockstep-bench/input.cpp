@@ -26,8 +26,9 @@ std::int64_t bytes_of(const fs::path& data) {
   std::error_code ignored;
   if (!fs::is_directory(data, ignored)) return static_cast<std::int64_t>(fs::file_size(data, ignored));
   std::int64_t bytes = 0;
-  for (const fs::directory_entry& entry : fs::directory_iterator{data, ignored})
-    if (entry.is_regular_file(ignored)) bytes += static_cast<std::int64_t>(entry.file_size(ignored));
+  std::error_code unreadable;
+  for (fs::directory_iterator entry{data, unreadable}, end; !unreadable && entry != end; entry.increment(unreadable))
+    if (entry->is_regular_file(ignored)) bytes += static_cast<std::int64_t>(entry->file_size(ignored));
   return bytes;
 }
 

@@ -109,6 +109,10 @@ std::vector<pid_t> orphans() {
   return found;
 }
 
+void leave_alone(pid_t child) {
+  if (std::ranges::find(started, child) == started.end()) started.push_back(child);
+}
+
 void reap_orphans() {
   // Mostly there are none.
   siginfo_t ended = {};

@@ -33,6 +33,9 @@ std::optional<int> take_end(pid_t child);
 /// Children that were not started here: those who started them have ended.
 std::vector<pid_t> orphans();
 
+/// From here on, a child that cannot be ended counts as one that was started here: nobody waits for it.
+void leave_alone(pid_t child);
+
 /// Waits for the orphans that have ended, so that no zombies gather in a long job.
 void reap_orphans();
 

@@ -38,6 +38,8 @@ constexpr int failed_somehow = 1;
 constexpr int most_tries = 3;
 // mpirun needs a moment to remove its folder of temporary files.
 constexpr auto until_mpirun_is_killed = 2s;
+// SIGKILL does not end what waits for a disk, nor what another user has, such as sudo's.
+constexpr auto until_left_alone = 2s;
 
 /// Of a file in memory.
 std::string text_in(const Descriptor& file) {
@@ -54,6 +56,22 @@ std::string this_node() {
   if (const char* const name = std::getenv("SLURMD_NODENAME"); name && *name) return name;
   const std::string host = host_name();
   return host.substr(0, host.find('.'));
+}
+
+/// Waits until none is left of `processes`, at most for `patience`.
+void wait_until_ended(std::vector<pid_t>& processes, std::chrono::milliseconds patience) {
+  const auto deadline = AwakeClock::now() + patience;
+  while (std::erase_if(processes, [](pid_t each) { return take_end(each).has_value(); }), !processes.empty()) {
+    if (AwakeClock::now() > deadline) return;
+    std::this_thread::sleep_for(5ms);
+  }
+}
+
+/// The job does not wait for an inquiry, nor at its end for what is left of one.
+void end_or_leave(std::vector<pid_t> processes, std::chrono::milliseconds patience) {
+  for (const pid_t each : processes) ::kill(each, SIGKILL);
+  wait_until_ended(processes, std::min<std::chrono::milliseconds>(patience, until_left_alone));
+  for (const pid_t each : processes) leave_alone(each);
 }
 
 }  // namespace
@@ -115,7 +133,13 @@ bool HostInquiry::take_answer(const Question& question) {
   const int code = code_of(*status);
   if (code >= first_of_mpirun) refused_.insert(question.host);
   if (code < first_of_mpirun && code != failed_somehow) {
-    answers_[question.host] = text_in(question.stdout_);
+    try {
+      answers_[question.host] = text_in(question.stdout_);
+    } catch (const Error& error) {
+      // It has answered. The job goes on without the words.
+      answers_[question.host];
+      say(fmt::format("the answer of host {} is lost: {}", question.host, error.what()));
+    }
     return true;
   }
   if (is_control_asked_) return true;
@@ -131,25 +155,21 @@ bool HostInquiry::take_answer(const Question& question) {
 
 void HostInquiry::end(std::span<const Question> questions) {
   // mpirun leaves the shell that it has started for the host, and which waits for ever.
-  std::vector<pid_t> below;
+  std::vector<pid_t> left, below;
   for (const Question& question : questions) {
     const std::vector<pid_t> its = descendants_of(question.process);
     below.insert(below.end(), its.begin(), its.end());
+    left.push_back(question.process);
     ::kill(question.process, SIGTERM);
   }
-  const auto deadline = Clock::now() + until_mpirun_is_killed;
-  for (const Question& question : questions) {
-    while (!take_end(question.process)) {
-      if (Clock::now() > deadline) ::kill(question.process, SIGKILL);
-      std::this_thread::sleep_for(5ms);
-    }
-  }
-  for (const pid_t each : below) {
-    // What has lost its parent is a child of this process, and keeps its number until it is waited for.
-    const std::vector<pid_t> left = orphans();
-    if (std::ranges::find(left, each) == left.end()) continue;
-    ::kill(each, SIGKILL);
-    (void)::waitpid(each, nullptr, 0);
+  wait_until_ended(left, std::min<std::chrono::milliseconds>(patience_, until_mpirun_is_killed));
+  end_or_leave(std::move(left), patience_);
+  // What has lost its parent is a child of this process, and keeps its number until it is waited for.
+  while (true) {
+    std::vector<pid_t> lost = orphans();
+    std::erase_if(lost, [&](pid_t each) { return std::ranges::find(below, each) == below.end(); });
+    if (lost.empty()) return;
+    end_or_leave(std::move(lost), patience_);
   }
 }
 

@@ -35,7 +35,8 @@ class HostInquiry {
   ~HostInquiry();
 
   /// Whether all hosts have answered or run out of time. Call it until true: SIGCHLD announces an answer, but nothing
-  /// announces a timeout. Blocks for 2 s or more while an mpirun whose time is over ends.
+  /// announces a timeout. Blocks for some seconds, and not much longer than `patience`, while an mpirun whose time is
+  /// over ends; one that does not is left alone.
   bool poll();
 
   /// Those that said nothing.
@@ -59,7 +60,7 @@ class HostInquiry {
   /// Whether there is no more to ask.
   bool settle_doubts();
   /// Together, as each may take a while.
-  static void end(std::span<const Question> questions);
+  void end(std::span<const Question> questions);
 
   std::vector<std::string> mpirun_;
   std::vector<std::string> hosts_;  ///< a host that is asked again is listed again

@@ -35,9 +35,10 @@ void add_jobs_of(const std::filesystem::path& process, Jobs& jobs) {
 Jobs living_jobs() {
   Jobs jobs;
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator{"/proc", ignored})
-    if (entry.path().filename().string().find_first_not_of(digits) == std::string::npos)
-      add_jobs_of(entry.path(), jobs);
+  for (std::filesystem::directory_iterator entry{"/proc", ignored}, end; !ignored && entry != end;
+       entry.increment(ignored))
+    if (entry->path().filename().string().find_first_not_of(digits) == std::string::npos)
+      add_jobs_of(entry->path(), jobs);
   return jobs;
 }
 
@@ -102,10 +103,11 @@ void JobSegments::remove(pid_t mpirun) const {
   std::vector<std::filesystem::path> left;
   std::error_code ignored;
   for (const std::filesystem::path& folder : folders)
-    for (const auto& entry : std::filesystem::directory_iterator{folder, ignored})
-      if (const std::string_view job = job_of_segment(entry.path().native());
+    for (std::filesystem::directory_iterator entry{folder, ignored}, end; !ignored && entry != end;
+         entry.increment(ignored))
+      if (const std::string_view job = job_of_segment(entry->path().native());
           !job.empty() && (jobs_.contains(job) || is_of(job, mpirun)))
-        left.push_back(entry.path());
+        left.push_back(entry->path());
   if (left.empty()) return;
   const Jobs living = living_jobs();
   for (const std::filesystem::path& segment : left)

@@ -36,9 +36,9 @@ std::string line_of_status(const fs::path& process, std::string_view beginning) 
 /// As /proc numbers them, which may be mounted for an outer namespace of processes.
 std::vector<pid_t> shown_children_of(const fs::path& process) {
   std::vector<pid_t> found;
-  std::error_code ignored;  // it may have ended
-  for (const auto& thread : fs::directory_iterator{process / "task", ignored}) {
-    std::ifstream children{thread.path() / "children"};
+  std::error_code ended;
+  for (fs::directory_iterator thread{process / "task", ended}, end; !ended && thread != end; thread.increment(ended)) {
+    std::ifstream children{thread->path() / "children"};
     found.insert(found.end(), std::istream_iterator<pid_t>{children}, {});
   }
   return found;

@@ -157,8 +157,9 @@ std::string describe_threads(int except) {
   constexpr std::size_t most = 100;
   std::vector<int> threads;
   std::error_code ignored;
-  for (const auto& each : std::filesystem::directory_iterator{"/proc/self/task", ignored})
-    if (const int thread = std::atoi(each.path().filename().c_str()); thread != except) threads.push_back(thread);
+  for (std::filesystem::directory_iterator each{"/proc/self/task", ignored}, end; !ignored && each != end;
+       each.increment(ignored))
+    if (const int thread = std::atoi(each->path().filename().c_str()); thread != except) threads.push_back(thread);
   std::ranges::sort(threads);
   std::string text;
   for (std::size_t i = 0; i < std::min(most, threads.size()); ++i)

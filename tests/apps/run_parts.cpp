@@ -1,4 +1,5 @@
 // The parts of lockstep-run that deal with hosts, processes, files and text.
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,11 +44,26 @@
 #include "base/supervised_job.hpp"
 #include "checkpoint/left_checkpoints.hpp"
 #include "run_words.hpp"
+#include "support/child_process.hpp"
+#include "support/file_faults.hpp"
 #include "support/job.hpp"
 #include "support/refused_options.hpp"
 
 using namespace lockstep;
 using namespace lockstep::run;
+
+namespace {
+
+/// As of processes of another user.
+bool kills_nobody = false;
+
+}  // namespace
+
+extern "C" int kill(pid_t process, int signal) noexcept {
+  if (!kills_nobody) return static_cast<int>(::syscall(SYS_kill, process, signal));
+  errno = EPERM;
+  return -1;
+}
 
 namespace {
 
@@ -223,7 +241,7 @@ TEST_CASE("a host answers where a program can be started, and what waits for one
     CHECK(inquiry.unreachable() == Texts{"a"});
   }
   // Without a process to spare, nobody is blamed.
-  HostInquiry impossible{{"/none"}, {"a"}};
+  HostInquiry impossible{{"/proc/none"}, {"a"}};
   CHECK(impossible.poll());
   CHECK((impossible.silent().empty() && impossible.unreachable().empty()));
   // More than are asked at the same time.
@@ -233,6 +251,34 @@ TEST_CASE("a host answers where a program can be started, and what waits for one
     CHECK_FALSE(given_up.poll());
   }
   CHECK(children_of(::getpid()).empty());
+}
+
+TEST_CASE("an answer that cannot be read is one, and what asks a host and cannot be ended is left alone") {
+  adopt_orphans();
+  const auto ask = [](const std::string& script) {
+    HostInquiry inquiry{{"sh", "-c", script}, {"a"}, std::chrono::milliseconds{50}};
+    while (!inquiry.poll()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    return std::tuple{inquiry.silent(), inquiry.unreachable(), inquiry.answer("a")};
+  };
+  {
+    const test::FileFault unreadable{{.place = "memfd:answer", .call = 0, .error = EIO, .name = "pread"}};
+    test::CapturedStderr captured;
+    CHECK(ask("echo here") == std::tuple{Texts{}, Texts{}, std::string{}});
+    CHECK(captured.text() ==
+          "lockstep-run: the answer of host a is lost: what mpirun said: cannot be read: Input/output error\n");
+  }
+  kills_nobody = true;
+  CHECK(ask("exec sleep 1000") == std::tuple{Texts{"a"}, Texts{}, std::string{}});
+  kills_nobody = false;
+  const std::vector<pid_t> left = children_of(::getpid());
+  REQUIRE(left.size() == 1);
+  // Nor does a job wait for it.
+  RunningJob job{{"true"}, {}};
+  while (!job.poll()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  job.end_what_is_left(std::chrono::milliseconds{0});
+  CHECK(children_of(::getpid()) == left);
+  CHECK(::kill(left.front(), SIGKILL) == 0);
+  CHECK(::waitpid(left.front(), nullptr, 0) == left.front());
 }
 
 TEST_CASE("hosts that answer are asked once of a program that need not say that it has begun") {
@@ -431,10 +477,10 @@ TEST_CASE("the command line of lockstep-run names ranks and hosts, and what foll
        {{"--", "x"}},
        {{"-n", "0", "--", "x"}},
        {{"-n", "4", "lockstep-train", "--", "x"}},
-       {{"-n", "4", "--host", "a:4", "--hostfile", "/none", "--", "x"}},
+       {{"-n", "4", "--host", "a:4", "--hostfile", "/proc/none", "--", "x"}},
        {{"-n", "4", "--mpirun", " ", "--", "x"}},
        {{"-n", "4", "--on-miscompute", "skip", "--", "x"}, {"--on-miscompute skip: expected stop or skip-host"}},
-       {{"--hostfile", "/none", "--", "x"}, {"--hostfile /none: cannot be read: No such file or directory"}},
+       {{"--hostfile", "/proc/none", "--", "x"}, {"--hostfile /proc/none: cannot be read: No such file or directory"}},
        {{"--hostfile", "/dev/null", "--", "x"}, {"--hostfile /dev/null: is a device, not a regular file"}}},
       [](const Texts& words) { (void)parse(words); });
 }

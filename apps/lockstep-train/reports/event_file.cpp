@@ -64,8 +64,8 @@ double now() {
 std::int64_t next_time(const std::filesystem::path& folder) {
   auto time = static_cast<std::int64_t>(now());
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator{folder, error}) {
-    const std::string name = entry.path().filename().string();
+  for (std::filesystem::directory_iterator entry{folder, error}, end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
     if (!name.starts_with(name_begin)) continue;
     std::int64_t there = 0;
     std::from_chars(name.data() + name_begin.size(), name.data() + name.size(), there);
