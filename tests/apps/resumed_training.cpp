@@ -285,7 +285,7 @@ TEST_CASE("a folder in which another process trains is refused at the start, and
       {.file = checkpoints / ".lock", .lease = "", .name = "other", .expected = "", .lease_times = {}}};
   for (const Arguments& more : {Arguments{}, Arguments{"--checkpoint-optional"}}) {
     CHECK_THROWS_AS(train_simulated(2, data + two + more), ConfigError);
-    CHECK_THROWS_WITH(train_simulated(2, Arguments{"--data", "/none"} + two + more),
+    CHECK_THROWS_WITH(train_simulated(2, Arguments{"--data", "/proc/none"} + two + more),
                       Catch::StartsWith("--checkpoint-dir " + checkpoints.string() + " is in use by process ") &&
                           Catch::EndsWith("; expected a folder that no other training uses"));
   }

@@ -91,7 +91,7 @@ TEST_CASE("a job is started with the hosts of its ranks in a file, and its tasks
   test::check_all_refused(
       {{{"--cluster-spec", spec, "-n", "3", "--", "x"}, {"-n 3: " + spec + " makes 8 ranks"}},
        {{"--cluster-spec", spec, "--host", "a:8", "--", "x"}, {"--cluster-spec was given with --host"}},
-       {{"--cluster-spec", "/none", "--", "x"}, {"/none: there is no such file"}},
+       {{"--cluster-spec", "/proc/none", "--", "x"}, {"/proc/none: there is no such file"}},
        {{"-n", "1", "--network", "eth", "--", "x"}, {"--network eth: expected a network"}},
        {{"-n", "1", "--probe", "--", "x"}, {"--probe: expected hosts to ask"}}},
       [](const Texts& words) { (void)parse(words); });
@@ -273,7 +273,8 @@ TEST_CASE("what a scheduler gave the job is its size and its hosts, and what is 
   CHECK_THAT(refusal(slurm, {}, {"--host", "c:1", "--", "x"}), Catch::StartsWith("host c is not in Slurm job 12"));
   CHECK_THAT(refusal(slurm, {{"SLURM_TASKS_PER_NODE", "2"}}, {"--", "x"}),
              Catch::StartsWith("SLURM_TASKS_PER_NODE 2: expected a number for each of the 3 nodes"));
-  CHECK_THAT(refusal(pbs, {{"PBS_NODEFILE", "/none"}}, {"--", "x"}), Catch::StartsWith("PBS_NODEFILE /none: "));
+  CHECK_THAT(refusal(pbs, {{"PBS_NODEFILE", "/proc/none"}}, {"--", "x"}),
+             Catch::StartsWith("PBS_NODEFILE /proc/none: "));
 }
 
 TEST_CASE("a host is told apart that has another version, no data, no room or no GPU, or does not answer") {

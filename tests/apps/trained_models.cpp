@@ -105,7 +105,7 @@ TEST_CASE("an evaluation alone finds what the training found, on any number of r
   CHECK_THROWS_AS(train_simulated(2, model + Arguments{"--eval-only", "--resume", "auto", "--checkpoint-dir",
                                                        folder.path() / "nothing"}),
                   CheckpointError);
-  CHECK_THROWS_WITH(train_simulated(1, {"--data", "/none", "--quiet", "--resume", checkpoints / "step-9"}),
+  CHECK_THROWS_WITH(train_simulated(1, {"--data", "/proc/none", "--quiet", "--resume", checkpoints / "step-9"}),
                     "checkpoint " + (checkpoints / "step-9").string() + ": there is none");
 }
 

@@ -198,7 +198,7 @@ TEST_CASE("a program that fails in the same step twice is not started again") {
 
 TEST_CASE("what a restart cannot mend is not started again") {
   const TemporaryDirectory folder;
-  const Outcome outcome = supervise({"--data", "/none", "--checkpoint-dir", folder.path()}, {});
+  const Outcome outcome = supervise({"--data", "/proc/none", "--checkpoint-dir", folder.path()}, {});
   CHECK(outcome.exit_code == 2);
   CHECK(decisions(outcome) == std::vector<std::string>{"lockstep-run: ends with exit code 2, as a restart would not "
                                                        "help: the input is wrong"});
