@@ -51,13 +51,15 @@ for (const heading of document.querySelectorAll("h2"))
 
 # A row of the table of what differs between runs.
 DIFFERENCE = "differ</h3><table>(?:(?!</table>).)*<td>{}</td>"
+# The best evaluation: in the key of the figure, in its table, and in the table of runs.
+BEST = ["◆ best evaluation", r"\(best\)</td>", r"best evaluation</th>(?:(?!</table>).)*\d at step \d"]
 # Runs, how many figures they have at least, and what the page must and must not say, as regular expressions.
-PAGES = {"one": (["slow-loader"], 11, [], []),
+PAGES = {"one": (["slow-loader"], 11, BEST, []),
          "three": (["baseline", "slow-loader", "slow-host"], 19, [DIFFERENCE.format("learning-rate")],
                    [DIFFERENCE.format("run-dir")]),
          "many": (["many-ranks", "<img src=x onerror=stop()>\"'&"], 14, [], []),
          "lost": (["no-loss"], 6, [r'<td>2</td><td class="number">–</td>'], [r'<td>2</td><td class="number">0</td>']),
-         "empty": (["empty"], 1, [], ["∞", "NaN", "undefined", r'<td class="number">0</td><td class="number">0</td><td class="number">0</td>'])}
+         "empty": (["empty"], 1, [], ["best evaluation", "∞", "NaN", "undefined", r'<td class="number">0</td><td class="number">0</td><td class="number">0</td>'])}
 
 
 def browse(page, *options, size="1300,4500"):
