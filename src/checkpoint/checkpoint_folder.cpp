@@ -14,6 +14,7 @@
 #include "base/file_type.hpp"
 #include "checkpoint/failure.hpp"
 #include "checkpoint/file.hpp"
+#include "checkpoint/file_system.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/left_checkpoints.hpp"
 #include "checkpoint/program_state.hpp"
@@ -152,15 +153,10 @@ void remove_parts(const std::filesystem::path& folder) {
   for (const std::filesystem::path& part : parts) {
     // Where two folders cannot be exchanged, a writer that is killed in between has moved the old one here.
     constexpr std::string_view old_suffix = ".old.part";
-    const std::string name = part.filename().string();
-    if (name.ends_with(old_suffix)) {
-      const std::filesystem::path old = folder / name.substr(1, name.size() - 1 - old_suffix.size());
-      if (!std::filesystem::exists(std::filesystem::symlink_status(old, ignored))) {
-        std::filesystem::rename(part, old, ignored);
-        continue;  // if that fails, it is the only one
-      }
-    }
-    std::filesystem::remove_all(part, ignored);
+    if (const std::string name = part.filename().string(); name.ends_with(old_suffix))
+      finish_move_over(folder / name.substr(1, name.size() - 1 - old_suffix.size()));
+    else
+      std::filesystem::remove_all(part, ignored);
   }
 }
 

@@ -34,7 +34,9 @@ NewFile::NewFile(std::filesystem::path path, std::string what)
     : path_{std::move(path)},
       name_{one_line(fmt::format("{} {}", what, path_.string()))},
       part_{path_.parent_path() / fmt::format(".{}.part", path_.filename().string())},
-      descriptor_{make_file(part_, name_)} {}
+      descriptor_{make_file(part_, name_)} {
+  finish_move_over(path_);
+}
 
 NewFile::~NewFile() {
   if (!committed_) ::unlink(part_.c_str());

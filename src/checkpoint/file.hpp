@@ -12,8 +12,8 @@
 namespace lockstep {
 
 /// A file on its way to `path`: written beside it, under the name ".NAME.part", and moved there by `commit`. Without a
-/// commit it is removed, and what was at `path` stays. What a killed process left under that name is removed first. No
-/// link is followed: one at `path` is replaced, and what it leads to stays. Every failure is a FileError.
+/// commit it is removed, and what was at `path` stays. What a killed process left beside it is removed or put back
+/// first. No link is followed: one at `path` is replaced, and what it leads to stays. Every failure is a FileError.
 class NewFile {
  public:
   /// Messages begin with `what` and the path.

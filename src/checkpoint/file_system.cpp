@@ -3,9 +3,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -108,8 +108,8 @@ bool move_over(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) == 0) return true;
   const int error = errno;
   if ((!is_unsupported(error) && error != EEXIST) || !is_there(to)) return fail_with(error);
-  const fs::path away = to.parent_path() / fmt::format(".{}.old.part", to.filename().string());
-  ::unlink(away.c_str());
+  const fs::path away = moved_away(to);
+  finish_move_over(to);
   if (::rename(to.c_str(), away.c_str()) != 0) return fail_with(error);
   if (::rename(from.c_str(), to.c_str()) != 0) {
     (void)::rename(away.c_str(), to.c_str());
@@ -119,6 +119,20 @@ bool move_over(const fs::path& from, const fs::path& to) {
   warn_of_lack(to.parent_path(), "cannot replace a name atomically", error,
                "a file that is replaced is missing for a moment");
   return true;
+}
+
+fs::path moved_away(const fs::path& to) {
+  return to.parent_path() / fmt::format(".{}.old.part", to.filename().string());
+}
+
+void finish_move_over(const fs::path& to) {
+  const fs::path away = moved_away(to);
+  if (!is_there(away)) return;
+  std::error_code ignored;
+  if (is_there(to))
+    fs::remove_all(away, ignored);
+  else
+    ::rename(away.c_str(), to.c_str());  // if that fails, it is the only one
 }
 
 }  // namespace lockstep

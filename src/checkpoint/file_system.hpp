@@ -38,4 +38,11 @@ bool sync_folder(const std::filesystem::path& folder);
 /// moving that away. False, with errno, if that fails; then what was at `to` is there.
 bool move_over(const std::filesystem::path& from, const std::filesystem::path& to);
 
+/// Where that is meanwhile: ".NAME.old.part". A process that is killed in between leaves it there.
+std::filesystem::path moved_away(const std::filesystem::path& to);
+
+/// Puts back what a killed process has left there, or removes it if something is at `to` again. By whoever writes `to`
+/// alone, before it reads what is there.
+void finish_move_over(const std::filesystem::path& to);
+
 }  // namespace lockstep

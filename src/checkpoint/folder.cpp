@@ -35,7 +35,7 @@ void remove_quietly(const std::filesystem::path& path) {
 bool exchange(const std::filesystem::path& one, const std::filesystem::path& other) {
   if (::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0) return true;
   if (!is_unsupported(errno)) return false;
-  const std::filesystem::path aside = part_of(other.string() + ".old");
+  const std::filesystem::path aside = moved_away(other);
   if (::rename(other.c_str(), aside.c_str()) != 0) return false;
   if (::rename(one.c_str(), other.c_str()) != 0) {
     const int error = errno;

@@ -19,6 +19,7 @@
 #include "base/foreign_json.hpp"
 #include "base/own_file.hpp"
 #include "checkpoint/file.hpp"
+#include "checkpoint/file_system.hpp"
 #include "checkpoint/folder_lock.hpp"
 #include "record/evaluation_json.hpp"
 
@@ -157,6 +158,7 @@ std::shared_ptr<ExclusiveUse> use_of(const std::filesystem::path& path, const st
 
 MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t steps, std::string name)
     : path_{std::move(path)}, name_{fmt::format("{} {}", name, path_.string())} {
+  finish_move_over(path_);
   require_own(path_, {line_begin}, name_, "a new file, or one of metrics");
   for (const std::string_view check : {attestation, audit})
     require_own(findings_of(check), {findings_begin, no_findings},
@@ -172,6 +174,7 @@ MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t steps, std::st
   }
   for (const std::string_view check : {attestation, audit}) {
     const std::filesystem::path findings = findings_of(check);
+    finish_move_over(findings);
     std::error_code error;
     std::filesystem::remove(findings, error);
     if (error)

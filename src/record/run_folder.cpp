@@ -6,6 +6,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "checkpoint/file_system.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/folder_lock.hpp"
 #include "record/ledger.hpp"
@@ -20,7 +21,9 @@ void require_own_files(const RunLayout& layout, const RunRecord::Names& names) {
   const auto name_of = [&](const std::filesystem::path& path) {
     return fmt::format("{} {}", names.folder, path.string());
   };
-  const bool has_run = !read_description(layout.description(), name_of(layout.description())).empty();
+  bool has_run = false;
+  for (const auto& path : {layout.description(), moved_away(layout.description())})
+    has_run |= !read_description(path, name_of(path)).empty();
   (void)Timeline::find(layout.timeline(), name_of(layout.timeline()));
   (void)LedgerFile::find({layout.ledger(), layout.ledger_of_shards()}, 0, names.folder);
   if (has_run) return;
@@ -42,6 +45,7 @@ std::shared_ptr<ExclusiveUse> hold_run_folder(const std::filesystem::path& folde
   require_writable_folder(folder, name);
   require_own_files(RunLayout{folder}, names);
   std::shared_ptr<ExclusiveUse> use = hold_folder(folder, name);
+  finish_move_over(RunLayout{folder}.description());
   if (start == RunStart::may_resume) return use;
   const RunLayout layout{folder};
   for (const auto& file : {layout.description(), layout.metrics(), layout.timeline()}) {

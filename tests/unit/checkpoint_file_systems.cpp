@@ -170,3 +170,16 @@ TEST_CASE("a file replaces one where no rename does, and what was there stays if
   CHECK(read_file(path) == "newer");
   CHECK(names_in(folder.path()) == std::vector<std::string>{"c"});
 }
+
+TEST_CASE("a file that a killed process had moved out of the way of a new one is put back, or goes if there is one") {
+  const TemporaryDirectory folder;
+  for (const char* left : {"", "newer"}) {
+    folder.write(".c.old.part", "older");
+    const fs::path path = folder.path() / "c";
+    fs::remove(path);
+    if (*left) folder.write("c", left);
+    { const NewFile begun{path}; }
+    CHECK(read_file(path) == (*left ? left : "older"));
+    CHECK(names_in(folder.path()) == std::vector<std::string>{"c"});
+  }
+}

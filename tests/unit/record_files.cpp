@@ -16,6 +16,7 @@
 #include <lockstep/record/run_record.hpp>
 #include <lockstep/sim/sim.hpp>
 
+#include "checkpoint/file_system.hpp"
 #include "record/ledger.hpp"
 #include "record/run_folder.hpp"
 #include "record/run_trace.hpp"
@@ -153,6 +154,20 @@ TEST_CASE("whichever call about a file fails, a run ends with its name or is rec
   const FileFault full{{.place = folder.string(), .call = 0, .error = ENOSPC, .name = "mkdir"}};
   CHECK(failure_of([&] { record_run(folder, std::nullopt, 3); }) ==
         "run folder " + folder.string() + ": cannot be written: No space left on device");
+}
+
+TEST_CASE("a run goes on whose files a killed process had moved away to replace them") {
+  const TemporaryDirectory temporary;
+  const RunLayout whole{temporary.path() / "whole"}, run{temporary.path() / "run"};
+  record_run(whole.folder, std::nullopt, 6);
+  record_run(run.folder, std::nullopt, 4);
+  std::filesystem::create_directory(run.stacks());  // which belongs to the run that run.json is about
+  for (const auto& file : {run.description(), run.metrics()}) std::filesystem::rename(file, moved_away(file));
+  CHECK_THROWS_WITH(hold_run_folder(run.folder, {}, RunStart::anew), Contains("holds a run already"));
+  record_run(run.folder, 4, 6);
+  CHECK((record_in(run.folder) == record_in(whole.folder)));
+  CHECK(OrderedJson::parse(read_file(run.description()))["starts"] == 2);
+  for (const auto& [name, text] : texts_in(run.folder)) CHECK_THAT(name, !Contains(".old.part"));
 }
 
 TEST_CASE("a call about a file that is interrupted, or does a part of its work, changes nothing") {
