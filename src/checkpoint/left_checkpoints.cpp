@@ -41,7 +41,7 @@ fs::path name_aside(const fs::path& checkpoint) {
 }
 
 void point_link(const fs::path& folder, std::string_view link, std::optional<std::int64_t> step) {
-  if (step && folder_identity(folder / checkpoint_name(*step)))
+  if (step && !is_gone(folder / checkpoint_name(*step)))
     switch_link(folder / link, checkpoint_name(*step));
   else
     remove_link(folder / link);
@@ -83,8 +83,11 @@ void finish_setting_aside(const fs::path& folder) {
   const auto step = newest_that_stays(folder);
   if (!step) return;
   (void)move_aside(folder, *step);
-  for (const std::string_view link : {latest_link, best_link})
-    if (!folder_identity(folder / link)) remove_link(folder / link);  // it led to one of them
+  for (const std::string_view link : {latest_link, best_link}) {
+    std::error_code none;
+    const fs::path target = fs::read_symlink(folder / link, none);
+    if (!none && is_gone(folder / target)) remove_link(folder / link);  // it led to one of them
+  }
   if (const auto left = all_checkpoints_in(folder); !left.empty())
     switch_link(folder / latest_link, left.front().filename().string());
   remove_note(folder);
@@ -92,14 +95,14 @@ void finish_setting_aside(const fs::path& folder) {
 
 std::optional<std::int64_t> newest_that_stays(const fs::path& folder) {
   const fs::path note = note_in(folder);
-  if (!folder_identity(note)) return std::nullopt;
+  if (is_gone(note)) return std::nullopt;
   std::string text;
   try {
     const ExistingFile file{note};
     text.resize(std::min<std::size_t>(file.size(), 32));
     file.read(0, std::as_writable_bytes(std::span{text}));
   } catch (const CheckpointError&) {
-    if (!folder_identity(note)) return std::nullopt;  // removed meanwhile
+    if (is_gone(note)) return std::nullopt;  // removed meanwhile
     throw;
   }
   std::int64_t step = 0;

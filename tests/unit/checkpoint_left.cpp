@@ -87,6 +87,16 @@ TEST_CASE("one that is killed while it sets checkpoints aside has set aside none
   CHECK(untouched > 2);
 }
 
+TEST_CASE("a note about what stays that cannot be looked at is a failure, and not missing") {
+  const TemporaryDirectory folder;
+  save_all(folder.path(), {20, 30});
+  const fs::path note = folder.path() / ".setting-aside";
+  fs::create_symlink(note.filename(), note);  // stat says ELOOP
+  CHECK_THROWS_WITH(checkpoints_in(folder.path()), Catch::Contains(note.string()) && Catch::Contains("cannot be read"));
+  fs::remove(note);
+  CHECK(checkpoints_in(folder.path()).size() == 2);
+}
+
 TEST_CASE("checkpoints that are damaged or foreign do not count among those that are kept") {
   const QuietLog quiet;
   const TemporaryDirectory folder;
