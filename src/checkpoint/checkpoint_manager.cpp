@@ -1,6 +1,7 @@
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <tuple>
@@ -68,9 +69,25 @@ void compare_arithmetic(const ReadCheckpoint& read, const CheckpointManager::Opt
                              told_compression(options.compression)));
 }
 
+/// How many calls of `fit` there were before the one that a checkpoint was saved in. Nothing if its state says
+/// something else.
+std::optional<int> fits_before_in(const ProgramState& state) {
+  const auto found = state.find(detail::FitProgress::fits_before_name);
+  if (found == state.end()) return 0;
+  const std::string& text = found->second;
+  int fits = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), fits);
+  return error == std::errc{} && end == text.data() + text.size() && fits >= 0 ? std::optional{fits} : std::nullopt;
+}
+
 /// CheckpointError if the program cannot go on from the checkpoint's state.
 void require_state(const std::filesystem::path& checkpoint, const Manifest& manifest,
                    const CheckpointManager::Options& options) {
+  if (options.restores == CheckpointManager::Parts::all && !fits_before_in(manifest.state))
+    fail_checkpoint(checkpoint.string(),
+                    fmt::format("its state has '{}' as \"{}\"; expected how many calls of fit there were",
+                                excerpt(manifest.state.at(detail::FitProgress::fits_before_name)),
+                                detail::FitProgress::fits_before_name));
   if (!options.check) return;
   try {
     options.check({manifest.step, manifest.state, checkpoint});
@@ -152,16 +169,12 @@ ProgramState with_progress(ProgramState state, Strategy& strategy) {
 
 /// LOCAL, on every rank. Where the next `fit` goes on.
 void note_progress(Strategy& strategy, const CheckpointManager::Resumed& resumed) {
-  const auto text = [&](const char* name) {
-    const auto found = resumed.state.find(name);
-    return found == resumed.state.end() ? std::nullopt : std::optional{found->second};
-  };
-  const std::string before = text(detail::FitProgress::fits_before_name).value_or("0");
+  const auto state = resumed.state.find(detail::FitProgress::state_name);
   detail::FitProgress::of(strategy.store())
       .restore({.checkpoint = resumed.checkpoint.string(),
                 .step = resumed.step,
-                .state = text(detail::FitProgress::state_name),
-                .fits_before = std::atoi(before.c_str()),
+                .state = state == resumed.state.end() ? std::nullopt : std::optional{state->second},
+                .fits_before = fits_before_in(resumed.state).value(),
                 .optimizer_steps = detail::FitProgress::optimizer_steps(strategy.store())});
 }
 
@@ -328,7 +341,8 @@ std::optional<CheckpointManager::Resumed> CheckpointManager::restore(
     }
     // One that is gone, or is in another folder, would keep this training from having a best one.
     std::optional<CheckpointLoss> best = found->manifest.best;
-    if (best && !folder_identity(options_.folder / checkpoint_name(best->step))) best.reset();
+    const bool is_here = step_within(options_.folder, found->path) != none_stays;
+    if (best && (!is_here || is_gone(options_.folder / checkpoint_name(best->step)))) best.reset();
     return Restored{found->path.string(), found->manifest.step, found->manifest.state, best};
   };
   const auto restored = strategy_.broadcast_object(read_values, here).value();

@@ -14,6 +14,7 @@
 #include <lockstep/base/log.hpp>
 
 #include "base/descriptor.hpp"
+#include "base/file_io.hpp"
 #include "base/start_thread.hpp"
 #include "base/system_error.hpp"
 #include "checkpoint/failure.hpp"
@@ -46,7 +47,8 @@ CountedTime::Seconds steady_now() {
 }
 
 Descriptor open_to_read(const fs::path& path) {
-  return Descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+  return Descriptor{
+      uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); })};
 }
 
 /// When the file at `path` was last touched, by its server's clock: opening it refreshes the attributes. Nothing, and
@@ -60,7 +62,8 @@ std::optional<timespec> touched(const fs::path& path) {
 
 std::string text_of(const fs::path& path) {
   std::string text(4096, '\0');
-  const ssize_t count = ::read(open_to_read(path).get(), text.data(), text.size());
+  const Descriptor file = open_to_read(path);
+  const ssize_t count = uninterrupted([&] { return ::read(file.get(), text.data(), text.size()); });
   text.resize(count < 0 ? 0 : static_cast<std::size_t>(count));
   return text;
 }
@@ -73,11 +76,13 @@ class Draft {
     constexpr mode_t as_the_user_allows = 0777;
     if (::mkdir(folder_.c_str(), as_the_user_allows) != 0) fail(lease, "made");
     share_with_writers_of_folder(open_to_read(folder_).get(), folder_);
-    const Descriptor file{::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, as_the_user_allows & 0666)};
+    const Descriptor file{uninterrupted(
+        [&] { return ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, as_the_user_allows & 0666); })};
     const std::string line = line_about(holder);
     struct stat status = {};
     if (file.get() >= 0) errno = ENOSPC;  // a write of a part leaves it as it is
-    if (file.get() < 0 || ::write(file.get(), line.data(), line.size()) != std::ssize(line) ||
+    if (file.get() < 0 ||
+        uninterrupted([&] { return ::write(file.get(), line.data(), line.size()); }) != std::ssize(line) ||
         ::fstat(file.get(), &status) != 0) {
       const int error = errno;
       remove();

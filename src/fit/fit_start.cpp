@@ -1,7 +1,9 @@
 #include "fit/fit_start.hpp"
 
 #include <cmath>
+#include <cstdint>
 #include <optional>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -28,6 +30,15 @@ Observer::State state_in(const FitProgress::Restored& restored, const FitOptions
   return {};
 }
 
+/// The number of steps that the text says; nothing if it is no state of a run.
+std::optional<std::int64_t> steps_in(const std::string& text) {
+  try {
+    return Observer::State::parse(text).steps;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::string fault_in(const Observer::State& state, FitOptions::OnDivergence on_divergence) {
@@ -50,16 +61,16 @@ Observer::State start_of(VariableStore& store, const FitOptions& options) {
   if (!restored) return options.start.value_or(Observer::State{});
 
   const bool is_its_fit = restored->fits_before == progress.fits();
-  if (restored->state && is_its_fit) {
-    Observer::State state = state_in(*restored, options);
-    if (options.start && options.start->steps != state.steps)
+  if (options.start) {
+    const auto steps = restored->state && is_its_fit ? steps_in(*restored->state) : std::nullopt;
+    if (steps && *steps != options.start->steps)
       throw InvalidArgument{
           fmt::format("FitOptions::start has made {} steps, but the restored checkpoint {} has made {}; expected the "
                       "same number, or no start",
-                      options.start->steps, restored->checkpoint, state.steps)};
-    return options.start.value_or(std::move(state));
+                      options.start->steps, restored->checkpoint, *steps)};
+    return *options.start;
   }
-  if (options.start) return *options.start;
+  if (restored->state && is_its_fit) return state_in(*restored, options);
   if (restored->state)
     throw InvalidArgument{fmt::format(
         "the restored checkpoint {} was saved in call {} of fit, and this is call {}; expected FitOptions::start, "

@@ -330,6 +330,14 @@ TEST_CASE("the checkpoint with the lowest loss stays, through a resume") {
     CHECK_FALSE(fs::exists(all / "step-4"));
     CHECK(fs::exists(all / "step-5"));
   });
+  // The best one of another folder is none here, also where a checkpoint has its name.
+  CheckpointManager::Options options = in(folder);
+  options.folder = folder / "others";
+  CheckpointManager others{program.strategy, options};
+  others.save(2);
+  others.finish();
+  (void)others.resume(folder / "checkpoints" / "step-6");
+  CHECK(others.is_best(1));
 }
 
 TEST_CASE("metadata are read before there is a variable, from a file, a checkpoint, or the newest readable one") {

@@ -5,10 +5,13 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/checkpoint/checkpoint.hpp>
@@ -19,6 +22,7 @@
 #include <lockstep/sim/sim.hpp>
 
 #include "fit_models.hpp"
+#include "support/child_process.hpp"
 #include "support/file_faults.hpp"
 #include "support/job.hpp"
 #include "support/quiet_log.hpp"
@@ -149,6 +153,25 @@ TEST_CASE("no older checkpoint takes the place of one that cannot be read") {
   CHECK(failures > 5);
 }
 
+TEST_CASE("a checkpoint without the state of an optimizer is passed over, and a warning says so") {
+  const TemporaryDirectory folder;
+  train_with_checkpoints(folder.path(), 5);
+  sim::run({.ranks = 1, .report = [](std::string_view) {}}, [&](Strategy& strategy, int) {
+    ScriptedModel model{strategy, 3, sums_of_pixels};
+    strategy.seal();
+    CheckpointManager checkpoints{strategy, {.folder = folder.path(), .keep = 9}};
+    checkpoints.save(6);
+    checkpoints.finish();
+  });
+  CapturedStderr captured;
+  run([&](Program& program) {
+    CheckpointManager checkpoints = program.manager(folder.path());
+    CHECK(checkpoints.resume_latest()->step == 4);
+  });
+  CHECK_THAT(captured.text(), Catch::Contains("warning: passed over: checkpoint " + folder.path().string() +
+                                              "/step-6/optimizer.safetensors: has no entry "));
+}
+
 TEST_CASE("fit that would train other steps than the restored checkpoint's is refused by its name") {
   const QuietLog quiet;
   const TemporaryDirectory folder;
@@ -248,7 +271,8 @@ TEST_CASE("the second fit of a program goes on as the second, and the first is t
 TEST_CASE("a state of fit that no run can have had is refused") {
   const QuietLog quiet;
   const TemporaryDirectory folder;
-  const auto told = [&](const std::string& state, FitOptions::OnDivergence on_divergence) {
+  const auto told = [&](const std::string& state, FitOptions::OnDivergence on_divergence,
+                        std::optional<Observer::State> start = {}) {
     std::string text = "nothing";
     run([&](Program& program) {
       CheckpointManager checkpoints = program.manager(folder.path());
@@ -256,7 +280,8 @@ TEST_CASE("a state of fit that no run can have had is refused") {
       checkpoints.finish();
       (void)checkpoints.resume_latest();
       Observer nobody;
-      const FitOptions options{.global_batch = 2, .steps = 3, .shards = 2, .on_divergence = on_divergence};
+      const FitOptions options{
+          .global_batch = 2, .steps = 3, .shards = 2, .on_divergence = on_divergence, .start = std::move(start)};
       try {
         (void)lockstep::fit(program.strategy, program.model, program.sgd, {program.samples, program.samples}, options,
                             nobody);
@@ -272,6 +297,17 @@ TEST_CASE("a state of fit that no run can have had is refused") {
   CHECK_THAT(told("2 nan 1", stop), Catch::EndsWith("step-2: its state of fit has a step with the loss nan"));
   CHECK(told("2 nan 1", proceed) == "nothing");
   CHECK(told("2 1.5 1", stop) == "nothing");
+  for (const char* state : {"x", "2 nan 1"}) CHECK(told(state, stop, Observer::State{.steps = 2}) == "nothing");
+  for (const char* before : {"x", "", "1x", "-1"})
+    run([&](Program& program) {
+      CheckpointManager checkpoints = program.manager(folder.path());
+      checkpoints.save(2, {{"fit", "2"}, {"fits before", before}});
+      checkpoints.finish();
+      CHECK_THROWS_WITH(checkpoints.resume_latest(),
+                        Catch::EndsWith(fmt::format("step-2: its state has '{}' as \"fits before\"; expected how "
+                                                    "many calls of fit there were",
+                                                    before)));
+    });
   run([&](Program& program) {
     CHECK_THROWS_WITH(program.fit(3, Observer::State{.steps = -1}),
                       "FitOptions::start has made -1 steps; expected the state of a run");
