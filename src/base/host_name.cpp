@@ -1,9 +1,8 @@
 #include "base/host_name.hpp"
 
-#include <algorithm>
-#include <cctype>
-
 #include <unistd.h>
+
+#include "base/lower_case.hpp"
 
 namespace lockstep {
 
@@ -14,8 +13,7 @@ std::string host_name() {
 }
 
 bool same_host_name(std::string_view one, std::string_view other) {
-  return std::ranges::equal(one, other,
-                            [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+  return lower_case(one) == lower_case(other);
 }
 
 }  // namespace lockstep

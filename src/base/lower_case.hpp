@@ -1,8 +1,6 @@
 // Letters without their case.
 #pragma once
 
-#include <algorithm>
-#include <cctype>
 #include <string>
 #include <string_view>
 
@@ -11,8 +9,8 @@ namespace lockstep {
 /// `text` with the letters of ASCII in lower case, and other bytes as they are.
 inline std::string lower_case(std::string_view text) {
   std::string lower{text};
-  std::ranges::transform(lower, lower.begin(),
-                         [](unsigned char c) { return static_cast<char>(c < 0x80 ? std::tolower(c) : c); });
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   return lower;
 }
 

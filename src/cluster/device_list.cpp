@@ -1,8 +1,8 @@
 #include "cluster/device_list.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,6 +10,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/excerpt.hpp"
+#include "base/lower_case.hpp"
 #include "cluster/counted.hpp"
 #include "cluster/spec_json.hpp"
 
@@ -75,7 +76,7 @@ class NameParser {
 
   /// "GPU:2", "GPU" or "2".
   void read_device(std::string_view device, Name& name) const {
-    if (!device.empty() && std::ranges::all_of(device, [](unsigned char each) { return std::isdigit(each); })) {
+    if (!device.empty() && device.find_first_not_of("0123456789") == device.npos) {
       name.type = "GPU";
       name.number = device;
       return;
@@ -96,9 +97,8 @@ class NameParser {
 
 /// Hexadecimal digits as CUDA gives them.
 std::string plain_uuid(std::string_view text) {
-  std::string uuid;
-  for (const char each : text)
-    if (each != '-') uuid += static_cast<char>(std::tolower(static_cast<unsigned char>(each)));
+  std::string uuid = lower_case(text);
+  std::erase(uuid, '-');
   return uuid;
 }
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -40,7 +39,7 @@ void require_there(const fs::path& path) {
 
 bool is_for_test(const fs::path& file) {
   constexpr std::array<std::string_view, 4> names{"val", "valid", "validation", "test"};
-  const auto is_letter = [](unsigned char each) { return std::isalpha(each) != 0; };
+  const auto is_letter = [](char each) { return (each >= 'a' && each <= 'z') || (each >= 'A' && each <= 'Z'); };
   const std::string name = file.filename().string();
   for (auto begin = name.begin(); begin != name.end();) {
     begin = std::find_if(begin, name.end(), is_letter);
