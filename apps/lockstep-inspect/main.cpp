@@ -1,6 +1,5 @@
 // Reads the command line, and says what was found.
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

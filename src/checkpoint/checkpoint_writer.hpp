@@ -2,13 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
-#include <string>
 #include <vector>
 
 #include <lockstep/tensor/tensor.hpp>

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <set>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,8 +1,6 @@
 // What is wrong with the fields of a table: all of it in one line, with a way out.
 #pragma once
 
-#include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>

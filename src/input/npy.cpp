@@ -2,7 +2,6 @@
 #include "input/npy.hpp"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <optional>
 #include <utility>

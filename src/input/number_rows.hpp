@@ -3,7 +3,6 @@
 
 #include <bit>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>

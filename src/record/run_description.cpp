@@ -1,7 +1,6 @@
 #include "record/run_description.hpp"
 
 #include <array>
-#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <optional>

@@ -1,6 +1,5 @@
 #include "strategy/fit_progress.hpp"
 
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>

@@ -5,9 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <lockstep/fit/observer.hpp>
 

@@ -14,7 +14,6 @@
 #include "apps/lockstep-train/reports/progress_line.hpp"
 #include "base/descriptor.hpp"
 #include "base/open_line.hpp"
-#include "base/stream.hpp"
 
 namespace lockstep {
 namespace {
