@@ -1,8 +1,12 @@
 // The format of a checkpoint, and files that are there whole or not at all.
+#include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include <catch2/catch.hpp>
 #include <sys/resource.h>
@@ -16,6 +20,7 @@
 #include "checkpoint/file.hpp"
 #include "checkpoint/program_state.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "checkpoint/shared_counter.hpp"
 #include "checkpoint/tensor_file.hpp"
 #include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
@@ -24,6 +29,7 @@
 #include "support/job.hpp"
 
 using namespace lockstep;
+using lockstep::test::CapturedStderr;
 using lockstep::test::read_file;
 using lockstep::test::TemporaryDirectory;
 using safetensors::Entry;
@@ -335,4 +341,34 @@ TEST_CASE("the length of a header is compared with the file and with the format'
   CHECK(fault(100'000'001, enough) ==
         "begins with a header of 100000001 bytes; expected at most 100000000, as the safetensors format has it");
   CHECK(fault(10, enough) == "its header is no JSON from byte 2 on; expected a file in the safetensors format");
+}
+
+TEST_CASE("optimizers go on from the steps that older releases counted together, with a warning") {
+  const Tensor shared = Tensor::scalar(std::int64_t{7}), second = Tensor::scalar(std::int64_t{0}),
+               third = Tensor::scalar(std::int64_t{0}), named = Tensor::scalar(std::int64_t{0});
+  const std::vector<NamedTensor> all{{"optimizer@steps", shared.view()},
+                                     {"optimizer_1@steps", second.view()},
+                                     {"optimizer_2@steps", third.view()},
+                                     {"mine@steps", named.view()}};
+  const auto restored = [&](const std::vector<std::string>& there) {
+    std::vector<NamedTensor> wanted = all;
+    SharedCounter counter;
+    counter.take_missing(wanted, [&](std::string_view name) { return std::ranges::find(there, name) != there.end(); });
+    counter.restore("run1");
+    std::vector<std::string> left;
+    for (const NamedTensor& each : wanted) left.push_back(each.name);
+    return left;
+  };
+  CapturedStderr captured;
+  const std::vector<std::string> names{"optimizer@steps", "optimizer_1@steps", "optimizer_2@steps", "mine@steps"};
+  CHECK(restored(names) == names);
+  CHECK(restored({}) == names);  // what is missing is told
+  CHECK(captured.text().empty());
+  CHECK(restored({"optimizer@steps", "optimizer_2@steps"}) ==
+        std::vector<std::string>{"optimizer@steps", "optimizer_2@steps", "mine@steps"});
+  CHECK(second.view().elements<std::int64_t>()[0] == 7);
+  CHECK(third.view().elements<std::int64_t>()[0] == 0);
+  CHECK_THAT(captured.text(),
+             Catch::Contains("checkpoint run1: has no 'optimizer_1@steps'; takes the 7 steps of 'optimizer@steps', in "
+                             "which older releases counted the steps of all optimizers"));
 }
