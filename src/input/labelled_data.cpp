@@ -92,6 +92,29 @@ fs::path find_image(const fs::path& folder) {
   return {};
 }
 
+/// The first table in a folder by its name; empty if there is none.
+fs::path find_table(const fs::path& folder) {
+  fs::path first;
+  std::error_code error;
+  for (fs::directory_iterator entry{folder, error}, end; !error && entry != end; entry.increment(error))
+    if (has_csv_name(entry->path()) && (first.empty() || entry->path() < first)) first = entry->path();
+  return first;
+}
+
+/// Images, perhaps beside a table, of which they may be the plots.
+[[noreturn]] void refuse_images(const fs::path& folder, const fs::path& image) {
+  const std::string image_name = image.lexically_relative(folder).string(),
+                    conversion =
+                        fmt::format("python3 apps/examples/images_to_arrays.py {} {}", shell_word(folder.string()),
+                                    shell_word((folder / "").parent_path().string() + "-arrays"));
+  const fs::path table = find_table(folder);
+  if (table.empty())
+    fail_file(folder, fmt::format("is a folder of images, such as {}; expected arrays: {}", image_name, conversion));
+  fail_file(folder, fmt::format("has a table, {}, beside images, such as {}; expected --data {}, or arrays of the "
+                                "images: {}",
+                                table.filename().string(), image_name, shell_word(table.string()), conversion));
+}
+
 /// What to do with a folder that has no file of a data set: "; expected --data FOLDER/x.csv".
 std::string hint_for_folder(const fs::path& folder) {
   for (const FolderKind& kind : folder_kinds())
@@ -118,11 +141,7 @@ Load recognise_folder(const fs::path& folder) {
     fail_file(folder,
               fmt::format("has files of {} and of {}; expected those of one data set", kinds[0].name, kinds[1].name));
   std::error_code ignored;
-  if (const fs::path image = find_image(folder); !image.empty())
-    fail_file(folder, fmt::format("is a folder of images, such as {}; expected arrays: python3 "
-                                  "apps/examples/images_to_arrays.py {} {}",
-                                  image.lexically_relative(folder).string(), shell_word(folder.string()),
-                                  shell_word((folder / "").parent_path().string() + "-arrays")));
+  if (const fs::path image = find_image(folder); !image.empty()) refuse_images(folder, image);
   if (fs::is_regular_file(folder / "data_batch_1", ignored) || fs::is_regular_file(folder / "train", ignored))
     fail_file(folder,
               "is CIFAR in the version for Python; expected the binary version, with data_batch_1.bin or train.bin");

@@ -87,6 +87,11 @@ TEST_CASE("a folder of images is told from CIFAR, and a folder with a file of an
   CHECK(refusal(folder) ==
         "FOLDER: is a folder of images, such as train/cats/1.PNG; expected arrays: python3 "
         "apps/examples/images_to_arrays.py FOLDER FOLDER-arrays");
+  const Folder plotted{{{"iris.csv", csv_rows(20)}, {"plot.png", "\x89PNG\r\n\x1a\n"}}};
+  CHECK(refusal(plotted) ==
+        "FOLDER: has a table, iris.csv, beside images, such as plot.png; expected --data FOLDER/iris.csv, or arrays of "
+        "the images: python3 apps/examples/images_to_arrays.py FOLDER FOLDER-arrays");
+  CHECK(refusal(plotted, "iris.csv") == "not refused");
   const Folder cifar{{{"train", "pickled"}}};
   CHECK_THAT(refusal(cifar), Contains("is CIFAR in the version for Python"));
   const Folder single{{{"flowers.csv", csv_rows(20)}}};
@@ -144,6 +149,18 @@ TEST_CASE("a file of another kind is refused with what makes a table or arrays o
                              "FOLDER/table.gz > FOLDER/table.csv"));
   run_in(folder, "zcat < FOLDER/table.gz > FOLDER/table.csv");
   CHECK(LabelledData::load(folder.path() / "table.csv", {}).train->count() == 18);
+  std::string wide = "\xff\xfe";
+  for (const char letter : csv_rows(20)) wide += {letter, '\0'};
+  folder.write("u.txt", wide);
+  CHECK_THAT(refusal(folder, "u.txt"), Catch::EndsWith("a text in UTF-16, not a data set: iconv -f UTF-16 -t UTF-8 "
+                                                       "FOLDER/u.txt > FOLDER/u.csv"));
+  run_in(folder, "iconv -f UTF-16 -t UTF-8 FOLDER/u.txt > FOLDER/u.csv");
+  CHECK(refusal(folder, "u.csv") == "not refused");
+  const std::string as_text = "iconv -f UTF-16 -t UTF-8 FOLDER/u.txt > FOLDER/u-2.txt";
+  CHECK_THROWS_WITH(TextData::load(folder.path() / "u.txt", {.context = 4}),
+                    Contains("> " + folder.path().string() + "/u-2.txt"));
+  run_in(folder, as_text);
+  CHECK_NOTHROW(TextData::load(folder.path() / "u-2.txt", {.context = 4}));
   // None replaces a file, least of all the one that it reads.
   CHECK_THAT(refusal(folder, "table.gz"), Catch::EndsWith("zcat < FOLDER/table.gz > FOLDER/table-2.csv"));
 }
