@@ -13,7 +13,7 @@
 #include "apps/lockstep-bench/network.hpp"
 #include "apps/lockstep-bench/step_run.hpp"
 #include "apps/lockstep-bench/step_statistics.hpp"
-#include "strategy/local_group.hpp"
+#include "group/local_group.hpp"
 
 namespace lockstep::bench {
 namespace {

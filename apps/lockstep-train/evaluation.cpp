@@ -14,7 +14,7 @@
 #include "apps/lockstep-train/trainer.hpp"
 #include "control/meeting_point.hpp"
 #include "fit/evaluation_pass.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include "apps/lockstep-train/tasks/predictor.hpp"
 #include "apps/lockstep-train/trainer.hpp"
 #include "control/meeting_point.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 
 namespace lockstep {
 namespace {

@@ -15,8 +15,8 @@
 #include "apps/lockstep-train/tasks/same_kernels.hpp"
 #include "checkpoint/program_state.hpp"
 #include "control/meeting_point.hpp"
+#include "group/replica_group.hpp"
 #include "input/shard_request.hpp"
-#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 Trainer::Trainer(Strategy& strategy, std::string device, TrainingOptions options)

@@ -24,12 +24,12 @@
 #include "control/meeting_point.hpp"
 #include "fit/frozen_variables.hpp"
 #include "fit/injected_fault.hpp"
+#include "group/replica_group.hpp"
 #include "input/batch_schedule.hpp"
 #include "input/shard_sizes.hpp"
 #include "record/run_folder.hpp"
 #include "record/run_trace.hpp"
 #include "reduce/cross_device_ops.hpp"
-#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {

@@ -23,10 +23,10 @@
 #include "checkpoint/checkpoint_reading.hpp"
 #include "control/meeting_point.hpp"
 #include "fit/frozen_variables.hpp"
+#include "group/replica_group.hpp"
 #include "input/shard_request.hpp"
 #include "record/run_description.hpp"
 #include "record/run_folder.hpp"
-#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {

@@ -33,6 +33,7 @@
 #include <lockstep/feed/iterator.hpp>
 #include <lockstep/fit/fit.hpp>
 #include <lockstep/fit/observer.hpp>
+#include <lockstep/group/group.hpp>
 #include <lockstep/input/augmentation.hpp>
 #include <lockstep/input/batch.hpp>
 #include <lockstep/input/idx.hpp>

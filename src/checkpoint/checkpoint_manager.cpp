@@ -28,9 +28,9 @@
 #include "control/busy_clock.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
+#include "group/replica_group.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/fit_progress.hpp"
-#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {

@@ -15,10 +15,10 @@
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "device/devices.hpp"
+#include "group/replica_group.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/slice_map.hpp"
 #include "strategy/held_slices.hpp"
-#include "strategy/replica_group.hpp"
 #include "strategy/shared_values.hpp"
 #include "tensor/digest.hpp"
 

@@ -38,16 +38,16 @@ int Job::size() const {
   return meeting_->size();
 }
 
-Job::Meeting Job::make_meeting(std::vector<int> ranks) {
+Job::Meeting Job::make_meeting(const std::vector<int>& ranks, const Here& here) {
   const std::uint64_t number = made_[ranks]++;
   std::vector<std::uint64_t> words(ranks.begin(), ranks.end());
   words.push_back(number);
   const Members members{ranks, digest_of(std::as_bytes(std::span{words})) | 1};
   std::vector<std::string> names;
   for (const int rank : ranks) names.push_back(meeting_->names()[static_cast<std::size_t>(rank)]);
-  auto channel = meeting_->channel().subset(ranks, members.key);
-  Meeting made{new MeetingPoint{std::move(channel), std::move(names), phases_, members}, Forget{this}};
+  Meeting made{new MeetingPoint{nullptr, std::move(names), phases_, members}, Forget{this}};
   meetings_.push_back(made.get());
+  made->join(here, [&] { return meeting_->channel().subset(ranks, members.key); });
   return made;
 }
 

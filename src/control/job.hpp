@@ -57,7 +57,7 @@ class Job {
 
   /// COLL over `ranks`, blocking. A sequence of agreements of its own for these ranks, in that order. This rank is one
   /// of them. Each pair of ranks must come to the calls that both take part in, in the same order.
-  Meeting make_meeting(std::vector<int> ranks);
+  Meeting make_meeting(const std::vector<int>& ranks, const Here& here);
 
   /// LOCAL. That of all ranks, and those of some of them that are left, in the order in which this rank made them.
   std::span<MeetingPoint* const> meetings() const { return meetings_; }

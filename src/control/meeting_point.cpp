@@ -106,6 +106,15 @@ void MeetingPoint::set_phases(PhaseTable* phases) {
   if (phases_ && members_.key != 0) phases_->open_group(members_);
 }
 
+void MeetingPoint::join(const Here& here, const std::function<std::unique_ptr<ControlChannel>()>& make) {
+  Tag tag = make_tag(TagKind::group, 0);
+  tag.set_site(here);
+  ++waits_;
+  wait_at(tag);
+  channel_ = make();
+  stop_waiting();
+}
+
 int MeetingPoint::rank() const {
   return channel_->rank();
 }

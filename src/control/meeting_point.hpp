@@ -103,6 +103,10 @@ class MeetingPoint {
                Members members = {});
   ~MeetingPoint();
 
+  /// COLL, blocking, before anything else, of a meeting point that was made without a channel: `make` returns it when
+  /// all members have come.
+  void join(const Here& here, const std::function<std::unique_ptr<ControlChannel>()>& make);
+
   /// Which ranks of the job meet here.
   const Members& members() const { return members_; }
 

@@ -100,6 +100,7 @@ std::string describe(const Tag& tag) {
     case TagKind::broadcast: return call("broadcast");
     case TagKind::chief: return "the end of the chief's work" + at;
     case TagKind::merge: return call("merge_call");
+    case TagKind::group: return "the making of a group" + at;
     case TagKind::sum: return fmt::format("sum #{} of the step{}", tag.count, at);
     case TagKind::open_sum: return "the sum of all_reduce_async" + at;
     case TagKind::close: return "the end of the step";
@@ -139,6 +140,7 @@ bool is_call(TagKind kind) {
     case TagKind::attest:
     case TagKind::save:
     case TagKind::restore:
+    case TagKind::group:
     case TagKind::reduce:
     case TagKind::broadcast:
     case TagKind::chief:

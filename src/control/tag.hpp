@@ -31,6 +31,7 @@ enum class TagKind : std::uint8_t {
   leave,      ///< the end of the job; `text` says how, if the process ends by itself
   broadcast,  ///< a broadcast of tensors, or of an object
   chief,      ///< the end of what the chief does alone in a call of all
+  group,      ///< making a group of some of the ranks; `text` lists them
   sum,        ///< no agreement: a sum that an earlier one covers, numbered by `count`
   open_sum,   ///< no agreement: the sum of an all_reduce_async
 };

@@ -115,6 +115,7 @@ std::string act(const Tag& tag, std::size_t ranks) {
     case TagKind::broadcast:
     case TagKind::chief:
     case TagKind::merge:
+    case TagKind::group:
     case TagKind::sum:
     case TagKind::open_sum:
     case TagKind::error: break;

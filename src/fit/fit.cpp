@@ -26,6 +26,7 @@
 #include "fit/rank_shards.hpp"
 #include "fit/shard_threads.hpp"
 #include "fit/step_checks.hpp"
+#include "group/replica_group.hpp"
 #include "input/batch_schedule.hpp"
 #include "input/other_bits.hpp"
 #include "input/sample_order.hpp"
@@ -33,7 +34,6 @@
 #include "nn/shard_losses.hpp"
 #include "ops/answer.hpp"
 #include "strategy/fit_progress.hpp"
-#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 namespace {

@@ -12,7 +12,7 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "control/busy_clock.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 
 namespace lockstep {
 

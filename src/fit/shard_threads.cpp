@@ -13,9 +13,9 @@
 #include "base/floating_point_modes.hpp"
 #include "base/start_thread.hpp"
 #include "control/meeting_point.hpp"
+#include "group/replica_group.hpp"
 #include "reduce/arithmetic.hpp"
 #include "strategy/context_stack.hpp"
-#include "strategy/replica_group.hpp"
 #include "tensor/shared_parts.hpp"
 
 namespace lockstep {

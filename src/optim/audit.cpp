@@ -10,7 +10,7 @@
 #include <lockstep/base/hex.hpp>
 
 #include "base/digest.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 #include "tensor/digest.hpp"
 
 namespace lockstep {

@@ -17,7 +17,7 @@
 #include "base/own_file.hpp"
 #include "comm/mpi/mpi_library.hpp"
 #include "control/meeting_point.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 
 namespace lockstep {
 namespace {

@@ -20,7 +20,7 @@
 #include "control/clock_offset.hpp"
 #include "control/meeting_point.hpp"
 #include "device/devices.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 #include "trace/chrome.hpp"
 #include "trace/ring_file.hpp"
 

@@ -147,6 +147,10 @@ Strategy& Runtime::strategy() {
   return *impl_->strategy;
 }
 
+Group Runtime::group() {
+  return strategy().ranks();
+}
+
 Strategy Runtime::make_strategy(Here here) {
   return make_strategy(impl_->mpi.options.reductions, here);
 }

@@ -12,8 +12,8 @@
 
 #include "cluster/device_binding.hpp"
 #include "device/device.hpp"
+#include "group/replica_group.hpp"
 #include "runtime/mpi_job.hpp"
-#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 

@@ -21,10 +21,10 @@
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "control/wait_chain.hpp"
+#include "group/replica_group.hpp"
 #include "reduce/reduction_choice.hpp"
 #include "sim/current.hpp"
 #include "sim/planes.hpp"
-#include "strategy/replica_group.hpp"
 
 namespace lockstep::sim {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/digest.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <lockstep/strategy/strategy.hpp>
 
-#include "strategy/local_group.hpp"
+#include "group/local_group.hpp"
 
 namespace lockstep::detail {
 

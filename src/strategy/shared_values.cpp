@@ -3,7 +3,7 @@
 #include <exception>
 
 #include "control/meeting_point.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 
 namespace lockstep {
 

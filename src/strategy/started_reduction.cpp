@@ -6,8 +6,8 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "control/meeting_point.hpp"
+#include "group/replica_group.hpp"
 #include "reduce/cross_device_ops.hpp"
-#include "strategy/replica_group.hpp"
 
 namespace lockstep::detail {
 

@@ -72,6 +72,18 @@ Strategy& Strategy::current() {
 Strategy::Strategy(ReplicaGroup& group, const ReductionOptions& reductions)
     : core_{std::make_unique<Core>(group, reductions, *this)} {}
 
+Strategy::Strategy(const Group& ranks, const ReductionOptions& reductions, Here here) {
+  require_valid(reductions);
+  ranks.group_->meeting().agree(TagKind::create, 0, here, "a strategy with " + describe(reductions));
+  core_ = std::make_unique<Core>(*ranks.group_, reductions, *this, ranks.group_);
+}
+
+Group Strategy::ranks() const {
+  if (core_->shared_group) return Group{core_->shared_group};
+  // The runtime's, which outlives it.
+  return Group{std::shared_ptr<ReplicaGroup>{std::shared_ptr<void>{}, &core_->group}};
+}
+
 Strategy::Strategy(Strategy&& other) noexcept : core_{std::move(other.core_)} {
   if (!core_) return;
   core_->extended.strategy_ = this;

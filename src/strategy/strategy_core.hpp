@@ -3,11 +3,11 @@
 
 #include <lockstep/strategy/strategy.hpp>
 
+#include "group/replica_group.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/first_steps.hpp"
 #include "strategy/held_slices.hpp"
-#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 
@@ -19,6 +19,7 @@ Strategy& strategy_of(const Variable& variable, const Call& call = {});
 }  // namespace detail
 
 struct Strategy::Core {
+  std::shared_ptr<ReplicaGroup> shared_group;  ///< null if the group is the runtime's
   ReplicaGroup& group;
   std::unique_ptr<CrossDeviceOps> reductions;
   int id;
@@ -27,8 +28,10 @@ struct Strategy::Core {
   std::shared_ptr<Strategy*> self;  ///< how variables find their strategy
   detail::FirstSteps first_steps;
 
-  Core(ReplicaGroup& its_group, const ReductionOptions& options, Strategy& handle)
-      : group{its_group},
+  Core(ReplicaGroup& its_group, const ReductionOptions& options, Strategy& handle,
+       std::shared_ptr<ReplicaGroup> shared = nullptr)
+      : shared_group{std::move(shared)},
+        group{its_group},
         reductions{its_group.make_reductions(options)},
         id{its_group.next_strategy()},
         store{its_group.stream()},

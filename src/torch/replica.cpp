@@ -17,7 +17,7 @@
 #include "base/element_type.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 #include "torch/own_memory.hpp"
 
 namespace lockstep::libtorch {

@@ -14,7 +14,7 @@
 #include "base/site.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 #include "strategy/store_guest.hpp"
 #include "strategy/type_text.hpp"
 #include "torch/optimizer_kinds.hpp"

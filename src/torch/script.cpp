@@ -15,7 +15,7 @@
 #include <lockstep/torch/script.hpp>
 
 #include "control/meeting_point.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {

@@ -14,10 +14,10 @@
 #include "base/element_type.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
+#include "group/replica_group.hpp"
 #include "input/other_bits.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
-#include "strategy/replica_group.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/sync_sums.hpp"
 

@@ -11,8 +11,8 @@
 
 #include "base/digest.hpp"
 #include "control/meeting_point.hpp"
+#include "group/replica_group.hpp"
 #include "strategy/audit_schedule.hpp"
-#include "strategy/replica_group.hpp"
 #include "tensor/digest.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/step.hpp"

@@ -13,10 +13,10 @@
 #include "base/digest.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
+#include "group/replica_group.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
 #include "strategy/context_stack.hpp"
-#include "strategy/replica_group.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {

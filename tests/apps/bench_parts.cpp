@@ -21,9 +21,9 @@
 #include "apps/lockstep-bench/step_statistics.hpp"
 #include "apps/lockstep-bench/timed_model.hpp"
 #include "apps/lockstep-bench/timing.hpp"
+#include "group/local_group.hpp"
 #include "nn/joint_model.hpp"
 #include "reduce/declared_sums.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::bench;

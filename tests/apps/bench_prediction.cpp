@@ -10,7 +10,7 @@
 #include "apps/lockstep-bench/prediction.hpp"
 #include "apps/lockstep-bench/step_run.hpp"
 #include "base/element_count.hpp"
-#include "strategy/local_group.hpp"
+#include "group/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::bench;

@@ -7,7 +7,7 @@
 
 #include "apps/lockstep-train/tasks/task.hpp"
 #include "control/meeting_point.hpp"
-#include "strategy/local_group.hpp"
+#include "group/local_group.hpp"
 #include "support/phase_rows.hpp"
 
 using namespace lockstep;

@@ -10,9 +10,9 @@
 #include <lockstep/base/error.hpp>
 
 #include "control/meeting_point.hpp"
+#include "group/replica_group.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/reduction_choice.hpp"
-#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

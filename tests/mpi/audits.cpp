@@ -15,6 +15,8 @@
 
 #include "control/meeting_point.hpp"
 #include "fit/injected_fault.hpp"
+#include "group/local_group.hpp"
+#include "group/replica_group.hpp"
 #include "input/samples.hpp"
 #include "input/text_sets.hpp"
 #include "input/tokens.hpp"
@@ -23,8 +25,6 @@
 #include "nn/mlp.hpp"
 #include "ops/image_kernels.hpp"
 #include "strategy/audit_schedule.hpp"
-#include "strategy/local_group.hpp"
-#include "strategy/replica_group.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
 

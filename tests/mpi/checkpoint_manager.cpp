@@ -17,8 +17,8 @@
 #include "checkpoint/exclusive_use.hpp"
 #include "checkpoint/program_state.hpp"
 #include "control/meeting_point.hpp"
+#include "group/replica_group.hpp"
 #include "shared_folder.hpp"
-#include "strategy/replica_group.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
 

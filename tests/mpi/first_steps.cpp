@@ -10,8 +10,8 @@
 #include <lockstep/optim/sgd.hpp>
 
 #include "control/meeting_point.hpp"
+#include "group/replica_group.hpp"
 #include "mpi/shared_folder.hpp"
-#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

@@ -17,11 +17,11 @@
 #include "base/digest.hpp"
 #include "control/meeting_point.hpp"
 #include "fit/injected_fault.hpp"
+#include "group/replica_group.hpp"
 #include "input/samples.hpp"
 #include "nn/convnet.hpp"
 #include "nn/mlp.hpp"
 #include "ops/image_kernels.hpp"
-#include "strategy/replica_group.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
 

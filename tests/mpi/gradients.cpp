@@ -8,7 +8,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "control/meeting_point.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

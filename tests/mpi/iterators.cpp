@@ -12,7 +12,7 @@
 #include <lockstep/feed/dataset_iterator.hpp>
 
 #include "control/meeting_point.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

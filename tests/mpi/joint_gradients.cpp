@@ -10,12 +10,12 @@
 #include <lockstep/lockstep.hpp>
 
 #include "control/meeting_point.hpp"
+#include "group/replica_group.hpp"
 #include "input/samples.hpp"
 #include "nn/convnet.hpp"
 #include "nn/joint_model.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
-#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

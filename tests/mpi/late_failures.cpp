@@ -11,11 +11,11 @@
 #include <lockstep/lockstep.hpp>
 
 #include "control/meeting_point.hpp"
+#include "group/replica_group.hpp"
 #include "input/sample_order.hpp"
 #include "input/samples.hpp"
 #include "input/text_sets.hpp"
 #include "input/tokens.hpp"
-#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

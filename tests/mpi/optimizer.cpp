@@ -10,7 +10,7 @@
 #include <lockstep/optim/sgd.hpp>
 
 #include "control/meeting_point.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

@@ -14,8 +14,8 @@
 #include <lockstep/optim/sgd.hpp>
 
 #include "control/meeting_point.hpp"
+#include "group/replica_group.hpp"
 #include "shared_folder.hpp"
-#include "strategy/replica_group.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
 

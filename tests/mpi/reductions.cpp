@@ -10,9 +10,9 @@
 
 #include "base/element_type.hpp"
 #include "control/meeting_point.hpp"
+#include "group/replica_group.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/reduction_choice.hpp"
-#include "strategy/replica_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

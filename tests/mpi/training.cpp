@@ -10,6 +10,7 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include "group/local_group.hpp"
 #include "input/samples.hpp"
 #include "input/text_sets.hpp"
 #include "input/tokens.hpp"
@@ -17,7 +18,6 @@
 #include "nn/gpt.hpp"
 #include "nn/mlp.hpp"
 #include "shared_folder.hpp"
-#include "strategy/local_group.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

@@ -101,3 +101,7 @@ TEST_CASE(
   CHECK((rest.starts_with("from step 100:") || rest.starts_with("from step 50:")));
   CHECK(rest.substr(rest.find(':')) == whole.substr(whole.find(':')));
 }
+
+TEST_CASE("the smallest program sums over its ranks") {
+  CHECK(output_of("LOCKSTEP_README_SUMS", 3) == "0.3 from 3 ranks\n");
+}

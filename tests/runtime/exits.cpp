@@ -21,7 +21,6 @@
 
 #include "base/open_line.hpp"
 #include "control/job_time.hpp"
-#include "strategy/replica_group.hpp"
 
 using namespace lockstep;
 
@@ -152,16 +151,16 @@ int only_start_mpi() {
   while (true) ::pause();
 }
 
-/// Ranks 0 and 1 are in two groups, which they use in different orders, or of which one fails in a run.
+/// Ranks 0 and 1 are in two groups, which they use in different orders; or one fails in a run, or does not come to make
+/// the second group.
 int in_groups(int argc, char** argv, const std::string& mode, int culprit) {
-  const RuntimeOptions options{.device = "cpu",
-                               .stall_timeout = std::chrono::seconds{mode == "groups-crossed" ? 1 : 60}};
+  const RuntimeOptions options{.device = "cpu", .stall_timeout = std::chrono::seconds{mode == "groups-fail" ? 60 : 1}};
   return run_program(argc, argv, options, [&](Runtime& runtime) {
     if (runtime.rank() < 2) {
       const std::vector<int> ranks{1, 0};
-      const auto a = runtime.strategy().group().subset(ranks);
-      const auto b = runtime.strategy().group().subset(ranks);
-      Strategy first{*a}, second{*b};
+      Strategy first{runtime.group().subset(ranks)};
+      while (mode == "groups-not-made" && runtime.rank() == culprit) ::usleep(10'000);
+      Strategy second{runtime.group().subset(ranks)};
       if (mode == "groups-fail")
         first.run([&](ReplicaContext&) {
           if (runtime.rank() == culprit) throw std::runtime_error{"failed in a group"};

@@ -170,8 +170,15 @@ TEST_CASE("ranks that use two groups in different orders end with one line that 
   CHECK_THAT(reason(outcome),
              Catch::StartsWith("lockstep: replica 0 (worker:0, host ") &&
                  Catch::Contains(") and replica 1 have waited for each other for 1 s: replica 0 (") &&
-                 Catch::Contains("waiting at reduction #1 (exits.cpp:169); replica 1 (worker:1, host ") &&
-                 Catch::Contains("waiting at reduction #1 (exits.cpp:170); expected every rank to use its groups in "));
+                 Catch::Contains("waiting at reduction #1 (exits.cpp:168); replica 1 (worker:1, host ") &&
+                 Catch::Contains("waiting at reduction #1 (exits.cpp:169); expected every rank to use its groups in "));
+}
+
+TEST_CASE("a rank that does not come to make a group is named") {
+  const Outcome outcome = exits_at_once(2, "groups-not-made", 1);
+  CHECK(outcome.exit_code == 5);
+  CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: replica 1 (worker:1, host ") &&
+                                  Catch::Contains(" is late: the making of a group (exits.cpp:"));
 }
 
 TEST_CASE("a failure in a group of some of the ranks ends the job with its line, whatever the others do") {
@@ -179,7 +186,7 @@ TEST_CASE("a failure in a group of some of the ranks ends the job with its line,
   CHECK(outcome.exit_code == 4);
   CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: replica 1 (worker:1, host ") &&
                                   Catch::EndsWith(") failed: failed in a group; it was in step 1, computing "
-                                                  "(exits.cpp:166)"));
+                                                  "(exits.cpp:165)"));
 }
 
 TEST_CASE("a pause of the whole job is nobody's lateness") {

@@ -15,7 +15,7 @@
 #include <lockstep/torch/sync_batch_norm.hpp>
 
 #include "control/meeting_point.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 #include "support/ranks.hpp"
 #include "torch_modules.hpp"
 

@@ -14,7 +14,7 @@
 #include <lockstep/torch/data_parallel.hpp>
 
 #include "control/meeting_point.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 #include "support/ranks.hpp"
 #include "torch_modules.hpp"
 

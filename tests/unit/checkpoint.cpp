@@ -24,7 +24,7 @@
 #include "checkpoint/tensor_file.hpp"
 #include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
-#include "strategy/local_group.hpp"
+#include "group/local_group.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "group/local_group.hpp"
 #include "nn/convnet.hpp"
 #include "nn_support.hpp"
-#include "strategy/local_group.hpp"
 
 namespace lockstep::nn {
 

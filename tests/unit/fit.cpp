@@ -16,11 +16,11 @@
 #include <lockstep/optim/sgd.hpp>
 
 #include "fit_models.hpp"
+#include "group/local_group.hpp"
 #include "input/sample_order.hpp"
 #include "input/samples.hpp"
 #include "input/text_sets.hpp"
 #include "input/tokens.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

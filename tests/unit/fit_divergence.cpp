@@ -12,9 +12,9 @@
 #include <lockstep/fit/fit.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "group/local_group.hpp"
 #include "input/samples.hpp"
 #include "ops/reference/reference.hpp"
-#include "strategy/local_group.hpp"
 #include "support/quiet_log.hpp"
 #include "support/sim_outcome.hpp"
 

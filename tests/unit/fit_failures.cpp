@@ -12,9 +12,9 @@
 
 #include "control/meeting_point.hpp"
 #include "fit_models.hpp"
+#include "group/local_group.hpp"
 #include "input/samples.hpp"
 #include "input/text_sets.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

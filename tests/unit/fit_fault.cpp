@@ -12,7 +12,7 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "fit/injected_fault.hpp"
-#include "strategy/local_group.hpp"
+#include "group/local_group.hpp"
 #include "support/quiet_log.hpp"
 
 using namespace lockstep;

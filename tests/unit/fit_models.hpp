@@ -14,11 +14,11 @@
 #include <lockstep/fit/fit.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "group/local_group.hpp"
 #include "input/batches.hpp"
 #include "input/samples.hpp"
 #include "input/text_sets.hpp"
 #include "input/tokens.hpp"
-#include "strategy/local_group.hpp"
 
 namespace lockstep::test {
 

@@ -17,11 +17,11 @@
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/sgd.hpp>
 
+#include "group/local_group.hpp"
 #include "input/batches.hpp"
 #include "nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "ops/update_kernels.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 

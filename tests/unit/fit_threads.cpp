@@ -17,9 +17,9 @@
 #include "convnet_support.hpp"
 #include "fit/shard_threads.hpp"
 #include "gpt_support.hpp"
+#include "group/local_group.hpp"
 #include "input/batches.hpp"
 #include "nn/mlp.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -3,10 +3,10 @@
 
 #include <memory>
 
+#include "group/local_group.hpp"
 #include "input/batches.hpp"
 #include "nn/gpt.hpp"
 #include "nn_support.hpp"
-#include "strategy/local_group.hpp"
 
 namespace lockstep::nn {
 

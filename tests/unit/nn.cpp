@@ -11,11 +11,11 @@
 #include <lockstep/base/philox.hpp>
 
 #include "base/digest.hpp"
+#include "group/local_group.hpp"
 #include "input/batches.hpp"
 #include "nn/initial_values.hpp"
 #include "nn/mlp.hpp"
 #include "nn_support.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

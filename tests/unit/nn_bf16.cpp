@@ -10,12 +10,12 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "group/local_group.hpp"
 #include "input/batches.hpp"
 #include "nn/convnet.hpp"
 #include "nn/gpt.hpp"
 #include "nn/mlp.hpp"
 #include "nn_support.hpp"
-#include "strategy/local_group.hpp"
 #include "text_support.hpp"
 
 using namespace lockstep;

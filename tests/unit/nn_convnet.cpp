@@ -12,11 +12,11 @@
 
 #include "base/element_count.hpp"
 #include "convnet_support.hpp"
+#include "group/local_group.hpp"
 #include "nn/convnet.hpp"
 #include "ops/image_kernels.hpp"
 #include "ops/reference/reference.hpp"
 #include "reduce/fixed_order_sum.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -12,12 +12,12 @@
 #include "comm/backends.hpp"
 #include "device/device.hpp"
 #include "gpt_support.hpp"
+#include "group/local_group.hpp"
 #include "naive_gpt.hpp"
 #include "nn/gpt.hpp"
 #include "nn/initial_values.hpp"
 #include "ops/reference/reference.hpp"
 #include "ops/sequence_kernels.hpp"
-#include "strategy/local_group.hpp"
 #include "support/forwarding_stream.hpp"
 
 using namespace lockstep;

@@ -10,12 +10,12 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "group/local_group.hpp"
 #include "nn/batch_norm.hpp"
 #include "nn/conv2d.hpp"
 #include "nn/dropout.hpp"
 #include "nn/initial_values.hpp"
 #include "nn_support.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -8,9 +8,9 @@
 #include <lockstep/nn/models.hpp>
 
 #include "gpt_support.hpp"
+#include "group/local_group.hpp"
 #include "nn_support.hpp"
 #include "ops/reference/reference.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -7,12 +7,12 @@
 #include <lockstep/base/error.hpp>
 
 #include "gpt_support.hpp"
+#include "group/local_group.hpp"
 #include "input/batches.hpp"
 #include "nn/convnet.hpp"
 #include "nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "odd_kernels.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

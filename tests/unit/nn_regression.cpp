@@ -6,9 +6,9 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "group/local_group.hpp"
 #include "nn/mlp.hpp"
 #include "nn_support.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

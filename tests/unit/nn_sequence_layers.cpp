@@ -9,6 +9,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "device/device.hpp"
+#include "group/local_group.hpp"
 #include "nn/embedding.hpp"
 #include "nn/initial_values.hpp"
 #include "nn/layer_norm.hpp"
@@ -16,7 +17,6 @@
 #include "nn/transformer_block.hpp"
 #include "nn/workspace.hpp"
 #include "nn_support.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -12,11 +12,11 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "group/local_group.hpp"
 #include "input/batches.hpp"
 #include "nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "odd_kernels.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -14,9 +14,9 @@
 
 #include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
+#include "group/local_group.hpp"
 #include "not_finite.hpp"
 #include "ops/update_kernels.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using lockstep::test::infinity;

@@ -21,7 +21,7 @@
 
 #include "control/meeting_point.hpp"
 #include "device/gpu_backend.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 
 using namespace lockstep;
 

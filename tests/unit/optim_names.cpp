@@ -13,7 +13,7 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "control/meeting_point.hpp"
-#include "strategy/local_group.hpp"
+#include "group/local_group.hpp"
 
 using namespace lockstep;
 

@@ -16,9 +16,9 @@
 
 #include "base/element_count.hpp"
 #include "control/meeting_point.hpp"
+#include "group/local_group.hpp"
 #include "not_finite.hpp"
 #include "ops/update_kernels.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using lockstep::test::infinity;

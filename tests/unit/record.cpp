@@ -16,10 +16,10 @@
 #include "control/clock_offset.hpp"
 #include "control/meeting_point.hpp"
 #include "control/watch_notes.hpp"
+#include "group/replica_group.hpp"
 #include "record/failure_note.hpp"
 #include "record/run_folder.hpp"
 #include "record/timeline.hpp"
-#include "strategy/replica_group.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 

@@ -1,6 +1,5 @@
 // Groups of some of the ranks: they overlap, have an order of their own, and come and go.
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -10,10 +9,10 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/group/group.hpp>
 #include <lockstep/sim/sim.hpp>
 
 #include "sim/virtual_time.hpp"
-#include "strategy/replica_group.hpp"
 #include "support/sim_outcome.hpp"
 
 using namespace lockstep;
@@ -26,16 +25,15 @@ namespace {
 
 using Ranks = std::vector<int>;
 
-/// A group of some of the ranks of a strategy, and a strategy on it.
+/// A strategy on some of the ranks of another.
 class Part {
  public:
-  Part(Strategy& all, const Ranks& ranks) : group_{all.group().subset(ranks)}, strategy_{*group_} {}
+  Part(Strategy& all, const Ranks& ranks) : strategy_{all.ranks().subset(ranks)} {}
 
   Strategy& strategy() { return strategy_; }
   int rank() const { return strategy_.rank(); }
 
  private:
-  std::unique_ptr<ReplicaGroup> group_;
   Strategy strategy_;
 };
 
@@ -181,7 +179,7 @@ TEST_CASE("ranks that cannot make a group are refused before they meet anybody")
   sim::run({.ranks = 3}, [](Strategy& all, int rank) {
     const auto refusal = [&](const Ranks& ranks) -> std::string {
       try {
-        (void)all.group().subset(ranks);
+        (void)all.ranks().subset(ranks);
       } catch (const InvalidArgument& error) {
         return error.what();
       }

@@ -11,9 +11,9 @@
 
 #include "comm/communicator.hpp"
 #include "device/device.hpp"
+#include "group/replica_group.hpp"
 #include "reduce_support.hpp"
 #include "sim/virtual_time.hpp"
-#include "strategy/replica_group.hpp"
 #include "support/sim_outcome.hpp"
 
 using namespace lockstep;

@@ -8,9 +8,9 @@
 #include <lockstep/base/error.hpp>
 
 #include "control/meeting_point.hpp"
+#include "group/replica_group.hpp"
 #include "sim/virtual_time.hpp"
 #include "sim_program.hpp"
-#include "strategy/replica_group.hpp"
 
 namespace lockstep::test {
 namespace {

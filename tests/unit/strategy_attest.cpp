@@ -5,8 +5,8 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "base/exit_code.hpp"
+#include "group/local_group.hpp"
 #include "strategy/attestation.hpp"
-#include "strategy/local_group.hpp"
 
 using namespace lockstep;
 using detail::Attestation;

@@ -13,8 +13,8 @@
 
 #include "comm/backends.hpp"
 #include "control/meeting_point.hpp"
+#include "group/local_group.hpp"
 #include "reduce/cross_device_ops.hpp"
-#include "strategy/local_group.hpp"
 #include "support/forwarding_stream.hpp"
 
 using namespace lockstep;

@@ -15,7 +15,7 @@
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "device/device.hpp"
-#include "strategy/device_waits.hpp"
+#include "group/device_waits.hpp"
 #include "support/child_process.hpp"
 #include "support/forwarding_stream.hpp"
 #include "support/phase_rows.hpp"

@@ -8,7 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
-#include "strategy/local_group.hpp"
+#include "group/local_group.hpp"
 
 using namespace lockstep;
 

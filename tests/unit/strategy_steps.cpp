@@ -11,7 +11,7 @@
 #include <lockstep/strategy/multi_step.hpp>
 
 #include "base/floating_point_modes.hpp"
-#include "strategy/local_group.hpp"
+#include "group/local_group.hpp"
 
 using namespace lockstep;
 

@@ -13,7 +13,7 @@
 #include "comm/backends.hpp"
 #include "control/meeting_point.hpp"
 #include "device/device.hpp"
-#include "strategy/local_group.hpp"
+#include "group/local_group.hpp"
 #include "strategy/store_guest.hpp"
 #include "support/forwarding_stream.hpp"
 

@@ -10,7 +10,7 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "control/meeting_point.hpp"
-#include "strategy/local_group.hpp"
+#include "group/local_group.hpp"
 
 namespace lockstep::test {
 

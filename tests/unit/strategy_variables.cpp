@@ -20,7 +20,7 @@
 #include "control/channel.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
-#include "strategy/local_group.hpp"
+#include "group/local_group.hpp"
 #include "support/done_communicator.hpp"
 #include "support/scripted_channel.hpp"
 

@@ -19,7 +19,7 @@
 #include "base/log_settings.hpp"
 #include "control/meeting_point.hpp"
 #include "device/shared_memory.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 
 namespace lockstep {
 namespace {

@@ -7,8 +7,8 @@
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
 #include "base/element_type.hpp"
 #include "device/device.hpp"
+#include "group/replica_group.hpp"
 #include "reduce/cross_device_ops.hpp"
-#include "strategy/replica_group.hpp"
 
 namespace lockstep {
 

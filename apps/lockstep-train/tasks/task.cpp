@@ -8,7 +8,7 @@
 #include <lockstep/base/log.hpp>
 
 #include "control/meeting_point.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 
 namespace lockstep {
 

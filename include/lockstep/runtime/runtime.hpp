@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/group/group.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
@@ -127,6 +128,9 @@ class Runtime {
 
   /// The strategy on all ranks of the job. It lives as long as the runtime.
   Strategy& strategy();
+
+  /// All ranks of the job, for programs that need no strategy.
+  Group group();
 
   /// COLL, agreed, blocking. Makes another strategy on the same ranks, with a store of its own. It must not outlive the
   /// runtime.

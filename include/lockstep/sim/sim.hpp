@@ -14,8 +14,8 @@
 
 namespace lockstep::sim {
 
-/// Times are virtual: they are counted from the start of the job, and pass only at scheduling points (see `points`),
-/// where ranks wait for messages or sleep.
+/// Times are virtual: they are counted from the start of the job, and pass only at scheduling points: where a rank
+/// comes to a call that meets other ranks or moves their data, where it waits for them there, and where it sleeps.
 struct Options {
   /// A fault of one rank, at its `point`-th scheduling point (counted from 0) or at `time`, whichever comes first. Has
   /// no effect if the rank reaches neither. Messages are not lost: MPI loses none.
@@ -88,9 +88,5 @@ struct Options {
 /// assertions. What is not even a std::exception is taken for a failed assertion of a test framework: a line with the
 /// seed then goes to stderr.
 void run(Options options, std::function<void(Strategy&, int rank)> body);
-
-/// The number of scheduling points that this rank has passed: one when it comes to a call that meets other ranks
-/// or moves their data, and one more if it has to wait for them there. For simulated ranks; ContextError elsewhere.
-std::uint64_t points();
 
 }  // namespace lockstep::sim

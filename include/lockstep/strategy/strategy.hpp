@@ -17,6 +17,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/here.hpp>
 #include <lockstep/device/stream.hpp>
+#include <lockstep/group/group.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/strategy/extended.hpp>
 #include <lockstep/strategy/host_values.hpp>
@@ -68,6 +69,10 @@ class Strategy {
   /// no other replica.
   static bool should_record_summaries();
 
+  /// COLL over `ranks`, agreed, blocking. On these ranks, with a store of its own. It must not outlive the runtime.
+  /// InvalidArgument, before any agreement, for invalid options (ReductionOptions).
+  explicit Strategy(const Group& ranks, const ReductionOptions& reductions = {}, Here here = Here::current());
+
   /// COLL, but not agreed (see `make_sibling`). For library code: uses the ranks of `group`, which must outlive it.
   /// InvalidArgument for invalid options (ReductionOptions).
   explicit Strategy(ReplicaGroup& group, const ReductionOptions& reductions = {});
@@ -90,6 +95,9 @@ class Strategy {
   /// LOCAL, in any context. The references stay valid when the strategy is moved.
   StrategyExtended& extended();
   VariableStore& store();
+
+  /// LOCAL, in any context. The ranks that this strategy spans.
+  Group ranks() const;
 
   /// LOCAL, in any context. This rank: 0 on the chief.
   int rank() const;

@@ -15,7 +15,7 @@
 #include "device/device.hpp"
 #include "device/host_wait.hpp"
 #include "device/poll_clock.hpp"
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 
 namespace lockstep::detail {
 

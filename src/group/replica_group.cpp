@@ -1,4 +1,4 @@
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -21,12 +21,12 @@
 #include "control/channel.hpp"
 #include "control/job.hpp"
 #include "control/meeting_point.hpp"
+#include "group/device_waits.hpp"
+#include "group/local_group.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/implementations.hpp"
 #include "reduce/reduction_choice.hpp"
 #include "reduce/slice_map.hpp"
-#include "strategy/device_waits.hpp"
-#include "strategy/local_group.hpp"
 
 namespace lockstep {
 namespace {
@@ -169,7 +169,7 @@ ReplicaGroup::ReplicaGroup(std::shared_ptr<Job> job, Job::Meeting own_meeting, s
   }
 }
 
-std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks) {
+std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks, Here here) {
   std::vector<int> of_job;
   for (const int rank : ranks) {
     if (rank < 0 || rank >= size() || std::ranges::count(ranks, rank) > 1)
@@ -181,7 +181,7 @@ std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks) {
     throw InvalidArgument{
         fmt::format("a group of ranks {} on rank {}: expected it among them", fmt::join(ranks, ", "), rank())};
   if (compute_) throw InvalidArgument{"a group of some of the ranks that own GPUs: expected ranks on the host"};
-  Job::Meeting meeting = job_->make_meeting(of_job);
+  Job::Meeting meeting = job_->make_meeting(of_job, here);
   auto data = data_->subset(ranks, meeting->members().key);
   std::unique_ptr<ReplicaGroup> group{new ReplicaGroup{job_, std::move(meeting), std::move(of_job), std::move(data)}};
   for (std::size_t i = 0; i < ranks.size(); ++i)
@@ -218,6 +218,11 @@ std::unique_ptr<CrossDeviceOps> ReplicaGroup::make_reductions(const ReductionOpt
   if (rank() == 0 && size() > 1) log::debug(fmt::format("{}: {}", describe(options), ops->name()));
   return std::make_unique<GuardedOps>(std::move(ops), options.around, *job_,
                                       size() > 1 ? device_waits_.get() : nullptr);
+}
+
+CrossDeviceOps& ReplicaGroup::reductions() {
+  if (!reductions_) reductions_ = make_reductions({});
+  return *reductions_;
 }
 
 ReplicaGroup::~ReplicaGroup() = default;

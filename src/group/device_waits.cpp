@@ -1,4 +1,4 @@
-#include "strategy/device_waits.hpp"
+#include "group/device_waits.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/base/here.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
 
 #include "control/job.hpp"
@@ -45,7 +46,7 @@ class ReplicaGroup {
 
   /// COLL over `ranks`, blocking. A group of these ranks of this one, in that order; this rank is one of them.
   /// InvalidArgument, before any communication, if they are no such ranks, or for a group on GPUs.
-  std::unique_ptr<ReplicaGroup> subset(std::span<const int> ranks);
+  std::unique_ptr<ReplicaGroup> subset(std::span<const int> ranks, Here here = Here::current());
 
   Job& job() { return *job_; }
 
@@ -84,6 +85,9 @@ class ReplicaGroup {
   /// InvalidArgument for invalid options (ReductionOptions).
   std::unique_ptr<CrossDeviceOps> make_reductions(const ReductionOptions& options);
 
+  /// The reductions of the group itself. The first call is COLL, as `make_reductions` is.
+  CrossDeviceOps& reductions();
+
   /// The data plane for host memory.
   Communicator& host_plane() { return *data_; }
 
@@ -109,6 +113,7 @@ class ReplicaGroup {
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Communicator> device_data_;
   std::unique_ptr<detail::DeviceWaits> device_waits_;  ///< null without a device plane
+  std::unique_ptr<CrossDeviceOps> reductions_;         ///< null before the first call
   std::optional<Job::GivenUp> given_up_;               ///< collectives on GPU memory, which may never end
   int strategies_ = 0;
 };

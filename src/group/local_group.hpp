@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "strategy/replica_group.hpp"
+#include "group/replica_group.hpp"
 
 namespace lockstep {
 

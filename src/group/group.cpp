@@ -1,0 +1,73 @@
+#include <array>
+#include <span>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/group/group.hpp>
+
+#include "control/meeting_point.hpp"
+#include "control/tag.hpp"
+#include "group/replica_group.hpp"
+#include "reduce/cross_device_ops.hpp"
+
+namespace lockstep {
+namespace {
+
+/// Of strategies, which have numbers of their own, an agreement says which it is of.
+constexpr int no_strategy = 0;
+
+/// Host and GPU tensors travel on different planes.
+std::string_view place_of(const TensorView& tensor) {
+  return tensor.device() == DeviceKind::cpu ? "" : " on a GPU";
+}
+
+void require_here(ReplicaGroup& group, const TensorView& tensor) {
+  if (tensor.device() != DeviceKind::cpu && tensor.device() != group.stream().kind())
+    throw InvalidArgument{fmt::format("{} is on a GPU, and this rank owns none: expected a tensor in the host's memory",
+                                      describe(tensor))};
+}
+
+}  // namespace
+
+int Group::rank() const {
+  return group_->rank();
+}
+int Group::size() const {
+  return group_->size();
+}
+
+Group Group::subset(std::span<const int> ranks, Here here) const {
+  Group made{group_->subset(ranks, here)};
+  made.group_->meeting().agree(TagKind::group, no_strategy, here, fmt::format("ranks {}", fmt::join(ranks, ", ")));
+  return made;
+}
+
+void Group::all_reduce(const TensorView& values, Here here) {
+  require_here(*group_, values);
+  require_reducible(ReduceOp::sum, values.dtype());
+  group_->meeting().agree(TagKind::reduce, no_strategy, here,
+                          fmt::format("all_reduce: sum of {}{}", describe(values), place_of(values)));
+  group_->reductions().all_reduce(ReduceOp::sum, std::span{&values, 1});
+}
+
+void Group::broadcast(const TensorView& values, int root, Here here) {
+  require_here(*group_, values);
+  if (root < 0 || root >= size())
+    throw InvalidArgument{fmt::format("broadcast from rank {}: expected one of 0 to {}", root, size() - 1)};
+  group_->meeting().agree(TagKind::broadcast, no_strategy, here,
+                          fmt::format("{}{} from rank {}", describe(values), place_of(values), root));
+  group_->reductions().broadcast(std::span{&values, 1}, root);
+}
+
+Tensor Group::gather(Tensor values, const Here& here) {
+  group_->meeting().agree(TagKind::reduce, no_strategy, here,
+                          fmt::format("all_gather: {}[…]", name_of(values.dtype())));
+  std::array tensors{std::move(values)};
+  group_->reductions().all_gather(tensors);
+  return tensors.front();
+}
+
+}  // namespace lockstep
