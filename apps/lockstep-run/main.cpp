@@ -138,8 +138,12 @@ class Run {
     return command_.fits(ranks, line_.ranks, checkpoints_.seen());
   }
 
+  std::chrono::seconds start_timeout() const {
+    return line_.start_timeout.value_or(command_.is_training() ? until_trainings_begin : 0s);
+  }
+
   StartWatch watch_of(const Start& start) const {
-    return StartWatch{{.timeout = line_.start_timeout.value_or(command_.is_training() ? until_trainings_begin : 0s),
+    return StartWatch{{.timeout = start_timeout(),
                        .mpirun = mpirun_of(line_),
                        .hosts = elsewhere(start.hosts, host_name()),
                        .ends_for_no_host = command_.is_training() && !start.hosts.empty()}};
@@ -183,6 +187,7 @@ class Run {
       }
       if (begun == Begun::here && (job.report().has_begun || !may_lack_hosts(start))) begun = Begun::everywhere;
       if (!killed_by_) look(watch, begun, start, job);
+      if (begun == Begun::nowhere) end_unbegun(job);
       if (!kill_at_ && lost_host_watch.look(job.report(), Clock::now())) {
         has_lost_host_ = true;
         end(job);
@@ -269,7 +274,7 @@ class Run {
       if (!job.report().has_begun) say("SIGUSR2: the ranks say where they are once they have met");
     } else if (!told_to_stop_) {
       told_to_stop_ = true;
-      next_wish_ = Clock::now();
+      next_wish_ = told_at_ = Clock::now();
       say(fmt::format("SIG{}: the job is to stop after the step under way; SIGINT or SIGTERM now ends it at once",
                       name));
     } else if (signal != SIGUSR1 && !killed_by_) {
@@ -303,6 +308,15 @@ class Run {
     }
   }
 
+  /// A launcher that starts no rank may pass no wish on either. There is nothing yet to be saved.
+  void end_unbegun(RunningJob& job) {
+    const auto timeout = start_timeout();
+    if (!told_to_stop_ || kill_at_ || timeout == 0s || Clock::now() - told_at_ < timeout) return;
+    killed_by_ = SIGTERM;
+    say(fmt::format("the job has not begun {} s after it was told to stop: ends it", timeout / 1s));
+    end(job);
+  }
+
   void end(RunningJob& job) {
     kill_at_ = Clock::now() + patience_with_mpirun;
     job.signal(SIGTERM);
@@ -326,7 +340,7 @@ class Run {
   Supervision supervision_;
   Signals signals_;
   bool told_to_stop_ = false;
-  Clock::time_point next_wish_;
+  Clock::time_point told_at_, next_wish_;
   std::chrono::milliseconds until_repeat_ = first_repeat;
   std::optional<int> killed_by_;
   std::optional<Clock::time_point> kill_at_;

@@ -143,6 +143,25 @@ exit 137
   CHECK(tables_in(outcome.err) == 1);
 }
 
+TEST_CASE("a job that is to stop is ended if its launcher starts no rank") {
+  const TemporaryDirectory folder;
+  const std::string err = folder.path() / "stderr";
+  const std::string mpirun = folder.write("mpirun", R"(trap '' USR1
+touch "${0%/*}/starts"
+exec sleep 1000
+)");
+  const Arguments launcher{
+      program("LOCKSTEP_RUN"), "--mpirun", "sh " + mpirun, "--start-timeout", "1", "-n", "2", "--"};
+  AskedJob told{with_stderr_in(err, launcher + Arguments{program("LOCKSTEP_TRAIN")}), "", without_end(), "60"};
+  told.job.wait_until([&] { return std::filesystem::exists(folder.path() / "starts"); });
+  told.job.send(SIGTERM, std::nullopt, "lockstep-run");
+  const Outcome outcome = told.end();
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 128 + SIGTERM);
+  CHECK(lines_starting_with(outcome.err, "lockstep-run: the job has not begun 1 s after it was told to stop").size() ==
+        1);
+}
+
 TEST_CASE("a rank that is asked says where another hangs, which leaves its stack before the job ends") {
   AskedJob asked{on_this_host(2), "hang:1:9", without_end(), "4"};
   asked.job.wait_until_it_trains();
