@@ -193,23 +193,27 @@ TEST_CASE("runs of each kind are confirmed on other numbers of ranks") {
   const QuietLog quiet;
   const TemporaryDirectory folder;
   const ImageFiles images{{.train = 64, .test = 8, .rows = 8, .columns = 8}};
-  const std::filesystem::path path = folder.path() / "run", text = folder.path() / "text";
+  const std::filesystem::path path = folder.path() / "run", text = folder.path() / "text",
+                              bytes = folder.path() / "bytes";
   std::ofstream{text} << small_text(4000);
+  std::ofstream{bytes} << small_text(4000) + '\0';
   struct Kind {
     Arguments options;
     int ranks, again;
   };
   const Arguments gpt{"--model", "gpt", "--layers", "1", "--heads", "2", "--embed", "8", "--context", "8"};
   const Arguments convnet{"--model", "convnet"}, mlp{"--hidden", "4"};
-  const Kind kind =
-      GENERATE_COPY(Kind{gpt + Arguments{"--precision", "bf16", "--prefetch", "1"}, 1, 8},
-                    Kind{gpt + Arguments{"--accumulate", "2", "--shard-optimizer"}, 4, 1},
-                    Kind{convnet + Arguments{"--batch-norm", "--dropout", "0.5"}, 2, 4},
-                    Kind{convnet + Arguments{"--sync-batch-norm"}, 1, 2},
-                    Kind{mlp + Arguments{"--threads", "2", "--optimizer", "adamw", "--freeze", "dense_0*"}, 2, 1},
-                    Kind{mlp + Arguments{"--shards", "ranks", "--threads", "2"}, 2, 2});
+  const Kind kind = GENERATE_COPY(
+      Kind{gpt + Arguments{"--precision", "bf16", "--prefetch", "1"}, 1, 8},
+      Kind{gpt + Arguments{"--accumulate", "2", "--shard-optimizer"}, 4, 1}, Kind{gpt + Arguments{"--binary"}, 2, 1},
+      Kind{convnet + Arguments{"--batch-norm", "--dropout", "0.5"}, 2, 4},
+      Kind{convnet + Arguments{"--sync-batch-norm"}, 1, 2},
+      Kind{mlp + Arguments{"--threads", "2", "--optimizer", "adamw", "--freeze", "dense_0*"}, 2, 1},
+      Kind{mlp + Arguments{"--shards", "ranks", "--threads", "2"}, 2, 2});
   const auto& [options, ranks, again] = kind;
-  const std::string data = options[1] == "gpt" ? text.string() : images.path();
+  const std::string data = options.back() == "--binary" ? bytes.string()
+                           : options[1] == "gpt"        ? text.string()
+                                                        : images.path();
   const Arguments arguments =
       options + Arguments{"--data",         data,         "--steps",  "3", "--global-batch",     "16",
                           "--eval-samples", "1",          "--ledger", "1", "--checkpoint-every", "2",
