@@ -14,6 +14,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
@@ -63,11 +64,15 @@ void forget_metadata(const std::filesystem::path& checkpoint, const std::filesys
 
 // A signal handler can reach only globals.
 std::atomic<Strategy*> strategy_of_signalled{nullptr};
+std::atomic<const char*> file_lost_at_stop{nullptr};
 
 /// What a training is whose rank is told in a step, counted from 1, to stop: the same on all ranks.
 FitResult told_to_stop_in(std::int64_t step, int ranks, int rank, const Arguments& arguments) {
   ::setenv("LOCKSTEP_FAULT", fmt::format("usr1:{}:{}", rank, step - 1).c_str(), 1);
-  std::signal(SIGUSR1, [](int) { strategy_of_signalled.load()->request_stop(); });
+  std::signal(SIGUSR1, [](int) {
+    if (const char* const file = file_lost_at_stop) ::unlink(file);
+    strategy_of_signalled.load()->request_stop();
+  });
   const CommandLine line = parse(arguments);
   std::vector<FitResult> results(static_cast<std::size_t>(ranks));
   sim::run({.ranks = ranks, .report = [](std::string_view) {}, .reductions = line.runtime.reductions},
@@ -185,6 +190,25 @@ TEST_CASE("a training that one rank is told to stop stops on all after the same 
   CHECK((!done.stopped && done.steps == 12));
   CHECK(std::filesystem::exists(folder.path() / "weights"));
   check_same(whole, train_simulated(1, going_on));
+}
+
+TEST_CASE("a training that is told to stop and has lost a file fails, and says that its checkpoint is complete") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const std::string checkpoints = folder.path() / "checkpoints", metrics = folder.path() / "metrics";
+  const Arguments arguments{"--data",  images.path(),      "--hidden",  "9",         "--steps", "12",
+                            "--quiet", "--checkpoint-dir", checkpoints, "--metrics", metrics};
+  file_lost_at_stop = metrics.c_str();
+  CHECK_THROWS_WITH(
+      told_to_stop_in(2, 2, 1, arguments),
+      Catch::EndsWith("metrics: was removed, renamed or replaced while the run wrote to it; stopped after "
+                      "step 2, as a signal asked, and " +
+                      checkpoints + "/step-2 is complete: to go on, give the same command with --resume auto"));
+  file_lost_at_stop = nullptr;
+  std::signal(SIGUSR1, SIG_DFL);
+  ::unsetenv("LOCKSTEP_FAULT");
+  CHECK(train_simulated(1, arguments + Arguments{"--resume", "auto"}).result["steps"] == 12);
 }
 
 TEST_CASE("a training goes on from a checkpoint of its own alone, and begins anew only where there is none") {

@@ -9,6 +9,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/checkpoint_reading.hpp"
 #include "fit/fit_start.hpp"
 
 namespace lockstep {
@@ -38,7 +39,17 @@ void CheckpointObserver::on_step_end(const Observer::State& state) {
 
 void CheckpointObserver::on_stop(const Observer::State& state) {
   if (saved_ != state.steps) save(state, {});
-  record_.on_stop(state);
+  checkpoints_.finish();
+  try {
+    record_.on_stop(state);
+  } catch (const CheckpointError& error) {
+    const auto checkpoint = options_.folder / checkpoint_name(state.steps);
+    if (is_gone(checkpoint)) throw;  // it is optional, or went with the folder of the run
+    throw CheckpointError{
+        fmt::format("{}; stopped after step {}, as a signal asked, and {} is complete: to go on, give "
+                    "the same command with --resume auto",
+                    error.what(), state.steps, checkpoint.string())};
+  }
 }
 
 void CheckpointObserver::save(const Observer::State& state, std::optional<double> loss) {

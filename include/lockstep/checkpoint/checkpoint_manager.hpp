@@ -148,7 +148,8 @@ class CheckpointManager {
   bool is_best(double loss) const;
 
   /// Restores the newest checkpoint that is complete, and logs which ones it passes over, and why: one that is cut
-  /// short, altered, of a newer version of lockstep, or refused by `options.check`. Nothing if there is no checkpoint.
+  /// short, altered, of a newer version of lockstep, refused by `options.check`, or without the state of an optimizer
+  /// that is prepared. Nothing if there is no checkpoint.
   /// CheckpointError if there are some and none is complete, or if the newest complete one is of another training.
   /// Unless Options::restores says weights alone, messages count steps from the checkpoint's: the next outermost run is
   /// the step after it, if the program does not name it otherwise (Strategy::set_step).
