@@ -338,6 +338,10 @@ void MeetingPoint::leave_device() {
   sum_ ? phases_->enter_meeting(number_of_sum_, *sum_, members_.key) : phases_->enter(Phase::computing);
 }
 
+std::uint64_t MeetingPoint::progress() const {
+  return phases_ ? phases_->progress() : 0;
+}
+
 MeetingPoint::Alone::Alone(PhaseTable* phases) : phases_{phases} {
   if (phases_) phases_->enter(Phase::alone);
 }

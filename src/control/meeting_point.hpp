@@ -172,6 +172,9 @@ class MeetingPoint {
   void wait_for_device(const LaterWait* others);
   void leave_device();
 
+  /// LOCAL. The number of pieces of long work that the ranks have done (progress_count.hpp), as far as is known here.
+  std::uint64_t progress() const;
+
   /// LOCAL. `settle` is called before each agreement, and must not throw. It waits until no GPU waits for this rank's
   /// any more: a rank that waits in an agreement could not say that its GPU hangs.
   void set_settle(std::function<void()> settle) { settle_ = std::move(settle); }

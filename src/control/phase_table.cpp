@@ -241,6 +241,12 @@ void PhaseTable::set_progress(std::uint64_t progress) {
   row_at(row_).progress.store(progress, std::memory_order_relaxed);
 }
 
+std::uint64_t PhaseTable::progress() const {
+  std::uint64_t all = 0;
+  for (int row = 0; row < rows_; ++row) all += row_at(row).progress.load(std::memory_order_relaxed);
+  return all;
+}
+
 void PhaseTable::set_stack_kept(std::uint64_t meetings) {
   row_at(row_).stack.store(meetings + 1, std::memory_order_relaxed);
 }

@@ -115,6 +115,9 @@ class PhaseTable {
   void set_memory(const MemoryUse& memory);
   void set_progress(std::uint64_t progress);
 
+  /// Of all ranks together: it rises whenever that of one does.
+  std::uint64_t progress() const;
+
   /// Says that the stack of this process's main thread is kept, taken after so many `meetings` (Snapshot).
   void set_stack_kept(std::uint64_t meetings);
 

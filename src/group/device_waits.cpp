@@ -1,6 +1,8 @@
 #include "group/device_waits.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -125,6 +127,7 @@ void DeviceWaits::poll(const std::function<bool()>& done) {
   Time time{*clock_};
   std::optional<std::uint64_t> in;
   bool has_stalled = false;
+  std::optional<std::uint64_t> progress;  // of the others, as long before the limit as one of them may be late
   while (true) {
     advance();
     if (done()) return;
@@ -132,11 +135,20 @@ void DeviceWaits::poll(const std::function<bool()>& done) {
     if (const std::uint64_t number = others ? others->number : 0; number != in) {
       in = number;
       has_stalled = false;
+      progress.reset();
       time.begin_again();
       shown.show(others);
     }
     const Seconds limit = patience_.stall_timeout + (others ? for_the_watchdogs : Seconds{0});
-    if (time.pass() <= limit || std::exchange(has_stalled, true)) continue;
+    const Seconds waited = time.pass();
+    if (others && !progress && waited > for_the_watchdogs) progress = meeting_.progress();
+    if (waited <= limit || has_stalled) continue;
+    if (others && progress != meeting_.progress()) {
+      progress.reset();
+      time.begin_again();
+      continue;
+    }
+    has_stalled = true;
     if (others)
       stall<CommonStall>(fmt::format("{}; this was {}", collective(others->tag), meeting_.place()));
     else

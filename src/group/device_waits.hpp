@@ -24,7 +24,7 @@ namespace lockstep::detail {
 /// looks for the first event that has not happened. If it is the first of its two, the GPU works for this rank alone,
 /// and after the stall timeout this rank has stalled. If it is the second, the GPU waits for the others: the phase
 /// table says so, and the watchdogs find the rank that is late; if none does, the collective itself has stalled, and no
-/// rank is to blame.
+/// rank is to blame, unless one has shown progress in that time (progress_count.hpp).
 class DeviceWaits final : public HostWait {
  public:
   /// Called when this rank cannot meet the others any more, with what it says last. Must not return.

@@ -189,6 +189,19 @@ TEST_CASE("a collective that no rank is late for, and that does not end, is nobo
   CHECK(rank.clock->pauses == 2 * looks_in_limit + 1);  // 2 s more for the watchdogs
 }
 
+TEST_CASE("a collective that waits for a rank with long work of its own stalls when that gets on no more") {
+  Rank rank;
+  rank.agree(1);
+  rank.waits.enqueue_collective([] {});
+  rank.stream.done = 1;
+  rank.clock->at_pause = [&] {
+    if (rank.clock->pauses < 4 * looks_in_limit)
+      rank.table.rows.write(1, {.progress = static_cast<std::uint64_t>(rank.clock->pauses)});
+  };
+  CHECK_THROWS_WITH(rank.wait(), Catch::Contains(" has not ended on gpu for 2 s, and no rank is late for it"));
+  CHECK(rank.clock->pauses == 3 * (2 * looks_in_limit + 1));
+}
+
 TEST_CASE("an agreement comes after the collectives that were enqueued before it") {
   Rank rank;
   rank.agree(1);
