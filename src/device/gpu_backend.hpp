@@ -65,7 +65,8 @@ struct GpuLibrary {
 };
 
 /// The first call opens liblockstep-cuda.so, from LD_LIBRARY_PATH or else from the folder of liblockstep.so. Any thread
-/// may call it. A program that links the layers themselves has no backend, unless it defines this function.
+/// may call it. A program that links the layers themselves has no backend, unless it takes the place of liblockstep.so
+/// or defines this function.
 const GpuLibrary& gpu_library();
 
 /// DeviceError if there is none.

@@ -1,4 +1,4 @@
-// The twin of gpu_library.cpp in programs that link the layers themselves: liblockstep-cuda.so would bring the layers
+// The twin of gpu_library.cpp in programs that link some layers themselves: liblockstep-cuda.so would bring the layers
 // once more, inside liblockstep.so, with another log, rank and bound GPU.
 #include "device/gpu_backend.hpp"
 

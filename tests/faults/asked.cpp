@@ -180,6 +180,6 @@ TEST_CASE("a rank that is asked says where another hangs, which leaves its stack
   check_blames(outcome.err, 1, "; " + file.string() + " says where its threads were; ");
   CHECK_THAT(read_file(file),
              Catch::Contains("replica 1 (worker:1, host ") && Catch::Contains("\nit was in step 10, ") &&
-                 Catch::Contains(" lockstep::InjectedFault::strike(") && Catch::Contains("  (liblockstep.so."));
+                 Catch::Contains(" lockstep::InjectedFault::strike(") && Catch::Contains("  (lockstep-train+"));
   CHECK_FALSE(std::filesystem::exists(asked.run() / "stacks" / "rank-0.txt"));
 }

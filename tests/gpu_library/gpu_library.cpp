@@ -76,24 +76,25 @@ std::string all_refuse(const std::string& why) {
     answers += question + (": " + why + "\n");
   answers += "share: done\n";
   for (const char* const question : {"sum", "add", "divide", "kernels"}) answers += question + (": " + why + "\n");
-  return answers;
+  return answers + "other copies of the layers: 0\n";
 }
 
 const std::string of_the_fake =
     "count: 2\nuuids: one two\nwhy none: there are two\ndevice: device 1 is made\nindex: the index is asked for\n"
     "synchronize: the device is waited for\nread: memory is read\nbytes: memory is counted\nnccl: NCCL is started\n"
     "share: sharing is allowed\nsum: pieces are summed\nadd: a sum is added to\ndivide: a tensor is divided\n"
-    "kernels: kernels are made\n";
+    "kernels: kernels are made\nother copies of the layers: 0\n";
 
 }  // namespace
 
-TEST_CASE("every question about GPUs goes to the library beside liblockstep.so, and its exceptions come back") {
+TEST_CASE(
+    "every question about GPUs goes to the library, which brings no second liblockstep.so; exceptions come back") {
   const Build build;
   build.copy("LOCKSTEP_FAKE_BACKEND");
   CHECK(build.answers() == of_the_fake);
 }
 
-TEST_CASE("a library in LD_LIBRARY_PATH comes before the one beside liblockstep.so") {
+TEST_CASE("a library in LD_LIBRARY_PATH comes before the one that lies where programs look") {
   const Build build;
   const TemporaryDirectory other;
   build.write("no library");

@@ -187,7 +187,7 @@ TEST_CASE("no installed program or library needs CUDA, but the one that is opene
   if (has_cuda()) CHECK(needs_cuda(libraries / "liblockstep-cuda.so"));
 }
 
-TEST_CASE("every installed program finds the installed library, and says its version and its options") {
+TEST_CASE("every installed program has the layers inside, and says its version and its options") {
   const Installation installation;
   const std::vector<std::string> programs = files_below(installation.folder("LOCKSTEP_BINDIR"));
   CHECK(programs == std::vector<std::string>{"lockstep-bench", "lockstep-bisect", "lockstep-inspect", "lockstep-report",
@@ -197,9 +197,8 @@ TEST_CASE("every installed program finds the installed library, and says its ver
     const std::string program = installation.folder("LOCKSTEP_BINDIR") / name;
     const Outcome linked = installation.shell("ldd " + program);
     INFO(linked.out);
-    const std::vector<std::string> found = lines_starting_with(linked.out, "\tliblockstep.so");
-    REQUIRE(found.size() == 1);
-    CHECK(found[0].find("=> " + installation.root().string()) != std::string::npos);
+    CHECK(linked.out.find("liblockstep") == std::string::npos);
+    CHECK(linked.out.find("not found") == std::string::npos);
     const Outcome version = installation.shell(program + " --version");
     CHECK(version.exit_code == 0);
     CHECK(version.out == fmt::format("{} {}\n", name, from_meson("LOCKSTEP_EXPECTED_VERSION")));
