@@ -7,12 +7,14 @@
 #include <mutex>
 #include <thread>
 
+#include "base/parts.hpp"
+
 namespace lockstep {
 
 /// A thread that waits for what may come too late. It starts with the object and lives as long, so that setting a
 /// deadline needs neither a thread nor memory: the end of a job must not fail for want of them. Time counts in ticks,
 /// so a process that is stopped and continued has missed nothing.
-class Deadline {
+class LOCKSTEP_PARTS_API Deadline {
  public:
   /// Error if there is no thread for it. `purpose` says for what, as in start_thread.
   explicit Deadline(const char* purpose);

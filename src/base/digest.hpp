@@ -7,11 +7,13 @@
 #include <span>
 #include <string_view>
 
+#include "base/parts.hpp"
+
 namespace lockstep {
 
 /// Digests bytes incrementally (xxHash64, seed 0). The result depends on their sequence, not on how it was split into
 /// updates.
-class Digest {
+class LOCKSTEP_PARTS_API Digest {
  public:
   Digest();
   Digest(Digest&&) noexcept;
@@ -31,7 +33,7 @@ class Digest {
 
 /// The same by XXH3 (64 bits, seed 0), which is two or three times as fast where the processor has wide instructions:
 /// for values that a step has just computed.
-class WideDigest {
+class LOCKSTEP_PARTS_API WideDigest {
  public:
   WideDigest();
   WideDigest(WideDigest&&) noexcept;
@@ -47,7 +49,7 @@ class WideDigest {
 };
 
 /// The digest of one piece of memory, as by Digest.
-std::uint64_t digest_of(std::span<const std::byte> bytes);
-std::uint64_t digest_of(std::string_view text);
+LOCKSTEP_PARTS_API std::uint64_t digest_of(std::span<const std::byte> bytes);
+LOCKSTEP_PARTS_API std::uint64_t digest_of(std::string_view text);
 
 }  // namespace lockstep

@@ -5,12 +5,14 @@
 
 #include <lockstep/base/dtype.hpp>
 
+#include "base/parts.hpp"
+
 namespace lockstep {
 
 /// Size of one element in bytes.
-std::size_t size_of(DType dtype);
+LOCKSTEP_PARTS_API std::size_t size_of(DType dtype);
 
 /// True for f32, f64, f16 and bf16.
-bool is_floating_point(DType dtype);
+LOCKSTEP_PARTS_API bool is_floating_point(DType dtype);
 
 }  // namespace lockstep

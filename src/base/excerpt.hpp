@@ -4,11 +4,13 @@
 #include <string>
 #include <string_view>
 
+#include "base/parts.hpp"
+
 namespace lockstep {
 
 /// `text` on one line: control characters, such as line breaks, and bytes that are not UTF-8 are shown as `\x1b` is.
 /// Only the first 200 characters, followed by "…", if it has more.
-std::string excerpt(std::string_view text);
+LOCKSTEP_PARTS_API std::string excerpt(std::string_view text);
 
 /// The same for a text that differs from `other`. Where the first 200 characters may not show the difference, begins
 /// with "…", shortly before it.

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "base/parts.hpp"
+
 namespace lockstep {
 
 /// The modes of this thread that change results: "results are rounded upward", "subnormal results become 0 (FTZ)",
@@ -11,7 +13,7 @@ namespace lockstep {
 std::string changed_floating_point_modes();
 
 /// Gives this thread the modes with which a process starts. Which exceptions trap stays as it is.
-void reset_floating_point_modes();
+LOCKSTEP_PARTS_API void reset_floating_point_modes();
 
 /// Resets the modes of this thread for its lifetime, and then restores them.
 class StartingFloatingPointModes {

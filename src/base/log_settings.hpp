@@ -5,6 +5,8 @@
 
 #include <lockstep/base/log.hpp>
 
+#include "base/parts.hpp"
+
 namespace lockstep::log {
 
 enum class Level { trace, debug, info, warning, error, off };
@@ -13,14 +15,14 @@ enum class Level { trace, debug, info, warning, error, off };
 void set_level(Level level);
 
 /// Prints one line, at the level of its name. LOCAL, from any thread.
-void debug(std::string_view line);
+LOCKSTEP_PARTS_API void debug(std::string_view line);
 
 /// Tags all later lines with `rank`. Called when the rank is known; until then, and after -1, lines carry no rank.
 /// `chief` is the rank that says what is said once for the job.
 void set_rank(int rank, int chief = 0);
 
 /// The rank given to set_rank, or -1 before that. For messages from layers that do not know ranks.
-int rank();
+LOCKSTEP_PARTS_API int rank();
 
 /// Whether this rank is to say what is said once for the job.
 bool is_chief();

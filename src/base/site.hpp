@@ -6,6 +6,8 @@
 
 #include <lockstep/base/here.hpp>
 
+#include "base/parts.hpp"
+
 namespace lockstep {
 
 /// The name of the file, without folders. Empty if the place is unknown: line 0, or in a header of this library or of
@@ -13,7 +15,7 @@ namespace lockstep {
 std::string_view file_of(const Here& here);
 
 /// `here` as "trainer.cpp:120"; empty if the place is unknown.
-std::string site_of(const Here& here);
+LOCKSTEP_PARTS_API std::string site_of(const Here& here);
 
 /// How a message about a call begins: "merge_call (trainer.cpp:120): ".
 std::string call_text(std::string_view call, const Here& here);

@@ -12,6 +12,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/parts.hpp"
+
 namespace lockstep {
 
 /// A thread that does `work`, which must not throw. If the system has none left, throws an Error that says what it was
@@ -21,7 +23,7 @@ namespace lockstep {
 ///   /sys/fs/cgroup/job is 50
 ///
 /// `purpose` is "for the watchdog" there.
-[[nodiscard]] std::thread start_thread(std::string_view purpose, std::function<void()> work);
+LOCKSTEP_PARTS_API [[nodiscard]] std::thread start_thread(std::string_view purpose, std::function<void()> work);
 
 /// The same for work that has a result, or throws: both come with `result`.
 template <class Result>

@@ -3,10 +3,12 @@
 
 #include <string>
 
+#include "base/parts.hpp"
+
 namespace lockstep {
 
 /// The system's text for the number of an error. If a limit that this process has inherited is behind it, names that:
 /// "File too large (this process may make files of 4096 bytes, ulimit -f)".
-std::string error_text(int error);
+LOCKSTEP_PARTS_API std::string error_text(int error);
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 
 #include <lockstep/tensor/tensor.hpp>
 
+#include "base/parts.hpp"
 #include "device/device.hpp"
 
 namespace lockstep {
@@ -91,7 +92,7 @@ struct SharedAllocation {
 /// method checks that the ranks agree; the control plane has done so before. A collective starts after what was
 /// enqueued on `stream` before it. On a GPU's stream, the host does not wait for it to finish; on the host's, it may.
 /// Only `abort` is thread-safe.
-class Communicator {
+class LOCKSTEP_PARTS_API Communicator {
  public:
   virtual ~Communicator() = default;
 

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/parts.hpp"
 #include "control/busy_clock.hpp"
 #include "control/meeting_point.hpp"
 
@@ -104,7 +105,7 @@ class Job {
   }
 
   /// LOCAL. Ends the job.
-  void end(std::exception_ptr exception);
+  LOCKSTEP_PARTS_API void end(std::exception_ptr exception);
 
   /// LOCAL. Whether `end` was called: this rank cannot meet the others any more.
   bool has_failed() const { return failed_; }

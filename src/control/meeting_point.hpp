@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/parts.hpp"
 #include "control/busy_clock.hpp"
 #include "control/members.hpp"
 #include "control/tag.hpp"
@@ -65,7 +66,7 @@ class [[nodiscard]] Covered {
   ~Covered();
 
   /// Rethrows the first such error, in case the program caught it.
-  void require_no_agreement() const;
+  LOCKSTEP_PARTS_API void require_no_agreement() const;
 
   /// COLL. Calls `sum`, in which this rank waits for the others. Until it returns, a rank that does not come in time
   /// is late. Sums are numbered from 1.
@@ -138,12 +139,12 @@ class MeetingPoint {
   bool all_equal(std::uint64_t digest);
 
   /// COLL, blocking. The same, but no agreement. Returns every rank's `mine`, in rank order. All bring as many.
-  std::vector<std::int64_t> gather(std::span<const std::int64_t> mine);
+  LOCKSTEP_PARTS_API std::vector<std::int64_t> gather(std::span<const std::int64_t> mine);
 
   /// COLL, blocking. Called instead of `agree` by a rank whose attempt at a collective failed before it began. Throws
   /// `exception` on this rank and PeerError on those in `agree`. `in` is the call of the program that failed; if
   /// empty, messages say that the failure came after the last agreement.
-  [[noreturn]] void fail(std::exception_ptr exception, const std::optional<Here>& in = {});
+  LOCKSTEP_PARTS_API [[noreturn]] void fail(std::exception_ptr exception, const std::optional<Here>& in = {});
 
   /// LOCAL. See Covered.
   Covered cover() { return Covered{*this}; }
@@ -223,7 +224,7 @@ class MeetingPoint {
   /// LOCAL. While it lives, this thread takes no part in what the ranks do together: other ranks may be anywhere, so
   /// every agreement and every run on it throws ContextError and changes nothing. For code that runs ahead of the
   /// program, or beside it.
-  class [[nodiscard]] Apart {
+  class [[nodiscard]] LOCKSTEP_PARTS_API Apart {
    public:
     /// `where` ends the message, "in a source whose batches are prefetched", and must outlive this object.
     explicit Apart(std::string_view where);
@@ -306,8 +307,8 @@ class MeetingPoint {
   void require_not_covered(const Tag& tag);
   void wait_at(const Tag& tag);
   void stop_waiting();
-  void enter_sum(const Tag& sum);
-  void leave_sum();
+  LOCKSTEP_PARTS_API void enter_sum(const Tag& sum);
+  LOCKSTEP_PARTS_API void leave_sum();
   std::string full_text(const Verdict& verdict, const Tag& culprit, const std::exception_ptr& own);
 
   std::unique_ptr<ControlChannel> channel_;

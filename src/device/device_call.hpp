@@ -4,12 +4,14 @@
 
 #include <cstdint>
 
+#include "base/parts.hpp"
+
 namespace lockstep::detail {
 
 /// As long as it lives, its thread makes a call to its GPU's driver, or to a library that calls the driver. The
 /// watchdog finds a call that does not return. Leave it out on threads that only watch or wait for the GPU: their calls
 /// would hide one that is stuck, or look like one. A copy to pageable memory counts although it waits for the GPU.
-class [[nodiscard]] DeviceCall {
+class [[nodiscard]] LOCKSTEP_PARTS_API DeviceCall {
  public:
   DeviceCall() noexcept;
   DeviceCall(const DeviceCall&) = delete;

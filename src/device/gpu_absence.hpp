@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "base/parts.hpp"
+
 namespace lockstep::detail {
 
 /// What was asked, and what came back.
@@ -15,6 +17,6 @@ struct GpuAnswer {
 };
 
 /// The reason in a few words: "libcuda.so.1, the NVIDIA driver, was not found".
-std::string why_no_gpu(const GpuAnswer& answer);
+LOCKSTEP_PARTS_API std::string why_no_gpu(const GpuAnswer& answer);
 
 }  // namespace lockstep::detail

@@ -4,11 +4,13 @@
 
 #include <functional>
 
+#include "base/parts.hpp"
+
 namespace lockstep::detail {
 
 /// Blocks the host until `done` returns true, in the way of the process; if it has none, without a limit. Rethrows what
 /// `done` throws.
-void wait_on_host(const std::function<bool()>& done);
+LOCKSTEP_PARTS_API void wait_on_host(const std::function<bool()>& done);
 
 /// A way to wait for a GPU.
 class HostWait {

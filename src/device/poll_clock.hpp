@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/counted_time.hpp"
+#include "base/parts.hpp"
 
 namespace lockstep {
 
@@ -42,6 +43,6 @@ class Patience {
 
 /// The machine's own clock. A pause does not sleep in the first two milliseconds: what GPUs do takes microseconds.
 /// Later it sleeps for a fiftieth of the time so far, and for a millisecond at most.
-std::shared_ptr<PollClock> make_poll_clock();
+LOCKSTEP_PARTS_API std::shared_ptr<PollClock> make_poll_clock();
 
 }  // namespace lockstep

@@ -22,6 +22,7 @@
 
 #include <lockstep/device/stream.hpp>
 
+#include "base/parts.hpp"
 #include "device/device_marks.hpp"
 #include "trace/ring.hpp"
 
@@ -43,14 +44,14 @@ class StreamTrace {
 
   static bool is_on() { return current_.load(std::memory_order_relaxed) != nullptr; }
 
-  static Number begin(Stream& stream, trace::Kind kind, std::string_view name);
-  static void end(Stream& stream, Number span);
+  LOCKSTEP_PARTS_API static Number begin(Stream& stream, trace::Kind kind, std::string_view name);
+  LOCKSTEP_PARTS_API static void end(Stream& stream, Number span);
   /// Ends one and begins another at the same mark.
   static Number next(Stream& stream, Number ended, trace::Kind kind, std::string_view name);
 
   /// Made by a stream before the host waits for all of its work, and told when that is done: writes the spans that the
   /// GPU has come to the end of.
-  class Wait {
+  class LOCKSTEP_PARTS_API Wait {
    public:
     explicit Wait(Stream& stream);
     Wait(const Wait&) = delete;
@@ -98,7 +99,7 @@ class StreamTrace {
   std::vector<const Stream*> streams_;
   bool failed_ = false;
 
-  static std::atomic<StreamTrace*> current_;
+  LOCKSTEP_PARTS_API static std::atomic<StreamTrace*> current_;
   static std::mutex mutex_;   ///< of whatever is current
   static Number after_last_;  ///< of those before this one
 };
@@ -159,7 +160,7 @@ class [[nodiscard]] BucketSpans {
 
   /// "ncclKernel_all_reduce bucket_3", so that Holistic Trace Analysis knows it for a sum; without the bucket if it is
   /// for none.
-  static std::string name_of(std::string_view collective);
+  LOCKSTEP_PARTS_API static std::string name_of(std::string_view collective);
 
  private:
   std::optional<std::size_t> outer_;

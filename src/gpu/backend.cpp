@@ -1,13 +1,14 @@
 // What liblockstep.so asks liblockstep-cuda.so for.
 #include "device/cuda/backend.hpp"
 
+#include "base/parts.hpp"
 #include "comm/nccl/nccl_communicator.hpp"
 #include "comm/nccl/shared_gpu.hpp"
 #include "device/gpu_backend.hpp"
 #include "ops/cuda/cuda_kernels.hpp"
 #include "reduce/cuda/arithmetic.hpp"
 
-extern "C" const lockstep::detail::GpuBackend* lockstep_gpu_backend() {
+extern "C" LOCKSTEP_PARTS_API const lockstep::detail::GpuBackend* lockstep_gpu_backend() {
   using namespace lockstep;
   namespace cuda = detail::cuda;
   static constexpr detail::GpuBackend backend{

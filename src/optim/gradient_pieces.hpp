@@ -8,6 +8,7 @@
 
 #include <lockstep/strategy/variable_store.hpp>
 
+#include "base/parts.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
 
@@ -15,7 +16,7 @@ namespace lockstep::detail {
 
 /// The gradients of some variables, numbered in the order of memory. Each is a piece, together with the padding after
 /// it.
-class GradientPieces {
+class LOCKSTEP_PARTS_API GradientPieces {
  public:
   GradientPieces() = default;
 

@@ -12,6 +12,7 @@
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/values/values.hpp>
 
+#include "base/parts.hpp"
 #include "comm/communicator.hpp"
 
 namespace lockstep {
@@ -21,7 +22,7 @@ struct Sliced;
 
 /// LOCAL, before any communication. InvalidArgument if `op` is not a ReduceOp or is not defined for `dtype`: the mean
 /// of integers is not an integer. Sums of integers wrap around.
-void require_reducible(ReduceOp op, DType dtype);
+LOCKSTEP_PARTS_API void require_reducible(ReduceOp op, DType dtype);
 
 /// LOCAL. InvalidArgument unless the parts of `slices` fit together, the indices are rows of the dense shape (checked
 /// only on the host), and `op` is defined for the values.

@@ -12,6 +12,7 @@
 
 #include <lockstep/reduce/sum_list.hpp>
 
+#include "base/parts.hpp"
 #include "comm/communicator.hpp"
 #include "control/meeting_point.hpp"
 #include "reduce/cross_device_ops.hpp"
@@ -22,7 +23,7 @@ namespace lockstep {
 using detail::SumList;
 
 /// "6 sums of 384 f32 (digest 0123456789abcdef)": short, and different for different lists.
-std::string describe(const SumList& list);
+LOCKSTEP_PARTS_API std::string describe(const SumList& list);
 
 /// A run of gradients that travels as one message, complete when the `pieces` first gradients are.
 struct GradientBucket {
@@ -37,7 +38,7 @@ struct GradientBucket {
 
 /// The sums of a list, and then of gradients, that the ranks have agreed on in advance. A rank that fails between two
 /// of them therefore knows what the others will wait for, and contributes to it.
-class DeclaredSums {
+class LOCKSTEP_PARTS_API DeclaredSums {
  public:
   /// For tensors in memory of the stream's device. All arguments must outlive this object. `pieces` rises
   /// from bucket to bucket; that of the last one is the number of gradients. If `covered` is null, the watchdog does

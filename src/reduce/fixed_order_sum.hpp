@@ -3,6 +3,8 @@
 
 #include <lockstep/reduce/fixed_order.hpp>
 
+#include "base/parts.hpp"
+
 namespace lockstep {
 
 /// LOCAL. Sums the `parts` equal, consecutive pieces of `pieces` into `sum`, element by element, bracketed as
@@ -13,6 +15,7 @@ namespace lockstep {
 /// `sum` has the length of one piece and may not overlap `pieces`; InvalidArgument if lengths or types do not fit.
 /// Integers wrap around. The work is enqueued on `stream`, on memory of its device. Except for NaNs, the bits are the
 /// same on every kind of device.
-void fixed_order_sum(const TensorView& pieces, int parts, const TensorView& sum, Stream& stream = Stream::host());
+LOCKSTEP_PARTS_API void fixed_order_sum(const TensorView& pieces, int parts, const TensorView& sum,
+                                        Stream& stream = Stream::host());
 
 }  // namespace lockstep

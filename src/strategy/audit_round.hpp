@@ -10,6 +10,7 @@
 
 #include <lockstep/base/here.hpp>
 
+#include "base/parts.hpp"
 #include "strategy/audit_schedule.hpp"
 #include "strategy/audit_verdict.hpp"
 
@@ -18,16 +19,16 @@ namespace lockstep {
 class ReplicaGroup;
 
 /// The digest of a number among those of a shard.
-std::uint64_t digest_of_number(double number);
+LOCKSTEP_PARTS_API std::uint64_t digest_of_number(double number);
 
 /// For a shard with a loss that is not finite: replaces `digests` so that they say only that. Which of several NaNs a
 /// sum keeps depends on the order of its operands.
-void say_only_not_finite(std::span<std::uint64_t> digests);
+LOCKSTEP_PARTS_API void say_only_not_finite(std::span<std::uint64_t> digests);
 
 /// The audit of one step. Each rank brings digests of a shard of its own, and of one of another rank that it has
 /// computed as well. They travel in a sum that the step makes anyway, as integers that add up to 0 for each rank whose
 /// digests its auditor gets too.
-class AuditRound {
+class LOCKSTEP_PARTS_API AuditRound {
  public:
   using Digests = AuditedShard::Digests;
 

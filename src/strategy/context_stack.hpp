@@ -9,6 +9,8 @@
 #include <lockstep/strategy/extended.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
+#include "base/parts.hpp"
+
 namespace lockstep::detail {
 
 enum class ContextMode { cross_replica, replica, update };
@@ -22,8 +24,8 @@ struct Frame {
 };
 
 /// For the classes whose constructor pushes and whose destructor pops.
-void push(const Frame& frame);
-void pop();
+LOCKSTEP_PARTS_API void push(const Frame& frame);
+LOCKSTEP_PARTS_API void pop();
 
 /// Pushes a frame for as long as it lives.
 class PushedFrame {
@@ -34,7 +36,7 @@ class PushedFrame {
 };
 
 /// The innermost frame, or null in the default context.
-const Frame* current_frame();
+LOCKSTEP_PARTS_API const Frame* current_frame();
 
 /// What the program called, and where if that is known. Messages begin with it.
 struct Call {
@@ -42,7 +44,7 @@ struct Call {
   std::optional<Here> here = {};
 
   /// "merge_call (trainer.cpp:40): "; nothing without a name.
-  std::string text() const;
+  LOCKSTEP_PARTS_API std::string text() const;
 };
 
 /// ContextError unless `strategy`'s cross-replica methods may be called here: in its cross-replica context, or in the
@@ -53,7 +55,7 @@ void require_cross_replica(const Strategy& strategy, const Call& call = {});
 [[nodiscard]] Scope enter(Strategy& strategy, const Call& call);
 
 /// ContextError unless `context` is the current replica context.
-void require_current(const ReplicaContext& context, const Call& call);
+LOCKSTEP_PARTS_API void require_current(const ReplicaContext& context, const Call& call);
 
 /// ContextError in another strategy's context.
 void require_not_another(const Strategy& strategy, const Call& call = {});

@@ -4,9 +4,11 @@
 #include <string>
 #include <typeinfo>
 
+#include "base/parts.hpp"
+
 namespace lockstep::detail {
 
 /// "lockstep::Mirrored<double>".
-std::string type_text(const std::type_info& type);
+LOCKSTEP_PARTS_API std::string type_text(const std::type_info& type);
 
 }  // namespace lockstep::detail

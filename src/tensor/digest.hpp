@@ -6,11 +6,12 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include "base/digest.hpp"
+#include "base/parts.hpp"
 
 namespace lockstep::detail {
 
 /// The digest of the elements' bytes, in memory order. For a GPU, waits for the work enqueued before.
-std::uint64_t digest_of_elements(const TensorView& tensor);
+LOCKSTEP_PARTS_API std::uint64_t digest_of_elements(const TensorView& tensor);
 
 /// Adds the same bytes to `digest`. Parts that are added one after the other have the digest of the whole.
 void add_elements(WideDigest& digest, const TensorView& tensor);

@@ -1,9 +1,6 @@
 // What a program is told that asks for a GPU, a line for each question.
 #include <cstdio>
 #include <string>
-#include <string_view>
-
-#include <link.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
@@ -13,6 +10,7 @@
 #include "device/cuda.hpp"
 #include "device/device.hpp"
 #include "device/devices.hpp"
+#include "gpu_library/copies.hpp"
 #include "reduce/arithmetic.hpp"
 #include "support/forwarding_stream.hpp"
 
@@ -58,13 +56,5 @@ int main() {
   ask("add", [&] { detail::add(one.view(), one.view(), stream); });
   ask("divide", [&] { detail::divide(one.view(), 2, stream); });
   ask("kernels", [&] { ops::make_kernels(ops::Kernels::Choice::automatic, {}, stream); });
-  int others = 0;
-  ::dl_iterate_phdr(
-      [](dl_phdr_info* library, std::size_t, void* count) {
-        *static_cast<int*>(count) +=
-            std::string_view{library->dlpi_name}.find("/liblockstep.so") != std::string_view::npos;
-        return 0;
-      },
-      &others);
-  std::printf("other copies of the layers: %d\n", others);
+  std::printf("other copies of the layers: %d\n", test::loaded_libraries());
 }

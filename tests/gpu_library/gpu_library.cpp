@@ -24,11 +24,11 @@ fs::path from_meson(const char* name) {
 
 const std::string file = "liblockstep-cuda.so." LOCKSTEP_VERSION;
 
-/// A copy of the build with liblockstep.so alone, and with two programs, which find it where it lies from them.
+/// A copy of the build with liblockstep.so alone, and with three programs, which find it where it lies from them.
 class Build {
  public:
   Build() {
-    for (const char* const each : {"LOCKSTEP_LIBRARY", "LOCKSTEP_ANSWERS", "LOCKSTEP_TRAIN"}) {
+    for (const char* const each : {"LOCKSTEP_LIBRARY", "LOCKSTEP_ANSWERS", "LOCKSTEP_GPU_USER", "LOCKSTEP_TRAIN"}) {
       fs::create_directories(place_of(each).parent_path());
       fs::copy_file(from_meson(each), place_of(each));
     }
@@ -92,6 +92,15 @@ TEST_CASE(
   const Build build;
   build.copy("LOCKSTEP_FAKE_BACKEND");
   CHECK(build.answers() == of_the_fake);
+}
+
+TEST_CASE("a user's program opens the library through liblockstep.so, and catches its exceptions") {
+  const Build build;
+  build.copy("LOCKSTEP_FAKE_BACKEND");
+  const Outcome outcome = build.run("LOCKSTEP_GPU_USER", {});
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(outcome.out == "the index is asked for\ncopies of liblockstep.so: 1\n");
 }
 
 TEST_CASE("a library in LD_LIBRARY_PATH comes before the one that lies where programs look") {

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <string_view>
 
+#include <lockstep/base/export.hpp>
+
 namespace lockstep {
 
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 
 /// "cpu" or "cuda".
-std::string_view name_of(DeviceKind kind);
+LOCKSTEP_API std::string_view name_of(DeviceKind kind);
 
 }  // namespace lockstep

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include <lockstep/base/export.hpp>
+
 namespace lockstep {
 
 // 16-bit floating-point numbers, as tensors store them. Arithmetic goes through float, which represents each of them
@@ -72,7 +74,7 @@ struct BFloat16 {
 enum class DType : std::uint8_t { f32, f64, f16, bf16, i32, i64, u8 };
 
 /// "f32", "i64", …, as messages print it.
-std::string_view name_of(DType dtype);
+LOCKSTEP_API std::string_view name_of(DType dtype);
 
 namespace detail {
 

@@ -8,10 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
+
 namespace lockstep {
 
 /// Base class of every exception that the library throws on purpose.
-class Error : public std::runtime_error {
+class LOCKSTEP_API Error : public std::runtime_error {
  public:
   /// The exit code of a program that uses this library. Codes from 2 on tell who must act: the user, or the operator
   /// of the cluster.
@@ -33,55 +35,55 @@ class Error : public std::runtime_error {
 };
 
 /// The user's files or flags are wrong. The message names the file or flag, the key, and what was expected.
-class ConfigError : public Error {
+class LOCKSTEP_API ConfigError : public Error {
  public:
   using Error::Error;
 };
 
 /// A method was called in the wrong context (replica, cross-replica, none, or another strategy's).
-class ContextError : public Error {
+class LOCKSTEP_API ContextError : public Error {
  public:
   using Error::Error;
 };
 
 /// An argument violates a method's contract.
-class InvalidArgument : public Error {
+class LOCKSTEP_API InvalidArgument : public Error {
  public:
   using Error::Error;
 };
 
 /// The ranks disagree on what to do next. Thrown on every rank with the same message, which says where each rank is.
-class MismatchError : public Error {
+class LOCKSTEP_API MismatchError : public Error {
  public:
   using Error::Error;
 };
 
 /// A rank did not arrive within the stall timeout.
-class StallError : public Error {
+class LOCKSTEP_API StallError : public Error {
  public:
   using Error::Error;
 };
 
 /// An MPI or NCCL call failed. The message carries the library's own text.
-class CommError : public Error {
+class LOCKSTEP_API CommError : public Error {
  public:
   using Error::Error;
 };
 
 /// A device call failed, or the requested device is not there.
-class DeviceError : public Error {
+class LOCKSTEP_API DeviceError : public Error {
  public:
   using Error::Error;
 };
 
 /// A checkpoint, or another file of a training, could not be written or read.
-class CheckpointError : public Error {
+class LOCKSTEP_API CheckpointError : public Error {
  public:
   using Error::Error;
 };
 
 /// Replicas that should be equal are not. Thrown on every rank, the same on each, with all that the ranks know.
-class DriftError : public Error {
+class LOCKSTEP_API DriftError : public Error {
  public:
   /// A value that every replica holds but that is not the same on all of them.
   struct Value {
@@ -106,7 +108,7 @@ class DriftError : public Error {
 };
 
 /// An audit found a result that another rank does not get. Thrown on every rank, the same on each.
-class AuditError : public Error {
+class LOCKSTEP_API AuditError : public Error {
  public:
   struct Finding {
     std::int64_t step = 0;    ///< from 1
@@ -125,20 +127,20 @@ class AuditError : public Error {
 };
 
 /// The loss of a training is no finite number. Thrown on every rank with the same message.
-class DivergenceError : public Error {
+class LOCKSTEP_API DivergenceError : public Error {
  public:
   using Error::Error;
 };
 
 /// The job was asked to end early, and everything is in order. Thrown on every rank with the same message, which says
 /// how to continue.
-class StoppedError : public Error {
+class LOCKSTEP_API StoppedError : public Error {
  public:
   using Error::Error;
 };
 
 /// Another rank, `rank()`, failed. `what()` carries that rank's own words.
-class PeerError : public Error {
+class LOCKSTEP_API PeerError : public Error {
  public:
   /// `cause` is the exit code for the failing rank's own exception.
   PeerError(int rank, const std::string& what, ExitCode cause = ExitCode::peer_failed)

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <string>
 
+#include <lockstep/base/export.hpp>
+
 namespace lockstep {
 
 /// 16 lower-case hexadecimal digits.
-std::string to_hex(std::uint64_t digest);
+LOCKSTEP_API std::string to_hex(std::uint64_t digest);
 
 }  // namespace lockstep

@@ -4,11 +4,13 @@
 
 #include <string_view>
 
+#include <lockstep/base/export.hpp>
+
 namespace lockstep::log {
 
 /// Each prints one line at the level of its name. LOCAL, from any thread.
-void info(std::string_view line);
-void warning(std::string_view line);
-void error(std::string_view line);
+LOCKSTEP_API void info(std::string_view line);
+LOCKSTEP_API void warning(std::string_view line);
+LOCKSTEP_API void error(std::string_view line);
 
 }  // namespace lockstep::log

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <span>
 
+#include <lockstep/base/export.hpp>
+
 namespace lockstep {
 
 class PhiloxWords;
 
 /// The random numbers of one (seed, purpose, step), as a pure function of a global index. The same on every rank.
-class RandomStream {
+class LOCKSTEP_API RandomStream {
  public:
   /// What a random number is for. Streams of different purposes never overlap.
   enum class Purpose : std::uint8_t {

@@ -10,13 +10,15 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
+
 namespace lockstep {
 
 /// One extent per dimension, outermost first. An empty shape is a scalar. It is used like a std::vector, but allocates
 /// no memory, because every step of a training makes many shapes.
 ///
 /// InvalidArgument from whatever would make more than `most_dimensions`.
-class Shape {
+class LOCKSTEP_API Shape {
  public:
   /// How many dimensions a shape can have.
   static constexpr std::size_t most_dimensions = 8;
@@ -81,6 +83,6 @@ class Shape {
 };
 
 /// "[512, 784]"; "[]" for a scalar.
-std::string describe(const Shape& shape);
+LOCKSTEP_API std::string describe(const Shape& shape);
 
 }  // namespace lockstep

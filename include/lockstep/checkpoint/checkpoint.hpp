@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/base/here.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
@@ -34,13 +35,14 @@ namespace lockstep {
 /// wait for it. The file replaces what was at `path` as a whole, or not at all. InvalidArgument for a sync-on-read
 /// variable that cannot be read; CheckpointError if a variable has the name of a piece of optimizer state, such as
 /// "w@momentum".
-void save_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here here = Here::current());
+LOCKSTEP_API void save_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here here = Here::current());
 
 /// COLL, blocking. Sets the variables of `strategy` and its optimizers' state to the values in `path`, which only the
 /// chief reads: a mirrored variable on every rank, a sync-on-read one as its assignment in cross-replica context does.
 /// The file must have an entry of the right type and shape for each variable and each piece of optimizer state (but for
 /// the counters above), and no other entries; otherwise nothing changes. The state of an optimizer that has not made a
 /// step exists after Optimizer::prepare.
-void restore_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here here = Here::current());
+LOCKSTEP_API void restore_checkpoint(Strategy& strategy, const std::filesystem::path& path,
+                                     Here here = Here::current());
 
 }  // namespace lockstep

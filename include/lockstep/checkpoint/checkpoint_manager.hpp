@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/base/here.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
@@ -54,7 +55,7 @@ struct ReadCheckpoint;
 /// share a folder. If another process has reserved it, the chief throws a ConfigError that names that process. A
 /// process that ends in any way leaves the folder free. One that was stopped, and lost the folder meanwhile where the
 /// file system has no locks, throws a ConfigError too and writes nothing.
-class CheckpointManager {
+class LOCKSTEP_API CheckpointManager {
  public:
   /// Describes a training run: {"seed", "1"}, {"model", "mlp 784-512-512-10 f32"}. The first fact that differs is the
   /// one that a message names.

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/base/here.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
@@ -18,17 +19,17 @@ namespace lockstep {
 
 /// COLL, blocking. As save_checkpoint, but writes the variables alone, and with them the `metadata` of the chief.
 /// InvalidArgument, before any communication, for metadata that are not UTF-8 or called "writer".
-void save_weights(Strategy& strategy, const std::filesystem::path& path,
-                  const std::map<std::string, std::string>& metadata = {}, Here here = Here::current());
+LOCKSTEP_API void save_weights(Strategy& strategy, const std::filesystem::path& path,
+                               const std::map<std::string, std::string>& metadata = {}, Here here = Here::current());
 
 /// COLL, blocking, in cross-replica context or the default one. The metadata of a file of weights, of a checkpoint, or
 /// of the newest one in a folder of them whose manifest can be read and whose files have the sizes that it gives;
 /// nothing if none of these is at `path`. No variable need exist, so a program can build its model by what they say.
 /// Only the chief reads. MismatchError if ranks name different paths. CheckpointError on the chief if what is at `path`
 /// cannot be read, and PeerError with the same words on the others.
-std::optional<std::map<std::string, std::string>> read_weights_metadata(Strategy& strategy,
-                                                                        const std::filesystem::path& path,
-                                                                        Here here = Here::current());
+LOCKSTEP_API std::optional<std::map<std::string, std::string>> read_weights_metadata(Strategy& strategy,
+                                                                                     const std::filesystem::path& path,
+                                                                                     Here here = Here::current());
 
 namespace detail {
 
@@ -49,9 +50,10 @@ struct LoadedWeights {
 /// whose digests and metadata are then checked. The variables must be sealed (else ContextError), in cross-replica
 /// context or the default one. MismatchError if ranks name different paths. CheckpointError on the chief if the file
 /// cannot be read, and PeerError with the same words on the others; then nothing changes.
-detail::LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path, Here here = Here::current());
+LOCKSTEP_API detail::LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path,
+                                                Here here = Here::current());
 
 /// LOCAL, blocking. xxHash64 over the little-endian bytes of the variables, in the given order.
-std::uint64_t weights_digest(const detail::VariableList& variables);
+LOCKSTEP_API std::uint64_t weights_digest(const detail::VariableList& variables);
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include <lockstep/base/device_kind.hpp>
+#include <lockstep/base/export.hpp>
 
 namespace lockstep {
 
@@ -13,7 +14,7 @@ class Event;
 
 /// An ordered queue of work on one device, and the memory that this work uses. On the host, every operation is done
 /// when its call returns. For a GPU's work, only `synchronize` blocks the host.
-class Stream {
+class LOCKSTEP_API Stream {
  public:
   /// A stream of the CPU. It has no state, so the whole process shares one.
   static Stream& host();

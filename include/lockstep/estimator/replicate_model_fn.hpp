@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/estimator/batch_rows.hpp>
 #include <lockstep/estimator/estimator_spec.hpp>
 #include <lockstep/estimator/tower.hpp>
@@ -62,7 +63,7 @@ concept ModelFunctionFor = ReturnsSpec<Fn, Tower, const F, const std::optional<L
                            ReturnsSpec<Fn, Tower, const F, const std::optional<L>, P>;
 
 /// The part of a replicated model that does not depend on types. Its strategy must outlive it, and may be moved.
-class ReplicatedTowers {
+class LOCKSTEP_API ReplicatedTowers {
  public:
   ReplicatedTowers(Strategy& strategy, const ReplicateOptions& options);
   ~ReplicatedTowers();

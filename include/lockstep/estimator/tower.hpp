@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/estimator/estimator_spec.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/replica_context.hpp>
@@ -19,7 +20,7 @@ class TowerCall;
 }
 
 /// One replica's call of a model function. Ends with the call.
-class Tower {
+class LOCKSTEP_API Tower {
  public:
   /// This replica's gradient of `variable`, dense or some rows; or none, if its piece of the batch does not depend on
   /// the variable.
@@ -59,7 +60,7 @@ class Tower {
 
 /// An optimizer for model functions. It adds up the gradients of all towers and makes one step, the same on all
 /// replicas. It has no state besides the optimizer's, so it may be made in each call or once.
-class TowerOptimizer {
+class LOCKSTEP_API TowerOptimizer {
  public:
   using Factory = std::function<std::shared_ptr<Optimizer>()>;
 

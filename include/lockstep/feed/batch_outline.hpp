@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/values/nest.hpp>
 #include <lockstep/values/values.hpp>
@@ -22,7 +23,7 @@
 namespace lockstep::detail {
 
 /// Encodes an outline.
-class OutlineWriter {
+class LOCKSTEP_API OutlineWriter {
  public:
   /// `type` is the name of the batch's type.
   explicit OutlineWriter(const char* type);
@@ -38,7 +39,7 @@ class OutlineWriter {
 };
 
 /// Decodes an outline, in the order in which it was written.
-class OutlineReader {
+class LOCKSTEP_API OutlineReader {
  public:
   /// MismatchError if the outline describes another type. `stream` is the stream of this rank's device.
   OutlineReader(std::span<const std::int64_t> outline, const char* type, Stream& stream);

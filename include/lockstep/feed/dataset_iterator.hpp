@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/feed/batch_tensors.hpp>
 #include <lockstep/feed/iterator.hpp>
 #include <lockstep/values/leaves.hpp>
@@ -28,24 +29,24 @@ using Dataset = std::function<Source<Batch>()>;
 
 /// The number of rows. InvalidArgument unless all leaves have equally many and each is a tensor in host memory; the
 /// functions below check the latter too.
-std::int64_t row_count(std::span<const Leaf> leaves);
+LOCKSTEP_API std::int64_t row_count(std::span<const Leaf> leaves);
 
 /// "a dataset in global batches of 32".
-std::string describe_dataset(const InputOptions::GlobalBatches& options);
+LOCKSTEP_API std::string describe_dataset(const InputOptions::GlobalBatches& options);
 
 /// The arrays with a digest of each, and how they are read.
-std::string describe_input(std::span<const Leaf> arrays, const InputOptions::Arrays& options);
+LOCKSTEP_API std::string describe_input(std::span<const Leaf> arrays, const InputOptions::Arrays& options);
 
 /// What this rank takes of a global batch of a dataset.
 enum class Taken : std::uint8_t { piece, nothing, end };
 
 /// Replaces the leaves of a global batch by this rank's piece of them, in new memory, and describes the batch in
 /// `what`. Leaves them as they are if the batch is dropped, or is the end of this rank's input.
-Taken take_piece(std::vector<Leaf>& leaves, const InputOptions::GlobalBatches& options, const InputContext& context,
-                 std::string& what);
+LOCKSTEP_API Taken take_piece(std::vector<Leaf>& leaves, const InputOptions::GlobalBatches& options,
+                              const InputContext& context, std::string& what);
 
 /// The elements of a dataset that are dealt in one step: one to each replica.
-class ElementRound {
+class LOCKSTEP_API ElementRound {
  public:
   explicit ElementRound(const InputContext& context) : context_{context} {}
 
@@ -67,7 +68,7 @@ class ElementRound {
 };
 
 /// One rank's reader of arrays. A handle: its copies share one position.
-class ArrayReader {
+class LOCKSTEP_API ArrayReader {
  public:
   ArrayReader(std::vector<Leaf> arrays, const InputOptions::Arrays& options, const InputContext& context);
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/feed/dataset_iterator.hpp>
 #include <lockstep/feed/iterator.hpp>
 
@@ -17,20 +18,20 @@ namespace lockstep {
 namespace detail {
 
 /// InvalidArgument if there are no files.
-void require_files(std::size_t files);
+LOCKSTEP_API void require_files(std::size_t files);
 
 /// Whether ranks take files, or elements. InvalidArgument for another value of AutoShard.
-bool is_by_file(InputOptions::AutoShard shard);
+LOCKSTEP_API bool is_by_file(InputOptions::AutoShard shard);
 
 /// The files of the pipeline: all, or every n-th.
-std::vector<std::filesystem::path> files_of(const std::vector<std::filesystem::path>& files,
-                                            InputOptions::AutoShard shard, const InputContext& context);
+LOCKSTEP_API std::vector<std::filesystem::path> files_of(const std::vector<std::filesystem::path>& files,
+                                                         InputOptions::AutoShard shard, const InputContext& context);
 
 /// "a dataset of 3 files, sharded by file".
-std::string describe_files(std::size_t files, InputOptions::AutoShard shard);
+LOCKSTEP_API std::string describe_files(std::size_t files, InputOptions::AutoShard shard);
 
 /// Logs one line on the first rank if some replicas get no file.
-void warn_of_files(std::size_t files, InputOptions::AutoShard shard, const InputContext& context);
+LOCKSTEP_API void warn_of_files(std::size_t files, InputOptions::AutoShard shard, const InputContext& context);
 
 }  // namespace detail
 

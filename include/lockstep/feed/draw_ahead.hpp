@@ -7,13 +7,14 @@
 #include <string>
 #include <utility>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/feed/batch_tensors.hpp>
 #include <lockstep/strategy/extended.hpp>
 
 namespace lockstep::detail {
 
 /// InvalidArgument unless it is 0 or more.
-void require_prefetch(int batches);
+LOCKSTEP_API void require_prefetch(int batches);
 
 /// What a source gave in one call, without its type.
 struct DrawnBatch {
@@ -25,7 +26,7 @@ struct DrawnBatch {
 
 /// Draws batches ahead, and copies their tensors to this rank's GPU if it has one: the thread into pinned memory, and
 /// the caller of `next`, who alone uses the stream of the rank's work, from there.
-class DrawAhead {
+class LOCKSTEP_API DrawAhead {
  public:
   DrawAhead(StrategyExtended& extended, int batches, std::function<DrawnBatch()> draw);
   ~DrawAhead();

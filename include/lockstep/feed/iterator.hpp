@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/feed/batch_outline.hpp>
 #include <lockstep/feed/draw_ahead.hpp>
 #include <lockstep/input/input_context.hpp>
@@ -205,15 +206,15 @@ class DistributedIterator {
 namespace detail {
 
 /// The place of this rank's pipeline among the strategy's: one pipeline per replica.
-InputContext input_context_of(Strategy& strategy);
+LOCKSTEP_API InputContext input_context_of(Strategy& strategy);
 
-void require_supported(InputOptions::ReplicationMode mode);
+LOCKSTEP_API void require_supported(InputOptions::ReplicationMode mode);
 
 /// Whether ranks take elements of a source that is no file. InvalidArgument if they are to take files.
-bool is_by_element(InputOptions::AutoShard shard);
+LOCKSTEP_API bool is_by_element(InputOptions::AutoShard shard);
 
 /// What `describe` says, and how it is sharded.
-std::string describe_sharded(const std::string& dataset, InputOptions::AutoShard shard);
+LOCKSTEP_API std::string describe_sharded(const std::string& dataset, InputOptions::AutoShard shard);
 
 /// The elements that belong to the pipeline.
 template <class Batch>
@@ -229,7 +230,7 @@ Source<Batch> own_elements(Source<Batch> source, const InputContext& context) {
 }
 
 /// Throws InvalidArgument: `maker` returned no source.
-[[noreturn]] void refuse_source(std::string_view maker);
+LOCKSTEP_API [[noreturn]] void refuse_source(std::string_view maker);
 
 /// make_input_fn_iterator for what `describe` describes.
 template <class Batch>

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/fit/observer.hpp>
 #include <lockstep/input/sample_source.hpp>
 #include <lockstep/nn/model.hpp>
@@ -148,7 +149,7 @@ struct FitResult {
 /// has made, unless the ranks divide `shards`, for audits of a joint model, for a model without variables, for a frozen
 /// variable that it does not have, if all are frozen, and for no samples to train or test on. MismatchError if the
 /// ranks differ in their options or in the number of samples.
-FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const FitOptions::Samples& data,
-              const FitOptions& options, Observer& observer, Here here = Here::current());
+LOCKSTEP_API FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const FitOptions::Samples& data,
+                           const FitOptions& options, Observer& observer, Here here = Here::current());
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/export.hpp>
 #include <lockstep/ops/kernels.hpp>
 
 namespace lockstep {
@@ -19,7 +20,7 @@ namespace lockstep {
 /// alone, such as writing a line, must not be a collective. `wants_gradient_norm` must always return the same value.
 /// on_drift and on_audit must neither call a collective nor throw, since their exception would hide what was found.
 /// Exceptions from the other methods propagate out of `fit`.
-class Observer {
+class LOCKSTEP_API Observer {
  public:
   /// After a step. Everything except times is the same on every rank, and on the numbers of ranks that `fit` names.
   struct Step {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <lockstep/base/dtype.hpp>
+#include <lockstep/base/export.hpp>
 #include <lockstep/base/here.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -33,7 +34,7 @@ class ReplicaGroup;
 /// operands of other shapes and types, get a MismatchError that says who is where, and the group can be used again;
 /// PeerError where a rank has failed. A rank that does not come, or that uses two groups in another order than a second
 /// one, ends the job with a StallError's line within the stall timeout.
-class Group {
+class LOCKSTEP_API Group {
  public:
   /// LOCAL. This rank's place in the group, from 0.
   int rank() const;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/base/shape.hpp>
 #include <lockstep/input/sample_source.hpp>
 
@@ -11,7 +12,7 @@ namespace lockstep {
 
 /// Images, each changed in another way in each epoch. How is a function of the seed, the epoch and the sample, and so
 /// the same on every rank. Evaluations take the images themselves. LOCAL and pure, as every source.
-class AugmentedSamples final : public SampleSource {
+class LOCKSTEP_API AugmentedSamples final : public SampleSource {
  public:
   /// The random changes to each image.
   struct Augmentation {
@@ -46,6 +47,6 @@ class AugmentedSamples final : public SampleSource {
 };
 
 /// "flip,crop"; empty if nothing is done.
-std::string describe(const AugmentedSamples::Augmentation& augmentation);
+LOCKSTEP_API std::string describe(const AugmentedSamples::Augmentation& augmentation);
 
 }  // namespace lockstep

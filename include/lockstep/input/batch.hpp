@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep {
@@ -11,7 +12,7 @@ namespace lockstep {
 /// Up to `capacity` samples. The tensors keep their shape however many samples there are, because a kernel may compute
 /// different bits for a row if the number of rows changes. Rows from `samples` on are zero; code that sums over rows
 /// must leave them out.
-struct SampleBatch {
+struct LOCKSTEP_API SampleBatch {
   struct Group;
 
   /// Images: [capacity, features], f32 or f64, scaled to [0, 1]. Text: [capacity, context], i32. A source and a model

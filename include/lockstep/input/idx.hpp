@@ -5,9 +5,11 @@
 #include <filesystem>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
+
 namespace lockstep {
 
-struct ImageData {
+struct LOCKSTEP_API ImageData {
   /// Images of one size, one byte per channel of a pixel, with a label for each.
   struct Set {
     std::int64_t rows = 0;

@@ -3,11 +3,12 @@
 
 #include <cstdint>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/input/range.hpp>
 
 namespace lockstep {
 
-class InputContext {
+class LOCKSTEP_API InputContext {
  public:
   /// One input pipeline per rank: there are as many pipelines as ranks, and the id is the rank. The defaults describe a
   /// program without a strategy.

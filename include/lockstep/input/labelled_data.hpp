@@ -8,13 +8,14 @@
 #include <string>
 
 #include <lockstep/base/dtype.hpp>
+#include <lockstep/base/export.hpp>
 #include <lockstep/base/shape.hpp>
 #include <lockstep/input/sample_source.hpp>
 #include <lockstep/input/schema.hpp>
 
 namespace lockstep {
 
-struct LabelledData {
+struct LOCKSTEP_API LabelledData {
   /// How `load` reads files.
   struct Options {
     /// Under `test`, the files of the training set may be missing. Arrays and `test.csv` do not show the number of

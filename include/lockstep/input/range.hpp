@@ -3,10 +3,12 @@
 
 #include <cstdint>
 
+#include <lockstep/base/export.hpp>
+
 namespace lockstep {
 
 /// Positions first, first + 1, … last - 1. Empty if first == last.
-struct Range {
+struct LOCKSTEP_API Range {
   std::int64_t first = 0;
   std::int64_t last = 0;
 

@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <span>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/input/batch.hpp>
 
 namespace lockstep {
 
 /// A numbered list of samples. LOCAL and pure: every call returns the same samples under the same numbers.
-class SampleSource {
+class LOCKSTEP_API SampleSource {
  public:
   virtual ~SampleSource() = default;
 

@@ -7,13 +7,14 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/base/shape.hpp>
 
 namespace lockstep {
 
 /// Describes the data that a model was trained on. It is saved with the weights, and other data are read by it. Names
 /// are UTF-8; a file's names in another encoding count as Latin-1.
-struct DataSchema {
+struct LOCKSTEP_API DataSchema {
   /// 8-bit numbers, which are scaled to [0, 1], or others, which are taken as they are.
   enum class Numbers : std::uint8_t { bytes, floats };
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/input/sample_source.hpp>
 #include <lockstep/input/schema.hpp>
 
@@ -14,7 +15,7 @@ namespace lockstep {
 /// Texts, cut into windows of `context` tokens. Sample i holds the tokens i * context to i * context + context - 1, and
 /// its label at each position is the token after it. So every token but the first is a label exactly once, except for a
 /// remainder that fills no window.
-struct TextData {
+struct LOCKSTEP_API TextData {
   /// How `load` reads files.
   struct Options {
     std::int64_t context = 128;

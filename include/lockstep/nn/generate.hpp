@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/nn/model.hpp>
 #include <lockstep/nn/models.hpp>
 
@@ -17,10 +18,10 @@ namespace lockstep::nn {
 /// the model's weights and the arguments: token i takes the uniform number at index i of RandomStream{seed,
 /// generated_text, 0}. InvalidArgument for a model of another kind, for an empty prompt, a token in it outside the
 /// vocabulary, a negative length, a temperature that is negative or not finite, and logits that are not finite.
-std::vector<std::int32_t> generate(Model& model, std::span<const std::int32_t> prompt,
-                                   const GptOptions::Generation& options = {});
+LOCKSTEP_API std::vector<std::int32_t> generate(Model& model, std::span<const std::int32_t> prompt,
+                                                const GptOptions::Generation& options = {});
 
 /// The same for a model whose tokens are bytes. InvalidArgument also for a vocabulary of more than 256 tokens.
-std::string generate(Model& model, std::string_view prompt, const GptOptions::Generation& options = {});
+LOCKSTEP_API std::string generate(Model& model, std::string_view prompt, const GptOptions::Generation& options = {});
 
 }  // namespace lockstep::nn

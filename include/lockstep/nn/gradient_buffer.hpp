@@ -7,13 +7,14 @@
 #include <span>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
 namespace lockstep::nn {
 
 /// Flat memory for the gradients of a model's variables, in the store's layout. Sums over shards are therefore sums of
 /// flat memory, and an optimizer takes the result as it is. A handle: copies refer to the same memory.
-class GradientBuffer {
+class LOCKSTEP_API GradientBuffer {
  public:
   /// Hears which gradients a backward pass has completed.
   class Listener {

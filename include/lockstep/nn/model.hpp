@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/input/batch.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
 #include <lockstep/ops/kernels.hpp>
@@ -28,7 +29,7 @@ class ShardWatch;
 ///
 /// Batches and gradients are in memory of the strategy's device. Every method is LOCAL. Not thread-safe: a model keeps
 /// the activations of the shard it works on.
-class Model {
+class LOCKSTEP_API Model {
  public:
   /// Where a shard is in the training. Random numbers for its samples depend on this and on the model's seed, never on
   /// the rank or the number of shards.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/nn/model.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
@@ -41,8 +42,8 @@ struct MlpOptions {
 /// Layers are computed for all shards of a rank at once where that gives the same bits as shard by shard. This is
 /// tested, blocking the host, whenever the number or capacity of the shards is new. DeviceError if the test finds that
 /// the kernels do not repeat their bits.
-std::unique_ptr<Model> make_mlp(Strategy& strategy, const MlpOptions& options,
-                                std::shared_ptr<const ops::Kernels> kernels, Here here = Here::current());
+LOCKSTEP_API std::unique_ptr<Model> make_mlp(Strategy& strategy, const MlpOptions& options,
+                                             std::shared_ptr<const ops::Kernels> kernels, Here here = Here::current());
 
 struct ConvnetOptions {
   /// Whether the model uses batch norm, and over which samples the statistics are taken.
@@ -71,8 +72,9 @@ struct ConvnetOptions {
 /// Creates its variables, layer by layer. Before that, InvalidArgument for images smaller than 6 x 6, other sizes below
 /// 1, a dropout rate outside [0, 1), a dtype other than f32 and f64, and f64 under bf16. `strategy` and `kernels` as
 /// for make_mlp.
-std::unique_ptr<Model> make_convnet(Strategy& strategy, const ConvnetOptions& options,
-                                    std::shared_ptr<const ops::Kernels> kernels, Here here = Here::current());
+LOCKSTEP_API std::unique_ptr<Model> make_convnet(Strategy& strategy, const ConvnetOptions& options,
+                                                 std::shared_ptr<const ops::Kernels> kernels,
+                                                 Here here = Here::current());
 
 struct GptOptions {
   std::int64_t layers = 4;
@@ -109,7 +111,7 @@ struct GptOptions {
 /// Creates its variables: the embedding's, "block_0/…", "block_1/…", …, "final_norm/…". Before that, InvalidArgument
 /// for sizes below 1, heads that do not divide the width, a dtype other than f32 and f64, and f64 under bf16.
 /// `strategy` and `kernels` as for make_mlp.
-std::unique_ptr<Model> make_gpt(Strategy& strategy, const GptOptions& options,
-                                std::shared_ptr<const ops::Kernels> kernels, Here here = Here::current());
+LOCKSTEP_API std::unique_ptr<Model> make_gpt(Strategy& strategy, const GptOptions& options,
+                                             std::shared_ptr<const ops::Kernels> kernels, Here here = Here::current());
 
 }  // namespace lockstep::nn

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <utility>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep::detail {
@@ -57,7 +58,7 @@ class UpdateKernels;
 /// gradients of its scores. The kernels for optimizers take f32 and f64 alone.
 ///
 /// All of this applies to the families of kernels too.
-class Kernels {
+class LOCKSTEP_API Kernels {
  public:
   enum class Choice : std::uint8_t { automatic, reference, onednn, cuda };
 
@@ -228,7 +229,7 @@ class Kernels {
 /// LOCAL. Makes kernels for memory of the stream's device; `stream` must outlive them. On a GPU's stream `automatic` is
 /// cuda; on the host's it is oneDNN if built in, else the reference. ConfigError for a choice that the build or the
 /// stream's device does not have, InvalidArgument for less than one thread.
-std::unique_ptr<Kernels> make_kernels(Kernels::Choice choice, Kernels::Threads threads = {},
-                                      Stream& stream = Stream::host());
+LOCKSTEP_API std::unique_ptr<Kernels> make_kernels(Kernels::Choice choice, Kernels::Threads threads = {},
+                                                   Stream& stream = Stream::host());
 
 }  // namespace lockstep::ops

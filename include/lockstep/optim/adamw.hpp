@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/optim/optimizer.hpp>
 
 namespace lockstep {
@@ -16,7 +17,7 @@ namespace lockstep {
 ///   variable -= learning_rate * (first / (1 - beta1^t) / (sqrt(second / (1 - beta2^t)) + epsilon)
 ///                                + weight_decay * variable)
 /// The moments start at zero and live in the store's slots "first_moment" and "second_moment".
-class AdamW : public Optimizer {
+class LOCKSTEP_API AdamW : public Optimizer {
  public:
   using Moments = ops::Kernels::AdamWMoments;
 

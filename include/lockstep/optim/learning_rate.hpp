@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <optional>
 
+#include <lockstep/base/export.hpp>
+
 namespace lockstep {
 
 /// The learning rate of each step. Steps count from 0.
-class LearningRate {
+class LOCKSTEP_API LearningRate {
  public:
   /// Linear warm-up to `peak`, then constant, or cosine decay to `last`.
   struct Schedule {

@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/optim/learning_rate.hpp>
 #include <lockstep/reduce/sum_list.hpp>
@@ -87,7 +88,7 @@ struct RowSums;
 /// InvalidArgument, on this rank and before the agreement, if another live optimizer of the strategy has the name, or
 /// keeps a slot of the same name for one of the variables, since the two would share, say, a velocity. The message
 /// names both. An optimizer without slots, such as plain Sgd, may update variables that another one updates.
-class Optimizer {
+class LOCKSTEP_API Optimizer {
  public:
   /// This rank's gradient of `variable`, of the same shape and type: `{tensor, w}`, or `{slices, w}`.
   struct Gradient {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/optim/optimizer.hpp>
 
 namespace lockstep {
@@ -12,7 +13,7 @@ namespace lockstep {
 /// Without momentum: variable -= learning_rate * gradient. With momentum: velocity = momentum * velocity + gradient,
 /// variable -= learning_rate * velocity. Weight decay is an L2 penalty: it adds weight_decay * variable to the
 /// gradient, after clipping, as in PyTorch's SGD. The velocities start at zero and live in the store's slot "momentum".
-class Sgd : public Optimizer {
+class LOCKSTEP_API Sgd : public Optimizer {
  public:
   struct Options {
     LearningRate learning_rate;

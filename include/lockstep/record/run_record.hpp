@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/base/here.hpp>
 #include <lockstep/fit/observer.hpp>
 #include <lockstep/strategy/strategy.hpp>
@@ -46,7 +47,7 @@ class RunTrace;
 ///
 /// The constructor is COLL. The other methods are LOCAL: every rank may call them, and on ranks other than the chief
 /// they write nothing but their trace. What cannot be written is a CheckpointError on the chief, which names the file.
-class RunRecord final : public Observer {
+class LOCKSTEP_API RunRecord final : public Observer {
  public:
   /// How messages name what the program's user gave: "--out run1 holds a run already; expected --continue, which …".
   struct Names {

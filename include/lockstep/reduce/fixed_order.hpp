@@ -5,13 +5,14 @@
 #include <cstdint>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep {
 
 /// Adds up parts that arrive one after the other, such as the shards of one rank, in the binary tree of fixed-order
 /// reductions. Needs memory for log2(parts) + 1 parts. Every method is LOCAL.
-class FixedOrderAccumulator {
+class LOCKSTEP_API FixedOrderAccumulator {
  public:
   /// For tensors of `count` elements of `dtype`, in memory of the stream's device. `stream` must outlive this object.
   /// Work enqueued there writes and reads the parts and the sum. InvalidArgument for f16 and bf16, whose partial sums

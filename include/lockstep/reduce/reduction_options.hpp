@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep {
@@ -17,7 +18,7 @@ namespace lockstep {
 enum class ReduceOp : std::uint8_t { sum, mean };
 
 /// "sum" or "mean".
-std::string_view name_of(ReduceOp op);
+LOCKSTEP_API std::string_view name_of(ReduceOp op);
 
 namespace detail {
 
@@ -108,6 +109,6 @@ struct ReductionOptions {
 };
 
 /// "automatic", "fixed-order", "backend-order", "hierarchical", "to-one-rank".
-std::string_view name_of(ReductionOptions::Kind kind);
+LOCKSTEP_API std::string_view name_of(ReductionOptions::Kind kind);
 
 }  // namespace lockstep

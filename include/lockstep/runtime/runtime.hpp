@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/group/group.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/strategy/strategy.hpp>
@@ -117,7 +118,7 @@ struct RuntimeOptions {
 /// does one in which the runtime is a guest. With a RunRecord, the table also goes to its folder. A rank for which the
 /// others have waited for three quarters of the stall timeout writes the stack of the thread that made the runtime to
 /// that folder. Its watchdog sends itself SIGUSR2 for that, which can end a wait in the kernel with EINTR.
-class Runtime {
+class LOCKSTEP_API Runtime {
  public:
   Runtime(int& argc, char**& argv, RuntimeOptions options = {});
   /// For a program that has started MPI. InvalidArgument if it has not.
@@ -174,7 +175,8 @@ class Runtime {
 /// std::exit. SIGINT (unless the program handles it) and SIGTERM end the process after a line that names the step.
 /// Returns the exit code after MPI has ended. A process that stops after that would block mpirun for ever, and no rank
 /// is left to name it: it is continued (SIGCONT) 2 s after the stall timeout.
-int run_program(int& argc, char**& argv, const RuntimeOptions& options, const std::function<void(Runtime&)>& body);
+LOCKSTEP_API int run_program(int& argc, char**& argv, const RuntimeOptions& options,
+                             const std::function<void(Runtime&)>& body);
 
 /// The same, but calls `options()` for the options, before MPI starts. What it throws is reported like any failure; in
 /// a program that has started MPI itself, it ends the whole job.

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep::sim {
@@ -87,6 +88,6 @@ struct Options {
 /// types are thrown as they are, without the seed, so a test that tries several seeds captures them for its own
 /// assertions. What is not even a std::exception is taken for a failed assertion of a test framework: a line with the
 /// seed then goes to stderr.
-void run(Options options, std::function<void(Strategy&, int rank)> body);
+LOCKSTEP_API void run(Options options, std::function<void(Strategy&, int rank)> body);
 
 }  // namespace lockstep::sim

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/base/here.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/strategy/distributed_input.hpp>
@@ -34,7 +35,7 @@ class Strategy;
 class StrategyExtended;
 
 /// Makes a strategy current, in cross-replica context, until it is destroyed. Scopes nest like blocks.
-class Scope {
+class LOCKSTEP_API Scope {
  public:
   Scope(const Scope&) = delete;  // a scope ends with its block: contexts nest
   Scope& operator=(const Scope&) = delete;
@@ -82,7 +83,7 @@ concept ReduciblePairs = std::ranges::input_range<const T> && is_reducible_pair<
 /// (their parts do not fit together, or an index is no row) are an InvalidArgument before any communication. A method
 /// that blocks returns when the ranks have agreed. A result on the host is complete by then; a result on a GPU is
 /// enqueued on Strategy::stream().
-class StrategyExtended {
+class LOCKSTEP_API StrategyExtended {
  public:
   StrategyExtended(const StrategyExtended&) = delete;
   StrategyExtended& operator=(const StrategyExtended&) = delete;

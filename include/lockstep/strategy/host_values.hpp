@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/tensor/sparse_tensor.hpp>
 #include <lockstep/values/leaves.hpp>
@@ -30,14 +31,14 @@ namespace lockstep::detail {
 
 /// "5", "0.1", "'adam'", "[1 2]", or the type and a digest if the value does not fit into a sentence. Equal values have
 /// equal texts, and different values different ones.
-std::string comparable_text(double value);
-std::string comparable_text(long long value);
-std::string comparable_text(std::string_view value);
-std::string comparable_text(const Tensor& value);
-std::string comparable_bytes(std::span<const std::byte> value);
+LOCKSTEP_API std::string comparable_text(double value);
+LOCKSTEP_API std::string comparable_text(long long value);
+LOCKSTEP_API std::string comparable_text(std::string_view value);
+LOCKSTEP_API std::string comparable_text(const Tensor& value);
+LOCKSTEP_API std::string comparable_bytes(std::span<const std::byte> value);
 
 /// The texts of several values as one, in brackets, so that the boundaries between them are compared too.
-std::string comparable_list(const std::vector<std::string>& texts);
+LOCKSTEP_API std::string comparable_list(const std::vector<std::string>& texts);
 
 template <ComparableAcrossRanks T>
 std::string comparable(const T& value) {
@@ -77,7 +78,7 @@ template <class T>
 void append_signature(const T& value, std::string& text, Optionals optionals);
 
 /// "variable 'w' of strategy 0": an operand may be another strategy's.
-std::string operand_text(const Variable& variable);
+LOCKSTEP_API std::string operand_text(const Variable& variable);
 
 template <class T>
 struct Signature {
@@ -244,7 +245,7 @@ template <class T>
 inline constexpr bool is_flat = std::is_trivially_copyable_v<T> && !NestedStruct<T> && !Optional<T>;
 
 /// "Settings of 12 bytes".
-std::string flat_layout(const std::type_info& type, std::size_t bytes);
+LOCKSTEP_API std::string flat_layout(const std::type_info& type, std::size_t bytes);
 
 /// What the ranks compare before they send: "text", "[Settings of 12 bytes]", "(int of 4 bytes, text)".
 template <BroadcastableObject T>

@@ -10,6 +10,7 @@
 #include <typeinfo>
 #include <utility>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
@@ -19,7 +20,7 @@ namespace lockstep {
 ///
 /// Setting an output again replaces its value, so the loop returns the last step's outputs. An output that the last
 /// step did not set keeps its value from an earlier step or from `initial`.
-class MultiStepContext {
+class LOCKSTEP_API MultiStepContext {
  public:
   /// Values of any type by name. A value can be read only as the type it was set as, locality included: a
   /// PerReplica<double> is not a Mirrored<double>. Values must be copyable, and a copy of this object has its own.

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/base/here.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/strategy/host_values.hpp>
@@ -40,14 +41,14 @@ concept MergeFunctionFor = std::invocable<Fn, Strategy&, merged_t<T>...>;
 class StartedReduction;
 
 /// The reduced leaves of `started`, which becomes null. As ReplicaContext::PendingReduction::wait.
-std::vector<Leaf> wait_for(std::shared_ptr<StartedReduction>& started, const Here& here);
+LOCKSTEP_API std::vector<Leaf> wait_for(std::shared_ptr<StartedReduction>& started, const Here& here);
 
 }  // namespace detail
 
 /// Exists inside Strategy::run and is current except while a merge function runs. Outside every scope, the default
 /// strategy's is current. The methods throw ContextError when this context is not current: in a merge function, and in
 /// a run inside a merge function. Only num_replicas_in_sync and strategy need no context.
-class ReplicaContext {
+class LOCKSTEP_API ReplicaContext {
  public:
   /// What all_reduce_async returns. Wait for it in the run that started it, in any order.
   template <detail::Reducible Nest>

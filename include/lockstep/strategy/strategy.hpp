@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <lockstep/base/error.hpp>
+#include <lockstep/base/export.hpp>
 #include <lockstep/base/here.hpp>
 #include <lockstep/device/stream.hpp>
 #include <lockstep/group/group.hpp>
@@ -42,7 +43,7 @@ concept ReplicaFunctionFor = std::invocable<Fn, ReplicaContext&, local_t<T>...>;
 
 /// Owns variables and determines which ranks compute together. Move-only: a copy would share the ranks but not their
 /// order of collectives. Every rank must make its strategies in the same order. Not thread-safe.
-class Strategy {
+class LOCKSTEP_API Strategy {
  public:
   /// What an outermost run is to the user: `step`, `evaluation`, `setup`, `sample` or `prediction` (here.hpp).
   using RunKind = detail::RunKind;

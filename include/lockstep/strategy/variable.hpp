@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/base/here.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
@@ -23,7 +24,7 @@ struct VariableState;
 
 /// A shared handle: copies, sliced or not, refer to the same variable, which lives as long as its strategy or any
 /// handle does.
-class Variable {
+class LOCKSTEP_API Variable {
  public:
   /// When the replicas' components become one value: on write, or on read. `automatic` is the kind that the creating
   /// method makes; `none` is refused.
@@ -101,8 +102,8 @@ class Variable {
   std::shared_ptr<detail::VariableState> state_;
 };
 
-std::string_view name_of(Variable::Synchronization synchronization);
-std::string_view name_of(Variable::Aggregation aggregation);
+LOCKSTEP_API std::string_view name_of(Variable::Synchronization synchronization);
+LOCKSTEP_API std::string_view name_of(Variable::Aggregation aggregation);
 
 /// One value on all ranks. Every rank sets it alike, so reading it is LOCAL.
 class MirroredVariable : public Variable {
@@ -112,7 +113,7 @@ class MirroredVariable : public Variable {
 };
 
 /// Each replica's own value, combined when it is read: a counter, a metric, a moving average. Never trainable.
-class SyncOnReadVariable : public Variable {
+class LOCKSTEP_API SyncOnReadVariable : public Variable {
  public:
   /// For library code.
   explicit SyncOnReadVariable(std::shared_ptr<detail::VariableState> state) : Variable{std::move(state)} {}

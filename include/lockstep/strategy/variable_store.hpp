@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/strategy/variable.hpp>
 
 namespace lockstep {
@@ -37,7 +38,7 @@ using StoreGuests = std::vector<std::weak_ptr<StoreGuest>>;  ///< in the order i
 
 /// A copy of flat values, rounded to bf16 (Variable::for_reading). It is made on first use. It becomes stale when the
 /// values may be written, and is rounded again when it is next read. It is never saved, sent or attested.
-class WorkingCopy {
+class LOCKSTEP_API WorkingCopy {
  public:
   /// LOCAL. Returns the copy of `values`, which is made or rounded again first if it is stale: on a GPU by work on
   /// `stream`. Several threads may call this at the same time. InvalidArgument unless the values are f32.
@@ -92,7 +93,7 @@ struct VariableState {
 }  // namespace detail
 
 /// The variables of one strategy. Every method is LOCAL: the strategy makes the agreements.
-class VariableStore {
+class LOCKSTEP_API VariableStore {
  public:
   /// Alignment of every view into flat memory.
   static constexpr std::size_t alignment_bytes = 256;

@@ -1,12 +1,13 @@
 // Tensors that store only some of their elements, such as the words of each text in a batch.
 #pragma once
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
 namespace lockstep {
 
 /// `values[i]` is the element at `indices[i]`; all others are zero. Elements have any order.
-struct SparseTensor {
+struct LOCKSTEP_API SparseTensor {
   Tensor indices;     ///< i64 [n, dimensions]
   Tensor values;      ///< [n], in memory of the same device
   Shape dense_shape;  ///< one extent or more

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <lockstep/base/dtype.hpp>
+#include <lockstep/base/export.hpp>
 #include <lockstep/base/here.hpp>
 #include <lockstep/base/shape.hpp>
 #include <lockstep/device/stream.hpp>
@@ -21,7 +22,7 @@ struct DLManagedTensorVersioned;
 namespace lockstep {
 
 /// Where a tensor's elements are, and what they are. Owns nothing; valid as long as the memory is.
-class TensorView {
+class LOCKSTEP_API TensorView {
  public:
   /// An empty f32 view of shape [0].
   TensorView() = default;
@@ -87,14 +88,14 @@ class TensorView {
 };
 
 /// "f32[512, 784]": how messages describe a tensor.
-std::string describe(const TensorView& view);
+LOCKSTEP_API std::string describe(const TensorView& view);
 
 /// Enqueues a copy of the elements. InvalidArgument unless both views have the same shape and type and each is in
 /// memory of the stream's device or of the host. For lifetimes, see Stream::copy.
-void copy(const TensorView& from, const TensorView& to, Stream& stream = Stream::host());
+LOCKSTEP_API void copy(const TensorView& from, const TensorView& to, Stream& stream = Stream::host());
 
 /// A tensor that shares ownership of its memory: copies refer to the same elements.
-class Tensor {
+class LOCKSTEP_API Tensor {
  public:
   /// An empty f32 tensor of shape [0].
   Tensor() = default;

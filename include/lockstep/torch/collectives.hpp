@@ -12,6 +12,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/ScalarType.h>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/values/leaves.hpp>
 #include <lockstep/values/nest.hpp>
@@ -68,13 +69,15 @@ T with_tensors(const T& like, const std::vector<at::Tensor>& tensors) {
   return made;
 }
 
-std::vector<at::Tensor> all_reduce(ReplicaContext& context, ReduceOp op, const TensorList& list, const Here& here);
-std::vector<at::Tensor> all_gather(ReplicaContext& context, const TensorList& list, const Here& here);
-std::vector<at::Tensor> broadcast(ReplicaContext& context, const TensorList& list, const Here& here);
+LOCKSTEP_API std::vector<at::Tensor> all_reduce(ReplicaContext& context, ReduceOp op, const TensorList& list,
+                                                const Here& here);
+LOCKSTEP_API std::vector<at::Tensor> all_gather(ReplicaContext& context, const TensorList& list, const Here& here);
+LOCKSTEP_API std::vector<at::Tensor> broadcast(ReplicaContext& context, const TensorList& list, const Here& here);
 
 /// The operands and the results of a reduction by the context's own all_reduce_async.
-SharedList shared_for_start(ReplicaContext& context, ReduceOp op, const TensorList& list, const Here& here);
-std::vector<at::Tensor> received(ReplicaContext& context, const SharedList& sums);
+LOCKSTEP_API SharedList shared_for_start(ReplicaContext& context, ReduceOp op, const TensorList& list,
+                                         const Here& here);
+LOCKSTEP_API std::vector<at::Tensor> received(ReplicaContext& context, const SharedList& sums);
 
 }  // namespace libtorch::detail
 

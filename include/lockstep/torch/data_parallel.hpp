@@ -14,6 +14,7 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/optim/adamw.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
@@ -104,7 +105,7 @@ namespace libtorch {
 /// with a LibTorch without CUDA.
 ///
 /// Not thread-safe. Must not outlive the strategy; the module may, as a plain one.
-class ReplicatedModule {
+class LOCKSTEP_API ReplicatedModule {
  public:
   /// The loss of a batch that all ranks share.
   struct MeanLoss {
@@ -271,12 +272,14 @@ class ReplicatedModule::Optimizer {
 /// modules in the same order; InvalidArgument for none, for one that is named twice, and for one of another strategy.
 ///
 ///     backward(context, {&encoder, &decoder}, Loss::mean(loss, images.size(0)));
-ReplicatedModule::MeanLoss backward(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules,
-                                    const Loss& loss, Here here = Here::current());
-ReplicatedModule::MeanLoss backward_shards(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules,
-                                           int shards, const std::function<Loss(int shard)>& compute,
-                                           Here here = Here::current());
-void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss, Here here = Here::current());
+LOCKSTEP_API ReplicatedModule::MeanLoss backward(ReplicaContext& context, const std::vector<ReplicatedModule*>& modules,
+                                                 const Loss& loss, Here here = Here::current());
+LOCKSTEP_API ReplicatedModule::MeanLoss backward_shards(ReplicaContext& context,
+                                                        const std::vector<ReplicatedModule*>& modules, int shards,
+                                                        const std::function<Loss(int shard)>& compute,
+                                                        Here here = Here::current());
+LOCKSTEP_API void accumulate(const std::vector<ReplicatedModule*>& modules, const Loss& loss,
+                             Here here = Here::current());
 
 /// A module of type M, replicated. `net->` is the module itself:
 ///

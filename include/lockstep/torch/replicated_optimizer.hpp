@@ -6,6 +6,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
 namespace lockstep::libtorch {
@@ -31,7 +32,7 @@ namespace lockstep::libtorch {
 ///
 /// Must not outlive the optimizer, which stays where it is and keeps its parameters. An optimizer without one of these
 /// works as well, but nobody knows of its state.
-class ReplicatedOptimizer {
+class LOCKSTEP_API ReplicatedOptimizer {
  public:
   /// COLL, agreed, in cross-replica or default context. InvalidArgument for another class of optimizer, such as LBFGS,
   /// for a parameter that is none of the module's or of the modules', for one that it has twice or that another live

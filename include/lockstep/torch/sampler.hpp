@@ -8,6 +8,7 @@
 
 #include <torch/data/samplers/base.h>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 namespace lockstep::libtorch {
@@ -27,7 +28,7 @@ namespace lockstep::libtorch {
 /// `drop_last`. A program may also do without a loader: `while (auto rows = sampler.next(128))`.
 ///
 /// LOCAL. Not thread-safe.
-class Sampler : public ::torch::data::samplers::Sampler<> {
+class LOCKSTEP_API Sampler : public ::torch::data::samplers::Sampler<> {
  public:
   struct Options {
     std::optional<std::uint64_t> seed = {};  ///< shuffle seed; each epoch reshuffles. If empty, keeps the order

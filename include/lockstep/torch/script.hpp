@@ -3,6 +3,7 @@
 
 #include <torch/script.h>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
 namespace lockstep {
@@ -34,7 +35,7 @@ namespace libtorch {
 /// two names cannot be replaced (InvalidArgument). A script that changes a parameter in its forward pass, as a traced
 /// embedding with a max_norm does, makes the replicas differ, as the next attestation says.
 template <>
-class DataParallel<::torch::jit::Module> : public ReplicatedModule {
+class LOCKSTEP_API DataParallel<::torch::jit::Module> : public ReplicatedModule {
  public:
   /// COLL, as ReplicatedModule. Shares the module with `module`. InvalidArgument for one without parameters, as
   /// torch.jit.freeze leaves it.

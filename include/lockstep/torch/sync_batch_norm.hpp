@@ -5,13 +5,15 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/pimpl.h>
 
+#include <lockstep/base/export.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
 namespace lockstep::libtorch {
 
 namespace detail {
 
-class SyncBatchNormImpl : public ::torch::nn::NormImplBase<2, SyncBatchNormImpl, ::torch::nn::BatchNormOptions> {
+class LOCKSTEP_API SyncBatchNormImpl
+    : public ::torch::nn::NormImplBase<2, SyncBatchNormImpl, ::torch::nn::BatchNormOptions> {
  public:
   explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options) : NormImplBase{options} {}
 
@@ -41,7 +43,7 @@ class SyncBatchNormImpl : public ::torch::nn::NormImplBase<2, SyncBatchNormImpl,
 /// too.
 ///
 /// A holder, as torch's modules have one: `SyncBatchNorm norm{64};`.
-class SyncBatchNorm : public ::torch::nn::ModuleHolder<detail::SyncBatchNormImpl> {
+class LOCKSTEP_API SyncBatchNorm : public ::torch::nn::ModuleHolder<detail::SyncBatchNormImpl> {
  public:
   using ::torch::nn::ModuleHolder<detail::SyncBatchNormImpl>::ModuleHolder;
   using Impl = detail::SyncBatchNormImpl;

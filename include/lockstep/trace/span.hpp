@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include <lockstep/base/export.hpp>
+
 namespace lockstep::trace {
 
 /// LOCAL, from any thread. A stretch of the program's own work, from its construction to its destruction, as traces
@@ -13,7 +15,7 @@ namespace lockstep::trace {
 ///
 /// Spans of a thread nest like blocks. Of `name`, the first 40 bytes count. A span in which half a million others begin
 /// is dropped. Costs two readings of the clock; without a trace, two of a variable.
-class [[nodiscard]] Span {
+class [[nodiscard]] LOCKSTEP_API Span {
  public:
   explicit Span(std::string_view name) noexcept;
   Span(const Span&) = delete;

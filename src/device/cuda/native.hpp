@@ -7,17 +7,18 @@
 
 #include <lockstep/device/stream.hpp>
 
+#include "base/parts.hpp"
 #include "device/device_call.hpp"
 
 namespace lockstep::detail {
 
 /// DeviceError unless `result` is success. `call` names the function called; the message adds CUDA's text, the device
 /// and, if the process has one, the rank. A late failure (is_late) is not blamed on `call`, which only found it.
-void check_cuda(cudaError_t result, const char* call);
+LOCKSTEP_PARTS_API void check_cuda(cudaError_t result, const char* call);
 
 /// check_cuda for destructors: it warns instead of throwing, and warns of late failures once in a process. Clears
 /// CUDA's last error, so that the next call does not find it.
-void warn_cuda(cudaError_t result, const char* call) noexcept;
+LOCKSTEP_PARTS_API void warn_cuda(cudaError_t result, const char* call) noexcept;
 
 /// Whether `result` is a failure of work that ran on the GPU. An earlier call enqueued that work, and every later call
 /// returns the same error.
@@ -44,6 +45,6 @@ class [[nodiscard]] StreamOfCall {
 };
 
 /// The stream's handle. Makes its GPU the calling thread's current device. InvalidArgument unless it is a GPU's stream.
-StreamOfCall native(Stream& stream);
+LOCKSTEP_PARTS_API StreamOfCall native(Stream& stream);
 
 }  // namespace lockstep::detail
