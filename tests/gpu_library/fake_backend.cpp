@@ -1,5 +1,6 @@
 // A liblockstep-cuda.so that only says which of its functions was called. Meson builds it as lockstep's version, and as
 // another.
+#include <lockstep/base/device_kind.hpp>
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
@@ -23,7 +24,8 @@ constexpr detail::GpuBackend backend{
     .device_count = [] { return 2; },
     .device_uuids =
         [] {
-          return std::vector<std::string>{"one", "two"};
+          // A function of liblockstep.so, so that this library needs it as the real one does.
+          return std::vector<std::string>{"one", std::string{name_of(DeviceKind::cuda)}};
         },
     .why_no_device = [] { return std::string{"there are two"}; },
     .make_device = [](int index) -> std::unique_ptr<Device> { say(index == 1 ? "device 1 is made" : "another"); },

@@ -80,7 +80,7 @@ std::string all_refuse(const std::string& why) {
 }
 
 const std::string of_the_fake =
-    "count: 2\nuuids: one two\nwhy none: there are two\ndevice: device 1 is made\nindex: the index is asked for\n"
+    "count: 2\nuuids: one cuda\nwhy none: there are two\ndevice: device 1 is made\nindex: the index is asked for\n"
     "synchronize: the device is waited for\nread: memory is read\nbytes: memory is counted\nnccl: NCCL is started\n"
     "share: sharing is allowed\nsum: pieces are summed\nadd: a sum is added to\ndivide: a tensor is divided\n"
     "kernels: kernels are made\nother copies of the layers: 0\n";
