@@ -151,12 +151,14 @@ bool StreamTrace::measure(std::size_t waited_for) {
 
 /// When the GPU passed the mark that the host has waited for: before `seen`, and each mark after it was put.
 StreamTrace::Time StreamTrace::anchor(Time seen) const {
-  Time earliest = Time::min();
+  std::optional<Time> earliest;
   for (const Mark& mark : marks_)
-    if (mark.users > 0 && mark.before) earliest = std::max(earliest, mark.put + *mark.before);
-  const nanoseconds half = (seen - earliest) / 2;
+    if (mark.users > 0 && mark.before) earliest = std::max(earliest.value_or(Time::min()), mark.put + *mark.before);
+  // If the GPU tells of none, nothing limits the error.
+  const Time first = earliest.value_or(seen);
+  const nanoseconds half = (seen - first) / 2;
   trace::Ring::raise_device_error(std::max(std::chrono::abs(half), resolution));
-  return earliest + half;
+  return first + half;
 }
 
 void StreamTrace::write_passed(Time anchor) {
