@@ -3,6 +3,8 @@
 
 #include <chrono>
 
+#include "base/parts.hpp"
+
 namespace lockstep {
 
 /// The time in which this process looked at the clock: between two looks, by any of its threads, at most a second
@@ -16,7 +18,7 @@ class AwakeClock {
   using time_point = std::chrono::time_point<AwakeClock>;
   static constexpr bool is_steady = false;
 
-  static time_point now();
+  LOCKSTEP_PARTS_API static time_point now();
 };
 
 }  // namespace lockstep
