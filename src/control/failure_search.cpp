@@ -78,38 +78,49 @@ class FailureSearch : WatchView {
     // Say that it runs only on a fresh beat: a rank that stopped on its way is both silent and late.
     const bool runs = heard && peer.life.silent_ticks() == 0;
     const std::uint64_t more = seen.phase == Phase::meeting ? ticks_in(for_another_cause) : 0;
-    const std::uint64_t waited = std::min(std::max(state_.waited_ticks, state_.called_ticks), peer.still_ticks);
+    std::uint64_t waited = std::min(std::max(state_.waited_ticks, state_.called_ticks), peer.still_ticks);
+    // Who has nothing more to do waits for those that still work with each other.
+    if (this->row(job_.row).last.kind == TagKind::leave) waited = std::min(waited, peer.unmet_ticks);
     if (runs && waited >= stall_ticks_ && waited - stall_ticks_ >= more && is_member(row) &&
         is_before(seen, state_.waited) && seen.phase != Phase::alone)
-      return look_for_cause(row);
+      return look_for_cause(row, waited);
     return std::nullopt;
   }
 
   /// Of a rank for which this one has waited too long: it may wait for others itself, in another group.
-  std::optional<Finding> look_for_cause(int row) {
+  std::optional<Finding> look_for_cause(int row, std::uint64_t waited_ticks) {
     const RowAt row_at = [this](int each) -> const Snapshot& { return this->row(each); };
     const WaitChain chain = follow_waits(row_at, rows(), job_.row, row);
     const int cause = chain.cause();
-    const double seconds = job_.stall_timeout.count();
+    // Nobody is to blame for a wait that has just begun.
+    for (const int each : chain.rows)
+      if (each != job_.row && each != cause && peer(each).waiting_ticks < stall_ticks_) return std::nullopt;
     if (chain.is_circle)
-      return stall(row, [&] { return stalled(chain.rows, circle_sentence(chain, row_at, job_.names, seconds)); });
-    if (cause == row) return stall(row, [&] { return late(row); });
-    if (is_busy(cause)) return std::nullopt;
-    const Tag& waited = this->row(chain.waits_for_cause()).last;
-    return stall(row, [&] {
-      return stalled({cause}, late_sentence(name(cause), waited, seconds, this->row(cause), stack_of(cause)));
-    });
+      return stall(row, [&] {
+        return stalled(chain.rows, circle_sentence(chain, row_at, job_.names, job_.stall_timeout.count()));
+      });
+    // Those that wait with it know who is in its group.
+    const Snapshot& last = this->row(cause);
+    if (last.phase == Phase::meeting && last.group != 0 && waited_ticks / 2 < stall_ticks_) return std::nullopt;
+    if (cause != row && (is_busy(cause) || !runs(cause))) return std::nullopt;
+    return stall(row, [&] { return late(cause, this->row(chain.waits_for_cause()).last); });
   }
 
-  Finding late(int row) const {
+  /// Whether that rank is known to run: what has become of others is found without a chain.
+  bool runs(int row) const {
+    const Snapshot& seen = this->row(row);
+    return seen.phase != Phase::absent && seen.phase != Phase::leaving && !seen.terminated && is_heard(row) &&
+           !peer(row).life.is_mute() && peer(row).life.silent_ticks() == 0;
+  }
+
+  Finding late(int row, const Tag& waited) const {
     const Snapshot& seen = this->row(row);
     const double seconds = job_.stall_timeout.count();
     std::vector<int> together;
-    if (seen.phase == Phase::meeting)
+    if (seen.phase == Phase::meeting && seen.group == 0)
       for (int each = 0; each < rows(); ++each)
         if (waits_at(each, last_of(seen))) together.push_back(each);
-    if (together.size() < 2)
-      return stalled({row}, late_sentence(name(row), this->row(job_.row).last, seconds, seen, stack_of(row)));
+    if (together.size() < 2) return stalled({row}, late_sentence(name(row), waited, seconds, seen, stack_of(row)));
     // Each may wait for another of them.
     auto sentence = fmt::format("error: {} has not ended for {:g} s on replicas {}, and no rank is late for it",
                                 describe(seen.last), seconds, fmt::join(together, ", "));
@@ -144,7 +155,7 @@ class FailureSearch : WatchView {
   std::optional<Finding> look_at_own_call() {
     if (state_.called_ticks < stall_ticks_) return std::nullopt;
     for (int other = 0; other < rows(); ++other)
-      if (is_before(row(other), last_of(row(job_.row))) && is_busy(other)) return std::nullopt;
+      if (is_member(other) && is_before(row(other), last_of(row(job_.row))) && is_busy(other)) return std::nullopt;
     return stall(job_.row, [&] {
       // Nobody else sees it, so nobody else has a turn.
       return Finding{
@@ -228,7 +239,10 @@ class FailureSearch : WatchView {
     const std::uint64_t patience = ticks_until_turn();
     if (++peer(row).stalled_ticks <= patience || sight(row).stall_told || !seen_.takes_a_line || result_.stall)
       return std::nullopt;
-    if (state_.ticks_since_stall_told >= std::max(patience + 1, job_.ticks_a_heartbeat())) result_.stall = find();
+    if (state_.ticks_since_stall_told < std::max(patience + 1, job_.ticks_a_heartbeat())) return std::nullopt;
+    // It may be of another row, which was told of.
+    auto found = find();
+    if (!sight(found.rows.front()).stall_told) result_.stall = std::move(found);
     return std::nullopt;
   }
 

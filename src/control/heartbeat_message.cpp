@@ -32,6 +32,8 @@ struct Content {
   std::uint64_t heartbeat;
   std::uint64_t meeting;
   std::uint64_t group;
+  std::uint64_t meetings;
+  std::uint64_t since_in;
   std::array<PhaseTable::Met, PhaseTable::groups_shown> groups;
   std::uint64_t step;
   std::uint64_t since;
@@ -112,6 +114,8 @@ SealedHeartbeat seal(const HeartbeatMessage& message, const HeartbeatKey& key) {
   content.heartbeat = row.heartbeat;
   content.meeting = row.meeting;
   content.group = row.group;
+  content.meetings = row.meetings;
+  content.since_in = row.position.group;
   content.groups = row.groups;
   content.step = row.position.step;
   content.since = row.position.since;
@@ -168,6 +172,8 @@ std::optional<HeartbeatMessage> open_sealed(std::span<const std::byte> bytes, co
   row.heartbeat = content.heartbeat;
   row.meeting = content.meeting;
   row.group = content.group;
+  row.meetings = content.meetings;
+  row.position.group = content.since_in;
   row.groups = content.groups;
   row.has_more_groups = (content.flags & more_groups) != 0;
   row.last.kind = static_cast<TagKind>(content.kind);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -45,15 +46,21 @@ Job::Meeting Job::make_meeting(const std::vector<int>& ranks, const Here& here) 
   const Members members{ranks, digest_of(std::as_bytes(std::span{words})) | 1};
   std::vector<std::string> names;
   for (const int rank : ranks) names.push_back(meeting_->names()[static_cast<std::size_t>(rank)]);
-  Meeting made{new MeetingPoint{nullptr, std::move(names), phases_, members}, Forget{this}};
+  // Nobody waits in a group of one.
+  Meeting made{new MeetingPoint{nullptr, std::move(names), ranks.size() > 1 ? phases_ : nullptr, members},
+               Forget{this}};
   meetings_.push_back(made.get());
+  for (MeetingPoint* const each : meetings_) each->set_all(meetings_);
+  made->set_stop_source([this] { return meeting_->wants_stop(); });
   made->join(here, [&] { return meeting_->channel().subset(ranks, members.key); });
   return made;
 }
 
 void Job::Forget::operator()(MeetingPoint* meeting) const {
   std::erase(job->meetings_, meeting);
-  if (meeting->failure()) job->left_behind_ = meeting->failure();
+  constexpr std::size_t most = 16;  // of which one may still be on its way out
+  if (meeting->failure()) job->left_behind_.push_back(*meeting->failure());
+  if (job->left_behind_.size() > most) job->left_behind_.erase(job->left_behind_.begin());
   delete meeting;
 }
 
@@ -66,12 +73,25 @@ const MeetingPoint* Job::meeting_of(std::uint64_t key) const {
 const AgreedFailure* Job::known(const std::exception_ptr& exception) const {
   for (const MeetingPoint* const each : meetings_)
     if (each->failure() && each->failure()->exception == exception) return &*each->failure();
-  return left_behind_ && left_behind_->exception == exception ? &*left_behind_ : nullptr;
+  const auto left = std::ranges::find(left_behind_, exception, &AgreedFailure::exception);
+  return left == left_behind_.end() ? nullptr : &*left;
+}
+
+const AgreedFailure* Job::last_known() const {
+  for (const MeetingPoint* const each : meetings_)
+    if (each->failure()) return &*each->failure();
+  return left_behind_.empty() ? nullptr : &left_behind_.back();
+}
+
+std::string Job::place() const {
+  const auto in_run = std::ranges::find_if(meetings_, [](const MeetingPoint* each) { return each->depth() > 0; });
+  return (in_run == meetings_.end() ? meetings_.front() : *in_run)->place();
 }
 
 void Job::set_phases(PhaseTable* phases) {
   phases_ = phases;
-  for (MeetingPoint* const each : meetings_) each->set_phases(phases);
+  for (MeetingPoint* const each : meetings_)
+    if (each->members().ranks.size() != 1) each->set_phases(phases);
 }
 
 void Job::end(std::exception_ptr exception) {

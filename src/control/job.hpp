@@ -69,6 +69,12 @@ class Job {
   /// LOCAL. The verdict that this rank threw as `exception`, in any of them; null if it knows of none.
   const AgreedFailure* known(const std::exception_ptr& exception) const;
 
+  /// LOCAL. A verdict that this rank threw, if it has met nobody since where it did; null if there is none.
+  const AgreedFailure* last_known() const;
+
+  /// LOCAL. Where this rank is, as MeetingPoint::place says it.
+  std::string place() const;
+
   /// LOCAL. Where this rank shows how it meets; null to stop.
   void set_phases(PhaseTable* phases);
 
@@ -132,7 +138,7 @@ class Job {
   std::unique_ptr<MeetingPoint> meeting_;
   std::vector<MeetingPoint*> meetings_;
   std::map<std::vector<int>, std::uint64_t> made_;  ///< how many meeting points of these ranks
-  std::optional<AgreedFailure> left_behind_;        ///< by the last meeting point that was forgotten after a verdict
+  std::vector<AgreedFailure> left_behind_;          ///< by meeting points that were forgotten after a verdict
   PhaseTable* phases_ = nullptr;
   End end_;
   std::vector<int> node_of_rank_;

@@ -60,6 +60,9 @@ class Notes : WatchView {
       Peer& peer = this->peer(row);
       const std::uint64_t now = this->row(row).progress;
       peer.still_ticks = std::exchange(peer.progress, now) == now ? peer.still_ticks + 1 : 0;
+      const std::uint64_t meetings = this->row(row).meetings;
+      peer.unmet_ticks = std::exchange(peer.meetings, meetings) == meetings ? peer.unmet_ticks + 1 : 0;
+      peer.waiting_ticks = this->row(row).phase == Phase::meeting && peer.unmet_ticks > 0 ? peer.waiting_ticks + 1 : 0;
     }
   }
 
@@ -131,7 +134,8 @@ std::uint64_t WatchedJob::ticks_a_heartbeat() const {
 
 WatchState::WatchState(const WatchedJob& job, const std::vector<PhaseTable::Snapshot>& rows) {
   for (const PhaseTable::Snapshot& seen : rows)
-    peers.push_back({.life = {seen.heartbeat, job.stall_ticks() / 4}, .progress = seen.progress});
+    peers.push_back(
+        {.life = {seen.heartbeat, job.stall_ticks() / 4}, .progress = seen.progress, .meetings = seen.meetings});
 }
 
 Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState state) {

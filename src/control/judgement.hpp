@@ -91,6 +91,9 @@ struct WatchState {
     SignsOfLife life;
     std::uint64_t progress = 0;          ///< as the last look showed it
     std::uint64_t still_ticks = 0;       ///< how long it has not risen
+    std::uint64_t meetings = 0;          ///< as the last look showed them
+    std::uint64_t unmet_ticks = 0;       ///< how long it has met nobody
+    std::uint64_t waiting_ticks = 0;     ///< how long it has waited where it waits
     std::uint64_t stalled_ticks = 0;     ///< how long a stall of it is known that does not end the job
     bool stall_told = false;             ///< as the last look showed it
     Seconds terminated{0};               ///< since it was found to be ended by SIGTERM

@@ -110,9 +110,12 @@ void MeetingPoint::join(const Here& here, const std::function<std::unique_ptr<Co
   Tag tag = make_tag(TagKind::group, 0);
   tag.set_site(here);
   ++waits_;
+  struct Leave {
+    MeetingPoint& meeting;
+    ~Leave() { meeting.stop_waiting(); }
+  } const leave{*this};
   wait_at(tag);
   channel_ = make();
-  stop_waiting();
 }
 
 int MeetingPoint::rank() const {
@@ -143,6 +146,7 @@ std::uint32_t& MeetingPoint::count_of(TagKind kind, bool in_run) {
 void MeetingPoint::move_to(Position::Where where) {
   position_.where = where;
   position_.since = waits_;
+  position_.group = members_.key;
   if (phases_) phases_->move_to(position_);
 }
 
@@ -238,12 +242,17 @@ void MeetingPoint::meet_after_last(Exchange&& exchange) {
 /// As the wait that was counted last.
 void MeetingPoint::wait_at(const Tag& tag) {
   is_waiting_ = true;
-  if (phases_) phases_->enter_meeting(waits_, tag, members_.key);
+  if (!phases_) return;
+  // What all ranks wait for ends with the next agreement of all.
+  works_alone_ = members_.key != 0 && phases_->phase() == Phase::alone;
+  phases_->enter_meeting(waits_, tag, members_.key);
 }
 
 void MeetingPoint::stop_waiting() {
   is_waiting_ = false;
-  if (phases_) phases_->leave_meeting(members_.key);
+  if (!phases_) return;
+  phases_->leave_meeting(members_.key);
+  if (works_alone_) phases_->enter(Phase::alone);
 }
 
 void MeetingPoint::fail(std::exception_ptr exception, const std::optional<Here>& in) {
@@ -307,6 +316,11 @@ void MeetingPoint::leave_sum() {
 }
 
 void MeetingPoint::make_open_sum() {
+  if (!all_) return make_own_open_sum();
+  for (MeetingPoint* const each : *all_) each->make_own_open_sum();
+}
+
+void MeetingPoint::make_own_open_sum() {
   const auto sum = std::exchange(open_, nullptr);
   if (!sum) return;
   Tag tag;
@@ -380,7 +394,7 @@ void MeetingPoint::leave_run(int strategy, const Here& here, std::string_view re
   } const leave{*this};
   Tag tag = next_tag(TagKind::close, strategy, here, result);
   tag.compared = comparison.digest;
-  const bool mine = wants_stop_ || asks_to_stop_();
+  const bool mine = wants_stop();
   if (meet(tag, nullptr, {mine, false}, comparison.diagnose).front()) stop_requested_ = true;
 }
 
@@ -444,7 +458,10 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
   }
   // At one place either all ranks have a diagnosis or none has, so no rank is missing from its communication.
   Verdict verdict = diagnose && at_one_place(tags) ? diagnose(*channel_, names_) : judge_tags(tags, names_);
-  AgreedFailure failure{own, verdict.rank, verdict.code, {}};
+  const auto& ranks = members_.ranks;
+  AgreedFailure failure{own, ranks.empty() ? verdict.rank : ranks[static_cast<std::size_t>(verdict.rank)],
+                        verdict.code};
+  failure.is_first = rank() == 0;
   if (verdict.failed) {
     const Tag& culprit = tags[static_cast<std::size_t>(verdict.rank)];
     const std::string text = agreed ? message_of(own) : full_text(verdict, culprit, own);

@@ -30,9 +30,10 @@ struct Verdict;
 /// A failure that every rank knows of.
 struct AgreedFailure {
   std::exception_ptr exception;                     ///< what this rank throws
-  int rank = 0;                                     ///< the rank to blame
+  int rank = 0;                                     ///< the rank to blame, as the job counts it
   Error::ExitCode code = Error::ExitCode::failure;  ///< the job's exit code; the same on every rank
-  std::string line;                                 ///< for stderr, once per job; the same on every rank
+  std::string line = {};                            ///< for stderr, once per job; the same on every rank
+  bool is_first = true;                             ///< this rank is the first of those that know
 };
 
 /// Finds the rank to blame if ranks differ only in what they compare. Called on every rank; may communicate over the
@@ -58,7 +59,8 @@ using Answers = std::array<bool, 2>;
 class MeetingPoint;
 
 /// LOCAL. Spans the time from an agreement that covers a computation to the last sum that it covers. While it lives,
-/// every agreement throws ContextError before any communication, because this rank would wait where no other arrives.
+/// every agreement of the same ranks throws ContextError before any communication, because this rank would wait where
+/// no other arrives.
 class [[nodiscard]] Covered {
  public:
   Covered(const Covered&) = delete;
@@ -83,8 +85,8 @@ class [[nodiscard]] Covered {
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// All agreements of a process, whichever strategy asks, form one sequence on one channel. This is how library code
-/// keeps a collective from hanging:
+/// All agreements of a group of ranks, whichever strategy asks, form one sequence on one channel. This is how library
+/// code keeps a collective from hanging:
 ///
 ///   meeting.agree(TagKind::reduce, strategy, here, "sum of f32[3]");  // throws on every rank, or on none
 ///   reductions.all_reduce(ReduceOp::sum, tensors);                    // so every rank gets here
@@ -120,6 +122,10 @@ class MeetingPoint {
   const std::vector<std::string>& names() const { return names_; }
   void set_phases(PhaseTable* phases);
 
+  /// LOCAL. The meeting points of this rank, this one among them. Before each agreement, it makes the sums that are
+  /// open in any of them. `all` must outlive this object.
+  void set_all(const std::vector<MeetingPoint*>& all) { all_ = &all; }
+
   /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`, and, if
   /// they compare, the same digest. Otherwise throws on every rank: PeerError if a rank announced a failure instead,
   /// else MismatchError, also if some ranks compare and others do not. If only the digests differ,
@@ -154,7 +160,8 @@ class MeetingPoint {
   /// waits elsewhere, does not keep the others waiting. `sum` must not throw.
   void open_sum(std::function<void()> sum) { open_ = std::move(sum); }
 
-  /// COLL, blocking. Makes the sum that is open on this rank, if any. A rank that does not come in time is late for it.
+  /// COLL, blocking. Makes the sums that are open on this rank, if any, in whichever group. A rank that does not come
+  /// in time is late for it.
   void make_open_sum();
 
   /// A wait for the others that comes later than the call that started it, such as for a collective that a GPU makes by
@@ -213,6 +220,9 @@ class MeetingPoint {
   /// LOCAL, from any thread or signal handler. Asks all ranks to end the job. The request travels in the agreement that
   /// ends the next run, at no cost.
   void request_stop() noexcept { wants_stop_ = true; }
+
+  /// LOCAL. Whether this rank asks for that.
+  bool wants_stop() const { return wants_stop_ || asks_to_stop_(); }
 
   /// LOCAL. Another source of this rank's request: `asks` is called at each end of a run.
   void set_stop_source(std::function<bool()> asks) { asks_to_stop_ = std::move(asks); }
@@ -305,6 +315,7 @@ class MeetingPoint {
   void leave_depth();
   bool has_called_since() const;
   void require_not_covered(const Tag& tag);
+  void make_own_open_sum();
   void wait_at(const Tag& tag);
   void stop_waiting();
   LOCKSTEP_PARTS_API void enter_sum(const Tag& sum);
@@ -316,6 +327,8 @@ class MeetingPoint {
   PhaseTable* phases_ = nullptr;
   Members members_;
   bool is_waiting_ = false;
+  bool works_alone_ = false;                         ///< as this rank has said, while it waits here
+  const std::vector<MeetingPoint*>* all_ = nullptr;  ///< of the job, this one among them; null if there are no others
   int depth_ = 0;
   std::uint64_t run_ = 0;
   std::uint64_t steps_before_ = 0;  ///< added to the number of a run for that of its step, modulo 2^64

@@ -85,6 +85,7 @@ struct alignas(128) PhaseTable::Row {
   std::atomic<std::uint64_t> passed;
   std::atomic<std::uint64_t> group;
   std::atomic<std::uint32_t> groups_not_shown;
+  std::atomic<std::uint64_t> meetings;
   std::array<MetIn, groups_shown> groups;
   std::atomic<std::uint64_t> observed;  ///< its meetings when the rank was said to stall, and 1
   std::atomic<std::uint64_t> stack;     ///< its meetings when its stack was kept, and 1
@@ -98,9 +99,19 @@ struct alignas(128) PhaseTable::Row {
   std::atomic<std::uint32_t> run_kind;
   std::atomic<std::uint64_t> step;
   std::atomic<std::uint64_t> since;
+  std::atomic<std::uint64_t> since_in;  ///< the group that counts that
   Site site_of_run;
 
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "a lock would not work between processes");
+
+  /// Shows the group, if there is room.
+  bool show(std::uint64_t key) {
+    const auto unused = std::ranges::find_if(groups, [](const MetIn& each) { return each.group.load() == 0; });
+    if (unused == groups.end()) return false;
+    unused->number.store(0);
+    unused->group.store(key);
+    return true;
+  }
 
   /// Where the number of the group stands; null if it is not shown.
   std::atomic<std::uint64_t>* number_of(std::uint64_t key) {
@@ -120,6 +131,7 @@ struct alignas(128) PhaseTable::Row {
     run_kind.store(static_cast<std::uint32_t>(position.kind), std::memory_order_relaxed);
     step.store(position.step, std::memory_order_relaxed);
     since.store(position.since, std::memory_order_relaxed);
+    since_in.store(position.group, std::memory_order_relaxed);
   }
 };
 
@@ -152,8 +164,11 @@ Phase PhaseTable::phase() const {
 
 void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag, std::uint64_t group) {
   Row& row = row_at(row_);
+  // Groups that were shown may have gone.
+  if (!row.number_of(group) && row.show(group)) row.groups_not_shown.fetch_sub(1);
   row.set_last(tag, group);
   if (auto* const number = row.number_of(group)) number->store(meeting, std::memory_order_relaxed);
+  row.meetings.store(row.meetings.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   enter(Phase::meeting);
 }
 
@@ -169,13 +184,7 @@ void PhaseTable::open_group(const Members& members) {
     const std::scoped_lock lock{open_->mutex};
     open_->members[members.key] = members.ranks;
   }
-  const auto unused = std::ranges::find_if(row.groups, [](const Row::MetIn& each) { return each.group.load() == 0; });
-  if (unused == row.groups.end()) {
-    row.groups_not_shown.fetch_add(1);
-    return;
-  }
-  unused->number.store(0);
-  unused->group.store(members.key);
+  if (!row.show(members.key)) row.groups_not_shown.fetch_add(1);
 }
 
 void PhaseTable::close_group(std::uint64_t group) {
@@ -208,12 +217,6 @@ std::optional<std::uint64_t> PhaseTable::Snapshot::met_in(std::uint64_t key) con
   const auto found = std::ranges::find(groups, key, &Met::group);
   if (found != groups.end()) return found->number;
   return has_more_groups ? std::nullopt : std::optional<std::uint64_t>{0};
-}
-
-std::uint64_t PhaseTable::Snapshot::meetings() const {
-  std::uint64_t met = meeting;
-  for (const Met& each : groups) met += each.number;
-  return met;
 }
 
 void PhaseTable::move_to(const Position& position) {
@@ -267,6 +270,7 @@ PhaseTable::Snapshot PhaseTable::read(int index) const {
   for (std::size_t i = 0; i < groups_shown; ++i)
     snapshot.groups[i] = {row.groups[i].group.load(), row.groups[i].number.load()};
   snapshot.has_more_groups = row.groups_not_shown.load() > 0;
+  snapshot.meetings = row.meetings.load(std::memory_order_relaxed);
   snapshot.last.kind = static_cast<TagKind>(row.kind.load(std::memory_order_relaxed));
   snapshot.last.count = row.count.load(std::memory_order_relaxed);
   row.site.get(snapshot.last.site);
@@ -274,10 +278,11 @@ PhaseTable::Snapshot PhaseTable::read(int index) const {
   snapshot.position.kind = static_cast<detail::RunKind>(row.run_kind.load(std::memory_order_relaxed));
   snapshot.position.step = row.step.load(std::memory_order_relaxed);
   snapshot.position.since = row.since.load(std::memory_order_relaxed);
+  snapshot.position.group = row.since_in.load(std::memory_order_relaxed);
   row.site_of_run.get(snapshot.position.site);
   snapshot.memory = {row.resident.load(std::memory_order_relaxed), row.peak.load(std::memory_order_relaxed)};
   snapshot.progress = row.progress.load(std::memory_order_relaxed);
-  snapshot.stack_kept = row.stack.load(std::memory_order_relaxed) == snapshot.meetings() + 1;
+  snapshot.stack_kept = row.stack.load(std::memory_order_relaxed) == snapshot.meetings + 1;
   return snapshot;
 }
 
@@ -290,13 +295,14 @@ void PhaseTable::write(int index, const Snapshot& seen) {
     row.groups[i].group.store(seen.groups[i].group);
   }
   row.groups_not_shown.store(seen.has_more_groups ? 1 : 0);
+  row.meetings.store(seen.meetings, std::memory_order_relaxed);
   row.set_position(seen.position);
   row.terminated.store(seen.terminated, std::memory_order_relaxed);
   row.number.store(seen.number, std::memory_order_relaxed);
   row.resident.store(seen.memory.resident, std::memory_order_relaxed);
   row.peak.store(seen.memory.peak, std::memory_order_relaxed);
   row.progress.store(seen.progress, std::memory_order_relaxed);
-  row.stack.store(seen.stack_kept ? seen.meetings() + 1 : 0, std::memory_order_relaxed);
+  row.stack.store(seen.stack_kept ? seen.meetings + 1 : 0, std::memory_order_relaxed);
   row.phase.store(static_cast<std::uint32_t>(seen.phase), std::memory_order_release);
   row.heartbeat.store(seen.heartbeat, std::memory_order_release);
 }
@@ -331,11 +337,11 @@ bool PhaseTable::warned() const {
 }
 
 bool PhaseTable::is_observed(int row) const {
-  return row_at(row).observed.load() == read(row).meetings() + 1;
+  return row_at(row).observed.load() == row_at(row).meetings.load() + 1;
 }
 
 bool PhaseTable::observe(int row) {
-  const std::uint64_t next = read(row).meetings() + 1;
+  const std::uint64_t next = row_at(row).meetings.load() + 1;
   return row_at(row).observed.exchange(next) != next;
 }
 
@@ -395,7 +401,7 @@ std::string place_of(const PhaseTable::Snapshot& row) {
   const std::string where = describe(position.where, position.kind, position.step);
   if (meets) return fmt::format("{}, waiting at {}", where, describe(row.last));
   const std::string_view doing = name_of_work(row.phase);
-  if (row.met_last() > position.since && is_call(row.last.kind))
+  if (row.group == position.group && row.met_last() > position.since && is_call(row.last.kind))
     return fmt::format("{}, {} after {}", where, doing, describe(row.last));
   const std::string_view site{position.site, ::strnlen(position.site, sizeof position.site)};
   return fmt::format("{}, {}{}", where, doing, site.empty() ? "" : fmt::format(" ({})", site));

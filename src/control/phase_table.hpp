@@ -33,9 +33,9 @@ enum class Phase : std::uint32_t {
 /// field is a separate atomic: a reader may see half an update, but never a torn word.
 class PhaseTable {
  public:
-  /// How many groups of some of the ranks a row tells of, and how often the rank has met in one. A rank of more groups
-  /// is not found to be late in the rest.
-  static constexpr std::size_t groups_shown = 8;
+  /// How many groups of some of the ranks a row tells of, and how often the rank has met in one. Of a rank in more
+  /// groups, lateness in the rest is not found.
+  static constexpr std::size_t groups_shown = 16;
   struct Met {
     std::uint64_t group = 0;  ///< 0 if there is none
     std::uint64_t number = 0;
@@ -56,6 +56,7 @@ class PhaseTable {
     std::uint64_t group = 0;    ///< the key of the group in which it met last; 0 for all ranks
     std::array<Met, groups_shown> groups{};
     bool has_more_groups = false;  ///< than are shown
+    std::uint64_t meetings = 0;    ///< how often it has met, in whichever group
     Tag last;                      ///< kind, count and site of the last agreement
     Position position;
     MemoryUse memory;            ///< of the process, about a second ago
@@ -71,9 +72,6 @@ class PhaseTable {
 
     /// How often it has met where it met last.
     std::uint64_t met_last() const { return met_in(group).value_or(0); }
-
-    /// Changes with each meeting, of whichever group.
-    std::uint64_t meetings() const;
   };
 
   static std::size_t bytes_for(int rows);

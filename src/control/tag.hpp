@@ -50,6 +50,7 @@ struct Position {
   detail::RunKind kind = detail::RunKind::step;  ///< of the latest outermost run
   std::uint64_t step = 0;                        ///< of the latest outermost run, from 1
   std::uint64_t since = 0;                       ///< the number of agreements before this position
+  std::uint64_t group = 0;                       ///< the key of the group whose agreements these are; 0 for all ranks
   char site[site_capacity] = {};                 ///< of the latest outermost run, as in a Tag; empty if unknown
 };
 

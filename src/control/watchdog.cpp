@@ -200,6 +200,8 @@ class Watchdog::Thread {
     look_at(table_.row());
     const std::uint64_t group = seen_.rows[static_cast<std::size_t>(table_.row())].seen.group;
     seen_.members = group == 0 ? std::vector<int>{} : table_.members_of(group);
+    // The group has gone meanwhile.
+    if (group != 0 && seen_.members.empty()) seen_.members = {table_.row()};
     for (int row = 0; row < table_.rows(); ++row)
       if (row != table_.row()) look_at(row);
     seen_.calls = detail::device_calls();

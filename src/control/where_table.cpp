@@ -13,7 +13,7 @@ namespace {
 
 /// Whether a rank has not gone on from one look to the next.
 bool is_same_place(const PhaseTable::Snapshot& a, const PhaseTable::Snapshot& b) {
-  return a.phase == b.phase && a.meetings() == b.meetings() && a.last.kind == b.last.kind &&
+  return a.phase == b.phase && a.meeting == b.meeting && a.meetings == b.meetings && a.last.kind == b.last.kind &&
          a.last.count == b.last.count && a.position.where == b.position.where && a.position.kind == b.position.kind &&
          a.position.step == b.position.step && a.position.since == b.position.since;
 }

@@ -99,7 +99,7 @@ void Whereabouts::go_on_telling() {
 void Whereabouts::take_stack() {
   // Without a folder there is no place for it.
   if (!heeds_signals_ || main_thread() == 0 || !watch_notes()) return;
-  taken_ = TakenStack{.meetings = table_.read(table_.row()).meetings(), .asked_at = Clock::now()};
+  taken_ = TakenStack{.meetings = table_.read(table_.row()).meetings, .asked_at = Clock::now()};
   if (!ask_for_stack()) keep_stack({}, "not asked for its stack, as SIGUSR2 is the program's");
 }
 

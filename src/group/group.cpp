@@ -3,7 +3,6 @@
 #include <string_view>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/group/group.hpp>
@@ -40,9 +39,7 @@ int Group::size() const {
 }
 
 Group Group::subset(std::span<const int> ranks, Here here) const {
-  Group made{group_->subset(ranks, here)};
-  made.group_->meeting().agree(TagKind::group, no_strategy, here, fmt::format("ranks {}", fmt::join(ranks, ", ")));
-  return made;
+  return Group{group_->subset(ranks, here)};
 }
 
 void Group::all_reduce(const TensorView& values, Here here) {

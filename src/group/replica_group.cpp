@@ -21,6 +21,7 @@
 #include "control/channel.hpp"
 #include "control/job.hpp"
 #include "control/meeting_point.hpp"
+#include "control/tag.hpp"
 #include "group/device_waits.hpp"
 #include "group/local_group.hpp"
 #include "reduce/cross_device_ops.hpp"
@@ -182,7 +183,12 @@ std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks, H
         fmt::format("a group of ranks {} on rank {}: expected it among them", fmt::join(ranks, ", "), rank())};
   if (compute_) throw InvalidArgument{"a group of some of the ranks that own GPUs: expected ranks on the host"};
   Job::Meeting meeting = job_->make_meeting(of_job, here);
-  auto data = data_->subset(ranks, meeting->members().key);
+  // Before they make the plane for their data from that of this group.
+  meeting->agree(TagKind::group, 0, here,
+                 fmt::format("ranks {} of {}", fmt::join(ranks, ", "),
+                             own_meeting_ ? fmt::format("those of group {:x}", meeting_->members().key) : "all"));
+  std::unique_ptr<Communicator> data;
+  job_->see_through([&] { meeting->cover().wait_in([&] { data = data_->subset(ranks, meeting->members().key); }); });
   std::unique_ptr<ReplicaGroup> group{new ReplicaGroup{job_, std::move(meeting), std::move(of_job), std::move(data)}};
   for (std::size_t i = 0; i < ranks.size(); ++i)
     group->device_names_[i] = device_names_[static_cast<std::size_t>(ranks[i])];
@@ -221,7 +227,7 @@ std::unique_ptr<CrossDeviceOps> ReplicaGroup::make_reductions(const ReductionOpt
 }
 
 CrossDeviceOps& ReplicaGroup::reductions() {
-  if (!reductions_) reductions_ = make_reductions({});
+  if (!reductions_) job_->see_through([this] { reductions_ = make_reductions({}); });
   return *reductions_;
 }
 

@@ -50,6 +50,11 @@ class ReplicaGroup {
 
   Job& job() { return *job_; }
 
+  /// The job's numbers of these ranks, in the order of the group; empty for the group of all ranks.
+  std::span<const int> some_of_job() const {
+    return own_meeting_ ? std::span<const int>{ranks_} : std::span<const int>{};
+  }
+
   int rank() const;
   int size() const;
 
@@ -94,7 +99,7 @@ class ReplicaGroup {
   /// The stream for this rank's work: that of its GPU, else the host's.
   Stream& stream() { return compute_ ? *compute_ : Stream::host(); }
 
-  /// Numbers the strategies of the process in order of creation, which is the same on every rank.
+  /// Numbers the strategies of the group in order of creation, which is the same on every rank.
   int next_strategy() { return strategies_++; }
 
  private:

@@ -102,16 +102,17 @@ Error::ExitCode JobEnd::settle(const std::exception_ptr& exception) {
     alone(told(exception), exit_code_of(exception), is_common_stall(exception) ? Blame::nobody : Blame::this_rank);
   const AgreedFailure& failure = *job_.known(exception);
   const bool all_know = meeting_.failure() && meeting_.failure()->exception == exception;
-  if (!reports_ && !all_know) end_job(failure.line, static_cast<int>(failure.code));
-  if (!reports_ && is_guest_) end_whole_job(failure);
+  // The others may be anywhere.
+  if (!all_know && speaks_) end_for_all(failure);
+  if (!reports_ && is_guest_) end_for_all(failure);
   if (all_know) say(failure);
   return failure.code;
 }
 
 void JobEnd::after_unknown() noexcept {
   try {
-    if (const auto& failure = meeting_.failure()) {
-      settle(failure->exception);
+    if (const AgreedFailure* const failure = job_.last_known()) {
+      settle(std::exception_ptr{failure->exception});
     } else if (reports_) {
       settle(unknown_exception());
     } else {
@@ -152,16 +153,16 @@ Error::ExitCode JobEnd::end_shortly(const std::exception_ptr& exception) {
   return Error::ExitCode{code};
 }
 
-/// Rank 0 speaks, and the job ends with it.
-void JobEnd::end_whole_job(const AgreedFailure& failure) {
-  if (meeting_.rank() != 0) std::this_thread::sleep_for(until_chief_has_spoken);
+/// The first of the ranks that know speaks, and the job ends with it.
+void JobEnd::end_for_all(const AgreedFailure& failure) {
+  if (!failure.is_first) std::this_thread::sleep_for(until_chief_has_spoken);
   end_job(failure.line, static_cast<int>(failure.code));
 }
 
 std::string JobEnd::told(const std::exception_ptr& exception) const {
   const std::string what = message_of(exception);
   if (!is_of_program(exception)) return what;
-  return fmt::format("{}; {} was {}", what, meeting_.size() == 1 ? "this" : "it", meeting_.place());
+  return fmt::format("{}; {} was {}", what, meeting_.size() == 1 ? "this" : "it", job_.place());
 }
 
 bool JobEnd::is_known(const std::exception_ptr& exception) const {
@@ -252,8 +253,8 @@ void JobEnd::end_job(std::string_view line, int code) {
 
 bool JobEnd::may_meet() const {
   const auto is_outside = [](const MeetingPoint* each) { return each->depth() == 0; };
-  return std::ranges::all_of(job_.meetings(), is_outside) && !job_.has_failed() &&
-         std::this_thread::get_id() == thread_;
+  return std::this_thread::get_id() == thread_ && !job_.has_failed() &&
+         std::ranges::all_of(job_.meetings(), is_outside);
 }
 
 void JobEnd::retire(EndOfMpi end_of_mpi) {
@@ -290,7 +291,7 @@ void JobEnd::exited(int status) {
   const std::string what = fmt::format("called exit({}) before the end of the job", status);
   const auto end_alone = [&] {
     try {
-      end_job(fmt::format("lockstep: {} {}; it was {}", name_, what, meeting_.place()), code);
+      end_job(fmt::format("lockstep: {} {}; it was {}", name_, what, job_.place()), code);
     } catch (...) {
       (void)end_shortly(std::current_exception());
     }

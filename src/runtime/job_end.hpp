@@ -88,7 +88,7 @@ class JobEnd {
   void has_left(bool was_stopped);
   [[noreturn]] void end_job(std::string_view line, int code);
   Error::ExitCode end_shortly(const std::exception_ptr& exception);
-  [[noreturn]] void end_whole_job(const AgreedFailure& failure);
+  [[noreturn]] void end_for_all(const AgreedFailure& failure);
   std::string told(const std::exception_ptr& exception) const;
   bool is_known(const std::exception_ptr& exception) const;
   void announce(const std::exception_ptr& exception);

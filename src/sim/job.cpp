@@ -275,7 +275,7 @@ void Job::point(int rank, std::string_view what) {
 void Job::wait(int rank, std::string_view what) {
   pass(rank);
   const MeetingPoint* const meeting = meeting_of(rank);
-  if (is_meeting(rank) || (meeting && meeting->sum())) of(rank).meets_since = now();
+  if (is_meeting(rank) || (meeting && meeting->sum())) of(rank).meets_since = of(rank).met = now();
   scheduler_.wait(rank);
   of(rank).meets_since.reset();
   if (options_.trace) trace(rank, fmt::format("done with {}", what));
@@ -326,6 +326,8 @@ void Job::before(Time next) {
     for (const int late : here.members().ranks.empty() ? all_of(options_.ranks) : here.members().ranks) {
       const MeetingPoint* const there = of(late).job ? of(late).job->meeting_of(here.members().key) : nullptr;
       if (!scheduler_.is_live(late) || (there && there->waits() >= here.waits())) continue;
+      // Who has nothing more to do waits for those that still work with each other.
+      if (here.last().kind == TagKind::leave && next < later(of(late).met, options_.stall_timeout)) continue;
       scheduler_.move_to(later(*of(waiting).meets_since, options_.stall_timeout));
       const std::string text = why_late(waiting, late);
       return end({.exception = std::make_exception_ptr(StallError{text}), .text = text});
@@ -341,7 +343,10 @@ std::string Job::why_late(int waiting, int late) const {
   const WaitChain chain = follow_waits(row_at, options_.ranks, waiting, late);
   const double timeout = std::chrono::duration<double>{options_.stall_timeout}.count();
   if (chain.is_circle) return circle_sentence(chain, row_at, names_, timeout);
-  return late_sentence(name(chain.cause()), row_at(chain.waits_for_cause()).last, timeout, row_at(chain.cause()));
+  // What becomes of a rank that has died or stopped is found without this.
+  const bool runs = scheduler_.is_live(chain.cause());
+  const int cause = runs ? chain.cause() : late, waits = runs ? chain.waits_for_cause() : waiting;
+  return late_sentence(name(cause), row_at(waits).last, timeout, row_at(cause));
 }
 
 void Job::stuck() {

@@ -67,6 +67,7 @@ class Job final : private Scheduler::Overseer {
   struct Rank {
     std::uint64_t points = 0;
     std::optional<Time> meets_since;     ///< set while it waits in an agreement or a covered sum
+    Time met{0};                         ///< when it last began to
     const lockstep::Job* job = nullptr;  ///< null before it exists, and after
     std::exception_ptr outcome;          ///< the first exception that left `body` or the end of the job
   };

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
@@ -122,7 +123,10 @@ int Strategy::num_replicas_in_sync() const {
   return core_->group.size();
 }
 std::string Strategy::name() const {
-  return detail::is_default(*this) ? "the default strategy" : fmt::format("strategy {}", core_->id);
+  if (detail::is_default(*this)) return "the default strategy";
+  const auto some = core_->group.some_of_job();
+  return fmt::format("strategy {}{}", core_->id,
+                     some.empty() ? "" : fmt::format(" of replicas {}", fmt::join(some, ", ")));
 }
 
 void Strategy::require_not_captured(const Here& here) {
@@ -270,6 +274,7 @@ void Strategy::set_step(std::int64_t step, detail::RunKind kind) {
 
 void Strategy::request_stop() noexcept {
   core_->group.meeting().request_stop();
+  core_->group.job().meeting().request_stop();
 }
 
 bool Strategy::stop_requested() const {

@@ -38,7 +38,7 @@ TEST_CASE("ranks of a node share the work of hearing the others") {
 TEST_CASE("a heartbeat carries what its rank is doing, to one rank of each other node") {
   Ranks ranks{{0, 0, 2, 2}};
   ranks.table(3).enter_meeting(17, merge_tag());
-  ranks.table(3).set_stack_kept(17);
+  ranks.table(3).set_stack_kept(ranks.table(3).read(3).meetings);
   ranks.table(3).set_memory({.resident = 5ull << 32, .peak = 6ull << 32});
   ranks.table(3).set_progress(7ull << 32);
   ranks.table(3).ask();

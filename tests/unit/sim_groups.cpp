@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -123,17 +124,18 @@ TEST_CASE("ranks that do different things in a group are named as the job counts
 }
 
 TEST_CASE("ranks that use two groups in different orders are told so, with both places") {
-  const SimOutcome outcome = outcome_of({.ranks = 3, .seed = 1}, [](Strategy& all, int rank) {
+  int line = 0;
+  const SimOutcome outcome = outcome_of({.ranks = 3, .seed = 1}, [&line](Strategy& all, int rank) {
     if (rank == 2) return;
     Part a{all, {0, 1}};
     Part b{all, {1, 0}};
+    line = __LINE__ + 1;
     if (rank == 0) (void)a.strategy().reduce(ReduceOp::sum, PerReplica<int>{1});
     (void)b.strategy().reduce(ReduceOp::sum, PerReplica<int>{1});
     if (rank == 1) (void)a.strategy().reduce(ReduceOp::sum, PerReplica<int>{1});
   });
   CHECK(outcome.is<StallError>());
   const auto at = [](int line) { return "is at reduction #1 (sim_groups.cpp:" + std::to_string(line) + ")"; };
-  const int line = 132;
   CHECK_THAT(outcome.what(),
              Catch::Contains(name_of(0) + " " + at(line)) && Catch::Contains(name_of(1) + " " + at(line + 1)));
 }
@@ -191,5 +193,69 @@ TEST_CASE("ranks that cannot make a group are refused before they meet anybody")
     expect(refusal({(rank + 1) % 3}) ==
                "a group of ranks " + other + " on rank " + std::to_string(rank) + ": expected it among them",
            "this rank");
+  });
+}
+
+TEST_CASE("ranks that have nothing more to do wait for those that still work in a group") {
+  const SimOutcome outcome = outcome_of({.ranks = 3, .seed = 3, .stall_timeout = 5s}, [](Strategy& all, int rank) {
+    if (rank == 2) return;
+    Part part{all, {0, 1}};
+    for (int round = 0; round < 10; ++round) {
+      sim::sleep(2s);
+      (void)sum_of(part.strategy(), 1);
+    }
+  });
+  CHECK(outcome.what() == "nothing");
+}
+
+TEST_CASE("of ranks that wait for each other in several groups, the one that holds up all is late") {
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    CAPTURE(seed);
+    const SimOutcome outcome = outcome_of({.ranks = 3, .seed = seed, .stall_timeout = 5s}, [](Strategy& all, int rank) {
+      std::optional<Part> first, second;
+      if (rank < 2) first.emplace(all, Ranks{0, 1});
+      if (rank > 0) second.emplace(all, Ranks{1, 2});
+      if (rank == 2) sim::sleep(20s);
+      if (second) (void)sum_of(second->strategy(), 1);
+      if (first) (void)sum_of(first->strategy(), 1);
+    });
+    CHECK(outcome.is<StallError>());
+    CHECK_THAT(outcome.what(), Catch::StartsWith(name_of(2) + " is late: reduction #1 (sim_groups.cpp:"));
+  }
+}
+
+TEST_CASE("a group that ranks make from different ones is a mismatch, before its data move") {
+  const SimOutcome outcome = outcome_of({.ranks = 2, .seed = 4}, [](Strategy& all, int rank) {
+    const Group turned = all.ranks().subset(Ranks{1, 0});
+    const Group made = rank == 0 ? all.ranks().subset(Ranks{0, 1}) : turned.subset(Ranks{1, 0});
+  });
+  CHECK(outcome.is<MismatchError>());
+  CHECK_THAT(outcome.what(), Catch::Contains("the making of a group (sim_groups.cpp:"));
+}
+
+TEST_CASE("an open sum is completed before an agreement in another group, so no rank waits for it there") {
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    sim::run({.ranks = 2, .seed = seed}, [](Strategy& all, int rank) {
+      Group part = all.ranks().subset(Ranks{1, 0});
+      all.run([&](ReplicaContext& context) {
+        auto sum = context.all_reduce_async(ReduceOp::sum, 1 << rank);
+        if (rank == 1) expect(sum.wait() == 3, "the sum of both");
+        int ones[] = {1};
+        part.all_reduce(std::span{ones});
+        expect(ones[0] == 2, "the sum over the group");
+        if (rank == 0) expect(sum.wait() == 3, "the sum of both");
+      });
+    });
+  }
+}
+
+TEST_CASE("a wish to stop reaches the runs of every group, and that of a group the whole job") {
+  sim::run({.ranks = 2}, [](Strategy& all, int rank) {
+    Part part{all, {1, 0}}, other{all, {0, 1}};
+    if (rank == 1) part.strategy().request_stop();
+    for (Strategy* const each : {&all, &part.strategy(), &other.strategy()}) {
+      each->run([](ReplicaContext&) {});
+      expect(each->stop_requested(), "that the wish is known");
+    }
   });
 }

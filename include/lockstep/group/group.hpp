@@ -32,8 +32,12 @@ class ReplicaGroup;
 /// Methods are COLL over the ranks of the group, agreed and blocking, unless they are marked. Agreed: no rank sends
 /// anything before all are known to do the same. Ranks that call different methods, at different places or with
 /// operands of other shapes and types, get a MismatchError that says who is where, and the group can be used again;
-/// PeerError where a rank has failed. A rank that does not come, or that uses two groups in another order than a second
-/// one, ends the job with a StallError's line within the stall timeout.
+/// PeerError where a rank has failed. Its rank() counts as the group does, and the text as the job does.
+///
+/// A rank that does not come ends the job within the stall timeout, with a line that names it, and so do ranks that use
+/// two groups in different orders. So a rank that works in one group must not let those of another wait for longer. At
+/// the end of the job, ranks that have nothing more to do wait for those that still work. If a rank is in more than 16
+/// groups at a time, it is not found to be late in the others.
 class LOCKSTEP_API Group {
  public:
   /// LOCAL. This rank's place in the group, from 0.

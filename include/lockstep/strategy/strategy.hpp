@@ -116,7 +116,7 @@ class LOCKSTEP_API Strategy {
 
   int num_replicas_in_sync() const;
 
-  /// How messages call it: "strategy 0", or "the default strategy".
+  /// How messages call it: "strategy 0", "strategy 0 of replicas 3, 1" on some of the ranks, or "the default strategy".
   std::string name() const;
 
   /// COLL, agreed, blocking. Calls `initial` on every rank and keeps replica 0's value. The next `seal` allocates the

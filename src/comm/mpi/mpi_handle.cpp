@@ -66,9 +66,11 @@ MpiComm MpiComm::subset(MPI_Comm parent, std::span<const int> members, std::uint
   check_mpi(MPI_Comm_group(parent, &all.handle), "MPI_Comm_group");
   check_mpi(MPI_Group_incl(all.handle, static_cast<int>(members.size()), members.data(), &some.handle),
             "MPI_Group_incl");
-  constexpr std::uint64_t tags = 32768;  // that every MPI has
+  constexpr std::uint64_t tags = 32767;   // that every MPI has
+  constexpr std::uint64_t own_tags = 16;  // of messages in `parent`, which may travel meanwhile
   MPI_Comm made = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_create_group(parent, some.handle, static_cast<int>(key % tags), &made), "MPI_Comm_create_group");
+  check_mpi(MPI_Comm_create_group(parent, some.handle, static_cast<int>(own_tags + key / 2 % (tags - own_tags)), &made),
+            "MPI_Comm_create_group");
   MpiComm comm{made};
   check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   return comm;
