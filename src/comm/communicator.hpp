@@ -144,8 +144,7 @@ class LOCKSTEP_PARTS_API Communicator {
 
   /// COLL over `members`, which are ranks of this communicator, and which this rank is one of; blocking. Makes their
   /// communicator, in that order. `key` is the same on all of them, and tells what they make from what others of these
-  /// ranks make. It may outlive this communicator. InvalidArgument if the backend cannot do
-  /// that.
+  /// ranks make. It may outlive this communicator. InvalidArgument if the backend cannot do that.
   virtual std::unique_ptr<Communicator> subset(std::span<const int> members, std::uint64_t key);
 
   /// LOCAL, from any thread. Gives up collectives in flight that may never end because a rank of the group is gone. For

@@ -1,5 +1,5 @@
-// The ranks that were started together: who they are, where they meet, and how one of them ends that cannot tell the
-// others why.
+// The ranks that were started together: who they are, where they meet, and how one of them ends the job if it cannot
+// tell the others why.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,8 @@ namespace lockstep {
 class ControlChannel;
 class PhaseTable;
 
-/// One per process (one per simulated rank). It knows nothing of tensors. What moves them stands on it, and must not
-/// outlive it.
+/// A process has one, and a simulated rank too, besides those of a single rank that make_local_group makes. It knows
+/// nothing of tensors. What moves them stands on it, and must not outlive it.
 class Job {
  public:
   /// Ends the job because of what this rank alone knows. Must not return.
@@ -56,26 +56,27 @@ class Job {
   };
   using Meeting = std::unique_ptr<MeetingPoint, Forget>;
 
-  /// COLL over `ranks`, blocking. A sequence of agreements of its own for these ranks, in that order. This rank is one
-  /// of them. Each pair of ranks must come to the calls that both take part in, in the same order.
+  /// COLL over `ranks`, blocking. Makes a meeting point of these ranks, in that order, with a sequence of agreements of
+  /// its own. This rank is one of them. All ranks come to their calls in one common order.
   Meeting make_meeting(const std::vector<int>& ranks, const Here& here);
 
-  /// LOCAL. That of all ranks, and those of some of them that are left, in the order in which this rank made them.
+  /// LOCAL. The meeting point of all ranks, then those of groups that still exist, in the order in which this rank made
+  /// them.
   std::span<MeetingPoint* const> meetings() const { return meetings_; }
 
-  /// The one with that key (Members); null if there is none.
+  /// The meeting point with that key (Members); null if there is none.
   const MeetingPoint* meeting_of(std::uint64_t key) const;
 
-  /// LOCAL. The verdict that this rank threw as `exception`, in any of them; null if it knows of none.
+  /// LOCAL. The verdict that this rank threw as `exception`, at any meeting point; null if there is none.
   const AgreedFailure* known(const std::exception_ptr& exception) const;
 
-  /// LOCAL. A verdict that this rank threw, if it has met nobody since where it did; null if there is none.
+  /// LOCAL. A verdict after which this rank has met nobody else at the same meeting point; null if there is none.
   const AgreedFailure* last_known() const;
 
   /// LOCAL. Where this rank is, as MeetingPoint::place says it.
   std::string place() const;
 
-  /// LOCAL. Where this rank shows how it meets; null to stop.
+  /// LOCAL. The table in which this rank shows where it meets; null to stop.
   void set_phases(PhaseTable* phases);
 
   // LOCAL, while the job starts.
@@ -116,8 +117,8 @@ class Job {
   /// LOCAL. Whether `end` was called: this rank cannot meet the others any more.
   bool has_failed() const { return failed_; }
 
-  /// While it lives, `abort` calls `give_up`, once: it abandons what may never end when a rank is gone. `give_up` is
-  /// called on any thread, and must not throw.
+  /// While this object lives, `abort` calls `give_up`, once, which abandons what may never end when a rank is gone.
+  /// `give_up` is called on any thread, and must not throw.
   class [[nodiscard]] GivenUp {
    public:
     GivenUp(Job& job, std::function<void()> give_up);
@@ -137,7 +138,7 @@ class Job {
  private:
   std::unique_ptr<MeetingPoint> meeting_;
   std::vector<MeetingPoint*> meetings_;
-  std::map<std::vector<int>, std::uint64_t> made_;  ///< how many meeting points of these ranks
+  std::map<std::vector<int>, std::uint64_t> made_;  ///< how many meeting points this rank has made of these ranks
   std::vector<AgreedFailure> left_behind_;          ///< by meeting points that were forgotten after a verdict
   PhaseTable* phases_ = nullptr;
   End end_;

@@ -59,7 +59,7 @@ using Answers = std::array<bool, 2>;
 class MeetingPoint;
 
 /// LOCAL. Spans the time from an agreement that covers a computation to the last sum that it covers. While it lives,
-/// every agreement of the same ranks throws ContextError before any communication, because this rank would wait where
+/// every agreement of the same group throws ContextError before any communication, because this rank would wait where
 /// no other arrives.
 class [[nodiscard]] Covered {
  public:
@@ -70,8 +70,8 @@ class [[nodiscard]] Covered {
   /// Rethrows the first such error, in case the program caught it.
   LOCKSTEP_PARTS_API void require_no_agreement() const;
 
-  /// COLL. Calls `sum`, in which this rank waits for the others. Until it returns, a rank that does not come in time
-  /// is late. Sums are numbered from 1.
+  /// COLL. Calls `sum`, in which this rank waits for the others. Until it returns, a rank that does not come in time is
+  /// late. Sums are numbered from 1.
   template <class Sum>
   void wait_in(Sum&& sum);
 
@@ -106,8 +106,8 @@ class MeetingPoint {
                Members members = {});
   ~MeetingPoint();
 
-  /// COLL, blocking, before anything else, of a meeting point that was made without a channel: `make` returns it when
-  /// all members have come.
+  /// COLL, blocking. The first call on a meeting point that was made without a channel: takes the one that `make`
+  /// returns when all members have come.
   void join(const Here& here, const std::function<std::unique_ptr<ControlChannel>()>& make);
 
   /// Which ranks of the job meet here.
@@ -122,8 +122,8 @@ class MeetingPoint {
   const std::vector<std::string>& names() const { return names_; }
   void set_phases(PhaseTable* phases);
 
-  /// LOCAL. The meeting points of this rank, this one among them. Before each agreement, it makes the sums that are
-  /// open in any of them. `all` must outlive this object.
+  /// LOCAL. `all` are the meeting points of this rank, this one among them. Before each agreement, this one makes the
+  /// sums that are open at any of them. `all` must outlive this object.
   void set_all(const std::vector<MeetingPoint*>& all) { all_ = &all; }
 
   /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`, and, if
@@ -148,8 +148,8 @@ class MeetingPoint {
   LOCKSTEP_PARTS_API std::vector<std::int64_t> gather(std::span<const std::int64_t> mine);
 
   /// COLL, blocking. Called instead of `agree` by a rank whose attempt at a collective failed before it began. Throws
-  /// `exception` on this rank and PeerError on those in `agree`. `in` is the call of the program that failed; if
-  /// empty, messages say that the failure came after the last agreement.
+  /// `exception` on this rank and PeerError on those in `agree`. `in` is the call of the program that failed; if empty,
+  /// messages say that the failure came after the last agreement.
   LOCKSTEP_PARTS_API [[noreturn]] void fail(std::exception_ptr exception, const std::optional<Here>& in = {});
 
   /// LOCAL. See Covered.
@@ -161,7 +161,7 @@ class MeetingPoint {
   void open_sum(std::function<void()> sum) { open_ = std::move(sum); }
 
   /// COLL, blocking. Makes the sums that are open on this rank, if any, in whichever group. A rank that does not come
-  /// in time is late for it.
+  /// in time is late for them.
   void make_open_sum();
 
   /// A wait for the others that comes later than the call that started it, such as for a collective that a GPU makes by

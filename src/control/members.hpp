@@ -8,7 +8,7 @@ namespace lockstep {
 
 struct Members {
   std::vector<int> ranks = {};  ///< of the job, in the order in which they are counted here; empty for all of them
-  std::uint64_t key = 0;        ///< the same on all of them, and on nobody else; 0 for all ranks of the job
+  std::uint64_t key = 0;        ///< the same on all of them, and another for each group; 0 for all ranks of the job
 };
 
 }  // namespace lockstep

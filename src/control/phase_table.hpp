@@ -33,9 +33,11 @@ enum class Phase : std::uint32_t {
 /// field is a separate atomic: a reader may see half an update, but never a torn word.
 class PhaseTable {
  public:
-  /// How many groups of some of the ranks a row tells of, and how often the rank has met in one. Of a rank in more
-  /// groups, lateness in the rest is not found.
+  /// How many groups a row has room for, besides that of all ranks. In further groups, a rank is not found to be late,
+  /// and does not find that others are.
   static constexpr std::size_t groups_shown = 16;
+
+  /// How often a rank has met in a group.
   struct Met {
     std::uint64_t group = 0;  ///< 0 if there is none
     std::uint64_t number = 0;
@@ -70,7 +72,7 @@ class PhaseTable {
     /// Whether it tells of that group.
     bool shows(std::uint64_t group) const;
 
-    /// How often it has met where it met last.
+    /// The same of the group in which it met last.
     std::uint64_t met_last() const { return met_in(group).value_or(0); }
   };
 

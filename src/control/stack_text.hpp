@@ -8,9 +8,9 @@
 namespace lockstep {
 
 /// One line for each frame, the innermost first, with the function if it has a name that can be found, and for
-/// addr2line the library and the offset in it:
+/// addr2line the file and the offset in it:
 ///   #0  pause  (libc.so.6+0xd0d84)
-///   #1  lockstep::InjectedFault::strike(int, long, …) const  (liblockstep.so.0+0x2b474d)
+///   #1  lockstep::InjectedFault::strike(int, long, …) const  (lockstep-train+0x2b474d)
 std::string describe(const RawStack& stack);
 
 /// A thread of this process, as the kernel sees it: "state D (uninterruptible), in nfs_wait_bit_killable".

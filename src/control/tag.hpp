@@ -70,7 +70,7 @@ struct Tag {
   // What ranks compare.
   TagKind kind = TagKind::start;
   std::uint8_t depth = 0;                         ///< how many runs deep
-  std::uint16_t strategy = 0;                     ///< which of the process's strategies
+  std::uint16_t strategy = 0;                     ///< which of the group's strategies
   Error::ExitCode cause = Error::ExitCode::done;  ///< for an error: the exit code of the failing rank's exception, or
                                                   ///< of the process that ends by itself
   std::uint64_t run = 0;                          ///< outermost runs so far

@@ -1,4 +1,5 @@
-// Whom a rank waits for in one group, whom that one waits for in another, and so on.
+// Waits that lead from group to group: a rank waits in one group for another rank, which waits in another group, and so
+// on.
 #pragma once
 
 #include <functional>
@@ -20,11 +21,11 @@ struct WaitChain {
 
 using RowAt = std::function<const PhaseTable::Snapshot&(int row)>;
 
-/// `waiting` waits for `late`. The chain ends with a rank that does not wait, or of which is not known for whom. A
-/// circle need not hold `waiting`.
+/// `waiting` waits for `late`. The chain ends with a rank that does not wait, or of which it is not known for whom it
+/// waits. A circle need not include `waiting`.
 WaitChain follow_waits(const RowAt& row, int rows, int waiting, int late);
 
-/// What is said of a circle.
+/// The sentence about a circle.
 std::string circle_sentence(const WaitChain& circle, const RowAt& row, std::span<const std::string> names,
                             double seconds);
 

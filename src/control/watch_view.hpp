@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// One look, beside what is known from those before. It must not outlive what it was made of.
+/// One look, together with what is known from earlier ones. It must not outlive what it was made of.
 class WatchView {
  public:
   using Seconds = WatchedJob::Seconds;
@@ -39,18 +39,18 @@ class WatchView {
 
   static PhaseTable::Met last_of(const Snapshot& row) { return {row.group, row.met_last()}; }
 
-  /// Whether that rank is known not to have come there yet. It may be none that is to come.
+  /// Whether that rank is known not to have come there yet. It may be one that is not expected there.
   static bool is_before(const Snapshot& row, const PhaseTable::Met& meeting) {
     const auto number = row.met_in(meeting.group);
     return number && *number < meeting.number;
   }
 
-  /// Whether that rank is to come where this one met last.
+  /// Whether that rank is expected where this one met last.
   bool is_member(int row) const {
     return seen_.members.empty() || std::ranges::find(seen_.members, row) != seen_.members.end();
   }
 
-  /// For so long that it may have stopped.
+  /// Whether that rank has shown no sign of life for so long that it may have stopped.
   bool is_silent(int row) const { return peer(row).life.unproven_ticks() >= stall_ticks_ / 2; }
 
   /// Whether any rank of the node shows signs of life: the ranks of a node that is out of reach fall silent together.
@@ -70,10 +70,10 @@ class WatchView {
   bool may_report(int node) const;
 };
 
-/// What this rank came out of since the last look.
+/// What this rank has come out of since the last look.
 struct Met {
-  bool any = false;     ///< something that all ranks are needed for
-  bool agreed = false;  ///< that was an agreement
+  bool any = false;     ///< an agreement or a sum that needed all ranks
+  bool agreed = false;  ///< it was an agreement
 };
 
 /// Looks for a rank that is gone or stalls. Sets `failure`, `stall` and `unknown_host` of the judgement.
@@ -82,8 +82,8 @@ void look_for_failure(const WatchView& view, Met met, Judgement& judgement);
 /// After this rank was told to end.
 LastAct last_act(const WatchView& view);
 
-/// A warning of the lowest rank that this one is to hear and misses, although it lives. The node with the lowest rank
-/// that misses another speaks.
+/// A warning about the lowest rank that this one is to hear and misses, although that rank lives. Of the nodes whose
+/// ranks miss others, the one with the lowest such rank speaks.
 std::optional<std::string> lost_heartbeats(const WatchView& view);
 
 }  // namespace lockstep

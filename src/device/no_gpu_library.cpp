@@ -1,5 +1,5 @@
-// The twin of gpu_library.cpp in programs that link some layers themselves: liblockstep-cuda.so would bring the layers
-// once more, inside liblockstep.so, with another log, rank and bound GPU.
+// The twin of gpu_library.cpp in programs that link the layers themselves and do not take the place of liblockstep.so:
+// liblockstep-cuda.so would bring the layers once more, inside liblockstep.so, with another log, rank and bound GPU.
 #include "device/gpu_backend.hpp"
 
 namespace lockstep::detail {

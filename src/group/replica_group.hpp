@@ -1,4 +1,4 @@
-// What a process's strategies are built on: the ranks they span, and how their tensors are reduced.
+// What strategies are built on: the ranks that they span, and how their tensors are reduced.
 #pragma once
 
 #include <chrono>
@@ -34,8 +34,8 @@ struct DevicePatience {
 }  // namespace detail
 
 /// Ranks of a job that work together: all of them, or some in an order of their own. They have a sequence of
-/// agreements, and planes that move their tensors. A process may be in several groups, and use them in any order that
-/// each group's ranks share. A data collective that fails on this rank ends the job: the others are inside it and
+/// agreements, and planes that move their tensors. A process may be in several groups; all ranks make, use and free
+/// theirs in one common order. A data collective that fails on this rank ends the job: the others are inside it and
 /// cannot be told. Must outlive every strategy made on it.
 class ReplicaGroup {
  public:
@@ -44,13 +44,14 @@ class ReplicaGroup {
   ReplicaGroup(const ReplicaGroup&) = delete;
   ~ReplicaGroup();
 
-  /// COLL over `ranks`, blocking. A group of these ranks of this one, in that order; this rank is one of them.
-  /// InvalidArgument, before any communication, if they are no such ranks, or for a group on GPUs.
+  /// COLL over `ranks`, blocking. Makes a group of these ranks of this one, in that order. InvalidArgument, before any
+  /// communication, unless each is a rank of this group, each is named once, and this rank is among them; also for a
+  /// group on GPUs.
   std::unique_ptr<ReplicaGroup> subset(std::span<const int> ranks, Here here = Here::current());
 
   Job& job() { return *job_; }
 
-  /// The job's numbers of these ranks, in the order of the group; empty for the group of all ranks.
+  /// The numbers of these ranks in the job, in the order of the group; empty for the job's first group.
   std::span<const int> some_of_job() const {
     return own_meeting_ ? std::span<const int>{ranks_} : std::span<const int>{};
   }
@@ -103,7 +104,7 @@ class ReplicaGroup {
   int next_strategy() { return strategies_++; }
 
  private:
-  /// `ranks` of the job; all if empty.
+  /// `ranks` of the job. Without `own_meeting`, they meet where all ranks of the job do.
   ReplicaGroup(std::shared_ptr<Job> job, Job::Meeting own_meeting, std::vector<int> ranks,
                std::unique_ptr<Communicator> data);
 

@@ -1,4 +1,4 @@
-// A job that mpirun has started, or a guest's part of one: from MPI to ranks that know each other, and back in reverse.
+// A job that mpirun has started, or the part of one that a guest has: from MPI to ranks that know each other, and back.
 #pragma once
 
 #include <exception>
@@ -78,15 +78,16 @@ struct MpiJob {
     meeting().agree(TagKind::start, 0, here, name);
   }
 
-  /// COLL. From MPI to ranks that know each other and have the same options: those that `make_options` returns, and
-  /// `more` about them.
+  /// COLL. From MPI to ranks that know each other and have the same options, which `make_options` returns. `more` says
+  /// what else of the options the ranks compare.
   void begin(const std::function<RuntimeOptions()>& make_options,
              const std::function<std::string(const RuntimeOptions&)>& more);
 
   /// COLL. From here on messages name task and host, and SIGTERM does what the options say.
   void watch_to_the_end();
 
-  /// COLL. Leaves the job, and ends what uses other ranks. Once: the process may have ended the job before.
+  /// COLL. Leaves the job, and ends what uses other ranks. A second call does nothing: JobEnd may have called it before
+  /// the destructor does.
   void finish(JobEnd::EndOfMpi end_of_mpi) noexcept;
 
  private:

@@ -18,8 +18,8 @@ void sleep(Time length);
 /// The virtual time since the start of the job. For simulated ranks; ContextError elsewhere.
 Time now();
 
-/// The number of scheduling points that this rank has passed: one when it comes to a call that meets other ranks
-/// or moves their data, and one more if it has to wait for them there. For simulated ranks; ContextError elsewhere.
+/// The number of scheduling points that this rank has passed: one when it comes to a call that meets other ranks or
+/// moves their data, and one more if it has to wait for them there. For simulated ranks; ContextError elsewhere.
 std::uint64_t points();
 
 }  // namespace lockstep::sim

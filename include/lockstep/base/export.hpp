@@ -1,7 +1,7 @@
-// What libraries show to programs: everything else in them is hidden.
+// What lockstep's libraries show to programs. Everything else in them is hidden.
 #pragma once
 
-/// Before a function or a variable, and in a class between `class` and its name: it is there for programs that link the
-/// library. Exceptions have it, too, since whoever catches one must know the same type. What a header defines needs
-/// none.
+/// Makes a name visible to programs that link the library. It stands before a function or a variable, and in a class
+/// between `class` and its name. Exceptions have it too, because a program that catches one must know the same type.
+/// What a header defines does not need it.
 #define LOCKSTEP_API [[gnu::visibility("default")]]

@@ -130,7 +130,7 @@ class LOCKSTEP_API Runtime {
   /// The strategy on all ranks of the job. It lives as long as the runtime.
   Strategy& strategy();
 
-  /// All ranks of the job, for programs that need no strategy.
+  /// LOCAL. All ranks of the job as a group, for programs that need no strategy. It must not outlive the runtime.
   Group group();
 
   /// COLL, agreed, blocking. Makes another strategy on the same ranks, with a store of its own. It must not outlive the

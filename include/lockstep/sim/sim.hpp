@@ -15,7 +15,7 @@
 
 namespace lockstep::sim {
 
-/// Times are virtual: they are counted from the start of the job, and pass only at scheduling points: where a rank
+/// Times are virtual. They are counted from the start of the job, and pass only at scheduling points: where a rank
 /// comes to a call that meets other ranks or moves their data, where it waits for them there, and where it sleeps.
 struct Options {
   /// A fault of one rank, at its `point`-th scheduling point (counted from 0) or at `time`, whichever comes first. Has

@@ -42,7 +42,7 @@ concept ReplicaFunctionFor = std::invocable<Fn, ReplicaContext&, local_t<T>...>;
 }  // namespace detail
 
 /// Owns variables and determines which ranks compute together. Move-only: a copy would share the ranks but not their
-/// order of collectives. Every rank must make its strategies in the same order. Not thread-safe.
+/// order of collectives. The ranks of a group must make its strategies in the same order. Not thread-safe.
 class LOCKSTEP_API Strategy {
  public:
   /// What an outermost run is to the user: `step`, `evaluation`, `setup`, `sample` or `prediction` (here.hpp).
@@ -64,14 +64,14 @@ class LOCKSTEP_API Strategy {
   /// rank's component.
   static bool in_update_context();
 
-  /// LOCAL, in any context. Whether this rank records summaries, so that each is written once per job: true on replica
-  /// 0 only, in replica and cross-replica context alike. Code that only this rank runs may make no COLL call. A
-  /// variable's `local` is LOCAL even where reading the variable is COLL. True under the default strategy, which knows
-  /// no other replica.
+  /// LOCAL, in any context. Whether this rank records summaries, so that each is written once and not by every replica:
+  /// true on replica 0 of the current strategy only, in replica and cross-replica context alike. Code that only this
+  /// rank runs may make no COLL call. A variable's `local` is LOCAL even where reading the variable is COLL. True under
+  /// the default strategy, which knows no other replica.
   static bool should_record_summaries();
 
-  /// COLL over `ranks`, agreed, blocking. On these ranks, with a store of its own. It must not outlive the runtime.
-  /// InvalidArgument, before any agreement, for invalid options (ReductionOptions).
+  /// COLL over `ranks`, agreed, blocking. Makes a strategy on the ranks of a group, with a store of its own. It keeps
+  /// the group, and must not outlive the runtime. Throws as `make_sibling` does.
   explicit Strategy(const Group& ranks, const ReductionOptions& reductions = {}, Here here = Here::current());
 
   /// COLL, but not agreed (see `make_sibling`). For library code: uses the ranks of `group`, which must outlive it.
@@ -97,10 +97,10 @@ class LOCKSTEP_API Strategy {
   StrategyExtended& extended();
   VariableStore& store();
 
-  /// LOCAL, in any context. The ranks that this strategy spans.
+  /// LOCAL, in any context. The ranks that this strategy spans, as a group.
   Group ranks() const;
 
-  /// LOCAL, in any context. This rank: 0 on the chief.
+  /// LOCAL, in any context. This rank's place among them: 0 on the chief.
   int rank() const;
 
   /// For library code: the ranks, and how they meet.
@@ -205,8 +205,9 @@ class LOCKSTEP_API Strategy {
   /// negative, or 0 for a step or an evaluation.
   void set_step(std::int64_t step, RunKind kind = RunKind::step);
 
-  /// LOCAL, from any thread or signal handler. Asks all ranks of the job to end it early, for good. The agreement that
-  /// ends the next run tells the others. RuntimeOptions::stop_signal does the same for a signal.
+  /// LOCAL, from any thread or signal handler. Asks for an early end of the job, for good. The agreement that ends the
+  /// next run of each strategy in which this rank takes part tells the other ranks of that strategy.
+  /// RuntimeOptions::stop_signal does the same for a signal.
   void request_stop() noexcept;
 
   /// LOCAL. Whether any rank had asked for an early end by the end of the last run: the same on every rank between two
@@ -267,8 +268,8 @@ class LOCKSTEP_API Strategy {
   /// graph. For library code that enqueues work before it meets the other ranks.
   void require_not_captured(const Here& here = Here::current());
 
-  /// COLL, blocking, in any context. For library code: one agreement in this strategy's name.
-  /// ContextError, before any communication, while the stream is being captured into a CUDA graph.
+  /// COLL, blocking, in any context. For library code: one agreement in this strategy's name. ContextError, before any
+  /// communication, while the stream is being captured into a CUDA graph.
   void agree(detail::TagKind kind, const Here& here, std::string_view text);
   void agree(detail::TagKind kind, const Here& here, std::string_view text, const detail::Comparison& comparison);
 
