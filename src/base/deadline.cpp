@@ -1,5 +1,7 @@
 #include "base/deadline.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/start_thread.hpp"
@@ -32,13 +34,17 @@ void Deadline::clear() {
 }
 
 void Deadline::run() {
+  using Clock = std::chrono::steady_clock;
+  // A tick counts for at most ten, so that a pause of the process is none of the time.
   constexpr std::chrono::milliseconds tick{10};
   std::unique_lock lock{mutex_};
   while (!ends_) {
     if (!late_) {
       changed_.wait(lock);
     } else if (left_ > std::chrono::duration<double>{0}) {
-      if (changed_.wait_for(lock, tick) == std::cv_status::timeout) left_ -= tick;
+      const Clock::time_point before = Clock::now();
+      if (changed_.wait_for(lock, tick) == std::cv_status::timeout)
+        left_ -= std::min<std::chrono::duration<double>>(Clock::now() - before, 10 * tick);
     } else {
       std::exchange(late_, nullptr)();
     }

@@ -185,8 +185,8 @@ std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks, H
   Job::Meeting meeting = job_->make_meeting(of_job, here);
   // Before they make the plane for their data from that of this group.
   meeting->agree(TagKind::group, 0, here,
-                 fmt::format("ranks {} of {}", fmt::join(ranks, ", "),
-                             own_meeting_ ? fmt::format("those of group {:x}", meeting_->members().key) : "all"));
+                 fmt::format("ranks {}{}", fmt::join(ranks, ", "),
+                             own_meeting_ ? fmt::format(" of replicas {}", fmt::join(ranks_, ", ")) : ""));
   std::unique_ptr<Communicator> data;
   job_->see_through([&] { meeting->cover().wait_in([&] { data = data_->subset(ranks, meeting->members().key); }); });
   std::unique_ptr<ReplicaGroup> group{new ReplicaGroup{job_, std::move(meeting), std::move(of_job), std::move(data)}};

@@ -105,7 +105,9 @@ VariableStore& Strategy::store() {
 Strategy Strategy::make_sibling(const ReductionOptions& reductions, Here here) {
   require_valid(reductions);
   group().meeting().agree(TagKind::create, 0, here, "a strategy with " + describe(reductions));
-  return Strategy{group(), reductions};
+  Strategy made{group(), reductions};
+  made.core_->shared_group = core_->shared_group;
+  return made;
 }
 int Strategy::rank() const {
   return core_->group.rank();

@@ -1,5 +1,6 @@
 // Sums over all ranks: mpirun -n 3 sums
 #include <cstdio>
+#include <span>
 
 #include <lockstep/lockstep.hpp>
 

@@ -57,7 +57,7 @@ std::string name_of(int rank) {
 
 }  // namespace
 
-TEST_CASE("groups overlap, and are made, used and freed in any order that the ranks of each share") {
+TEST_CASE("groups overlap, and come and go in one order, from which each rank leaves out those that it is not in") {
   const std::vector<Ranks> groups{{0, 1, 2}, {4, 2, 3}, {4, 1}, {3, 0}, {2}, {1, 2, 0}};
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     CAPTURE(seed);
