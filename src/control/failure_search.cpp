@@ -66,7 +66,8 @@ class FailureSearch : WatchView {
     const bool heard = is_heard(row);
     peer.life.look({.heartbeat = seen.heartbeat,
                     .is_heard = heard,
-                    .met = elsewhere && met_.any,
+                    // A rank that was stopped may meet others before its own watchdog wakes up.
+                    .met = elsewhere ? met_.any : peer.unmet_ticks == 0,
                     .agreed = elsewhere && met_.agreed,
                     .took = took_});
     // One heartbeat may have been on its way when this rank was told.
