@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <tuple>
 
 #include <fmt/format.h>
 
 #include "base/exit_code.hpp"
-#include "base/memory_use.hpp"
 #include "base/site.hpp"
 #include "control/channel.hpp"
 #include "control/exceptions.hpp"
@@ -50,44 +48,6 @@ void require_not_apart(std::string_view what, const Here& here) {
 MeetingPoint::Apart::Apart(std::string_view where) : before_{std::exchange(apart, where)} {}
 MeetingPoint::Apart::~Apart() {
   apart = before_;
-}
-
-std::string message_of(const std::exception_ptr& exception) {
-  try {
-    std::rethrow_exception(exception);
-  } catch (const std::bad_alloc&) {
-    return "out of memory: " + why_no_memory();
-  } catch (const std::exception& error) {
-    // LibTorch goes on with the call stack.
-    const std::string_view text = error.what();
-    return one_line(text.substr(0, text.find("\nException raised from ")));
-  } catch (...) {
-    return "an exception of an unknown type";
-  }
-}
-
-bool is_common_stall(const std::exception_ptr& exception) {
-  try {
-    std::rethrow_exception(exception);
-  } catch (const CommonStall&) {
-    return true;
-  } catch (...) {
-    return false;
-  }
-}
-
-bool is_of_program(const std::exception_ptr& exception) {
-  try {
-    std::rethrow_exception(exception);
-  } catch (const InvalidArgument&) {
-    return true;
-  } catch (const ContextError&) {
-    return true;
-  } catch (const Error&) {
-    return false;
-  } catch (...) {
-    return true;
-  }
 }
 
 MeetingPoint::MeetingPoint(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, PhaseTable* phases,

@@ -1,6 +1,6 @@
 #include <array>
 #include <span>
-#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -11,17 +11,13 @@
 #include "control/tag.hpp"
 #include "group/replica_group.hpp"
 #include "reduce/cross_device_ops.hpp"
+#include "reduce/operand_text.hpp"
 
 namespace lockstep {
 namespace {
 
-/// Of strategies, which have numbers of their own, an agreement says which it is of.
+/// Agreements carry the number of the strategy that asks. Here none does: place and text tell them from strategy 0's.
 constexpr int no_strategy = 0;
-
-/// Host and GPU tensors travel on different planes.
-std::string_view place_of(const TensorView& tensor) {
-  return tensor.device() == DeviceKind::cpu ? "" : " on a GPU";
-}
 
 void require_here(ReplicaGroup& group, const TensorView& tensor) {
   if (tensor.device() != DeviceKind::cpu && tensor.device() != group.stream().kind())
@@ -46,7 +42,7 @@ void Group::all_reduce(const TensorView& values, Here here) {
   require_here(*group_, values);
   require_reducible(ReduceOp::sum, values.dtype());
   group_->meeting().agree(TagKind::reduce, no_strategy, here,
-                          fmt::format("all_reduce: sum of {}{}", describe(values), place_of(values)));
+                          fmt::format("all_reduce: sum of {}", operand_text(values)));
   group_->reductions().all_reduce(ReduceOp::sum, std::span{&values, 1});
 }
 
@@ -55,14 +51,13 @@ void Group::broadcast(const TensorView& values, int root, Here here) {
   if (root < 0 || root >= size())
     throw InvalidArgument{fmt::format("broadcast from rank {}: expected one of 0 to {}", root, size() - 1)};
   group_->meeting().agree(TagKind::broadcast, no_strategy, here,
-                          fmt::format("{}{} from rank {}", describe(values), place_of(values), root));
+                          fmt::format("{} from rank {}", operand_text(values), root));
   group_->reductions().broadcast(std::span{&values, 1}, root);
 }
 
 Tensor Group::gather(Tensor values, const Here& here) {
-  group_->meeting().agree(TagKind::reduce, no_strategy, here,
-                          fmt::format("all_gather: {}[…]", name_of(values.dtype())));
   std::array tensors{std::move(values)};
+  group_->meeting().agree(TagKind::reduce, no_strategy, here, "all_gather: " + rows_text(tensors));
   group_->reductions().all_gather(tensors);
   return tensors.front();
 }

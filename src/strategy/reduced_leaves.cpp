@@ -5,34 +5,9 @@
 
 #include "comm/communicator.hpp"
 #include "reduce/cross_device_ops.hpp"
+#include "reduce/operand_text.hpp"
 
 namespace lockstep::detail {
-namespace {
-
-/// Host and GPU tensors travel on different planes: ranks that disagree on the plane would wait for each other for
-/// ever.
-std::string_view place_of(DeviceKind device) {
-  return device == DeviceKind::cpu ? "" : " on a GPU";
-}
-
-std::string text_of(const Tensor& tensor) {
-  return fmt::format("{}{}", describe(tensor.view()), place_of(tensor.device()));
-}
-
-/// "f32[…, 2]"
-std::string text_of_rows(const Tensor& rows) {
-  std::string extents = "…";
-  for (std::size_t i = 1; i < rows.shape().size(); ++i) extents += fmt::format(", {}", rows.shape()[i]);
-  return fmt::format("{}[{}]", name_of(rows.dtype()), extents);
-}
-
-std::string text_of(const IndexedSlices& slices) {
-  return fmt::format("slices {} of {}{}", text_of_rows(slices.values), describe(slices.dense_shape),
-                     place_of(slices.values.device()));
-}
-
-}  // namespace
-
 Stream& stream_for(const Tensor& tensor, Stream& of_device) {
   return tensor.device() == DeviceKind::cpu ? Stream::host() : of_device;
 }
@@ -42,12 +17,6 @@ void require_rows(const Call& call, std::span<const Tensor> tensors) {
     if (tensor.shape().empty())
       throw InvalidArgument{
           fmt::format("{}{} has no rows; expected one or more dimensions", call.text(), describe(tensor.view()))};
-}
-
-std::string rows_text(std::span<const Tensor> tensors) {
-  std::vector<std::string> texts;
-  for (const Tensor& tensor : tensors) texts.push_back(text_of_rows(tensor) + std::string{place_of(tensor.device())});
-  return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 void copy_leaves(std::vector<Leaf>& leaves, Stream& of_device) {
@@ -84,7 +53,8 @@ std::string ReducedLeaves::text(std::string_view method, std::string_view more) 
 
 std::string ReducedLeaves::leaves_text() const {
   std::vector<std::string> texts;
-  for (const Leaf& leaf : leaves_) texts.push_back(std::visit([](const auto& each) { return text_of(each); }, leaf));
+  for (const Leaf& leaf : leaves_)
+    texts.push_back(std::visit([](const auto& each) { return operand_text(each); }, leaf));
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 

@@ -24,9 +24,6 @@ void copy_leaves(std::vector<Leaf>& leaves, Stream& of_device);
 /// LOCAL. InvalidArgument, which begins with `call`, for a tensor without a first extent.
 void require_rows(const Call& call, std::span<const Tensor> tensors);
 
-/// "f32[…, 2], i64[…]": tensors whose first extent may differ by rank.
-std::string rows_text(std::span<const Tensor> tensors);
-
 /// As `lockstep::require_reducible`, with the call at the beginning of the message.
 template <class Value>
 void require_reducible(const Call& call, ReduceOp op, const Value& value) {

@@ -11,6 +11,7 @@
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "reduce/cross_device_ops.hpp"
+#include "reduce/operand_text.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/defaults.hpp"
 #include "strategy/reduced_leaves.hpp"
@@ -89,7 +90,7 @@ void ReplicaContext::gather_leaves(std::vector<detail::Leaf>& leaves, std::strin
   for (const detail::Leaf& leaf : leaves) tensors.push_back(std::get<Tensor>(leaf));
   detail::require_rows(call, tensors);
   declared_merge(
-      fmt::format("{}: {}{}", call.name, detail::rows_text(tensors), structure),
+      fmt::format("{}: {}{}", call.name, rows_text(tensors), structure),
       [&](CrossDeviceOps& reductions) { reductions.all_gather(tensors); }, here);
   std::ranges::move(tensors, leaves.begin());
 }

@@ -246,6 +246,17 @@ TEST_CASE("a rank that stops on another host while MPI ends is waited for 2 s lo
   CHECK(processes_left(outcome.marker).empty());
 }
 
+TEST_CASE("a rank on another host that does not come to make a group is named", "[hosts]") {
+  if (const auto reason = Hosts::why_not()) return skip("this machine cannot play several hosts: " + *reason);
+  const Hosts hosts{2};
+  const Outcome outcome = run_on(hosts, 1, {std::getenv("LOCKSTEP_EXITS"), "groups-not-made", "1"},
+                                 {.timeout = std::chrono::seconds{60}}, keepalive());
+  INFO("stderr: " << outcome.err);
+  CHECK(outcome.exit_code == 5);
+  check_names(outcome, 1, " is late: the making of a group (exits.cpp:");
+  CHECK(processes_left(outcome.marker).empty());
+}
+
 TEST_CASE("a rank that is killed while MPI starts is named, and the job ends with 137", "[B-46]") {
   check_killed_by("after MPI_Init", "starting");
 }

@@ -43,6 +43,11 @@ struct SimOutcome {
   }
 };
 
+/// How sentences call a rank of a simulated job.
+inline std::string replica_name(int rank) {
+  return "replica " + std::to_string(rank) + " (worker:" + std::to_string(rank) + ", host sim)";
+}
+
 inline SimOutcome outcome_of(sim::Options options, const std::function<void(Strategy&, int)>& body) {
   SimOutcome outcome;
   outcome.of_rank.resize(static_cast<std::size_t>(options.ranks));

@@ -49,6 +49,10 @@ constexpr bool may_be_unnamed(int exit_code) {
 inline constexpr bool ends_with_any_rank = this_mpi != MpiKind::mpich;
 /// So the others kill a rank that has stopped, and the number of that signal counts.
 inline constexpr int code_of_stopped_without_mpi = ends_with_any_rank ? 5 : SIGKILL;
+/// Whether a job ended with one of two codes, with which its ranks end. MPICH's ends with the bits of both.
+constexpr bool ended_with_any(int exit_code, int one, int other) {
+  return exit_code == one || exit_code == other || (this_mpi == MpiKind::mpich && exit_code == (one | other));
+}
 
 /// 4. Open MPI 5's, once it is told to end or a rank has ended, passes on nothing that ranks write, and kills them half
 /// a second later. Other hosts need longer to be sure that the only rank of a host is gone.

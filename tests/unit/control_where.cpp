@@ -109,8 +109,8 @@ Watchdog watch(Table& table, double stall_timeout) {
 }
 
 /// A job whose ranks compute and beat, and what one of them judges.
-struct Job {
-  explicit Job(std::vector<int> lowest, int row = 0)
+struct WatchedRanks {
+  explicit WatchedRanks(std::vector<int> lowest, int row = 0)
       : job{.names = std::vector<std::string>(lowest.size(), "b"),
             .nodes = NodeMap{lowest},
             .row = row,
@@ -222,14 +222,14 @@ TEST_CASE("who asks while a question is open asks the same, and one rank of a no
 }
 
 TEST_CASE("a question is passed on, and answered by the lowest node when it has reached all") {
-  Job asked{{0, 0}};
+  WatchedRanks asked{{0, 0}};
   asked.seen.asked = true;
   CHECK(asked.look().asks);
   asked.seen.asked = false;
   CHECK_FALSE(asked.look().asks);
-  CHECK(Job{{0, 0}}.first(answers) == 0);
+  CHECK(WatchedRanks{{0, 0}}.first(answers) == 0);
   const auto open = [](std::vector<int> lowest, int row) {
-    Job job{std::move(lowest), row};
+    WatchedRanks job{std::move(lowest), row};
     job.seen.questions = {.asked = 1, .answered = 0};
     return job;
   };
@@ -237,7 +237,7 @@ TEST_CASE("a question is passed on, and answered by the lowest node when it has 
   CHECK(open({0, 0, 2}, 1).first(answers) == 309 + 4);        // and two heartbeats
   CHECK(open({0, 0, 2}, 2).first(answers) == 309 + 4 + 513);  // and half a second for the lower node
   SECTION("what was asked before the answer is known is answered") {
-    Job job = open({0, 0}, 0);
+    WatchedRanks job = open({0, 0}, 0);
     (void)job.look();
     job.seen.asked = true;
     CHECK_FALSE(job.look().asks);
@@ -246,7 +246,7 @@ TEST_CASE("a question is passed on, and answered by the lowest node when it has 
     CHECK(job.look().asks);
   }
   SECTION("what comes after this rank has answered is another question") {
-    Job job = open({0, 0}, 0);
+    WatchedRanks job = open({0, 0}, 0);
     CHECK(job.first(answers) == 309);
     job.seen.questions.answered = 1;
     job.seen.asked = true;
@@ -262,39 +262,39 @@ TEST_CASE("a question is passed on, and answered by the lowest node when it has 
 
 TEST_CASE("a rank takes its stack when three quarters of the time are over in which others wait for it") {
   const auto waited_for = [](Phase phase, std::uint64_t meeting) {
-    Job job{{0, 0}};
+    WatchedRanks job{{0, 0}};
     job.job.only_observes = true;
     job.seen.rows[0].seen.phase = phase;
     job.seen.rows[1].seen.phase = Phase::meeting;
     job.seen.rows[1].seen.meeting = meeting;
     return job;
   };
-  Job late = waited_for(Phase::computing, 1);
+  WatchedRanks late = waited_for(Phase::computing, 1);
   CHECK(late.first(takes_stack) == 1025 - 256);
   CHECK(late.first(takes_stack) == 0);
   CHECK(waited_for(Phase::device, 1).first(takes_stack) == 1025 - 256);
   CHECK(waited_for(Phase::computing, 0).first(takes_stack) == 0);
   CHECK(waited_for(Phase::alone, 1).first(takes_stack) == 0);
   CHECK(waited_for(Phase::leaving, 1).first(takes_stack) == 0);
-  Job reads = waited_for(Phase::computing, 1);
+  WatchedRanks reads = waited_for(Phase::computing, 1);
   int looks = 0;
   CHECK(reads.first([&](const Judgement& judged) {
     if (++looks % 700 == 0) ++reads.seen.rows[0].seen.progress;
     return judged.takes_stack;
   }) == 0);
-  Job moves = waited_for(Phase::computing, 10);
+  WatchedRanks moves = waited_for(Phase::computing, 10);
   CHECK(moves.first([&](const Judgement& judged) {
     if (++looks % 700 == 0) ++moves.seen.rows[0].seen.meeting;
     return judged.takes_stack;
   }) == 0);
-  Job stuck{{0}};
+  WatchedRanks stuck{{0}};
   stuck.seen.calls = {.begun = 8, .ended = 7};
   CHECK(stuck.first(takes_stack) == 1025 - 256 + 1);
 }
 
 TEST_CASE("the sentence about a rank that is late names the file of its stack, if there is one") {
   const auto sentence = [](bool is_kept, const char* stacks) {
-    Job job{{0, 0}};
+    WatchedRanks job{{0, 0}};
     job.seen.stacks = stacks;
     job.seen.rows[0].seen.phase = Phase::meeting;
     job.seen.rows[0].seen.meeting = 1;

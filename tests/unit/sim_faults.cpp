@@ -17,6 +17,7 @@ using namespace lockstep;
 using namespace std::chrono_literals;
 using Kind = lockstep::sim::Options::Fault::Kind;
 using lockstep::test::outcome_of;
+using lockstep::test::replica_name;
 using lockstep::test::SimOutcome;
 
 namespace {
@@ -43,10 +44,6 @@ std::uint64_t points_of(int rank, std::uint64_t seed) {
     if (self == rank) points = sim::points();
   });
   return points;
-}
-
-std::string name(int rank) {
-  return "replica " + std::to_string(rank) + " (worker:" + std::to_string(rank) + ", host sim)";
 }
 
 /// Whether a rank may have done without the culprit.
@@ -89,7 +86,7 @@ TEST_CASE("a rank that dies is found at each of its points") {
       CAPTURE(culprit, point);
       const SimOutcome outcome =
           outcome_of({.ranks = ranks, .seed = 5, .faults = {{.rank = culprit, .point = point}}}, train);
-      check_survivors<PeerError>(outcome, culprit, name(culprit) + " is gone: its process ended; it was ",
+      check_survivors<PeerError>(outcome, culprit, replica_name(culprit) + " is gone: its process ended; it was ",
                                  end_of(point, points));
     }
   }
@@ -113,7 +110,8 @@ TEST_CASE("a rank that stops is found at each of its points, by the stall timeou
                                                 throw;
                                               }
                                             });
-      check_survivors<StallError>(outcome, culprit, name(culprit) + " has stopped: no sign of life for 7 s; it was ",
+      check_survivors<StallError>(outcome, culprit,
+                                  replica_name(culprit) + " has stopped: no sign of life for 7 s; it was ",
                                   end_of(point, points));
     }
   }
@@ -131,12 +129,12 @@ TEST_CASE("what a rank was doing is said as a watchdog says it") {
     return outcome_of({.ranks = ranks, .faults = {fault}}, step).what();
   };
   CHECK(said({.rank = 1, .point = 0}) ==
-        name(1) + " is gone: its process ended; it was in step 1, waiting at " + merge_call(1, line));
+        replica_name(1) + " is gone: its process ended; it was in step 1, waiting at " + merge_call(1, line));
   CHECK(said({.rank = 1, .time = 1500ms}) ==
-        name(1) + " is gone: its process ended; it was in step 1, computing after " + merge_call(1, line));
+        replica_name(1) + " is gone: its process ended; it was in step 1, computing after " + merge_call(1, line));
   CHECK(said({.kind = Kind::stop, .rank = 1, .time = 500ms}) ==
-        name(1) + " has stopped: no sign of life for 60 s; it was in step 1, computing after " + merge_call(1, line) +
-            "; replicas 0, 2, 3 have finished the step");
+        replica_name(1) + " has stopped: no sign of life for 60 s; it was in step 1, computing after " +
+            merge_call(1, line) + "; replicas 0, 2, 3 have finished the step");
 }
 
 TEST_CASE("a fault at a time strikes wherever the rank is") {
@@ -146,7 +144,7 @@ TEST_CASE("a fault at a time strikes wherever the rank is") {
     const SimOutcome outcome =
         outcome_of({.ranks = ranks, .seed = 9, .faults = {{.rank = 1, .time = microseconds * 1us}}}, train);
     CHECK(outcome.is<PeerError>());
-    CHECK_THAT(outcome.what(), Catch::StartsWith(name(1) + " is gone"));
+    CHECK_THAT(outcome.what(), Catch::StartsWith(replica_name(1) + " is gone"));
     ++struck;
   }
   CHECK(struck > 100);
@@ -168,7 +166,7 @@ TEST_CASE("a rank that is lost when nobody needs it any more is a failure of the
     const SimOutcome outcome =
         outcome_of({.ranks = ranks, .faults = {{.kind = kind, .rank = 2, .point = points_of(2, 0) + 1}}}, train);
     CHECK(outcome.failed());
-    CHECK_THAT(outcome.what(), Catch::StartsWith(name(2)) && Catch::Contains("waiting at the end of the job"));
+    CHECK_THAT(outcome.what(), Catch::StartsWith(replica_name(2)) && Catch::Contains("waiting at the end of the job"));
   }
 }
 
@@ -183,7 +181,7 @@ TEST_CASE("a rank that runs, but stays away for longer than the stall timeout, i
     });
   });
   CHECK(outcome.is<StallError>());
-  CHECK(outcome.what() == name(2) + " is late: " + merge_call(2, line + 2) +
+  CHECK(outcome.what() == replica_name(2) + " is late: " + merge_call(2, line + 2) +
                               " was waited for 5 s; it runs, and was in step 1, computing after " +
                               merge_call(1, line) + "; work that only one rank does is announced by working_alone()");
   for (int rank = 0; rank < ranks; ++rank) CHECK(outcome.is<StallError>(rank));
@@ -206,9 +204,10 @@ TEST_CASE("a rank that computes for longer than the stall timeout in a step that
     step(2);
   });
   CHECK(outcome.is<StallError>());
-  CHECK_THAT(outcome.what(),
-             Catch::StartsWith(name(2) + " is late: sum #1 of the step (sim_faults.cpp:" + std::to_string(line) +
-                               ") was waited for 5 s; it runs, and was in step 2, computing (sim_faults.cpp:"));
+  CHECK_THAT(
+      outcome.what(),
+      Catch::StartsWith(replica_name(2) + " is late: sum #1 of the step (sim_faults.cpp:" + std::to_string(line) +
+                        ") was waited for 5 s; it runs, and was in step 2, computing (sim_faults.cpp:"));
 }
 
 TEST_CASE("a rank that computes for longer than the stall timeout is late for a reduction that others wait for") {
@@ -222,7 +221,7 @@ TEST_CASE("a rank that computes for longer than the stall timeout is late for a 
   });
   CHECK(outcome.is<StallError>());
   const std::string site = "(sim_faults.cpp:" + std::to_string(line) + ")";
-  CHECK_THAT(outcome.what(), Catch::StartsWith(name(2) + " is late: the sum of all_reduce_async " + site +
+  CHECK_THAT(outcome.what(), Catch::StartsWith(replica_name(2) + " is late: the sum of all_reduce_async " + site +
                                                " was waited for 5 s; it runs, and was in step 1, computing after " +
                                                merge_call(1, line)));
 }
@@ -231,7 +230,7 @@ TEST_CASE("of several faults the first that is noticed is told to everyone") {
   const SimOutcome outcome = outcome_of(
       {.ranks = ranks, .faults = {{.kind = Kind::stop, .rank = 0, .time = 10us}, {.rank = 3, .time = 20us}}}, train);
   CHECK(outcome.is<PeerError>());
-  CHECK_THAT(outcome.what(), Catch::StartsWith(name(3) + " is gone"));
+  CHECK_THAT(outcome.what(), Catch::StartsWith(replica_name(3) + " is gone"));
   for (const int rank : {1, 2}) CHECK(outcome.what(rank) == outcome.what());
 }
 

@@ -20,6 +20,7 @@ using namespace lockstep;
 using namespace std::chrono_literals;
 using Kind = lockstep::sim::Options::Fault::Kind;
 using lockstep::test::outcome_of;
+using lockstep::test::replica_name;
 using lockstep::test::SimOutcome;
 
 namespace {
@@ -49,10 +50,6 @@ int sum_of(Strategy& strategy, int mine) {
 /// For an expectation in a rank, whose exception ends the simulated job.
 void expect(bool holds, const std::string& what) {
   if (!holds) throw Error{"expected " + what};
-}
-
-std::string name_of(int rank) {
-  return "replica " + std::to_string(rank) + " (worker:" + std::to_string(rank) + ", host sim)";
 }
 
 }  // namespace
@@ -118,7 +115,8 @@ TEST_CASE("ranks that do different things in a group are named as the job counts
       if (two) expect(sum_of(two->strategy(), 1 << rank) == 10, "that the group goes on");
     });
     CHECK(told[1] == told[3]);
-    CHECK_THAT(told[1], Catch::StartsWith(name_of(1) + " is at ") && Catch::Contains("; " + name_of(3) + " is at "));
+    CHECK_THAT(told[1],
+               Catch::StartsWith(replica_name(1) + " is at ") && Catch::Contains("; " + replica_name(3) + " is at "));
     CHECK(told[0].empty());
   }
 }
@@ -136,8 +134,8 @@ TEST_CASE("ranks that use two groups in different orders are told so, with both 
   });
   CHECK(outcome.is<StallError>());
   const auto at = [](int line) { return "is at reduction #1 (sim_groups.cpp:" + std::to_string(line) + ")"; };
-  CHECK_THAT(outcome.what(),
-             Catch::Contains(name_of(0) + " " + at(line)) && Catch::Contains(name_of(1) + " " + at(line + 1)));
+  CHECK_THAT(outcome.what(), Catch::Contains(replica_name(0) + " " + at(line)) &&
+                                 Catch::Contains(replica_name(1) + " " + at(line + 1)));
 }
 
 TEST_CASE("a rank that is late in a group is named, and nobody who is not in it") {
@@ -152,7 +150,7 @@ TEST_CASE("a rank that is late in a group is named, and nobody who is not in it"
       if (rank == 0 || rank == 2) sim::sleep(4s);  // they wait for the end of the job, but not as long
     });
     CHECK(outcome.is<StallError>());
-    CHECK_THAT(outcome.what(), Catch::StartsWith(name_of(1) + " is late: reduction #1 (sim_groups.cpp:"));
+    CHECK_THAT(outcome.what(), Catch::StartsWith(replica_name(1) + " is late: reduction #1 (sim_groups.cpp:"));
   }
 }
 
@@ -173,7 +171,7 @@ TEST_CASE("a rank that dies is found at each of its points in a group") {
         outcome_of({.ranks = 3, .seed = 2, .faults = {{.kind = Kind::die, .rank = 2, .point = point}}}, body);
     CAPTURE(point);
     CHECK(outcome.is<PeerError>());
-    CHECK_THAT(outcome.what(), Catch::StartsWith(name_of(2) + " is gone: its process ended; it was "));
+    CHECK_THAT(outcome.what(), Catch::StartsWith(replica_name(2) + " is gone: its process ended; it was "));
   }
 }
 
@@ -220,7 +218,7 @@ TEST_CASE("of ranks that wait for each other in several groups, the one that hol
       if (first) (void)sum_of(first->strategy(), 1);
     });
     CHECK(outcome.is<StallError>());
-    CHECK_THAT(outcome.what(), Catch::StartsWith(name_of(2) + " is late: reduction #1 (sim_groups.cpp:"));
+    CHECK_THAT(outcome.what(), Catch::StartsWith(replica_name(2) + " is late: reduction #1 (sim_groups.cpp:"));
   }
 }
 
