@@ -13,6 +13,7 @@ using namespace lockstep;
 using lockstep::test::check_rules;
 using lockstep::test::never;
 using lockstep::test::next_said;
+using lockstep::test::Said;
 using lockstep::test::Scene;
 
 namespace {
