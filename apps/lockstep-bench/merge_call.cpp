@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "apps/lockstep-bench/all_reduce_counter.hpp"
+#include "apps/lockstep-bench/agreement_counter.hpp"
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/timing.hpp"
 
@@ -24,17 +24,17 @@ void run_merges(Strategy& strategy, std::int64_t merges) {
 std::string bench_merge_call(Runtime& runtime, const MergeCallOptions& options, const AddRow& add) {
   Strategy& strategy = runtime.strategy();
   MpiBaseline mpi;
-  AllReduceCalls calls_of_full, calls_of_empty;
-  const auto timed_run = [&](std::int64_t merges, AllReduceCalls& calls) {
+  Agreements of_full_runs, of_empty_runs;
+  const auto timed_run = [&](std::int64_t merges, Agreements& made) {
     mpi.barrier();
-    const AllReduceCounter counter{calls};
+    const AgreementCounter counter{made};
     return microseconds([&] { run_merges(strategy, merges); });
   };
 
   std::vector<double> full, empty, bare, steps;
   for (std::int64_t i = -options.warm_up; i < options.iterations; ++i) {
-    const double of_full = timed_run(options.merges, calls_of_full);
-    const double of_empty = timed_run(0, calls_of_empty);
+    const double of_full = timed_run(options.merges, of_full_runs);
+    const double of_empty = timed_run(0, of_empty_runs);
     mpi.barrier();
     const double of_bare = microseconds([&] {
       for (std::int64_t call = 0; call < options.merges; ++call) mpi.all_reduce_16_bytes();
@@ -66,27 +66,29 @@ std::string bench_merge_call(Runtime& runtime, const MergeCallOptions& options, 
   }
   const double time = median(prices), mpi_time = median(bare_prices);
   const auto runs = static_cast<double>(options.warm_up + options.iterations);
-  const double agreements = static_cast<double>(calls_of_full.calls - calls_of_empty.calls) / (runs * merges);
+  const double agreements = static_cast<double>(of_full_runs.count - of_empty_runs.count) / (runs * merges);
   Row row{{"merges", "per run", options.merges},
           {"time", "us", time},
           {"mpi_time", "us", mpi_time},
           {"ratio", "time/mpi", time / mpi_time},
           {"agreements", "per merge", agreements},
-          {"bytes", "B", calls_of_full.largest_bytes}};
+          {"bytes", "B", of_full_runs.largest_bytes}};
   if (options.steps > 0) {
     row.insert(row.end(), {{"step", "us", median(step_prices)}, {"of_two", "step/2 mpi", median(ratios)}});
   } else {
     row.insert(row.end(), {{"run_time", "us", median(empty)},
-                           {"run_agreements", "per run", static_cast<double>(calls_of_empty.calls) / runs}});
+                           {"run_agreements", "per run", static_cast<double>(of_empty_runs.count) / runs}});
   }
   add(row);
 
-  const std::int64_t smallest = calls_of_full.smallest_bytes, largest = calls_of_full.largest_bytes;
+  const std::int64_t smallest = of_full_runs.smallest_bytes, largest = of_full_runs.largest_bytes;
+  // A rank alone has nobody to agree with.
+  if (strategy.num_replicas_in_sync() == 1 && largest == 0) return {};
   if (agreements == 1 && smallest == agreement_bytes && largest == agreement_bytes) return {};
   const std::string sizes =
       smallest == largest ? fmt::format("{}", largest) : fmt::format("{} to {}", smallest, largest);
-  return fmt::format("merge-call: a merge_call made {} calls of MPI_Allreduce, of {} bytes; expected 1 of {}",
-                     agreements, sizes, agreement_bytes);
+  return fmt::format("merge-call: a merge_call made {} agreements, of {} bytes a round; expected 1 of {}", agreements,
+                     sizes, agreement_bytes);
 }
 
 }  // namespace lockstep::bench

@@ -25,7 +25,7 @@ struct MergeCallOptions {
 /// which make two agreements like a training step. The row then has the time of one (`step`), and that over two bare
 /// calls (`of_two`), instead of the cost of a run without any merge_call.
 ///
-/// Returns what was wrong, the same on every rank; empty if each merge_call was one MPI_Allreduce of 16 bytes.
+/// Returns what was wrong, the same on every rank; empty if each merge_call was one agreement, of 16 bytes a round.
 [[nodiscard]] std::string bench_merge_call(Runtime& runtime, const MergeCallOptions& options, const AddRow& add);
 
 }  // namespace lockstep::bench

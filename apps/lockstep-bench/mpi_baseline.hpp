@@ -11,7 +11,7 @@
 namespace lockstep::bench {
 
 /// All ranks of the job, on a communicator of its own. Methods are blocking, and COLL unless they say otherwise;
-/// CommError if MPI fails. MPI must run throughout its lifetime. AllReduceCounter sees none of its calls.
+/// CommError if MPI fails. MPI must run throughout its lifetime. AgreementListener sees none of its calls.
 class MpiBaseline {
  public:
   MpiBaseline();

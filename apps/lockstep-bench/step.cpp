@@ -11,7 +11,7 @@
 
 #include <lockstep/base/log.hpp>
 
-#include "apps/lockstep-bench/all_reduce_listener.hpp"
+#include "apps/lockstep-bench/agreement_listener.hpp"
 #include "apps/lockstep-bench/arithmetic.hpp"
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/step_run.hpp"
@@ -22,8 +22,7 @@
 namespace lockstep::bench {
 namespace {
 
-/// MPI all-reduces outside the strategy's collectives are agreements.
-class AgreementTimer final : public AllReduceListener {
+class AgreementTimer final : public AgreementListener {
  public:
   AgreementTimer(StepClock& clock, MpiBaseline& mpi) : clock_{clock}, mpi_{mpi} {}
 

@@ -16,14 +16,22 @@ struct Parcel {
   std::span<std::byte> received;
 };
 
-/// Sends parcels without waiting for other ranks. Not thread-safe.
+/// Sends parcels without waiting for other ranks. Its methods, and those of its Works, may be called on several threads
+/// at a time; those of one lane only on one.
 class Messenger {
  public:
   /// How much is best sent at once. The receiver must ask for more first (see mpi_communicator.cpp).
   static constexpr std::int64_t piece_bytes = 32 << 10;
 
-  /// Exchanges of one lane meet in the order in which each rank starts them, whatever happens in the other lane.
-  enum class Lane : std::uint8_t { first, second };
+  /// Exchanges of one lane meet in the order in which each rank starts them, whatever happens in the other lanes.
+  enum class Lane : std::uint8_t {
+    first,  ///< these two: for the sums of a strategy
+    second,
+    third,  ///< these: for the requests of a group
+    fourth,
+    fifth,
+  };
+  static constexpr std::size_t lanes = 5;
 
   virtual ~Messenger() = default;
 

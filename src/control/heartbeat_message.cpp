@@ -33,6 +33,7 @@ struct Content {
   std::uint64_t meeting;
   std::uint64_t group;
   std::uint64_t meetings;
+  std::uint64_t waits_at;
   std::uint64_t since_in;
   std::array<PhaseTable::Met, PhaseTable::groups_shown> groups;
   std::uint64_t step;
@@ -115,6 +116,7 @@ SealedHeartbeat seal(const HeartbeatMessage& message, const HeartbeatKey& key) {
   content.meeting = row.meeting;
   content.group = row.group;
   content.meetings = row.meetings;
+  content.waits_at = row.waits_at;
   content.since_in = row.position.group;
   content.groups = row.groups;
   content.step = row.position.step;
@@ -173,6 +175,7 @@ std::optional<HeartbeatMessage> open_sealed(std::span<const std::byte> bytes, co
   row.meeting = content.meeting;
   row.group = content.group;
   row.meetings = content.meetings;
+  row.waits_at = content.waits_at;
   row.position.group = content.since_in;
   row.groups = content.groups;
   row.has_more_groups = (content.flags & more_groups) != 0;

@@ -30,7 +30,7 @@ struct HeartbeatMessage {
   OpenLine open_line = OpenLine::closed;
 };
 
-inline constexpr std::size_t sealed_heartbeat_bytes = 496;
+inline constexpr std::size_t sealed_heartbeat_bytes = 504;
 using SealedHeartbeat = std::array<std::byte, sealed_heartbeat_bytes>;
 
 SealedHeartbeat seal(const HeartbeatMessage& message, const HeartbeatKey& key);

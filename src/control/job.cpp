@@ -27,6 +27,7 @@ Job::Job(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names
       meetings_{meeting_.get()},
       end_{end ? std::move(end) : End{terminate_with}},
       node_of_rank_(static_cast<std::size_t>(size()), 0) {
+  meeting_->set_progress(&progress_);
   for (int rank = 0; rank < size(); ++rank) residences_.push_back({fmt::format("replica {}", rank), {}});
 }
 
@@ -51,6 +52,7 @@ Job::Meeting Job::make_meeting(const std::vector<int>& ranks, const Here& here) 
                Forget{this}};
   meetings_.push_back(made.get());
   for (MeetingPoint* const each : meetings_) each->set_all(meetings_);
+  made->set_progress(&progress_);
   made->set_stop_source([this] { return meeting_->wants_stop(); });
   made->join(here, [&] { return meeting_->channel().subset(ranks, members.key); });
   return made;
@@ -72,7 +74,7 @@ const MeetingPoint* Job::meeting_of(std::uint64_t key) const {
 
 const AgreedFailure* Job::known(const std::exception_ptr& exception) const {
   for (const MeetingPoint* const each : meetings_)
-    if (each->failure() && each->failure()->exception == exception) return &*each->failure();
+    if (const AgreedFailure* const failure = each->known(exception)) return failure;
   const auto left = std::ranges::find(left_behind_, exception, &AgreedFailure::exception);
   return left == left_behind_.end() ? nullptr : &*left;
 }

@@ -19,6 +19,7 @@
 #include "base/parts.hpp"
 #include "control/busy_clock.hpp"
 #include "control/meeting_point.hpp"
+#include "control/request_progress.hpp"
 
 namespace lockstep {
 
@@ -59,6 +60,9 @@ class Job {
   /// COLL over `ranks`, blocking. Makes a meeting point of these ranks, in that order, with a sequence of agreements of
   /// its own. This rank is one of them. All ranks come to their calls in one common order.
   Meeting make_meeting(const std::vector<int>& ranks, const Here& here);
+
+  /// What moves on the requests of this process, in whichever group.
+  RequestProgress& progress() { return progress_; }
 
   /// LOCAL. The meeting point of all ranks, then those of groups that still exist, in the order in which this rank made
   /// them.
@@ -136,6 +140,7 @@ class Job {
   void abort() noexcept;
 
  private:
+  RequestProgress progress_;
   std::unique_ptr<MeetingPoint> meeting_;
   std::vector<MeetingPoint*> meetings_;
   std::map<std::vector<int>, std::uint64_t> made_;  ///< how many meeting points this rank has made of these ranks

@@ -15,10 +15,23 @@ class LocalChannel final : public ControlChannel {
     std::copy(mine.begin(), mine.end(), all.begin());
   }
   void broadcast(std::span<std::byte>, int) override {}
+  std::unique_ptr<Exchange> start_max(std::array<std::uint64_t, 2>&) override { return make_done_exchange(); }
+  std::unique_ptr<Exchange> start_all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    all_gather(mine, all);
+    return make_done_exchange();
+  }
+  std::unique_ptr<Exchange> start_broadcast(std::span<std::byte>, int) override { return make_done_exchange(); }
   std::unique_ptr<ControlChannel> subset(std::span<const int>, std::uint64_t) override { return make_local_channel(); }
 };
 
 }  // namespace
+
+std::unique_ptr<ControlChannel::Exchange> make_done_exchange() {
+  struct Done final : ControlChannel::Exchange {
+    bool advance() override { return true; }
+  };
+  return std::make_unique<Done>();
+}
 
 std::unique_ptr<ControlChannel> make_local_channel() {
   return std::make_unique<LocalChannel>();

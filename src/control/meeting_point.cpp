@@ -11,6 +11,7 @@
 #include "control/channel.hpp"
 #include "control/exceptions.hpp"
 #include "control/phase_table.hpp"
+#include "control/request_progress.hpp"
 #include "control/tag.hpp"
 #include "control/tag_text.hpp"
 #include "control/verdict.hpp"
@@ -18,19 +19,8 @@
 namespace lockstep {
 namespace {
 
-/// A whole job fails with one code. If only some ranks failed, the others have a failed peer, unless the failure has a
-/// code of its own. If all failed alike, only the program is to blame.
-Error::ExitCode job_code(Error::ExitCode cause, bool all_failed) {
-  return cause == Error::ExitCode::failure && !all_failed ? Error::ExitCode::peer_failed : cause;
-}
-
 bool at_one_place(std::span<const Tag> tags) {
   return std::all_of(tags.begin(), tags.end(), [&](const Tag& tag) { return tag.place() == tags.front().place(); });
-}
-
-/// For the end of a line about a rank that failed, or about all of them.
-std::string told_place(const Tag& culprit, bool all_failed) {
-  return fmt::format("; {} {}", all_failed ? "this was" : "it was", place_of_failure(culprit));
 }
 
 /// Where this thread is while it is apart; otherwise empty.
@@ -202,6 +192,7 @@ void MeetingPoint::meet_after_last(Exchange&& exchange) {
 /// As the wait that was counted last.
 void MeetingPoint::wait_at(const Tag& tag) {
   is_waiting_ = true;
+  waits_at_ = came_to_ = waits_.load();
   if (!phases_) return;
   // What all ranks wait for ends with the next agreement of all.
   works_alone_ = members_.key != 0 && phases_->phase() == Phase::alone;
@@ -213,6 +204,65 @@ void MeetingPoint::stop_waiting() {
   if (!phases_) return;
   phases_->leave_meeting(members_.key);
   if (works_alone_) phases_->enter(Phase::alone);
+}
+
+std::shared_ptr<const Agreement> MeetingPoint::start(const Here& here, std::string_view text) {
+  require_not_apart("a request", here);
+  Tag tag;
+  tag.kind = TagKind::request;
+  tag.set_site(here);
+  tag.set_text(text);
+  tag.count = ++requests_;
+  const std::uint64_t number = waits_.fetch_add(2) + 1;
+  came_to_ = number;
+  if (phases_) phases_->come_to(number, members_.key);
+  return started_.start(tag, number);
+}
+
+void MeetingPoint::end_started(const Agreement& agreement) {
+  const std::uint64_t number = agreement.number() + 1;
+  if (came_to_ < number) came_to_ = number;
+  if (phases_) phases_->come_to(number, members_.key);
+}
+
+void MeetingPoint::ShownWait::show() const {
+  meeting_.shown_ = &tag_;
+  meeting_.waits_at_ = number_;
+  if (meeting_.came_to_ < number_) meeting_.came_to_ = number_;
+  meeting_.is_waiting_ = true;
+  if (meeting_.phases_) meeting_.phases_->show_wait(number_, tag_, meeting_.members_.key);
+}
+
+MeetingPoint::ShownWait::~ShownWait() {
+  meeting_.shown_ = nullptr;
+  meeting_.is_waiting_ = false;
+  if (meeting_.phases_) meeting_.phases_->hide_wait(number_, meeting_.members_.key);
+}
+
+/// Ranks that are at the same of their agreements have come to the end of those before.
+void MeetingPoint::settle_started() {
+  if (started_.are_settled()) return;
+  while (const auto oldest = started_.oldest()) {
+    const ShownWait wait{*this, oldest->number(), oldest->tag()};
+    const auto is_settled = [&] {
+      wait.show();
+      (void)started_.advance();
+      return oldest->is_settled();
+    };
+    progress_->wait_until(is_settled);
+  }
+}
+
+/// The maximum over all ranks, while the requests of this process go on.
+std::array<std::uint64_t, 2> MeetingPoint::largest_of(std::array<std::uint64_t, 2> words) {
+  if (!progress_ || !progress_->is_busy()) return channel_->max(words);
+  const auto exchange = channel_->start_max(words);
+  progress_->wait_until([&] { return exchange->advance(); });
+  return words;
+}
+
+const AgreedFailure* MeetingPoint::known(const std::exception_ptr& exception) const {
+  return failure_ && failure_->exception == exception ? &*failure_ : started_.known(exception);
 }
 
 void MeetingPoint::fail(std::exception_ptr exception, const std::optional<Here>& in) {
@@ -392,6 +442,7 @@ void MeetingPoint::exit_job(const Here& here, std::string_view what, Error::Exit
 Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine, const Diagnosis& diagnose) {
   failure_.reset();
   ++meetings_;
+  settle_started();
   ++waits_;
   last_ = tag;
   const std::uint64_t digest = tag.digest();
@@ -399,7 +450,7 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
   const trace::Within span{trace::Kind::wait, [&] { return describe(tag); }};
   wait_at(tag);
   constexpr std::uint64_t lowest = 1;
-  const auto largest = channel_->max({digest | std::uint64_t{mine[0]}, (~digest & ~lowest) | std::uint64_t{mine[1]}});
+  const auto largest = largest_of({digest | std::uint64_t{mine[0]}, (~digest & ~lowest) | std::uint64_t{mine[1]}});
   stop_waiting();
   const bool agreed = (largest[0] & ~lowest) == ~(largest[1] | lowest);
   if (agreed && !own) return {(largest[0] & lowest) != 0, (largest[1] & lowest) != 0};
@@ -417,43 +468,18 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
     count = std::max(count, each.count);
   }
   // At one place either all ranks have a diagnosis or none has, so no rank is missing from its communication.
-  Verdict verdict = diagnose && at_one_place(tags) ? diagnose(*channel_, names_) : judge_tags(tags, names_);
-  const auto& ranks = members_.ranks;
-  AgreedFailure failure{own, ranks.empty() ? verdict.rank : ranks[static_cast<std::size_t>(verdict.rank)],
-                        verdict.code};
-  failure.is_first = rank() == 0;
-  if (verdict.failed) {
-    const Tag& culprit = tags[static_cast<std::size_t>(verdict.rank)];
-    const std::string text = agreed ? message_of(own) : full_text(verdict, culprit, own);
-    const bool has_left = culprit.kind == TagKind::leave;
-    verdict.sentence =
-        fmt::format("{} {}{}", names_[static_cast<std::size_t>(verdict.rank)], has_left ? "" : "failed: ", text);
-    const bool all_failed =
-        std::all_of(tags.begin(), tags.end(), [](const Tag& each) { return each.kind == TagKind::error; });
-    if (!has_left) failure.code = job_code(verdict.code, all_failed);
-    const std::string place = culprit.tells_place ? told_place(culprit, all_failed) : "";
-    failure.line = fmt::format("lockstep: {}{}", verdict.sentence, place);
-    if (all_failed || (is_about_input(failure.code) && !has_left))
-      // All ranks that stop early have not failed.
-      failure.line =
-          fmt::format("lockstep: {}{}{}", failure.code == Error::ExitCode::stopped ? "" : "error: ", text, place);
-    // The failing rank rethrows its own exception; if several failed, each rethrows its own.
-    if (!own) failure.exception = std::make_exception_ptr(PeerError{verdict.rank, verdict.sentence, verdict.code});
-  } else {
-    failure.line = fmt::format("lockstep: {}", verdict.sentence);
-    failure.exception =
-        verdict.exception ? verdict.exception : std::make_exception_ptr(MismatchError{verdict.sentence});
-  }
-  failure_ = std::move(failure);
+  const Verdict verdict = diagnose && at_one_place(tags) ? diagnose(*channel_, names_) : judge_tags(tags, names_);
+  const std::string text = !verdict.failed ? "" : agreed ? message_of(own) : full_text(verdict, tags, own);
+  failure_ = agreed_failure(verdict, tags, names_, members_, rank(), own, text);
   std::rethrow_exception(failure_->exception);
 }
 
 /// If a message is too long for the tag, its rank broadcasts it: every rank sees the length in the tag.
-std::string MeetingPoint::full_text(const Verdict& verdict, const Tag& culprit, const std::exception_ptr& own) {
-  constexpr std::uint64_t longest = 4096;
-  if (culprit.text_size <= Tag::text_capacity) return std::string{culprit.kept_text()};
+std::string MeetingPoint::full_text(const Verdict& verdict, std::span<const Tag> tags, const std::exception_ptr& own) {
+  const std::size_t longer = longer_text(verdict, tags);
+  if (longer == 0) return std::string{tags[static_cast<std::size_t>(verdict.rank)].kept_text()};
   std::string text = verdict.rank == rank() ? message_of(own) : std::string{};
-  text.resize(std::min(culprit.text_size, longest));
+  text.resize(longer);
   channel_->broadcast(std::as_writable_bytes(std::span{text}), verdict.rank);
   return text;
 }

@@ -16,8 +16,10 @@
 #include <vector>
 
 #include "base/parts.hpp"
+#include "control/agreed_failure.hpp"
 #include "control/busy_clock.hpp"
 #include "control/members.hpp"
+#include "control/started_agreements.hpp"
 #include "control/tag.hpp"
 #include "trace/ring.hpp"
 
@@ -25,16 +27,8 @@ namespace lockstep {
 
 class ControlChannel;
 class PhaseTable;
+class RequestProgress;
 struct Verdict;
-
-/// A failure that every rank knows of.
-struct AgreedFailure {
-  std::exception_ptr exception;                     ///< what this rank throws
-  int rank = 0;                                     ///< the rank to blame, as the job counts it
-  Error::ExitCode code = Error::ExitCode::failure;  ///< the job's exit code; the same on every rank
-  std::string line = {};                            ///< for stderr, once per job; the same on every rank
-  bool is_first = true;                             ///< this rank is the first of those that know
-};
 
 /// Finds the rank to blame if ranks differ only in what they compare. Called on every rank; may communicate over the
 /// channel; must return the same verdict everywhere. `names[r]` is how messages call rank r.
@@ -122,6 +116,10 @@ class MeetingPoint {
   const std::vector<std::string>& names() const { return names_; }
   void set_phases(PhaseTable* phases);
 
+  /// LOCAL. What moves on the process's requests, which must outlive this object: while this rank waits here for an
+  /// agreement, it moves them on.
+  void set_progress(RequestProgress* progress) { progress_ = progress; }
+
   /// LOCAL. `all` are the meeting points of this rank, this one among them. Before each agreement, this one makes the
   /// sums that are open at any of them. `all` must outlive this object.
   void set_all(const std::vector<MeetingPoint*>& all) { all_ = &all; }
@@ -136,6 +134,34 @@ class MeetingPoint {
   /// COLL, blocking. Like `agree`, and answers two questions by the same all-reduce: an answer is true on every rank if
   /// it is true in `mine` on any.
   Answers agree_any(TagKind kind, int strategy, const Here& here, std::string_view text, Answers mine);
+
+  /// COLL, but returns at once, from any thread. Like `agree`, for a request that the group carries out meanwhile. All
+  /// ranks make their agreements here in one order, started or not; one that blocks waits for those before it.
+  std::shared_ptr<const Agreement> start(const Here& here, std::string_view text);
+
+  /// LOCAL, never blocks, from any thread. Moves on what was started. Whether there was something to do.
+  bool advance_started() { return started_.advance(); }
+
+  /// LOCAL. What was started is done, with what was agreed on: this rank has come to both of its numbers.
+  void end_started(const Agreement& agreement);
+
+  /// LOCAL, from any thread. Shows, until it ends, that this rank waits at that number, for what `tag` says.
+  class [[nodiscard]] ShownWait {
+   public:
+    ShownWait(MeetingPoint& meeting, std::uint64_t number, const Tag& tag)
+        : meeting_{meeting}, number_{number}, tag_{tag} {}
+    ShownWait(const ShownWait&) = delete;
+    ShownWait& operator=(const ShownWait&) = delete;
+    ~ShownWait();
+
+    /// Again, if other threads have shown something else.
+    void show() const;
+
+   private:
+    MeetingPoint& meeting_;
+    std::uint64_t number_;
+    const Tag& tag_;
+  };
 
   /// COLL, blocking. Call it on every rank directly after an agreement; it counts as another one. Returns, on every
   /// rank, the numbers of the lowest rank whose `mine` is not empty; nothing if there is no such rank.
@@ -286,14 +312,24 @@ class MeetingPoint {
   /// The last verdict, until the next agreement that succeeds or the next outermost run.
   const std::optional<AgreedFailure>& failure() const { return failure_; }
 
+  /// The verdict that this rank threw as `exception`, if it is the last one, or one of the latest on what was started.
+  const AgreedFailure* known(const std::exception_ptr& exception) const;
+
   /// The number of agreements so far.
   std::uint64_t meetings() const { return meetings_; }
 
   /// This rank's tag in the last of them; meaningless if there was none.
   const Tag& last() const { return last_; }
 
+  /// That of the started agreement for which this rank waits; null if it waits for none.
+  const Tag* started() const { return shown_; }
+
   /// The number of agreements, covered sums and open sums so far. In each of them, a rank waits for the others.
   std::uint64_t waits() const { return waits_; }
+
+  /// The number at which this rank waits, or waited last, and the highest that it has come to.
+  std::uint64_t waits_at() const { return waits_at_; }
+  std::uint64_t came_to() const { return came_to_; }
 
   /// The covered or open sum in which this rank is; null if it is in none.
   const Tag* sum() const { return sum_; }
@@ -314,19 +350,21 @@ class MeetingPoint {
   void move_to(Position::Where where);
   void leave_depth();
   bool has_called_since() const;
+  std::array<std::uint64_t, 2> largest_of(std::array<std::uint64_t, 2> words);
+  void settle_started();
   void require_not_covered(const Tag& tag);
   void make_own_open_sum();
   void wait_at(const Tag& tag);
   void stop_waiting();
   LOCKSTEP_PARTS_API void enter_sum(const Tag& sum);
   LOCKSTEP_PARTS_API void leave_sum();
-  std::string full_text(const Verdict& verdict, const Tag& culprit, const std::exception_ptr& own);
+  std::string full_text(const Verdict& verdict, std::span<const Tag> tags, const std::exception_ptr& own);
 
   std::unique_ptr<ControlChannel> channel_;
   std::vector<std::string> names_;
   PhaseTable* phases_ = nullptr;
   Members members_;
-  bool is_waiting_ = false;
+  std::atomic<bool> is_waiting_ = false;
   bool works_alone_ = false;                         ///< as this rank has said, while it waits here
   const std::vector<MeetingPoint*>* all_ = nullptr;  ///< of the job, this one among them; null if there are no others
   int depth_ = 0;
@@ -334,7 +372,9 @@ class MeetingPoint {
   std::uint64_t steps_before_ = 0;  ///< added to the number of a run for that of its step, modulo 2^64
   std::uint64_t sequence_ = 0;
   std::uint64_t meetings_ = 0;
-  std::uint64_t waits_ = 0;  ///< agreements and sums
+  std::atomic<std::uint64_t> waits_ = 0;  ///< agreements and sums
+  std::atomic<std::uint64_t> waits_at_ = 0, came_to_ = 0;
+  std::atomic<const Tag*> shown_ = nullptr;
   Tag last_;
   Covered* covered_ = nullptr;
   const Tag* sum_ = nullptr;
@@ -348,6 +388,9 @@ class MeetingPoint {
   using Counts = std::array<std::uint32_t, tag_kinds>;
   Counts counts_in_run_{}, counts_outside_{};
   std::optional<AgreedFailure> failure_;
+  RequestProgress* progress_ = nullptr;
+  std::atomic<std::uint32_t> requests_ = 0;
+  StartedAgreements started_{*this};
   std::atomic<bool> wants_stop_ = false;  ///< this rank
   static_assert(std::atomic<bool>::is_always_lock_free, "signal handlers set it");
   std::function<bool()> asks_to_stop_ = [] { return false; };

@@ -87,6 +87,7 @@ struct alignas(128) PhaseTable::Row {
   std::atomic<std::uint32_t> groups_not_shown;
   std::atomic<std::uint64_t> meetings;
   std::array<MetIn, groups_shown> groups;
+  std::atomic<std::uint64_t> waits_at;
   std::atomic<std::uint64_t> observed;  ///< its meetings when the rank was said to stall, and 1
   std::atomic<std::uint64_t> stack;     ///< its meetings when its stack was kept, and 1
   std::atomic<std::uint64_t> resident;
@@ -168,6 +169,7 @@ void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag, std::uint6
   if (!row.number_of(group) && row.show(group)) row.groups_not_shown.fetch_sub(1);
   row.set_last(tag, group);
   if (auto* const number = row.number_of(group)) number->store(meeting, std::memory_order_relaxed);
+  row.waits_at.store(0, std::memory_order_relaxed);
   row.meetings.store(row.meetings.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   enter(Phase::meeting);
 }
@@ -175,6 +177,30 @@ void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag, std::uint6
 void PhaseTable::leave_meeting(std::uint64_t group) {
   Row& row = row_at(row_);
   if (group == 0) row.passed.store(row.meeting.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  enter(Phase::computing);
+}
+
+void PhaseTable::come_to(std::uint64_t meeting, std::uint64_t group) {
+  auto* const number = row_at(row_).number_of(group);
+  if (!number) return;
+  std::uint64_t before = number->load();
+  while (before < meeting && !number->compare_exchange_weak(before, meeting)) continue;
+}
+
+void PhaseTable::show_wait(std::uint64_t meeting, const Tag& tag, std::uint64_t group) {
+  if (phase() != Phase::computing) return;
+  come_to(meeting, group);
+  Row& row = row_at(row_);
+  row.set_last(tag, group);
+  row.waits_at.store(meeting);
+  row.meetings.fetch_add(1);
+  enter(Phase::meeting);
+}
+
+void PhaseTable::hide_wait(std::uint64_t meeting, std::uint64_t group) {
+  Row& row = row_at(row_);
+  if (phase() != Phase::meeting || row.group.load() != group || row.waits_at.load() != meeting) return;
+  row.waits_at.store(0);
   enter(Phase::computing);
 }
 
@@ -269,6 +295,7 @@ PhaseTable::Snapshot PhaseTable::read(int index) const {
   snapshot.group = row.group.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < groups_shown; ++i)
     snapshot.groups[i] = {row.groups[i].group.load(), row.groups[i].number.load()};
+  snapshot.waits_at = row.waits_at.load(std::memory_order_relaxed);
   snapshot.has_more_groups = row.groups_not_shown.load() > 0;
   snapshot.meetings = row.meetings.load(std::memory_order_relaxed);
   snapshot.last.kind = static_cast<TagKind>(row.kind.load(std::memory_order_relaxed));
@@ -294,6 +321,7 @@ void PhaseTable::write(int index, const Snapshot& seen) {
     row.groups[i].number.store(seen.groups[i].number);
     row.groups[i].group.store(seen.groups[i].group);
   }
+  row.waits_at.store(seen.waits_at, std::memory_order_relaxed);
   row.groups_not_shown.store(seen.has_more_groups ? 1 : 0);
   row.meetings.store(seen.meetings, std::memory_order_relaxed);
   row.set_position(seen.position);

@@ -57,6 +57,7 @@ class PhaseTable {
     std::uint64_t passed = 0;   ///< number of the last one that every rank came to; 0 if unknown, or on another node
     std::uint64_t group = 0;    ///< the key of the group in which it met last; 0 for all ranks
     std::array<Met, groups_shown> groups{};
+    std::uint64_t waits_at = 0;    ///< the number at which it waits in that group, if it has come to later ones; else 0
     bool has_more_groups = false;  ///< than are shown
     std::uint64_t meetings = 0;    ///< how often it has met, in whichever group
     Tag last;                      ///< kind, count and site of the last agreement
@@ -72,8 +73,8 @@ class PhaseTable {
     /// Whether it tells of that group.
     bool shows(std::uint64_t group) const;
 
-    /// The same of the group in which it met last.
-    std::uint64_t met_last() const { return met_in(group).value_or(0); }
+    /// The same of the group in which it met last: the number at which it waits, if it does.
+    std::uint64_t met_last() const { return waits_at != 0 ? waits_at : met_in(group).value_or(0); }
   };
 
   static std::size_t bytes_for(int rows);
@@ -91,6 +92,17 @@ class PhaseTable {
   /// `group` is the key of the group that meets; 0 for all ranks.
   void enter_meeting(std::uint64_t meeting, const Tag& tag, std::uint64_t group = 0);
   void leave_meeting(std::uint64_t group = 0);
+
+  // The same for what was started before, from any thread.
+
+  /// This rank has come to `meeting`, but does not wait there.
+  void come_to(std::uint64_t meeting, std::uint64_t group);
+
+  /// This rank waits at `meeting`, unless it shows something else than that it computes.
+  void show_wait(std::uint64_t meeting, const Tag& tag, std::uint64_t group);
+
+  /// Ends that, if it is what this rank shows.
+  void hide_wait(std::uint64_t meeting, std::uint64_t group);
 
   /// LOCAL. This rank begins or ends to meet in a group of some of the ranks.
   void open_group(const Members& members);

@@ -100,6 +100,7 @@ std::string describe(const Tag& tag) {
     case TagKind::broadcast: return call("broadcast");
     case TagKind::chief: return "the end of the chief's work" + at;
     case TagKind::merge: return call("merge_call");
+    case TagKind::request: return call("request");
     case TagKind::group: return "the making of a group" + at;
     case TagKind::sum: return fmt::format("sum #{} of the step{}", tag.count, at);
     case TagKind::open_sum: return "the sum of all_reduce_async" + at;
@@ -144,7 +145,8 @@ bool is_call(TagKind kind) {
     case TagKind::reduce:
     case TagKind::broadcast:
     case TagKind::chief:
-    case TagKind::merge: return true;
+    case TagKind::merge:
+    case TagKind::request: return true;
     case TagKind::start:
     case TagKind::close:
     case TagKind::error:

@@ -32,6 +32,7 @@ enum class TagKind : std::uint8_t {
   broadcast,  ///< a broadcast of tensors, or of an object
   chief,      ///< the end of what the chief does alone in a call of all
   group,      ///< making a group of some of the ranks; `text` lists them
+  request,    ///< what a group was asked for, and does while the program goes on
   sum,        ///< no agreement: a sum that an earlier one covers, numbered by `count`
   open_sum,   ///< no agreement: the sum of an all_reduce_async
 };

@@ -49,7 +49,7 @@ bool blamed_before(const Group& a, const Group& b) {
 
 /// Whether the tag's text describes what the ranks compute together.
 bool has_operands(const Tag& tag) {
-  return tag.kind == TagKind::merge || tag.kind == TagKind::reduce;
+  return tag.kind == TagKind::merge || tag.kind == TagKind::reduce || tag.kind == TagKind::request;
 }
 
 /// The name at the beginning of the tag's text, if it is that of a method that is a merge_call or a reduction inside.
@@ -116,6 +116,7 @@ std::string act(const Tag& tag, std::size_t ranks) {
     case TagKind::chief:
     case TagKind::merge:
     case TagKind::group:
+    case TagKind::request:
     case TagKind::sum:
     case TagKind::open_sum:
     case TagKind::error: break;

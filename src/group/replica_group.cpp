@@ -163,7 +163,8 @@ ReplicaGroup::ReplicaGroup(std::shared_ptr<Job> job, Job::Meeting own_meeting, s
       meeting_{own_meeting_ ? own_meeting_.get() : &job_->meeting()},
       data_{std::move(data)},
       ranks_{std::move(ranks)},
-      device_names_(ranks_.size(), "/device:CPU:0") {
+      device_names_(ranks_.size(), "/device:CPU:0"),
+      requests_{*job_, *meeting_, *data_} {
   for (const int rank : ranks_) {
     node_of_rank_.push_back(job_->node_of_rank()[static_cast<std::size_t>(rank)]);
     residences_.push_back(job_->residences()[static_cast<std::size_t>(rank)]);

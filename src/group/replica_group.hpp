@@ -13,6 +13,7 @@
 #include <lockstep/reduce/reduction_options.hpp>
 
 #include "control/job.hpp"
+#include "group/request_queue.hpp"
 
 namespace lockstep {
 
@@ -94,6 +95,9 @@ class ReplicaGroup {
   /// The reductions of the group itself. The first call is COLL, as `make_reductions` is.
   CrossDeviceOps& reductions();
 
+  /// What this group does while the program goes on, with host memory.
+  RequestQueue& requests() { return requests_; }
+
   /// The data plane for host memory.
   Communicator& host_plane() { return *data_; }
 
@@ -119,8 +123,9 @@ class ReplicaGroup {
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Communicator> device_data_;
   std::unique_ptr<detail::DeviceWaits> device_waits_;  ///< null without a device plane
-  std::unique_ptr<CrossDeviceOps> reductions_;         ///< null before the first call
-  std::optional<Job::GivenUp> given_up_;               ///< collectives on GPU memory, which may never end
+  RequestQueue requests_;
+  std::unique_ptr<CrossDeviceOps> reductions_;  ///< null before the first call
+  std::optional<Job::GivenUp> given_up_;        ///< collectives on GPU memory, which may never end
   int strategies_ = 0;
 };
 

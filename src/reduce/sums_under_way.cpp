@@ -16,9 +16,10 @@ std::int64_t elements_of_piece(DType dtype) {
 
 }  // namespace
 
-SumsUnderWay::SumsUnderWay(Communicator& communicator, Messenger& messenger)
+SumsUnderWay::SumsUnderWay(Communicator& communicator, Messenger& messenger, Lanes lanes)
     : communicator_{communicator},
       messenger_{messenger},
+      lanes_{lanes},
       rank_{communicator.rank()},
       size_{communicator.size()},
       most_{std::max<std::size_t>(4, bytes_under_way / Messenger::piece_bytes / static_cast<std::size_t>(size_))},
@@ -27,11 +28,21 @@ SumsUnderWay::SumsUnderWay(Communicator& communicator, Messenger& messenger)
 }
 
 auto SumsUnderWay::start(const TensorView& flat, int divisor) -> std::shared_ptr<const Message> {
+  return start(flat, divisor, std::nullopt);
+}
+
+auto SumsUnderWay::start_to_one(const TensorView& flat, int divisor, int root) -> std::shared_ptr<const Message> {
+  return start(flat, divisor, std::optional{root});
+}
+
+auto SumsUnderWay::start(const TensorView& flat, int divisor, std::optional<int> root)
+    -> std::shared_ptr<const Message> {
   const auto message = std::make_shared<Message>();
   const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
   const std::int64_t longest = elements_of_piece(flat.dtype()) * size_;
   for (std::int64_t first = 0; first < flat.count(); first += longest) {
     Piece piece{{}, flat.dtype(), divisor, Ways::both, message};
+    piece.root = root;
     const auto bounds = even_slices(std::min(longest, flat.count() - first), size_);
     for (std::size_t rank = 0; rank + 1 < bounds.size(); ++rank)
       piece.slices.emplace_back(flat.data() + (first + bounds[rank]) * size,
@@ -77,7 +88,8 @@ void SumsUnderWay::add(Piece piece) {
   for (const auto& slice : piece.slices) all += slice.size();
   const std::size_t mine = own(piece).size();
   ++message.left_;
-  if (piece.ways != Ways::to_owners) message.traffic_.all += static_cast<std::int64_t>(mine) * (size_ - 1);
+  const int receivers = piece.root ? (*piece.root == rank_ ? 0 : 1) : size_ - 1;
+  if (piece.ways != Ways::to_owners) message.traffic_.all += static_cast<std::int64_t>(mine) * receivers;
   if (piece.ways == Ways::from_owners) return for_all_.push_back(std::move(piece));
   message.traffic_.all += static_cast<std::int64_t>(all - mine);
   ++message.to_sum_;
@@ -121,7 +133,7 @@ void SumsUnderWay::send_to_owners(Piece piece) {
   free_rooms_.pop_back();
   for (int rank = 0; rank < size_; ++rank)
     parcels_[static_cast<std::size_t>(rank)] = {piece.slices[static_cast<std::size_t>(rank)], room_for(piece, rank)};
-  piece.work = send(piece, Messenger::Lane::first);
+  piece.work = send(piece, lanes_.to_owners);
   to_owners_.push_back(std::move(piece));
 }
 
@@ -144,9 +156,13 @@ void SumsUnderWay::sum_first() {
 }
 
 void SumsUnderWay::send_to_all(Piece piece) {
-  for (int rank = 0; rank < size_; ++rank)
-    parcels_[static_cast<std::size_t>(rank)] = {own(piece), piece.slices[static_cast<std::size_t>(rank)]};
-  piece.work = send(piece, Messenger::Lane::second);
+  for (int rank = 0; rank < size_; ++rank) {
+    Parcel& parcel = parcels_[static_cast<std::size_t>(rank)];
+    parcel = {};
+    if (piece.root.value_or(rank) == rank) parcel.sent = own(piece);
+    if (piece.root.value_or(rank_) == rank_) parcel.received = piece.slices[static_cast<std::size_t>(rank)];
+  }
+  piece.work = send(piece, lanes_.from_owners);
   to_all_.push_back(std::move(piece));
 }
 

@@ -39,17 +39,26 @@ class SumsUnderWay {
     Work::Traffic traffic_;
   };
 
-  /// Both must outlive this object. `messenger` is the communicator's.
-  SumsUnderWay(Communicator& communicator, Messenger& messenger);
+  /// Those of the two ways of a piece.
+  struct Lanes {
+    Messenger::Lane to_owners, from_owners;
+  };
+
+  /// Both must outlive this object. `messenger` is the communicator's. Others of this communicator have other lanes.
+  SumsUnderWay(Communicator& communicator, Messenger& messenger,
+               Lanes lanes = {Messenger::Lane::first, Messenger::Lane::second});
 
   int rank() const { return rank_; }
   int ranks() const { return size_; }
 
-  // These three return at once. All ranks start the same messages in the same order. The memory must stay alive, and
+  // These return at once. All ranks start the same messages in the same order. The memory must stay alive, and
   // untouched, until the message is done.
 
   /// The sum of `flat`, divided by `divisor`, replaces `flat` on every rank.
   std::shared_ptr<const Message> start(const TensorView& flat, int divisor = 1);
+
+  /// The same on `root` alone. On others, `flat` is unspecified afterwards.
+  std::shared_ptr<const Message> start_to_one(const TensorView& flat, int divisor, int root);
 
   /// The sum replaces this rank's slice alone. The rest is unspecified afterwards.
   std::shared_ptr<const Message> start_scatter(const TensorView& flat, SliceBounds bounds);
@@ -82,8 +91,10 @@ class SumsUnderWay {
     std::shared_ptr<Message> message;
     std::size_t room = 0;  ///< for what comes to this rank on the way to the owners
     std::optional<Work> work = {};
+    std::optional<int> root = {};  ///< the only one to which the owners send, if not all
   };
 
+  std::shared_ptr<const Message> start(const TensorView& flat, int divisor, std::optional<int> root);
   std::shared_ptr<const Message> start(const TensorView& flat, SliceBounds bounds, Ways ways);
   void add(Piece piece);
   void send_more();
@@ -97,6 +108,7 @@ class SumsUnderWay {
 
   Communicator& communicator_;
   Messenger& messenger_;
+  Lanes lanes_;
   int rank_, size_;
   std::size_t most_;  ///< pieces that are under way at a time, each way
   Buffer rooms_;      ///< each for one slice of each rank

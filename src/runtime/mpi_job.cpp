@@ -53,7 +53,9 @@ std::vector<std::string> plain_names(int ranks, std::span<const int> world_ranks
 std::shared_ptr<Job> meet_ranks(std::optional<int> guest, std::span<const int> world_ranks) {
   auto channel = make_mpi_channel(guest);
   auto names = plain_names(channel->size(), world_ranks);
-  return std::make_shared<Job>(std::move(channel), std::move(names));
+  auto job = std::make_shared<Job>(std::move(channel), std::move(names));
+  if (MpiSession::all_threads_may_call_mpi()) job->progress().set_threads(RequestProgress::Threads::any);
+  return job;
 }
 
 /// What a guest would have to take from the program.

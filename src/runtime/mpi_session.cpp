@@ -242,6 +242,10 @@ bool MpiSession::may_call_mpi() {
   return calls_mpi || !one_thread_calls;
 }
 
+bool MpiSession::all_threads_may_call_mpi() {
+  return !one_thread_calls;
+}
+
 MpiSession::~MpiSession() {
   // An exception that the other ranks do not know of: they would not come to the end of MPI.
   if (std::uncaught_exceptions() > 0 && !is_ending_) return;

@@ -55,6 +55,9 @@ class MpiSession {
   /// Whether this thread may call MPI.
   static bool may_call_mpi();
 
+  /// Whether every thread may.
+  static bool all_threads_may_call_mpi();
+
   /// Ends every rank of the job with `code`, and this one even if mpirun does not answer. May be called from any
   /// thread. One that may not call MPI ends this process alone, and the launcher ends the others because of that. Does
   /// not return.

@@ -60,7 +60,7 @@ class SimCommunicator final : public Communicator {
       : plane_{plane},
         rank_{static_cast<int>(std::ranges::find(plane.members(), rank) - plane.members().begin())},
         size_{static_cast<int>(plane.members().size())},
-        messenger_{plane.job().split(plane, 0, plane.members()), plane.job().split(plane, 1, plane.members()), rank} {}
+        messenger_{plane, rank} {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -230,7 +230,7 @@ class SimCommunicator final : public Communicator {
   int rank_;
   int size_;
   SimMessenger messenger_;
-  std::uint64_t splits_ = 2;  ///< those of the messages are the first
+  std::uint64_t splits_ = Messenger::lanes;  ///< those of the messages are the first
 };
 
 }  // namespace

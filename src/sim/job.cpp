@@ -184,6 +184,7 @@ void Job::take_part(int rank) {
                  .sleep = sim::sleep,
                  .run_delay = [] { return std::chrono::nanoseconds{}; }});
   job->forbid_threads();
+  job->progress().set_wait_for_news([this, rank] { wait_for_news(rank); });
   struct Shown {
     const lockstep::Job*& job;
     ~Shown() { job = nullptr; }
@@ -290,6 +291,32 @@ void Job::sleep(int rank, Time length) {
   throw_if_over(rank);
 }
 
+void Job::wait_for_news(int rank) {
+  pass(rank);
+  Rank& self = of(rank);
+  const MeetingPoint* const meeting = meeting_of(rank);
+  if (meeting && (meeting->started() || is_meeting(rank))) {
+    if (std::exchange(self.waits_at, meeting->waits_at()) != meeting->waits_at()) self.waits_since = now();
+    self.meets_since = self.met = self.waits_since;
+  }
+  self.waits_for_news = true;
+  if (!self.news.empty()) scheduler_.wake(rank, std::ranges::min(self.news));
+  scheduler_.wait(rank);
+  self.waits_for_news = false;
+  self.meets_since.reset();
+  std::erase_if(self.news, [this](Time time) { return time <= now(); });
+  throw_if_over(rank);
+}
+
+void Job::tell_news(int rank, Time at) {
+  Rank& self = of(rank);
+  const bool is_first = std::ranges::none_of(self.news, [at](Time time) { return time <= at; });
+  // One that is overdue stands for all.
+  if (std::erase_if(self.news, [this](Time time) { return time <= now(); }) > 0) self.news.push_back(now());
+  self.news.push_back(at);
+  if (self.waits_for_news && is_first) scheduler_.wake(rank, at);
+}
+
 void Job::strike(const Options::Fault& fault) {
   if (over_ || !scheduler_.is_live(fault.rank)) return;
   const bool dies = fault.kind == Options::Fault::Kind::die;
@@ -325,7 +352,7 @@ void Job::before(Time next) {
     const MeetingPoint& here = *meeting_of(waiting);
     for (const int late : here.members().ranks.empty() ? all_of(options_.ranks) : here.members().ranks) {
       const MeetingPoint* const there = of(late).job ? of(late).job->meeting_of(here.members().key) : nullptr;
-      if (!scheduler_.is_live(late) || (there && there->waits() >= here.waits())) continue;
+      if (!scheduler_.is_live(late) || (there && there->came_to() >= here.waits_at())) continue;
       // Who has nothing more to do waits for those that still work with each other.
       if (here.last().kind == TagKind::leave && next < later(of(late).met, options_.stall_timeout)) continue;
       scheduler_.move_to(later(*of(waiting).meets_since, options_.stall_timeout));
@@ -391,13 +418,14 @@ PhaseTable::Snapshot Job::snapshot(int rank) const {
   PhaseTable::Snapshot snapshot;
   snapshot.phase = is_meeting(rank) ? Phase::meeting : Phase::computing;
   if (const MeetingPoint* const meeting = meeting_of(rank)) {
-    if (meeting->sum()) snapshot.phase = Phase::meeting;
-    snapshot.meeting = of(rank).job->meetings().front()->waits();
+    if (meeting->sum() || meeting->started()) snapshot.phase = Phase::meeting;
+    snapshot.meeting = of(rank).job->meetings().front()->came_to();
     snapshot.group = meeting->members().key;
     std::size_t shown = 0;
     for (const MeetingPoint* const each : of(rank).job->meetings().subspan(1))
-      if (shown < snapshot.groups.size()) snapshot.groups[shown++] = {each->members().key, each->waits()};
-    snapshot.last = meeting->sum() ? *meeting->sum() : meeting->last();
+      if (shown < snapshot.groups.size()) snapshot.groups[shown++] = {each->members().key, each->came_to()};
+    if (meeting->started()) snapshot.waits_at = meeting->waits_at();
+    snapshot.last = meeting->sum() ? *meeting->sum() : meeting->started() ? *meeting->started() : meeting->last();
     snapshot.position = meeting->position();
   }
   return snapshot;
@@ -436,6 +464,8 @@ std::string Job::who_is_where() const {
 Job::Where Job::where_is(int rank) const {
   const MeetingPoint* const meeting = meeting_of(rank);
   if (!meeting) return {"has left the job", "have left the job"};
+  if (const Tag* const started = meeting->started())
+    return {"is at " + describe(*started), "are at " + describe(*started)};
   const std::string last = meeting->meetings() > 0 ? describe(meeting->last()) : "the start of the job";
   if (!is_meeting(rank)) {
     const std::string what = fmt::format("in {} after {}", data_collective_of(rank), last);

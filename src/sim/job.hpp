@@ -37,6 +37,11 @@ class Job final : private Scheduler::Overseer {
   /// A scheduling point that ends after a `wake`.
   void wait(int rank, std::string_view what);
   void sleep(int rank, Time length);
+  /// A scheduling point that ends when something has come that this rank has started, and does not wait for.
+  void wait_for_news(int rank);
+
+  /// Something comes to `rank` at that time.
+  void tell_news(int rank, Time at);
 
   void wake(int rank, Time at) { scheduler_.wake(rank, at); }
   Time now() const { return scheduler_.now(); }
@@ -66,8 +71,12 @@ class Job final : private Scheduler::Overseer {
  private:
   struct Rank {
     std::uint64_t points = 0;
-    std::optional<Time> meets_since;     ///< set while it waits in an agreement or a covered sum
-    Time met{0};                         ///< when it last began to
+    std::optional<Time> meets_since;  ///< set while it waits in an agreement or a covered sum
+    Time met{0};                      ///< when it last began to
+    std::vector<Time> news;           ///< when something comes that it has not looked for
+    bool waits_for_news = false;
+    std::uint64_t waits_at = 0;  ///< the number at which it waits for news, and since when
+    Time waits_since{0};
     const lockstep::Job* job = nullptr;  ///< null before it exists, and after
     std::exception_ptr outcome;          ///< the first exception that left `body` or the end of the job
   };

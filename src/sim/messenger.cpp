@@ -71,6 +71,11 @@ class SimMessenger::UnderWay final : public Work::Pending {
   std::vector<Parcel> parcels_;
 };
 
+SimMessenger::SimMessenger(Plane& plane, int rank) : rank_{rank} {
+  for (std::uint64_t lane = 0; lane < lanes; ++lane)
+    lanes_.emplace_back(plane.job().split(plane, lane, plane.members()));
+}
+
 Work SimMessenger::start(std::span<const Parcel> parcels, Lane lane) {
   Plane& plane = of(lane);
   std::vector<Parcel> own{parcels.begin(), parcels.end()};

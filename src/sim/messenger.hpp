@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "comm/communicator.hpp"
 #include "comm/messenger.hpp"
@@ -16,8 +17,8 @@ namespace lockstep::sim {
 /// backend may choose. Each `advance` is a scheduling point.
 class SimMessenger final : public Messenger {
  public:
-  /// A plane for each lane. `rank` is the job's number.
-  SimMessenger(Plane& first, Plane& second, int rank) : lanes_{first, second}, rank_{rank} {}
+  /// For the members of `plane`. `rank` is the job's number.
+  SimMessenger(Plane& plane, int rank);
 
   Work start(std::span<const Parcel> parcels, Lane lane) override;
 
@@ -26,7 +27,7 @@ class SimMessenger final : public Messenger {
 
   Plane& of(Lane lane) { return lanes_[static_cast<std::size_t>(lane)]; }
 
-  std::reference_wrapper<Plane> lanes_[2];
+  std::vector<std::reference_wrapper<Plane>> lanes_;
   int rank_;
 };
 

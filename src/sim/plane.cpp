@@ -26,6 +26,10 @@ std::vector<int> Plane::job_ranks(std::span<const int> members) const {
 
 std::uint64_t Plane::start(int rank, std::string what, Bytes bytes) {
   inside_[static_cast<std::size_t>(rank)] = what;
+  return start_beside(rank, std::move(what), std::move(bytes));
+}
+
+std::uint64_t Plane::start_beside(int rank, std::string what, Bytes bytes) {
   job_.point(rank, what);
   const std::uint64_t number = next_[static_cast<std::size_t>(rank)]++;
   if (number == first_ + under_way_.size())
@@ -37,12 +41,21 @@ std::uint64_t Plane::start(int rank, std::string what, Bytes bytes) {
                     job_.name(rank), what, job_.name(collective.first), collective.what, number + 1, name_)});
   collective.arrivals[static_cast<std::size_t>(rank)] = Arrival{std::move(bytes), job_.now() + job_.draw_latency()};
   ++collective.arrived;
+  if (collective.arrived == static_cast<int>(members_.size())) tell_news(collective);
   std::erase_if(collective.waiters, [&](const Waiter& waiter) {
     const auto time = complete_at(collective, waiter);
     if (time) job_.wake(waiter.rank, *time);
     return time.has_value();
   });
   return number;
+}
+
+/// Of a collective for which all have come: who has started it and goes on may look for it.
+void Plane::tell_news(const Collective& collective) {
+  Time last{0};
+  for (const auto& arrival : collective.arrivals)
+    if (arrival) last = std::max(last, arrival->here);
+  for (const int member : members_) job_.tell_news(member, last);
 }
 
 /// The time when the waiter has all that it needs; empty while some of it has not been sent.

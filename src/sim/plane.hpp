@@ -45,6 +45,9 @@ class Plane {
   /// the ranks must have in common: "all_gather of f32[12]". Returns the number of the collective.
   std::uint64_t start(int rank, std::string what, Bytes bytes);
 
+  /// The same for one that `rank` does not wait for: it is not `inside`.
+  std::uint64_t start_beside(int rank, std::string what, Bytes bytes);
+
   /// Waits until what `rank` needs from the others is there. A scheduling point if it has to wait.
   void finish(int rank, std::uint64_t collective, Needs needs);
 
@@ -80,6 +83,7 @@ class Plane {
 
   Collective& at(std::uint64_t collective) { return under_way_[collective - first_]; }
   const Collective& at(std::uint64_t collective) const { return under_way_[collective - first_]; }
+  void tell_news(const Collective& collective);
   std::optional<Time> complete_at(const Collective& collective, const Waiter& waiter);
 
   Job& job_;

@@ -74,6 +74,11 @@ class SlowChannel final : public ControlChannel {
     std::ranges::copy(mine, all.begin());
   }
   void broadcast(std::span<std::byte>, int) override { hand_.pass(length_); }
+  std::unique_ptr<Exchange> start_max(std::array<std::uint64_t, 2>&) override { return nullptr; }
+  std::unique_ptr<Exchange> start_all_gather(std::span<const std::byte>, std::span<std::byte>) override {
+    return nullptr;
+  }
+  std::unique_ptr<Exchange> start_broadcast(std::span<std::byte>, int) override { return nullptr; }
   std::unique_ptr<ControlChannel> subset(std::span<const int>, std::uint64_t) override { return nullptr; }
 
  private:

@@ -2,6 +2,7 @@
 // ranks needs nothing else of this library but a Runtime.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,6 +20,14 @@ namespace lockstep {
 
 class ReplicaGroup;
 
+namespace detail {
+
+/// Elements that are sent, of one type with those that are received.
+template <class S, class T>
+concept SentAs = std::same_as<std::remove_const_t<S>, T>;
+
+}  // namespace detail
+
 /// An ordered set of ranks that work together:
 ///
 ///   Group all = runtime.group();
@@ -26,7 +35,7 @@ class ReplicaGroup;
 ///   all.all_reduce(std::span{sums});  // the same bits on every rank, and in every run
 ///
 /// A handle: copies refer to the same group. A rank may be in any number of groups, and groups may overlap. A group
-/// must not outlive the runtime, and is used only on the thread that made the runtime.
+/// must not outlive the runtime. It is used only on the thread that made the runtime, but for its requests.
 ///
 /// Methods are COLL over the ranks of the group, agreed and blocking, unless their comment says otherwise. Agreed: no
 /// rank sends anything before all are known to do the same. If ranks call different methods, or the same method from
@@ -34,11 +43,11 @@ class ReplicaGroup;
 /// rank is; the group can be used again. If a rank has failed, the others get a PeerError. Its rank() is the rank in
 /// the group, while its text names the replica of the job.
 ///
-/// All ranks must make, use and free their groups in one common order, from which each rank leaves out the groups that
-/// it is not in. Otherwise they wait for each other in a circle, until the stall timeout ends the job with a line that
-/// gives the place of each. A rank that does not come ends it in the same way, with a line that names it. So a rank
-/// that works in one group must not keep another group waiting for that long. At the end of the job, ranks that have
-/// nothing more to do wait as long as others still meet in their groups.
+/// All ranks must make groups, free them and call blocking methods in one common order, from which each rank leaves out
+/// the groups that it is not in. Otherwise they wait for each other in a circle, until the stall timeout ends the job
+/// with a line that gives the place of each. A rank that does not come ends it in the same way, with a line that names
+/// it. So a rank that works in one group must not keep another group waiting for that long. At the end of the job,
+/// ranks that have nothing more to do wait as long as others still meet in their groups.
 ///
 /// The watchdogs follow at most 16 groups of a rank at a time, besides that of all ranks. In further ones, a rank is
 /// not found to be late, and does not find that others are.
@@ -81,15 +90,118 @@ class LOCKSTEP_API Group {
     return gather(mine, here).template to_vector<Value>(here);
   }
 
+  /// What a group does while its program goes on:
+  ///
+  ///   Group::Request sum = all.submit_all_reduce(std::span{sums});
+  ///   ...  // `sums` is left alone
+  ///   sum.wait();
+  ///
+  /// The ranks agree on each request before it moves a byte. A group's requests begin in the order in which they were
+  /// submitted; several are under way at a time. All ranks submit to one group, and call its blocking methods, in the
+  /// same order. But groups do not wait for each other: ranks may submit to different groups in different orders, also
+  /// on different threads, and wait in any order. Requests go on by themselves where MPI provides MPI_THREAD_MULTIPLE
+  /// (RuntimeOptions::mpi_threads), and the thread that made the runtime is then one of any that may submit, test and
+  /// wait. Otherwise it is the only one, and requests go on while it submits, tests or waits, or is in a blocking
+  /// method that has yet to be agreed on.
+  ///
+  /// A rank that does not come to a request is named like one that does not come to a blocking method, once another
+  /// has waited for it for the stall timeout. A handle: copies refer to the same request. The last one waits when it is
+  /// destroyed, so that the memory of the values may be freed next; an exception of that wait is dropped.
+  class LOCKSTEP_API Request {
+   public:
+    /// LOCAL, never blocks, from any thread. Whether it is done. MismatchError or PeerError, each time, if the ranks
+    /// did not agree.
+    bool test();
+
+    /// COLL, blocking, from any thread. Returns when it is done; throws as `test`.
+    void wait();
+
+   private:
+    friend class Group;
+    struct State;
+    explicit Request(std::shared_ptr<State> state) : state_{std::move(state)} {}
+
+    std::shared_ptr<State> state_;
+  };
+
+  // COLL, but these return at once, whatever other ranks do. Values lie in the host's memory, and must stay there, and
+  // be left alone, until the request is done. InvalidArgument for other values, ContextError on a thread that may not
+  // call MPI, both before any communication.
+
+  /// As all_reduce, with the same bits.
+  [[nodiscard]] Request submit_all_reduce(const TensorView& values, Here here = Here::current());
+  template <detail::Element T, std::size_t N>
+  [[nodiscard]] Request submit_all_reduce(std::span<T, N> values, Here here = Here::current()) {
+    return submit_all_reduce(view_of(std::span<T>{values}), here);
+  }
+
+  /// As all_reduce, but only `root` gets the sum. On other ranks the values are unspecified afterwards.
+  [[nodiscard]] Request submit_reduce(const TensorView& values, int root, Here here = Here::current());
+  template <detail::Element T, std::size_t N>
+  [[nodiscard]] Request submit_reduce(std::span<T, N> values, int root, Here here = Here::current()) {
+    return submit_reduce(view_of(std::span<T>{values}), root, here);
+  }
+
+  /// As broadcast.
+  [[nodiscard]] Request submit_broadcast(const TensorView& values, int root, Here here = Here::current());
+  template <detail::Element T, std::size_t N>
+  [[nodiscard]] Request submit_broadcast(std::span<T, N> values, int root, Here here = Here::current()) {
+    return submit_broadcast(view_of(std::span<T>{values}), root, here);
+  }
+
+  // In these, one rank's block is as long as every other's; a span for all ranks has the blocks one after the other, in
+  // the order of the ranks. Spans do not overlap.
+
+  /// `all` becomes every rank's `mine`.
+  template <class S, std::size_t N, detail::Element T, std::size_t M>
+    requires detail::SentAs<S, T>
+  [[nodiscard]] Request submit_all_gather(std::span<S, N> mine, std::span<T, M> all, Here here = Here::current()) {
+    return submit_blocks("all_gather", view_of(std::span<S>{mine}), view_of(std::span<T>{all}), Blocks::one_to_all, -1,
+                         here);
+  }
+
+  /// The same on `root`. On other ranks, `all` is left alone and may be empty.
+  template <class S, std::size_t N, detail::Element T, std::size_t M>
+    requires detail::SentAs<S, T>
+  [[nodiscard]] Request submit_gather(std::span<S, N> mine, std::span<T, M> all, int root,
+                                      Here here = Here::current()) {
+    return submit_blocks("gather", view_of(std::span<S>{mine}), view_of(std::span<T>{all}), Blocks::one_to_root, root,
+                         here);
+  }
+
+  /// `mine` becomes this rank's block of `all` on `root`. On other ranks, `all` is not read and may be empty.
+  template <class S, std::size_t N, detail::Element T, std::size_t M>
+    requires detail::SentAs<S, T>
+  [[nodiscard]] Request submit_scatter(std::span<S, N> all, std::span<T, M> mine, int root,
+                                       Here here = Here::current()) {
+    return submit_blocks("scatter", view_of(std::span<S>{all}), view_of(std::span<T>{mine}), Blocks::root_to_one, root,
+                         here);
+  }
+
+  /// Block r of `received` becomes this rank's block of rank r's `sent`.
+  template <class S, std::size_t N, detail::Element T, std::size_t M>
+    requires detail::SentAs<S, T>
+  [[nodiscard]] Request submit_all_to_all(std::span<S, N> sent, std::span<T, M> received, Here here = Here::current()) {
+    return submit_blocks("all_to_all", view_of(std::span<S>{sent}), view_of(std::span<T>{received}), Blocks::all_to_all,
+                         -1, here);
+  }
+
+  /// Done when every rank has submitted it.
+  [[nodiscard]] Request submit_barrier(Here here = Here::current());
+
  private:
   friend class Strategy;
+  enum class Blocks : std::uint8_t { one_to_all, one_to_root, root_to_one, all_to_all };
   explicit Group(std::shared_ptr<ReplicaGroup> group) : group_{std::move(group)} {}
 
   template <class T>
   static TensorView view_of(std::span<T> values) {
-    return {
-        reinterpret_cast<std::byte*>(values.data()), {static_cast<std::int64_t>(values.size())}, detail::dtype_of<T>};
+    using Value = std::remove_const_t<T>;
+    auto* const data = const_cast<Value*>(values.data());  // what is sent is not written to
+    return {reinterpret_cast<std::byte*>(data), {static_cast<std::int64_t>(values.size())}, detail::dtype_of<Value>};
   }
+  Request submit_blocks(const char* method, const TensorView& sent, const TensorView& received, Blocks blocks, int root,
+                        const Here& here);
   Tensor gather(Tensor values, const Here& here);
 
   std::shared_ptr<ReplicaGroup> group_;

@@ -1,6 +1,7 @@
 // The collectives over MPI, on bytes in host memory.
 #include <algorithm>
 #include <limits>
+#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
@@ -123,7 +124,7 @@ class MpiMessenger final : public Messenger {
     void wait() override {
       check_mpi(MPI_Waitall(count(), requests_.all.data(), statuses()), "MPI_Waitall");
       check_received();
-      messenger_.spare_.push_back(std::exchange(requests_, {}));
+      messenger_.keep(std::exchange(requests_, {}));
     }
     bool advance() override {
       int done = 0;
@@ -162,13 +163,7 @@ class MpiMessenger final : public Messenger {
   };
 
   std::unique_ptr<UnderWay> start_tagged(std::span<const Parcel> parcels, int tag) {
-    Requests requests;
-    if (!spare_.empty()) {
-      requests = std::move(spare_.back());
-      spare_.pop_back();
-      requests.all.clear();
-    }
-    auto made = std::make_unique<UnderWay>(*this, std::move(requests));
+    auto made = std::make_unique<UnderWay>(*this, take());
     // Each rank begins with another one.
     for (int step = 1; step < size_; ++step) {
       const int from = (rank_ + size_ - step) % size_;
@@ -187,6 +182,19 @@ class MpiMessenger final : public Messenger {
     return made;
   }
 
+  Requests take() {
+    const std::scoped_lock lock{mutex_};
+    if (spare_.empty()) return {};
+    Requests requests = std::move(spare_.back());
+    spare_.pop_back();
+    requests.all.clear();
+    return requests;
+  }
+  void keep(Requests requests) {
+    const std::scoped_lock lock{mutex_};
+    spare_.push_back(std::move(requests));
+  }
+
   template <class Byte, class Body>
   static void for_each_piece(std::span<Byte> slice, Body&& body) {
     for (; !slice.empty(); slice = slice.subspan(std::min<std::size_t>(piece_bytes, slice.size())))
@@ -195,7 +203,8 @@ class MpiMessenger final : public Messenger {
 
   MPI_Comm comm_;
   int rank_, size_;
-  std::vector<Requests> spare_;  ///< kept for later calls, which need as many
+  std::mutex mutex_;
+  std::vector<Requests> spare_;  ///< kept for later calls, which need as many; under `mutex_`
 };
 
 /// For slices that are not long, uses MPI's blocking collectives: on one node, their measured latency was a sixth of

@@ -1,0 +1,77 @@
+#include "control/request_progress.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "base/site.hpp"
+#include "base/start_thread.hpp"
+
+namespace lockstep {
+
+RequestProgress::Added::Added(RequestProgress& progress, Source& source) : progress_{progress}, source_{source} {
+  const std::scoped_lock lock{progress_.mutex_};
+  progress_.sources_.push_back(&source_);
+}
+
+RequestProgress::Added::~Added() {
+  const std::scoped_lock lock{progress_.mutex_};
+  std::erase(progress_.sources_, &source_);
+}
+
+RequestProgress::~RequestProgress() {
+  if (!thread_.joinable()) return;
+  {
+    const std::scoped_lock lock{sleep_};
+    ends_ = true;
+  }
+  woken_.notify_all();
+  thread_.join();
+}
+
+void RequestProgress::require_callable(const Here& here) const {
+  if (may_call()) return;
+  const std::string site = site_of(here);
+  throw ContextError{
+      fmt::format("a request{} on another thread than the runtime's, where only that may call MPI: "
+                  "expected an MPI with MPI_THREAD_MULTIPLE, and RuntimeOptions::mpi_threads to allow it",
+                  site.empty() ? "" : fmt::format(" ({})", site))};
+}
+
+void RequestProgress::begin() {
+  {
+    const std::scoped_lock lock{sleep_};
+    under_way_.fetch_add(1, std::memory_order_relaxed);
+    if (threads_ == Threads::any && !thread_.joinable())
+      thread_ = start_thread("for requests that go on by themselves", [this] { go_on(); });
+  }
+  woken_.notify_all();
+}
+
+bool RequestProgress::advance() {
+  if (!may_call()) return false;
+  const std::unique_lock lock{mutex_, std::try_to_lock};
+  if (!lock) return false;
+  bool moved = false;
+  for (Source* const source : sources_) moved |= source->advance();
+  return moved;
+}
+
+void RequestProgress::go_on() {
+  constexpr std::chrono::microseconds shortest{10}, longest{500};
+  std::chrono::microseconds pause = shortest;
+  std::unique_lock lock{sleep_};
+  while (true) {
+    woken_.wait(lock, [this] { return ends_ || is_busy(); });
+    if (ends_) return;
+    lock.unlock();
+    pause = advance() ? shortest : std::min(pause * 2, longest);
+    lock.lock();
+    if (pause > shortest) woken_.wait_for(lock, pause);
+  }
+}
+
+}  // namespace lockstep

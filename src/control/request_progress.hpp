@@ -1,0 +1,101 @@
+// How requests of a process go on while its program does something else.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <lockstep/base/here.hpp>
+
+namespace lockstep {
+
+/// What moves all requests of a process on. Whoever waits for one, or asks for it, moves on those of every group, so
+/// that ranks which wait for different ones do not keep each other waiting. Where every thread may call MPI, a thread
+/// does so too, from the first request on: it sleeps while there is none, and otherwise looks, without a break as long
+/// as something moves, and then less and less often, at last every half millisecond, for which it takes less than a
+/// hundredth of a core. From any thread: at most one at a time moves them on, and no other waits for it.
+class RequestProgress {
+ public:
+  /// Which threads may move requests on.
+  enum class Threads : std::uint8_t { any, own };
+
+  /// Requests that go on together.
+  class Source {
+   public:
+    /// LOCAL, never blocks. Moves on what it can. Whether there was something to do. What it throws ends the rank.
+    virtual bool advance() = 0;
+
+   protected:
+    ~Source() = default;
+  };
+
+  /// Counts a source among those that are moved on, for as long as it lives.
+  class [[nodiscard]] Added {
+   public:
+    Added(RequestProgress& progress, Source& source);
+    Added(const Added&) = delete;
+    Added& operator=(const Added&) = delete;
+    ~Added();
+
+   private:
+    RequestProgress& progress_;
+    Source& source_;
+  };
+
+  RequestProgress() = default;
+  RequestProgress(const RequestProgress&) = delete;
+  RequestProgress& operator=(const RequestProgress&) = delete;
+  ~RequestProgress();
+
+  // LOCAL, before the first request.
+
+  /// `own`, if it is not called: only the thread that made this object.
+  void set_threads(Threads threads) { threads_ = threads; }
+
+  /// What is done when there is nothing to do: returns when something may have come. Without it, a thread lets others
+  /// run.
+  void set_wait_for_news(std::function<void()> wait) { wait_for_news_ = std::move(wait); }
+
+  /// ContextError on a thread that may not move requests on.
+  void require_callable(const Here& here) const;
+
+  /// A request begins, or has ended.
+  void begin();
+  void end() { under_way_.fetch_sub(1, std::memory_order_release); }
+
+  /// Whether any is under way.
+  bool is_busy() const { return under_way_.load(std::memory_order_acquire) > 0; }
+
+  /// LOCAL, never blocks. Whether this call moved something on.
+  bool advance();
+
+  /// LOCAL, blocking. Moves all on until `done()`, which must not block.
+  template <class Done>
+  void wait_until(Done&& done) {
+    while (!done())
+      if (!advance()) wait_for_news_();
+  }
+
+ private:
+  bool may_call() const { return threads_ == Threads::any || std::this_thread::get_id() == own_; }
+  void go_on();
+
+  Threads threads_ = Threads::own;
+  std::thread::id own_ = std::this_thread::get_id();
+  std::atomic<int> under_way_ = 0;
+  std::mutex mutex_;
+  std::vector<Source*> sources_;  ///< under `mutex_`
+  std::function<void()> wait_for_news_ = std::this_thread::yield;
+
+  std::mutex sleep_;
+  std::condition_variable woken_;
+  bool ends_ = false;  ///< under `sleep_`
+  std::thread thread_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,110 @@
+#include "group/request_queue.hpp"
+
+#include <utility>
+
+#include "comm/messenger.hpp"
+#include "control/busy_clock.hpp"
+#include "control/meeting_point.hpp"
+
+namespace lockstep {
+
+RequestQueue::RequestQueue(Job& job, MeetingPoint& meeting, Communicator& data)
+    : job_{job}, meeting_{meeting}, data_{data}, added_{job.progress(), *this} {}
+
+RequestQueue::~RequestQueue() = default;
+
+auto RequestQueue::submit(std::string_view text, const Here& here, Start start) -> std::shared_ptr<Request> {
+  job_.progress().require_callable(here);
+  const auto request = std::make_shared<Request>();
+  request->start_ = std::move(start);
+  {
+    const std::scoped_lock lock{mutex_};
+    request->agreement_ = meeting_.start(here, text);
+    to_begin_.push_back(request);
+  }
+  job_.progress().begin();
+  return request;
+}
+
+bool RequestQueue::test(const Request& request) {
+  if (!request.is_done()) (void)job_.progress().advance();
+  if (!request.is_done()) return false;
+  if (request.verdict_) std::rethrow_exception(request.verdict_);
+  return true;
+}
+
+void RequestQueue::wait(const Request& request) {
+  const BusyClock::Waiting waiting;
+  const Agreement& agreement = *request.agreement_;
+  const auto wait_at = [&](std::uint64_t number, const auto& done) {
+    const MeetingPoint::ShownWait wait{meeting_, number, agreement.tag()};
+    job_.progress().wait_until([&] {
+      if (done()) return true;
+      wait.show();
+      return false;
+    });
+  };
+  // Who has not come to the agreement is late for it; then, who does not move it on.
+  wait_at(agreement.number(), [&] { return agreement.is_settled(); });
+  wait_at(agreement.number() + 1, [&] { return request.is_done(); });
+  if (request.verdict_) std::rethrow_exception(request.verdict_);
+}
+
+bool RequestQueue::advance() {
+  if (is_abandoned_) return false;
+  bool moved = false;
+  is_abandoned_ = true;  // unless this returns
+  job_.see_through([&] {
+    moved = meeting_.advance_started();
+    while (begin_next()) moved = true;
+    if (!under_way_.empty()) {
+      moved |= plane_->sums.advance();
+      moved |= plane_->exchanges.advance();
+      moved |= end_moved();
+    }
+    is_abandoned_ = false;
+  });
+  return moved;
+}
+
+/// In order, so that the data of all ranks meet.
+bool RequestQueue::begin_next() {
+  std::shared_ptr<Request> next;
+  {
+    const std::scoped_lock lock{mutex_};
+    if (to_begin_.empty() || !to_begin_.front()->agreement_->is_settled()) return false;
+    next = std::move(to_begin_.front());
+    to_begin_.pop_front();
+  }
+  next->verdict_ = next->agreement_->verdict();
+  if (next->verdict_ || data_.size() == 1) {
+    end(*next);
+    return true;
+  }
+  if (!plane_) {
+    Messenger& messenger = *data_.messenger();
+    plane_.emplace(detail::SumsUnderWay{data_, messenger, {Messenger::Lane::third, Messenger::Lane::fourth}},
+                   ExchangeQueue{messenger, Messenger::Lane::fifth, data_.size()});
+  }
+  next->is_moved_ = std::exchange(next->start_, nullptr)(*plane_);
+  under_way_.push_back(std::move(next));
+  return true;
+}
+
+bool RequestQueue::end_moved() {
+  return std::erase_if(under_way_, [this](const std::shared_ptr<Request>& request) {
+           if (!request->is_moved_()) return false;
+           end(*request);
+           return true;
+         }) > 0;
+}
+
+void RequestQueue::end(Request& request) {
+  request.start_ = nullptr;
+  request.is_moved_ = nullptr;
+  meeting_.end_started(*request.agreement_);
+  request.done_.store(true, std::memory_order_release);
+  job_.progress().end();
+}
+
+}  // namespace lockstep

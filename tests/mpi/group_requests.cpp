@@ -1,0 +1,165 @@
+// What groups do while the program goes on.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <lockstep/base/error.hpp>
+#include <lockstep/group/group.hpp>
+
+#include "support/ranks.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+Group group_of_all() {
+  return runtime().strategy().ranks();
+}
+
+/// All ranks, the last first.
+Group turned_group() {
+  std::vector<int> all(static_cast<std::size_t>(ranks()));
+  std::iota(all.rbegin(), all.rend(), 0);
+  return group_of_all().subset(all);
+}
+
+bool are_on_gpus() {
+  return runtime().strategy().stream().kind() != DeviceKind::cpu;
+}
+
+std::vector<float> random_values(std::size_t count, int of_rank) {
+  std::mt19937 draw{static_cast<unsigned>(of_rank)};
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(draw() % 1'000'000) / 3 - 1000;
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("a sum that was submitted has the bits of one that blocks, whatever its size, and several are under way") {
+  Group all = group_of_all();
+  const std::size_t sizes[] = {1, 0, 7, 1000, 40'000, 300'001};
+  std::vector<std::vector<float>> submitted, blocking;
+  std::vector<Group::Request> requests;
+  for (const std::size_t size : sizes) submitted.push_back(random_values(size, rank()));
+  blocking = submitted;
+  for (auto& values : submitted) requests.push_back(all.submit_all_reduce(std::span{values}));
+  for (auto& values : blocking) all.all_reduce(std::span{values});
+  std::ranges::reverse(requests);
+  for (auto& request : requests) request.wait();
+  for (std::size_t i = 0; i < std::size(sizes); ++i)
+    CHECK(std::memcmp(submitted[i].data(), blocking[i].data(), sizes[i] * sizeof(float)) == 0);
+  expect_in_step();
+}
+
+TEST_CASE("a group reduces, broadcasts, gathers, scatters and exchanges blocks, in its own order") {
+  if (are_on_gpus()) return;
+  Group group = turned_group();
+  const int mine = group.rank(), root = last() / 2;
+  const auto count = static_cast<std::size_t>(ranks());
+  std::vector<double> sum{1.0 + mine, 0.5};
+  std::vector<std::int64_t> told(100'000, mine);
+  const std::vector<int> pair{mine, -mine};
+  std::vector<int> pairs(2 * count, 99), pairs_on_root(mine == root ? 2 * count : 0), back(2), blocks(count),
+      got(count);
+  for (int to = 0; to < ranks(); ++to) blocks[static_cast<std::size_t>(to)] = 100 * mine + to;
+
+  std::vector<Group::Request> requests;
+  requests.push_back(group.submit_reduce(std::span{sum}, root));
+  requests.push_back(group.submit_broadcast(std::span{told}, root));
+  requests.push_back(group.submit_all_gather(std::span{pair}, std::span{pairs}));
+  requests.push_back(group.submit_gather(std::span{pair}, std::span{pairs_on_root}, root));
+  requests.push_back(group.submit_all_to_all(std::span{blocks}, std::span{got}));
+  requests.push_back(group.submit_barrier());
+  for (auto& request : requests) request.wait();
+  requests.push_back(group.submit_scatter(std::span{pairs_on_root}, std::span{back}, root));
+  requests.back().wait();
+
+  if (mine == root) CHECK(sum == std::vector<double>{static_cast<double>(triangle()), 0.5 * ranks()});
+  CHECK(told == std::vector<std::int64_t>(100'000, root));
+  for (int from = 0; from < ranks(); ++from) {
+    const auto i = static_cast<std::size_t>(from);
+    CHECK(pairs[2 * i] == from);
+    CHECK(pairs[2 * i + 1] == -from);
+    CHECK(got[i] == 100 * from + mine);
+  }
+  if (mine == root) CHECK(pairs_on_root == pairs);
+  CHECK(back == pair);
+  expect_in_step();
+}
+
+TEST_CASE("ranks submit to groups in different orders, and wait in others, beside calls that block") {
+  if (are_on_gpus()) return;
+  Group all = group_of_all(), turned = turned_group();
+  for (int round = 0; round < 10; ++round) {
+    std::mt19937 draw{static_cast<unsigned>(100 * round + rank())};  // another order on every rank
+    std::vector<int> of_all{1 << rank()}, of_turned(50'000, 1 << rank());
+    std::optional<Group::Request> first, second;
+    const auto submit = [&](int which) {
+      if (which == 0) first = all.submit_all_reduce(std::span{of_all});
+      if (which == 1) second = turned.submit_all_reduce(std::span{of_turned});
+    };
+    const int begin = static_cast<int>(draw() % 2);
+    submit(begin);
+    submit(1 - begin);
+    if (draw() % 2 == 0) second->wait();
+    first->wait();
+    expect_in_step();  // an agreement of all, while others of the ranks may still wait for the second
+    second->wait();
+    CHECK(second->test());
+    CHECK(of_all.front() == (1 << ranks()) - 1);
+    CHECK(of_turned == std::vector<int>(50'000, (1 << ranks()) - 1));
+  }
+}
+
+TEST_CASE("ranks that submit different things are told where each is, every time, and the group goes on") {
+  if (are_on_gpus() || ranks() == 1) return;
+  Group group = turned_group();
+  std::vector<float> values(odd_one() ? 3 : 2, 1);
+  Group::Request request = group.submit_all_reduce(std::span{values});
+  std::vector<float> after{1};
+  Group::Request next = group.submit_all_reduce(std::span{after});
+  const std::string told = mismatch_of([&] { request.wait(); });
+  CHECK_THAT(told, Catch::Contains("all_reduce #") && Catch::Contains("(group_requests.cpp:") &&
+                       Catch::Contains("sum of f32[2]") && Catch::Contains("sum of f32[3]"));
+  CHECK(mismatch_of([&] { (void)request.test(); }) == told);
+  next.wait();
+  CHECK(after.front() == static_cast<float>(ranks()));
+  // One rank blocks where the others go on.
+  const std::string mixed = mismatch_of([&] {
+    if (odd_one()) group.all_reduce(std::span{after});
+    if (!odd_one()) group.submit_all_reduce(std::span{after}).wait();
+  });
+  CHECK_THAT(mixed, Catch::Contains("all_reduce #"));
+  expect_in_step();
+}
+
+TEST_CASE("a request that nobody waits for is done before its memory may go, also when an exception takes it away") {
+  Group all = group_of_all();
+  std::vector<int> kept{1 << rank()};
+  CHECK(message_of<Error>([&] {
+          const Group::Request dropped = all.submit_all_reduce(std::span{kept});
+          throw Error{"on every rank"};
+        }) == "on every rank");
+  CHECK(kept.front() == (1 << ranks()) - 1);
+  expect_in_step();
+}
+
+TEST_CASE("a request is refused before any communication if its values do not fit") {
+  Group all = group_of_all();
+  std::vector<int> three(3), all_of_two(2 * static_cast<std::size_t>(ranks()));
+  CHECK_THAT(message_of<InvalidArgument>([&] { (void)all.submit_all_gather(std::span{three}, std::span{all_of_two}); }),
+             Catch::Contains("expected a block for each of"));
+  CHECK_THAT(message_of<InvalidArgument>([&] { (void)all.submit_reduce(std::span{three}, ranks()); }),
+             Catch::Contains("submit_reduce with root"));
+  expect_in_step();
+}
