@@ -153,7 +153,7 @@ MpiSession::MpiSession(int& argc, char**& argv, const RuntimeOptions& options)
   if (options.communicator) {
     if (!initialized)
       throw InvalidArgument{"RuntimeOptions::communicator in a program that has not started MPI; expected MPI_Init"};
-    find_world_ranks(*options.communicator);
+    world_ranks_ = world_ranks_of(*options.communicator, "RuntimeOptions::communicator");
   } else {
     require_descriptors();
     require_stack();
@@ -191,13 +191,12 @@ bool MpiSession::has_been_started() {
   return initialized != 0;
 }
 
-/// LOCAL. Needs no message.
-void MpiSession::find_world_ranks(int guest) {
-  const MPI_Comm communicator = MPI_Comm_f2c(guest);
+std::vector<int> MpiSession::world_ranks_of(int handle, std::string_view what) {
+  const MPI_Comm communicator = MPI_Comm_f2c(handle);
   int is_between = 0;
   if (communicator != MPI_COMM_NULL) check_mpi(MPI_Comm_test_inter(communicator, &is_between), "MPI_Comm_test_inter");
   if (communicator == MPI_COMM_NULL || is_between)
-    throw InvalidArgument{fmt::format("RuntimeOptions::communicator is {}; expected an intracommunicator",
+    throw InvalidArgument{fmt::format("{} is {}; expected an intracommunicator", what,
                                       is_between ? "an intercommunicator" : "MPI_COMM_NULL")};
   MPI_Group world = MPI_GROUP_NULL;
   MPI_Group own = MPI_GROUP_NULL;
@@ -205,16 +204,15 @@ void MpiSession::find_world_ranks(int guest) {
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
   check_mpi(MPI_Comm_group(communicator, &own), "MPI_Comm_group");
   check_mpi(MPI_Group_size(own, &size), "MPI_Group_size");
-  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::vector<int> ranks(static_cast<std::size_t>(size)), world_ranks(ranks.size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  world_ranks_.resize(ranks.size());
-  check_mpi(MPI_Group_translate_ranks(own, size, ranks.data(), world, world_ranks_.data()),
-            "MPI_Group_translate_ranks");
+  check_mpi(MPI_Group_translate_ranks(own, size, ranks.data(), world, world_ranks.data()), "MPI_Group_translate_ranks");
   check_mpi(MPI_Group_free(&own), "MPI_Group_free");
   check_mpi(MPI_Group_free(&world), "MPI_Group_free");
   // Of processes that MPI_Comm_spawn has started, say.
-  if (std::ranges::find(world_ranks_, MPI_UNDEFINED) != world_ranks_.end())
-    throw InvalidArgument{"RuntimeOptions::communicator has ranks outside of MPI_COMM_WORLD; expected a part of that"};
+  if (std::ranges::find(world_ranks, MPI_UNDEFINED) != world_ranks.end())
+    throw InvalidArgument{fmt::format("{} has ranks outside of MPI_COMM_WORLD; expected a part of that", what)};
+  return world_ranks;
 }
 
 /// LOCAL. The launcher gives such processes the numbers of others over again, and tells nobody that one has ended.

@@ -46,6 +46,10 @@ class MpiSession {
   /// ending after the others are gone, nobody would find it. If there is a table, they meet there.
   void ending(std::optional<PhaseTable> phases, const std::vector<int>& ranks_on_node);
 
+  /// LOCAL, without a message. The ranks in MPI_COMM_WORLD of a communicator (MPI_Comm_c2f). InvalidArgument, which
+  /// begins with `what`, if it is none, or not a part of that.
+  static std::vector<int> world_ranks_of(int communicator, std::string_view what);
+
   /// By this class or by the program. ContextError if it has ended since.
   static bool has_been_started();
 
@@ -69,7 +73,6 @@ class MpiSession {
  private:
   void take_level(int provided);
   static void require_not_spawned();
-  void find_world_ranks(int guest);
   bool is_guest() const { return !world_ranks_.empty(); }
   bool have_all_finished() const { return phases_->finished() >= static_cast<int>(ranks_on_node_.size()); }
 

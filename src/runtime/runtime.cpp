@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <exception>
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -149,6 +151,21 @@ Strategy& Runtime::strategy() {
 
 Group Runtime::group() {
   return strategy().ranks();
+}
+
+Group Runtime::group(int communicator, Here here) {
+  const std::vector<int>& of_job = impl_->mpi.session.world_ranks();  // empty if all of the world are
+  std::vector<int> ranks;
+  for (const int world_rank : MpiSession::world_ranks_of(communicator, "the communicator of a group")) {
+    const auto found = std::ranges::find(of_job, world_rank);
+    if (!of_job.empty() && found == of_job.end())
+      throw InvalidArgument{
+          fmt::format("the communicator of a group has rank {} of MPI_COMM_WORLD, which is not in the "
+                      "runtime's; expected a part of that",
+                      world_rank)};
+    ranks.push_back(of_job.empty() ? world_rank : static_cast<int>(found - of_job.begin()));
+  }
+  return group().subset(ranks, here);
 }
 
 Strategy Runtime::make_strategy(Here here) {

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -120,6 +121,24 @@ void train(Runtime& runtime) {
       require(context.all_reduce(ReduceOp::sum, mine) == sum, "the sum of this part's ranks");
     });
   }
+}
+
+/// Two groups of a guest, one of them over a communicator of the program's, in another order.
+void use_groups(Runtime& runtime) {
+  MPI_Comm turned = MPI_COMM_NULL;
+  MPI_Comm_split(program.part, 0, -program.rank, &turned);
+  Group all = runtime.group(), other = runtime.group(MPI_Comm_c2f(turned));
+  MPI_Comm_free(&turned);
+  require(other.rank() == all.size() - 1 - all.rank(), "the order of the communicator");
+  int sum = 0;
+  for (int rank = program.rank % 2; rank < program.size; rank += 2) sum += rank;
+  int of_all[] = {program.rank}, of_other[] = {program.rank}, first[] = {program.rank};
+  Group::Request one = all.submit_all_reduce(std::span{of_all}), two = other.submit_all_reduce(std::span{of_other});
+  other.broadcast(std::span{first}, other.size() - 1);
+  two.wait();
+  one.wait();
+  require(of_all[0] == sum && of_other[0] == sum, "the sums of this part's ranks");
+  require(first[0] == program.rank % 2, "what the first of this part's ranks has");
 }
 
 /// The launcher that was called on this host: this process's parent, or that of MPICH's proxy.
@@ -249,7 +268,10 @@ void run(int count, const Process& before) {
   if (program.mode.starts_with("report")) return be_told();
   Runtime runtime{program.options()};
   Process{}.require_same_outside(before);
-  if (program.mode == "works") return train(runtime);
+  if (program.mode == "works") {
+    use_groups(runtime);
+    return train(runtime);
+  }
   if (program.rank % 2 == 1)
     fail(runtime, program.mode);
   else
@@ -292,6 +314,9 @@ extern "C" int MPI_Comm_split(MPI_Comm parent, int colour, int key, MPI_Comm* ma
 }
 extern "C" int MPI_Comm_split_type(MPI_Comm parent, int type, int key, MPI_Info info, MPI_Comm* made) {
   return count(next<decltype(MPI_Comm_split_type)>("MPI_Comm_split_type")(parent, type, key, info, made), made);
+}
+extern "C" int MPI_Comm_create_group(MPI_Comm parent, MPI_Group group, int tag, MPI_Comm* made) {
+  return count(next<decltype(MPI_Comm_create_group)>("MPI_Comm_create_group")(parent, group, tag, made), made);
 }
 extern "C" int MPI_Comm_free(MPI_Comm* communicator) {
   --program.communicators;

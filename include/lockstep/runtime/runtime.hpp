@@ -12,6 +12,7 @@
 #include <string>
 
 #include <lockstep/base/export.hpp>
+#include <lockstep/base/here.hpp>
 #include <lockstep/group/group.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
 #include <lockstep/strategy/strategy.hpp>
@@ -132,6 +133,11 @@ class LOCKSTEP_API Runtime {
 
   /// LOCAL. All ranks of the job as a group, for programs that need no strategy. It must not outlive the runtime.
   Group group();
+
+  /// COLL over `communicator`, which is MPI_Comm_c2f of a communicator of the program's. Its ranks as a group, in their
+  /// order there: as Group::subset of all ranks. No message is sent on `communicator`, which may be freed afterwards.
+  /// InvalidArgument, before any communication, unless all of its ranks are in the job of this runtime.
+  Group group(int communicator, Here here = Here::current());
 
   /// COLL, agreed, blocking. Makes another strategy on the same ranks, with a store of its own. It must not outlive the
   /// runtime.
