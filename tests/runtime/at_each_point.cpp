@@ -241,7 +241,7 @@ TEST_CASE("a rank that stops on another host while MPI ends is waited for 2 s lo
                                  {.timeout = std::chrono::seconds{60}}, keepalive());
   INFO("stderr: " << outcome.err);
   CHECK(outcome.exit_code != 0);
-  CHECK(outcome.seconds < on_this_machine(limit + std::chrono::seconds{2}));
+  if (ends_with_any_rank) CHECK(outcome.seconds < on_this_machine(limit + std::chrono::seconds{2}));
   check_names(outcome, 0, "waited 3 s for ranks of other nodes while the job was ending");
   CHECK(processes_left(outcome.marker).empty());
 }

@@ -45,7 +45,8 @@ constexpr bool may_be_unnamed(int exit_code) {
 }
 
 /// 3. While MPI starts or ends, and where only its main thread may call it, no call of MPI's ends a job, and MPICH's
-/// launcher does not either when a rank has ended.
+/// launcher does not either when a rank has ended: on several hosts it waits, and each host says for itself what it
+/// knows.
 inline constexpr bool ends_with_any_rank = this_mpi != MpiKind::mpich;
 /// So the others kill a rank that has stopped, and the number of that signal counts.
 inline constexpr int code_of_stopped_without_mpi = ends_with_any_rank ? 5 : SIGKILL;

@@ -84,6 +84,7 @@ HeartbeatMessage some_message() {
   message.row.meeting = 17;
   message.row.group = 12;
   message.row.groups.back() = {12, 3};
+  message.row.waits_at = 2;
   message.row.has_more_groups = true;
   return message;
 }
@@ -105,6 +106,7 @@ TEST_CASE("a heartbeat that was changed, cut or sealed with another key is none"
   CHECK(opened->row.meeting == 17);
   CHECK(opened->row.group == 12);
   CHECK(opened->row.groups == some_message().row.groups);
+  CHECK(opened->row.waits_at == 2);
   CHECK(opened->row.has_more_groups);
   CHECK(opened->row.last.site_text() == "trainer.cpp:120");
 

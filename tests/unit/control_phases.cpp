@@ -64,6 +64,32 @@ TEST_CASE("a row tells how often its rank has met in each of its groups, unless 
   CHECK(seen.met_in(last) == 0);
 }
 
+TEST_CASE("a rank has come to what it has started, and shows a wait for it where it shows nothing else") {
+  Table table;
+  PhaseTable& own = table.rows;
+  const auto seen = [&] { return own.read(0); };
+  own.open_group({{0, 1}, 11});
+  own.come_to(3, 11);
+  own.come_to(1, 11);
+  CHECK(seen().met_in(11) == 3);
+  CHECK(seen().phase == Phase::computing);
+  own.show_wait(2, merge_tag(), 11);
+  CHECK(seen().phase == Phase::meeting);
+  CHECK(seen().group == 11);
+  CHECK(seen().met_last() == 2);
+  CHECK(seen().met_in(11) == 3);
+  own.show_wait(3, merge_tag(), 11);  // another thread's
+  own.hide_wait(3, 11);
+  CHECK(seen().met_last() == 2);
+  own.hide_wait(2, 11);
+  CHECK(seen().phase == Phase::computing);
+  own.enter(Phase::alone);
+  own.show_wait(2, merge_tag(), 11);
+  CHECK(seen().phase == Phase::alone);
+  own.enter_meeting(4, merge_tag(), 11);
+  CHECK(seen().met_last() == 4);
+}
+
 TEST_CASE("a row in words") {
   Table table;
   const auto words = [&] { return describe(table.rows.read(0)); };

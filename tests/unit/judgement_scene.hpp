@@ -113,6 +113,10 @@ class Scene {
       s.row(row).last = merge_tag();
     });
   }
+  /// For something that was started before.
+  Scene& waits_at(int row, std::uint64_t number) {
+    return with([=](Scene& s) { s.row(row).waits_at = number; });
+  }
   Scene& members(std::vector<int> rows) {
     return with([rows = std::move(rows)](Scene& s) { s.seen.members = rows; });
   }
