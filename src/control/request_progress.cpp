@@ -42,13 +42,13 @@ void RequestProgress::require_callable(const Here& here) const {
 }
 
 void RequestProgress::begin() {
-  {
-    const std::scoped_lock lock{sleep_};
-    under_way_.fetch_add(1, std::memory_order_relaxed);
-    if (threads_ == Threads::any && !thread_.joinable())
-      thread_ = start_thread("for requests that go on by themselves", [this] { go_on(); });
-  }
-  woken_.notify_all();
+  under_way_.fetch_add(1, std::memory_order_relaxed);
+  if (threads_ == Threads::own) return;
+  const std::scoped_lock lock{sleep_};
+  if (!thread_.joinable())
+    thread_ = start_thread("for requests that go on by themselves", [this] { go_on(); });
+  else if (sleeps_)
+    woken_.notify_all();
 }
 
 bool RequestProgress::advance() {
@@ -62,15 +62,24 @@ bool RequestProgress::advance() {
 
 void RequestProgress::go_on() {
   constexpr std::chrono::microseconds shortest{10}, longest{500};
+  constexpr int until_sleep = 200;  // pauses without a request
   std::chrono::microseconds pause = shortest;
+  int idle = 0;
   std::unique_lock lock{sleep_};
-  while (true) {
-    woken_.wait(lock, [this] { return ends_ || is_busy(); });
-    if (ends_) return;
+  while (!ends_) {
+    idle = is_busy() ? 0 : idle + 1;
+    if (idle > until_sleep) {
+      sleeps_ = true;
+      woken_.wait(lock, [this] { return ends_ || is_busy(); });
+      sleeps_ = false;
+      pause = shortest;
+      continue;
+    }
     lock.unlock();
-    pause = advance() ? shortest : std::min(pause * 2, longest);
+    const bool looks = idle == 0 && waiting_.load(std::memory_order_relaxed) == 0;
+    pause = looks && advance() ? shortest : std::min(pause * 2, longest);
     lock.lock();
-    if (pause > shortest) woken_.wait_for(lock, pause);
+    if (pause > shortest) woken_.wait_for(lock, pause, [this] { return ends_; });
   }
 }
 
