@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <exception>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,19 +10,14 @@
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
-#include "control/busy_clock.hpp"
-#include "control/meeting_point.hpp"
-#include "device/device.hpp"
-#include "group/replica_group.hpp"
-#include "ops/answer.hpp"
-#include "ops/update_kernels.hpp"
+#include "control/tag.hpp"
 #include "optim/audit.hpp"
 #include "optim/live_optimizers.hpp"
 #include "optim/optimizer_guard.hpp"
-#include "optim/parts_of_threads.hpp"
+#include "optim/optimizer_step.hpp"
 #include "optim/plan.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "step/synchronous_step.hpp"
 #include "strategy/defaults.hpp"
 #include "strategy/first_steps.hpp"
 #include "strategy/step_counter.hpp"
@@ -54,42 +47,6 @@ std::string settings_of(const std::string& own, double weight_decay, std::option
   return settings;
 }
 
-double weight_of(const Optimizer::StepSums& sums) {
-  return sums.weight ? *sums.weight : static_cast<double>(sums.samples);
-}
-
-TensorView view_of(std::vector<double>& numbers) {
-  return {reinterpret_cast<std::byte*>(numbers.data()), {std::ssize(numbers)}, DType::f64};
-}
-
-/// What only some steps add up.
-struct MoreSums {
-  std::vector<double> blocks;        ///< of squares; each is another rank's or zero
-  std::span<std::int64_t> integers;  ///< Computation::integers
-};
-
-/// One message, small but for `more`, with integers as integers. It does not include the gradients, because an f64
-/// beside an f64 range would turn that range into a packed copy. All are this rank's on entry, and all ranks' on
-/// return.
-void all_reduce(Optimizer::StepSums& sums, std::int64_t& failures, const TensorView& statistics, MoreSums& more,
-                CrossDeviceOps& reductions) {
-  std::array<std::int64_t, 3> integers{sums.samples, sums.correct, failures};
-  const TensorView integer_view{reinterpret_cast<std::byte*>(integers.data()), {3}, DType::i64};
-  std::array<double, 2> reals{sums.loss, weight_of(sums)};
-  const TensorView real_view{reinterpret_cast<std::byte*>(reals.data()), {2}, DType::f64};
-  std::vector<TensorView> views{integer_view, real_view};
-  if (statistics.count() > 0) views.push_back(statistics);
-  if (!more.blocks.empty()) views.push_back(view_of(more.blocks));
-  if (!more.integers.empty())
-    views.push_back({reinterpret_cast<std::byte*>(more.integers.data()), {std::ssize(more.integers)}, DType::i64});
-  reductions.all_reduce(ReduceOp::sum, views);
-  sums.samples = integers[0];
-  sums.correct = integers[1];
-  failures = integers[2];
-  sums.loss = reals[0];
-  sums.weight = reals[1];
-}
-
 /// Slices that stay as they are when the program writes to its own.
 void own_copies(std::vector<IndexedSlices>& slices) {
   for (IndexedSlices& each : slices)
@@ -105,13 +62,6 @@ void note_given(detail::FirstStepNotes& notes, std::span<const Optimizer::Gradie
                : detail::digest_of_elements(each.value.view());
     notes.given.push_back({fmt::format("variable {}", each.variable.label()), digest});
   }
-}
-
-void require_samples(const detail::Call& call, const Optimizer::StepSums& sums) {
-  if (sums.samples < 0)
-    throw InvalidArgument{fmt::format("{}{} samples; expected 0 or more", call.text(), sums.samples)};
-  if (const double weight = weight_of(sums); !(weight >= 0) || std::isinf(weight))
-    throw InvalidArgument{fmt::format("{}samples that weigh {}; expected a number from 0", call.text(), weight)};
 }
 
 }  // namespace
@@ -184,140 +134,6 @@ const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const O
   return *plan_;
 }
 
-/// Where one rank alone has updated variables, or a slice of them, the others get their values from it. A rank waits
-/// for those under `covered`, if that is given.
-void Optimizer::step_and_send(const Scale& scale, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
-                              Covered* covered) {
-  const Plan& plan = *plan_;
-  std::span<const Sliced> shared = scale.divisor != 0 ? plan.gathers() : std::span<const Sliced>{};
-  std::vector<Sliced> apart;
-  if (scale.keeps_gradients) {
-    for (const Sliced& each : shared) apart.push_back({each.memory, each.slices});
-    shared = apart;
-  }
-  if (plan.held_values().empty() && shared.empty()) return step(scale, rows);
-  std::exception_ptr failure;
-  try {
-    step(scale, rows);
-  } catch (...) {
-    failure = std::current_exception();  // the others wait for what this rank holds
-  }
-  const auto send = [&] {
-    for (const auto& [holder, values] : plan.held_values()) reductions.broadcast(values, holder);
-    if (!shared.empty()) reductions.gather_slices(shared);
-  };
-  covered ? covered->wait_in(send) : send();
-  for (const detail::RangeUpdate& each : plan.updates())
-    if (!each.range.is_held_by(plan.rank())) each.range.values_changed();
-  if (!shared.empty())
-    for (const VariableStore::FlatRange& range : plan.shared_ranges()) range.values_changed();
-  if (failure) std::rethrow_exception(failure);
-}
-
-void Optimizer::AgreedStep::all_reduce(const TensorView& tensor) {
-  sums_.all_reduce(tensor);
-}
-
-void Optimizer::AgreedStep::ready(const Variable& variable) {
-  if (!sums_.ready(bring_(variable)))
-    throw InvalidArgument{fmt::format("the gradient of variable {} was ready before", variable.label())};
-}
-
-void Optimizer::reduce_and_step(const Plan& plan, const Request& request, std::vector<IndexedSlices>& slices,
-                                CrossDeviceOps& reductions) {
-  StepSums* const sums = request.sums;
-  // Host data first: a GPU then continues with its gradients while the host continues with the step.
-  std::int64_t failures = 0;
-  MoreSums more;
-  if (request.audit) more.integers = request.audit->impl_->integers();
-  if (sums) all_reduce(*sums, failures, request.statistics, more, reductions);
-  if (request.audit && !request.audit->impl_->passes()) return;
-  if (!slices.empty()) reductions.all_reduce(ReduceOp::sum, std::span{slices});
-  const std::vector<detail::RowSums> rows = plan.bring_home(slices);
-  if (!plan.small_ranges().empty()) reductions.all_reduce(ReduceOp::sum, plan.small_ranges());
-  // In the messages of a computation's step: compressed, if gradients are.
-  for (const GradientBucket& bucket : plan.large_buckets()) bucket.start(reductions).wait();
-  step_and_send({sums ? weight_of(*sums) : request.divisor, sum_of_squares(plan, reductions)}, rows, reductions);
-}
-
-/// Of gradients of which each rank has its slices: no rank can add them up later. Nothing if every rank has all.
-std::optional<double> Optimizer::sum_of_squares(const Plan& plan, CrossDeviceOps& reductions) {
-  if (!plan.is_shared()) return {};
-  plan.sum_own_blocks(kernels_for(plan));
-  plan.store().stream().synchronize();
-  std::vector<double> blocks = plan.own_among_all();
-  const TensorView view = view_of(blocks);
-  reductions.all_reduce(ReduceOp::sum, {&view, 1});
-  return ops::UpdateKernels::sum_of_blocks(std::move(blocks));
-}
-
-/// Lets the ranks compute what they have agreed on. If that fails here, takes part in the sums that the others wait
-/// for. The host waits for a GPU once: before the last sum, which says whether a rank failed, and so whether there is
-/// an update.
-void Optimizer::compute_and_step(const Plan& plan, const Request& request, ReplicaGroup& group,
-                                 CrossDeviceOps& reductions, Covered& covered) {
-  StepSums& sums = *request.sums;
-  Stream& stream = plan.store().stream();
-  DeclaredSums declared{reductions, request.computation->sums, stream, plan.buckets(), &covered};
-  AgreedStep step{[&](const Variable& variable) { return plan.bring_home(variable, request.gradients); }, declared,
-                  request.computation->integers};
-  std::exception_ptr failure;
-  try {
-    sums = request.computation->compute(step);
-    covered.require_no_agreement();
-    declared.require_all_made();
-    if (const auto piece = declared.first_unready())
-      throw InvalidArgument{
-          fmt::format("the gradient of variable {} was never ready in this step", plan.variable_of(*piece).label())};
-  } catch (...) {
-    failure = std::current_exception();
-    group.job().see_through([&] { declared.make_the_rest(); });
-  }
-  std::optional<ops::Answer<double>> squares;
-  // On a GPU: the ranks could not agree on the end of the step before the host has waited for this sum.
-  const bool sums_statistics_first = request.statistics.count() > 0 && request.statistics.device() != DeviceKind::cpu;
-  // The host's plane and a GPU's never move tensors at the same time.
-  group.job().see_through([&] {
-    {
-      const BusyClock::Waiting for_all;  // one wait, however many sums
-      declared.finish();
-      if (sums_statistics_first)
-        covered.wait_in([&] { reductions.all_reduce(ReduceOp::sum, {&request.statistics, 1}); });
-    }
-    if (plan.is_shared()) {
-      const BusyClock::During measuring{BusyClock::Part::optimizer};
-      plan.sum_own_blocks(kernels_for(plan));
-    } else if (rules_.clip_norm || step.keeps_norm_) {
-      const BusyClock::During measuring{BusyClock::Part::optimizer};
-      squares = detail::start_sum_of_squares(kernels_for(plan), plan.homes(), step.threads_);
-    }
-    stream.synchronize();
-  });
-  try {
-    if (!failure && step.complete_) step.complete_(sums);
-    if (!failure) require_samples({detail::apply_call}, sums);
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  if (failure) sums = {};
-  std::int64_t failures = failure ? 1 : 0;
-  MoreSums more{plan.is_shared() ? plan.own_among_all() : std::vector<double>{}, step.integers_};
-  covered.wait_in([&] {
-    BusyClock::enter(BusyClock::Part::optimizer);  // what comes after the wait
-    all_reduce(sums, failures, sums_statistics_first ? TensorView{} : request.statistics, more, reductions);
-  });
-  if (failure) std::rethrow_exception(failure);
-  if (failures > 0 || (step.allows_ && !step.allows_(more.integers))) {
-    sums = {};
-    return;
-  }
-  std::optional<double> known;
-  if (squares) known = squares->read();
-  if (plan.is_shared()) known = ops::UpdateKernels::sum_of_blocks(std::move(more.blocks));
-  const AgreedStep::Threads* const threads = step.threads_ && updates_by_element() ? &*step.threads_ : nullptr;
-  step_and_send({.divisor = weight_of(sums), .squares = known, .threads = threads}, {}, reductions, &covered);
-}
-
 /// What the ranks compare of a step: "step 3 of 'critic' at rate 0.1, momentum 0.9: apply_gradients by samples: …".
 std::string Optimizer::text_of(const Plan& plan, const Request& request, std::string_view call) const {
   std::string how{call};
@@ -346,7 +162,7 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
   require_in_run(call, context, request.gradients);
   // Before anything that fails on this rank alone, so that the ranks agree on the order of first uses.
   places_->enter(context.strategy().store(), call);
-  if (request.sums) require_samples(call, *request.sums);
+  if (request.sums) detail::require_samples(call, *request.sums);
   const Plan& plan = plan_for(context.strategy(), request.gradients, call);
   plan.require_fit(call, request.gradients);
   if (request.computation) plan.require_dense(call);
@@ -359,36 +175,18 @@ void Optimizer::apply(ReplicaContext& context, const Request& request, const Her
     request.audit->impl_->compute_other();
   }
   kernels_for(plan);  // the rate depends on them
-  const std::string batch = text_of(plan, request, call.name);
   detail::FirstStepNotes* const first_step = context.first_step();
   if (first_step && reduced) note_given(*first_step, request.gradients);
   const std::int64_t made = first_step ? steps(context.strategy()) : 0;
-  if (request.computation) {
-    context.declared_step(
-        batch,
-        [&](CrossDeviceOps& reductions, Covered& covered) {
-          compute_and_step(plan, request, context.strategy().group(), reductions, covered);
-        },
-        here);
-  } else {
-    context.declared_merge(
-        batch,
-        [&](CrossDeviceOps& reductions) {
-          if (reduced) {
-            const std::vector<detail::RowSums> rows = plan.bring_home(slices);
-            const std::optional<double> squares = sum_of_squares(plan, reductions);
-            return step_and_send({.squares = squares, .keeps_gradients = true}, rows, reductions);
-          }
-          reduce_and_step(plan, request, slices, reductions);
-        },
-        here);
-  }
+  StepOf step{*this, plan, request, std::move(slices)};
+  SynchronousStep phases = step.phases(text_of(plan, request, call.name));
+  if (request.audit) phases.audit = [&] { request.audit->impl_->end_step(context, here); };
+  if (!make_step(context, phases, here) && request.sums) *request.sums = {};
   if (first_step && steps(context.strategy()) > made) {
     first_step->made_step = true;
     if (!reduced)
       for (const Variable& variable : plan.variables()) first_step->summed.push_back(&variable.state());
   }
-  if (request.audit) request.audit->impl_->end_step(context, here);
 }
 
 }  // namespace lockstep

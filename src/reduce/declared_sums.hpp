@@ -55,6 +55,9 @@ class LOCKSTEP_PARTS_API DeclaredSums {
   /// if the piece was complete before.
   [[nodiscard]] bool ready(std::size_t piece);
 
+  /// The same of all pieces at once.
+  void all_ready();
+
   /// LOCAL. Of the last `finish` on this thread: what this rank sends to other nodes for gradients, and how much of it
   /// had been given to the network before the last gradient was ready.
   static Work::Traffic last_traffic();

@@ -25,10 +25,7 @@
 
 namespace lockstep {
 
-class Covered;
-class CrossDeviceOps;
 class DeclaredSums;
-class ReplicaGroup;
 
 namespace detail {
 struct Call;
@@ -338,6 +335,7 @@ class LOCKSTEP_API Optimizer {
   friend class TowerOptimizer;
   class Places;
   class Plan;
+  class StepOf;
 
   enum class Reduction : std::uint8_t { in_step, done };
 
@@ -356,13 +354,8 @@ class LOCKSTEP_API Optimizer {
   const Plan& plan_for(Strategy& strategy, std::span<const Gradient> gradients, const detail::Call& call);
   std::string text_of(const Plan& plan, const Request& request, std::string_view call) const;
   void apply(ReplicaContext& context, const Request& request, const Here& here);
-  void reduce_and_step(const Plan& plan, const Request& request, std::vector<IndexedSlices>& slices,
-                       CrossDeviceOps& reductions);
-  void compute_and_step(const Plan& plan, const Request& request, ReplicaGroup& group, CrossDeviceOps& reductions,
-                        Covered& covered);
   void prepare_slots(const VariableStore::FlatRange& range, int rank) const;
   void require_shareable(std::span<const VariableStore::FlatRange> ranges, const detail::Call& call) const;
-  std::optional<double> sum_of_squares(const Plan& plan, CrossDeviceOps& reductions);
   /// How to update: what to divide the sums in the store by, and the sum of their squares, if it is known. Gradients
   /// that are kept hold the sums also afterwards. `threads`, if there are some, share the work.
   struct Scale {
@@ -372,8 +365,6 @@ class LOCKSTEP_API Optimizer {
     const AgreedStep::Threads* threads = nullptr;
   };
 
-  void step_and_send(const Scale& scale, std::span<const detail::RowSums> rows, CrossDeviceOps& reductions,
-                     Covered* covered = nullptr);
   void step(const Scale& scale, std::span<const detail::RowSums> rows = {});
   void update_together(const Plan& plan, const UpdateStep& step, const AgreedStep::Threads& threads);
   const ops::Kernels& kernels_for(const Plan& plan);
