@@ -12,12 +12,10 @@
 #include <lockstep/input/range.hpp>
 
 #include "base/element_type.hpp"
-#include "control/meeting_point.hpp"
-#include "control/tag.hpp"
-#include "group/replica_group.hpp"
 #include "input/other_bits.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "step/synchronous_step.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/sync_sums.hpp"
 
@@ -169,10 +167,11 @@ ReplicatedModule::MeanLoss Step::of_shards(int shards, const std::function<Loss(
     begin_with_buffers();
     restoring_buffers([&] { compute_shards(own, compute, sums); });
   };
-  const ReplicatedModule::MeanLoss loss = run(audited_ ? "audited " + text : text, {}, step);
-  if (auto* const module = audited_module()) ++module->steps_in_shards;  // here, since all ranks come here or none
-  if (audited_) require_passed_audit(compute);
-  return loss;
+  const auto audit = [&] {
+    if (auto* const module = audited_module()) ++module->steps_in_shards;  // here, since all ranks come here or none
+    if (audited_) require_passed_audit(compute);
+  };
+  return run(audited_ ? "audited " + text : text, {}, step, audit);
 }
 
 /// Once for each module, from one rank.
@@ -298,56 +297,50 @@ std::vector<GradientBucket> Step::buckets(const CrossDeviceOps& reductions) cons
 }
 
 ReplicatedModule::MeanLoss Step::run(std::string_view what, const SumList& on_the_way,
-                                     const std::function<void(DeclaredSums&)>& compute) {
+                                     const std::function<void(DeclaredSums&)>& compute,
+                                     const std::function<void()>& audit) {
   std::string text = fmt::format("{} of {}", what, text_of(modules_));
   for (const ReplicatedModule::Impl* const module : all_)
     if (std::ranges::find(modules_, module) == modules_.end() && !module->buffers.empty())
       text += fmt::format(", with {} buffers of {}", module->buffers.size(), module->label);
   if (!on_the_way.counts.empty()) text += fmt::format(", with {}", describe(on_the_way));
+  const std::vector<GradientBucket> messages = buckets(context_.strategy().reductions());
+  SynchronousStep step{.agree = std::move(text), .sums = on_the_way, .buckets = messages};
+  step.compute = [&](DeclaredSums& sums) {
+    device().stream_follows();
+    try {
+      compute(sums);
+      table_gradients_.pack();
+    } catch (...) {
+      device().stream_follows();  // a part of the gradients may be on its way
+      throw;
+    }
+  };
+  step.label_of = [this](std::size_t piece) {
+    return parameters_[std::ranges::find(trained_, piece, &Trained::piece)->number]->variable.label();
+  };
+  step.count = [this] { return totals(); };
+  step.decide = [this] { return decide(); };
+  step.update = [this](const RankSums& sums) {
+    share_buffers(sums);
+    table_gradients_.exchange(sums, stream_);
+    finish_gradients();
+    finish_tables();
+  };
+  step.close = "the end of a backward pass";
+  step.audit = [&] {
+    if (!refusal_.empty()) throw InvalidArgument{refusal_};
+    if (audit) audit();
+  };
   const ReplicatedModule::Impl::Busy busy{modules_};
-  context_.declared_step(
-      text, [&](CrossDeviceOps& reductions, Covered& covered) { reduce(on_the_way, compute, reductions, covered); },
-      here_);
-  if (failures_ > 0) {
-    // Every rank is here, so those that did not fail hear of it before their programs go on.
-    if (failure_) context_.strategy().group().meeting().fail(failure_);
-    context_.strategy().agree(TagKind::merge, here_, "the end of a backward pass");
-  }
-  if (!refusal_.empty()) throw InvalidArgument{refusal_};
+  make_step(context_, step, here_);
   return {.mean = counted_.total > 0 ? counted_.loss / counted_.total : 0, .samples = counted_.total};
 }
 
-void Step::reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute,
-                  CrossDeviceOps& reductions, Covered& covered) {
-  const std::vector<GradientBucket> messages = buckets(reductions);
-  ReplicaGroup& group = context_.strategy().group();
-  DeclaredSums sums{reductions, on_the_way, stream_, messages, &covered};
-  device().stream_follows();
-  try {
-    compute(sums);
-    table_gradients_.pack();
-    covered.require_no_agreement();
-  } catch (...) {
-    failure_ = std::current_exception();
-    failures_ = 1;
-    group.job().see_through([&] {
-      device().stream_follows();  // a part of the gradients may be on its way
-      sums.make_the_rest();
-    });
-  }
-  // The host's plane and a GPU's never move tensors at the same time. So torch need not wait for the stream later.
-  group.job().see_through([&] {
-    sums.finish();
-    stream_.synchronize();
-  });
-  covered.wait_in([&] { all_reduce_totals(reductions); });
-  if (failures_ > 0) return;
+bool Step::decide() {
+  take_totals();
   if (audited_) audited_->passes = audited_->round.passes(audited_->integers);
-  if ((audited_ && !audited_->passes) || !settle_doubts()) return;
-  share_buffers(reductions, covered);
-  table_gradients_.exchange(reductions, covered, stream_);
-  finish_gradients();
-  finish_tables();
+  return (!audited_ || audited_->passes) && settle_doubts();
 }
 
 void Step::finish_gradients() {

@@ -3,20 +3,20 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include <lockstep/input/range.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
-#include "control/meeting_point.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "step/synchronous_step.hpp"
 #include "strategy/audit_round.hpp"
 #include "torch/backward_pass.hpp"
 #include "torch/replica.hpp"
@@ -67,11 +67,11 @@ class Step {
   };
   static constexpr std::size_t no_piece = static_cast<std::size_t>(-1);
 
-  /// The sums `on_the_way` are those that `compute` makes over the ranks.
+  /// The sums `on_the_way` are those that `compute` makes over the ranks. `audit` may be empty.
   ReplicatedModule::MeanLoss run(std::string_view what, const SumList& on_the_way,
-                                 const std::function<void(DeclaredSums&)>& compute);
-  void reduce(const SumList& on_the_way, const std::function<void(DeclaredSums&)>& compute, CrossDeviceOps& reductions,
-              Covered& covered);
+                                 const std::function<void(DeclaredSums&)>& compute,
+                                 const std::function<void()>& audit = {});
+  bool decide();
   void compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sums);
   void compute_shards(Range own, const std::function<Loss(int)>& compute, DeclaredSums& sums);
   void warn_of_other_bits(int shards) const;
@@ -85,9 +85,12 @@ class Step {
   void finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums);
   void note_earlier();
   void count(const Loss& loss);
-  void all_reduce_totals(CrossDeviceOps& reductions);
+  template <class Visit>
+  void visit_totals(const Visit& visit);
+  std::vector<TensorView> totals();
+  void take_totals();
   bool settle_doubts();
-  void share_buffers(CrossDeviceOps& reductions, Covered& covered);
+  void share_buffers(const RankSums& sums);
   void finish_gradients();
   void finish_tables();
 
@@ -126,8 +129,7 @@ class Step {
   std::vector<Table> tables_;
   std::int64_t reals_ = 0;  ///< elements of the floating-point buffers
 
-  // Of this rank, and after `all_reduce_totals` of all.
-  std::int64_t failures_ = 0;
+  // Of this rank, and after `take_totals` of all.
   Counted counted_;                    ///< and after `settle_doubts` what holds
   Counted if_zeroed_;                  ///< if zeros in the place of zeros are a zero_grad
   std::vector<std::int64_t> zeroed_;   ///< by parameter: the ranks that have seen it zeroed since the step began
@@ -136,6 +138,7 @@ class Step {
   std::vector<std::int64_t> changed_;  ///< by buffer
   std::int64_t accumulating_ = 0;      ///< the ranks that have accumulated passes
   std::int64_t written_ = 0;           ///< 0 unless the ranks have changed gradients of earlier steps differently
+  std::tuple<std::vector<std::int64_t>, Reals> totals_;  ///< all of these
 
   /// Of a step that is audited.
   struct Audited {
@@ -146,7 +149,6 @@ class Step {
   };
   std::optional<Audited> audited_;
 
-  std::exception_ptr failure_;      ///< of this rank
   std::string refusal_;             ///< by all ranks, of what was done to gradients between passes
   TableGradients table_gradients_;  ///< of `tables_`
   std::optional<Reals> own_reals_;  ///< this rank's buffers times its samples, if its shards have added them up

@@ -8,7 +8,6 @@
 #include <lockstep/base/hex.hpp>
 
 #include "base/digest.hpp"
-#include "control/meeting_point.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "torch/step.hpp"
 
@@ -78,7 +77,7 @@ at::Tensor Step::changed_integers() const {
 }
 
 /// All ranks know which buffers have changed on any of them, and how many samples each has.
-void Step::share_buffers(CrossDeviceOps& reductions, Covered& covered) {
+void Step::share_buffers(const RankSums& sums) {
   if (std::ranges::none_of(changed_, [](std::int64_t ranks) { return ranks > 0; })) return;
   const auto first = std::ranges::find_if(counted_.samples, [](double samples) { return samples > 0; });
   const bool is_first =
@@ -93,7 +92,7 @@ void Step::share_buffers(CrossDeviceOps& reductions, Covered& covered) {
   at::Tensor integers = changed_integers();
   if (!is_first) integers.zero_();
   const std::array views{view_of(integers), numbers(*own_reals_)};
-  covered.wait_in([&] { reductions.all_reduce(ReduceOp::sum, views); });
+  sums.make([&](CrossDeviceOps& reductions) { reductions.all_reduce(ReduceOp::sum, views); });
 
   const at::NoGradGuard plain;
   const at::Tensor reals = at::from_blob(own_reals_->data(), {reals_}, at::kDouble).div(total).to(device().device());

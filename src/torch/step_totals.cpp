@@ -1,7 +1,6 @@
 // What counts in a step: samples and losses of its passes, as far as their gradients were not zeroed.
 #include <algorithm>
-#include <array>
-#include <utility>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -93,39 +92,39 @@ void Step::count(const Loss& loss) {
   for (Counted* const each : {&counted_, &if_zeroed_}) each->samples[rank_] = each->total;
 }
 
-void Step::all_reduce_totals(CrossDeviceOps& reductions) {
-  std::vector<std::int64_t> integers{failures_, accumulating_, written_};
-  Reals reals;
-  const auto visit_all = [&](const auto& integer_vector, const auto& real, const auto& real_vector) {
-    for (Counted* const each : {&counted_, &if_zeroed_}) {
-      integer_vector(each->has);
-      real(each->loss);
-      real(each->total);
-      real_vector(each->samples);
-      real_vector(each->samples_of_parameters);
-    }
-    for (auto* const each : {&zeroed_, &clipped_, &earlier_, &changed_, &table_gradients_.totals()})
-      integer_vector(*each);
-    if (audited_) integer_vector(audited_->integers);
-  };
-  const auto append = [](auto& to) { return [&](const auto& from) { to.insert(to.end(), from.begin(), from.end()); }; };
-  visit_all(
-      append(integers), [&](double each) { reals.push_back(each); }, append(reals));
-  const std::array views{numbers(integers), numbers(reals)};
-  reductions.all_reduce(ReduceOp::sum, views);
-  auto integer = integers.cbegin();
-  auto next = reals.cbegin();
-  failures_ = *integer++;
-  accumulating_ = *integer++;
-  written_ = *integer++;
-  const auto take = [](auto& from) {
-    return [&](auto& to) {
-      std::copy_n(from, to.size(), to.begin());
-      from += std::ssize(to);
-    };
-  };
-  visit_all(
-      take(integer), [&](double& each) { each = *next++; }, take(next));
+/// Calls `visit` with spans of all that is counted.
+template <class Visit>
+void Step::visit_totals(const Visit& visit) {
+  const auto visit_one = [&](auto& number) { visit(std::span{&number, 1}); };
+  visit_one(accumulating_);
+  visit_one(written_);
+  for (Counted* const each : {&counted_, &if_zeroed_}) {
+    visit(std::span{each->has});
+    visit_one(each->loss);
+    visit_one(each->total);
+    visit(std::span{each->samples});
+    visit(std::span{each->samples_of_parameters});
+  }
+  for (auto* const each : {&zeroed_, &clipped_, &earlier_, &changed_, &table_gradients_.totals()})
+    visit(std::span{*each});
+  if (audited_) visit(std::span{audited_->integers});
+}
+
+std::vector<TensorView> Step::totals() {
+  visit_totals([&]<class T>(std::span<T> own) {
+    auto& all = std::get<std::vector<T>>(totals_);
+    all.insert(all.end(), own.begin(), own.end());
+  });
+  return {numbers(std::get<0>(totals_)), numbers(std::get<1>(totals_))};
+}
+
+void Step::take_totals() {
+  std::tuple<std::span<std::int64_t>, std::span<double>> rest{std::get<0>(totals_), std::get<1>(totals_)};
+  visit_totals([&]<class T>(std::span<T> own) {
+    auto& from = std::get<std::span<T>>(rest);
+    std::ranges::copy(from.first(own.size()), own.begin());
+    from = from.subspan(own.size());
+  });
 }
 
 // Where a rank had zeros and has zeros again, what others have seen of the same gradient decides; then what was done to

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/digest.hpp"
-#include "control/meeting_point.hpp"
 #include "reduce/cross_device_ops.hpp"
 
 namespace lockstep::libtorch {
@@ -98,21 +97,22 @@ void TableGradients::pack() {
   totals_[tables_.size() + rank_] = message_->bytes();
 }
 
-void TableGradients::exchange(CrossDeviceOps& reductions, Covered& covered, Stream& stream) {
+void TableGradients::exchange(const RankSums& sums, Stream& stream) {
   const at::NoGradGuard plain;
   if (tables_.empty() || ranks_ == 1) return;
-  sum_rows(reductions, covered);
-  sum_dense(reductions, covered, stream);
+  sum_rows(sums);
+  sum_dense(sums, stream);
 }
 
-void TableGradients::sum_rows(CrossDeviceOps& reductions, Covered& covered) {
+void TableGradients::sum_rows(const RankSums& sums) {
   const std::span bytes{totals_.begin() + std::ssize(tables_), totals_.end()};
   const auto empty = static_cast<std::int64_t>(tables_.size() * sizeof(std::int64_t));
   if (std::ranges::all_of(bytes, [&](std::int64_t each) { return each == empty; })) return;
   std::vector<std::vector<Rows>> all;
   const std::vector<at::Tensor> tables = values();
-  covered.wait_in(
-      [&] { all = message_->gather(reductions, tables, bytes, gathered_bytes / static_cast<std::int64_t>(ranks_)); });
+  sums.make([&](CrossDeviceOps& reductions) {
+    all = message_->gather(reductions, tables, bytes, gathered_bytes / static_cast<std::int64_t>(ranks_));
+  });
   message_.reset();
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     if (is_dense(i)) continue;
@@ -125,7 +125,7 @@ void TableGradients::sum_rows(CrossDeviceOps& reductions, Covered& covered) {
   }
 }
 
-void TableGradients::sum_dense(CrossDeviceOps& reductions, Covered& covered, Stream& stream) {
+void TableGradients::sum_dense(const RankSums& sums, Stream& stream) {
   std::vector<TensorView> homes;
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     if (!is_dense(i)) continue;
@@ -134,7 +134,7 @@ void TableGradients::sum_dense(CrossDeviceOps& reductions, Covered& covered, Str
   }
   if (homes.empty()) return;
   device_->stream_follows();
-  covered.wait_in([&] {
+  sums.make([&](CrossDeviceOps& reductions) {
     reductions.all_reduce(ReduceOp::sum, homes);
     stream.synchronize();
   });

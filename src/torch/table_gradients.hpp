@@ -7,8 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "control/meeting_point.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "step/synchronous_step.hpp"
 #include "torch/replica.hpp"
 #include "torch/sparse_rows.hpp"
 
@@ -49,7 +48,7 @@ class TableGradients {
   std::vector<std::int64_t>& totals() { return totals_; }
 
   /// COLL. `.grad` of the tables is working memory from here on.
-  void exchange(CrossDeviceOps& reductions, Covered& covered, Stream& stream);
+  void exchange(const RankSums& sums, Stream& stream);
 
   /// Whether a rank had a gradient that is dense, such as that of a table whose weights are also those of a linear
   /// layer. Then the sum is dense.
@@ -59,8 +58,8 @@ class TableGradients {
   at::Tensor mean(std::size_t table, double divisor);
 
  private:
-  void sum_rows(CrossDeviceOps& reductions, Covered& covered);
-  void sum_dense(CrossDeviceOps& reductions, Covered& covered, Stream& stream);
+  void sum_rows(const RankSums& sums);
+  void sum_dense(const RankSums& sums, Stream& stream);
   std::vector<at::Tensor> values() const;
   Rows rows_of_shard(std::size_t shard, std::size_t table) const;
   std::size_t number_of(const Parameter& table) const;
