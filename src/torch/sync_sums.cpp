@@ -1,8 +1,6 @@
 #include "torch/sync_sums.hpp"
 
 #include <algorithm>
-#include <array>
-#include <exception>
 
 #include <fmt/format.h>
 
@@ -11,11 +9,8 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "base/digest.hpp"
-#include "control/meeting_point.hpp"
-#include "control/tag.hpp"
-#include "group/replica_group.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "step/synchronous_step.hpp"
 #include "strategy/context_stack.hpp"
 #include "torch/replica.hpp"
 
@@ -73,31 +68,15 @@ void run_pass_with_sums(SyncSums& sums, std::string_view text, VariableStore& st
   if (!context || &context->strategy().store() != &store)
     throw ContextError{fmt::format(
         "{}: the backward pass of a SyncBatchNorm adds up over all ranks: expected it inside Strategy::run", text)};
-  Strategy& strategy = context->strategy();
-  Stream& stream = store.stream();
-  std::exception_ptr failure;
-  std::vector<std::int64_t> failures{0};
-  const auto run = [&](CrossDeviceOps& reductions, Covered& covered) {
-    DeclaredSums declared{reductions, sums.list(), stream, {}, &covered};
-    try {
-      sums.open(declared, device, stream);
-      pass();
-      sums.make_the_rest();
-      covered.require_no_agreement();
-    } catch (...) {
-      failure = std::current_exception();
-      failures = {1};
-      strategy.group().job().see_through([&] { declared.make_the_rest(); });
-    }
-    strategy.group().job().see_through([&] { stream.synchronize(); });
-    const TensorView number{reinterpret_cast<std::byte*>(failures.data()), {1}, DType::i64};
-    covered.wait_in([&] { reductions.all_reduce(ReduceOp::sum, {&number, 1}); });
+  SynchronousStep step{.agree = fmt::format("{}{}, with {}", text, sums.text(), describe(sums.list())),
+                       .sums = sums.list(),
+                       .close = "the end of an accumulated pass"};
+  step.compute = [&](DeclaredSums& declared) {
+    sums.open(declared, device, store.stream());
+    pass();
+    sums.make_the_rest();
   };
-  context->declared_step(fmt::format("{}{}, with {}", text, sums.text(), describe(sums.list())), run, here);
-  if (failures.front() == 0) return;
-  // Every rank is here, so those that did not fail hear of it before their programs go on.
-  if (failure) strategy.group().meeting().fail(failure);
-  strategy.agree(TagKind::merge, here, "the end of an accumulated pass");
+  make_step(*context, step, here);
 }
 
 }  // namespace lockstep::libtorch
