@@ -7,6 +7,7 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "estimator/tower_call.hpp"
+#include "optim/optimizer_step.hpp"
 #include "optim/plan.hpp"
 #include "strategy/context_stack.hpp"
 
@@ -75,7 +76,7 @@ void TowerOptimizer::apply_gradients(Tower& tower, const std::vector<Tower::Grad
   const std::vector<Optimizer::Gradient> complete = call.complete(gradients, global_step);
   if (complete.empty()) return;
   const double divisor = call.divides() ? context.num_replicas_in_sync() : 1;
-  own.apply(context, {.gradients = complete, .divisor = divisor}, here);
+  own.apply(context, {.gradients = complete}, {.divisor = divisor}, here);
   if (global_step) count_step(*global_step, context);
 }
 
@@ -90,7 +91,7 @@ void TowerOptimizer::apply_gradients(ReplicaContext& context, const std::vector<
   for (const Tower::Gradient& each : gradients)
     if (each.value) present.push_back({*each.value, each.variable});
   const std::string counting = global_step ? fmt::format("the global step {}", global_step->label()) : "";
-  optimizer().apply(context, {.gradients = present, .what_follows = counting}, here);
+  optimizer().apply(context, {.gradients = present}, {.what_follows = counting}, here);
   if (global_step && !present.empty()) count_step(*global_step, context);
 }
 

@@ -33,6 +33,7 @@
 #include "nn/joint_model.hpp"
 #include "nn/shard_losses.hpp"
 #include "ops/answer.hpp"
+#include "optim/computed_step.hpp"
 #include "strategy/fit_progress.hpp"
 
 namespace lockstep {
@@ -168,7 +169,6 @@ class Fit {
   Optimizer::StepSums step(std::int64_t index, const ScheduledBatch& batch);
   bool attests_in(std::int64_t step) const;  ///< besides the first steps
   void load_ahead();
-  void share_update(Optimizer::AgreedStep& agreed);
   Optimizer::StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                         Optimizer::AgreedStep& agreed);
   StartedShards start_joint_gradients(std::int64_t step, std::span<const std::int64_t> samples, DeclaredSums& ranks,
@@ -204,32 +204,34 @@ class Fit {
   std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
   std::optional<JointGradients> joint_gradients_;  ///< for a joint model
   Optimizer::Computation::Sums sums_on_the_way_;   ///< that it makes over the ranks
+  std::vector<std::int64_t> integers_;             ///< of `checks_`, in the last sum of a step
   bool wants_norm_ = false;                        ///< the observer
   bool diverged_ = false;
 };
 
 Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                            Optimizer::AgreedStep& agreed) {
+  detail::ComputedStep& inside = detail::ComputedStep::of(agreed);
+  inside.keeps_norm = wants_norm_;
+  if (threads_)
+    inside.threads = {.count = static_cast<std::size_t>(threads_->count()),
+                      .run = [this](const ShardThreads::Work& work) { threads_->run(work, "in an update"); }};
+  BusyClock::enter(BusyClock::Part::data);
   // Where single shards are looked at, these are spoilt.
   const bool is_spoilt = fault_ && !checks_.watch() && fault_->miscomputes(rank_, step, 0, 1);
   SendWhenReady ready{agreed, sum_, options_.frozen, is_spoilt ? &*fault_ : nullptr};
   const nn::GradientBuffer sum = sum_.reporting_to(ready);
-  StartedShards started = joint_gradients_ ? start_joint_gradients(step, samples, agreed.sums(), sum)
+  StartedShards started = joint_gradients_ ? start_joint_gradients(step, samples, inside.sums, sum)
                           : accumulation_  ? accumulate_gradients(step, samples, sum)
                                            : start_gradients(step, samples, sum);
-  checks_.bring(samples, agreed.integers());
-  agreed.complete_at_end([loss = std::move(started.loss)](Optimizer::StepSums& sums) {
+  checks_.bring(samples, integers_);
+  inside.complete = [loss = std::move(started.loss)](Optimizer::StepSums& sums) {
     const ops::Kernels::BatchLoss result = loss.read();
     sums.loss = result.loss_sum;
     sums.correct = result.correct;
     sums.weight = result.weight;
-  });
+  };
   return {.samples = started.labels};
-}
-
-void Fit::share_update(Optimizer::AgreedStep& agreed) {
-  agreed.share_update({.count = static_cast<std::size_t>(threads_->count()),
-                       .run = [this](const ShardThreads::Work& work) { threads_->run(work, "in an update"); }});
 }
 
 StartedShards Fit::start_joint_gradients(std::int64_t step, std::span<const std::int64_t> samples, DeclaredSums& ranks,
@@ -294,19 +296,19 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
     const BusyClock::During own{BusyClock::Part::other};
     if (fault_ && fault_->skips_merge(rank_, index)) return;
     const auto compute = [&](Optimizer::AgreedStep& agreed) {
-      if (wants_norm_) agreed.keep_gradient_norm();
-      if (checks_.watch())
-        agreed.apply_only_if([this](std::span<const std::int64_t> all) { return checks_.take(all); });
-      if (threads_) share_update(agreed);
-      BusyClock::enter(BusyClock::Part::data);
       const Optimizer::StepSums own = compute_gradients(index, samples_.of(batch), agreed);
       if (fault_) fault_->strike(rank_, index, model_.variables());
       // Here a rank's failure is one of the step, of which all others learn.
       if (batch.ends_epoch || index + 1 == options_.steps) samples_.source().require_unchanged();
       return own;
     };
-    const Optimizer::Computation computation{compute, sums_on_the_way_, checks_.integers()};
-    sums = optimizer_.apply_gradients(context, gradients_, computation, statistics_.view(), here_);
+    integers_.assign(static_cast<std::size_t>(checks_.integers()), 0);
+    Optimizer::Request request{.gradients = gradients_,
+                               .computation = {compute, sums_on_the_way_},
+                               .statistics = statistics_.view(),
+                               .integers = integers_};
+    if (checks_.watch()) request.apply_only_if = [this] { return checks_.take(integers_); };
+    sums = optimizer_.apply_gradients(context, request, here_);
     // If another rank failed in this step, or it did not pass its audit, the sums have 0 samples, and there are no
     // statistics to absorb.
     model_.absorb_statistics(statistics_.view(), sums.samples > 0 ? batch.positions.size() : 0);

@@ -9,6 +9,7 @@
 #include "device/stream_spans.hpp"
 #include "ops/update_kernels.hpp"
 #include "optim/live_optimizers.hpp"
+#include "optim/optimizer_step.hpp"
 #include "optim/parts_of_threads.hpp"
 #include "optim/plan.hpp"
 
@@ -39,7 +40,7 @@ const ops::Kernels& Optimizer::kernels_for(const Plan& plan) {
 }
 
 /// With the plan of this call.
-void Optimizer::step(const Scale& scale, std::span<const detail::RowSums> rows) {
+void Optimizer::step(const Scale& scale, std::span<const IndexedSlices> rows) {
   const Plan& plan = *plan_;
   const double divisor = scale.divisor;
   if (plan.is_empty() || divisor == 0) {
@@ -61,10 +62,8 @@ void Optimizer::step(const Scale& scale, std::span<const detail::RowSums> rows) 
     if (!each.range.is_held_by(plan.rank())) {
       prepare_slots(each.range, plan.rank());
     } else if (each.rows_of) {
-      const detail::RowSums& named = rows[*each.rows_of];
-      for (const detail::RowRun& run : named.runs) {
-        const VariableStore::FlatRange rows_of_run =
-            detail::part_of(each.range, run.first * named.row_size, run.count * named.row_size);
+      for (const RowRun& run : runs_of(rows[*each.rows_of])) {
+        const VariableStore::FlatRange rows_of_run = detail::part_of(each.range, run.first, run.count);
         update(kernels, rows_of_run, step);
         rows_of_run.values_changed();
       }
@@ -76,15 +75,15 @@ void Optimizer::step(const Scale& scale, std::span<const detail::RowSums> rows) 
   ++made;
 }
 
-/// All ranges that this rank holds, each cut among the threads. Their gradients are dense.
-void Optimizer::update_together(const Plan& plan, const UpdateStep& step, const AgreedStep::Threads& threads) {
+/// All ranges that this rank holds, but for named rows, each cut among the threads.
+void Optimizer::update_together(const Plan& plan, const UpdateStep& step, const detail::StepThreads& threads) {
   // The threads find slots; none of them may make one.
   for (const detail::RangeUpdate& each : plan.updates()) prepare_slots(each.range, plan.rank());
   const ops::Kernels& kernels = kernels_for(plan);
   threads.run([&](std::size_t thread) {
     UpdateStep own = step;
     for (const detail::RangeUpdate& each : plan.updates()) {
-      if (!each.range.is_held_by(plan.rank())) continue;
+      if (!each.range.is_held_by(plan.rank()) || each.rows_of) continue;
       const VariableStore::FlatRange part = detail::part_for(each.range, thread, threads.count);
       own.weight_decay = each.decayed ? rules_.weight_decay : 0;
       if (part.values.count() > 0) update(kernels, part, own);

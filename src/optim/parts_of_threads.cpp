@@ -46,7 +46,7 @@ VariableStore::FlatRange part_for(const VariableStore::FlatRange& range, std::si
 }
 
 ops::Answer<double> start_sum_of_squares(const ops::Kernels& kernels, std::span<const TensorView> parts,
-                                         const std::optional<Optimizer::AgreedStep::Threads>& threads) {
+                                         const std::optional<StepThreads>& threads) {
   if (!threads) return kernels.update().start_sum_of_squares(parts);
   std::int64_t blocks = 0;
   for (const TensorView& part : parts) blocks += ops::square_blocks(part.count());

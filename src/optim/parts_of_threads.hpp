@@ -6,10 +6,10 @@
 #include <span>
 
 #include <lockstep/ops/kernels.hpp>
-#include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
 #include "ops/answer.hpp"
+#include "optim/computed_step.hpp"
 
 namespace lockstep::detail {
 
@@ -19,6 +19,6 @@ VariableStore::FlatRange part_for(const VariableStore::FlatRange& range, std::si
 
 /// UpdateKernels::start_sum_of_squares, with the same bits. Threads share the work, if there are some.
 ops::Answer<double> start_sum_of_squares(const ops::Kernels& kernels, std::span<const TensorView> parts,
-                                         const std::optional<Optimizer::AgreedStep::Threads>& threads);
+                                         const std::optional<StepThreads>& threads);
 
 }  // namespace lockstep::detail

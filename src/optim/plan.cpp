@@ -97,7 +97,7 @@ void detail::require_applicable(const Call& call, Strategy& strategy, std::span<
 
 Optimizer::Plan::Plan(Strategy& strategy, std::span<const Optimizer::Gradient> gradients, detail::Decay decay,
                       detail::AtZero at_zero, detail::Slots slots, const Here& here)
-    : store_{&strategy.store()}, rank_{strategy.rank()} {
+    : store_{&strategy.store()}, rank_{strategy.rank()}, ranks_{strategy.num_replicas_in_sync()} {
   for (const Optimizer::Gradient& gradient : gradients) {
     variables_.push_back(gradient.variable);
     (gradient.value.slices() ? sparse_ : dense_).push_back(variables_.size() - 1);
@@ -147,49 +147,48 @@ void Optimizer::Plan::require_fit(const detail::Call& call, std::span<const Opti
 std::vector<IndexedSlices> Optimizer::Plan::slices_on_host(const detail::Call& call,
                                                            std::span<const Optimizer::Gradient> gradients) const {
   std::vector<IndexedSlices> all;
-  for (const std::size_t i : sparse_) {
-    const auto& [values, indices, dense_shape] = *gradients[i].value.slices();
-    all.push_back({detail::on_host(values), detail::on_host(indices), dense_shape});
-    try {
-      require_reducible(ReduceOp::sum, all.back());
-    } catch (const InvalidArgument& error) {
-      throw InvalidArgument{
-          fmt::format("{}the gradient of variable {}: {}", call.text(), variables_[i].label(), error.what())};
-    }
-  }
+  for (const std::size_t i : sparse_) all.push_back(slices_on_host(call, i, *gradients[i].value.slices()));
   return all;
 }
 
-void Optimizer::Plan::require_dense(const detail::Call& call) const {
-  if (!sparse_.empty())
+IndexedSlices Optimizer::Plan::slices_on_host(const detail::Call& call, std::size_t number,
+                                              const IndexedSlices& slices) const {
+  IndexedSlices here{detail::on_host(slices.values), detail::on_host(slices.indices), slices.dense_shape};
+  try {
+    require_reducible(ReduceOp::sum, here);
+  } catch (const InvalidArgument& error) {
     throw InvalidArgument{
-        fmt::format("{}the gradient of variable {} is slices; a gradient that is computed after the agreement must be "
-                    "dense",
-                    call.text(), variables_[sparse_.front()].label())};
+        fmt::format("{}the gradient of variable {}: {}", call.text(), variables_[number].label(), error.what())};
+  }
+  return here;
 }
 
 void Optimizer::Plan::bring_home(std::span<const Optimizer::Gradient> gradients) const {
   for (const std::size_t i : dense_) copy(gradients[i].value.view(), homes_[i], store_->stream());
 }
 
-std::vector<detail::RowSums> Optimizer::Plan::bring_home(std::span<const IndexedSlices> slices) const {
-  std::vector<detail::RowSums> all;
-  for (std::size_t i = 0; i < slices.size(); ++i) {
-    all.push_back(detail::sum_rows(slices[i]));
-    detail::write_rows(all.back(), homes_[sparse_[i]], store_->stream());
-  }
-  return all;
+void Optimizer::Plan::bring_home(std::span<const IndexedSlices> sums) const {
+  for (std::size_t i = 0; i < sums.size(); ++i) write_rows(sums[i], homes_[sparse_[i]], store_->stream());
 }
 
-std::size_t Optimizer::Plan::bring_home(const Variable& variable,
-                                        std::span<const Optimizer::Gradient> gradients) const {
-  const auto same = [&](const Variable& other) { return &other.state() == &variable.state(); };
-  const auto found = std::ranges::find_if(variables_, same);
+std::size_t Optimizer::Plan::number_of(const Variable& variable) const {
+  const auto found =
+      std::ranges::find(variables_, &variable.state(), [](const Variable& each) { return &each.state(); });
   if (found == variables_.end())
     throw InvalidArgument{fmt::format("the gradient of variable {} is no part of this step", variable.label())};
-  const auto index = static_cast<std::size_t>(found - variables_.begin());
-  copy(gradients[index].value.view(), homes_[index], store_->stream());
-  return pieces_.piece_of(static_cast<std::size_t>(std::ranges::lower_bound(dense_, index) - dense_.begin()));
+  return static_cast<std::size_t>(found - variables_.begin());
+}
+
+std::size_t Optimizer::Plan::piece_of(std::size_t number) const {
+  return pieces_.piece_of(static_cast<std::size_t>(std::ranges::lower_bound(dense_, number) - dense_.begin()));
+}
+
+std::size_t Optimizer::Plan::slices_of(std::size_t number) const {
+  const auto found = std::ranges::find(sparse_, number);
+  if (found == sparse_.end())
+    throw InvalidArgument{
+        fmt::format("slices for variable {}, whose gradient is a tensor in this step", variables_[number].label())};
+  return static_cast<std::size_t>(found - sparse_.begin());
 }
 
 const Variable& Optimizer::Plan::variable_of(std::size_t piece) const {

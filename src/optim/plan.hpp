@@ -13,10 +13,10 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "optim/gradient_pieces.hpp"
-#include "optim/row_sums.hpp"
 #include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
 #include "reduce/slice_map.hpp"
+#include "step/rows.hpp"
 #include "strategy/context_stack.hpp"
 
 namespace lockstep {
@@ -68,21 +68,26 @@ class Optimizer::Plan {
   /// InvalidArgument unless each gradient has the shape and type of its variable, and a place of its own.
   void require_fit(const detail::Call& call, std::span<const Optimizer::Gradient> gradients) const;
 
-  /// InvalidArgument if some are slices.
-  void require_dense(const detail::Call& call) const;
-
   /// Those that are slices, on the host. InvalidArgument for parts that do not fit together.
   std::vector<IndexedSlices> slices_on_host(const detail::Call& call,
                                             std::span<const Optimizer::Gradient> gradients) const;
 
+  /// The same for those of variable `number` alone.
+  IndexedSlices slices_on_host(const detail::Call& call, std::size_t number, const IndexedSlices& slices) const;
+
   /// Copies the dense gradients to their memory in the store.
   void bring_home(std::span<const Optimizer::Gradient> gradients) const;
 
-  /// Writes the sum of each of `slices`, which have all ranks' rows, to its memory in the store.
-  std::vector<detail::RowSums> bring_home(std::span<const IndexedSlices> slices) const;
+  /// Writes sums of slices to their memory in the store.
+  void bring_home(std::span<const IndexedSlices> sums) const;
 
-  /// The number of `variable` among the gradients in memory, which is brought there.
-  std::size_t bring_home(const Variable& variable, std::span<const Optimizer::Gradient> gradients) const;
+  /// The number of `variable` in the list. InvalidArgument if it is not there.
+  std::size_t number_of(const Variable& variable) const;
+
+  /// The number of the gradient of variable `number` among those in memory, or among the slices. InvalidArgument if it
+  /// is none of the latter.
+  std::size_t piece_of(std::size_t number) const;
+  std::size_t slices_of(std::size_t number) const;
 
   /// What travels as one message.
   std::span<const GradientBucket> buckets() const { return buckets_; }
@@ -92,6 +97,9 @@ class Optimizer::Plan {
   VariableStore& store() const { return *store_; }
   std::span<const Variable> variables() const { return variables_; }
   int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  /// Those whose gradients are slices.
+  std::vector<Variable> sparse() const { return those(sparse_); }
   /// The values of the variables that one rank alone updates, by that rank.
   const std::map<int, std::vector<TensorView>>& held_values() const { return held_values_; }
   std::span<const TensorView> homes() const { return homes_; }
@@ -129,7 +137,7 @@ class Optimizer::Plan {
   void plan_blocks();
 
   VariableStore* store_;
-  int rank_;
+  int rank_, ranks_;
   std::vector<Variable> variables_;  ///< kept alive, so that no other variable can get the address of one of them
   std::vector<TensorView> homes_;    ///< their gradients in the store
   std::vector<std::size_t> dense_, sparse_;  ///< the variables whose gradients are dense, and slices

@@ -42,7 +42,8 @@ struct JointProgram {
   Optimizer::StepSums step(const Optimizer::Computation& computation) {
     Optimizer::StepSums sums{.samples = -1};
     strategy.run([&](ReplicaContext& context) {
-      sums = optimizer.apply_gradients(context, Optimizer::gradients_in_store(strategy.store(), {w}), computation);
+      sums = optimizer.apply_gradients(
+          context, {.gradients = Optimizer::gradients_in_store(strategy.store(), {w}), .computation = computation});
     });
     return sums;
   }
@@ -158,9 +159,9 @@ TEST_CASE("a rank that fails before, between or behind the sums is named on ever
       Optimizer::StepSums sums{.samples = -1};
       const auto step = [&] {
         program.strategy.run([&](ReplicaContext& context) {
-          sums = program.optimizer.apply_gradients(context,
-                                                   Optimizer::gradients_in_store(program.strategy.store(), {program.w}),
-                                                   two_sums_of(program, rank() == culprit ? fails_before : 3));
+          sums = program.optimizer.apply_gradients(
+              context, {.gradients = Optimizer::gradients_in_store(program.strategy.store(), {program.w}),
+                        .computation = two_sums_of(program, rank() == culprit ? fails_before : 3)});
         });
       };
       if (rank() == culprit) {
@@ -225,7 +226,7 @@ TEST_CASE("ranks that declare other sums, or none, disagree before the first one
       if (odd_one()) {
         program.optimizer.apply_gradients(context, gradients, Optimizer::StepSums{.samples = 1}, here);
       } else {
-        program.optimizer.apply_gradients(context, gradients, two_sums_of(program), {}, here);
+        program.optimizer.apply_gradients(context, {.gradients = gradients, .computation = two_sums_of(program)}, here);
       }
     });
   });
@@ -253,14 +254,15 @@ TEST_CASE("gradients are sent from where they lie once they are ready, in one st
     Sgd optimizer{{.learning_rate = 1}};
     for (const std::vector<std::size_t>& order : {std::vector<std::size_t>{0, 1, 2, 3}, {3, 1, 0, 2}}) {
       strategy.run([&](ReplicaContext& context) {
-        optimizer.apply_gradients(context, gradients, {[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
-                                    CHECK(context.replica_id_in_sync_group() == rank());  // still in replica context
-                                    for (const std::size_t i : order) {
-                                      write(gradients[i], static_cast<float>(rank() + 1) * static_cast<float>(i + 1));
-                                      step.ready(gradients[i].variable);
-                                    }
-                                    return {.samples = 1};
-                                  }});
+        const auto compute = [&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
+          CHECK(context.replica_id_in_sync_group() == rank());  // still in replica context
+          for (const std::size_t i : order) {
+            write(gradients[i], static_cast<float>(rank() + 1) * static_cast<float>(i + 1));
+            step.ready(gradients[i].variable);
+          }
+          return {.samples = 1};
+        };
+        optimizer.apply_gradients(context, {.gradients = gradients, .computation = {compute}});
       });
     }
     for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -286,14 +288,14 @@ TEST_CASE("what a program puts around collectives holds the whole sum of each bu
   strategy.seal();
   after.clear();
   strategy.run([&](ReplicaContext& context) {
+    const auto compute = [&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
+      const auto mine = static_cast<float>(rank() + 1);
+      copy(Tensor::from({mine, mine}, {2}).view(), strategy.store().gradient(w), strategy.stream());
+      step.ready(w);
+      return {.samples = 1};
+    };
     optimizer.apply_gradients(
-        context, Optimizer::gradients_in_store(strategy.store(), {w}),
-        {[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
-          const auto mine = static_cast<float>(rank() + 1);
-          copy(Tensor::from({mine, mine}, {2}).view(), strategy.store().gradient(w), strategy.stream());
-          step.ready(w);
-          return {.samples = 1};
-        }});
+        context, {.gradients = Optimizer::gradients_in_store(strategy.store(), {w}), .computation = {compute}});
   });
   // The two buckets, and the numbers of the step.
   CHECK(after.size() == 3);
@@ -328,18 +330,20 @@ TEST_CASE(
   const auto step = [&](const std::function<void(ReplicaContext&)>& disturb) {
     return [&program, disturb] {
       program.strategy.run([&](ReplicaContext& context) {
-        program.optimizer.apply_gradients(context, Optimizer::gradients_in_store(program.strategy.store(), {program.w}),
-                                          {[&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
-                                            program.write({1, 1});
-                                            step.ready(program.w);
-                                            if (odd_one()) {
-                                              try {
-                                                disturb(context);
-                                              } catch (const ContextError&) {
-                                              }
-                                            }
-                                            return {.samples = 1};
-                                          }});
+        const auto compute = [&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
+          program.write({1, 1});
+          step.ready(program.w);
+          if (odd_one()) {
+            try {
+              disturb(context);
+            } catch (const ContextError&) {
+            }
+          }
+          return {.samples = 1};
+        };
+        program.optimizer.apply_gradients(
+            context, {.gradients = Optimizer::gradients_in_store(program.strategy.store(), {program.w}),
+                      .computation = {compute}});
       });
     };
   };

@@ -126,6 +126,31 @@ TEST_CASE("what the ranks' samples weigh is added up, and a rank that does not s
   });
 }
 
+TEST_CASE("a step is applied only if what all ranks bring allows it") {
+  Program program;
+  Sgd optimizer{{.learning_rate = 1}};
+  std::vector<Optimizer::Gradient> gradients{{floats({1, 2, 3}), program.w}};
+  const auto compute = [&](Optimizer::AgreedStep& step) {
+    step.ready(program.w);
+    return Optimizer::StepSums{.samples = 1};
+  };
+  for (const bool is_computed : {false, true})
+    for (const bool allows : {false, true}) {
+      CAPTURE(is_computed, allows);
+      const std::vector<float> before = program.weight();
+      std::vector<std::int64_t> counts{rank() + 1, odd_one() ? 1 : 0};
+      Optimizer::Request request{.gradients = gradients, .integers = counts};
+      if (is_computed) request.computation = {compute};
+      if (!is_computed) request.own = 1;
+      request.apply_only_if = [&] { return counts[0] == triangle() && counts[1] == 1 && allows; };
+      program.strategy.run([&](ReplicaContext& context) {
+        CHECK(optimizer.apply_gradients(context, request).samples == (allows ? ranks() : 0));
+      });
+      CHECK((program.weight() == before) == !allows);
+    }
+  CHECK(optimizer.steps(program.strategy) == 2);
+}
+
 TEST_CASE("a run with one apply_gradients costs two agreements") {
   Program program;
   Sgd optimizer{{.learning_rate = 1, .momentum = 0.9}};
@@ -209,8 +234,7 @@ TEST_CASE("gradients of other variables on one rank are a mismatch that shows bo
     program.strategy.run([&](ReplicaContext& context) {
       const Here here = Here::current();
       const std::vector<Optimizer::Gradient> gradients{w};
-      if (odd) return optimizer.apply_gradients(context, gradients, std::int64_t{1}, here);
-      optimizer.apply_gradients(context, gradients, here);
+      optimizer.apply_gradients(context, gradients, odd ? Optimizer::Own{1} : Optimizer::Own{}, here);
     });
   });
   CHECK_THAT(way, Contains("apply_gradients by samples: 'w'") && Contains("apply_gradients: 'w'"));

@@ -105,11 +105,11 @@ struct SlicedProgram {
       return Optimizer::StepSums{.samples = rank() + 1, .loss = 0.1 * rank()};
     };
     switch (way) {
-      case Way::ready_gradients: return optimizer.apply_gradients(context, own);
-      case Way::samples: return optimizer.apply_gradients(context, own, std::int64_t{rank() + 1});
-      case Way::reduced: return optimizer.apply_reduced_gradients(context, own);
+      case Way::ready_gradients: optimizer.apply_gradients(context, own); break;
+      case Way::samples: optimizer.apply_gradients(context, own, rank() + 1); break;
+      case Way::reduced: optimizer.apply_reduced_gradients(context, own); break;
       case Way::computation: {
-        const auto sums = optimizer.apply_gradients(context, own, Optimizer::Computation{compute});
+        const auto sums = optimizer.apply_gradients(context, {.gradients = own, .computation = {compute}});
         CHECK(sums.samples == triangle());
       }
     }

@@ -83,7 +83,7 @@ void step_by(Training& training, Optimizer& optimizer, bool agreed_first) {
     return Optimizer::StepSums{.samples = 1};
   };
   training.strategy.run([&](ReplicaContext& context) {
-    agreed_first ? static_cast<void>(optimizer.apply_gradients(context, gradients, Optimizer::Computation{compute}))
+    agreed_first ? optimizer.apply_gradients(context, {.gradients = gradients, .computation = {compute}})
                  : optimizer.apply_gradients(context, gradients);
   });
 }

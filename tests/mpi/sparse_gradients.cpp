@@ -85,6 +85,27 @@ struct SparseProgram {
         [&](ReplicaContext& context) { optimizer.apply_gradients(context, gradients, std::int64_t{rank() + 1}); });
   }
 
+  /// The same with slices that are found after the agreement.
+  void compute_step(Optimizer& optimizer, const IndexedSlices& of_table, const Tensor& of_bias,
+                    const IndexedSlices& of_scales) {
+    const auto compute = [&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
+      step.ready(scales, of_scales);
+      step.ready(bias);
+      step.ready(table, of_table);
+      return {.samples = rank() + 1};
+    };
+    const std::vector<Optimizer::Gradient> gradients{
+        {no_slices<float>(2), table}, {of_bias, bias}, {no_slices<double>(1), scales}};
+    strategy.run([&](ReplicaContext& context) {
+      optimizer.apply_gradients(context, {.gradients = gradients, .computation = {compute}});
+    });
+  }
+
+  template <class T>
+  static IndexedSlices no_slices(int width) {
+    return {Tensor::from(std::vector<T>{}, shape_of(0, width)), Tensor::zeros(DType::i64, {0}), shape_of(rows, width)};
+  }
+
   /// Every value and slot, in double, which holds them exactly.
   std::vector<double> everything() {
     std::vector<TensorView> views{table.local(), bias.local(), scales.local()};
@@ -124,8 +145,8 @@ TEST_CASE("a step with slices has the bits of one with the dense sum, by every o
       [] { return std::make_unique<AdamW>(AdamW::Options{.learning_rate = 0.3, .clip_norm = 0.01}); }};
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
     CAPTURE(i, ranks());
-    SparseProgram sparse, dense;
-    const auto by_slices = optimizers[i](), by_tensor = optimizers[i]();
+    SparseProgram sparse, dense, computed;
+    const auto by_slices = optimizers[i](), by_tensor = optimizers[i](), by_computation = optimizers[i]();
     for (int step = 0; step < 3; ++step) {
       sparse.step(*by_slices, {{own_slices<float>(step, 2), sparse.table},
                                {bias_gradient, sparse.bias},
@@ -133,9 +154,12 @@ TEST_CASE("a step with slices has the bits of one with the dense sum, by every o
       dense.step(*by_tensor, {{dense_sum<float>(step, 2), dense.table},
                               {bias_gradient, dense.bias},
                               {dense_sum<double>(step, 1), dense.scales}});
+      computed.compute_step(*by_computation, own_slices<float>(step, 2), bias_gradient, own_slices<double>(step, 1));
       CHECK(by_slices->gradient_norm() == by_tensor->gradient_norm());
+      CHECK(by_computation->gradient_norm() == by_tensor->gradient_norm());
     }
     CHECK(sparse.everything() == dense.everything());
+    CHECK(computed.everything() == dense.everything());
     // The next steps give one variable slices and a tensor in turn: neither finds what the other has left behind.
     for (const int step : {3, 4, 5}) {
       const Optimizer::Gradient::Value by_rows = own_slices<float>(step, 2), whole = dense_sum<float>(step, 2);
@@ -189,15 +213,41 @@ TEST_CASE("slices that do not fit their variable are refused by its name, before
                Catch::Contains("expected values [rows, …]"));
     const TensorView home = program.strategy.store().gradient(program.table).slice(0, 2).reshaped({1, 2});
     (void)refused({Tensor{nullptr, home}, Tensor::zeros(DType::i64, {1}), {rows, 2}});
-    CHECK_THAT(message_of<InvalidArgument>([&] {
-                 optimizer.apply_gradients(
-                     context, {{one_row(0), program.table}},
-                     Optimizer::Computation{[](Optimizer::AgreedStep&) { return Optimizer::StepSums{}; }});
-               }),
-               Catch::Contains("the gradient of variable 'table' is slices"));
     CHECK(program.strategy.group().meeting().meetings() == before);
     optimizer.apply_gradients(context, {{one_row(5), program.table}});
   });
+}
+
+TEST_CASE("a rank whose computation brings slices twice, for a tensor or not at all fails alone") {
+  SparseProgram program;
+  Sgd optimizer{{.learning_rate = 1}};
+  const std::vector<double> before = program.everything();
+  const auto fails = [&](const std::function<void(Optimizer::AgreedStep&)>& odd, const std::string& message) {
+    const auto compute = [&](Optimizer::AgreedStep& step) -> Optimizer::StepSums {
+      step.ready(program.bias);
+      odd_one() ? odd(step) : step.ready(program.table, one_row(1));
+      return {.samples = 1};
+    };
+    const std::vector<Optimizer::Gradient> gradients{{one_row(0), program.table}, {bias_gradient, program.bias}};
+    const auto step = [&] {
+      program.strategy.run([&](ReplicaContext& context) {
+        optimizer.apply_gradients(context, {.gradients = gradients, .computation = {compute}});
+      });
+    };
+    if (odd_one()) {
+      CHECK_THAT(message_of<InvalidArgument>(step), Catch::EndsWith(message));
+    } else {
+      CHECK_THAT(message_of<PeerError>(step), Catch::EndsWith(message));
+    }
+    CHECK(program.everything() == before);
+  };
+  fails([](Optimizer::AgreedStep&) {}, "the gradient of variable 'table' was never ready in this step");
+  fails([&](Optimizer::AgreedStep& step) { step.ready(program.table), step.ready(program.table, one_row(1)); },
+        "the gradient of variable 'table' was ready before");
+  fails([&](Optimizer::AgreedStep& step) { step.ready(program.bias, one_row(1)); },
+        "slices for variable 'bias', whose gradient is a tensor in this step");
+  fails([&](Optimizer::AgreedStep& step) { step.ready(program.table, one_row(6)); },
+        "the gradient of variable 'table': index 6 is not a row of a dense [6, 2]");
 }
 
 TEST_CASE("slices on one rank and a tensor on another are a mismatch, and the ranks stay in step") {

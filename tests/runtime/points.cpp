@@ -94,7 +94,8 @@ void train(Runtime& runtime) {
       step.ready(variable);
       return {.samples = 1};
     };
-    sgd.apply_gradients(context, Optimizer::gradients_in_store(strategy.store(), {variable}), {compute});
+    sgd.apply_gradients(
+        context, {.gradients = Optimizer::gradients_in_store(strategy.store(), {variable}), .computation = {compute}});
   });
   culprit.in_sum = true;
   strategy.run([](ReplicaContext& context) { (void)context.all_reduce(ReduceOp::sum, Tensor::scalar(1.f)); });

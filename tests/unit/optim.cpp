@@ -340,7 +340,9 @@ TEST_CASE("a rank that updates what it alone holds is computing, and waits only 
     step.ready(w);
     return Optimizer::StepSums{.samples = 1};
   }};
-  strategy.run([&](ReplicaContext& context) { optimizer.apply_gradients(context, gradients, compute); });
+  strategy.run([&](ReplicaContext& context) {
+    optimizer.apply_gradients(context, {.gradients = gradients, .computation = compute});
+  });
   CHECK(seen == std::vector{Phase::computing, Phase::meeting});
 }
 

@@ -101,7 +101,7 @@ class Loop {
     }
     const std::vector<Optimizer::Gradient> gradients{{Tensor::scalar(sum), w_}};
     const Optimizer::StepSums sums{.samples = own};
-    audit ? sgd_.apply_gradients(context, gradients, sums, *audit) : sgd_.apply_gradients(context, gradients, sums);
+    sgd_.apply_gradients(context, {.gradients = gradients, .own = sums, .audit = audit ? &*audit : nullptr});
   }
 
   Strategy& strategy_;
@@ -182,7 +182,7 @@ TEST_CASE("an audit of a loop takes digests only of the two shards that a rank c
       strategy.run([&](ReplicaContext& context) {
         const std::int64_t own = shards / ranks;
         for (std::int64_t shard = own * rank; shard < own * (rank + 1); ++shard) audit.compute(shard);
-        sgd.apply_gradients(context, {{gradient, w}}, Optimizer::StepSums{.samples = 1}, audit);
+        sgd.apply_gradients(context, {.gradients = {{gradient, w}}, .own = 1, .audit = &audit});
       });
   });
   CHECK(gpu_reads == ranks * audits * 2);
@@ -274,7 +274,7 @@ TEST_CASE("ranks whose audits have other options hear of that, and nobody is acc
       const auto step = [&] {
         strategy.run([&](ReplicaContext& context) {
           audit.compute(rank);
-          sgd.apply_gradients(context, {{Tensor::scalar(1.0), w}}, Optimizer::StepSums{.samples = 1}, audit);
+          sgd.apply_gradients(context, {.gradients = {{Tensor::scalar(1.0), w}}, .own = 1, .audit = &audit});
         });
       };
       step();
@@ -293,7 +293,7 @@ TEST_CASE("an audit of a run that continues names the run's own step") {
                            [rank](std::int64_t, Optimizer::Audit::Results& results) { results.add("loss", rank); }};
     const auto step = [&](ReplicaContext& context) {
       audit.compute(rank);
-      sgd.apply_gradients(context, {{Tensor::scalar(1.0), w}}, Optimizer::StepSums{.samples = 1}, audit);
+      sgd.apply_gradients(context, {.gradients = {{Tensor::scalar(1.0), w}}, .own = 1, .audit = &audit});
     };
     CHECK_THROWS_WITH(strategy.run(step), Catch::Contains("of step 100"));
   });
@@ -318,8 +318,8 @@ TEST_CASE("gradients in memory that the computation of a shard writes to are thi
       strategy.run([&](ReplicaContext& context) {
         audit.compute(rank);
         row.view().elements<double>()[0] *= 10;  // or the ranks would only have swapped their rows
-        sgd.apply_gradients(context, {{IndexedSlices{row, index, {4, 1}}, table}}, Optimizer::StepSums{.samples = 1},
-                            audit);
+        sgd.apply_gradients(context,
+                            {.gradients = {{IndexedSlices{row, index, {4, 1}}, table}}, .own = 1, .audit = &audit});
       });
       if (rank == 0) after = table.local().to_vector<double>();
     });
@@ -359,7 +359,7 @@ TEST_CASE("what an audit of a loop cannot compare is refused") {
     Sgd sgd{{.learning_rate = 1}};
     const auto step = [&](Audit& of) {
       strategy.run([&](ReplicaContext& context) {
-        sgd.apply_gradients(context, {{Tensor::scalar(1.0), w}}, Optimizer::StepSums{.samples = 1}, of);
+        sgd.apply_gradients(context, {.gradients = {{Tensor::scalar(1.0), w}}, .own = 1, .audit = &of});
       });
     };
     CHECK_THROWS_WITH(step(audit), Catch::Contains("expected Audit::compute for each shard of the rank before"));

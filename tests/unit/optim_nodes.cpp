@@ -49,9 +49,9 @@ Ended train(Strategy& strategy, int rank, Way way, Updated which) {
     };
     strategy.run([&](ReplicaContext& context) {
       switch (way) {
-        case Way::ready_gradients: return optimizer.apply_gradients(context, own);
-        case Way::samples: return optimizer.apply_gradients(context, own, std::int64_t{rank + 1});
-        case Way::computation: (void)optimizer.apply_gradients(context, own, Optimizer::Computation{compute});
+        case Way::ready_gradients: optimizer.apply_gradients(context, own); break;
+        case Way::samples: optimizer.apply_gradients(context, own, rank + 1); break;
+        case Way::computation: optimizer.apply_gradients(context, {.gradients = own, .computation = {compute}});
       }
     });
     ended.norms.push_back(optimizer.gradient_norm());

@@ -57,7 +57,7 @@ Outcome train_early_or_late(Strategy& strategy, int rank, Sent sent) {
     };
     try {
       strategy.run([&](ReplicaContext& context) {
-        (void)optimizer.apply_gradients(context, own, Optimizer::Computation{compute});
+        optimizer.apply_gradients(context, {.gradients = own, .computation = {compute}});
       });
     } catch (const std::exception& error) {
       ended.failures.emplace_back(error.what());

@@ -28,7 +28,7 @@ namespace lockstep {
 ///         audit.compute(shard);
 ///         add(sum, gradient);
 ///       }
-///       sgd.apply_gradients(context, {{sum, w}}, own, audit);
+///       sgd.apply_gradients(context, {.gradients = {{sum, w}}, .own = own, .audit = &audit});
 ///     });
 ///
 /// Once in `every` steps, apply_gradients has each rank compute one shard of another rank after its own, and compares

@@ -25,11 +25,10 @@
 
 namespace lockstep {
 
-class DeclaredSums;
-
 namespace detail {
 struct Call;
-struct RowSums;
+struct ComputedStep;
+struct StepThreads;
 }  // namespace detail
 
 /// Applies gradients to the mirrored variables they belong to.
@@ -40,54 +39,37 @@ struct RowSums;
 ///     sgd.apply_gradients(context, {{gradient, w}}, samples);   // divides the ranks' sum by all samples
 ///   });
 ///
-/// Each apply_gradients is COLL and blocking: exactly one merge_call, and one agreement. Every rank calls the same
-/// overload with gradients of the same variables in the same order (there may be none); otherwise all throw
-/// MismatchError. They also do if the ranks differ in the number of the step, its learning rate, or other options of
-/// the optimizer. The replicas' gradients are added up by the strategy's reductions (ReductionOptions). With reductions
-/// in the fixed order, the bits of the step depend on the gradients' values alone. Other variables stay as they are.
+/// A step is COLL and blocking: exactly one merge_call, and one agreement. Every rank gives gradients of the same
+/// variables in the same order (there may be none), for the same step, learning rate and options; otherwise all throw
+/// MismatchError. The strategy's reductions (ReductionOptions) add the replicas' gradients up. With reductions in the
+/// fixed order, the bits of the step depend on the gradients' values alone. Other variables stay as they are.
 ///
 /// Before the agreement, and on this rank only: ContextError outside replica context, for a variable without memory,
-/// and while the stream is being captured; InvalidArgument, naming the variable, for a gradient of another shape or
-/// type than its variable, for a variable that is given twice, not trainable, of another strategy or not of f32 or f64,
-/// and for a gradient in the memory that the store keeps for another variable's; InvalidArgument for a negative number
-/// of samples, and for a weight that is negative or not finite.
+/// and while the stream is being captured; InvalidArgument, naming the variable, for a gradient that its variable
+/// cannot have (Gradient), and for a variable that is given twice, not trainable, of another strategy or not of f32 or
+/// f64; InvalidArgument for a negative number of samples, and for a weight that is negative or not finite.
 ///
-/// The gradients' memory in the store (VariableStore::gradient) is working memory, and holds the sums afterwards,
-/// unless the ranks share the update (ReductionOptions::shard_optimizer), except by apply_reduced_gradients. Values
-/// that live elsewhere are copied there and stay as they are.
-///
-/// Gradients that are IndexedSlices, such as an embedding's, travel as the rows that they name. Ranks may bring
-/// different numbers of rows, or none. Rows of one index are added up in rank order, and within a rank in
-/// their order, so the bits do not depend on how many ranks share the rows. The step and its norm then have the bits of
-/// a step with this sum as a dense gradient: a row that no rank names has a zero gradient, and still moves if the
-/// optimizer has momentum, moments or weight decay. Sgd without these visits the named rows alone. The rows are added
-/// up on the host, also for variables on a GPU. MismatchError if one rank brings slices and another a tensor for the
-/// same variable. InvalidArgument, naming the variable, before the agreement, for slices whose parts do not fit
-/// together, for an index that is no row of the variable, for slices in the store's memory for gradients, and for
-/// slices that a Computation should write.
-///
-/// A variable that one rank alone updates (ReplicateOptions::Placement) has its slots on that rank, which sends the new
-/// value to the others: the same bytes that they would have computed. Every rank still sums the gradients.
-///
-/// With ReductionOptions::shard_optimizer, each rank updates its slices of the variables and keeps their slots alone.
-/// InvalidArgument, before the agreement, from an optimizer that does not update element by element. An embedding's
-/// gradient travels as rows, as before. Unless the step visits the named rows alone, the whole table's new values then
-/// travel too.
-///
-/// Optimizers keep their state in the store of the variables: the state of each variable in its slots, and the number
-/// of steps in a counter. Checkpoints hold both, so a resumed run continues as if it had never stopped.
-///
-/// Each optimizer counts its own steps under a name. Its first use in a strategy, by `prepare` or by a step, fixes the
-/// name there: the one that it was made with or, without one, the first free of "optimizer", "optimizer_1", …. So every
-/// rank must first use its optimizers in the same order. An optimizer that is destroyed frees its name, and a later one
-/// of that name continues the count. So an optimizer may be created again in each epoch, or after a checkpoint was
-/// restored.
-/// InvalidArgument, on this rank and before the agreement, if another live optimizer of the strategy has the name, or
-/// keeps a slot of the same name for one of the variables, since the two would share, say, a velocity. The message
-/// names both. An optimizer without slots, such as plain Sgd, may update variables that another one updates.
+/// Optimizers keep their state in the store of the variables: that of each variable in its slots, and the number of
+/// steps in a counter (steps). Checkpoints hold both, so a resumed run continues as if it had never stopped. With
+/// ReductionOptions::shard_optimizer, each rank updates its slices of the variables and keeps their slots alone; then
+/// the optimizer must update element by element, else InvalidArgument before the agreement. A variable that one rank
+/// alone updates (ReplicateOptions::Placement) has its slots there. In both cases the others get the new values: the
+/// same bytes that they would have computed.
 class LOCKSTEP_API Optimizer {
  public:
   /// This rank's gradient of `variable`, of the same shape and type: `{tensor, w}`, or `{slices, w}`.
+  ///
+  /// The memory for gradients in the store (VariableStore::gradient) is working memory, and holds the sums afterwards,
+  /// unless the ranks share the update. A tensor that lives elsewhere is copied there and stays as it is; it must not
+  /// lie where another variable's gradient belongs.
+  ///
+  /// Slices, such as an embedding's, travel as the rows that they name. Ranks may bring different numbers of rows, or
+  /// none; MismatchError if one rank brings slices and another a tensor. Rows of one index are added up on the host, in
+  /// rank order, and within a rank in their order, so the bits do not depend on how many ranks share the rows. The step
+  /// and its norm have the bits of a step with this sum as a dense gradient: a row that no rank names has a zero
+  /// gradient, and still moves if the optimizer has momentum, moments or weight decay. Sgd without these visits the
+  /// named rows alone. InvalidArgument for parts that do not fit together, for an index that is no row of the variable,
+  /// and for slices in the store's memory for gradients.
   struct Gradient {
     /// A dense tensor, or only the rows that are not zero.
     class Value {
@@ -130,6 +112,13 @@ class LOCKSTEP_API Optimizer {
     std::optional<double> weight = {};
   };
 
+  /// This rank's numbers in a step: none, the number of its samples, or all.
+  struct Own : std::optional<StepSums> {
+    Own() = default;
+    Own(std::int64_t samples) : optional{StepSums{.samples = samples}} {}
+    Own(const StepSums& all) : optional{all} {}
+  };
+
   /// A step on which the ranks have agreed, while its gradients are being computed.
   class AgreedStep {
    public:
@@ -138,67 +127,73 @@ class LOCKSTEP_API Optimizer {
     /// gradient in this step, or whose gradient was ready before.
     void ready(const Variable& variable);
 
+    /// The same for a gradient that is slices: these, in place of those in the list, which need have no rows. They
+    /// travel once the ranks know that the step is applied.
+    void ready(const Variable& variable, IndexedSlices slices);
+
     /// COLL. Sums `tensor` over the ranks, in place, as the next of Computation::sums. Make each of these sums once, in
     /// order. InvalidArgument, before anything is sent, for a tensor of another type or number of elements, or if none
     /// is left.
     void all_reduce(const TensorView& tensor);
 
-    /// The same for library code.
-    DeclaredSums& sums() { return sums_; }
-
-    /// For library code: `complete` adds to the StepSums that the computation returned what is known only when the work
-    /// that it enqueued on a GPU is done. What it throws, the computation throws.
-    void complete_at_end(std::function<void(StepSums&)> complete) { complete_ = std::move(complete); }
-
-    /// For library code: makes `gradient_norm` known when the step ends, so that nobody waits for it.
-    void keep_gradient_norm() { keeps_norm_ = true; }
-
-    /// For library code: this rank's part of Computation::integers, zeros at first.
-    std::span<std::int64_t> integers() { return integers_; }
-
-    /// For library code: `allows` is called on every rank with the sums of the integers, the same everywhere, before
-    /// anything that outlasts the step changes. Must neither communicate nor throw. If it returns false, the step is
-    /// not applied, and its sums have no samples.
-    void apply_only_if(std::function<bool(std::span<const std::int64_t> sums)> allows) { allows_ = std::move(allows); }
-
-    /// Threads of a rank. `run` calls its argument with each number from 0 to `count` - 1, on a thread each, and
-    /// returns when all are done.
-    struct Threads {
-      std::size_t count;
-      std::function<void(const std::function<void(std::size_t thread)>&)> run;
-    };
-
-    /// For library code: has `threads`, which must live until the step ends, measure the gradient together, and update
-    /// together if the optimizer updates by element.
-    void share_update(Threads threads) { threads_ = std::move(threads); }
-
    private:
-    friend class Optimizer;
-    AgreedStep(std::function<std::size_t(const Variable&)> bring, DeclaredSums& sums, std::int64_t integers)
-        : bring_{std::move(bring)}, sums_{sums}, integers_(static_cast<std::size_t>(integers)) {}
+    friend struct detail::ComputedStep;
+    explicit AgreedStep(detail::ComputedStep& inside) : inside_{inside} {}
 
-    std::function<std::size_t(const Variable&)> bring_;  ///< to its place in the store; returns the place's number
-    DeclaredSums& sums_;
-    std::function<void(StepSums&)> complete_;  ///< may be empty
-    bool keeps_norm_ = false;
-    std::vector<std::int64_t> integers_;
-    std::function<bool(std::span<const std::int64_t>)> allows_;  ///< may be empty
-    std::optional<Threads> threads_;
+    detail::ComputedStep& inside_;
   };
 
-  /// How a rank computes its gradients after all ranks have agreed on the step. `compute` calls AgreedStep::ready for
-  /// each variable, makes each of `sums`, and returns this rank's part of the StepSums.
+  /// How a rank computes its gradients after all ranks have agreed on the step, in replica context. Gradients are sent
+  /// as soon as they are ready, and the sums on the way cost no further agreement; the ranks compare the list of these.
+  /// Every other agreement is a ContextError meanwhile. If `compute` throws on a rank, makes fewer sums or leaves a
+  /// gradient out, that rank still takes part in everything that was declared, so nobody waits for it; then it throws.
+  /// The others get sums of no samples, and a PeerError at their next agreement. No rank changes a variable, a slot or
+  /// a counter.
   struct Computation {
     /// Sums over the ranks that the computation makes on its way, in order.
     using Sums = detail::SumList;
 
+    /// Calls AgreedStep::ready for each variable, makes each of `sums`, and returns this rank's part of the StepSums.
     std::function<StepSums(AgreedStep&)> compute;
     Sums sums = {};
-    /// For library code: how many integers travel in the step's last sum, modulo 2^64. The ranks compare this number.
-    std::int64_t integers = 0;
   };
 
   class Audit;  ///< audit.hpp
+
+  /// What a step may be asked for. Everything must outlive the call. What travels with the gradients costs no further
+  /// agreement.
+  struct Request {
+    /// Any range of gradients, or a list in braces.
+    struct List : std::span<const Gradient> {
+      using std::span<const Gradient>::span;
+      List(std::span<const Gradient> list) : span{list} {}
+      List(std::initializer_list<Gradient> list) : span{list.begin(), list.size()} {}
+    };
+
+    List gradients = {};
+
+    /// This rank's numbers; a computation returns them instead. The sum of the gradients is divided by the sum of the
+    /// weights; if that is 0, nothing is applied. Without both, the caller scales the loss.
+    Own own = {};
+
+    /// Finds the gradients, `statistics`, `integers` and own numbers after the agreement; if empty, they are there.
+    Computation computation = {};
+
+    /// Numbers on the device of the variables, as many on every rank; become their sums over the replicas, added up as
+    /// the gradients are.
+    TensorView statistics = {};
+
+    /// As many on every rank; become their sums over the replicas, modulo 2^64.
+    std::span<std::int64_t> integers = {};
+
+    /// Whether to apply the step. Called on every rank once `integers` are sums, so that all give the same answer, and
+    /// before anything that outlasts the step changes. Must neither communicate nor throw. If it returns false, the
+    /// step is not applied, and its sums have no samples.
+    std::function<bool()> apply_only_if = {};
+
+    /// Audits the step if it is its turn. Throws as Audit says.
+    Audit* audit = nullptr;
+  };
 
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
@@ -213,6 +208,14 @@ class LOCKSTEP_API Optimizer {
   /// LOCAL. Steps counted so far in `strategy` under this optimizer's name, which set the learning rate; before its
   /// first use there, under the name that it would get now. A call without variables, or with samples that weigh 0, is
   /// not a step.
+  ///
+  /// The first use in a strategy, by `prepare` or by a step, fixes the name there: the one that the optimizer was made
+  /// with or, without one, the first free of "optimizer", "optimizer_1", …. So every rank must first use its optimizers
+  /// in the same order. An optimizer that is destroyed frees its name, and a later one of that name continues the
+  /// count: it may be created again in each epoch, or after a checkpoint was restored. InvalidArgument, on this rank
+  /// and before the agreement, if another live optimizer of the strategy has the name, or keeps a slot of the same name
+  /// for one of the variables, since the two would share, say, a velocity. An optimizer without slots, such as plain
+  /// Sgd, may update variables that another one updates.
   std::int64_t steps(Strategy& strategy) const;
 
   /// LOCAL. The learning rate of the last step; 0 before the first.
@@ -223,70 +226,24 @@ class LOCKSTEP_API Optimizer {
   /// must still hold the sums; on a GPU, waits for it.
   double gradient_norm();
 
-  /// Applies the sum of the replicas' gradients. The caller scales the loss.
+  /// Applies the sum of the replicas' gradients. With `own`, these are sums over the replica's samples, and their sum
+  /// is divided by all samples, or by their weight. Replicas with fewer samples, or none, thus count for what they
+  /// brought. Returns the sums over the replicas, the same on every rank; loss and weight are added up as the gradients
+  /// are.
   template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
-  void apply_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {
-    apply(context, {.gradients = gradients}, here);
-  }
-
-  /// Applies the sum of the replicas' gradients, which are sums over their samples, divided by the sum of their
-  /// `samples`. Replicas with fewer samples, or none, thus count for what they brought. If the sum is 0, nothing is
-  /// applied.
-  template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
-  void apply_gradients(ReplicaContext& context, const List& gradients, std::int64_t samples,
-                       Here here = Here::current()) {
-    StepSums sums{.samples = samples};
-    apply(context, {.gradients = gradients, .sums = &sums}, here);
-  }
-
-  /// The same with `own`, whose gradients are divided by the sum of the replicas' weights; if that is 0, nothing is
-  /// applied. The other numbers ride along, so a step with its loss costs no further agreement. Returns the sums over
-  /// the replicas, the same on every rank; loss and weight are added up as the gradients are.
-  template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
-  StepSums apply_gradients(ReplicaContext& context, const List& gradients, const StepSums& own,
+  StepSums apply_gradients(ReplicaContext& context, const List& gradients, const Own& own = {},
                            Here here = Here::current()) {
-    return apply_gradients(context, gradients, own, TensorView{}, here);
+    return apply_gradients(context, Request{.gradients = gradients, .own = own}, here);
   }
 
-  /// The same with numbers of the program's own: `statistics`, on the device of the variables and as many on every
-  /// rank, becomes its sum over the replicas, added up as the gradients are. This costs no further agreement either.
-  template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
-  StepSums apply_gradients(ReplicaContext& context, const List& gradients, const StepSums& own,
-                           const TensorView& statistics, Here here = Here::current()) {
-    StepSums sums = own;
-    apply(context, {.gradients = gradients, .sums = &sums, .statistics = statistics}, here);
-    return sums;
-  }
-
-  /// The same, and audits the step if it is its turn. Throws as Audit says.
-  template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
-  StepSums apply_gradients(ReplicaContext& context, const List& gradients, const StepSums& own, Audit& audit,
-                           Here here = Here::current()) {
-    StepSums sums = own;
-    apply(context, {.gradients = gradients, .sums = &sums, .audit = &audit}, here);
-    return sums;
-  }
-
-  /// The same for gradients, `statistics` and own sums that `computation.compute` finds after the agreement, in replica
-  /// context. Gradients are sent as soon as they are ready, and sums over the ranks on the way cost no further
-  /// agreement; the ranks compare the list of these. Every other agreement is a ContextError meanwhile. If `compute`
-  /// throws on a rank, makes fewer sums or leaves a gradient out, that rank still takes part in everything that was
-  /// declared, so nobody waits for it; then it throws. The others get sums of no samples, and a PeerError at their next
-  /// agreement. No rank changes a variable, a slot or a counter.
-  template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
-  StepSums apply_gradients(ReplicaContext& context, const List& gradients, const Computation& computation,
-                           const TensorView& statistics = {}, Here here = Here::current()) {
-    StepSums sums;
-    apply(context, {.gradients = gradients, .sums = &sums, .statistics = statistics, .computation = &computation},
-          here);
-    return sums;
-  }
+  /// The same for everything else that a step may be asked for.
+  StepSums apply_gradients(ReplicaContext& context, const Request& request, Here here = Here::current());
 
   /// Applies gradients that are the same on every rank already, as they are: mean gradients that a program has reduced
   /// before. Agrees on the step, and sends no gradients.
   template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
   void apply_reduced_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {
-    apply(context, {.gradients = gradients, .reduction = Reduction::done}, here);
+    apply_reduced(context, gradients, here);
   }
 
  protected:
@@ -336,37 +293,17 @@ class LOCKSTEP_API Optimizer {
   class Places;
   class Plan;
   class StepOf;
-
-  enum class Reduction : std::uint8_t { in_step, done };
-
-  /// What an overload asks for.
-  struct Request {
-    std::span<const Gradient> gradients;
-    StepSums* sums = nullptr;  ///< null: the gradients are not divided
-    TensorView statistics = {};
-    const Computation* computation = nullptr;  ///< null: the gradients are already computed
-    Reduction reduction = Reduction::in_step;
-    double divisor = 1;                  ///< of the gradients, where `sums` say nothing
-    std::string_view what_follows = {};  ///< what the program does with the step, for the ranks to compare
-    Audit* audit = nullptr;
-  };
+  struct How;
+  struct Scale;
 
   const Plan& plan_for(Strategy& strategy, std::span<const Gradient> gradients, const detail::Call& call);
-  std::string text_of(const Plan& plan, const Request& request, std::string_view call) const;
-  void apply(ReplicaContext& context, const Request& request, const Here& here);
+  std::string text_of(const Plan& plan, const Request& request, const How& how) const;
+  StepSums apply(ReplicaContext& context, const Request& request, const How& how, const Here& here);
+  void apply_reduced(ReplicaContext& context, std::span<const Gradient> gradients, const Here& here);
   void prepare_slots(const VariableStore::FlatRange& range, int rank) const;
   void require_shareable(std::span<const VariableStore::FlatRange> ranges, const detail::Call& call) const;
-  /// How to update: what to divide the sums in the store by, and the sum of their squares, if it is known. Gradients
-  /// that are kept hold the sums also afterwards. `threads`, if there are some, share the work.
-  struct Scale {
-    double divisor = 1;
-    std::optional<double> squares = {};
-    bool keeps_gradients = false;
-    const AgreedStep::Threads* threads = nullptr;
-  };
-
-  void step(const Scale& scale, std::span<const detail::RowSums> rows = {});
-  void update_together(const Plan& plan, const UpdateStep& step, const AgreedStep::Threads& threads);
+  void step(const Scale& scale, std::span<const IndexedSlices> rows);
+  void update_together(const Plan& plan, const UpdateStep& step, const detail::StepThreads& threads);
   const ops::Kernels& kernels_for(const Plan& plan);
   double rate_at(std::int64_t step) const;
   double clip_factor();
