@@ -29,7 +29,7 @@ void add_earlier(Parameter& table, const at::Tensor& earlier, TorchDevice& devic
     gradient = earlier;
   } else if (gradient.is_sparse() && earlier.is_sparse()) {
     const std::array both{rows_of(earlier, device), rows_of(gradient, device)};
-    gradient = sparse_gradient(sum_in_order(both), table.tensor);
+    gradient = sparse_gradient(sum_rows(both), table.tensor);
   } else {
     if (gradient.is_sparse()) table.gradient.copy_(earlier);
     gradient = table.gradient.add_(gradient.is_sparse() ? gradient : earlier);
@@ -77,7 +77,7 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
   }
   std::vector<Parameter*> tables;
   for (const Table& each : tables_) tables.push_back(parameters_[each.number]);
-  table_gradients_ = {std::move(tables), rank_, counted_.samples.size(), device()};
+  table_gradients_ = {std::move(tables), context.strategy(), device()};
   for (auto* const each : {&zeroed_, &clipped_, &earlier_}) each->resize(parameters_.size());
   changed_.resize(buffers_.size());
   noted_.resize(buffers_.size());

@@ -105,7 +105,8 @@ void Step::visit_totals(const Visit& visit) {
     visit(std::span{each->samples});
     visit(std::span{each->samples_of_parameters});
   }
-  for (auto* const each : {&zeroed_, &clipped_, &earlier_, &changed_, &table_gradients_.totals()})
+  for (auto* const each :
+       {&zeroed_, &clipped_, &earlier_, &changed_, &table_gradients_.dense(), &table_gradients_.counts()})
     visit(std::span{*each});
   if (audited_) visit(std::span{audited_->integers});
 }

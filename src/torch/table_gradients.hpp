@@ -4,9 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
+#include "step/rows.hpp"
 #include "step/synchronous_step.hpp"
 #include "torch/replica.hpp"
 #include "torch/sparse_rows.hpp"
@@ -19,7 +19,7 @@ class TableGradients {
   TableGradients() = default;
 
   /// All ranks have the same tables. All arguments must outlive this object.
-  TableGradients(std::vector<Parameter*> tables, std::size_t rank, std::size_t ranks, TorchDevice& device);
+  TableGradients(std::vector<Parameter*> tables, const Strategy& strategy, TorchDevice& device);
 
   /// LOCAL. Takes the gradients of the rank's batch. The ranks' rows will be added up in the order of ranks.
   void take_batch();
@@ -44,15 +44,17 @@ class TableGradients {
   /// LOCAL, when this rank's rows are complete.
   void pack();
 
-  /// What the ranks must add up before the exchange. The same length everywhere.
-  std::vector<std::int64_t>& totals() { return totals_; }
+  /// What the ranks must add up before the exchange: by table the ranks with a dense gradient, and what it takes to
+  /// exchange rows.
+  std::vector<std::int64_t>& dense() { return dense_; }
+  std::vector<std::int64_t>& counts() { return exchange_.counts(); }
 
   /// COLL. `.grad` of the tables is working memory from here on.
   void exchange(const RankSums& sums, Stream& stream);
 
   /// Whether a rank had a gradient that is dense, such as that of a table whose weights are also those of a linear
   /// layer. Then the sum is dense.
-  bool is_dense(std::size_t table) const { return totals_[table] > 0; }
+  bool is_dense(std::size_t table) const { return dense_[table] > 0; }
 
   /// LOCAL, after the exchange. The sum divided by `divisor`, sparse or in the store.
   at::Tensor mean(std::size_t table, double divisor);
@@ -60,21 +62,19 @@ class TableGradients {
  private:
   void sum_rows(const RankSums& sums);
   void sum_dense(const RankSums& sums, Stream& stream);
-  std::vector<at::Tensor> values() const;
-  Rows rows_of_shard(std::size_t shard, std::size_t table) const;
+  IndexedSlices rows_of_shard(std::size_t shard, std::size_t table) const;
   std::size_t number_of(const Parameter& table) const;
 
   std::vector<Parameter*> tables_;
-  std::size_t rank_ = 0;
-  std::size_t ranks_ = 0;
+  bool is_alone_ = true;
   TorchDevice* device_ = nullptr;
 
   std::vector<std::vector<std::vector<at::Tensor>>> parts_;  ///< of gradients, by shard and table
   std::vector<RowTree> shards_;                              ///< by table
   bool is_tree_ = false;
-  std::vector<std::optional<Rows>> rows_;  ///< by table: of this rank, then the sum
-  std::optional<RowMessage> message_;
-  std::vector<std::int64_t> totals_;  ///< by table: the ranks with a dense gradient; then by rank: bytes of the message
+  std::vector<IndexedSlices> rows_;  ///< by table: of this rank, then the sum
+  std::vector<std::int64_t> dense_;
+  RowExchange exchange_;
 };
 
 }  // namespace lockstep::libtorch

@@ -15,9 +15,7 @@
 #include <lockstep/torch/sync_batch_norm.hpp>
 
 #include "control/meeting_point.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "support/ranks.hpp"
-#include "torch/sparse_rows.hpp"
 #include "torch_modules.hpp"
 
 using namespace lockstep;
@@ -346,33 +344,4 @@ TEST_CASE("what travels is little more than the rows that were touched") {
     CHECK(static_cast<double>(bytes) >= touched);
     CHECK(static_cast<double>(bytes) <= 1.1 * touched);
   }
-}
-
-TEST_CASE("a message that is too long for one collective travels in parts") {
-  if (ranks() > 1) return;
-  sim::run({.ranks = 3}, [](Strategy& strategy, int rank) {
-    const at::Tensor table = torch::zeros({9, 2});
-    libtorch::Rows own;
-    for (std::int64_t i = 0; i < 2 * rank; ++i) own.indices.push_back(i);
-    own.values = torch::full({2 * rank, 2}, 1. + rank);
-    const libtorch::RowMessage message{std::span{&own, 1}, std::span{&table, 1}};
-    const std::vector<std::int64_t> bytes{8, 8 + 2 * 16, 8 + 4 * 16};
-    CHECK(message.bytes() == bytes[static_cast<std::size_t>(rank)]);
-    strategy.run([&](ReplicaContext& context) {
-      context.declared_step(
-          "rows",
-          [&](CrossDeviceOps& reductions, Covered&) {
-            for (const std::int64_t most : {1000, 24, 8}) {
-              const auto rows = message.gather(reductions, std::span{&table, 1}, bytes, most);
-              REQUIRE(rows.size() == 1);
-              REQUIRE(rows[0].size() == 3);
-              for (std::size_t r = 0; r < 3; ++r) {
-                CHECK(rows[0][r].indices.size() == 2 * r);
-                CHECK(values_of(rows[0][r].values) == Values(4 * r, 1. + static_cast<double>(r)));
-              }
-            }
-          },
-          Here::current());
-    });
-  });
 }
