@@ -8,14 +8,14 @@
 namespace lockstep {
 
 Audit::Audit(Strategy& strategy, nn::Model& model, const nn::GradientBuffer& sum, RankShards& shards,
-             const ShardRecords& records, AuditSchedule schedule, const std::optional<InjectedFault>& fault)
+             const ShardRecords& records, AuditSchedule schedule, const StepFaults& faults)
     : strategy_{strategy},
       model_{model},
       sum_{sum},
       shards_{shards},
       records_{records},
       schedule_{schedule},
-      fault_{fault} {}
+      faults_{faults} {}
 
 std::optional<std::int64_t> Audit::begin(std::int64_t step) {
   round_.reset();
@@ -49,7 +49,7 @@ AuditedShard::Digests Audit::compute(std::int64_t shard, std::span<const std::in
     BusyClock::enter(BusyClock::Part::data);
     const RankShards::Loaded loaded = shards_.load_any(samples, shard, number);
     const SampleBatch& batch = loaded.group.batches.front();
-    if (fault_ && fault_->misreads(strategy_.rank(), step_)) fault_->misread(batch, strategy_.stream());
+    faults_.read(batch);
     record.add_samples(batch);
     BusyClock::enter(BusyClock::Part::forward);
     const nn::GradientBuffer gradients = accumulation_ ? accumulation_->next() : *buffer_;
@@ -62,8 +62,7 @@ AuditedShard::Digests Audit::compute(std::int64_t shard, std::span<const std::in
   }
   for (std::size_t variable = 0; variable < variables.size(); ++variable) {
     const TensorView gradient = buffer_->of(variables[variable]);
-    if (fault_ && fault_->miscomputes_still(strategy_.rank(), step_))
-      fault_->miscompute(gradient, variable, variables.size(), sum_.stream());
+    faults_.computed(StepFaults::foreign, variable, gradient);
     record.add_gradient(variable, gradient);
   }
   if (buffer_->statistics().count() > 0) record.set_statistics(buffer_->statistics());

@@ -13,9 +13,9 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include "fit/accumulation.hpp"
-#include "fit/injected_fault.hpp"
 #include "fit/rank_shards.hpp"
 #include "fit/shard_records.hpp"
+#include "fit/step_faults.hpp"
 #include "strategy/audit_round.hpp"
 #include "strategy/audit_schedule.hpp"
 
@@ -29,7 +29,7 @@ class Audit {
   /// Everything must outlive it. `sum` has the layout of the gradients, and memory for statistics if the model has any.
   /// `records` are those of this rank's own shards.
   Audit(Strategy& strategy, nn::Model& model, const nn::GradientBuffer& sum, RankShards& shards,
-        const ShardRecords& records, AuditSchedule schedule, const std::optional<InjectedFault>& fault);
+        const ShardRecords& records, AuditSchedule schedule, const StepFaults& faults);
 
   /// LOCAL. Begins the step, counted from 0. Which of each rank's shards is audited in it; empty if none is.
   std::optional<std::int64_t> begin(std::int64_t step);
@@ -58,7 +58,7 @@ class Audit {
   RankShards& shards_;
   const ShardRecords& records_;
   AuditSchedule schedule_;
-  const std::optional<InjectedFault>& fault_;
+  const StepFaults& faults_;
 
   std::int64_t step_ = 0;
   std::int64_t audited_ = 0;         ///< of this rank's shards

@@ -26,6 +26,7 @@
 #include "fit/rank_shards.hpp"
 #include "fit/shard_threads.hpp"
 #include "fit/step_checks.hpp"
+#include "fit/step_faults.hpp"
 #include "group/replica_group.hpp"
 #include "input/batch_schedule.hpp"
 #include "input/other_bits.hpp"
@@ -96,16 +97,16 @@ std::int64_t samples_in(const BatchSchedule& schedule, std::int64_t steps) {
   return samples;
 }
 
-/// Sends each gradient of a step as soon as the model has it, but for frozen variables. If `spoils` is not null, has it
-/// spoil them first.
+/// Sends each gradient of a step as soon as the model has it, but for frozen variables. If `faults` is not null, they
+/// see it first.
 class SendWhenReady final : public nn::GradientBuffer::Listener {
  public:
   SendWhenReady(Optimizer::AgreedStep& step, const nn::GradientBuffer& buffer, std::span<const std::string> frozen,
-                const InjectedFault* spoils)
-      : step_{step}, buffer_{buffer}, variables_{buffer.variables()}, frozen_{frozen}, spoils_{spoils} {}
+                const StepFaults* faults)
+      : step_{step}, buffer_{buffer}, variables_{buffer.variables()}, frozen_{frozen}, faults_{faults} {}
 
   void on_ready(std::size_t variable) override {
-    if (spoils_) spoils_->miscompute(buffer_.of(variables_[variable]), variable, variables_.size(), buffer_.stream());
+    if (faults_) faults_->computed(StepFaults::whole, variable, buffer_.of(variables_[variable]));
     if (!is_frozen(frozen_, variables_[variable].name())) step_.ready(variables_[variable]);
   }
 
@@ -114,7 +115,7 @@ class SendWhenReady final : public nn::GradientBuffer::Listener {
   const nn::GradientBuffer& buffer_;
   std::span<const Variable> variables_;
   std::span<const std::string> frozen_;
-  const InjectedFault* spoils_;
+  const StepFaults* faults_;
 };
 
 class Fit {
@@ -125,7 +126,6 @@ class Fit {
         model_{model},
         optimizer_{optimizer},
         options_{options},
-        fault_{fault},
         here_{here},
         rank_{strategy.rank()},
         schedule_{data.train.count(), options.global_batch},
@@ -140,9 +140,10 @@ class Fit {
                       Range::of_rank(options.shards, strategy.num_replicas_in_sync(), rank_),
                       strategy.stream()},
         threads_{ShardThreads::make(strategy, model, options.threads, train_shards_.count())},
+        faults_{fault, rank_, train_shards_.count(), model.variables().size(), strategy.stream()},
         evaluation_{strategy, model, data.test, options.evaluation_samples, options.shards, threads_.get()},
-        checks_{strategy,       model, sum_.with_statistics(statistics_.view()), train_shards_, options,
-                takes_guests(), fault_} {
+        checks_{strategy,       model,  sum_.with_statistics(statistics_.view()), train_shards_, options,
+                takes_guests(), faults_} {
     sum_ = sum_.with_statistics(statistics_.view());
     if (const std::string warning = warning_of_other_bits(options.shards, strategy.num_replicas_in_sync());
         rank_ == 0 && !warning.empty())
@@ -178,7 +179,7 @@ class Fit {
   StartedShards accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                      const nn::GradientBuffer& sum);
   /// Of the micro-batch of each shard, the first of which is number `first` of this rank's.
-  void note_read(std::int64_t step, const SampleBatch::Group& read, std::int64_t first);
+  void note_read(const SampleBatch::Group& read, std::int64_t first);
   std::int64_t evaluations_from(std::int64_t step) const;
   void evaluate(FitResult& result, std::int64_t epoch, Observer& observer);
   Observer::Step report_of(const FitResult& result, const ScheduledBatch& batch, double loss) const;
@@ -189,7 +190,6 @@ class Fit {
   nn::Model& model_;
   Optimizer& optimizer_;
   const FitOptions& options_;
-  const std::optional<InjectedFault>& fault_;
   Here here_;  ///< where the program called fit: its runs and calls are there for messages
   int rank_;
   BatchSchedule schedule_;
@@ -199,6 +199,7 @@ class Fit {
   std::vector<Optimizer::Gradient> gradients_;
   RankShards train_shards_;
   std::unique_ptr<ShardThreads> threads_;  ///< null: the program's own computes all shards
+  StepFaults faults_;
   EvaluationPass evaluation_;
   StepChecks checks_;
   std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
@@ -218,8 +219,7 @@ Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const st
                       .run = [this](const ShardThreads::Work& work) { threads_->run(work, "in an update"); }};
   BusyClock::enter(BusyClock::Part::data);
   // Where single shards are looked at, these are spoilt.
-  const bool is_spoilt = fault_ && !checks_.watch() && fault_->miscomputes(rank_, step, 0, 1);
-  SendWhenReady ready{agreed, sum_, options_.frozen, is_spoilt ? &*fault_ : nullptr};
+  SendWhenReady ready{agreed, sum_, options_.frozen, checks_.watch() ? nullptr : &faults_};
   const nn::GradientBuffer sum = sum_.reporting_to(ready);
   StartedShards started = joint_gradients_ ? start_joint_gradients(step, samples, inside.sums, sum)
                           : accumulation_  ? accumulate_gradients(step, samples, sum)
@@ -236,7 +236,7 @@ Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const st
 
 StartedShards Fit::start_joint_gradients(std::int64_t step, std::span<const std::int64_t> samples, DeclaredSums& ranks,
                                          const nn::GradientBuffer& sum) {
-  const auto read = [&](const SampleBatch::Group& micro_batch) { note_read(step, micro_batch, 0); };
+  const auto read = [&](const SampleBatch::Group& micro_batch) { note_read(micro_batch, 0); };
   return joint_gradients_->compute(step, samples, ranks, sum, {read, checks_.watch()});
 }
 
@@ -245,7 +245,7 @@ StartedShards Fit::start_gradients(std::int64_t step, std::span<const std::int64
   const std::optional<std::int64_t> guest = checks_.guest();
   const RankShards::Loaded shards =
       guest ? train_shards_.load_all_and(samples, *guest) : train_shards_.load_all(samples, 0, threads_.get());
-  note_read(step, shards.group, 0);
+  note_read(shards.group, 0);
   BusyClock::enter(BusyClock::Part::forward);
   const std::vector<nn::Model::ShardPlace> places = shards.places(step);
   const std::int64_t labels =
@@ -256,9 +256,8 @@ StartedShards Fit::start_gradients(std::int64_t step, std::span<const std::int64
   return {labels, model_.start_shards(shards.group, places, sum)};
 }
 
-void Fit::note_read(std::int64_t step, const SampleBatch::Group& read, std::int64_t first) {
-  if (fault_ && fault_->misreads(rank_, step))
-    for (const SampleBatch& each : read.batches) fault_->misread(each, strategy_.stream());
+void Fit::note_read(const SampleBatch::Group& read, std::int64_t first) {
+  for (const SampleBatch& each : read.batches) faults_.read(each);
   checks_.read(first, read);
 }
 
@@ -273,7 +272,7 @@ StartedShards Fit::accumulate_gradients(std::int64_t step, std::span<const std::
     for (int number = 0; number < options_.accumulate; ++number) {
       BusyClock::enter(BusyClock::Part::data);
       const RankShards::Loaded micro_batch = train_shards_.load_one(samples, shard, number);
-      note_read(step, micro_batch.group, shard);
+      note_read(micro_batch.group, shard);
       BusyClock::enter(BusyClock::Part::forward);
       ops::Answer<ops::Kernels::BatchLoss> loss =
           model_.start_shards(micro_batch.group, micro_batch.places(step), accumulation_->next());
@@ -291,13 +290,14 @@ StartedShards Fit::accumulate_gradients(std::int64_t step, std::span<const std::
 Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   Optimizer::StepSums sums;
   strategy_.set_step(index + 1);
+  faults_.begin(index);
   checks_.begin(index);
   const auto replica_step = [&](ReplicaContext& context) {
     const BusyClock::During own{BusyClock::Part::other};
-    if (fault_ && fault_->skips_merge(rank_, index)) return;
+    if (faults_.skips_merge()) return;
     const auto compute = [&](Optimizer::AgreedStep& agreed) {
       const Optimizer::StepSums own = compute_gradients(index, samples_.of(batch), agreed);
-      if (fault_) fault_->strike(rank_, index, model_.variables());
+      faults_.end(model_.variables());
       // Here a rank's failure is one of the step, of which all others learn.
       if (batch.ends_epoch || index + 1 == options_.steps) samples_.source().require_unchanged();
       return own;
@@ -394,7 +394,7 @@ Observer::Step Fit::report_of(const FitResult& result, const ScheduledBatch& bat
 
 FitResult Fit::run(Observer& observer) {
   BusyClock clock{strategy_.group().job().time()};
-  if (fault_) fault_->slow_down(clock, rank_);
+  faults_.slow_down(clock);
   PartsReport parts{strategy_, clock, options_.start->steps};
   const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
   strategy_.attest_first(options_.attest_first);

@@ -60,19 +60,12 @@ std::vector<std::uint64_t> ShardRecord::values() const {
   return values;
 }
 
-ShardRecords::ShardRecords(const nn::GradientBuffer& sum, std::int64_t shards, int rank,
-                           const std::optional<InjectedFault>& fault)
-    : stream_{sum.stream()},
-      variables_{sum.variables().size()},
-      shards_{shards},
-      rank_{rank},
-      fault_{fault},
-      names_{ShardRecord::names(sum)} {
+ShardRecords::ShardRecords(const nn::GradientBuffer& sum, std::int64_t shards, const StepFaults& faults)
+    : variables_{sum.variables().size()}, shards_{shards}, faults_{faults}, names_{ShardRecord::names(sum)} {
   records_.resize(static_cast<std::size_t>(shards) + 1);
 }
 
-void ShardRecords::begin(std::int64_t step, Range kept, bool has_guest) {
-  step_ = step;
+void ShardRecords::begin(Range kept, bool has_guest) {
   kept_ = kept;
   has_guest_ = has_guest;
   for (std::int64_t shard = 0; shard < shards_ + guests(); ++shard)
@@ -84,8 +77,7 @@ void ShardRecords::read(std::int64_t shard, const SampleBatch& micro_batch) {
 }
 
 bool ShardRecords::is_spoilt(std::int64_t shard) const {
-  if (!fault_) return false;
-  return shard == shards_ ? fault_->miscomputes_still(rank_, step_) : fault_->miscomputes(rank_, step_, shard, shards_);
+  return faults_.spoils(shard == shards_ ? StepFaults::foreign : shard);
 }
 
 bool ShardRecords::wants(std::int64_t shard) const {
@@ -98,7 +90,7 @@ bool ShardRecords::takes_parts(std::int64_t shard) const {
 }
 
 void ShardRecords::on_gradient(std::int64_t shard, std::size_t variable, const TensorView& part) {
-  if (is_spoilt(shard)) fault_->miscompute(part, variable, variables_, stream_);
+  faults_.computed(shard == shards_ ? StepFaults::foreign : shard, variable, part);
   if (keeps(shard)) records_[static_cast<std::size_t>(shard)].add_gradient(variable, part);
 }
 

@@ -12,7 +12,7 @@
 #include <lockstep/nn/gradient_buffer.hpp>
 
 #include "base/digest.hpp"
-#include "fit/injected_fault.hpp"
+#include "fit/step_faults.hpp"
 #include "nn/shard_watch.hpp"
 
 namespace lockstep {
@@ -48,13 +48,13 @@ class ShardRecord {
 /// 0 on this rank.
 class ShardRecords final : public nn::ShardWatch {
  public:
-  /// For `shards` of rank `rank`, with gradients laid out as in `sum`.
-  ShardRecords(const nn::GradientBuffer& sum, std::int64_t shards, int rank, const std::optional<InjectedFault>& fault);
+  /// For so many shards of this rank, with gradients laid out as in `sum`. `faults` must outlive it.
+  ShardRecords(const nn::GradientBuffer& sum, std::int64_t shards, const StepFaults& faults);
 
   const std::vector<std::string>& names() const { return names_; }
 
   /// Begins a step, of which the records of the shards in `kept` are wanted, and that of a guest if there is one.
-  void begin(std::int64_t step, Range kept, bool has_guest);
+  void begin(Range kept, bool has_guest);
   void read(std::int64_t shard, const SampleBatch& micro_batch);
 
   std::int64_t guests() const override { return has_guest_ ? 1 : 0; }
@@ -72,13 +72,10 @@ class ShardRecords final : public nn::ShardWatch {
   bool keeps(std::int64_t shard) const { return (kept_.first <= shard && shard < kept_.last) || shard == shards_; }
   bool is_spoilt(std::int64_t shard) const;
 
-  Stream& stream_;
   std::size_t variables_;
   std::int64_t shards_;
-  int rank_;
-  const std::optional<InjectedFault>& fault_;
+  const StepFaults& faults_;
   std::vector<std::string> names_;
-  std::int64_t step_ = 0;
   Range kept_{};
   bool has_guest_ = false;
   std::vector<ShardRecord> records_;

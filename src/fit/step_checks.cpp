@@ -5,16 +5,16 @@
 namespace lockstep {
 
 StepChecks::StepChecks(Strategy& strategy, nn::Model& model, const nn::GradientBuffer& sum, RankShards& shards,
-                       const FitOptions& options, bool takes_guests, const std::optional<InjectedFault>& fault)
+                       const FitOptions& options, bool takes_guests, const StepFaults& faults)
     : options_{options},
       rank_{strategy.rank()},
       ranks_{strategy.num_replicas_in_sync()},
       shards_of_rank_{shards.count()},
       takes_guests_{takes_guests},
-      records_{sum, shards.count(), rank_, fault} {
+      records_{sum, shards.count(), faults} {
   if (!options.audit_every) return;
   const AuditSchedule schedule{*options.audit_every, options.seed, ranks_, shards_of_rank_};
-  audit_.emplace(strategy, model, sum, shards, records_, schedule, fault);
+  audit_.emplace(strategy, model, sum, shards, records_, schedule, faults);
 }
 
 void StepChecks::begin(std::int64_t step) {
@@ -26,7 +26,7 @@ void StepChecks::begin(std::int64_t step) {
   const std::int64_t first = audited.value_or(0);
   if (!looks()) return;
   const Range kept = records_step_ ? Range{0, shards_of_rank_} : Range{first, first + 1};
-  records_.begin(step, kept, audits_ && takes_guests_);
+  records_.begin(kept, audits_ && takes_guests_);
 }
 
 std::optional<std::int64_t> StepChecks::guest() const {

@@ -14,9 +14,9 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "fit/audit.hpp"
-#include "fit/injected_fault.hpp"
 #include "fit/rank_shards.hpp"
 #include "fit/shard_records.hpp"
+#include "fit/step_faults.hpp"
 
 namespace lockstep {
 
@@ -28,7 +28,7 @@ class StepChecks {
   /// Everything must outlive it, but for the handle `sum`: the rank's, with its statistics. `takes_guests` says whether
   /// one call computes all shards of the rank, and may compute one of another rank with them.
   StepChecks(Strategy& strategy, nn::Model& model, const nn::GradientBuffer& sum, RankShards& shards,
-             const FitOptions& options, bool takes_guests, const std::optional<InjectedFault>& fault);
+             const FitOptions& options, bool takes_guests, const StepFaults& faults);
 
   /// LOCAL. Begins a step, counted from 0.
   void begin(std::int64_t step);
