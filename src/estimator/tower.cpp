@@ -7,7 +7,7 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "estimator/tower_call.hpp"
-#include "optim/optimizer_step.hpp"
+#include "optim/computed_step.hpp"
 #include "optim/plan.hpp"
 #include "strategy/context_stack.hpp"
 

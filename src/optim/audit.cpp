@@ -1,5 +1,6 @@
 #include "optim/audit.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -10,7 +11,9 @@
 #include <lockstep/base/hex.hpp>
 
 #include "base/digest.hpp"
+#include "control/meeting_point.hpp"
 #include "group/replica_group.hpp"
+#include "optim/plan.hpp"
 #include "tensor/digest.hpp"
 
 namespace lockstep {
@@ -61,7 +64,9 @@ void Optimizer::Audit::Impl::begin_step() {
   integers_.clear();
   passes_ = true;
   const auto turn = AuditSchedule{options_.every, options_.seed, ranks_, own}.in(step_);
-  if (turn) round_.emplace(strategy_.group(), step_, own, *turn);
+  if (!turn) return;
+  round_.emplace(strategy_.group(), step_, own, *turn);
+  integers_.resize(static_cast<std::size_t>(ranks_));
 }
 
 AuditRound::Digests Optimizer::Audit::Impl::compute(std::int64_t shard, bool digests_wanted) {
@@ -93,15 +98,26 @@ void Optimizer::Audit::Impl::compute_other() {
   if (!own_)
     throw InvalidArgument{fmt::format(
         "an audited step without shard {}: expected Audit::compute for each shard of the rank before", round_->own())};
-  integers_.resize(static_cast<std::size_t>(ranks_));
   round_->bring(*own_, compute(round_->other()), integers_);
+  // Results of other names are other results. Unsigned, since these sums wrap around.
+  const auto add = [&](std::int64_t shard, std::uint64_t number) {
+    std::int64_t& sum = integers_[static_cast<std::size_t>(shard * ranks_ / options_.shards)];
+    sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) + number);
+  };
+  add(round_->own(), digest_of_names());
+  add(round_->other(), -digest_of_names());
+}
+
+std::uint64_t Optimizer::Audit::Impl::digest_of_names() const {
+  return digest_of(fmt::format("{}", fmt::join(names_, ", ")));
 }
 
 std::string Optimizer::Audit::Impl::text() const {
   if (!round_) return {};
-  return fmt::format(", audit of step {} (every {}, seed {}) of {} shards, {} results (digest {})", step_ + 1,
-                     options_.every, options_.seed, options_.shards, names_.size(),
-                     to_hex(digest_of(fmt::format("{}", fmt::join(names_, ", ")))));
+  return fmt::format(
+      ", audit of step {} (every {}, seed {}) of {} shards{}", step_ + 1, options_.every, options_.seed,
+      options_.shards,
+      names_.empty() ? "" : fmt::format(", {} results (digest {})", names_.size(), to_hex(digest_of_names())));
 }
 
 bool Optimizer::Audit::Impl::passes() {
@@ -117,6 +133,11 @@ void Optimizer::Audit::Impl::end_step(ReplicaContext& context, const Here& here)
   try {
     // Ranks with other weights get other gradients, and all of them are right.
     context.merge_call([&](Strategy& strategy) { strategy.attest({}, here); }, {}, here);
+    const auto names = static_cast<std::int64_t>(digest_of_names());
+    const std::vector<std::int64_t> all = strategy_.group().meeting().gather({&names, 1});
+    if (std::ranges::count(all, names) < ranks_)
+      throw MismatchError{fmt::format("{}the ranks' shards have results of other names; here [{}]",
+                                      detail::Call{detail::apply_call, here}.text(), fmt::join(names_, ", "))};
     round_->judge(
         names_, [&](std::int64_t shard) { return compute(shard); }, here);
   } catch (...) {

@@ -27,13 +27,14 @@ struct Optimizer::Audit::Impl {
   /// LOCAL. Computes a shard; keeps what it yields if it is the one of this rank that is audited.
   void compute_own(std::int64_t shard);
 
-  /// LOCAL, after this rank's shards. Computes the other rank's, if the step is audited.
+  /// LOCAL, after this rank's shards. Computes the other rank's, if the step is audited, and fills the integers in.
   void compute_other();
 
   /// Whether other shards are computed before this step's gradients have been added up.
   bool is_turn() const { return round_.has_value(); }
 
-  /// What the ranks compare of the audit before the step; empty if it is not audited.
+  /// What the ranks compare of the audit before the step; empty if it is not audited. The names of results only if
+  /// shards were computed before.
   std::string text() const;
 
   /// Of the step's sums: this rank's, and then those of all ranks. None if the step is not audited.
@@ -47,6 +48,7 @@ struct Optimizer::Audit::Impl {
 
  private:
   void begin_step();
+  std::uint64_t digest_of_names() const;
   AuditRound::Digests compute(std::int64_t shard, bool digests_wanted = true);
 
   Strategy& strategy_;

@@ -1,15 +1,17 @@
-// What computations of this library ask of a step, beside what AgreedStep offers.
+// What this library asks of a step, beside what programs may ask for.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <string_view>
 
 #include <lockstep/optim/optimizer.hpp>
 
 #include "reduce/declared_sums.hpp"
 
-namespace lockstep::detail {
+namespace lockstep {
+namespace detail {
 
 /// Threads of a rank. `run` calls its argument with each number from 0 to `count` - 1, on a thread each, and returns
 /// when all are done.
@@ -18,6 +20,7 @@ struct StepThreads {
   std::function<void(const std::function<void(std::size_t thread)>&)> run;
 };
 
+/// What a computation finds in an AgreedStep.
 struct ComputedStep {
   static ComputedStep& of(Optimizer::AgreedStep& step) { return step.inside_; }
   Optimizer::AgreedStep agreed() { return Optimizer::AgreedStep{*this}; }
@@ -40,4 +43,22 @@ struct ComputedStep {
   std::optional<StepThreads> threads = {};
 };
 
-}  // namespace lockstep::detail
+}  // namespace detail
+
+/// What distinguishes the steps that other parts of the library ask for.
+struct Optimizer::How {
+  /// If done, every rank has the sums.
+  enum class Reduction : std::uint8_t { in_step, done } reduction = Reduction::in_step;
+  double divisor = 1;                  ///< of the gradients, where the ranks' numbers say nothing
+  std::string_view what_follows = {};  ///< what the program does with the step, for the ranks to compare
+};
+
+/// How to update: what to divide the sums in the store by, and the sum of their squares, if it is known. `threads`, if
+/// there are some, share the work.
+struct Optimizer::Scale {
+  double divisor = 1;
+  std::optional<double> squares = {};
+  const detail::StepThreads* threads = nullptr;
+};
+
+}  // namespace lockstep

@@ -1,6 +1,4 @@
-#include <algorithm>
 #include <cmath>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -10,38 +8,11 @@
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
-#include "control/tag.hpp"
-#include "optim/audit.hpp"
 #include "optim/live_optimizers.hpp"
-#include "optim/optimizer_guard.hpp"
-#include "optim/optimizer_step.hpp"
 #include "optim/plan.hpp"
-#include "reduce/declared_sums.hpp"
-#include "step/synchronous_step.hpp"
-#include "strategy/defaults.hpp"
-#include "strategy/first_steps.hpp"
-#include "strategy/step_counter.hpp"
-#include "strategy/strategy_core.hpp"
-#include "tensor/digest.hpp"
 
 namespace lockstep {
 namespace {
-
-/// InvalidArgument for another strategy's variables in the context that is current outside of every run.
-void require_in_run(const detail::Call& call, const ReplicaContext& context,
-                    std::span<const Optimizer::Gradient> gradients) {
-  if (!detail::is_default(context)) return;
-  for (const Optimizer::Gradient& each : gradients)
-    if (!context.strategy().extended().variable_created_in_scope(each.variable))
-      throw InvalidArgument{fmt::format(
-          "{}the context is the default strategy's, as ReplicaContext::current() is outside of every run, and variable "
-          "{} belongs to {}: call it inside of strategy.run(), with the context that run passes",
-          call.text(), each.variable.label(), detail::strategy_of(each.variable, call).name())};
-}
-
-std::string_view call_of(const auto& how) {
-  return how.reduction == decltype(how.reduction)::done ? "apply_reduced_gradients" : detail::apply_call;
-}
 
 /// The options that stay the same from step to step: ", momentum 0.9, weight decay 0.01".
 std::string settings_of(const std::string& own, double weight_decay, std::optional<double> clip_norm) {
@@ -49,36 +20,6 @@ std::string settings_of(const std::string& own, double weight_decay, std::option
   if (weight_decay > 0) settings += fmt::format(", weight decay {}", weight_decay);
   if (clip_norm) settings += fmt::format(", norm up to {}", *clip_norm);
   return settings;
-}
-
-/// Slices that stay as they are when the program writes to its own.
-void own_copies(std::vector<IndexedSlices>& slices) {
-  for (IndexedSlices& each : slices)
-    each = {Tensor::on_host(each.values.view()), Tensor::on_host(each.indices.view()), each.dense_shape};
-}
-
-/// Of gradients that all ranks should have.
-void note_given(detail::FirstStepNotes& notes, std::span<const Optimizer::Gradient> gradients) {
-  for (const Optimizer::Gradient& each : gradients) {
-    const IndexedSlices* const slices = each.value.slices();
-    const std::uint64_t digest =
-        slices ? detail::digest_of_elements(slices->values.view()) ^ detail::digest_of_elements(slices->indices.view())
-               : detail::digest_of_elements(each.value.view());
-    notes.given.push_back({fmt::format("variable {}", each.variable.label()), digest});
-  }
-}
-
-/// InvalidArgument for numbers that a rank cannot bring, and for what a step cannot be asked for.
-void require_one_way(const detail::Call& call, const Optimizer::Request& request) {
-  if (request.own) detail::require_samples(call, *request.own);
-  if (!request.computation.compute) return;
-  if (request.own)
-    throw InvalidArgument{call.text() +
-                          "numbers of this rank, and a computation, which returns them; expected one of the two"};
-  if (request.audit)
-    throw InvalidArgument{
-        call.text() +
-        "an audit of a step whose gradients are computed after the agreement: expected gradients that are ready"};
 }
 
 }  // namespace
@@ -149,70 +90,6 @@ const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const O
   places_->keep(strategy.store(), plan->variables(), slots(), call);
   plan_ = std::move(plan);
   return *plan_;
-}
-
-/// What the ranks compare of a step: "step 3 of 'critic' at rate 0.1, momentum 0.9: apply_gradients by samples: …".
-std::string Optimizer::text_of(const Plan& plan, const Request& request, const How& how) const {
-  std::string text{call_of(how)};
-  const bool is_computed = static_cast<bool>(request.computation.compute);
-  if (is_computed || request.own) text += " by samples";
-  if (how.divisor != 1) text += fmt::format(" by {:g}", how.divisor);
-  if (request.statistics.count() > 0) text += fmt::format(" with {} statistics", request.statistics.count());
-  if (is_computed) text += ", agreed first";
-  if (const auto& sums = request.computation.sums; !sums.counts.empty())
-    text += fmt::format(", with {}", describe(sums));
-  if (!request.integers.empty()) text += fmt::format(", with {} integers", request.integers.size());
-  if (request.audit) text += request.audit->impl_->text();
-  if (!how.what_follows.empty()) text += fmt::format(", then {}", how.what_follows);
-  const std::string name = places_->name_in(plan.store());
-  const std::int64_t steps = plan.store().counted(detail::step_counter(name));
-  text = fmt::format("step {} of '{}' at rate {}{}: {}: ", steps + 1, name, rate_at(steps), settings_, text);
-  return text + plan.list(Tag::text_capacity - std::min(text.size(), Tag::text_capacity));
-}
-
-Optimizer::StepSums Optimizer::apply_gradients(ReplicaContext& context, const Request& request, Here here) {
-  return apply(context, request, {}, here);
-}
-
-void Optimizer::apply_reduced(ReplicaContext& context, std::span<const Gradient> gradients, const Here& here) {
-  apply(context, {.gradients = gradients}, {.reduction = How::Reduction::done}, here);
-}
-
-Optimizer::StepSums Optimizer::apply(ReplicaContext& context, const Request& request, const How& how,
-                                     const Here& here) {
-  const bool is_reduced = how.reduction == How::Reduction::done;
-  const bool is_computed = static_cast<bool>(request.computation.compute);
-  const detail::Call call{call_of(how), here};
-  detail::require_current(context, call);
-  detail::OptimizerGuard::require_step_allowed(context);
-  require_in_run(call, context, request.gradients);
-  // Before anything that fails on this rank alone, so that the ranks agree on the order of first uses.
-  places_->enter(context.strategy().store(), call);
-  require_one_way(call, request);
-  const Plan& plan = plan_for(context.strategy(), request.gradients, call);
-  plan.require_fit(call, request.gradients);
-  context.strategy().store().bring_values_home();
-  context.strategy().require_not_captured(here);  // before the copies, which a graph would record
-  std::vector<IndexedSlices> slices = plan.slices_on_host(call, request.gradients);
-  if (!is_computed) plan.bring_home(request.gradients);
-  if (request.audit) {
-    if (request.audit->impl_->is_turn()) own_copies(slices);
-    request.audit->impl_->compute_other();
-  }
-  kernels_for(plan);  // the rate depends on them
-  detail::FirstStepNotes* const first_step = context.first_step();
-  if (first_step && is_reduced) note_given(*first_step, request.gradients);
-  const std::int64_t made = first_step ? steps(context.strategy()) : 0;
-  StepOf step{*this, plan, request, how, std::move(slices)};
-  SynchronousStep phases = step.phases(text_of(plan, request, how));
-  if (request.audit) phases.audit = [&] { request.audit->impl_->end_step(context, here); };
-  const bool is_applied = make_step(context, phases, here);
-  if (first_step && steps(context.strategy()) > made) {
-    first_step->made_step = true;
-    if (!is_reduced)
-      for (const Variable& variable : plan.variables()) first_step->summed.push_back(&variable.state());
-  }
-  return is_applied ? step.sums() : StepSums{};
 }
 
 }  // namespace lockstep

@@ -8,8 +8,8 @@
 #include "control/busy_clock.hpp"
 #include "device/stream_spans.hpp"
 #include "ops/update_kernels.hpp"
+#include "optim/computed_step.hpp"
 #include "optim/live_optimizers.hpp"
-#include "optim/optimizer_step.hpp"
 #include "optim/parts_of_threads.hpp"
 #include "optim/plan.hpp"
 

@@ -86,13 +86,12 @@ class StepUnderWay {
 
   bool count_and_decide() {
     failures_ = failure_ ? 1 : 0;
-    if (step_.count || step_.compute) {
+    if (step_.count || step_.compute)
       sums_.make([&](CrossDeviceOps& reductions) {
         std::vector<TensorView> views = step_.count ? step_.count() : std::vector<TensorView>{};
         if (step_.compute) views.push_back({reinterpret_cast<std::byte*>(&failures_), {1}, DType::i64});
-        reductions.all_reduce(ReduceOp::sum, views);
+        if (!views.empty()) reductions.all_reduce(ReduceOp::sum, views);
       });
-    }
     return failures_ == 0 && (!step_.decide || step_.decide());
   }
 

@@ -85,23 +85,36 @@ class Loop {
   double weight() const { return w_.local().to_vector<double>()[0]; }
   int computed = 0;                ///< shards
   bool goes_on = false;            ///< after an AuditError
+  bool is_computed = false;        ///< after the agreement
   std::vector<std::string> found;  ///< by audits, if it goes on
 
  private:
   void step(ReplicaContext& context, std::optional<Optimizer::Audit>& audit) {
+    const Tensor sum = Tensor::scalar(0.0);
+    const std::vector<Optimizer::Gradient> gradients{{sum, w_}};
+    Optimizer::Request request{.gradients = gradients, .audit = audit ? &*audit : nullptr};
+    const auto compute = [&](Optimizer::AgreedStep& step) {
+      const Optimizer::StepSums sums = add_up(audit, sum);
+      step.ready(w_);
+      return sums;
+    };
+    if (is_computed) request.computation = {compute};
+    if (!is_computed) request.own = add_up(audit, sum);
+    sgd_.apply_gradients(context, request);
+  }
+
+  /// This rank's shards.
+  Optimizer::StepSums add_up(std::optional<Optimizer::Audit>& audit, const Tensor& sum) {
     const std::int64_t own = shards / strategy_.num_replicas_in_sync();
-    double sum = 0;
     for (std::int64_t shard = own * strategy_.rank(); shard < own * (strategy_.rank() + 1); ++shard) {
       if (audit) {
         audit->compute(shard);
       } else {
         gradient_ = 0.1 * static_cast<double>(shard + 1) * weight();
       }
-      sum += gradient_;
+      sum.view().elements<double>()[0] += gradient_;
     }
-    const std::vector<Optimizer::Gradient> gradients{{Tensor::scalar(sum), w_}};
-    const Optimizer::StepSums sums{.samples = own};
-    sgd_.apply_gradients(context, {.gradients = gradients, .own = sums, .audit = audit ? &*audit : nullptr});
+    return {.samples = own};
   }
 
   Strategy& strategy_;
@@ -112,22 +125,26 @@ class Loop {
   double sample_ = 0, gradient_ = 0;
 };
 
-/// What the audit of each step finds. Checks that all ranks say the same, and that none has made the step.
+/// What the audit of each step finds, whether its shards are computed before the agreement or after it. Checks that all
+/// ranks say the same, and that none has made the step.
 std::string found(int ranks, const std::function<void(int rank, Faults&)>& plant,
                   AuditError::Finding* finding = nullptr) {
-  std::vector<std::string> said(static_cast<std::size_t>(ranks));
-  sim::run({.ranks = ranks, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
-    Faults faults;
-    plant(rank, faults);
-    Loop loop{strategy, faults};
-    try {
-      loop.run(1);
-    } catch (const AuditError& error) {
-      said[static_cast<std::size_t>(rank)] = error.what();
-      if (rank == 0 && finding) *finding = error.finding();
-    }
-    CHECK(loop.weight() == 2);
-  });
+  std::vector<std::string> said;
+  for (const bool is_computed : {false, true})
+    sim::run({.ranks = ranks, .report = [](std::string_view) {}}, [&](Strategy& strategy, int rank) {
+      Faults faults;
+      plant(rank, faults);
+      Loop loop{strategy, faults};
+      loop.is_computed = is_computed;
+      try {
+        loop.run(1);
+      } catch (const AuditError& error) {
+        said.emplace_back(error.what());
+        if (rank == 0 && finding) *finding = error.finding();
+      }
+      CHECK(loop.weight() == 2);
+    });
+  REQUIRE(said.size() == 2 * static_cast<std::size_t>(ranks));
   for (const std::string& each : said) CHECK(each == said.front());
   return said.front();
 }
@@ -369,6 +386,19 @@ TEST_CASE("what an audit of a loop cannot compare is refused") {
                 }};
     other.compute(rank);
     CHECK_THROWS_AS(step(other), MismatchError);
+    Audit late{strategy, {.every = 1, .shards = 2}, [rank](std::int64_t, Audit::Results& results) {
+                 for (int i = 0; i <= rank; ++i) results.add("loss", 1);
+               }};
+    CHECK_THROWS_WITH(strategy.run([&](ReplicaContext& context) {
+      const auto compute = [&](Optimizer::AgreedStep& agreed) {
+        late.compute(rank);
+        agreed.ready(w);
+        return Optimizer::StepSums{.samples = 1};
+      };
+      const std::vector<Optimizer::Gradient> gradients{{Tensor::scalar(1.0), w}};
+      sgd.apply_gradients(context, {.gradients = gradients, .computation = {compute}, .audit = &late});
+    }),
+                      Catch::Contains("have results of other names; here [loss"));
     CHECK(w.local().to_vector<double>()[0] == 1);
   });
 }

@@ -31,6 +31,8 @@ namespace lockstep {
 ///       sgd.apply_gradients(context, {.gradients = {{sum, w}}, .own = own, .audit = &audit});
 ///     });
 ///
+/// A computation (Optimizer::Computation) may compute the shards after the agreement instead.
+///
 /// Once in `every` steps, apply_gradients has each rank compute one shard of another rank after its own, and compares
 /// digests of what was added to the results. They travel with the step's other sums, so an audit costs no message and
 /// changes no bit of the step. If they differ for a shard, no rank changes a variable, a slot or a counter, each rank
