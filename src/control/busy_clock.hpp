@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/part_clock.hpp"
-#include "base/parts.hpp"
 #include "base/run_delay.hpp"
 #include "control/job_time.hpp"
 #include "trace/ring.hpp"
@@ -91,7 +90,7 @@ class BusyClock {
   };
 
   /// This thread waits for the others during its lifetime. They nest like blocks.
-  class [[nodiscard]] LOCKSTEP_PARTS_API Waiting {
+  class [[nodiscard]] Waiting {
    public:
     Waiting();
     Waiting(const Waiting&) = delete;

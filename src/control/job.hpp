@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/parts.hpp"
 #include "control/busy_clock.hpp"
 #include "control/meeting_point.hpp"
 #include "control/request_progress.hpp"
@@ -116,7 +115,7 @@ class Job {
   }
 
   /// LOCAL. Ends the job.
-  LOCKSTEP_PARTS_API void end(std::exception_ptr exception);
+  void end(std::exception_ptr exception);
 
   /// LOCAL. Whether `end` was called: this rank cannot meet the others any more.
   bool has_failed() const { return failed_; }

@@ -62,7 +62,7 @@ class [[nodiscard]] Covered {
   ~Covered();
 
   /// Rethrows the first such error, in case the program caught it.
-  LOCKSTEP_PARTS_API void require_no_agreement() const;
+  void require_no_agreement() const;
 
   /// COLL. Calls `sum`, in which this rank waits for the others. Until it returns, a rank that does not come in time is
   /// late. Sums are numbered from 1.
@@ -356,8 +356,8 @@ class MeetingPoint {
   void make_own_open_sum();
   void wait_at(const Tag& tag);
   void stop_waiting();
-  LOCKSTEP_PARTS_API void enter_sum(const Tag& sum);
-  LOCKSTEP_PARTS_API void leave_sum();
+  void enter_sum(const Tag& sum);
+  void leave_sum();
   std::string full_text(const Verdict& verdict, std::span<const Tag> tags, const std::exception_ptr& own);
 
   std::unique_ptr<ControlChannel> channel_;
