@@ -19,10 +19,6 @@ Work Work::later(std::function<void()> collective) {
   return Work{std::make_unique<Later>(std::move(collective))};
 }
 
-std::unique_ptr<Communicator> Communicator::split(std::optional<int>) {
-  throw InvalidArgument{fmt::format("communicators of the backend '{}' cannot be split", backend())};
-}
-
 std::unique_ptr<Communicator> Communicator::subset(std::span<const int>, std::uint64_t) {
   throw InvalidArgument{fmt::format("the backend '{}' makes no communicators of some of its ranks", backend())};
 }

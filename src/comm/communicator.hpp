@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -87,11 +86,11 @@ struct SharedAllocation {
   std::string failure;  ///< why this rank failed; empty if it did not
 };
 
-/// A group of ranks that move tensors in memory of one kind of device. Every method that returns Work is collective,
-/// and so is `split`: each rank of the group calls it, in the same order, with tensors of the same shape and type. No
-/// method checks that the ranks agree; the control plane has done so before. A collective starts after what was
-/// enqueued on `stream` before it. On a GPU's stream, the host does not wait for it to finish; on the host's, it may.
-/// Only `abort` is thread-safe.
+/// A group of ranks that move tensors in memory of one kind of device. Every method that returns Work is collective:
+/// each rank of the group calls it, in the same order, with tensors of the same shape and type. No method checks that
+/// the ranks agree; the control plane has done so before. A collective starts after what was enqueued on `stream`
+/// before it. On a GPU's stream, the host does not wait for it to finish; on the host's, it may. Only `abort` is
+/// thread-safe.
 class LOCKSTEP_PARTS_API Communicator {
  public:
   virtual ~Communicator() = default;
@@ -136,11 +135,6 @@ class LOCKSTEP_PARTS_API Communicator {
 
   /// As all_reduce, but only `root` gets the sum. On other ranks the contents of `tensor` are unspecified afterwards.
   virtual Work reduce(const TensorView& tensor, int root) = 0;
-
-  /// COLL, blocking. Makes a communicator of the ranks that name the same `group` (a number from 0), in the order they
-  /// have here; null for a rank that names none. This communicator must outlive it. InvalidArgument if the backend
-  /// cannot split.
-  virtual std::unique_ptr<Communicator> split(std::optional<int> group);
 
   /// COLL over `members`, which are ranks of this communicator, and which this rank is one of; blocking. Makes their
   /// communicator, in that order. `key` is the same on all of them, and tells what they make from what others of these

@@ -96,15 +96,15 @@ class HierarchicalOps final : public detail::FlatOps {
         mine_{places_[static_cast<std::size_t>(communicator.rank())]},
         carriers_{carriers_of(places_)},
         nodes_{nodes_of(places_)},
-        node_plane_{communicator.split(mine_.node)},
-        between_plane_{communicator.split(carries() ? std::optional{mine_.within} : std::nullopt)},
+        node_plane_{communicator.subset(ranks_of([&](const Place& each) { return each.node == mine_.node; }), 16)},
+        between_plane_{carries() ? communicator.subset(ranks_of_place(), 18) : nullptr},
         node_{make_fixed_order_ops(*node_plane_, packing)},
         between_{carries()
                      ? make_fixed_order_ops(*between_plane_, packing, nodes_ > 1 ? Travel::early : Travel::at_wait)
                      : nullptr},
         slices_{*node_plane_, carriers_} {
     if (nodes_ == 1 || !communicator.messenger()) return;
-    if (carries()) early_plane_ = between_plane_->split(0);
+    if (carries()) early_plane_ = communicator.subset(ranks_of_place(), 20);
     under_way_.emplace(*node_plane_, early_plane_.get());
   }
 
@@ -193,6 +193,18 @@ class HierarchicalOps final : public detail::FlatOps {
  private:
   bool has_one_node() const {
     return std::ranges::all_of(places_, [](const Place& place) { return place.node == 0; });
+  }
+  // Keys are even, as those of groups are odd, and not those that planes of messages have.
+
+  template <class Belongs>
+  std::vector<int> ranks_of(Belongs&& belongs) const {
+    std::vector<int> ranks;
+    for (std::size_t rank = 0; rank < places_.size(); ++rank)
+      if (belongs(places_[rank])) ranks.push_back(static_cast<int>(rank));
+    return ranks;
+  }
+  std::vector<int> ranks_of_place() const {
+    return ranks_of([&](const Place& each) { return each.within == mine_.within; });
   }
   bool carries() const { return mine_.within < carriers_; }
   bool leads() const { return mine_.within == 0; }

@@ -120,22 +120,6 @@ class SimCommunicator final : public Communicator {
     });
   }
 
-  std::unique_ptr<Communicator> split(std::optional<int> group) override {
-    constexpr int none = -1;
-    const Tensor groups = Tensor::zeros(DType::i32, {size_});
-    const auto group_of = groups.view().elements<std::int32_t>();
-    group_of[static_cast<std::size_t>(rank_)] = group.value_or(none);
-    std::vector<std::int64_t> bounds;
-    for (int r = 0; r <= size_; ++r) bounds.push_back(r);
-    const auto number = splits_++;
-    all_gather(groups.view(), bounds).wait();
-    if (!group) return nullptr;
-    std::vector<int> members;
-    for (int r = 0; r < size_; ++r)
-      if (group_of[static_cast<std::size_t>(r)] == *group) members.push_back(job_rank(r));
-    return std::make_unique<SimCommunicator>(plane_.job().split(plane_, number, members), job_rank(rank_));
-  }
-
   std::unique_ptr<Communicator> subset(std::span<const int> members, std::uint64_t key) override {
     return std::make_unique<SimCommunicator>(plane_.job().split(plane_, key, plane_.job_ranks(members)),
                                              job_rank(rank_));
@@ -230,7 +214,6 @@ class SimCommunicator final : public Communicator {
   int rank_;
   int size_;
   SimMessenger messenger_;
-  std::uint64_t splits_ = Messenger::lanes;  ///< those of the messages are the first
 };
 
 }  // namespace

@@ -386,8 +386,8 @@ void Job::stuck() {
   end({.exception = std::make_exception_ptr(StallError{text}), .text = text});
 }
 
-Plane& Job::split(const Plane& from, std::uint64_t number, const std::vector<int>& members) {
-  return splits_.try_emplace({&from, number, members}, *this, from.name(), members).first->second;
+Plane& Job::split(const Plane& from, std::uint64_t key, const std::vector<int>& members) {
+  return splits_.try_emplace({&from, key, members}, *this, from.name(), members).first->second;
 }
 
 /// Where the rank waits for others, or else where all meet; null before the job exists, and after.

@@ -50,8 +50,8 @@ class Job final : private Scheduler::Overseer {
   const std::string& name(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
   std::uint64_t seed() const { return options_.seed; }
 
-  /// The plane of `members`, which split off from `from` together in its `number`-th split.
-  Plane& split(const Plane& from, std::uint64_t number, const std::vector<int>& members);
+  /// The plane of `members`, which split off from `from` under this key.
+  Plane& split(const Plane& from, std::uint64_t key, const std::vector<int>& members);
 
   /// Whether a rank is on its way out: its job is over, or the rank was parked.
   bool is_leaving(int rank) const { return over_ || scheduler_.is_unwinding(rank); }

@@ -47,11 +47,11 @@ class ThreadRanks {
   /// A rank that failed: the others go on without it, and what they get is of no use.
   void leave() { barrier_.arrive_and_drop(); }
 
-  /// Those `size` that named the same group in the same split.
-  ThreadRanks& split(int number, int group, int size) {
+  /// Those that `members` have made under the key.
+  ThreadRanks& subset(std::span<const int> members, std::uint64_t key) {
     const std::lock_guard lock{mutex_};
-    auto& ranks = splits_[{number, group}];
-    if (!ranks) ranks = std::make_unique<ThreadRanks>(size);
+    auto& ranks = subsets_[{key, {members.begin(), members.end()}}];
+    if (!ranks) ranks = std::make_unique<ThreadRanks>(static_cast<int>(members.size()));
     return *ranks;
   }
 
@@ -66,7 +66,7 @@ class ThreadRanks {
   std::vector<TensorView> shown_;
   std::vector<std::vector<Call>> calls_;
   std::mutex mutex_;
-  std::map<std::pair<int, int>, std::unique_ptr<ThreadRanks>> splits_;  ///< by number and group
+  std::map<std::pair<std::uint64_t, std::vector<int>>, std::unique_ptr<ThreadRanks>> subsets_;  ///< by key and members
 };
 
 class ThreadCommunicator final : public Communicator {
@@ -126,19 +126,9 @@ class ThreadCommunicator final : public Communicator {
     return Work::done();
   }
   Work reduce(const TensorView& tensor, int) override { return all_reduce(tensor); }
-  std::unique_ptr<Communicator> split(std::optional<int> group) override {
-    const Tensor mine = Tensor::scalar<std::int32_t>(group.value_or(-1));
-    int members = 0, before = 0;
-    ranks_.exchange(rank_, mine.view(), [&] {
-      for (int from = 0; from < size(); ++from) {
-        if (ranks_.shown_by(from).elements<std::int32_t>()[0] != group) continue;
-        ++members;
-        if (from < rank_) ++before;
-      }
-    });
-    const int number = splits_++;
-    if (!group) return nullptr;
-    return std::make_unique<ThreadCommunicator>(ranks_.split(number, *group, members), before);
+  std::unique_ptr<Communicator> subset(std::span<const int> members, std::uint64_t key) override {
+    const auto place = std::ranges::find(members, rank_) - members.begin();
+    return std::make_unique<ThreadCommunicator>(ranks_.subset(members, key), static_cast<int>(place));
   }
   void abort() noexcept override {}
 
@@ -169,7 +159,6 @@ class ThreadCommunicator final : public Communicator {
 
   ThreadRanks& ranks_;
   int rank_;
-  int splits_ = 0;
 };
 
 /// Calls `body(communicator)` on `size` ranks at once, and throws what one of them threw once all have ended. No

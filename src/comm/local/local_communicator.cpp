@@ -26,9 +26,6 @@ class LocalCommunicator final : public Communicator {
   Work gather(const TensorView&, SliceBounds, int) override { return Work::done(); }
   Work all_reduce(const TensorView&) override { return Work::done(); }
   Work reduce(const TensorView&, int) override { return Work::done(); }
-  std::unique_ptr<Communicator> split(std::optional<int> group) override {
-    return group ? std::make_unique<LocalCommunicator>(stream_) : nullptr;
-  }
   std::unique_ptr<Communicator> subset(std::span<const int>, std::uint64_t) override {
     return std::make_unique<LocalCommunicator>(stream_);
   }

@@ -303,11 +303,6 @@ class MpiCommunicator final : public Communicator {
     return Work::done();
   }
 
-  std::unique_ptr<Communicator> split(std::optional<int> group) override {
-    MpiComm made = MpiComm::split(comm_.get(), group.value_or(MPI_UNDEFINED));
-    return group ? std::make_unique<MpiCommunicator>(std::move(made)) : nullptr;
-  }
-
   std::unique_ptr<Communicator> subset(std::span<const int> members, std::uint64_t key) override {
     return std::make_unique<MpiCommunicator>(MpiComm::subset(comm_.get(), members, key));
   }

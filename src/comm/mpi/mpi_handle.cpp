@@ -37,7 +37,12 @@ MpiComm MpiComm::duplicate(MPI_Comm parent) {
 }
 
 MpiComm MpiComm::of_runtime(std::optional<int> guest) {
-  return guest ? split(MPI_Comm_f2c(*guest), 0) : duplicate(MPI_COMM_WORLD);
+  if (!guest) return duplicate(MPI_COMM_WORLD);
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(MPI_Comm_f2c(*guest), 0, 0, &made), "MPI_Comm_split");
+  MpiComm comm{made};
+  check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return comm;
 }
 
 MpiComm MpiComm::split_by_node(MPI_Comm parent) {
@@ -45,14 +50,6 @@ MpiComm MpiComm::split_by_node(MPI_Comm parent) {
   check_mpi(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &made), "MPI_Comm_split_type");
   MpiComm comm{made};
   check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  return comm;
-}
-
-MpiComm MpiComm::split(MPI_Comm parent, int colour) {
-  MPI_Comm made = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(parent, colour, 0, &made), "MPI_Comm_split");
-  MpiComm comm{made};
-  if (made != MPI_COMM_NULL) check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   return comm;
 }
 

@@ -37,9 +37,6 @@ class MpiComm {
   /// ranks make with other keys at the same time is not mixed up.
   static MpiComm subset(MPI_Comm parent, std::span<const int> members, std::uint64_t key);
 
-  /// COLL over `parent`. The ranks of one colour, ordered as in `parent`. Holds no handle for MPI_UNDEFINED.
-  static MpiComm split(MPI_Comm parent, int colour);
-
   MpiComm(MpiComm&& other) noexcept : handle_{std::exchange(other.handle_, MPI_COMM_NULL)} {}
   MpiComm& operator=(MpiComm&& other) noexcept {
     std::swap(handle_, other.handle_);
