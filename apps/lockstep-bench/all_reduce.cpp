@@ -15,7 +15,8 @@
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/timing.hpp"
 #include "base/element_type.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/paths.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -63,8 +64,8 @@ struct Times {
 };
 
 /// The iterations of one size, on this rank.
-Times measure(CrossDeviceOps& reductions, MpiBaseline& mpi, Memory& memory, const Tensors& tensors,
-              Bandwidth* bandwidth, std::int64_t count, const AllReduceOptions& options) {
+Times measure(Reductions& reductions, MpiBaseline& mpi, Memory& memory, const Tensors& tensors, Bandwidth* bandwidth,
+              std::int64_t count, const AllReduceOptions& options) {
   const auto begin_of = [&](const Tensor& tensor) { return tensor.view().slice(0, count); };
   const TensorView input = begin_of(tensors.input), expected = begin_of(tensors.expected),
                    host = begin_of(tensors.host);
@@ -155,12 +156,28 @@ Row row_of(const Result& result, DType dtype, int ranks, int ranks_on_node) {
   return row;
 }
 
+/// Which way a sum goes, and what the rank that sends most sends.
+Row row_of_way(const detail::Way& way, std::int64_t bytes, DType dtype) {
+  return {{"bytes", "B", bytes, Place::title},
+          {"dtype", "", std::string{name_of(dtype)}, Place::title},
+          {"path", "", std::string{name_of(way.path)}, Place::title},
+          {"order", "", std::string{name_of(way.order)}, Place::title},
+          {"cost", "", std::string{way.cost.formula}, Place::title},
+          {"nodes", "", std::int64_t{way.layout.nodes}},
+          {"messages", "", way.cost.messages},
+          {"sent", "B", way.cost.bytes}};
+}
+
 }  // namespace
 
 std::string bench_all_reduce(Runtime& runtime, const AllReduceOptions& options, const AddRow& add) {
   Strategy& strategy = runtime.strategy();
   const int ranks = strategy.num_replicas_in_sync();
   const auto element_bytes = static_cast<std::int64_t>(size_of(options.dtype));
+  if (options.explain) {
+    add(row_of_way(strategy.reductions().way_of_sum(*options.explain, options.dtype), *options.explain, options.dtype));
+    return {};
+  }
   Memory memory{runtime};
   MpiBaseline mpi;
 
@@ -179,7 +196,7 @@ std::string bench_all_reduce(Runtime& runtime, const AllReduceOptions& options, 
     Times times;
     // One agreement covers all iterations of a size, so the sum is measured without it.
     strategy.run([&](ReplicaContext& context) {
-      context.declared_merge(fmt::format("all-reduce of {} bytes", bytes), [&](CrossDeviceOps& reductions) {
+      context.declared_merge(fmt::format("all-reduce of {} bytes", bytes), [&](Reductions& reductions) {
         times = measure(reductions, mpi, memory, *tensors, bandwidth ? &*bandwidth : nullptr, count, options);
       });
     });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <lockstep/runtime/runtime.hpp>
@@ -22,6 +23,8 @@ struct AllReduceOptions {
   /// Measures, in the same run, tensors in ordinary memory, and how fast all ranks at once copy and add
   /// (bandwidth.hpp).
   bool limit = false;
+  /// If set, nothing is measured: the way of a sum of so many bytes is reported.
+  std::optional<std::int64_t> explain = {};
 };
 
 /// COLL. Measures the reductions of the strategy's group, on tensors where the store keeps gradients, against

@@ -195,6 +195,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
               [&] { line.runtime.allow_shared_gpu = true; });
   parser.flag("--limit", "Also measure ordinary memory, and how fast all ranks at once copy and add",
               [&] { all_reduce.limit = true; });
+  parser.option("--explain", "SIZE", "Measure nothing: show which way a sum of SIZE bytes goes, and what it costs",
+                [&](const std::string& option, const std::string& text) {
+                  all_reduce.explain = parse_bytes(option, text, most_bytes);
+                });
   add_common(parser, all_reduce, line);
 
   parser.command(MergeCallOptions::name, "Cost of a merge_call that does nothing");

@@ -6,7 +6,7 @@
 #include "base/element_type.hpp"
 #include "comm/communicator.hpp"
 #include "device/device.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep::bench {
 

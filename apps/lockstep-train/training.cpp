@@ -29,7 +29,7 @@
 #include "input/shard_sizes.hpp"
 #include "record/run_folder.hpp"
 #include "record/run_trace.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep {
 namespace {

@@ -16,7 +16,7 @@
 #include "control/tag.hpp"
 #include "device/devices.hpp"
 #include "group/replica_group.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "reduce/slice_map.hpp"
 #include "strategy/held_slices.hpp"
 #include "strategy/shared_values.hpp"

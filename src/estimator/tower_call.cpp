@@ -14,7 +14,7 @@
 #include "control/verdict.hpp"
 #include "estimator/gathered_outputs.hpp"
 #include "reduce/arithmetic.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "strategy/reduced_leaves.hpp"
 #include "tensor/shared_parts.hpp"
 

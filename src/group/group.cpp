@@ -10,8 +10,8 @@
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "group/replica_group.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/operand_text.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep {
 namespace {

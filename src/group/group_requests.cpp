@@ -15,8 +15,8 @@
 #include "comm/messenger.hpp"
 #include "group/replica_group.hpp"
 #include "group/request_queue.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/operand_text.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep {
 

@@ -17,133 +17,17 @@
 #include "base/log_settings.hpp"
 #include "comm/backends.hpp"
 #include "comm/communicator.hpp"
-#include "control/busy_clock.hpp"
 #include "control/channel.hpp"
 #include "control/job.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "group/device_waits.hpp"
 #include "group/local_group.hpp"
-#include "reduce/cross_device_ops.hpp"
-#include "reduce/implementations.hpp"
 #include "reduce/reduction_choice.hpp"
-#include "reduce/slice_map.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep {
 namespace {
-
-bool is_on_gpu(const TensorView& tensor) {
-  return tensor.device() == DeviceKind::cuda;
-}
-bool is_on_gpu(const Tensor& tensor) {
-  return tensor.device() == DeviceKind::cuda;
-}
-bool is_on_gpu(const IndexedSlices& slices) {
-  return is_on_gpu(slices.values);
-}
-bool is_on_gpu(const Sliced& message) {
-  return is_on_gpu(message.memory);
-}
-
-/// Reductions whose failure ends the job, inside what the program has put around them. Those on a GPU are known to who
-/// waits for it.
-class GuardedOps final : public CrossDeviceOps {
- public:
-  GuardedOps(std::unique_ptr<CrossDeviceOps> ops, ReductionOptions::AroundCollective around, Job& job,
-             detail::DeviceWaits* gpu)
-      : ops_{std::move(ops)}, around_{std::move(around)}, job_{job}, gpu_{gpu} {}
-
-  std::string_view name() const override { return ops_->name(); }
-  const Packing& packing() const override { return ops_->packing(); }
-  std::int64_t enough_bytes() const override { return ops_->enough_bytes(); }
-  std::optional<DType> gradient_compression() const override { return ops_->gradient_compression(); }
-  Work start(const TensorView& message) override {
-    return guarded(waits_for(std::span{&message, 1}), [this, message] { return ops_->start(message); });
-  }
-  Work start_all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
-    return guarded(waits_for(tensors), [this, op, all = std::vector(tensors.begin(), tensors.end())] {
-      return ops_->start_all_reduce(op, all);
-    });
-  }
-  std::vector<int> slice_owners() const override { return ops_->slice_owners(); }
-  Work start_scatter(const Sliced& message) override {
-    return guarded(waits_for(std::span{&message.memory, 1}), [this, message] { return ops_->start_scatter(message); });
-  }
-  void gather_slices(std::span<const Sliced> messages) override {
-    guard(waits_for(messages), [&] { ops_->gather_slices(messages); });
-  }
-  SharedAllocation allocate_shared(std::size_t bytes) override { return ops_->allocate_shared(bytes); }
-  void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
-    guard(waits_for(tensors), [&] { ops_->all_reduce(op, tensors); });
-  }
-  void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) override {
-    guard(waits_for(tensors), [&] { ops_->reduce_to_one(op, tensors, root); });
-  }
-  void broadcast(std::span<const TensorView> tensors, int root) override {
-    guard(waits_for(tensors), [&] { ops_->broadcast(tensors, root); });
-  }
-  void all_reduce(ReduceOp op, std::span<IndexedSlices> slices) override {
-    guard(waits_for(slices), [&] { ops_->all_reduce(op, slices); });
-  }
-  void reduce_to_one(ReduceOp op, std::span<IndexedSlices> slices, int root) override {
-    guard(waits_for(slices), [&] { ops_->reduce_to_one(op, slices, root); });
-  }
-  void broadcast(std::span<IndexedSlices> slices, int root) override {
-    guard(waits_for(slices), [&] { ops_->broadcast(slices, root); });
-  }
-  void all_gather(std::span<Tensor> tensors) override {
-    guard(waits_for(tensors), [&] { ops_->all_gather(tensors); });
-  }
-
- private:
-  /// Null for operands on the host.
-  template <class T>
-  detail::DeviceWaits* waits_for(std::span<T> operands) const {
-    return gpu_ && std::ranges::any_of(operands, [](const T& each) { return is_on_gpu(each); }) ? gpu_ : nullptr;
-  }
-
-  /// What `start` starts.
-  template <class Start>
-  Work guarded(detail::DeviceWaits* gpu, Start start) {
-    // What the program measures begins with the start and ends with the wait.
-    if (around_) return Work::later([this, gpu, start] { guard(gpu, [&] { start().wait(); }); });
-    struct Guarded final : Work::Pending {
-      Guarded(GuardedOps& its_ops, detail::DeviceWaits* its_gpu) : ops{its_ops}, gpu{its_gpu} {}
-      void wait() override {
-        ops.guard(gpu, [&] { work.wait(); });
-      }
-      bool advance() override {
-        bool done = false;
-        ops.run(nullptr, [&] { done = work.advance(); });
-        return done;
-      }
-      Work::Traffic traffic() const override { return work.traffic(); }
-      GuardedOps& ops;
-      detail::DeviceWaits* gpu;
-      Work work = Work::done();
-    };
-    auto guarded = std::make_unique<Guarded>(*this, gpu);
-    run(gpu, [&] { guarded->work = start(); });
-    return Work{std::move(guarded)};
-  }
-
-  template <class Collective>
-  void guard(detail::DeviceWaits* gpu, Collective&& collective) {
-    const BusyClock::Waiting waiting;
-    run(gpu, collective);
-  }
-
-  template <class Collective>
-  void run(detail::DeviceWaits* gpu, Collective&& collective) {
-    const auto known = [&] { gpu ? gpu->enqueue_collective(collective) : collective(); };
-    job_.see_through([&] { around_ ? around_(known) : known(); });
-  }
-
-  std::unique_ptr<CrossDeviceOps> ops_;
-  ReductionOptions::AroundCollective around_;
-  Job& job_;
-  detail::DeviceWaits* gpu_;
-};
 
 std::vector<int> all_ranks(int size) {
   std::vector<int> all(static_cast<std::size_t>(size));
@@ -217,17 +101,22 @@ void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique
                                             [this](std::exception_ptr exception) { job_->end(std::move(exception)); });
 }
 
-std::unique_ptr<CrossDeviceOps> ReplicaGroup::make_reductions(const ReductionOptions& options) {
-  auto ops = make_cross_device_ops(*data_, options, node_of_rank_);
-  if (device_data_)
-    ops = make_ops_by_device(std::move(ops), make_cross_device_ops(*device_data_, options, node_of_rank_));
+std::unique_ptr<Reductions> ReplicaGroup::make_reductions(const ReductionOptions& options) {
+  // A collective whose failure ends the job, inside what the program has put around it. Who waits for a GPU knows of
+  // those that are on it.
+  Reductions::Seam seam = [&job = *job_, gpu = size() > 1 ? device_waits_.get() : nullptr, around = options.around](
+                              DeviceKind device, const std::function<void()>& part) {
+    const auto known = [&] { gpu&& device == DeviceKind::cuda ? gpu->enqueue_collective(part) : part(); };
+    job.see_through([&] { around ? around(known) : known(); });
+  };
+  auto made = std::make_unique<Reductions>(Reductions::Planes{*data_, device_data_.get()}, options, node_of_rank_,
+                                           std::move(seam), reductions_made_++);
   // A rank alone reduces nothing, and every process has such a group for the default strategy.
-  if (rank() == 0 && size() > 1) log::debug(fmt::format("{}: {}", describe(options), ops->name()));
-  return std::make_unique<GuardedOps>(std::move(ops), options.around, *job_,
-                                      size() > 1 ? device_waits_.get() : nullptr);
+  if (rank() == 0 && size() > 1) log::debug(fmt::format("{}: {}", describe(options), made->name()));
+  return made;
 }
 
-CrossDeviceOps& ReplicaGroup::reductions() {
+Reductions& ReplicaGroup::reductions() {
   if (!reductions_) job_->see_through([this] { reductions_ = make_reductions({}); });
   return *reductions_;
 }

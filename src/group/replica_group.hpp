@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,7 +19,7 @@
 namespace lockstep {
 
 class Communicator;
-class CrossDeviceOps;
+class Reductions;
 
 namespace detail {
 
@@ -90,10 +91,10 @@ class ReplicaGroup {
 
   /// COLL. Makes a strategy's reductions, on both planes. The reductions never throw: a failure ends the job.
   /// InvalidArgument for invalid options (ReductionOptions).
-  std::unique_ptr<CrossDeviceOps> make_reductions(const ReductionOptions& options);
+  std::unique_ptr<Reductions> make_reductions(const ReductionOptions& options);
 
   /// The reductions of the group itself. The first call is COLL, as `make_reductions` is.
-  CrossDeviceOps& reductions();
+  Reductions& reductions();
 
   /// What this group does while the program goes on, with host memory.
   RequestQueue& requests() { return requests_; }
@@ -124,8 +125,9 @@ class ReplicaGroup {
   std::unique_ptr<Communicator> device_data_;
   std::unique_ptr<detail::DeviceWaits> device_waits_;  ///< null without a device plane
   RequestQueue requests_;
-  std::unique_ptr<CrossDeviceOps> reductions_;  ///< null before the first call
-  std::optional<Job::GivenUp> given_up_;        ///< collectives on GPU memory, which may never end
+  std::unique_ptr<Reductions> reductions_;  ///< null before the first call
+  std::uint64_t reductions_made_ = 0;
+  std::optional<Job::GivenUp> given_up_;  ///< collectives on GPU memory, which may never end
   int strategies_ = 0;
 };
 

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "base/element_type.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
 #include "reduce/message_plan.hpp"
+#include "reduce/reductions.hpp"
 #include "strategy/held_slices.hpp"
 
 namespace lockstep::detail {
@@ -38,7 +38,7 @@ GradientPieces::GradientPieces(const VariableStore& store, std::span<const Varia
   }
 }
 
-std::vector<GradientBucket> GradientPieces::buckets(const CrossDeviceOps& reductions) const {
+std::vector<GradientBucket> GradientPieces::buckets(const Reductions& reductions) const {
   return buckets(reductions.packing(), reductions.enough_bytes());
 }
 

@@ -9,8 +9,8 @@
 #include <lockstep/strategy/variable_store.hpp>
 
 #include "base/parts.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep::detail {
 
@@ -27,7 +27,7 @@ class LOCKSTEP_PARTS_API GradientPieces {
   std::span<const VariableStore::FlatRange> ranges() const { return ranges_; }
 
   /// What travels as one message.
-  std::vector<GradientBucket> buckets(const CrossDeviceOps& reductions) const;
+  std::vector<GradientBucket> buckets(const Reductions& reductions) const;
 
   /// The same if `enough_bytes` were those of the reductions.
   std::vector<GradientBucket> buckets(const Packing& packing, std::int64_t enough_bytes) const;

@@ -28,8 +28,8 @@
 #include "optim/optimizer_guard.hpp"
 #include "optim/parts_of_threads.hpp"
 #include "optim/plan.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "reduce/reductions.hpp"
 #include "step/rows.hpp"
 #include "step/synchronous_step.hpp"
 #include "strategy/context_stack.hpp"
@@ -215,7 +215,7 @@ class Optimizer::StepOf {
     std::span<const TensorView> beside;
     if (sums_statistics_first()) beside = {&request_.statistics, 1};
     if (!is_computed()) beside = plan_.small_ranges();
-    if (!beside.empty()) sums.make([&](CrossDeviceOps& reductions) { reductions.all_reduce(ReduceOp::sum, beside); });
+    if (!beside.empty()) sums.make([&](Reductions& reductions) { reductions.all_reduce(ReduceOp::sum, beside); });
   }
 
   void measure() {
@@ -288,7 +288,7 @@ class Optimizer::StepOf {
       plan_.store().stream().synchronize();
       blocks_ = plan_.own_among_all();
       const TensorView view = view_of(blocks_);
-      sums.make([&](CrossDeviceOps& reductions) { reductions.all_reduce(ReduceOp::sum, {&view, 1}); });
+      sums.make([&](Reductions& reductions) { reductions.all_reduce(ReduceOp::sum, {&view, 1}); });
     }
     return ops::UpdateKernels::sum_of_blocks(std::move(blocks_));
   }
@@ -308,7 +308,7 @@ class Optimizer::StepOf {
     } catch (...) {
       failure = std::current_exception();  // the others wait for what this rank holds
     }
-    sums.make([&](CrossDeviceOps& reductions) {
+    sums.make([&](Reductions& reductions) {
       for (const auto& [holder, values] : plan_.held_values()) reductions.broadcast(values, holder);
       if (!shared.empty()) reductions.gather_slices(shared);
     });

@@ -13,8 +13,8 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "optim/gradient_pieces.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "reduce/reductions.hpp"
 #include "reduce/slice_map.hpp"
 #include "step/rows.hpp"
 #include "strategy/context_stack.hpp"

@@ -13,7 +13,7 @@
 #include "comm/communicator.hpp"
 #include "control/meeting_point.hpp"
 #include "device/stream_spans.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "trace/ring.hpp"
 
 namespace lockstep {
@@ -42,11 +42,11 @@ std::string describe(const SumList& list) {
                      to_hex(digest_of(fmt::format("{}", fmt::join(list.counts, ",")))));
 }
 
-Work GradientBucket::start(CrossDeviceOps& reductions) const {
+Work GradientBucket::start(Reductions& reductions) const {
   return slices ? reductions.start_scatter({memory, slices}) : reductions.start(memory);
 }
 
-DeclaredSums::DeclaredSums(CrossDeviceOps& reductions, const SumList& list, Stream& stream,
+DeclaredSums::DeclaredSums(Reductions& reductions, const SumList& list, Stream& stream,
                            std::span<const GradientBucket> buckets, Covered* covered)
     : reductions_{reductions},
       list_{list},

@@ -15,7 +15,7 @@
 #include "base/parts.hpp"
 #include "comm/communicator.hpp"
 #include "control/meeting_point.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "reduce/slice_map.hpp"
 
 namespace lockstep {
@@ -32,8 +32,8 @@ struct GradientBucket {
   /// If given, each rank gets the sum in its own slices alone.
   std::shared_ptr<const detail::SliceMap> slices = {};
 
-  /// CrossDeviceOps::start or start_scatter.
-  Work start(CrossDeviceOps& reductions) const;
+  /// Reductions::start or start_scatter.
+  Work start(Reductions& reductions) const;
 };
 
 /// The sums of a list, and then of gradients, that the ranks have agreed on in advance. A rank that fails between two
@@ -43,10 +43,10 @@ class LOCKSTEP_PARTS_API DeclaredSums {
   /// For tensors in memory of the stream's device. All arguments must outlive this object. `pieces` rises
   /// from bucket to bucket; that of the last one is the number of gradients. If `covered` is null, the watchdog does
   /// not see these waits.
-  DeclaredSums(CrossDeviceOps& reductions, const SumList& list, Stream& stream,
+  DeclaredSums(Reductions& reductions, const SumList& list, Stream& stream,
                std::span<const GradientBucket> buckets = {}, Covered* covered = nullptr);
 
-  /// COLL, as CrossDeviceOps::all_reduce. Makes the next sum of the list, in place. InvalidArgument, before anything is
+  /// COLL, as Reductions::all_reduce. Makes the next sum of the list, in place. InvalidArgument, before anything is
   /// sent, for a tensor of another type or number of elements, or if no sum is left.
   void all_reduce(const TensorView& tensor);
 
@@ -90,7 +90,7 @@ class LOCKSTEP_PARTS_API DeclaredSums {
   void advance();
   void wait(const std::function<void()>& sum);
 
-  CrossDeviceOps& reductions_;
+  Reductions& reductions_;
   const SumList& list_;
   Stream& stream_;
   std::span<const GradientBucket> buckets_;

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <utility>
 
-#include "reduce/cross_device_ops.hpp"
-#include "reduce/flat_ops.hpp"
+#include "reduce/messages.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -58,12 +58,12 @@ Messages plan(const detail::Unpacked&, std::span<const std::int64_t> counts, std
               counts, element_bytes);
 }
 
+}  // namespace
+
 bool is_default(const Packing& packing) {
   const auto* const packs = std::get_if<detail::IntoPacks>(&packing);
   return packs && packs->num_packs == 1;
 }
-
-}  // namespace
 
 std::vector<Bucket> plan_buckets(const Packing& packing, std::span<const std::int64_t> counts,
                                  std::size_t element_bytes, std::int64_t enough_bytes) {

@@ -7,9 +7,12 @@
 
 #include <lockstep/reduce/reduction_options.hpp>
 
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep::detail {
+
+/// Whether all tensors of a type travel as one message.
+bool is_default(const Packing& packing);
 
 /// Elements [first, first + count) of one tensor.
 struct Run {

@@ -1,16 +1,13 @@
 #include <algorithm>
-#include <bit>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/reduce/reduction_options.hpp>
 
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/dispatch.hpp"
-#include "reduce/implementations.hpp"
 #include "reduce/reduction_choice.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep {
 namespace {
@@ -32,16 +29,6 @@ bool is_known(ReductionOptions::Kind kind) {
     case ReductionOptions::Kind::to_one_rank: return true;
   }
   return false;
-}
-
-/// The lengths of the runs of neighbouring ranks on one node: 2, 2 for nodes 0, 0, 1, 1.
-std::vector<std::size_t> runs_of(std::span<const int> node_of_rank) {
-  std::vector<std::size_t> runs;
-  for (std::size_t rank = 0; rank < node_of_rank.size(); ++rank) {
-    if (rank == 0 || node_of_rank[rank] != node_of_rank[rank - 1]) runs.push_back(0);
-    ++runs.back();
-  }
-  return runs;
 }
 
 void require_valid(ReductionOptions::Kind kind, const Packing& packing) {
@@ -139,24 +126,6 @@ std::string describe(const ReductionOptions& options) {
     all += fmt::format(", gradients in {} between nodes", name_of(*options.gradient_compression));
   if (options.shard_optimizer) all += ", optimizer in slices";
   return all;
-}
-
-ReductionOptions::Kind choose_reduction(DeviceKind tensors, std::span<const int> node_of_rank) {
-  if (tensors == DeviceKind::cuda) return ReductionOptions::Kind::backend_order;
-  const auto runs = runs_of(node_of_rank);
-  return hierarchy_keeps_bits(node_of_rank) && runs.size() > 1 && runs.front() > 1
-             ? ReductionOptions::Kind::hierarchical
-             : ReductionOptions::Kind::fixed_order;
-}
-
-bool hierarchy_keeps_bits(std::span<const int> node_of_rank) {
-  const auto runs = runs_of(node_of_rank);
-  std::vector<int> nodes{node_of_rank.begin(), node_of_rank.end()};
-  std::sort(nodes.begin(), nodes.end());
-  const auto distinct = std::unique(nodes.begin(), nodes.end()) - nodes.begin();
-  return static_cast<std::size_t>(distinct) == runs.size() &&
-         std::all_of(runs.begin(), runs.end(),
-                     [&](std::size_t run) { return run == runs.front() && std::has_single_bit(run); });
 }
 
 }  // namespace lockstep

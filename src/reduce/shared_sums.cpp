@@ -7,14 +7,14 @@
 #include "base/element_type.hpp"
 #include "comm/communicator.hpp"
 #include "reduce/arithmetic.hpp"
-#include "reduce/flat_ops.hpp"
+#include "reduce/messages.hpp"
 
 namespace lockstep::detail {
 namespace {
 
 // Up to this size, for all ranks together, a second fence costs more than summing everything everywhere. A fence costs
 // much more where the ranks take turns on a core.
-constexpr std::int64_t whole_bytes = 2 << 10, whole_bytes_in_turns = 32 << 10;
+constexpr std::int64_t whole_in_slots = 2 << 10, whole_in_turns = 32 << 10;
 
 // Suits every element type.
 constexpr std::size_t alignment = 16;
@@ -35,10 +35,17 @@ void copy_bytes(void* to, const TensorView& from) {
 
 }  // namespace
 
+void SharedSums::run(const Request& request) {
+  if (request.kind == Request::Kind::to_owners) return sum_own(request.slices.front());
+  if (request.kind == Request::Kind::to_all) return spread(request.slices);
+  const int divisor = request.divisor(memory_.size());
+  const std::optional<int> root = request.kind == Request::Kind::reduce ? std::optional{request.root} : std::nullopt;
+  if (request.tensors.size() == 1) return sum(request.tensors.front(), divisor, root);
+  sum_whole(request.tensors, divisor, root);
+}
+
 bool SharedSums::travels_whole(std::span<const TensorView> tensors) const {
-  std::int64_t bytes = 0;
-  for (const TensorView& tensor : tensors) bytes += padded(tensor.bytes());
-  return bytes * memory_.size() <= (memory_.has_enough_cores() ? whole_bytes : whole_bytes_in_turns);
+  return padded(tensors) * memory_.size() <= (memory_.has_enough_cores() ? whole_in_slots : whole_in_turns);
 }
 
 void SharedSums::sum_whole(std::span<const TensorView> tensors, int divisor, std::optional<int> root) {
@@ -62,27 +69,6 @@ void SharedSums::sum(const TensorView& flat, int divisor, std::optional<int> roo
   const bool same = memory_.exchange(place ? place->word : 0);
   if (!same || !place) return sum_in_slots(flat, divisor, root);
   sum_slice(place->first, place->stride, flat.dtype(), flat.count(), divisor, targets(root));
-  memory_.exchange();
-}
-
-void SharedSums::sum_slices(const TensorView& flat, SliceBounds bounds, const std::function<void()>& between) {
-  const auto place = memory_.place_of(flat.data(), flat.bytes());
-  const bool same = memory_.exchange(place ? place->word : 0);
-  if (!same || !place) {
-    sum_own_in_slots(flat, bounds);
-    between();
-    return spread_in_slots(flat, bounds);
-  }
-  const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
-  const auto rank = static_cast<std::size_t>(memory_.rank());
-  const std::int64_t count = bounds[rank + 1] - bounds[rank];
-  std::byte* const first = place->first + bounds[rank] * size;
-  tree_sum_in_place({first, place->stride, memory_.size()}, flat.dtype(), count, 1, memory_.rank(), memory_.rank() + 1);
-  between();
-  const std::byte* const mine = flat.data() + bounds[rank] * size;
-  for (int other = 0; other < memory_.size(); ++other)
-    if (other != memory_.rank())
-      std::memcpy(first + other * place->stride, mine, static_cast<std::size_t>(count * size));
   memory_.exchange();
 }
 

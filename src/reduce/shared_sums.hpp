@@ -1,8 +1,19 @@
-// Sums in the fixed order over the ranks of one node, which read and write each other's memory.
+// Path::in_shared_memory: sums in the fixed tree over the ranks of one node, which read and write each other's memory.
+//
+// Nothing is sent. For S bytes on each of n ranks, at the same place of memory that they share:
+//   1. a fence: all tensors are complete
+//   2. Each rank adds up its slice of all n tensors, in the tree, and writes the sum to those of all ranks, or of the
+//      root: it reads S bytes and writes S.
+//   3. a fence: all slices are written
+// Other tensors pass through slots, a piece at a time: each rank also copies S bytes in and S out. Up to 2 KiB for all
+// ranks, of tensors of any types, or more where ranks take turns on a core, pass through them whole:
+//   1. each rank lays its own down
+//   2. a fence; then each adds up everything itself, and reads n S bytes
+//
+// The halves of a sum in slices are steps 1 and 2, writing one's own alone; and, between fences, writing it to all.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -11,6 +22,7 @@
 
 #include "comm/communicator.hpp"
 #include "comm/shm/node_memory.hpp"
+#include "reduce/request.hpp"
 #include "reduce/slice_map.hpp"
 
 namespace lockstep::detail {
@@ -22,6 +34,9 @@ class SharedSums {
  public:
   explicit SharedSums(NodeMemory& memory) : memory_{memory} {}
 
+  /// A sum of one flat tensor, or of several that travel whole; or a half of a sum whose slice k belongs to rank k.
+  void run(const Request& request);
+
   /// LOCAL. Whether `sum_whole` takes these, the same on every rank.
   bool travels_whole(std::span<const TensorView> tensors) const;
 
@@ -31,10 +46,6 @@ class SharedSums {
   /// Each rank sums one slice and writes it to the others. Tensors at the same place of memory that NodeMemory
   /// allocated are not copied.
   void sum(const TensorView& flat, int divisor, std::optional<int> root = {});
-
-  /// Every rank sums its slice of `flat`, in place, calls `between`, which may change the slice, and gets the slices of
-  /// all others.
-  void sum_slices(const TensorView& flat, SliceBounds bounds, const std::function<void()>& between);
 
   /// The first half alone, for messages whose slice k belongs to rank k. The others may read the rest of the memory
   /// until the next call.

@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
-#include "reduce/flat_ops.hpp"
 #include "reduce/message_plan.hpp"
+#include "reduce/messages.hpp"
 
 namespace lockstep::detail {
 namespace {

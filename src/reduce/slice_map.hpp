@@ -10,7 +10,7 @@
 #include <lockstep/tensor/tensor.hpp>
 
 #include "comm/communicator.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep::detail {
 
@@ -34,7 +34,7 @@ class SliceMap {
 
   /// Of tensors that lie one after the other from position 0. Pieces are about the messages that `packing` makes,
   /// cut where they are longer than a sum sends at once; slices are as even as slice_granule allows. `owners[k]` is the
-  /// rank of slice k (CrossDeviceOps::slice_owners). Pure, so that all ranks make the same map.
+  /// rank of slice k (Reductions::slice_owners). Pure, so that all ranks make the same map.
   SliceMap(const Packing& packing, std::span<const std::int64_t> counts, std::size_t element_bytes,
            std::vector<int> owners);
 
@@ -75,7 +75,7 @@ namespace lockstep {
 struct Sliced {
   TensorView memory;
   std::shared_ptr<const detail::SliceMap> slices;  ///< covers `memory`
-  /// As long as `memory`, or empty. If it is memory that NodeMemory allocated, `CrossDeviceOps::gather_slices` may pass
+  /// As long as `memory`, or empty. If it is memory that NodeMemory allocated, `Reductions::gather_slices` may pass
   /// the slices through it, and so overwrite it.
   TensorView through = {};
 };

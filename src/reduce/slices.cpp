@@ -8,8 +8,8 @@
 
 #include "comm/communicator.hpp"
 #include "reduce/arithmetic.hpp"
-#include "reduce/cross_device_ops.hpp"
-#include "reduce/flat_ops.hpp"
+#include "reduce/by_messages.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep {
 namespace {
@@ -30,7 +30,7 @@ Shape with_rows(const Tensor& tensor, std::int64_t rows) {
 
 /// COLL. The number of rows that each rank has, as [rank][slices or tensor].
 template <class T>
-std::vector<std::vector<std::int64_t>> exchange_rows(Communicator& communicator, std::span<T> all) {
+std::vector<std::vector<std::int64_t>> numbers_of_rows(Communicator& communicator, std::span<T> all) {
   const auto ranks = static_cast<std::size_t>(communicator.size());
   const auto count = static_cast<std::int64_t>(all.size());
   std::vector<std::int64_t> mine(ranks * all.size());
@@ -84,7 +84,7 @@ void replace_by_whole(Communicator& communicator, IndexedSlices& slices, std::sp
 template <class T, class Collect>
 void gather_rows(Communicator& communicator, std::span<T> all, Collect&& collect) {
   if (all.empty()) return;
-  const auto rows = exchange_rows(communicator, all);
+  const auto rows = numbers_of_rows(communicator, all);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto bounds = row_bounds(rows, i);
     if (bounds.back() == 0) continue;  // no rank has rows, and every rank knows it
@@ -92,43 +92,34 @@ void gather_rows(Communicator& communicator, std::span<T> all, Collect&& collect
   }
 }
 
-void divide_values(ReduceOp op, std::span<const IndexedSlices> all, Communicator& communicator) {
-  if (op != ReduceOp::mean) return;
-  for (const IndexedSlices& slices : all)
-    detail::divide(slices.values.view(), communicator.size(), communicator.stream());
+void broadcast_rows(Communicator& communicator, std::span<IndexedSlices> slices, int root) {
+  const auto rows = numbers_of_rows(communicator, slices)[static_cast<std::size_t>(root)];
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    IndexedSlices& each = slices[i];
+    if (communicator.rank() != root) {
+      each.values = Tensor::uninitialised(each.values.dtype(), with_rows(each.values, rows[i]), communicator.stream());
+      each.indices = Tensor::uninitialised(DType::i64, {rows[i]}, communicator.stream());
+    }
+    if (rows[i] == 0) continue;
+    communicator.broadcast(each.values.view(), root).wait();
+    communicator.broadcast(each.indices.view(), root).wait();
+  }
 }
 
 }  // namespace
 
-void detail::FlatOps::all_reduce(ReduceOp op, std::span<IndexedSlices> slices) {
-  gather_rows(communicator(), slices,
-              [&](const TensorView& flat, SliceBounds bounds) { communicator().all_gather(flat, bounds).wait(); });
-  divide_values(op, slices, communicator());
-}
-
-void detail::FlatOps::reduce_to_one(ReduceOp op, std::span<IndexedSlices> slices, int root) {
-  gather_rows(communicator(), slices,
-              [&](const TensorView& flat, SliceBounds bounds) { communicator().gather(flat, bounds, root).wait(); });
-  if (communicator().rank() == root) divide_values(op, slices, communicator());
-}
-
-void detail::FlatOps::broadcast(std::span<IndexedSlices> slices, int root) {
-  if (slices.empty()) return;
-  const auto rows = exchange_rows(communicator(), slices)[static_cast<std::size_t>(root)];
-  for (std::size_t i = 0; i < slices.size(); ++i) {
-    if (communicator().rank() != root) {
-      slices[i].values =
-          Tensor::uninitialised(slices[i].values.dtype(), with_rows(slices[i].values, rows[i]), stream());
-      slices[i].indices = Tensor::uninitialised(DType::i64, {rows[i]}, stream());
-    }
-    if (rows[i] == 0) continue;
-    FlatOps::broadcast(std::vector{slices[i].values.view(), slices[i].indices.view()}, root);
-  }
-}
-
-void detail::FlatOps::all_gather(std::span<Tensor> tensors) {
-  gather_rows(communicator(), tensors,
-              [&](const TensorView& flat, SliceBounds bounds) { communicator().all_gather(flat, bounds).wait(); });
+void detail::exchange_rows(Communicator& communicator, const Request& request) {
+  if (request.kind == Request::Kind::broadcast) return broadcast_rows(communicator, request.rows, request.root);
+  const auto collect = [&](const TensorView& flat, SliceBounds bounds) {
+    (request.kind == Request::Kind::reduce ? communicator.gather(flat, bounds, request.root)
+                                           : communicator.all_gather(flat, bounds))
+        .wait();
+  };
+  gather_rows(communicator, request.to_gather, collect);
+  gather_rows(communicator, request.rows, collect);
+  if (request.op != ReduceOp::mean || !request.reaches(communicator.rank())) return;
+  for (const IndexedSlices& slices : request.rows)
+    divide(slices.values.view(), communicator.size(), communicator.stream());
 }
 
 void require_reducible(ReduceOp op, const IndexedSlices& slices) {

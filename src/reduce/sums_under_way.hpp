@@ -117,7 +117,7 @@ class SumsUnderWay {
   std::vector<Parcel> parcels_;
 };
 
-/// Messages that `sums`, a SumsUnderWay or NodeSums, has started. It must outlive the Work.
+/// Messages that `sums`, a SumsUnderWay or TwoLevels, has started. It must outlive the Work.
 template <class Sums>
 Work work_of(Sums& sums, std::vector<std::shared_ptr<const typename Sums::Message>> messages) {
   using Messages = decltype(messages);

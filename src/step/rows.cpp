@@ -175,7 +175,7 @@ void RowExchange::pack(std::vector<IndexedSlices> own, std::span<const DType> ty
 }
 
 /// The messages by rank.
-std::vector<Tensor> RowExchange::gather(CrossDeviceOps& reductions) const {
+std::vector<Tensor> RowExchange::gather(Reductions& reductions) const {
   std::vector<Tensor> messages;
   const std::int64_t longest = *std::ranges::max_element(counts_);
   const auto part_of = [&](std::int64_t size, std::int64_t first) {
@@ -208,7 +208,7 @@ std::vector<std::vector<IndexedSlices>> RowExchange::exchange(const RankSums& su
     return rows;
   }
   std::vector<Tensor> messages;
-  sums.make([&](CrossDeviceOps& reductions) { messages = gather(reductions); });
+  sums.make([&](Reductions& reductions) { messages = gather(reductions); });
   for (const Tensor& message : messages) {
     std::byte* next = message.view().data();
     for (std::size_t i = 0; i < own_.size(); ++i) rows[i].push_back(next_rows(message, next, own_[i], types_[i]));

@@ -68,7 +68,7 @@ class LOCKSTEP_PARTS_API RowExchange {
   std::vector<std::vector<IndexedSlices>> exchange(const RankSums& sums);
 
  private:
-  std::vector<Tensor> gather(CrossDeviceOps& reductions) const;
+  std::vector<Tensor> gather(Reductions& reductions) const;
 
   std::size_t rank_ = 0;
   std::int64_t most_ = 0;

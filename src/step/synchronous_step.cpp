@@ -18,7 +18,7 @@ namespace {
 /// One rank in a step.
 class StepUnderWay {
  public:
-  StepUnderWay(const SynchronousStep& step, Strategy& strategy, CrossDeviceOps& reductions, Covered* covered)
+  StepUnderWay(const SynchronousStep& step, Strategy& strategy, Reductions& reductions, Covered* covered)
       : step_{step},
         job_{strategy.group().job()},
         stream_{strategy.store().stream()},
@@ -87,7 +87,7 @@ class StepUnderWay {
   bool count_and_decide() {
     failures_ = failure_ ? 1 : 0;
     if (step_.count || step_.compute)
-      sums_.make([&](CrossDeviceOps& reductions) {
+      sums_.make([&](Reductions& reductions) {
         std::vector<TensorView> views = step_.count ? step_.count() : std::vector<TensorView>{};
         if (step_.compute) views.push_back({reinterpret_cast<std::byte*>(&failures_), {1}, DType::i64});
         if (!views.empty()) reductions.all_reduce(ReduceOp::sum, views);
@@ -112,7 +112,7 @@ class StepUnderWay {
 
 }  // namespace
 
-void RankSums::make(const std::function<void(CrossDeviceOps& reductions)>& make) const {
+void RankSums::make(const std::function<void(Reductions& reductions)>& make) const {
   covered_ ? covered_->wait_in([&] { make(reductions_); }) : make(reductions_);
 }
 
@@ -122,7 +122,7 @@ bool make_step(ReplicaContext& context, const SynchronousStep& step, const Here&
   std::exception_ptr failure;
   std::int64_t failures = 0;
   if (step.compute) {
-    const auto compute = [&](CrossDeviceOps& reductions, Covered& covered) {
+    const auto compute = [&](Reductions& reductions, Covered& covered) {
       StepUnderWay under_way{step, strategy, reductions, &covered};
       has_updated = under_way.compute_and_update();
       failure = under_way.failure();
@@ -132,7 +132,7 @@ bool make_step(ReplicaContext& context, const SynchronousStep& step, const Here&
     };
     context.declared_step(step.agree, compute, here);
   } else {
-    const auto update = [&](CrossDeviceOps& reductions) {
+    const auto update = [&](Reductions& reductions) {
       has_updated = StepUnderWay{step, strategy, reductions, nullptr}.update_ready();
     };
     context.declared_merge(step.agree, update, here);

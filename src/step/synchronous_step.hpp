@@ -14,8 +14,8 @@
 
 #include "base/parts.hpp"
 #include "control/meeting_point.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep {
 
@@ -23,13 +23,13 @@ namespace lockstep {
 class RankSums {
  public:
   /// If `covered` is null, the agreement covers these sums. Both must outlive this object.
-  RankSums(CrossDeviceOps& reductions, Covered* covered) : reductions_{reductions}, covered_{covered} {}
+  RankSums(Reductions& reductions, Covered* covered) : reductions_{reductions}, covered_{covered} {}
 
   /// COLL. `make` adds up by the reductions of the strategy: one wait for the others, however many sums it makes.
-  LOCKSTEP_PARTS_API void make(const std::function<void(CrossDeviceOps& reductions)>& make) const;
+  LOCKSTEP_PARTS_API void make(const std::function<void(Reductions& reductions)>& make) const;
 
  private:
-  CrossDeviceOps& reductions_;
+  Reductions& reductions_;
   Covered* covered_;
 };
 

@@ -9,7 +9,7 @@
 
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/strategy_core.hpp"
 #include "strategy/type_text.hpp"

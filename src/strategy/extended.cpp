@@ -7,7 +7,7 @@
 #include <lockstep/strategy/extended.hpp>
 
 #include "control/tag.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/reduced_leaves.hpp"
 #include "strategy/strategy_core.hpp"
@@ -29,7 +29,7 @@ class ComponentRead {
   }
 
   /// COLL; an agreement covers it.
-  void combine(CrossDeviceOps& reductions) {
+  void combine(Reductions& reductions) {
     if (is_broadcast()) {
       reduced_.broadcast(reductions, 0);
     } else {

@@ -19,7 +19,7 @@ namespace lockstep::detail {
 /// How the ranks share the update of variables.
 struct Sharding {
   Packing packing;
-  std::vector<int> owners;  ///< CrossDeviceOps::slice_owners
+  std::vector<int> owners;  ///< Reductions::slice_owners
   int rank;
 };
 

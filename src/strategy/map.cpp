@@ -11,7 +11,7 @@
 
 #include "control/tag.hpp"
 #include "reduce/arithmetic.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "strategy/reduced_leaves.hpp"
 #include "strategy/strategy_core.hpp"
 

@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include "comm/communicator.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/operand_text.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep::detail {
 Stream& stream_for(const Tensor& tensor, Stream& of_device) {
@@ -58,19 +58,19 @@ std::string ReducedLeaves::leaves_text() const {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-void ReducedLeaves::all_reduce(CrossDeviceOps& reductions) {
+void ReducedLeaves::all_reduce(Reductions& reductions) {
   for_both([&](auto some) { reductions.all_reduce(op_, some); });
 }
-Work ReducedLeaves::start_dense(CrossDeviceOps& reductions) {
+Work ReducedLeaves::start_dense(Reductions& reductions) {
   return views_.empty() ? Work::done() : reductions.start_all_reduce(op_, views_);
 }
-void ReducedLeaves::all_reduce_slices(CrossDeviceOps& reductions) {
+void ReducedLeaves::all_reduce_slices(Reductions& reductions) {
   for_slices([&](auto some) { reductions.all_reduce(op_, some); });
 }
-void ReducedLeaves::reduce_to_one(CrossDeviceOps& reductions, int root) {
+void ReducedLeaves::reduce_to_one(Reductions& reductions, int root) {
   for_both([&](auto some) { reductions.reduce_to_one(op_, some, root); });
 }
-void ReducedLeaves::broadcast(CrossDeviceOps& reductions, int root) {
+void ReducedLeaves::broadcast(Reductions& reductions, int root) {
   for_both([&](auto some) { reductions.broadcast(some, root); });
 }
 

@@ -10,7 +10,7 @@
 #include <lockstep/values/leaves.hpp>
 
 #include "comm/communicator.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "strategy/context_stack.hpp"
 
 namespace lockstep::detail {
@@ -48,12 +48,12 @@ class ReducedLeaves {
   /// The leaves alone, for a broadcast: "f32[3], i64[]".
   std::string leaves_text() const;
 
-  void all_reduce(CrossDeviceOps& reductions);
+  void all_reduce(Reductions& reductions);
   /// `all_reduce` in two parts. The first returns at once.
-  Work start_dense(CrossDeviceOps& reductions);
-  void all_reduce_slices(CrossDeviceOps& reductions);
-  void reduce_to_one(CrossDeviceOps& reductions, int root);
-  void broadcast(CrossDeviceOps& reductions, int root);
+  Work start_dense(Reductions& reductions);
+  void all_reduce_slices(Reductions& reductions);
+  void reduce_to_one(Reductions& reductions, int root);
+  void broadcast(Reductions& reductions, int root);
 
  private:
   template <class Collective>

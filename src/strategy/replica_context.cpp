@@ -10,8 +10,8 @@
 
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/operand_text.hpp"
+#include "reduce/reductions.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/defaults.hpp"
 #include "strategy/reduced_leaves.hpp"
@@ -57,14 +57,14 @@ void ReplicaContext::attest_at_end(std::vector<SyncOnReadVariable> alike, Here h
   attested_from_ = here;
 }
 
-void ReplicaContext::declared_merge(std::string_view batch, const std::function<void(CrossDeviceOps&)>& fn, Here here) {
+void ReplicaContext::declared_merge(std::string_view batch, const std::function<void(Reductions&)>& fn, Here here) {
   detail::require_current(*this, {"declared_merge", here});
   strategy().agree(TagKind::merge, here, batch);
   const detail::PushedFrame frame{{detail::ContextMode::cross_replica, &extended_}};
   fn(strategy().reductions());
 }
 
-void ReplicaContext::declared_step(std::string_view batch, const std::function<void(CrossDeviceOps&, Covered&)>& fn,
+void ReplicaContext::declared_step(std::string_view batch, const std::function<void(Reductions&, Covered&)>& fn,
                                    Here here) {
   detail::require_current(*this, {"declared_step", here});
   strategy().agree(TagKind::merge, here, batch);
@@ -79,7 +79,7 @@ void ReplicaContext::all_reduce_leaves(std::string_view method, ReduceOp op, std
   strategy().require_not_captured(here);
   detail::ReducedLeaves reduced{call, op, leaves, strategy().stream()};
   declared_merge(
-      reduced.text(method, structure), [&](CrossDeviceOps& reductions) { reduced.all_reduce(reductions); }, here);
+      reduced.text(method, structure), [&](Reductions& reductions) { reduced.all_reduce(reductions); }, here);
 }
 
 void ReplicaContext::gather_leaves(std::vector<detail::Leaf>& leaves, std::string_view structure, const Here& here) {
@@ -91,7 +91,7 @@ void ReplicaContext::gather_leaves(std::vector<detail::Leaf>& leaves, std::strin
   detail::require_rows(call, tensors);
   declared_merge(
       fmt::format("{}: {}{}", call.name, rows_text(tensors), structure),
-      [&](CrossDeviceOps& reductions) { reductions.all_gather(tensors); }, here);
+      [&](Reductions& reductions) { reductions.all_gather(tensors); }, here);
   std::ranges::move(tensors, leaves.begin());
 }
 

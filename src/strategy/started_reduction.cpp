@@ -7,7 +7,7 @@
 
 #include "control/meeting_point.hpp"
 #include "group/replica_group.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep::detail {
 
@@ -18,7 +18,7 @@ StartedReduction::StartedReduction(ReplicaContext& context, const Call& call, Re
       leaves_{std::move(leaves)},
       reduced_{call, op, leaves_, context.strategy().stream()} {}
 
-void StartedReduction::start(CrossDeviceOps& reductions) {
+void StartedReduction::start(Reductions& reductions) {
   reductions_ = &reductions;
   dense_ = reduced_.start_dense(reductions);
 }

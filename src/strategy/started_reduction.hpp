@@ -11,7 +11,7 @@
 #include <lockstep/strategy/replica_context.hpp>
 
 #include "comm/communicator.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "strategy/reduced_leaves.hpp"
 
 namespace lockstep::detail {
@@ -26,7 +26,7 @@ class StartedReduction {
   std::string text(std::string_view structure) const { return reduced_.text(name_, structure); }
 
   /// COLL, directly after that agreement; returns at once. `reductions` must outlive the next agreement.
-  void start(CrossDeviceOps& reductions);
+  void start(Reductions& reductions);
 
   /// COLL, blocking. Once, by the meeting point.
   void finish();
@@ -52,7 +52,7 @@ class StartedReduction {
   std::optional<Here> here_;
   std::vector<Leaf> leaves_;
   ReducedLeaves reduced_;
-  CrossDeviceOps* reductions_ = nullptr;
+  Reductions* reductions_ = nullptr;
   std::optional<Work> dense_;
   bool finished_ = false;
   std::exception_ptr failure_;

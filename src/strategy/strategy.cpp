@@ -14,8 +14,8 @@
 #include "control/tag.hpp"
 #include "device/device.hpp"
 #include "device/devices.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/reduction_choice.hpp"
+#include "reduce/reductions.hpp"
 #include "strategy/attestation.hpp"
 #include "strategy/colocation.hpp"
 #include "strategy/context_stack.hpp"
@@ -115,7 +115,7 @@ int Strategy::rank() const {
 ReplicaGroup& Strategy::group() {
   return core_->group;
 }
-CrossDeviceOps& Strategy::reductions() {
+Reductions& Strategy::reductions() {
   return *core_->reductions;
 }
 Stream& Strategy::stream() {

@@ -4,7 +4,7 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "group/replica_group.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/first_steps.hpp"
 #include "strategy/held_slices.hpp"
@@ -21,7 +21,7 @@ Strategy& strategy_of(const Variable& variable, const Call& call = {});
 struct Strategy::Core {
   std::shared_ptr<ReplicaGroup> shared_group;  ///< null if the group is the runtime's
   ReplicaGroup& group;
-  std::unique_ptr<CrossDeviceOps> reductions;
+  std::unique_ptr<Reductions> reductions;
   int id;
   VariableStore store;
   StrategyExtended extended;

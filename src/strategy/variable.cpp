@@ -8,8 +8,8 @@
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/dispatch.hpp"
+#include "reduce/reductions.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/reduced_leaves.hpp"
 #include "strategy/strategy_core.hpp"

@@ -10,7 +10,7 @@
 #include <lockstep/torch/collectives.hpp>
 
 #include "device/device.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "strategy/reduced_leaves.hpp"
 #include "torch/replica.hpp"
 
@@ -154,7 +154,7 @@ std::vector<at::Tensor> all_reduce(ReplicaContext& context, ReduceOp op, const T
   collective.device().stream_follows();
   context.declared_merge(
       collective.text(fmt::format("{} of ", name_of(op))),
-      [&](CrossDeviceOps& reductions) {
+      [&](Reductions& reductions) {
         if (!sums.empty()) reductions.all_reduce(op, sums);
       },
       here);
@@ -167,7 +167,7 @@ std::vector<at::Tensor> all_gather(ReplicaContext& context, const TensorList& li
   std::vector<Tensor> rows = collective.shared();
   collective.device().stream_follows();
   context.declared_merge(
-      collective.text(), [&](CrossDeviceOps& reductions) { reductions.all_gather(rows); }, here);
+      collective.text(), [&](Reductions& reductions) { reductions.all_gather(rows); }, here);
   return with_flags(torch_tensors_of(rows, collective.device(), context.strategy().stream()), list);
 }
 
@@ -179,7 +179,7 @@ std::vector<at::Tensor> broadcast(ReplicaContext& context, const TensorList& lis
   collective.device().stream_follows();
   context.declared_merge(
       collective.text(),
-      [&](CrossDeviceOps& reductions) {
+      [&](Reductions& reductions) {
         if (!values.empty()) reductions.broadcast(values, 0);
       },
       here);

@@ -7,9 +7,9 @@
 
 #include <lockstep/reduce/fixed_order.hpp>
 
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
 #include "reduce/fixed_order_sum.hpp"
+#include "reduce/reductions.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/step.hpp"
 
@@ -72,7 +72,7 @@ ReplicatedModule::MeanLoss Step::of_joint_shards(int shards, Range own, const st
     const auto add = [&](const TensorView& view) {
       context_.declared_merge(
           fmt::format("{}, {}", start, what),
-          [&](CrossDeviceOps& reductions) {
+          [&](Reductions& reductions) {
             reductions.all_reduce(ReduceOp::sum, {&view, 1});
           },
           here_);

@@ -13,8 +13,8 @@
 
 #include "base/element_type.hpp"
 #include "input/other_bits.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "reduce/reductions.hpp"
 #include "step/synchronous_step.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/sync_sums.hpp"
@@ -285,7 +285,7 @@ void Step::finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums) {
   own_reals_.emplace(sum.begin() + 2, sum.end());
 }
 
-std::vector<GradientBucket> Step::buckets(const CrossDeviceOps& reductions) const {
+std::vector<GradientBucket> Step::buckets(const Reductions& reductions) const {
   std::vector<GradientBucket> all;
   std::size_t pieces = 0;
   for (const ReplicatedModule::Impl* const module : modules_) {

@@ -14,8 +14,8 @@
 #include <lockstep/input/range.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "reduce/reductions.hpp"
 #include "step/synchronous_step.hpp"
 #include "strategy/audit_round.hpp"
 #include "torch/backward_pass.hpp"
@@ -105,7 +105,7 @@ class Step {
   bool depends_on_random_numbers(const std::function<Loss(int)>& compute);
   void require_passed_audit(const std::function<Loss(int)>& compute);
 
-  std::vector<GradientBucket> buckets(const CrossDeviceOps& reductions) const;
+  std::vector<GradientBucket> buckets(const Reductions& reductions) const;
   std::vector<char> changed_buffers() const;
   std::string describe_changed_buffers() const;
   void begin_with_buffers();

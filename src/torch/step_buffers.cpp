@@ -8,7 +8,7 @@
 #include <lockstep/base/hex.hpp>
 
 #include "base/digest.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "torch/step.hpp"
 
 namespace lockstep::libtorch {
@@ -92,7 +92,7 @@ void Step::share_buffers(const RankSums& sums) {
   at::Tensor integers = changed_integers();
   if (!is_first) integers.zero_();
   const std::array views{view_of(integers), numbers(*own_reals_)};
-  sums.make([&](CrossDeviceOps& reductions) { reductions.all_reduce(ReduceOp::sum, views); });
+  sums.make([&](Reductions& reductions) { reductions.all_reduce(ReduceOp::sum, views); });
 
   const at::NoGradGuard plain;
   const at::Tensor reals = at::from_blob(own_reals_->data(), {reals_}, at::kDouble).div(total).to(device().device());

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/digest.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "torch/step.hpp"
 
 namespace lockstep::libtorch {

@@ -18,7 +18,7 @@
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "group/replica_group.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "strategy/context_stack.hpp"
 #include "torch/autograd_graph.hpp"
 #include "torch/joint_shards.hpp"
@@ -113,7 +113,7 @@ void sum_over_ranks(ReplicaContext& replica, const std::string& layer, const at:
                                       own.device().str(), device->device().str())};
   const TensorView view = view_of(own, stream.kind());
   device->stream_follows();
-  replica.declared_merge(fmt::format("{} f64 of a {}", view.count(), layer), [&](CrossDeviceOps& reductions) {
+  replica.declared_merge(fmt::format("{} f64 of a {}", view.count(), layer), [&](Reductions& reductions) {
     reductions.all_reduce(ReduceOp::sum, {&view, 1});
   });
   device->torch_follows();

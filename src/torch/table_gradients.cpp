@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/digest.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep::libtorch {
 namespace {
@@ -122,7 +122,7 @@ void TableGradients::sum_dense(const RankSums& sums, Stream& stream) {
   }
   if (homes.empty()) return;
   device_->stream_follows();
-  sums.make([&](CrossDeviceOps& reductions) {
+  sums.make([&](Reductions& reductions) {
     reductions.all_reduce(ReduceOp::sum, homes);
     stream.synchronize();
   });

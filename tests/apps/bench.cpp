@@ -76,6 +76,14 @@ TEST_CASE("all-reduce with --limit sums exactly in shared and ordinary memory, b
   CHECK(row["of_limit"].get<double>() == Approx(add_time / row["time"].get<double>()));
 }
 
+TEST_CASE("all-reduce with --explain tells the path of a sum, its order, the nodes and what it costs") {
+  const Outcome told = run_bench(2, {"all-reduce", "--explain", "64K"});
+  CHECK(told.exit_code == 0);
+  CHECK_THAT(told.out, Catch::Contains("bytes 65536 B, dtype f32, path in shared memory,\n# order fixed-order sum,\n"
+                                       "# cost no messages; between two fences") &&
+                           Catch::EndsWith("          1          0          0\n"));
+}
+
 TEST_CASE("all-reduce stops at the last size that is not above the largest") {
   const Benched benched = bench(2, {"all-reduce", "--min-bytes", "24", "--max-bytes", "101", "--dtype", "f64",
                                     "--device", "cpu", "--iterations", "4"});

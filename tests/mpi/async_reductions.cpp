@@ -11,8 +11,8 @@
 
 #include "control/meeting_point.hpp"
 #include "group/replica_group.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/reduction_choice.hpp"
+#include "reduce/reductions.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

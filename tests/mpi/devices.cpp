@@ -7,7 +7,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "support/ranks.hpp"
 #include "tensor/dlpack_abi.hpp"
 

@@ -10,9 +10,11 @@
 #include "comm/backends.hpp"
 #include "comm/communicator.hpp"
 #include "comm/messenger.hpp"
-#include "reduce/implementations.hpp"
+#include "reduce/paths.hpp"
+#include "reduce/reductions.hpp"
 #include "reduce/slice_map.hpp"
 #include "support/ranks.hpp"
+#include "support/reductions_of.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -71,7 +73,7 @@ struct Gradients {
   Tensor elsewhere;
   std::vector<TensorView> messages;
 
-  Gradients(CrossDeviceOps& ops, std::vector<Tensor> of_this_rank, Home where) : parts{std::move(of_this_rank)} {
+  Gradients(Reductions& ops, std::vector<Tensor> of_this_rank, Home where) : parts{std::move(of_this_rank)} {
     constexpr std::size_t aligned = 16;
     std::size_t bytes = 0;
     for (const Tensor& part : parts) bytes += (part.view().bytes() + aligned - 1) / aligned * aligned;
@@ -88,7 +90,7 @@ struct Gradients {
     }
   }
 
-  Work start(CrossDeviceOps& ops, std::size_t message) const {
+  Work start(Reductions& ops, std::size_t message) const {
     copy(parts[message].view(), messages[message]);
     return ops.start(messages[message]);
   }
@@ -109,7 +111,7 @@ TEST_CASE("sums between nodes that travel early have the bits of the one tree, w
   for (const std::vector<int>& nodes : {std::vector{0, 0, 1, 1}, {0, 1, 2, 3}, {0, 0, 0, 1}})
     for (const Gradients::Home where : {Gradients::Home::shared, Gradients::Home::own, Gradients::Home::mixed}) {
       CAPTURE(nodes, static_cast<int>(where));
-      const auto ops = make_hierarchical_ops(*all, nodes);
+      const auto ops = over_nodes(*all, nodes);
       std::vector<Tensor> own;
       for (const auto& each : parts) own.push_back(part_of_this_rank(each));
       const Gradients gradients{*ops, std::move(own), where};
@@ -131,7 +133,7 @@ TEST_CASE("sums between nodes that travel early have the bits of the one tree, w
         for (Work& each : started) each.wait();
         for (std::size_t i = 0; i < counts.size(); ++i) {
           const auto sum = gradients.messages[i].to_vector<float>();
-          if (hierarchy_keeps_bits(nodes)) CHECK(same_bits(sum, tree(parts[i])));
+          if (detail::hierarchy_keeps_bits(nodes)) CHECK(same_bits(sum, tree(parts[i])));
           if (i == 1 && round == 0) first_time = sum;
           if (i == 1) CHECK(same_bits(sum, first_time));
         }
@@ -148,7 +150,7 @@ TEST_CASE("sums in halves between nodes have the bits of the one tree, also of 1
   for (const std::vector<int>& nodes : {std::vector{0, 0, 1, 1}, {0, 1, 2, 3}})
     for (const auto kind : {ReductionOptions::Kind::hierarchical, ReductionOptions::Kind::fixed_order}) {
       CAPTURE(nodes, static_cast<int>(kind));
-      const auto ops = make_cross_device_ops(*all, {.kind = kind}, nodes);
+      const auto ops = reductions_of(*all, {.kind = kind}, nodes);
       const auto check = [&]<class T>(const std::vector<std::vector<T>>& parts, const std::vector<T>& sum) {
         const Tensor own = part_of_this_rank(parts);
         const Tensor all_values = Tensor::zeros(own.dtype(), own.shape());
@@ -197,7 +199,7 @@ TEST_CASE("sums that are made at the wait keep apart from those that travel earl
     for (const ReductionOptions& options : {one_kind, by_size})
       for (const Gradients::Home where : {Gradients::Home::shared, Gradients::Home::own, Gradients::Home::mixed}) {
         CAPTURE(nodes, options.smaller.size(), static_cast<int>(where));
-        const auto ops = make_cross_device_ops(*all, options, nodes);
+        const auto ops = reductions_of(*all, options, nodes);
         const Tensor bf16 = part_of_this_rank(bf16s), f32 = part_of_this_rank(f32s);
         const Gradients gradients{*ops, {bf16, f32, part_of_this_rank(short_f32s), f32, bf16, f32}, where};
         for (int round = 0; round < 4; ++round) {
@@ -234,8 +236,8 @@ TEST_CASE(
     for (const std::vector<int>& nodes :
          {std::vector{0, 0, 1, 1}, {0, 0, 0, 1}, {0, 1, 1, 1}, {0, 1, 0, 1}, {0, 1, 2, 3}}) {
       CAPTURE(nodes, count);
-      const auto ops = make_hierarchical_ops(*all, nodes);
-      const bool same_tree = hierarchy_keeps_bits(nodes);
+      const auto ops = over_nodes(*all, nodes);
+      const bool same_tree = detail::hierarchy_keeps_bits(nodes);
       const Tensor sum = tensor_of(mine);
       ops->all_reduce(ReduceOp::sum, std::vector{sum.view()});
       if (same_tree) CHECK(same_bits(sum.to_vector<float>(), expected));

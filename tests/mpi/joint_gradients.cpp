@@ -14,8 +14,8 @@
 #include "input/samples.hpp"
 #include "nn/convnet.hpp"
 #include "nn/joint_model.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/declared_sums.hpp"
+#include "reduce/reductions.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

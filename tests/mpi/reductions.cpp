@@ -1,5 +1,7 @@
 // What the user may choose of reductions: a strategy's own kind and packing, agreed on when it is made; and the element
 // types that they take.
+#include "reduce/reductions.hpp"
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -11,7 +13,6 @@
 #include "base/element_type.hpp"
 #include "control/meeting_point.hpp"
 #include "group/replica_group.hpp"
-#include "reduce/cross_device_ops.hpp"
 #include "reduce/reduction_choice.hpp"
 #include "support/ranks.hpp"
 

@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "support/child_process.hpp"
 #include "support/ranks.hpp"
 

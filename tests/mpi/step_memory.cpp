@@ -15,9 +15,9 @@
 #include "comm/communicator.hpp"
 #include "input/samples.hpp"
 #include "nn/mlp.hpp"
-#include "reduce/cross_device_ops.hpp"
-#include "reduce/implementations.hpp"
+#include "reduce/reductions.hpp"
 #include "support/ranks.hpp"
+#include "support/reductions_of.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -87,7 +87,7 @@ TEST_CASE("sums that travel between nodes use the memory of earlier ones") {
        std::vector<ReductionOptions>{{.kind = Kind::fixed_order},
                                      {.kind = Kind::hierarchical},
                                      {.kind = Kind::hierarchical, .gradient_compression = DType::bf16}}) {
-    const auto ops = make_cross_device_ops(*all, options, nodes);
+    const auto ops = reductions_of(*all, options, nodes);
     const std::vector<Tensor> messages{Tensor::zeros(DType::f32, {300'000}), Tensor::zeros(DType::f32, {200'000})};
     const std::int64_t before = allocations;
     for (int step = 0; step < 20; ++step) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <barrier>
+#include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -17,6 +19,7 @@
 
 #include "base/element_type.hpp"
 #include "comm/communicator.hpp"
+#include "comm/messenger.hpp"
 #include "device/device.hpp"
 #include "device/devices.hpp"
 
@@ -55,6 +58,31 @@ class ThreadRanks {
     return *ranks;
   }
 
+  // Parcels, by the number of their exchange.
+
+  using Bytes = std::vector<std::byte>;
+  using Exchange = std::pair<Messenger::Lane, int>;
+
+  /// `bytes` are by receiver.
+  void post(const Exchange& exchange, int from, std::vector<Bytes> bytes) {
+    const std::lock_guard lock{mutex_};
+    posts_[exchange].emplace(from, std::move(bytes));
+    posted_.notify_all();
+  }
+  bool has_all(const Exchange& exchange) {
+    const std::lock_guard lock{mutex_};
+    return posts_[exchange].size() == static_cast<std::size_t>(size_);
+  }
+  /// Blocks until all ranks have posted. What `to` gets, by sender.
+  std::vector<Bytes> receive(const Exchange& exchange, int to) {
+    std::unique_lock lock{mutex_};
+    const auto& posts = posts_[exchange];
+    posted_.wait(lock, [&] { return posts.size() == static_cast<std::size_t>(size_); });
+    std::vector<Bytes> received;
+    for (const auto& [from, bytes] : posts) received.push_back(bytes[static_cast<std::size_t>(to)]);
+    return received;
+  }
+
   const TensorView& shown_by(int rank) const { return shown_[static_cast<std::size_t>(rank)]; }
 
   /// What each rank called, in order.
@@ -66,18 +94,58 @@ class ThreadRanks {
   std::vector<TensorView> shown_;
   std::vector<std::vector<Call>> calls_;
   std::mutex mutex_;
+  std::condition_variable posted_;
+  std::map<Exchange, std::map<int, std::vector<Bytes>>> posts_;
   std::map<std::pair<std::uint64_t, std::vector<int>>, std::unique_ptr<ThreadRanks>> subsets_;  ///< by key and members
+};
+
+class ThreadMessenger final : public Messenger {
+ public:
+  ThreadMessenger(ThreadRanks& ranks, int rank) : ranks_{ranks}, rank_{rank} {}
+
+  Work start(std::span<const Parcel> parcels, Lane lane) override {
+    struct UnderWay final : Work::Pending {
+      UnderWay(ThreadRanks& its_ranks, int its_rank, ThreadRanks::Exchange its_exchange)
+          : ranks{its_ranks}, rank{its_rank}, exchange{its_exchange} {}
+      bool advance() override { return ranks.has_all(exchange); }
+      void wait() override {
+        const auto bytes = ranks.receive(exchange, rank);
+        for (std::size_t from = 0; from < places.size(); ++from)
+          if (!places[from].empty()) std::ranges::copy(bytes[from], places[from].begin());
+      }
+      ThreadRanks& ranks;
+      int rank;
+      ThreadRanks::Exchange exchange;
+      std::vector<std::span<std::byte>> places;
+    };
+    auto made = std::make_unique<UnderWay>(ranks_, rank_,
+                                           ThreadRanks::Exchange{lane, started_[static_cast<std::size_t>(lane)]++});
+    std::vector<ThreadRanks::Bytes> sent;
+    for (const Parcel& parcel : parcels) {
+      sent.emplace_back(parcel.sent.begin(), parcel.sent.end());
+      made->places.push_back(parcel.received);
+    }
+    made->places[static_cast<std::size_t>(rank_)] = {};
+    ranks_.post(made->exchange, rank_, std::move(sent));
+    return Work{std::move(made)};
+  }
+
+ private:
+  ThreadRanks& ranks_;
+  int rank_;
+  std::array<int, 2> started_{};  ///< in each lane
 };
 
 class ThreadCommunicator final : public Communicator {
  public:
-  ThreadCommunicator(ThreadRanks& ranks, int rank) : ranks_{ranks}, rank_{rank} {}
+  ThreadCommunicator(ThreadRanks& ranks, int rank) : ranks_{ranks}, rank_{rank}, messenger_{ranks, rank} {}
 
   int rank() const override { return rank_; }
   int size() const override { return ranks_.size(); }
   std::string_view backend() const override { return "threads"; }
   Stream& stream() override { return Stream::host(); }
   Buffer allocate(std::size_t bytes) override { return allocate_host(bytes); }
+  Messenger* messenger() override { return &messenger_; }
 
   Work broadcast(const TensorView& tensor, int root) override {
     note("broadcast", tensor);
@@ -159,6 +227,7 @@ class ThreadCommunicator final : public Communicator {
 
   ThreadRanks& ranks_;
   int rank_;
+  ThreadMessenger messenger_;
 };
 
 /// Calls `body(communicator)` on `size` ranks at once, and throws what one of them threw once all have ended. No

@@ -12,7 +12,7 @@
 #include "convnet_support.hpp"
 #include "input/batches.hpp"
 #include "reduce/declared_sums.hpp"
-#include "reduce/implementations.hpp"
+#include "support/reductions_of.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;
@@ -74,7 +74,7 @@ struct Result {
 /// On one rank, whose sums over the ranks are what it brings.
 Result train(Convnet& model, const JointBatch& batch, std::span<const GradientBuffer> gradients) {
   const auto communicator = make_local_communicator();
-  const auto reductions = make_fixed_order_ops(*communicator);
+  const auto reductions = test::in_fixed_order(*communicator);
   const SumList list{gradients.front().dtype(), model.joint()->joint_sums()};
   DeclaredSums ranks{*reductions, list, Stream::host()};
   Result result;
@@ -220,7 +220,7 @@ TEST_CASE("shards that do not fit are refused before the first sum") {
   ConvnetProgram program{joint(DType::f32)};
   Shards shards{program, DType::f32, 8};
   const auto communicator = make_local_communicator();
-  const auto reductions = make_fixed_order_ops(*communicator);
+  const auto reductions = test::in_fixed_order(*communicator);
   const SumList none;  // so that a sum would be refused in other words
   const auto refused = [&](const JointBatch& batch, std::span<const GradientBuffer> gradients, const char* message) {
     DeclaredSums ranks{*reductions, none, Stream::host()};

@@ -10,10 +10,10 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "comm/messenger.hpp"
 #include "reduce/declared_sums.hpp"
-#include "reduce/flat_ops.hpp"
-#include "reduce/implementations.hpp"
 #include "support/done_communicator.hpp"
+#include "support/reductions_of.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace lockstep;
@@ -34,20 +34,23 @@ std::string refusal_of(Body&& body) {
   return {};
 }
 
-/// Counts the sums that were started.
-class CountingOps final : public detail::FlatOps {
+/// Two ranks on two nodes, of which the other one agrees to everything. Counts what is sent to owners of slices.
+class CountingCommunicator final : public DoneCommunicator {
  public:
-  using FlatOps::FlatOps;
-  std::string_view name() const override { return "counted sum"; }
-  Work start(const TensorView&) override {
-    ++started;
-    return Work::done();
-  }
-  int started = 0;
+  CountingCommunicator() : DoneCommunicator{0, 2} {}
+  Messenger* messenger() override { return &counting_; }
+  int sent() const { return counting_.sent; }
 
- protected:
-  void reduce(ReduceOp, const TensorView&) override {}
-  void reduce_to(ReduceOp, const TensorView&, int) override {}
+ private:
+  struct Counting final : Messenger {
+    Work start(std::span<const Parcel>, Lane lane) override {
+      if (lane == Lane::first) ++sent;
+      return Work::done();
+    }
+    int sent = 0;
+  };
+
+  Counting counting_;
 };
 
 }  // namespace
@@ -66,7 +69,7 @@ TEST_CASE("declared sums are made in their order, and no others are") {
   };
   std::vector<Seen> seen(2);
   on_threads(2, [&](ThreadCommunicator& communicator) {
-    const auto reductions = make_fixed_order_ops(communicator);
+    const auto reductions = in_fixed_order(communicator);
     DeclaredSums sums{*reductions, three, Stream::host()};
     Seen& mine = seen[static_cast<std::size_t>(communicator.rank())];
     const auto refuse = [&](const Tensor& tensor) {
@@ -107,7 +110,7 @@ TEST_CASE("a rank that stops between two sums brings zeros for the rest, whereve
   for (std::size_t made = 0; made <= 3; ++made) {
     std::vector<std::vector<double>> firsts(3);
     on_threads(3, [&](ThreadCommunicator& communicator) {
-      const auto reductions = make_fixed_order_ops(communicator);
+      const auto reductions = in_fixed_order(communicator);
       DeclaredSums sums{*reductions, three, Stream::host()};
       for (std::size_t i = 0; i < 3; ++i) {
         if (communicator.rank() == 1 && i == made) break;
@@ -135,7 +138,7 @@ TEST_CASE("buckets are summed in their order behind the list, once all their pie
   std::vector<std::vector<double>> sums(3);
   std::vector<int> as_it_should(3);
   on_threads(3, [&](ThreadCommunicator& communicator) {
-    const auto reductions = make_fixed_order_ops(communicator);
+    const auto reductions = in_fixed_order(communicator);
     const auto rank = static_cast<std::size_t>(communicator.rank());
     const Tensor gradients = Tensor::from({1.0, 2.0, 3.0, 4.0}, {4});
     const std::vector<GradientBucket> buckets{{gradients.view().slice(0, 3), 2}, {gradients.view().slice(3, 1), 3}};
@@ -164,22 +167,24 @@ TEST_CASE(
   const SumList one{.dtype = DType::f64, .counts = {1}};
   const bool list_is_last = GENERATE(false, true), starts_late = GENERATE(false, true);
   CAPTURE(list_is_last, starts_late);
-  DoneCommunicator communicator{0, 2};
-  CountingOps reductions{communicator, {}};
-  const Tensor gradients = Tensor::zeros(DType::f64, {4}), sum = Tensor::zeros(DType::f64, {1});
-  const std::vector<GradientBucket> buckets{{gradients.view().slice(0, 3), 1}, {gradients.view().slice(3, 1), 2}};
-  DeclaredSums declared{reductions, one, Stream::host(), buckets};
+  CountingCommunicator communicator;
+  const auto reductions = reductions_of(communicator, {}, {0, 1});
+  constexpr std::int64_t one_piece = 8192;  // for both ranks
+  const Tensor gradients = Tensor::zeros(DType::f64, {2 * one_piece}), sum = Tensor::zeros(DType::f64, {1});
+  const std::vector<GradientBucket> buckets{{gradients.view().slice(0, one_piece), 1},
+                                            {gradients.view().slice(one_piece, one_piece), 2}};
+  DeclaredSums declared{*reductions, one, Stream::host(), buckets};
   std::optional<DeclaredSums::StartLate> late;
   if (starts_late) late.emplace();
   CHECK(declared.ready(0));
   if (!list_is_last) {
     declared.all_reduce(sum.view());
-    CHECK(reductions.started == (starts_late ? 0 : 1));
+    CHECK(communicator.sent() == (starts_late ? 0 : 1));
   }
   CHECK(declared.ready(1));
   if (list_is_last) {
-    CHECK(reductions.started == 0);
+    CHECK(communicator.sent() == 0);
     declared.all_reduce(sum.view());
   }
-  CHECK(reductions.started == 2);
+  CHECK(communicator.sent() == 2);
 }

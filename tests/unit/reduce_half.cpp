@@ -9,8 +9,9 @@
 
 #include "reduce/arithmetic.hpp"
 #include "reduce/fixed_order_sum.hpp"
-#include "reduce/implementations.hpp"
+#include "reduce/reductions.hpp"
 #include "reduce_support.hpp"
+#include "support/reductions_of.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace lockstep;
@@ -30,7 +31,7 @@ template <class T>
 std::vector<T> reduced(const std::vector<std::vector<T>>& parts, ReductionOptions::Kind kind, ReduceOp op) {
   std::vector<std::vector<T>> results(parts.size());
   on_threads(static_cast<int>(parts.size()), [&](ThreadCommunicator& communicator) {
-    const auto ops = make_cross_device_ops(communicator, {.kind = kind}, std::vector<int>(parts.size(), 0));
+    const auto ops = reductions_of(communicator, {.kind = kind}, std::vector<int>(parts.size(), 0));
     const auto rank = static_cast<std::size_t>(communicator.rank());
     const Tensor mine = tensor_of(parts[rank]);
     ops->all_reduce(op, std::vector{mine.view()});
@@ -85,7 +86,7 @@ TEST_CASE("a mean divides before it rounds, so it is finite where the sum is not
 TEST_CASE("a mean of slices of 16-bit floats divides their values") {
   std::vector<float> means(2);
   on_threads(2, [&](ThreadCommunicator& communicator) {
-    const auto ops = make_fixed_order_ops(communicator);
+    const auto ops = in_fixed_order(communicator);
     std::vector<IndexedSlices> slices{
         {Tensor::from({Half{3}}, {1, 1}), Tensor::from({std::int64_t{communicator.rank()}}, {1}), {2, 1}}};
     ops->all_reduce(ReduceOp::mean, std::span{slices});

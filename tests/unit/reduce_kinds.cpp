@@ -11,11 +11,12 @@
 
 #include "comm/backends.hpp"
 #include "comm/communicator.hpp"
-#include "reduce/cross_device_ops.hpp"
-#include "reduce/implementations.hpp"
+#include "reduce/paths.hpp"
 #include "reduce/reduction_choice.hpp"
+#include "reduce/reductions.hpp"
 #include "reduce_support.hpp"
 #include "support/done_communicator.hpp"
+#include "support/reductions_of.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace lockstep;
@@ -56,8 +57,8 @@ std::vector<T> tree_of_nodes(const std::vector<std::vector<T>>& parts, const Nod
 /// What each rank has after `operation` on its part.
 template <class T>
 std::vector<std::vector<T>> after(const std::vector<std::vector<T>>& parts,
-                                  const std::function<std::unique_ptr<CrossDeviceOps>(Communicator&)>& make,
-                                  const std::function<void(CrossDeviceOps&, const TensorView&)>& operation) {
+                                  const std::function<std::unique_ptr<Reductions>(Communicator&)>& make,
+                                  const std::function<void(Reductions&, const TensorView&)>& operation) {
   std::vector<std::vector<T>> results(parts.size());
   on_threads(static_cast<int>(parts.size()), [&](ThreadCommunicator& communicator) {
     const auto rank = static_cast<std::size_t>(communicator.rank());
@@ -87,15 +88,16 @@ TEMPLATE_TEST_CASE("a hierarchical sum is the tree of each node and the tree ove
     for (const std::int64_t count : {0, 1, 777, 30'000}) {
       CAPTURE(nodes, count);
       const auto parts = make_parts<TestType>(ranks, count);
-      const auto make = [&](Communicator& communicator) { return make_hierarchical_ops(communicator, nodes); };
+      const auto make = [&](Communicator& communicator) { return over_nodes(communicator, nodes); };
       for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean}) {
         const auto expected = tree_of_nodes(parts, nodes, op == ReduceOp::mean ? ranks : 1);
         CHECK(all_same_bits(after<TestType>(parts, make,
-                                            [&](CrossDeviceOps& ops, const TensorView& mine) {
+                                            [&](Reductions& ops, const TensorView& mine) {
                                               ops.all_reduce(op, {&mine, 1});
                                             }),
                             expected));
-        if (hierarchy_keeps_bits(nodes)) CHECK(same_bits(expected, tree(parts, op == ReduceOp::mean ? ranks : 1)));
+        if (detail::hierarchy_keeps_bits(nodes))
+          CHECK(same_bits(expected, tree(parts, op == ReduceOp::mean ? ranks : 1)));
       }
     }
   }
@@ -112,7 +114,7 @@ TEMPLATE_TEST_CASE("compressed gradients are rounded where they leave a node, an
       for (auto& part : parts)
         for (float& value : part) value *= 1.001F;  // with digits for which f16 has no room
       const auto make = [&](Communicator& communicator) {
-        return make_hierarchical_ops(communicator, nodes, {}, detail::dtype_of<TestType>);
+        return over_nodes(communicator, nodes, detail::dtype_of<TestType>);
       };
       const auto sums = trees_of_nodes(parts, nodes);
       std::vector<std::vector<TestType>> sent;
@@ -124,10 +126,10 @@ TEMPLATE_TEST_CASE("compressed gradients are rounded where they leave a node, an
       const std::vector<float> expected =
           sums.size() == 1 ? sums.front() : std::vector<float>(rounded.begin(), rounded.end());
       CHECK(all_same_bits(
-          after<float>(parts, make, [](CrossDeviceOps& ops, const TensorView& mine) { ops.start(mine).wait(); }),
+          after<float>(parts, make, [](Reductions& ops, const TensorView& mine) { ops.start(mine).wait(); }),
           expected));
       CHECK(all_same_bits(after<float>(parts, make,
-                                       [](CrossDeviceOps& ops, const TensorView& mine) {
+                                       [](Reductions& ops, const TensorView& mine) {
                                          ops.all_reduce(ReduceOp::sum, {&mine, 1});
                                        }),
                           tree_of_nodes(parts, nodes, 1)));
@@ -139,15 +141,15 @@ TEST_CASE("a hierarchical reduction to one rank, and a broadcast from one, are r
   for (const Nodes& nodes : layouts) {
     const auto ranks = static_cast<int>(nodes.size());
     const auto parts = make_parts<float>(ranks, 1000);
-    const auto make = [&](Communicator& communicator) { return make_hierarchical_ops(communicator, nodes); };
+    const auto make = [&](Communicator& communicator) { return over_nodes(communicator, nodes); };
     for (int root = 0; root < ranks; ++root) {
       CAPTURE(nodes, root);
       const auto at = static_cast<std::size_t>(root);
-      const auto means = after<float>(parts, make, [&](CrossDeviceOps& ops, const TensorView& mine) {
+      const auto means = after<float>(parts, make, [&](Reductions& ops, const TensorView& mine) {
         ops.reduce_to_one(ReduceOp::mean, {&mine, 1}, root);
       });
       CHECK(same_bits(means[at], tree_of_nodes(parts, nodes, ranks)));
-      const auto copies = after<float>(parts, make, [&](CrossDeviceOps& ops, const TensorView& mine) {
+      const auto copies = after<float>(parts, make, [&](Reductions& ops, const TensorView& mine) {
         ops.broadcast({&mine, 1}, root);
       });
       CHECK(all_same_bits(copies, parts[at]));
@@ -161,7 +163,7 @@ TEST_CASE("a hierarchical sum crosses between nodes once a node", "[E-13]") {
   on_threads(
       4,
       [&](ThreadCommunicator& communicator) {
-        const auto ops = make_hierarchical_ops(communicator, Nodes{0, 0, 1, 1});
+        const auto ops = over_nodes(communicator, Nodes{0, 0, 1, 1});
         const Tensor mine = tensor_of(parts[static_cast<std::size_t>(communicator.rank())]);
         ops->all_reduce(ReduceOp::sum, std::vector{mine.view()});
       },
@@ -172,7 +174,7 @@ TEST_CASE("a hierarchical sum crosses between nodes once a node", "[E-13]") {
 TEST_CASE("slices of a hierarchical reduction are every rank's rows, in the order of the ranks", "[E-13]") {
   std::vector<std::vector<std::int64_t>> indices(3);
   on_threads(3, [&](ThreadCommunicator& communicator) {
-    const auto ops = make_hierarchical_ops(communicator, Nodes{0, 0, 1});
+    const auto ops = over_nodes(communicator, Nodes{0, 0, 1});
     const std::int64_t row = communicator.rank();
     std::vector<IndexedSlices> slices{{Tensor::zeros(DType::f32, {1, 2}), Tensor::from({row}, {1}), {3, 2}}};
     ops->all_reduce(ReduceOp::sum, std::span{slices});
@@ -183,7 +185,7 @@ TEST_CASE("slices of a hierarchical reduction are every rank's rows, in the orde
 
 TEST_CASE("a hierarchy needs the node of every rank") {
   const auto local = make_local_communicator();
-  CHECK_THROWS_WITH(make_hierarchical_ops(*local, Nodes{0, 1}), "the nodes of 2 ranks, for a group of 1");
+  CHECK_THROWS_WITH(over_nodes(*local, Nodes{0, 1}), "the nodes of 2 ranks, for a group of 1");
 }
 
 TEST_CASE("several nodes over a backend that has no groups of ranks have no hierarchy: refused on every rank",
@@ -191,24 +193,24 @@ TEST_CASE("several nodes over a backend that has no groups of ranks have no hier
   DoneCommunicator undivided{1, 4};
   const Nodes nodes{0, 0, 1, 1};
   for (const ReductionOptions::Kind kind : {ReductionOptions::Kind::automatic, ReductionOptions::Kind::hierarchical})
-    CHECK_THROWS_WITH(make_cross_device_ops(undivided, {.kind = kind}, nodes),
+    CHECK_THROWS_WITH(reductions_of(undivided, {.kind = kind}, nodes),
                       "the backend 'done' makes no communicators of some of its ranks");
 }
 
 TEST_CASE("reduction to one rank has the bits of the fixed tree, for every root and large tensors", "[E-17]") {
-  const auto make = [](Communicator& communicator) { return make_to_one_rank_ops(communicator); };
+  const auto make = [](Communicator& communicator) { return on_one_rank(communicator); };
   for (int ranks = 1; ranks <= 5; ++ranks) {
     for (const std::int64_t count : {0, 1, 1000, 1'100'000}) {
       CAPTURE(ranks, count);
       const auto parts = make_parts<float>(ranks, count);
       CHECK(all_same_bits(after<float>(parts, make,
-                                       [](CrossDeviceOps& ops, const TensorView& mine) {
+                                       [](Reductions& ops, const TensorView& mine) {
                                          ops.all_reduce(ReduceOp::mean, {&mine, 1});
                                        }),
                           tree(parts, ranks)));
       const int root = ranks - 1;
       CHECK(same_bits(after<float>(parts, make,
-                                   [&](CrossDeviceOps& ops, const TensorView& mine) {
+                                   [&](Reductions& ops, const TensorView& mine) {
                                      ops.reduce_to_one(ReduceOp::sum, {&mine, 1}, root);
                                    })[static_cast<std::size_t>(root)],
                       tree(parts)));
@@ -220,8 +222,8 @@ TEST_CASE("a function of the program's accumulates what all ranks brought, on on
   std::vector<int> calls(3, 0);
   // The first rank's digit, then the second's, …: no sum, and not the same in another order.
   const auto make = [&](Communicator& communicator) {
-    return make_to_one_rank_ops(communicator, [&calls, rank = communicator.rank()](std::span<const TensorView> parts,
-                                                                                   const TensorView& result, Stream&) {
+    return on_one_rank(communicator, [&calls, rank = communicator.rank()](std::span<const TensorView> parts,
+                                                                          const TensorView& result, Stream&) {
       ++calls[static_cast<std::size_t>(rank)];
       for (std::size_t i = 0; i < static_cast<std::size_t>(result.count()); ++i) {
         float digits = 0;
@@ -232,13 +234,13 @@ TEST_CASE("a function of the program's accumulates what all ranks brought, on on
   };
   const std::vector<std::vector<float>> parts{{1, 4}, {2, 5}, {3, 6}};
   CHECK(all_same_bits(after<float>(parts, make,
-                                   [](CrossDeviceOps& ops, const TensorView& mine) {
+                                   [](Reductions& ops, const TensorView& mine) {
                                      ops.all_reduce(ReduceOp::sum, {&mine, 1});
                                    }),
                       {123, 456}));
   CHECK(calls == std::vector<int>{1, 0, 0});
   // The mean divides what the function made by the number of ranks.
-  CHECK(after<float>(parts, make, [](CrossDeviceOps& ops, const TensorView& mine) {
+  CHECK(after<float>(parts, make, [](Reductions& ops, const TensorView& mine) {
           ops.reduce_to_one(ReduceOp::mean, {&mine, 1}, 2);
         })[2] == std::vector<float>{41, 152});
   CHECK(calls == std::vector<int>{1, 0, 1});
@@ -261,23 +263,26 @@ TEST_CASE("gradients are compressed to 16 bits, and between nodes") {
                     "gradients compressed between nodes, with fixed-order reductions; expected hierarchical ones");
   std::string name;
   on_threads(2, [&](ThreadCommunicator& communicator) {
-    const auto ops = make_cross_device_ops(communicator, {.gradient_compression = DType::bf16}, Nodes{0, 1});
+    const auto ops = reductions_of(communicator, {.gradient_compression = DType::bf16}, Nodes{0, 1});
     if (communicator.rank() == 0) name = ops->name();
   });
   CHECK(name == "hierarchical sum");
 }
 
-TEST_CASE("the kind is picked by what all ranks know, and never one that changes bits", "[E-13][E-15]") {
-  using enum ReductionOptions::Kind;
-  CHECK(choose_reduction(host, Nodes{0}) == fixed_order);
-  CHECK(choose_reduction(host, Nodes{0, 0, 0, 0}) == fixed_order);         // one node
-  CHECK(choose_reduction(host, Nodes{0, 1, 2, 3}) == fixed_order);         // one rank a node
-  CHECK(choose_reduction(host, Nodes{0, 0, 2, 2}) == hierarchical);        // two nodes of two
-  CHECK(choose_reduction(host, Nodes{5, 5, 1, 1, 3, 3}) == hierarchical);  // three of two
-  CHECK(choose_reduction(host, Nodes{0, 0, 0, 1, 1, 1}) == fixed_order);   // of three: other bits
-  CHECK(choose_reduction(host, Nodes{0, 0, 0, 1}) == fixed_order);         // unequal
-  CHECK(choose_reduction(host, Nodes{0, 1, 0, 1}) == fixed_order);         // no neighbours
-  for (const Nodes& nodes : layouts) CHECK(choose_reduction(DeviceKind::cuda, nodes) == backend_order);
+TEST_CASE("the order is picked by what all ranks know, and never one that changes bits", "[E-13][E-15]") {
+  using detail::Order;
+  const auto order_of = [](DeviceKind device, const Nodes& nodes) {
+    return detail::order_of(ReductionOptions::Kind::automatic, device, nodes);
+  };
+  CHECK(order_of(host, Nodes{0}) == Order::tree);
+  CHECK(order_of(host, Nodes{0, 0, 0, 0}) == Order::tree);         // one node
+  CHECK(order_of(host, Nodes{0, 1, 2, 3}) == Order::tree);         // one rank a node
+  CHECK(order_of(host, Nodes{0, 0, 2, 2}) == Order::nodes);        // two nodes of two
+  CHECK(order_of(host, Nodes{5, 5, 1, 1, 3, 3}) == Order::nodes);  // three of two
+  CHECK(order_of(host, Nodes{0, 0, 0, 1, 1, 1}) == Order::tree);   // of three: other bits
+  CHECK(order_of(host, Nodes{0, 0, 0, 1}) == Order::tree);         // unequal
+  CHECK(order_of(host, Nodes{0, 1, 0, 1}) == Order::tree);         // no neighbours
+  for (const Nodes& nodes : layouts) CHECK(order_of(DeviceKind::cuda, nodes) == Order::backend);
 }
 
 TEST_CASE("what is asked for is what is made, whatever the rule says", "[E-14]") {
@@ -285,7 +290,7 @@ TEST_CASE("what is asked for is what is made, whatever the rule says", "[E-14]")
   const auto name_of_made = [&](ReductionOptions::Kind kind) {
     std::string name;
     on_threads(4, [&](ThreadCommunicator& communicator) {
-      const auto ops = make_cross_device_ops(communicator, {.kind = kind}, nodes);
+      const auto ops = reductions_of(communicator, {.kind = kind}, nodes);
       if (communicator.rank() == 0) name = ops->name();
     });
     return name;
@@ -326,12 +331,12 @@ TEST_CASE("each tensor is reduced by what its size asks for", "[E-32]") {
       copy(parts.back(), result, stream);
     };
     const auto ops =
-        make_cross_device_ops(communicator,
-                              {.kind = ReductionOptions::Kind::fixed_order,
-                               .smaller = {{.up_to_bytes = 8, .kind = ReductionOptions::Kind::hierarchical},
-                                           {20, ReductionOptions::Kind::to_one_rank, ReductionOptions::unpacked()}},
-                               .accumulate = largest},
-                              nodes);
+        reductions_of(communicator,
+                      {.kind = ReductionOptions::Kind::fixed_order,
+                       .smaller = {{.up_to_bytes = 8, .kind = ReductionOptions::Kind::hierarchical},
+                                   {20, ReductionOptions::Kind::to_one_rank, ReductionOptions::unpacked()}},
+                       .accumulate = largest},
+                      nodes);
     const auto reduce = [&](auto&& operation) {
       const std::vector<Tensor> tensors{tensor_of(large[rank]), tensor_of(small[rank]), tensor_of(tiny[rank]),
                                         tensor_of(small[rank])};

@@ -13,10 +13,12 @@
 #include "comm/slices.hpp"
 #include "device/device.hpp"
 #include "device/devices.hpp"
-#include "reduce/cross_device_ops.hpp"
-#include "reduce/implementations.hpp"
+#include "reduce/reductions.hpp"
 #include "reduce/slice_map.hpp"
 #include "reduce_support.hpp"
+#include "support/done_communicator.hpp"
+#include "support/forwarding_stream.hpp"
+#include "support/reductions_of.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace lockstep;
@@ -41,14 +43,14 @@ std::vector<TensorView> views(const Tensors& tensors) {
 
 /// Runs `operation` on `ranks` ranks with `make(rank)` as their tensors, and returns what each rank has afterwards.
 std::vector<Tensors> after(int ranks, const std::function<Tensors(int)>& make,
-                           const std::function<void(CrossDeviceOps&, std::span<const TensorView>)>& operation,
+                           const std::function<void(Reductions&, std::span<const TensorView>)>& operation,
                            std::vector<Call>* calls = nullptr) {
   std::vector<Tensors> all;
   for (int rank = 0; rank < ranks; ++rank) all.push_back(make(rank));
   on_threads(
       ranks,
       [&](ThreadCommunicator& communicator) {
-        const auto ops = make_fixed_order_ops(communicator);
+        const auto ops = lockstep::test::in_fixed_order(communicator);
         const auto mine = views(all[static_cast<std::size_t>(communicator.rank())]);
         operation(*ops, mine);
       },
@@ -59,8 +61,7 @@ std::vector<Tensors> after(int ranks, const std::function<Tensors(int)>& make,
 std::vector<Tensors> after_all_reduce(int ranks, const std::function<Tensors(int)>& make, ReduceOp op = ReduceOp::sum,
                                       std::vector<Call>* calls = nullptr) {
   return after(
-      ranks, make, [op](CrossDeviceOps& ops, std::span<const TensorView> tensors) { ops.all_reduce(op, tensors); },
-      calls);
+      ranks, make, [op](Reductions& ops, std::span<const TensorView> tensors) { ops.all_reduce(op, tensors); }, calls);
 }
 
 template <class T>
@@ -203,7 +204,7 @@ TEST_CASE("reduce_to_one gives its root the bits that an all-reduce gives everyo
       const auto make = [&](int rank) { return Tensors{tensor_of(values[static_cast<std::size_t>(rank)])}; };
       for (int root = 0; root < ranks; ++root) {
         const ReduceOp op = root % 2 ? ReduceOp::sum : ReduceOp::mean;
-        const auto results = after(ranks, make, [&](CrossDeviceOps& ops, std::span<const TensorView> tensors) {
+        const auto results = after(ranks, make, [&](Reductions& ops, std::span<const TensorView> tensors) {
           ops.reduce_to_one(op, tensors, root);
         });
         const auto everywhere = after_all_reduce(ranks, make, op);
@@ -222,7 +223,7 @@ TEST_CASE("reduce_to_one brings scattered tensors and several buckets to its roo
     return Tensors{tensor_of(std::vector<float>{all.begin(), all.begin() + 50}),
                    tensor_of(std::vector<float>{all.begin() + 50, all.end()})};
   };
-  const auto results = after(3, make, [](CrossDeviceOps& ops, std::span<const TensorView> tensors) {
+  const auto results = after(3, make, [](Reductions& ops, std::span<const TensorView> tensors) {
     ops.reduce_to_one(ReduceOp::sum, tensors, 2);
   });
   const auto expected = tree(values);
@@ -238,7 +239,7 @@ TEST_CASE("a broadcast overwrites everyone's tensors with the root's, types mixe
                        tensor_of(std::vector<float>{3.f + rank}), tensor_of(std::vector<float>{})};
       };
       const auto results = after(
-          ranks, make, [&](CrossDeviceOps& ops, std::span<const TensorView> tensors) { ops.broadcast(tensors, root); });
+          ranks, make, [&](Reductions& ops, std::span<const TensorView> tensors) { ops.broadcast(tensors, root); });
       CHECK(all_equal<float>(results, 0, {1.f * root, 2}));
       CHECK(all_equal<std::int32_t>(results, 1, {root}));
       CHECK(all_equal<float>(results, 2, {3.f + root}));
@@ -259,7 +260,7 @@ TEST_CASE("one after another, large and small, by the same ops") {
   std::vector<std::vector<float>> large_sums(3);
   std::vector<std::vector<double>> small_sums(3);
   on_threads(3, [&](ThreadCommunicator& communicator) {
-    const auto ops = make_fixed_order_ops(communicator);
+    const auto ops = lockstep::test::in_fixed_order(communicator);
     const auto rank = static_cast<std::size_t>(communicator.rank());
     for (int round = 0; round < 2; ++round) {
       const Tensor a = tensor_of(small[rank]), b = tensor_of(large[rank]);
@@ -320,7 +321,7 @@ TEST_CASE("the backend's order is the backend's own sum, one message a type") {
   on_threads(
       3,
       [&](ThreadCommunicator& communicator) {
-        const auto ops = make_backend_order_ops(communicator);
+        const auto ops = test::in_backend_order(communicator);
         const auto rank = static_cast<std::size_t>(communicator.rank());
         const auto part = static_cast<float>(rank);
         const Tensor sum = tensor_of(std::vector<float>{part, 1}), scattered = tensor_of(std::vector<float>{2 * part});
@@ -341,80 +342,71 @@ TEST_CASE("the backend's order is the backend's own sum, one message a type") {
   CHECK(calls[0].what == "all_reduce 12");
 }
 
-TEST_CASE("tensors go to the plane of their device, the host's first") {
-  struct Noted final : CrossDeviceOps {
-    Noted(std::string_view its_name, std::vector<std::string>& its_notes) : own_name{its_name}, notes{its_notes} {}
-    std::string_view name() const override { return own_name; }
-    const Packing& packing() const override { return packs; }
-    Work start(const TensorView& message) override {
-      note("started", {&message, 1});
+TEST_CASE("tensors go to the plane of their device, the host's first, in one part of the seam") {
+  struct GpuStream final : test::ForwardingStream {
+    DeviceKind kind() const override { return DeviceKind::cuda; }
+  } gpu;
+  struct Noted final : test::DoneCommunicator {
+    Noted(std::string its_name, Stream& its_stream, std::vector<std::string>& its_notes)
+        : DoneCommunicator{0, 2}, name{std::move(its_name)}, on{its_stream}, notes{its_notes} {}
+    Stream& stream() override { return on; }
+    Work broadcast(const TensorView& tensor, int root) override {
+      return note("from " + std::to_string(root) + " " + describe(tensor));
+    }
+    Work all_gather(const TensorView& whole, SliceBounds) override { return note("gathered " + describe(whole)); }
+    Work gather(const TensorView& whole, SliceBounds, int root) override {
+      return note("gathered to " + std::to_string(root) + " " + describe(whole));
+    }
+    Work all_reduce(const TensorView& tensor) override { return note("summed " + describe(tensor)); }
+    Work reduce(const TensorView& tensor, int root) override {
+      return note("summed to " + std::to_string(root) + " " + describe(tensor));
+    }
+    Work note(const std::string& what) {
+      notes.push_back(name + " " + what);
       return Work::done();
     }
-    Work start_all_reduce(ReduceOp op, std::span<const TensorView> tensors) override {
-      note("began the " + std::string{name_of(op)} + " of", tensors);
-      return Work::later([this, all = std::vector(tensors.begin(), tensors.end())] { note("ended", all); });
-    }
-    std::vector<int> slice_owners() const override { return {own_name == "gpu" ? 1 : 0}; }
-    Work start_scatter(const Sliced& message) override {
-      note("scattered", {&message.memory, 1});
-      return Work::done();
-    }
-    void gather_slices(std::span<const Sliced> messages) override { note("gathered", {&messages[0].memory, 1}); }
-    void note(std::string_view what, std::span<const TensorView> tensors) {
-      std::string text = std::string{own_name} + " " + std::string{what};
-      for (const TensorView& tensor : tensors) text += " " + describe(tensor);
-      notes.push_back(text);
-    }
-    void all_reduce(ReduceOp op, std::span<const TensorView> tensors) override { note(name_of(op), tensors); }
-    void reduce_to_one(ReduceOp, std::span<const TensorView> tensors, int root) override {
-      note("to " + std::to_string(root), tensors);
-    }
-    void broadcast(std::span<const TensorView> tensors, int root) override {
-      note("from " + std::to_string(root), tensors);
-    }
-    void note_slices(std::string_view what, std::span<IndexedSlices> slices) {
-      notes.push_back(std::string{own_name} + " " + std::string{what} + " of slices " + std::to_string(slices.size()));
-    }
-    void all_reduce(ReduceOp op, std::span<IndexedSlices> slices) override { note_slices(name_of(op), slices); }
-    void reduce_to_one(ReduceOp, std::span<IndexedSlices> slices, int) override { note_slices("to", slices); }
-    void broadcast(std::span<IndexedSlices> slices, int) override { note_slices("from", slices); }
-    void all_gather(std::span<Tensor> tensors) override {
-      notes.push_back(std::string{own_name} + " gathers " + std::to_string(tensors.size()));
-    }
-    std::string_view own_name;
+    std::string name;
+    Stream& on;
     std::vector<std::string>& notes;
-    Packing packs;
   };
   std::vector<std::string> notes;
-  const auto ops = make_ops_by_device(std::make_unique<Noted>("host", notes), std::make_unique<Noted>("gpu", notes));
-  CHECK(ops->name() == "gpu");
-  const auto view = [](std::int64_t count, DeviceKind device) {
-    return TensorView{nullptr, {count}, DType::f32, device};
+  const auto noted = [&](auto&& body) {
+    notes.clear();
+    body();
+    return notes;
   };
-  const std::vector<TensorView> mixed{view(1, DeviceKind::cuda), view(2, DeviceKind::cpu), view(3, DeviceKind::cuda)};
-  ops->all_reduce(ReduceOp::mean, mixed);
-  ops->reduce_to_one(ReduceOp::sum, std::span{mixed}.first(1), 3);
-  ops->broadcast(std::span{mixed}.subspan(1, 1), 2);
-  ops->start(mixed[0]).wait();
-  ops->start(mixed[1]).wait();
-  ops->start_all_reduce(ReduceOp::mean, mixed).wait();
-  CHECK(ops->slice_owners() == std::vector{1});  // variables are on the device
-  const Sliced message{mixed[0], {}};
-  ops->start_scatter(message).wait();
-  ops->gather_slices({&message, 1});
-  std::vector<IndexedSlices> slices(3);
-  slices[1].values = Tensor{nullptr, view(0, DeviceKind::cuda)};
-  ops->all_reduce(ReduceOp::sum, slices);
-  ops->reduce_to_one(ReduceOp::sum, std::span{slices}.first(1), 0);
-  ops->broadcast(std::span{slices}.subspan(1, 1), 0);
-  std::vector<Tensor> gathered{slices[1].values, slices[0].values, slices[1].values};
-  ops->all_gather(gathered);
-  CHECK(notes == std::vector<std::string>{
-                     "host mean f32[2]", "gpu mean f32[1] f32[3]", "gpu to 3 f32[1]", "host from 2 f32[2]",
-                     "gpu started f32[1]", "host started f32[2]", "host began the mean of f32[2]",
-                     "gpu began the mean of f32[1] f32[3]", "host ended f32[2]", "gpu ended f32[1] f32[3]",
-                     "gpu scattered f32[1]", "gpu gathered f32[1]", "host sum of slices 2", "gpu sum of slices 1",
-                     "host to of slices 1", "gpu from of slices 1", "host gathers 1", "gpu gathers 2"});
+  using Notes = std::vector<std::string>;
+  Noted host{"host", Stream::host(), notes}, device{"gpu", gpu, notes};
+  Reductions reductions{{host, &device}, {}, std::vector{0, 0}, [&](DeviceKind kind, const auto& part) {
+                          notes.push_back(kind == DeviceKind::cuda ? "on the gpu" : "on the host");
+                          part();
+                        }};
+  CHECK(reductions.name() == "sum in the backend's order");
+  const Tensor memory = Tensor::zeros(DType::f32, {6});
+  const auto view = [&](std::int64_t first, std::int64_t count, DeviceKind kind) {
+    return TensorView{memory.view().slice(first, count).data(), {count}, DType::f32, kind};
+  };
+  const TensorView here = view(0, 2, DeviceKind::cpu);
+  const std::vector<TensorView> mixed{view(2, 1, DeviceKind::cuda), here, view(3, 3, DeviceKind::cuda)};
+  CHECK(noted([&] { reductions.all_reduce(ReduceOp::sum, mixed); }) ==
+        Notes{"on the gpu", "host gathered u8[32]", "gpu summed f32[4]"});
+  CHECK(noted([&] {
+          reductions.all_reduce(ReduceOp::sum, {&here, 1});
+        }) == Notes{"on the host", "host gathered u8[32]"});
+  CHECK(noted([&] { reductions.reduce_to_one(ReduceOp::sum, std::span{mixed}.first(1), 1); }) ==
+        Notes{"on the gpu", "gpu summed to 1 f32[1]"});
+  CHECK(noted([&] { reductions.broadcast(mixed, 1); }) ==
+        Notes{"on the gpu", "host from 1 f32[2]", "gpu from 1 f32[4]"});
+  CHECK(noted([&] { reductions.start(mixed[0]).wait(); }) == Notes{"on the gpu", "gpu summed f32[1]", "on the gpu"});
+  CHECK(noted([&] { reductions.start(here).wait(); }) == Notes{"on the host", "on the host", "host gathered u8[32]"});
+  CHECK(noted([&] { reductions.start_all_reduce(ReduceOp::sum, mixed).wait(); }) ==
+        Notes{"on the gpu", "gpu summed f32[4]", "on the gpu", "host gathered u8[32]"});
+  CHECK(reductions.slice_owners() == std::vector{0, 1});
+  const Sliced message{mixed[2],
+                       std::make_shared<const detail::SliceMap>(std::vector<std::int64_t>{0, 1, 3}, std::vector{0, 1})};
+  CHECK(noted([&] { reductions.start_scatter(message).wait(); }) ==
+        Notes{"on the gpu", "gpu summed f32[3]", "on the gpu"});
+  CHECK(noted([&] { reductions.gather_slices({&message, 1}); }) == Notes{"on the gpu", "gpu gathered f32[3]"});
 }
 
 TEST_CASE("a group of one moves nothing") {
@@ -426,7 +418,7 @@ TEST_CASE("a group of one moves nothing") {
   const Tensor received = Tensor::zeros(DType::f32, {2});
   communicator->all_to_all(value.view(), even_slices(2, 1), received.view()).wait();
   CHECK(received.to_vector<float>() == std::vector<float>{1, 2});
-  const auto ops = make_fixed_order_ops(*communicator);
+  const auto ops = lockstep::test::in_fixed_order(*communicator);
   ops->all_reduce(ReduceOp::mean, std::vector{value.view()});
   ops->reduce_to_one(ReduceOp::sum, std::vector{value.view()}, 0);
   ops->broadcast(std::vector{value.view()}, 0);

@@ -8,11 +8,11 @@
 #include <lockstep/base/error.hpp>
 
 #include "comm/backends.hpp"
-#include "reduce/cross_device_ops.hpp"
-#include "reduce/implementations.hpp"
 #include "reduce/message_plan.hpp"
 #include "reduce/reduction_choice.hpp"
+#include "reduce/reductions.hpp"
 #include "reduce_support.hpp"
+#include "support/reductions_of.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace lockstep;
@@ -98,7 +98,7 @@ TEST_CASE("packing that makes no sense is refused", "[E-23]") {
        {Packing{}, ReductionOptions::into_packs(7), ReductionOptions::unpacked(), ReductionOptions::group_small(1, 1)})
     CHECK(refusal(good).empty());
   const auto communicator = make_local_communicator();
-  CHECK_THROWS_AS(make_cross_device_ops(*communicator, {.packing = ReductionOptions::into_packs(0)}, std::vector{0}),
+  CHECK_THROWS_AS(reductions_of(*communicator, {.packing = ReductionOptions::into_packs(0)}, std::vector{0}),
                   InvalidArgument);
 }
 
@@ -116,8 +116,7 @@ TEST_CASE("however tensors are packed, every kind that keeps the fixed order giv
       CAPTURE(describe({.kind = kind, .packing = packing}));
       std::vector<int> right(ranks, 0);
       on_threads(ranks, [&](ThreadCommunicator& communicator) {
-        const auto ops =
-            make_cross_device_ops(communicator, {.kind = kind, .packing = packing}, std::vector<int>(ranks, 0));
+        const auto ops = reductions_of(communicator, {.kind = kind, .packing = packing}, std::vector<int>(ranks, 0));
         const auto rank = static_cast<std::size_t>(communicator.rank());
         const std::vector<Tensor> tensors{tensor_of(small[rank]), tensor_of(doubles[rank]), tensor_of(large[rank]),
                                           tensor_of(small[rank])};
@@ -142,7 +141,7 @@ TEST_CASE("each message is one exchange", "[E-22]") {
     on_threads(
         2,
         [&](ThreadCommunicator& communicator) {
-          const auto ops = make_backend_order_ops(communicator, packing);
+          const auto ops = in_backend_order(communicator, packing);
           const Tensor a = tensor_of(values[0]), b = Tensor::zeros(DType::f32, {10}),
                        c = Tensor::zeros(DType::f32, {20});
           ops->all_reduce(ReduceOp::sum, std::vector{a.view(), b.view(), c.view()});

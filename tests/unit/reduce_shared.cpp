@@ -103,27 +103,6 @@ TEST_CASE("a tensor longer than a slot passes through it in pieces") {
                    tree(parts)));
 }
 
-TEST_CASE("between the sum of a slice and its return, a rank may change it, and ranks may have none") {
-  constexpr int ranks = 3;
-  const auto parts = make_parts<std::int64_t>(ranks, 200'003);
-  const auto count = static_cast<std::int64_t>(parts.front().size());
-  const std::vector<std::int64_t> bounds{0, 70'001, count, count};
-  auto expected = tree(parts);
-  for (std::int64_t i = 0; i < count; ++i) expected[at(static_cast<int>(i))] += i < bounds[1] ? 1 : 2;
-  for (const Home home : homes) {
-    CAPTURE(static_cast<int>(home));
-    CHECK(all_hold(after<std::int64_t>(parts, home,
-                                       [&](SharedSums& sums, const TensorView& tensor, int rank) {
-                                         const std::span<std::int64_t> elements = tensor.elements<std::int64_t>();
-                                         sums.sum_slices(tensor, bounds, [&] {
-                                           for (auto i = bounds[at(rank)]; i < bounds[at(rank) + 1]; ++i)
-                                             elements[static_cast<std::size_t>(i)] += 1 + rank;
-                                         });
-                                       }),
-                   expected));
-  }
-}
-
 TEST_CASE("a sum in halves gives each rank its slices, and then every rank what became of them") {
   constexpr int ranks = 3;
   const auto parts = make_parts<double>(ranks, 200'003);

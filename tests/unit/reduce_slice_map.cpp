@@ -4,15 +4,16 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
-#include "reduce/cross_device_ops.hpp"
-#include "reduce/flat_ops.hpp"
-#include "reduce/implementations.hpp"
+#include "reduce/messages.hpp"
+#include "reduce/reductions.hpp"
 #include "reduce/slice_map.hpp"
 #include "reduce_support.hpp"
+#include "support/reductions_of.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace lockstep;
@@ -49,7 +50,7 @@ bool is_border(const Counts& counts, std::int64_t position) {
   return position == start;
 }
 
-using MakeOps = std::function<std::unique_ptr<CrossDeviceOps>(Communicator&)>;
+using MakeOps = std::function<std::unique_ptr<Reductions>(Communicator&)>;
 
 /// Whether slices sum to what the whole message sums to, and arrive everywhere, also of a part of the message.
 void check_halves(int ranks, const MakeOps& make, SliceMap::Slice part) {
@@ -135,27 +136,29 @@ TEST_CASE("a sum in halves has the bits of the whole one, and every rank gets wh
       CAPTURE(nodes, part.first);
       const auto ranks = static_cast<int>(nodes.size());
       check_halves(
-          ranks, [](Communicator& each) { return make_fixed_order_ops(each); }, part);
+          ranks, [](Communicator& each) { return test::in_fixed_order(each); }, part);
       check_halves(
-          ranks, [&](Communicator& each) { return make_hierarchical_ops(each, nodes); }, part);
+          ranks, [&](Communicator& each) { return test::over_nodes(each, nodes); }, part);
       check_halves(
-          ranks, [&](Communicator& each) { return make_hierarchical_ops(each, nodes, {}, DType::bf16); }, part);
+          ranks, [&](Communicator& each) { return test::over_nodes(each, nodes, DType::bf16); }, part);
       check_halves(
-          ranks, [](Communicator& each) { return make_to_one_rank_ops(each); }, part);
+          ranks, [](Communicator& each) { return test::on_one_rank(each); }, part);
       check_halves(
-          ranks, [](Communicator& each) { return make_backend_order_ops(each); }, part);
-      const auto by_size = [](Communicator& each) {
-        std::vector<SizedOps> small;
-        small.push_back({30'000, make_backend_order_ops(each)});
-        return make_ops_by_size(std::move(small), make_fixed_order_ops(each));
-      };
-      check_halves(ranks, by_size, part);
+          ranks, [](Communicator& each) { return test::in_backend_order(each); }, part);
+      using enum ReductionOptions::Kind;
+      for (const auto& [kind, small] : {std::pair{fixed_order, backend_order}, {hierarchical, fixed_order}})
+        check_halves(
+            ranks,
+            [&, large = kind, some = small](Communicator& each) {
+              return test::reductions_of(each, {.kind = large, .smaller = {{30'000, some, {}}}}, nodes);
+            },
+            part);
     }
 }
 
 TEST_CASE("every place of a hierarchical sum that carries owns slices, in the order of its node's") {
   on_threads(6, [](ThreadCommunicator& communicator) {
-    const auto ops = make_hierarchical_ops(communicator, std::vector{0, 0, 1, 1, 2, 2});
+    const auto ops = test::over_nodes(communicator, std::vector{0, 0, 1, 1, 2, 2});
     if (ops->slice_owners() != std::vector{0, 2, 4, 1, 3, 5}) throw std::runtime_error{"other owners"};
   });
 }

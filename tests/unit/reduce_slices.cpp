@@ -7,8 +7,8 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "reduce/cross_device_ops.hpp"
-#include "reduce/implementations.hpp"
+#include "reduce/reductions.hpp"
+#include "support/reductions_of.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace lockstep;
@@ -51,7 +51,7 @@ template <class Operation>
 std::vector<IndexedSlices> after(int ranks, Operation&& operation) {
   std::vector<IndexedSlices> results(static_cast<std::size_t>(ranks));
   on_threads(ranks, [&](ThreadCommunicator& communicator) {
-    const auto ops = make_fixed_order_ops(communicator);
+    const auto ops = test::in_fixed_order(communicator);
     std::vector<IndexedSlices> mine{slices_of(communicator.rank())};
     operation(*ops, std::span{mine});
     results[static_cast<std::size_t>(communicator.rank())] = mine[0];
@@ -63,8 +63,8 @@ std::vector<IndexedSlices> after(int ranks, Operation&& operation) {
 
 TEST_CASE("a sum of slices is all rows in rank order, duplicates kept, on every rank", "[E-25]") {
   for (int ranks = 1; ranks <= 5; ++ranks) {
-    const auto results = after(
-        ranks, [](CrossDeviceOps& ops, std::span<IndexedSlices> slices) { ops.all_reduce(ReduceOp::sum, slices); });
+    const auto results =
+        after(ranks, [](Reductions& ops, std::span<IndexedSlices> slices) { ops.all_reduce(ReduceOp::sum, slices); });
     for (const IndexedSlices& result : results) {
       CHECK(rows_of(result) == all_rows(ranks));
       CHECK(result.values.shape() == Shape{ranks * (ranks - 1) / 2, 2});
@@ -75,15 +75,14 @@ TEST_CASE("a sum of slices is all rows in rank order, duplicates kept, on every 
 
 TEST_CASE("a mean of slices divides their values", "[E-25]") {
   const auto results =
-      after(4, [](CrossDeviceOps& ops, std::span<IndexedSlices> slices) { ops.all_reduce(ReduceOp::mean, slices); });
+      after(4, [](Reductions& ops, std::span<IndexedSlices> slices) { ops.all_reduce(ReduceOp::mean, slices); });
   for (const IndexedSlices& result : results) CHECK(rows_of(result) == all_rows(4, 4));
 }
 
 TEST_CASE("slices reduced to one rank arrive there") {
   for (int root = 0; root < 3; ++root) {
-    const auto results = after(3, [&](CrossDeviceOps& ops, std::span<IndexedSlices> slices) {
-      ops.reduce_to_one(ReduceOp::mean, slices, root);
-    });
+    const auto results = after(
+        3, [&](Reductions& ops, std::span<IndexedSlices> slices) { ops.reduce_to_one(ReduceOp::mean, slices, root); });
     CHECK(rows_of(results[static_cast<std::size_t>(root)]) == all_rows(3, 3));
   }
 }
@@ -91,14 +90,14 @@ TEST_CASE("slices reduced to one rank arrive there") {
 TEST_CASE("a broadcast replaces everyone's slices, however many rows they had") {
   for (int root = 0; root < 3; ++root) {
     const auto results =
-        after(3, [&](CrossDeviceOps& ops, std::span<IndexedSlices> slices) { ops.broadcast(slices, root); });
+        after(3, [&](Reductions& ops, std::span<IndexedSlices> slices) { ops.broadcast(slices, root); });
     for (const IndexedSlices& result : results) CHECK(rows_of(result) == rows_of(slices_of(root)));
   }
 }
 
 TEST_CASE("slices of several tensors at once, some without a row on any rank") {
   on_threads(3, [&](ThreadCommunicator& communicator) {
-    const auto ops = make_backend_order_ops(communicator);
+    const auto ops = test::in_backend_order(communicator);
     const IndexedSlices none{Tensor::zeros(DType::f64, {0, 3}), Tensor::zeros(DType::i64, {0}), {7, 3}};
     std::vector<IndexedSlices> mine{none, slices_of(communicator.rank()), slices_of(2 - communicator.rank())};
     ops->all_reduce(ReduceOp::mean, mine);

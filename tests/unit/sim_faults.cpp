@@ -9,7 +9,7 @@
 #include <lockstep/sim/sim.hpp>
 
 #include "control/meeting_point.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "sim/virtual_time.hpp"
 #include "support/sim_outcome.hpp"
 
@@ -192,7 +192,7 @@ TEST_CASE("a rank that computes for longer than the stall timeout in a step that
   const SimOutcome outcome = outcome_of({.ranks = ranks, .stall_timeout = 5s}, [](Strategy& strategy, int rank) {
     const auto step = [&](int late) {
       strategy.run([&](ReplicaContext& context) {
-        context.declared_step("a sum", [&](CrossDeviceOps& reductions, Covered& covered) {
+        context.declared_step("a sum", [&](Reductions& reductions, Covered& covered) {
           if (rank == late) sim::sleep(rank == 2 ? 6s : 4s);
           const Tensor tensor = Tensor::scalar(1.0F);
           const TensorView view = tensor.view();

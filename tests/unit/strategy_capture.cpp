@@ -14,7 +14,7 @@
 #include "comm/backends.hpp"
 #include "control/meeting_point.hpp"
 #include "group/local_group.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "support/forwarding_stream.hpp"
 
 using namespace lockstep;
@@ -95,7 +95,7 @@ TEST_CASE("a merge_call, and every other collective, is refused while the stream
     f.capturing = true;
     refused([&] { context.merge_call([](Strategy&) {}); });
     refused([&] { (void)context.all_reduce(ReduceOp::sum, 1); });
-    refused([&] { context.declared_merge("", [](CrossDeviceOps&) {}); });
+    refused([&] { context.declared_merge("", [](Reductions&) {}); });
     f.capturing = false;
     CHECK(context.all_reduce(ReduceOp::sum, 1) == 1);  // the refusal was this rank's own, and is over
   });

@@ -15,7 +15,7 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "control/meeting_point.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 #include "strategy_support.hpp"
 
 using namespace lockstep;
@@ -156,7 +156,7 @@ TEST_CASE("run is replica context, a merge function cross-replica context, and b
       CHECK_THROWS_WITH(context.replica_id_in_sync_group(), begins_with("replica_id_in_sync_group") && outside);
       CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}), begins_with("merge_call") && outside);
       CHECK_THROWS_WITH(context.all_reduce(ReduceOp::sum, 1), begins_with("all_reduce") && outside);
-      CHECK_THROWS_WITH(context.declared_merge("", [](CrossDeviceOps&) {}), begins_with("declared_merge") && outside);
+      CHECK_THROWS_WITH(context.declared_merge("", [](Reductions&) {}), begins_with("declared_merge") && outside);
       CHECK(f.meetings() == before);
       merged.run([&](ReplicaContext& inner) {
         CHECK(ReplicaContext::current() == &inner);

@@ -8,7 +8,7 @@
 #include "base/element_type.hpp"
 #include "device/device.hpp"
 #include "group/replica_group.hpp"
-#include "reduce/cross_device_ops.hpp"
+#include "reduce/reductions.hpp"
 
 namespace lockstep {
 

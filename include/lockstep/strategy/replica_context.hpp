@@ -23,7 +23,7 @@
 namespace lockstep {
 
 class Covered;
-class CrossDeviceOps;
+class Reductions;
 class ReplicaContext;
 class Strategy;
 class StrategyExtended;
@@ -174,14 +174,13 @@ class LOCKSTEP_API ReplicaContext {
 
   /// COLL, blocking. A merge_call for library code that knows in advance what it will reduce, so that one agreement
   /// covers both. `batch` describes the reductions, and the ranks compare it. `fn` must make exactly those on the
-  /// `CrossDeviceOps`, before anything that may throw. It runs in cross-replica context.
-  void declared_merge(std::string_view batch, const std::function<void(CrossDeviceOps&)>& fn,
-                      Here here = Here::current());
+  /// `Reductions`, before anything that may throw. It runs in cross-replica context.
+  void declared_merge(std::string_view batch, const std::function<void(Reductions&)>& fn, Here here = Here::current());
 
   /// COLL, blocking. The same for library code that reduces in the middle of a computation: agrees, and calls `fn` in
   /// replica context. Until that returns, any other agreement is a ContextError on this rank.
   /// `fn` must make the reductions even if the computation fails, and throw its exception after them.
-  void declared_step(std::string_view batch, const std::function<void(CrossDeviceOps&, Covered&)>& fn,
+  void declared_step(std::string_view batch, const std::function<void(Reductions&, Covered&)>& fn,
                      Here here = Here::current());
 
  private:

@@ -28,7 +28,7 @@
 
 namespace lockstep {
 
-class CrossDeviceOps;
+class Reductions;
 class ReplicaGroup;
 
 namespace detail {
@@ -108,7 +108,7 @@ class LOCKSTEP_API Strategy {
 
   /// For library code: the data plane with this strategy's options. Use it only for what an agreement covers. Never
   /// throws: a failure ends the job.
-  CrossDeviceOps& reductions();
+  Reductions& reductions();
 
   /// LOCAL. The stream of this rank's device. Variables, gradients and optimizer slots live in that device's memory,
   /// and all work on them is enqueued on this stream.

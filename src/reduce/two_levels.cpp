@@ -1,0 +1,388 @@
+#include "reduce/two_levels.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/base/error.hpp>
+
+#include "comm/messenger.hpp"
+#include "comm/slices.hpp"
+#include "reduce/arithmetic.hpp"
+#include "reduce/dispatch.hpp"
+#include "tensor/convert.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+/// A message of which each rank of a node has a slice.
+Sliced in_slices(const TensorView& memory, std::vector<std::int64_t> bounds, int ranks, const TensorView& through) {
+  return {memory, std::make_shared<const SliceMap>(std::move(bounds), owners_in_order(ranks)), through};
+}
+
+}  // namespace
+
+TwoLevels::TwoLevels(Communicator& all, std::span<const int> node_of_rank, std::uint64_t number)
+    : places_{places_of(node_of_rank)},
+      mine_{places_[static_cast<std::size_t>(all.rank())]},
+      layout_{layout_of(all, node_of_rank)},
+      carriers_{carriers_of(layout_.ranks_of_node)},
+      node_{make_plane(all, 3 * number, [&](const Place& place) { return place.node == mine_.node; })},
+      first_ranks_{make_plane(all, 3 * number + 1, [](const Place& place) { return place.within == 0; })},
+      same_place_{make_plane(all, 3 * number + 2,
+                             [&](const Place& place) { return carries() && place.within == mine_.within; })},
+      node_layout_{layout_of(*node_, std::vector<int>(static_cast<std::size_t>(node_->size())))},
+      memory_{node_->size() > 1 ? node_->node_memory() : nullptr},
+      by_messages_{*node_} {
+  if (memory_) shared_.emplace(*memory_);
+  if (first_ranks_) over_first_ranks_.emplace(*first_ranks_);
+  if (!same_place_) return;
+  if (!same_place_->messenger())
+    throw InvalidArgument{fmt::format("ranks of the backend '{}' cannot send while they compute", all.backend())};
+  between_.emplace(*same_place_, *same_place_->messenger());
+}
+
+auto TwoLevels::places_of(std::span<const int> node_of_rank) -> std::vector<Place> {
+  std::map<int, Place> next;  // by the caller's number of a node: the position of its next rank
+  std::vector<Place> places;
+  for (const int node : node_of_rank) {
+    Place& place = next.try_emplace(node, Place{static_cast<int>(next.size()), 0}).first->second;
+    places.push_back(place);
+    ++place.within;
+  }
+  return places;
+}
+
+/// If the n-th ranks of the nodes are in another order than the nodes, they would add up in another one: then only the
+/// first ranks carry.
+int TwoLevels::carriers_of(int ranks_of_node) const {
+  std::map<int, int> last;  // by place within a node: the last node that has a rank there
+  for (const Place& place : places_)
+    if (std::exchange(last[place.within], place.node) > place.node) return 1;
+  return ranks_of_node;
+}
+
+/// Null on ranks that do not belong to it.
+template <class Belongs>
+std::unique_ptr<Communicator> TwoLevels::make_plane(Communicator& all, std::uint64_t key, Belongs&& belongs) const {
+  if (!belongs(mine_)) return nullptr;
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < places_.size(); ++rank)
+    if (belongs(places_[rank])) ranks.push_back(static_cast<int>(rank));
+  // Even, as the keys of groups are odd, and none that a backend has for planes of its own.
+  return all.subset(ranks, 2 * (8 + key));
+}
+
+std::vector<int> TwoLevels::slice_owners() const {
+  std::vector<int> owners(static_cast<std::size_t>(carriers_ * layout_.nodes));
+  for (std::size_t rank = 0; rank < places_.size(); ++rank)
+    if (const Place& place = places_[rank]; place.within < carriers_)
+      owners[static_cast<std::size_t>(place.within * layout_.nodes + place.node)] = static_cast<int>(rank);
+  return owners;
+}
+
+SharedAllocation TwoLevels::allocate_shared(std::size_t bytes) {
+  return memory_ ? memory_->allocate(bytes) : SharedAllocation{};
+}
+
+/// 16-bit floats need wider memory.
+bool TwoLevels::is_short(std::span<const TensorView> tensors) {
+  return padded(tensors) <= short_bytes &&
+         std::ranges::none_of(tensors, [](const TensorView& each) { return is_16_bit_float(each.dtype()); });
+}
+
+bool TwoLevels::takes_whole(std::span<const TensorView> tensors) const {
+  return is_short(tensors) && padded(tensors) * std::max(layout_.nodes, node_layout_.ranks) <= whole_bytes &&
+         (!shared_ || shared_->travels_whole(tensors));
+}
+
+void TwoLevels::run(const Request& request) {
+  if (request.kind == Request::Kind::broadcast) return broadcast(request);
+  if (request.kind == Request::Kind::to_all) return gather(request.slices);
+  start(request).wait();
+}
+
+Work TwoLevels::start(const Request& request) {
+  if (!request.tensors.empty() && !request.wire && is_short(request.tensors))
+    return later(request, [this](const Request& kept) { over_first_ranks(kept); });
+  return work_of(*this, {start_pieces(request)});
+}
+
+// Among the ranks of the node, and the first ranks of all nodes.
+
+void TwoLevels::in_node(const Request& request) {
+  if (node_->size() == 1) return;
+  const Path path = path_of({.layout = node_layout_, .kind = request.kind});
+  path == Path::in_shared_memory ? shared_->run(request) : by_messages_.run(request);
+}
+
+void TwoLevels::over_first_ranks(const Request& request) {
+  in_node({.kind = Request::Kind::reduce, .tensors = request.tensors});
+  if (over_first_ranks_) {
+    over_first_ranks_->run({.kind = Request::Kind::all_reduce, .tensors = request.tensors});
+    for (const TensorView& sum : request.tensors) divide(sum, request.divisor(layout_.ranks), Stream::host());
+  }
+  give_to_node(request.tensors);
+}
+
+/// What the first rank of the node has, in one message.
+void TwoLevels::give_to_node(std::span<const TensorView> tensors) {
+  std::vector<TensorView> bytes;
+  for (const TensorView& tensor : tensors)
+    bytes.push_back({tensor.data(), {static_cast<std::int64_t>(tensor.bytes())}, DType::u8});
+  if (bytes.empty()) return;
+  const detail::Message message{std::move(bytes), *node_, packed_};
+  in_node({.kind = Request::Kind::broadcast, .tensors = {&message.flat(), 1}});
+  message.unpack();
+}
+
+void TwoLevels::broadcast(const Request& request) {
+  const Place from = places_[static_cast<std::size_t>(request.root)];
+  const bool has_it = mine_.node == from.node;
+  Request of_node = request, of_nodes = request;
+  of_node.root = has_it ? from.within : 0;
+  of_nodes.root = from.node;
+  if (has_it) in_node(of_node);
+  if (over_first_ranks_) over_first_ranks_->run(of_nodes);
+  if (!has_it) in_node(of_node);
+}
+
+// Messages in pieces.
+
+/// Cut alike on nodes of any size.
+auto TwoLevels::pieces_of(const TensorView& flat) const -> std::vector<Piece> {
+  const std::int64_t longest = bucket_bytes / static_cast<std::int64_t>(size_of(flat.dtype()));
+  std::vector<Piece> pieces;
+  for (std::int64_t first = 0; first < flat.count(); first += longest) {
+    const TensorView bucket = flat.slice(first, std::min(longest, flat.count() - first));
+    Piece& piece = pieces.emplace_back(Piece{bucket, even_slices(bucket.count(), carriers_), {}});
+    piece.bounds.resize(static_cast<std::size_t>(node_->size()) + 1, bucket.count());
+  }
+  return pieces;
+}
+
+/// The message is cut into a slice for each carrier, and this into one for each node.
+auto TwoLevels::pieces_of(const Sliced& message) const -> std::vector<Piece> {
+  const auto nodes = static_cast<std::size_t>(layout_.nodes);
+  std::vector<Piece> pieces;
+  for_each_piece(message, [&](const TensorView& memory, const std::vector<std::int64_t>& all) {
+    Piece& piece = pieces.emplace_back(Piece{memory, {}, std::vector<std::int64_t>(nodes + 1)});
+    for (std::size_t k = 0; k < all.size(); k += nodes) piece.bounds.push_back(all[k]);
+    piece.bounds.resize(static_cast<std::size_t>(node_->size()) + 1, all.back());
+    if (carries())
+      piece.between = from_zero(SliceBounds{all}.subspan(static_cast<std::size_t>(mine_.within) * nodes, nodes + 1));
+  });
+  return pieces;
+}
+
+auto TwoLevels::start_pieces(const Request& request) -> std::shared_ptr<const Message> {
+  const auto message = std::make_shared<Message>();
+  std::vector<Piece> pieces;
+  if (!request.slices.empty()) {
+    pieces = pieces_of(request.slices.front());
+  } else if (const TensorView& flat = request.tensors.front(); is_16_bit_float(flat.dtype())) {
+    message->rounded_ = flat;
+    message->wide_ = Tensor::uninitialised(DType::f32, {flat.count()});
+    convert(flat, message->wide_.view());
+    pieces = pieces_of(message->wide_.view());
+  } else {
+    pieces = pieces_of(flat);
+  }
+  for (Piece& piece : pieces) {
+    piece.wire = request.wire;
+    piece.divisor = request.divisor(layout_.ranks);
+    piece.message = message;
+    piece.task = ++tasks_;
+    ++message->left_;
+    if (between_) message->unsent_ += bytes_to_send(piece);
+    to_begin_.push_back(std::move(piece));
+  }
+  (void)advance();
+  return message;
+}
+
+bool TwoLevels::advance() {
+  bool moved = false;
+  const auto take = [&moved](std::deque<Piece>& from) {
+    moved = true;
+    Piece piece = std::move(from.front());
+    from.pop_front();
+    return piece;
+  };
+  while (!to_begin_.empty() && (!memory_ || memory_->may_begin(to_begin_.front().task))) {
+    Piece piece = take(to_begin_);
+    if (memory_) {
+      const auto place = memory_->place_of(piece.memory.data(), piece.memory.bytes());
+      memory_->begin(piece.task, place ? place->word : 0);
+    }
+    to_sum_.push_back(std::move(piece));
+  }
+  while (!to_sum_.empty() && can_sum(to_sum_.front())) {
+    Piece piece = take(to_sum_);
+    sum_own(piece);
+    send(piece);
+    between_nodes_.push_back(std::move(piece));
+  }
+  if (between_) moved |= between_->advance();
+  while (!between_nodes_.empty() && (!between_nodes_.front().sum || between_nodes_.front().sum->is_done())) {
+    Piece piece = take(between_nodes_);
+    take_back(piece);
+    if (node_->size() > 1 && piece.between.empty()) spread(piece);
+    end(std::move(piece));
+  }
+  while (!to_end_.empty() && (!memory_ || memory_->ended(to_end_.front().task))) {
+    Message& message = *take(to_end_).message;
+    if (--message.left_ == 0 && message.rounded_) convert(message.wide_.view(), *message.rounded_);
+  }
+  return moved;
+}
+
+void TwoLevels::wait(const Message& message) {
+  while (!message.is_done()) {
+    if (advance()) continue;
+    // The others of the node need not come to a later message before this one has ended for them.
+    if (!to_sum_.empty() && to_sum_.front().message.get() == &message && between_nodes_.empty() &&
+        must_meet(to_sum_.front())) {
+      Piece piece = std::move(to_sum_.front());
+      to_sum_.pop_front();
+      meet(std::move(piece));
+    } else if (!between_nodes_.empty() && between_nodes_.front().message.get() == &message) {
+      between_->wait_for_some(*between_nodes_.front().sum);
+    } else {
+      std::this_thread::yield();  // for ranks of this node
+    }
+  }
+}
+
+// What a rank does with a piece.
+
+Work::Traffic TwoLevels::Message::traffic() const {
+  Work::Traffic traffic{.begun = 0, .all = unsent_};
+  for (const auto& sum : sent_) traffic += sum->traffic();
+  return traffic;
+}
+
+/// Twice or once what others have of this rank's slice.
+std::int64_t TwoLevels::bytes_to_send(const Piece& piece) const {
+  const TensorView slice = own(piece);
+  const auto size = static_cast<std::int64_t>(size_of(piece.wire.value_or(slice.dtype())));
+  return slice.count() * size * (piece.between.empty() ? 2 : 1) * (layout_.nodes - 1) / layout_.nodes;
+}
+
+TensorView TwoLevels::own(const Piece& piece) const {
+  const auto rank = static_cast<std::size_t>(mine_.within);
+  return piece.memory.slice(piece.bounds[rank], piece.bounds[rank + 1] - piece.bounds[rank]);
+}
+
+TensorView TwoLevels::converted(const Piece& piece) const {
+  return {piece.converted.data(), {own(piece).count()}, *piece.wire};
+}
+
+Buffer TwoLevels::take_buffer(std::size_t bytes) {
+  const auto found = std::ranges::find_if(free_buffers_, [bytes](const Buffer& each) { return each.bytes() >= bytes; });
+  if (found == free_buffers_.end()) return node_->allocate(bytes);
+  Buffer buffer = std::move(*found);
+  free_buffers_.erase(found);
+  return buffer;
+}
+
+/// Whether all ranks of the node have the piece complete, where this rank reaches it.
+bool TwoLevels::can_sum(const Piece& piece) const {
+  if (node_->size() == 1) return true;
+  return memory_ && memory_->begun(piece.task) == NodeMemory::Begun::with_one_word &&
+         memory_->place_of(piece.memory.data(), piece.memory.bytes());
+}
+
+/// Whether the sum over the node needs fences or messages, at which its ranks wait for each other.
+bool TwoLevels::must_meet(const Piece& piece) const {
+  if (!memory_) return node_->size() > 1;
+  return memory_->begun(piece.task) != NodeMemory::Begun::not_by_all && !can_sum(piece);
+}
+
+void TwoLevels::sum_own(const Piece& piece) const {
+  const TensorView mine = own(piece);
+  if (node_->size() == 1 || mine.count() == 0) return;
+  const auto place = memory_->place_of(mine.data(), mine.bytes());
+  tree_sum_in_place({place->first, place->stride, node_->size()}, mine.dtype(), mine.count(), 1, mine_.within,
+                    mine_.within + 1);
+}
+
+/// This rank's slice of the node's sum, if it carries one.
+void TwoLevels::send(Piece& piece) {
+  const TensorView mine = own(piece);
+  if (mine.count() == 0) return;
+  TensorView sent = mine;
+  if (piece.wire) {
+    piece.converted = take_buffer(static_cast<std::size_t>(mine.count()) * size_of(*piece.wire));
+    sent = converted(piece);
+    convert(mine, sent);
+  }
+  piece.sum = piece.between.empty() ? between_->start(sent) : between_->start_scatter(sent, piece.between);
+  piece.message->unsent_ -= bytes_to_send(piece);
+  piece.message->sent_.push_back(piece.sum);
+}
+
+/// The sum, or this rank's slice of it, from the type in which it was sent.
+void TwoLevels::take_back(Piece& piece) {
+  if (!piece.sum) return;
+  TensorView mine = own(piece), sent = piece.wire ? converted(piece) : mine;
+  if (!piece.between.empty()) {
+    const auto node = static_cast<std::size_t>(mine_.node);
+    const std::int64_t first = piece.between[node], count = piece.between[node + 1] - first;
+    mine = mine.slice(first, count);
+    sent = sent.slice(first, count);
+  }
+  if (piece.wire) {
+    convert(sent, mine);
+    free_buffers_.push_back(std::move(piece.converted));
+  }
+  divide(mine, piece.divisor, Stream::host());
+}
+
+/// Writes this rank's slice to the other ranks of the node. None of them reads it before all have ended.
+void TwoLevels::spread(const Piece& piece) const {
+  const TensorView mine = own(piece);
+  if (mine.count() == 0) return;
+  const auto place = memory_->place_of(mine.data(), mine.bytes());
+  for (int other = 0; other < node_->size(); ++other)
+    if (other != mine_.within) std::memcpy(place->first + other * place->stride, mine.data(), mine.bytes());
+}
+
+/// All of a piece, at once, on all ranks of the node.
+void TwoLevels::meet(Piece piece) {
+  const Sliced message = in_slices(piece.memory, piece.bounds, node_->size(), {});
+  in_node({.kind = Request::Kind::to_owners, .slices = {&message, 1}});
+  send(piece);
+  if (piece.sum) between_->wait(*piece.sum);
+  take_back(piece);
+  if (piece.between.empty()) in_node({.kind = Request::Kind::to_all, .slices = {&message, 1}});
+  end(std::move(piece));
+}
+
+void TwoLevels::end(Piece piece) {
+  if (memory_) memory_->end(piece.task);
+  to_end_.push_back(std::move(piece));
+}
+
+/// The second half of sums: between the nodes, and then within them.
+void TwoLevels::gather(std::span<const Sliced> messages) {
+  std::vector<Sliced> of_node;
+  std::vector<std::shared_ptr<const SumsUnderWay::Message>> sent;
+  for (const Sliced& message : messages) {
+    std::vector<std::int64_t> bounds;  // of all pieces
+    for (const Piece& piece : pieces_of(message)) {
+      if (own(piece).count() > 0) sent.push_back(between_->start_gather(own(piece), piece.between));
+      const std::int64_t first = message.slices->bounds(bounds.size() / piece.bounds.size()).front();
+      for (const std::int64_t bound : piece.bounds) bounds.push_back(first + bound);
+    }
+    of_node.push_back(in_slices(message.memory, std::move(bounds), node_->size(), message.through));
+  }
+  for (const auto& each : sent) between_->wait(*each);
+  in_node({.kind = Request::Kind::to_all, .slices = of_node});
+}
+
+}  // namespace lockstep::detail
