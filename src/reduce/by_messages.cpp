@@ -9,8 +9,8 @@
 
 namespace lockstep::detail {
 
-bool ByMessages::takes_whole(std::span<const TensorView> tensors) const {
-  return padded(tensors) * communicator_.size() <= whole_bytes;
+bool ByMessages::takes_whole(std::int64_t bytes) const {
+  return bytes * communicator_.size() <= whole_bytes;
 }
 
 void ByMessages::run(const Request& request) {
@@ -24,7 +24,7 @@ void ByMessages::run(const Request& request) {
     for_each_piece(message, [&](const TensorView& piece, SliceBounds bounds) {
       request.is_sum() ? sum_own(piece, bounds, 1) : collect(request, piece, bounds);
     });
-  if (!request.tensors.empty()) takes_whole(request.tensors) ? sum_whole(request) : sum_in_buckets(request);
+  if (!request.tensors.empty()) takes_whole(padded(request.tensors)) ? sum_whole(request) : sum_in_buckets(request);
 }
 
 void ByMessages::sum_in_buckets(const Request& request) {

@@ -30,8 +30,8 @@ class ByMessages {
   /// `communicator`, of host memory or a GPU's, must outlive this object.
   explicit ByMessages(Communicator& communicator) : communicator_{communicator} {}
 
-  /// LOCAL. Whether these travel as one exchange, the same on every rank.
-  bool takes_whole(std::span<const TensorView> tensors) const;
+  /// LOCAL. Whether tensors that have room (padded) in so many bytes travel as one exchange, the same on every rank.
+  bool takes_whole(std::int64_t bytes) const;
 
   /// COLL. A sum of one flat tensor, or of several that travel whole; a half of a sum whose slice k belongs to rank k;
   /// a broadcast of flat tensors; or what is asked for rows.

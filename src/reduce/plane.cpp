@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -94,7 +93,7 @@ void Reductions::Plane::run(const Request& request) {
   if (!request.rows.empty() || !request.to_gather.empty())
     return run(path_of(rest(), Request::Kind::all_gather, 0, DType::u8), request);
   if (!request.slices.empty()) return run(path_of(rest(), request.kind, 0, DType::f32), request);
-  if (!request.is_sum()) return run_messages(rest(), request);
+  if (!request.is_sum() || classes_.size() == 1) return run_messages(rest(), request);
   for_each_class(request.tensors, [&](const Class& some, std::span<const TensorView> tensors) {
     Request part = request;
     part.tensors = tensors;
@@ -102,10 +101,10 @@ void Reductions::Plane::run(const Request& request) {
   });
 }
 
-bool Reductions::Plane::takes_whole(Path path, std::span<const TensorView> tensors) const {
+bool Reductions::Plane::takes_whole(Path path, std::span<const TensorView> tensors, std::int64_t bytes) const {
   switch (path) {
-    case Path::in_shared_memory: return shared_sums_->travels_whole(tensors);
-    case Path::by_messages: return by_messages_.takes_whole(tensors);
+    case Path::in_shared_memory: return shared_sums_->takes_whole(bytes);
+    case Path::by_messages: return by_messages_.takes_whole(bytes);
     case Path::two_levels: return two_levels_->takes_whole(tensors);
     case Path::under_way:
     case Path::backend_order:
@@ -119,8 +118,9 @@ void Reductions::Plane::run_messages(const Class& some, const Request& request) 
   const auto path_for = [&](std::int64_t bytes, DType dtype) { return path_of(some, request.kind, bytes, dtype); };
   // With the default packing, short tensors travel as one message for all types, if they have one order.
   if (request.is_sum() && some.order != Order::backend && detail::is_default(some.packing)) {
-    const Path path = path_for(detail::padded(request.tensors), request.tensors.front().dtype());
-    if (takes_whole(path, request.tensors)) return run(path, request);
+    const std::int64_t bytes = detail::padded(request.tensors);
+    const Path path = path_for(bytes, request.tensors.front().dtype());
+    if (takes_whole(path, request.tensors, bytes)) return run(path, request);
   }
   detail::for_each_message(some.packing, request.tensors, [&](std::vector<TensorView> parts) {
     const detail::Message message{std::move(parts), communicator_, packed_};
@@ -180,16 +180,14 @@ Work Reductions::Plane::start_sums(ReduceOp op, std::span<const TensorView> tens
   };
   if (device_ == DeviceKind::cpu) return make_later(tensors);
   // A GPU's backend works meanwhile.
-  auto started = std::make_shared<std::vector<Work>>();
+  std::vector<Work> started;
   for_each_class(tensors, [&](const Class& some, std::span<const TensorView> of_class) {
-    if (some.order != Order::backend) return started->push_back(make_later(of_class));
+    if (some.order != Order::backend) return started.push_back(make_later(of_class));
     detail::for_each_message(some.packing, of_class, [&](std::vector<TensorView> parts) {
-      started->push_back(backend_order_.start(op, std::move(parts)));
+      started.push_back(backend_order_.start(op, std::move(parts)));
     });
   });
-  return Work::later([started] {
-    for (Work& work : *started) work.wait();
-  });
+  return detail::all_of(std::move(started));
 }
 
 }  // namespace lockstep

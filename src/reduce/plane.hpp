@@ -61,7 +61,7 @@ class Reductions::Plane {
   detail::Path path_of(const Class& some, detail::Request::Kind kind, std::int64_t bytes, DType wire) const {
     return detail::path_of({device_, layout_, kind, bytes, some.order, wire});
   }
-  bool takes_whole(detail::Path path, std::span<const TensorView> tensors) const;
+  bool takes_whole(detail::Path path, std::span<const TensorView> tensors, std::int64_t bytes) const;
   void run_messages(const Class& some, const detail::Request& request);
   void run(detail::Path path, const detail::Request& request);
   Work start_under_way(const detail::Request& request);

@@ -16,17 +16,15 @@
 namespace lockstep {
 namespace {
 
-DeviceKind device_of(const TensorView& tensor) {
-  return tensor.device();
-}
-DeviceKind device_of(const Tensor& tensor) {
-  return tensor.device();
-}
-DeviceKind device_of(const IndexedSlices& slices) {
-  return slices.values.device();
-}
-DeviceKind device_of(const Sliced& message) {
-  return message.memory.device();
+/// Of a tensor, a view of one, rows or a message in slices.
+template <class Operand>
+DeviceKind device_of(const Operand& operand) {
+  if constexpr (requires { operand.device(); })
+    return operand.device();
+  else if constexpr (requires { operand.memory; })
+    return operand.memory.device();
+  else
+    return operand.values.device();
 }
 
 template <class T>
@@ -175,13 +173,11 @@ Work Reductions::start_scatter(const Sliced& message) {
 Work Reductions::start_all_reduce(ReduceOp op, std::span<const TensorView> tensors) {
   const DeviceKind device = has_any_on_gpu(tensors) ? DeviceKind::cuda : DeviceKind::cpu;
   return start_guarded(device, [this, op, all = std::vector(tensors.begin(), tensors.end())] {
-    auto started = std::make_shared<std::vector<Work>>();
+    std::vector<Work> started;
     for_each_device(std::span<const TensorView>{all}, [&](DeviceKind each, std::span<const TensorView> some) {
-      started->push_back(plane_of(each).start_sums(op, some));
+      started.push_back(plane_of(each).start_sums(op, some));
     });
-    return Work::later([started] {
-      for (Work& work : *started) work.wait();
-    });
+    return detail::all_of(std::move(started));
   });
 }
 

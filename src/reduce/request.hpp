@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -55,6 +56,13 @@ inline Work later(const Request& request, std::function<void(const Request&)> ru
     kept.tensors = tensors;
     kept.slices = slices;
     run(kept);
+  });
+}
+
+/// Waits for each, in order.
+inline Work all_of(std::vector<Work> works) {
+  return Work::later([all = std::make_shared<std::vector<Work>>(std::move(works))] {
+    for (Work& each : *all) each.wait();
   });
 }
 

@@ -44,8 +44,8 @@ void SharedSums::run(const Request& request) {
   sum_whole(request.tensors, divisor, root);
 }
 
-bool SharedSums::travels_whole(std::span<const TensorView> tensors) const {
-  return padded(tensors) * memory_.size() <= (memory_.has_enough_cores() ? whole_in_slots : whole_in_turns);
+bool SharedSums::takes_whole(std::int64_t bytes) const {
+  return bytes * memory_.size() <= (memory_.has_enough_cores() ? whole_in_slots : whole_in_turns);
 }
 
 void SharedSums::sum_whole(std::span<const TensorView> tensors, int divisor, std::optional<int> root) {
@@ -64,7 +64,7 @@ void SharedSums::sum_whole(std::span<const TensorView> tensors, int divisor, std
 }
 
 void SharedSums::sum(const TensorView& flat, int divisor, std::optional<int> root) {
-  if (travels_whole({&flat, 1})) return sum_whole({&flat, 1}, divisor, root);
+  if (takes_whole(padded(flat.bytes()))) return sum_whole({&flat, 1}, divisor, root);
   const auto place = memory_.place_of(flat.data(), flat.bytes());
   const bool same = memory_.exchange(place ? place->word : 0);
   if (!same || !place) return sum_in_slots(flat, divisor, root);

@@ -37,8 +37,8 @@ class SharedSums {
   /// A sum of one flat tensor, or of several that travel whole; or a half of a sum whose slice k belongs to rank k.
   void run(const Request& request);
 
-  /// LOCAL. Whether `sum_whole` takes these, the same on every rank.
-  bool travels_whole(std::span<const TensorView> tensors) const;
+  /// LOCAL. Whether `sum_whole` takes tensors that have room (padded) in so many bytes, the same on every rank.
+  bool takes_whole(std::int64_t bytes) const;
 
   /// One exchange for all tensors, of any types: each rank lays its own down and sums all ranks' itself.
   void sum_whole(std::span<const TensorView> tensors, int divisor, std::optional<int> root = {});

@@ -69,16 +69,11 @@ Tensor concatenate(Communicator& communicator, const Tensor& mine, std::span<con
   return whole;
 }
 
-template <class Collect>
-void replace_by_whole(Communicator& communicator, Tensor& tensor, std::span<const std::int64_t> row_bounds,
-                      Collect&& collect) {
-  tensor = concatenate(communicator, tensor, row_bounds, collect);
+std::vector<Tensor*> parts_of(Tensor& tensor) {
+  return {&tensor};
 }
-template <class Collect>
-void replace_by_whole(Communicator& communicator, IndexedSlices& slices, std::span<const std::int64_t> row_bounds,
-                      Collect&& collect) {
-  replace_by_whole(communicator, slices.values, row_bounds, collect);
-  replace_by_whole(communicator, slices.indices, row_bounds, collect);
+std::vector<Tensor*> parts_of(IndexedSlices& slices) {
+  return {&slices.values, &slices.indices};
 }
 
 template <class T, class Collect>
@@ -88,7 +83,7 @@ void gather_rows(Communicator& communicator, std::span<T> all, Collect&& collect
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto bounds = row_bounds(rows, i);
     if (bounds.back() == 0) continue;  // no rank has rows, and every rank knows it
-    replace_by_whole(communicator, all[i], bounds, collect);
+    for (Tensor* const part : parts_of(all[i])) *part = concatenate(communicator, *part, bounds, collect);
   }
 }
 

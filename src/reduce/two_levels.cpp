@@ -97,7 +97,7 @@ bool TwoLevels::is_short(std::span<const TensorView> tensors) {
 
 bool TwoLevels::takes_whole(std::span<const TensorView> tensors) const {
   return is_short(tensors) && padded(tensors) * std::max(layout_.nodes, node_layout_.ranks) <= whole_bytes &&
-         (!shared_ || shared_->travels_whole(tensors));
+         (!shared_ || shared_->takes_whole(padded(tensors)));
 }
 
 void TwoLevels::run(const Request& request) {
