@@ -95,9 +95,9 @@ bool TwoLevels::is_short(std::span<const TensorView> tensors) {
          std::ranges::none_of(tensors, [](const TensorView& each) { return is_16_bit_float(each.dtype()); });
 }
 
+/// Between the nodes: within them, they may be of different sizes.
 bool TwoLevels::takes_whole(std::span<const TensorView> tensors) const {
-  return is_short(tensors) && padded(tensors) * std::max(layout_.nodes, node_layout_.ranks) <= whole_bytes &&
-         (!shared_ || shared_->takes_whole(padded(tensors)));
+  return is_short(tensors) && padded(tensors) * layout_.nodes <= whole_bytes;
 }
 
 void TwoLevels::run(const Request& request) {
@@ -121,7 +121,11 @@ void TwoLevels::in_node(const Request& request) {
 }
 
 void TwoLevels::over_first_ranks(const Request& request) {
-  in_node({.kind = Request::Kind::reduce, .tensors = request.tensors});
+  const std::int64_t bytes = padded(request.tensors);
+  const bool is_whole = shared_ ? shared_->takes_whole(bytes) : by_messages_.takes_whole(bytes);
+  const std::size_t at_once = is_whole ? request.tensors.size() : 1;
+  for (std::size_t i = 0; i < request.tensors.size(); i += at_once)
+    in_node({.kind = Request::Kind::reduce, .tensors = request.tensors.subspan(i, at_once)});
   if (over_first_ranks_) {
     over_first_ranks_->run({.kind = Request::Kind::all_reduce, .tensors = request.tensors});
     for (const TensorView& sum : request.tensors) divide(sum, request.divisor(layout_.ranks), Stream::host());

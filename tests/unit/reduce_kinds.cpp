@@ -137,6 +137,22 @@ TEMPLATE_TEST_CASE("compressed gradients are rounded where they leave a node, an
   }
 }
 
+TEST_CASE("short tensors of several types travel together between nodes of any size", "[E-13]") {
+  // Too long for one exchange among the ranks of the large node, and not for one between the nodes.
+  const Nodes nodes{0, 0, 0, 0, 0, 0, 1};
+  const auto floats = make_parts<float>(7, 1500);
+  const auto doubles = make_parts<double>(7, 750);
+  std::vector<int> right(nodes.size());
+  on_threads(7, [&](ThreadCommunicator& communicator) {
+    const auto rank = static_cast<std::size_t>(communicator.rank());
+    const Tensor some = tensor_of(floats[rank]), others = tensor_of(doubles[rank]);
+    over_nodes(communicator, nodes)->all_reduce(ReduceOp::sum, std::vector{some.view(), others.view()});
+    right[rank] = same_bits(some.to_vector<float>(), tree_of_nodes(floats, nodes, 1)) &&
+                  same_bits(others.to_vector<double>(), tree_of_nodes(doubles, nodes, 1));
+  });
+  CHECK(right == std::vector<int>(nodes.size(), 1));
+}
+
 TEST_CASE("a hierarchical reduction to one rank, and a broadcast from one, are right for every rank", "[E-13]") {
   for (const Nodes& nodes : layouts) {
     const auto ranks = static_cast<int>(nodes.size());
