@@ -61,8 +61,9 @@ Job::Meeting Job::make_meeting(const std::vector<int>& ranks, const Here& here) 
 void Job::Forget::operator()(MeetingPoint* meeting) const {
   std::erase(job->meetings_, meeting);
   constexpr std::size_t most = 16;  // of which one may still be on its way out
-  if (meeting->failure()) job->left_behind_.push_back(*meeting->failure());
-  if (job->left_behind_.size() > most) job->left_behind_.erase(job->left_behind_.begin());
+  auto& left = job->left_behind_;
+  meeting->leave_failures(left);
+  if (left.size() > most) left.erase(left.begin(), left.end() - most);
   delete meeting;
 }
 
@@ -72,17 +73,17 @@ const MeetingPoint* Job::meeting_of(std::uint64_t key) const {
   return found == meetings_.end() ? nullptr : *found;
 }
 
-const AgreedFailure* Job::known(const std::exception_ptr& exception) const {
+std::shared_ptr<const AgreedFailure> Job::known(const std::exception_ptr& exception) const {
   for (const MeetingPoint* const each : meetings_)
-    if (const AgreedFailure* const failure = each->known(exception)) return failure;
-  const auto left = std::ranges::find(left_behind_, exception, &AgreedFailure::exception);
-  return left == left_behind_.end() ? nullptr : &*left;
+    if (auto failure = each->known(exception)) return failure;
+  const auto left = std::ranges::find_if(left_behind_, [&](const auto& each) { return each->exception == exception; });
+  return left == left_behind_.end() ? nullptr : *left;
 }
 
-const AgreedFailure* Job::last_known() const {
+std::shared_ptr<const AgreedFailure> Job::last_known() const {
   for (const MeetingPoint* const each : meetings_)
-    if (each->failure()) return &*each->failure();
-  return left_behind_.empty() ? nullptr : &left_behind_.back();
+    if (auto failure = each->last_known()) return failure;
+  return left_behind_.empty() ? nullptr : left_behind_.back();
 }
 
 std::string Job::place() const {

@@ -71,10 +71,10 @@ class Job {
   const MeetingPoint* meeting_of(std::uint64_t key) const;
 
   /// LOCAL. The verdict that this rank threw as `exception`, at any meeting point; null if there is none.
-  const AgreedFailure* known(const std::exception_ptr& exception) const;
+  std::shared_ptr<const AgreedFailure> known(const std::exception_ptr& exception) const;
 
   /// LOCAL. A verdict after which this rank has met nobody else at the same meeting point; null if there is none.
-  const AgreedFailure* last_known() const;
+  std::shared_ptr<const AgreedFailure> last_known() const;
 
   /// LOCAL. Where this rank is, as MeetingPoint::place says it.
   std::string place() const;
@@ -143,7 +143,8 @@ class Job {
   std::unique_ptr<MeetingPoint> meeting_;
   std::vector<MeetingPoint*> meetings_;
   std::map<std::vector<int>, std::uint64_t> made_;  ///< how many meeting points this rank has made of these ranks
-  std::vector<AgreedFailure> left_behind_;          ///< by meeting points that were forgotten after a verdict
+  std::vector<std::shared_ptr<const AgreedFailure>>
+      left_behind_;  ///< by meeting points that were forgotten after a verdict
   PhaseTable* phases_ = nullptr;
   End end_;
   std::vector<int> node_of_rank_;

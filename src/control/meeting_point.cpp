@@ -130,6 +130,7 @@ Tag MeetingPoint::next_tag(TagKind kind, int strategy, const Here& here, std::st
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
   make_open_sum();
   settle_();
+  settle_started();
   Tag tag = make_tag(kind, strategy);
   tag.set_site(here);
   require_not_covered(tag);
@@ -239,9 +240,20 @@ MeetingPoint::ShownWait::~ShownWait() {
   if (meeting_.phases_) meeting_.phases_->hide_wait(number_, meeting_.members_.key);
 }
 
-/// Ranks that are at the same of their agreements have come to the end of those before.
+/// Ranks that came to an agreement from different places continue from the same counts, or they would never agree
+/// again.
+void MeetingPoint::realign(std::span<const Tag> tags) {
+  for (const Tag& each : tags) {
+    run_ = std::max(run_, each.run);
+    sequence_ = std::max(sequence_, each.sequence);
+    std::uint32_t& count = count_of(each.kind, each.depth > 0);
+    count = std::max(count, each.count);
+  }
+}
+
+/// Ranks that are at the same of their agreements have come to the end of those before, whatever came of them.
 void MeetingPoint::settle_started() {
-  if (started_.are_settled()) return;
+  if (started_.are_settled()) return realign(started_.take_tags());
   while (const auto oldest = started_.oldest()) {
     const ShownWait wait{*this, oldest->number(), oldest->tag()};
     const auto is_settled = [&] {
@@ -251,6 +263,7 @@ void MeetingPoint::settle_started() {
     };
     progress_->wait_until(is_settled);
   }
+  realign(started_.take_tags());
 }
 
 /// The maximum over all ranks, while the requests of this process go on.
@@ -261,16 +274,28 @@ std::array<std::uint64_t, 2> MeetingPoint::largest_of(std::array<std::uint64_t, 
   return words;
 }
 
-const AgreedFailure* MeetingPoint::known(const std::exception_ptr& exception) const {
-  return failure_ && failure_->exception == exception ? &*failure_ : started_.known(exception);
+std::shared_ptr<const AgreedFailure> MeetingPoint::known(const std::exception_ptr& exception) const {
+  if (failure_ && failure_->exception == exception) return std::make_shared<AgreedFailure>(*failure_);
+  return started_.known(exception);
+}
+
+std::shared_ptr<const AgreedFailure> MeetingPoint::last_known() const {
+  return failure_ ? std::make_shared<AgreedFailure>(*failure_) : started_.last();
+}
+
+void MeetingPoint::leave_failures(std::vector<std::shared_ptr<const AgreedFailure>>& left) const {
+  started_.leave_failures(left);
+  if (failure_) left.push_back(std::make_shared<AgreedFailure>(*failure_));
 }
 
 void MeetingPoint::fail(std::exception_ptr exception, const std::optional<Here>& in) {
   if (!apart.empty()) std::rethrow_exception(exception);
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
+  if (depth_ > 0 && started_.known(exception)) std::rethrow_exception(exception);  // the others have it too
   if (covered_) std::rethrow_exception(exception);  // it leaves the computation, whose end announces it
   make_open_sum();
   settle_();
+  settle_started();
   ++sequence_;
   Tag tag = make_tag(TagKind::error, 0);
   // Left out of the comparison: two ranks that fail have both failed, wherever they are.
@@ -441,8 +466,8 @@ void MeetingPoint::exit_job(const Here& here, std::string_view what, Error::Exit
 
 Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine, const Diagnosis& diagnose) {
   failure_.reset();
+  started_.forget_last();
   ++meetings_;
-  settle_started();
   ++waits_;
   last_ = tag;
   const std::uint64_t digest = tag.digest();
@@ -460,13 +485,7 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
   // Some may have called exit: where all have come to the end, that is no failure.
   if (std::ranges::all_of(tags, [](const Tag& each) { return each.kind == TagKind::leave; }))
     return {(largest[0] & lowest) != 0, (largest[1] & lowest) != 0};
-  // Ranks that came here from different places continue from the same counts, or they would never agree again.
-  for (const Tag& each : tags) {
-    run_ = std::max(run_, each.run);
-    sequence_ = std::max(sequence_, each.sequence);
-    std::uint32_t& count = count_of(each.kind, each.depth > 0);
-    count = std::max(count, each.count);
-  }
+  realign(tags);
   // At one place either all ranks have a diagnosis or none has, so no rank is missing from its communication.
   const Verdict verdict = diagnose && at_one_place(tags) ? diagnose(*channel_, names_) : judge_tags(tags, names_);
   const std::string text = !verdict.failed ? "" : agreed ? message_of(own) : full_text(verdict, tags, own);

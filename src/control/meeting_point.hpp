@@ -313,7 +313,13 @@ class MeetingPoint {
   const std::optional<AgreedFailure>& failure() const { return failure_; }
 
   /// The verdict that this rank threw as `exception`, if it is the last one, or one of the latest on what was started.
-  const AgreedFailure* known(const std::exception_ptr& exception) const;
+  std::shared_ptr<const AgreedFailure> known(const std::exception_ptr& exception) const;
+
+  /// The last verdict, on whatever, if none has agreed since.
+  std::shared_ptr<const AgreedFailure> last_known() const;
+
+  /// Adds to `left` what `known` finds.
+  void leave_failures(std::vector<std::shared_ptr<const AgreedFailure>>& left) const;
 
   /// The number of agreements so far.
   std::uint64_t meetings() const { return meetings_; }
@@ -352,6 +358,7 @@ class MeetingPoint {
   bool has_called_since() const;
   std::array<std::uint64_t, 2> largest_of(std::array<std::uint64_t, 2> words);
   void settle_started();
+  void realign(std::span<const Tag> tags);
   void require_not_covered(const Tag& tag);
   void make_own_open_sum();
   void wait_at(const Tag& tag);

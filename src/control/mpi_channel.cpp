@@ -29,6 +29,7 @@ class Requests {
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
   ~Requests() {
+    if (has_mpi_ended()) return;
     for (MPI_Request& request : all_) {
       if (request == MPI_REQUEST_NULL) continue;
       (void)MPI_Cancel(&request);
@@ -66,7 +67,7 @@ class Rounds {
   int from(int round) const { return (rank_ + size_ - (1 << round)) % size_; }
 
  private:
-  static constexpr std::uint64_t tags = 32768;  // that every MPI has
+  static constexpr std::uint64_t tags = 16384;  // those above are for the making of groups (mpi_handle.cpp)
 
   MPI_Comm comm_;
   int rank_, size_, tag_;
@@ -176,9 +177,7 @@ class MpiChannel final : public ControlChannel {
  private:
   /// Every agreement begins with this. MPI itself would end the job with words of its own.
   static void require_running() {
-    int is_over = 0;
-    MPI_Finalized(&is_over);
-    if (is_over) throw ContextError{"an agreement after MPI_Finalize; expected the Runtime to end before"};
+    if (has_mpi_ended()) throw ContextError{"an agreement after MPI_Finalize; expected the Runtime to end before"};
   }
 
   Rounds next_rounds() { return {comm_.get(), rank_, size_, maxima_++}; }

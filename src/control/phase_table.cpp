@@ -5,6 +5,8 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -58,6 +60,16 @@ bool change(std::atomic<std::uint64_t>& questions, Next&& next) {
 struct PhaseTable::OpenGroups {
   std::mutex mutex;
   std::map<std::uint64_t, std::vector<int>> members;  ///< by key, under `mutex`
+
+  // Other threads than that which made the table may write its row as soon as something was started.
+  std::thread::id owner = std::this_thread::get_id();
+  std::atomic<bool> has_started = false;
+  std::mutex row;
+  bool hides_alone = false;  ///< under `row`: the wait that is shown interrupts work that this rank does alone
+
+  std::unique_lock<std::mutex> lock_row() {
+    return has_started ? std::unique_lock{row} : std::unique_lock<std::mutex>{};
+  }
 };
 
 struct PhaseTable::Header {
@@ -156,6 +168,11 @@ PhaseTable::Row& PhaseTable::row_at(int row) const {
 }
 
 void PhaseTable::enter(Phase phase) {
+  const auto lock = open_->lock_row();
+  show(phase);
+}
+
+void PhaseTable::show(Phase phase) {
   row_at(row_).phase.store(static_cast<std::uint32_t>(phase), std::memory_order_release);
 }
 
@@ -164,6 +181,7 @@ Phase PhaseTable::phase() const {
 }
 
 void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag, std::uint64_t group) {
+  const auto lock = open_->lock_row();
   Row& row = row_at(row_);
   // Groups that were shown may have gone.
   if (!row.number_of(group) && row.show(group)) row.groups_not_shown.fetch_sub(1);
@@ -171,16 +189,18 @@ void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag, std::uint6
   if (auto* const number = row.number_of(group)) number->store(meeting, std::memory_order_relaxed);
   row.waits_at.store(0, std::memory_order_relaxed);
   row.meetings.store(row.meetings.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  enter(Phase::meeting);
+  show(Phase::meeting);
 }
 
 void PhaseTable::leave_meeting(std::uint64_t group) {
   Row& row = row_at(row_);
   if (group == 0) row.passed.store(row.meeting.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  enter(Phase::computing);
+  const auto lock = open_->lock_row();
+  show(Phase::computing);
 }
 
 void PhaseTable::come_to(std::uint64_t meeting, std::uint64_t group) {
+  open_->has_started = true;
   auto* const number = row_at(row_).number_of(group);
   if (!number) return;
   std::uint64_t before = number->load();
@@ -188,20 +208,24 @@ void PhaseTable::come_to(std::uint64_t meeting, std::uint64_t group) {
 }
 
 void PhaseTable::show_wait(std::uint64_t meeting, const Tag& tag, std::uint64_t group) {
-  if (phase() != Phase::computing) return;
   come_to(meeting, group);
+  const std::scoped_lock lock{open_->row};
+  const bool is_alone = phase() == Phase::alone && std::this_thread::get_id() == open_->owner;
+  if (phase() != Phase::computing && !is_alone) return;
   Row& row = row_at(row_);
   row.set_last(tag, group);
   row.waits_at.store(meeting);
   row.meetings.fetch_add(1);
-  enter(Phase::meeting);
+  open_->hides_alone = is_alone;
+  show(Phase::meeting);
 }
 
 void PhaseTable::hide_wait(std::uint64_t meeting, std::uint64_t group) {
+  const std::scoped_lock lock{open_->row};
   Row& row = row_at(row_);
   if (phase() != Phase::meeting || row.group.load() != group || row.waits_at.load() != meeting) return;
   row.waits_at.store(0);
-  enter(Phase::computing);
+  show(std::exchange(open_->hides_alone, false) ? Phase::alone : Phase::computing);
 }
 
 void PhaseTable::open_group(const Members& members) {

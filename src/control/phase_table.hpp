@@ -98,7 +98,8 @@ class PhaseTable {
   /// This rank has come to `meeting`, but does not wait there.
   void come_to(std::uint64_t meeting, std::uint64_t group);
 
-  /// This rank waits at `meeting`, unless it shows something else than that it computes.
+  /// This rank waits at `meeting`, unless it shows something else than that it computes. On the thread that made this
+  /// object, also where it has said that it works alone, until `hide_wait`.
   void show_wait(std::uint64_t meeting, const Tag& tag, std::uint64_t group);
 
   /// Ends that, if it is what this rank shows.
@@ -194,6 +195,7 @@ class PhaseTable {
   struct Header;
   Header& header() const;
   Row& row_at(int row) const;
+  void show(Phase phase);
   struct OpenGroups;
 
   SharedMemory memory_;

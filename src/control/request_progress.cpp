@@ -23,13 +23,19 @@ RequestProgress::Added::~Added() {
 }
 
 RequestProgress::~RequestProgress() {
-  if (!thread_.joinable()) return;
+  stop();
+  // That of a thread which ends the process cannot be waited for.
+  if (thread_.joinable()) thread_.detach();
+}
+
+void RequestProgress::stop() {
+  is_stopped_ = true;
   {
     const std::scoped_lock lock{sleep_};
     ends_ = true;
   }
   woken_.notify_all();
-  thread_.join();
+  if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) thread_.join();
 }
 
 void RequestProgress::require_callable(const Here& here) const {
@@ -45,19 +51,27 @@ void RequestProgress::begin() {
   under_way_.fetch_add(1, std::memory_order_relaxed);
   if (threads_ == Threads::own) return;
   const std::scoped_lock lock{sleep_};
-  if (!thread_.joinable())
+  if (sleeps_) woken_.notify_all();
+}
+
+void RequestProgress::prepare() {
+  if (threads_ == Threads::own) return;
+  const std::scoped_lock lock{sleep_};
+  if (!thread_.joinable() && !ends_)
     thread_ = start_thread("for requests that go on by themselves", [this] { go_on(); });
-  else if (sleeps_)
-    woken_.notify_all();
 }
 
 bool RequestProgress::advance() {
-  if (!may_call()) return false;
+  if (!may_call() || is_stopped_) return false;
   const std::unique_lock lock{mutex_, std::try_to_lock};
   if (!lock) return false;
   bool moved = false;
   for (Source* const source : sources_) moved |= source->advance();
   return moved;
+}
+
+void RequestProgress::throw_stopped() {
+  throw ContextError{"a wait for a request after the end of the job: expected it before the runtime ends"};
 }
 
 void RequestProgress::go_on() {

@@ -62,6 +62,13 @@ class RequestProgress {
   /// run.
   void set_wait_for_news(std::function<void()> wait) { wait_for_news_ = std::move(wait); }
 
+  /// LOCAL, before MPI ends. From here on, nothing moves requests on, and no thread is in MPI for them.
+  void stop();
+
+  /// LOCAL. Starts the thread that moves requests on, if there may be one and there is none. Error if the system has
+  /// none left.
+  void prepare();
+
   /// ContextError on a thread that may not move requests on.
   void require_callable(const Here& here) const;
 
@@ -75,12 +82,14 @@ class RequestProgress {
   /// LOCAL, never blocks. Whether this call moved something on.
   bool advance();
 
-  /// LOCAL, blocking. Moves all on until `done()`, which must not block.
+  /// LOCAL, blocking. Moves all on until `done()`, which must not block. ContextError once `stop` was called.
   template <class Done>
   void wait_until(Done&& done) {
     const Waiting waiting{*this};
-    while (!done())
+    while (!done()) {
+      if (is_stopped_) throw_stopped();
       if (!advance()) wait_for_news_();
+    }
   }
 
  private:
@@ -94,6 +103,7 @@ class RequestProgress {
 
   bool may_call() const { return threads_ == Threads::any || std::this_thread::get_id() == own_; }
   void go_on();
+  [[noreturn]] static void throw_stopped();
 
   Threads threads_ = Threads::own;
   std::thread::id own_ = std::this_thread::get_id();
@@ -103,6 +113,7 @@ class RequestProgress {
   std::vector<Source*> sources_;  ///< under `mutex_`
   std::function<void()> wait_for_news_ = std::this_thread::yield;
 
+  std::atomic<bool> is_stopped_ = false;
   std::mutex sleep_;
   std::condition_variable woken_;
   bool ends_ = false;    ///< under `sleep_`, as is the next

@@ -16,18 +16,24 @@ std::shared_ptr<const Agreement> StartedAgreements::start(const Tag& tag, std::u
   // As MeetingPoint::meet compares tags. Nothing travels in the lowest bits.
   agreement->words_ = {tag.digest(), ~tag.digest() & ~std::uint64_t{1}};
   const std::scoped_lock lock{mutex_};
-  unsettled_.fetch_add(1, std::memory_order_relaxed);
-  agreement->exchange_ = meeting_.channel().start_max(agreement->words_);
   under_way_.push_back(agreement);
+  unsettled_.fetch_add(1, std::memory_order_relaxed);
+  send_more();
   return agreement;
+}
+
+void StartedAgreements::send_more() {
+  for (; sent_ < std::min(under_way_.size(), most_under_way); ++sent_)
+    under_way_[sent_]->exchange_ = meeting_.channel().start_max(under_way_[sent_]->words_);
 }
 
 bool StartedAgreements::advance() {
   const std::scoped_lock lock{mutex_};
   bool moved = false;
-  for (const auto& each : under_way_) {
-    if (each->stage_ != Agreement::Stage::asked || !each->exchange_->advance()) continue;
-    each->stage_ = Agreement::Stage::answered;
+  for (std::size_t i = 0; i < sent_; ++i) {
+    Agreement& each = *under_way_[i];
+    if (each.stage_ != Agreement::Stage::asked || !each.exchange_->advance()) continue;
+    each.stage_ = Agreement::Stage::answered;
     moved = true;
   }
   while (!under_way_.empty() && settle_first()) moved = true;
@@ -41,6 +47,7 @@ bool StartedAgreements::settle_first() {
     case Agreement::Stage::asked: return false;
     case Agreement::Stage::answered:
       if ((first.words_[0] & ~std::uint64_t{1}) == ~(first.words_[1] | 1)) {
+        last_ = nullptr;
         settle(first);
       } else {
         first.tags_.resize(static_cast<std::size_t>(meeting_.size()));
@@ -71,9 +78,12 @@ void StartedAgreements::judge(Agreement& agreement, bool has_text) {
   if (!has_text) agreement.text_ = agreement.tags_[static_cast<std::size_t>(verdict.rank)].kept_text();
   constexpr std::size_t kept = 16;
   if (failures_.size() == kept) failures_.pop_front();
-  failures_.push_back(agreed_failure(verdict, agreement.tags_, meeting_.names(), meeting_.members(), meeting_.rank(),
-                                     nullptr, agreement.text_));
-  agreement.verdict_ = failures_.back().exception;
+  last_ = std::make_shared<AgreedFailure>(agreed_failure(verdict, agreement.tags_, meeting_.names(), meeting_.members(),
+                                                         meeting_.rank(), nullptr, agreement.text_));
+  failures_.push_back(last_);
+  agreement.verdict_ = last_->exception;
+  tags_.insert(tags_.end(), agreement.tags_.begin(), agreement.tags_.end());
+  has_tags_.store(true, std::memory_order_release);
   settle(agreement);
 }
 
@@ -81,6 +91,8 @@ void StartedAgreements::settle(Agreement& agreement) {
   agreement.exchange_.reset();
   agreement.settled_.store(true, std::memory_order_release);
   under_way_.pop_front();
+  --sent_;
+  send_more();
   unsettled_.fetch_sub(1, std::memory_order_release);
 }
 
@@ -89,10 +101,32 @@ std::shared_ptr<const Agreement> StartedAgreements::oldest() const {
   return under_way_.empty() ? nullptr : under_way_.front();
 }
 
-const AgreedFailure* StartedAgreements::known(const std::exception_ptr& exception) const {
+std::shared_ptr<const AgreedFailure> StartedAgreements::known(const std::exception_ptr& exception) const {
   const std::scoped_lock lock{mutex_};
-  const auto found = std::ranges::find(failures_, exception, &AgreedFailure::exception);
-  return found == failures_.end() ? nullptr : &*found;
+  const auto found = std::ranges::find_if(failures_, [&](const auto& each) { return each->exception == exception; });
+  return found == failures_.end() ? nullptr : *found;
+}
+
+std::shared_ptr<const AgreedFailure> StartedAgreements::last() const {
+  const std::scoped_lock lock{mutex_};
+  return last_;
+}
+
+void StartedAgreements::forget_last() {
+  const std::scoped_lock lock{mutex_};
+  last_ = nullptr;
+}
+
+void StartedAgreements::leave_failures(std::vector<std::shared_ptr<const AgreedFailure>>& left) const {
+  const std::scoped_lock lock{mutex_};
+  left.insert(left.end(), failures_.begin(), failures_.end());
+}
+
+std::vector<Tag> StartedAgreements::take_tags() {
+  if (!has_tags_.load(std::memory_order_acquire)) return {};
+  const std::scoped_lock lock{mutex_};
+  has_tags_ = false;
+  return std::exchange(tags_, {});
 }
 
 }  // namespace lockstep

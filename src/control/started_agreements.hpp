@@ -66,9 +66,23 @@ class StartedAgreements {
   bool are_settled() const { return unsettled_.load(std::memory_order_acquire) == 0; }
 
   /// The verdict that this rank has thrown, or will throw, as `exception`; null if there is none, or it was long ago.
-  const AgreedFailure* known(const std::exception_ptr& exception) const;
+  std::shared_ptr<const AgreedFailure> known(const std::exception_ptr& exception) const;
+
+  /// The last verdict, if none was agreed on since; null otherwise.
+  std::shared_ptr<const AgreedFailure> last() const;
+  void forget_last();
+
+  /// Adds to `left` what `known` finds.
+  void leave_failures(std::vector<std::shared_ptr<const AgreedFailure>>& left) const;
+
+  /// The tags of all ranks at the agreements that failed since the last call.
+  std::vector<Tag> take_tags();
 
  private:
+  /// More at a time would use a tag of MPI's twice.
+  static constexpr std::size_t most_under_way = 8192;
+
+  void send_more();
   bool settle_first();
   void judge(Agreement& agreement, bool has_text);
   void settle(Agreement& agreement);
@@ -76,8 +90,12 @@ class StartedAgreements {
   MeetingPoint& meeting_;
   mutable std::mutex mutex_;
   std::deque<std::shared_ptr<Agreement>> under_way_;
+  std::size_t sent_ = 0;  ///< of these, at the front
   std::atomic<std::size_t> unsettled_ = 0;
-  std::deque<AgreedFailure> failures_;  ///< the latest
+  std::deque<std::shared_ptr<const AgreedFailure>> failures_;  ///< the latest
+  std::shared_ptr<const AgreedFailure> last_;
+  std::vector<Tag> tags_;  ///< of agreements that failed
+  std::atomic<bool> has_tags_ = false;
 };
 
 }  // namespace lockstep

@@ -21,13 +21,12 @@
 namespace lockstep {
 
 struct Group::Request::State {
-  State(std::shared_ptr<ReplicaGroup> its_group, std::shared_ptr<RequestQueue::Request> its_request)
-      : group{std::move(its_group)}, request{std::move(its_request)} {}
+  explicit State(std::shared_ptr<ReplicaGroup> its_group) : group{std::move(its_group)} {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
     try {
-      if (!request->is_done()) group->requests().wait(*request);
+      if (request && !request->is_done()) group->requests().wait(*request);
     } catch (...) {
       // A verdict, of which all ranks know; or the end of the job, of which this rank has been told.
       if (!request->is_done()) group->requests().abandon();
@@ -35,8 +34,9 @@ struct Group::Request::State {
   }
 
   static Request submit(const Group& group, const std::string& text, const Here& here, RequestQueue::Start start) {
-    auto request = group.group_->requests().submit(text, here, std::move(start));
-    return Request{std::make_shared<State>(group.group_, std::move(request))};
+    auto state = std::make_shared<State>(group.group_);
+    state->request = state->group->requests().submit(text, here, std::move(start));
+    return Request{std::move(state)};
   }
 
   std::shared_ptr<ReplicaGroup> group;

@@ -104,13 +104,15 @@ void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique
 std::unique_ptr<Reductions> ReplicaGroup::make_reductions(const ReductionOptions& options) {
   // A collective whose failure ends the job, inside what the program has put around it. Who waits for a GPU knows of
   // those that are on it.
-  Reductions::Seam seam = [&job = *job_, gpu = size() > 1 ? device_waits_.get() : nullptr, around = options.around](
-                              DeviceKind device, const std::function<void()>& part) {
-    const auto known = [&] { gpu&& device == DeviceKind::cuda ? gpu->enqueue_collective(part) : part(); };
-    job.see_through([&] { around ? around(known) : known(); });
-  };
+  auto* const gpu = size() > 1 ? device_waits_.get() : nullptr;
+  Reductions::Seam seam;
+  if (gpu || options.around)
+    seam = [gpu, around = options.around](DeviceKind device, const std::function<void()>& part) {
+      const auto known = [&] { gpu&& device == DeviceKind::cuda ? gpu->enqueue_collective(part) : part(); };
+      around ? around(known) : known();
+    };
   auto made = std::make_unique<Reductions>(Reductions::Planes{*data_, device_data_.get()}, options, node_of_rank_,
-                                           std::move(seam), reductions_made_++);
+                                           std::move(seam), reductions_made_++, job_.get());
   // A rank alone reduces nothing, and every process has such a group for the default strategy.
   if (rank() == 0 && size() > 1) log::debug(fmt::format("{}: {}", describe(options), made->name()));
   return made;

@@ -15,12 +15,16 @@ RequestQueue::~RequestQueue() = default;
 
 auto RequestQueue::submit(std::string_view text, const Here& here, Start start) -> std::shared_ptr<Request> {
   job_.progress().require_callable(here);
+  job_.progress().prepare();
   const auto request = std::make_shared<Request>();
   request->start_ = std::move(start);
-  {
-    const std::scoped_lock lock{mutex_};
+  const std::scoped_lock lock{mutex_};
+  to_begin_.push_back(request);
+  try {
     request->agreement_ = meeting_.start(here, text);
-    to_begin_.push_back(request);
+  } catch (...) {
+    to_begin_.pop_back();
+    throw;
   }
   job_.progress().begin();
   return request;

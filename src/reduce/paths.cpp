@@ -63,24 +63,6 @@ Layout layout_of(Communicator& communicator, std::span<const int> node_of_rank) 
           communicator.messenger() != nullptr};
 }
 
-Path path_of(const Facts& facts) {
-  using enum Request::Kind;
-  const bool sums = facts.kind == all_reduce || facts.kind == to_owners || facts.kind == reduce;
-  const bool on_host = facts.device == DeviceKind::cpu;
-  const bool several_nodes = on_host && facts.layout.nodes > 1;
-  const Order order = !on_host && facts.order == Order::nodes ? Order::backend : facts.order;
-
-  if (sums && order == Order::one_rank) return Path::one_rank;
-  // No host backend adds up 16-bit floats.
-  if (sums && order == Order::backend && !(on_host && is_16_bit_float(facts.wire))) return Path::backend_order;
-  if (facts.kind != all_gather && order == Order::nodes && several_nodes) return Path::two_levels;
-  if (facts.kind == broadcast || facts.kind == all_gather) return Path::by_messages;
-  if (on_host && !several_nodes && facts.layout.shares_memory) return Path::in_shared_memory;
-  const bool is_long = facts.kind != all_reduce || facts.bytes * facts.layout.ranks > whole_bytes;
-  if (is_long && facts.kind != reduce && several_nodes && facts.layout.sends_early) return Path::under_way;
-  return Path::by_messages;
-}
-
 Order order_of(ReductionOptions::Kind kind, DeviceKind device, std::span<const int> node_of_rank, bool compresses) {
   switch (kind) {
     case ReductionOptions::Kind::fixed_order: return Order::tree;

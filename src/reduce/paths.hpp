@@ -7,6 +7,7 @@
 
 #include <lockstep/reduce/reduction_options.hpp>
 
+#include "reduce/dispatch.hpp"
 #include "reduce/request.hpp"
 
 namespace lockstep::detail {
@@ -57,6 +58,9 @@ struct Facts {
   DType wire = DType::f32;  ///< the type that is sent
 };
 
+/// Messages up to this size, for all ranks together, travel whole: one exchange instead of two.
+constexpr std::int64_t whole_bytes = 64 << 10;
+
 /// Pure, so every rank takes the same path. The first line that fits decides:
 ///
 ///   request                | order    | where                                 | path
@@ -70,10 +74,23 @@ struct Facts {
 ///
 /// A request is long if it is a half of a sum, or one of more than whole_bytes for all ranks together. On GPUs, where
 /// NCCL knows the nodes, `nodes` stands for `backend`.
-Path path_of(const Facts& facts);
+inline Path path_of(const Facts& facts) {
+  using enum Request::Kind;
+  const bool sums = facts.kind == all_reduce || facts.kind == to_owners || facts.kind == reduce;
+  const bool on_host = facts.device == DeviceKind::cpu;
+  const bool several_nodes = on_host && facts.layout.nodes > 1;
+  const Order order = !on_host && facts.order == Order::nodes ? Order::backend : facts.order;
 
-/// Messages up to this size, for all ranks together, travel whole: one exchange instead of two.
-constexpr std::int64_t whole_bytes = 64 << 10;
+  if (sums && order == Order::one_rank) return Path::one_rank;
+  // No host backend adds up 16-bit floats.
+  if (sums && order == Order::backend && !(on_host && is_16_bit_float(facts.wire))) return Path::backend_order;
+  if (facts.kind != all_gather && order == Order::nodes && several_nodes) return Path::two_levels;
+  if (facts.kind == broadcast || facts.kind == all_gather) return Path::by_messages;
+  if (on_host && !several_nodes && facts.layout.shares_memory) return Path::in_shared_memory;
+  const bool is_long = facts.kind != all_reduce || facts.bytes * facts.layout.ranks > whole_bytes;
+  if (is_long && facts.kind != reduce && several_nodes && facts.layout.sends_early) return Path::under_way;
+  return Path::by_messages;
+}
 
 /// Between nodes, the first rank of each sends messages up to this size, which cost their latency.
 constexpr std::int64_t short_bytes = 16 << 10;

@@ -9,6 +9,7 @@
 
 #include "base/element_type.hpp"
 #include "control/busy_clock.hpp"
+#include "control/job.hpp"
 #include "reduce/dispatch.hpp"
 #include "reduce/plane.hpp"
 #include "reduce/reduction_choice.hpp"
@@ -84,8 +85,8 @@ class Reductions::Started final : public Work::Pending {
 };
 
 Reductions::Reductions(const Planes& planes, const ReductionOptions& options, std::span<const int> node_of_rank,
-                       Seam seam, std::uint64_t number)
-    : seam_{std::move(seam)}, begins_at_wait_{options.around != nullptr} {
+                       Seam seam, std::uint64_t number, Job* job)
+    : seam_{std::move(seam)}, job_{job}, begins_at_wait_{options.around != nullptr} {
   require_valid(options);
   host_ = std::make_unique<Plane>(planes.host, options, node_of_rank, number);
   if (planes.device) device_ = std::make_unique<Plane>(*planes.device, options, node_of_rank, number);
@@ -119,7 +120,8 @@ SharedAllocation Reductions::allocate_shared(std::size_t bytes) {
 
 template <class Part>
 void Reductions::through_seam(DeviceKind device, Part&& part) {
-  seam_ ? seam_(device, std::ref(part)) : part();
+  const auto inside = [&] { seam_ ? seam_(device, std::ref(part)) : part(); };
+  job_ ? job_->see_through(inside) : inside();
 }
 
 template <class Part>

@@ -21,6 +21,7 @@
 namespace lockstep {
 
 using Packing = ReductionOptions::Packing;
+class Job;
 struct Sliced;
 
 namespace detail {
@@ -51,14 +52,15 @@ class LOCKSTEP_PARTS_API Reductions final {
   };
 
   /// Called instead of each part of a collective: all of it; or starting it, moving it on, and waiting for it. Must
-  /// call `part` once. `device` says where the part may enqueue work.
+  /// call `part` once. `device` says where the part may enqueue work. If empty, the parts are called.
   using Seam = std::function<void(DeviceKind device, const std::function<void()>& part)>;
 
   /// COLL. `node_of_rank` has the same number for ranks of one node. `number` is the same on every rank, and another
-  /// for each object on the same planes. InvalidArgument for invalid options, and if hierarchical sums get no node for
-  /// each rank, or a backend that cannot do what they need; ConfigError for compressed gradients on GPUs.
+  /// for each object on the same planes. A part that fails ends `job`, if that is given. InvalidArgument for invalid
+  /// options, and if hierarchical sums get no node for each rank, or a backend that cannot do what they need;
+  /// ConfigError for compressed gradients on GPUs.
   Reductions(const Planes& planes, const ReductionOptions& options, std::span<const int> node_of_rank, Seam seam = {},
-             std::uint64_t number = 0);
+             std::uint64_t number = 0, Job* job = nullptr);
   Reductions(const Reductions&) = delete;
   ~Reductions();
 
@@ -145,6 +147,7 @@ class LOCKSTEP_PARTS_API Reductions final {
 
   std::unique_ptr<Plane> host_, device_;
   Seam seam_;
+  Job* job_;
   bool begins_at_wait_;  ///< so that what the program has put around a collective has all of it
 };
 

@@ -100,7 +100,8 @@ Error::ExitCode JobEnd::settle(const std::exception_ptr& exception) {
   if (!is_known(exception)) announce(exception);
   if (!is_known(exception))
     alone(told(exception), exit_code_of(exception), is_common_stall(exception) ? Blame::nobody : Blame::this_rank);
-  const AgreedFailure& failure = *job_.known(exception);
+  const auto known = job_.known(exception);
+  const AgreedFailure& failure = *known;
   const bool all_know = meeting_.failure() && meeting_.failure()->exception == exception;
   // The others may be anywhere.
   if (!all_know && speaks_) end_for_all(failure);
@@ -111,7 +112,7 @@ Error::ExitCode JobEnd::settle(const std::exception_ptr& exception) {
 
 void JobEnd::after_unknown() noexcept {
   try {
-    if (const AgreedFailure* const failure = job_.last_known()) {
+    if (const auto failure = job_.last_known()) {
       settle(std::exception_ptr{failure->exception});
     } else if (reports_) {
       settle(unknown_exception());
@@ -217,6 +218,7 @@ void JobEnd::leave() noexcept {
 
 void JobEnd::has_left(bool was_stopped) {
   has_left_ = true;
+  job_.progress().stop();
   MpiComm::set_ranks_leave(true);
   // A job that was stopped has its line from replica 0, which ends in order.
   if (!was_stopped) wait_if_being_ended();

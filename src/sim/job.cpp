@@ -212,7 +212,7 @@ void Job::take_part(int rank) {
 void Job::after(int rank, const std::exception_ptr& exception) {
   throw_if_over(rank);
   if (!of(rank).outcome) of(rank).outcome = exception;
-  const AgreedFailure* const known = of(rank).job->known(exception);
+  const auto known = of(rank).job->known(exception);
   if (!known) end_by(rank, exception);
   if (!agreed_) agreed_ = *known;
 }

@@ -140,6 +140,9 @@ TEST_CASE("ranks that submit different things are told where each is, every time
     if (!odd_one()) group.submit_all_reduce(std::span{after}).wait();
   });
   CHECK_THAT(mixed, Catch::Contains("all_reduce #"));
+  std::vector<int> bits{1 << rank()};
+  group.all_reduce(std::span{bits});
+  CHECK(bits.front() == (1 << ranks()) - 1);
   expect_in_step();
 }
 

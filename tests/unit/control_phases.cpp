@@ -1,5 +1,6 @@
 // The phase table between processes.
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -84,7 +85,11 @@ TEST_CASE("a rank has come to what it has started, and shows a wait for it where
   own.hide_wait(2, 11);
   CHECK(seen().phase == Phase::computing);
   own.enter(Phase::alone);
+  std::thread{[&] { own.show_wait(2, merge_tag(), 11); }}.join();
+  CHECK(seen().phase == Phase::alone);
   own.show_wait(2, merge_tag(), 11);
+  CHECK(seen().phase == Phase::meeting);
+  own.hide_wait(2, 11);
   CHECK(seen().phase == Phase::alone);
   own.enter_meeting(4, merge_tag(), 11);
   CHECK(seen().met_last() == 4);

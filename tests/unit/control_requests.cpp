@@ -49,6 +49,7 @@ TEST_CASE("requests go on by themselves as long as there are some") {
   progress.set_threads(RequestProgress::Threads::any);
   const RequestProgress::Added added{progress, steps};
   CHECK_FALSE(progress.is_busy());
+  progress.prepare();
   for (int round = 0; round < 3; ++round) {
     progress.begin();
     CHECK(progress.is_busy());

@@ -156,6 +156,24 @@ TEST_CASE("a request that others do not make is a mismatch in its own group alon
   }
 }
 
+TEST_CASE("a verdict on a request is known to all ranks after its group is gone, and in a run it is said once") {
+  for (const bool in_run : {false, true}) {
+    const SimOutcome outcome = outcome_of({.ranks = 3, .seed = 5}, [&](Strategy& all, int rank) {
+      const auto fail = [&] {
+        Group group = all.ranks().subset(std::vector{2, 1, 0});
+        std::vector<int> values(rank == 1 ? 2 : 1, 1);
+        (in_run ? all.ranks() : group).submit_all_reduce(std::span{values}).wait();
+      };
+      if (in_run) all.run([&](ReplicaContext&) { fail(); });
+      fail();
+    });
+    CHECK(outcome.is<MismatchError>());
+    CHECK_THAT(outcome.line, Catch::Contains(replica_name(1) + " is at all_reduce #1 (sim_requests.cpp:") &&
+                                 !Catch::Contains("failed"));
+    for (const int rank : {0, 1, 2}) CHECK(outcome.is<MismatchError>(rank));
+  }
+}
+
 TEST_CASE("what a rank fails with reaches those that wait for its requests, however long the words are") {
   const std::string words(300, 'x');
   const SimOutcome outcome = outcome_of({.ranks = 3, .seed = 2}, [&](Strategy& all, int rank) {

@@ -114,6 +114,7 @@ class MpiMessenger final : public Messenger {
 
     /// Only a job that ends because of a failure leaves messages under way: nobody receives what they bring.
     ~UnderWay() override {
+      if (has_mpi_ended()) return;
       for (MPI_Request& request : requests_.all) {
         if (request == MPI_REQUEST_NULL) continue;
         (void)MPI_Cancel(&request);

@@ -27,6 +27,11 @@ void check_mpi(int code, const char* call) {
   if (code != MPI_SUCCESS) throw CommError{fmt::format("{}: {}", call, error_text(code))};
 }
 
+bool has_mpi_ended() {
+  int is_over = 0;
+  return MPI_Finalized(&is_over) != MPI_SUCCESS || is_over != 0;
+}
+
 MpiComm MpiComm::duplicate(MPI_Comm parent) {
   MPI_Comm made = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(parent, &made), "MPI_Comm_dup");
@@ -63,8 +68,8 @@ MpiComm MpiComm::subset(MPI_Comm parent, std::span<const int> members, std::uint
   check_mpi(MPI_Comm_group(parent, &all.handle), "MPI_Comm_group");
   check_mpi(MPI_Group_incl(all.handle, static_cast<int>(members.size()), members.data(), &some.handle),
             "MPI_Group_incl");
-  constexpr std::uint64_t tags = 32767;   // that every MPI has
-  constexpr std::uint64_t own_tags = 16;  // of messages in `parent`, which may travel meanwhile
+  constexpr std::uint64_t tags = 32767;      // that every MPI has
+  constexpr std::uint64_t own_tags = 16384;  // of messages in `parent`, which may travel meanwhile
   MPI_Comm made = MPI_COMM_NULL;
   check_mpi(MPI_Comm_create_group(parent, some.handle, static_cast<int>(own_tags + key / 2 % (tags - own_tags)), &made),
             "MPI_Comm_create_group");
@@ -79,8 +84,7 @@ void MpiComm::set_ranks_leave(bool leave) {
 
 MpiComm::~MpiComm() {
   if (handle_ == MPI_COMM_NULL || (std::uncaught_exceptions() > 0 && !ranks_leave)) return;
-  int finalized = 0;
-  if (MPI_Finalized(&finalized) != MPI_SUCCESS || finalized) return;
+  if (has_mpi_ended()) return;
   if (const int code = MPI_Comm_free(&handle_); code != MPI_SUCCESS) {
     try {
       log::warning(fmt::format("MPI_Comm_free: {}", error_text(code)));

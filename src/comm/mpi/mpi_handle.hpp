@@ -13,6 +13,9 @@ namespace lockstep {
 /// Throws CommError with MPI's own text unless `code` is MPI_SUCCESS. `call` names the MPI function.
 void check_mpi(int code, const char* call);
 
+/// Whether MPI_Finalize was called.
+bool has_mpi_ended();
+
 /// An MPI communicator of our own. Its errors are returned, not fatal. It is freed with the object, unless MPI has
 /// ended, or an exception destroys it that other ranks may not know of: freeing it would wait for them.
 class MpiComm {
