@@ -41,9 +41,8 @@ struct MpiBaseline::Comm {
   }
   ~Comm() { MPI_Comm_free(&handle); }
 
-  // The profiling interface's name, since this program's own MPI_Allreduce counts calls.
   void all_reduce(void* data, std::size_t count, MPI_Datatype type, MPI_Op op) {
-    check(PMPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(count), type, op, handle), "MPI_Allreduce");
+    check(MPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(count), type, op, handle), "MPI_Allreduce");
   }
 };
 

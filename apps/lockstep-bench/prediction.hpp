@@ -58,7 +58,7 @@ Prediction predict_step(int nodes, const StepWork& work, const Links& links, con
 /// How many times a step of `nodes` ranks computes as long as one that has its cores for itself.
 double slowdown_of(int nodes, const Cores& cores);
 
-/// The messages, one after the other, of MPI's all-reduce of 16 bytes: the depth of a binary tree.
+/// The rounds of an agreement, which follow one another: ceil(log2(nodes)).
 int rounds_of_agreement(int nodes);
 
 /// The same for the last sum of a step, whose few bytes go to all: gathered by one, and spread by a tree.

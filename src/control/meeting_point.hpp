@@ -85,9 +85,9 @@ class [[nodiscard]] Covered {
 ///   meeting.agree(TagKind::reduce, strategy, here, "sum of f32[3]");  // throws on every rank, or on none
 ///   reductions.all_reduce(ReduceOp::sum, tensors);                    // so every rank gets here
 ///
-/// An agreement costs one blocking all-reduce of 16 bytes: the tags agree exactly if max(h) = ~max(~h) for their
-/// digests h. Only if they do not are the tags themselves gathered and judged. The lowest bit of each of the two words
-/// is free; its maximum over all ranks is an answer of `agree_any`.
+/// An agreement costs ceil(log2(n)) rounds among n ranks, in each of which a rank sends 16 bytes. The tags agree
+/// exactly if max(h) = ~max(~h) for their digests h. Only if they do not are the tags themselves gathered and judged.
+/// The lowest bit of each of the two words is free; its maximum over all ranks is an answer of `agree_any`.
 ///
 /// Within an outermost run a verdict is sticky: every later agreement throws it again without communication, so a rank
 /// that swallowed it cannot leave the others waiting. The next outermost run forgets it, and so does every agreement

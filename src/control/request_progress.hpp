@@ -14,12 +14,12 @@
 
 namespace lockstep {
 
-/// What moves all requests of a process on. Whoever waits for one, or asks for it, moves on those of every group, so
-/// that ranks which wait for different ones do not keep each other waiting. Where every thread may call MPI, a thread
-/// does so too, from the first request on. While nobody waits, it looks, without a break as long as something moves,
-/// and then less and less often, at last every half millisecond, for which it takes less than a hundredth of a core. It
-/// sleeps when there has been no request for a tenth of a second: to wake it costs a submit some 20 us. From any
-/// thread: at most one at a time moves them on, and no other waits for it.
+/// Moves on all requests of a process. A thread that waits for a request or tests one moves on those of every group, so
+/// ranks that wait for different requests do not block each other. Where any thread may call MPI, a thread of its own
+/// does so too, from the first request on, as long as nobody waits. It looks without a pause while something moves,
+/// then at growing intervals of up to 0.5 ms, which takes less than a hundredth of a core. After 0.1 s without a
+/// request it sleeps; the submit that wakes it takes about 20 us longer. Thread-safe: one thread at a time moves
+/// requests on, and others do not wait for it.
 class RequestProgress {
  public:
   /// Which threads may move requests on.

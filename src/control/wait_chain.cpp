@@ -41,8 +41,9 @@ std::string circle_sentence(const WaitChain& circle, const RowAt& row, std::span
   std::vector<std::string> places;
   for (const int rank : ranks)
     places.push_back(fmt::format("{} {}", names[static_cast<std::size_t>(rank)], describe(row(rank))));
-  return fmt::format("{} have waited for each other for {:g} s: {}; expected every rank to use its groups in one order",
-                     detail::named_by_first(ranks, names), seconds, fmt::join(places, "; "));
+  return fmt::format(
+      "{} have waited for each other for {:g} s: {}; expected every rank to block in its groups in one order",
+      detail::named_by_first(ranks, names), seconds, fmt::join(places, "; "));
 }
 
 }  // namespace lockstep

@@ -36,9 +36,9 @@ struct DevicePatience {
 }  // namespace detail
 
 /// Ranks of a job that work together: all of them, or some in an order of their own. They have a sequence of
-/// agreements, and planes that move their tensors. A process may be in several groups; all ranks make, use and free
-/// theirs in one common order. A data collective that fails on this rank ends the job: the others are inside it and
-/// cannot be told. Must outlive every strategy made on it.
+/// agreements, and planes that move their tensors. A process may be in several groups; all ranks make and
+/// free theirs, and block in them, in one common order; requests need no such order. A data collective that fails on
+/// this rank ends the job: the others are inside it and cannot be told. Must outlive every strategy made on it.
 class ReplicaGroup {
  public:
   /// All ranks of `job`, which know each other by now. `data` is their plane for host memory, in the same order.

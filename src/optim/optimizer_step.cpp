@@ -342,11 +342,13 @@ std::string Optimizer::text_of(const Plan& plan, const Request& request, const H
   const bool is_computed = static_cast<bool>(request.computation.compute);
   if (is_computed || request.own) text += " by samples";
   if (how.divisor != 1) text += fmt::format(" by {:g}", how.divisor);
-  if (request.statistics.count() > 0) text += fmt::format(" with {} statistics", request.statistics.count());
+  if (request.statistics.count() > 0)
+    text += fmt::format(" with {} {} statistics", request.statistics.count(), name_of(request.statistics.dtype()));
   if (is_computed) text += ", agreed first";
   if (const auto& sums = request.computation.sums; !sums.counts.empty())
     text += fmt::format(", with {}", describe(sums));
   if (!request.integers.empty()) text += fmt::format(", with {} integers", request.integers.size());
+  if (request.apply_only_if) text += ", on a condition";
   if (request.audit) text += request.audit->impl_->text();
   if (!how.what_follows.empty()) text += fmt::format(", then {}", how.what_follows);
   const std::string name = places_->name_in(plan.store());

@@ -1,7 +1,7 @@
 // Path::in_shared_memory: sums in the fixed tree over the ranks of one node, which read and write each other's memory.
 //
 // Nothing is sent. For S bytes on each of n ranks, at the same place of memory that they share:
-//   1. a fence: all tensors are complete
+//   1. a fence, from which no rank goes on before all have come: all tensors are complete
 //   2. Each rank adds up its slice of all n tensors, in the tree, and writes the sum to those of all ranks, or of the
 //      root: it reads S bytes and writes S.
 //   3. a fence: all slices are written

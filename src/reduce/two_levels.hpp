@@ -13,8 +13,9 @@
 //   1. The first rank of each node gets the sum of its node.
 //   2. The first ranks add these up whole: m - 1 messages, (m - 1) S bytes of each.
 //   3. Each gives the result to its node.
-// A broadcast goes within the root's node, between the first ranks, and within the other nodes. Halves of a sum in
-// slices are steps 1 to 4 without the way back, and the way back. A sum for one rank is one for all.
+// A broadcast goes within the root's node, between the first ranks, and within the other nodes. The first
+// half of a sum in slices is steps 1 to 4, without returning the sums of step 4 to the other nodes; the second half
+// returns them, and is step 5. A sum for one rank is made as a sum for all.
 //
 // 16-bit floats are copied to f32 first, and go as long ones do: they are rounded once, at the end. The slices for each
 // carrier are those of Jia and others, "Highly Scalable Deep Learning Training System with Mixed-Precision" (2018).

@@ -167,11 +167,12 @@ TEST_CASE("a complete run ends with main's code, and in order, if nobody destroy
 TEST_CASE("ranks that use two groups in different orders end with one line that has both places") {
   const Outcome outcome = exits_at_once(3, "groups-crossed", 0);
   CHECK(outcome.exit_code == 5);
-  CHECK_THAT(reason(outcome),
-             Catch::StartsWith("lockstep: replica 0 (worker:0, host ") &&
-                 Catch::Contains(") and replica 1 have waited for each other for 1 s: replica 0 (") &&
-                 Catch::Contains("waiting at reduction #1 (exits.cpp:168); replica 1 (worker:1, host ") &&
-                 Catch::Contains("waiting at reduction #1 (exits.cpp:169); expected every rank to use its groups in "));
+  CHECK_THAT(
+      reason(outcome),
+      Catch::StartsWith("lockstep: replica 0 (worker:0, host ") &&
+          Catch::Contains(") and replica 1 have waited for each other for 1 s: replica 0 (") &&
+          Catch::Contains("waiting at reduction #1 (exits.cpp:168); replica 1 (worker:1, host ") &&
+          Catch::Contains("waiting at reduction #1 (exits.cpp:169); expected every rank to block in its groups in "));
 }
 
 TEST_CASE("a rank that does not come to make a group is named") {

@@ -35,7 +35,8 @@ concept SentAs = std::same_as<std::remove_const_t<S>, T>;
 ///   all.all_reduce(std::span{sums});  // the same bits on every rank, and in every run
 ///
 /// A handle: copies refer to the same group. A rank may be in any number of groups, and groups may overlap. A group
-/// must not outlive the runtime. It is used only on the thread that made the runtime, but for its requests.
+/// must not outlive the runtime. Use it only on the thread that made the runtime; requests may be used on others (see
+/// Request).
 ///
 /// Methods are COLL over the ranks of the group, agreed and blocking, unless their comment says otherwise. Agreed: no
 /// rank sends anything before all are known to do the same. If ranks call different methods, or the same method from
@@ -99,14 +100,21 @@ class LOCKSTEP_API Group {
   /// The ranks agree on each request before it moves a byte. A group's requests begin in the order in which they were
   /// submitted; several are under way at a time. All ranks submit to one group, and call its blocking methods, in the
   /// same order. But groups do not wait for each other: ranks may submit to different groups in different orders, also
-  /// on different threads, and wait in any order. Requests go on by themselves where MPI provides MPI_THREAD_MULTIPLE
-  /// (RuntimeOptions::mpi_threads), and the thread that made the runtime is then one of any that may submit, test and
-  /// wait. Otherwise it is the only one, and requests go on while it submits, tests or waits, or is in a blocking
-  /// method that has yet to be agreed on.
+  /// on different threads, and wait in any order.
+  ///
+  /// Where MPI provides MPI_THREAD_MULTIPLE (RuntimeOptions::mpi_threads), requests go on by themselves, and any thread
+  /// may submit, test and wait. Otherwise only the thread that made the runtime may submit (ContextError on others),
+  /// and requests go on only while that thread submits, tests or waits, or blocks in a method that is not agreed on
+  /// yet; not while it makes a group, or waits in a sum of a step. On other threads, `test` and `wait` then only see
+  /// what it has done.
   ///
   /// A rank that does not come to a request is named like one that does not come to a blocking method, once another
-  /// has waited for it for the stall timeout. A handle: copies refer to the same request. The last one waits when it is
-  /// destroyed, so that the memory of the values may be freed next; an exception of that wait is dropped.
+  /// has waited for it for the stall timeout.
+  ///
+  /// A handle: copies refer to the same request. It keeps its group alive, and must not outlive the runtime; drop the
+  /// last handle of a group that has no other on the thread that made the runtime. When the last handle of a request is
+  /// destroyed, it waits until the request is done, so the memory of the values may then be freed. An exception of that
+  /// wait is dropped.
   class LOCKSTEP_API Request {
    public:
     /// LOCAL, never blocks, from any thread. Whether it is done. MismatchError or PeerError, each time, if the ranks
@@ -124,9 +132,10 @@ class LOCKSTEP_API Group {
     std::shared_ptr<State> state_;
   };
 
-  // COLL, but these return at once, whatever other ranks do. Values lie in the host's memory, and must stay there, and
-  // be left alone, until the request is done. InvalidArgument for other values, ContextError on a thread that may not
-  // call MPI, both before any communication.
+  // COLL, but these return at once, whatever other ranks do. Values are in the host's memory, and must stay alive and
+  // untouched until the request is done. Before any communication: InvalidArgument for values on a GPU, for a `root`
+  // that is not a rank of the group, and for spans whose lengths do not fit; ContextError on a thread that may not call
+  // MPI. Error, the first time, if the system has no thread left for requests that go on by themselves.
 
   /// As all_reduce, with the same bits.
   [[nodiscard]] Request submit_all_reduce(const TensorView& values, Here here = Here::current());

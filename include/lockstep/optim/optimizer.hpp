@@ -108,7 +108,8 @@ class LOCKSTEP_API Optimizer {
     std::int64_t samples = 0;
     double loss = 0;
     std::int64_t correct = 0;
-    /// The total weight of the samples. If empty, each weighs 1. Never empty in a sum over the replicas.
+    /// The total weight of the samples. If empty, each weighs 1. In a sum over the replicas it is empty only if the
+    /// step was not applied, or had no numbers of the ranks.
     std::optional<double> weight = {};
   };
 
@@ -163,7 +164,8 @@ class LOCKSTEP_API Optimizer {
   /// What a step may be asked for. Everything must outlive the call. What travels with the gradients costs no further
   /// agreement.
   struct Request {
-    /// Any range of gradients, or a list in braces.
+    /// Any range of gradients, to which it refers, or a list in braces, which lives to the end of its statement: write
+    /// it in the call.
     struct List : std::span<const Gradient> {
       using std::span<const Gradient>::span;
       List(std::span<const Gradient> list) : span{list} {}
@@ -172,23 +174,23 @@ class LOCKSTEP_API Optimizer {
 
     List gradients = {};
 
-    /// This rank's numbers; a computation returns them instead. The sum of the gradients is divided by the sum of the
-    /// weights; if that is 0, nothing is applied. Without both, the caller scales the loss.
+    /// This rank's numbers; a computation returns them instead (InvalidArgument for both). The sum of the gradients is
+    /// divided by the sum of the weights; if that is 0, nothing is applied. Without both, the caller scales the loss.
     Own own = {};
 
     /// Finds the gradients, `statistics`, `integers` and own numbers after the agreement; if empty, they are there.
     Computation computation = {};
 
-    /// Numbers on the device of the variables, as many on every rank; become their sums over the replicas, added up as
-    /// the gradients are.
+    /// Numbers on the device of the variables, as many and of one type on every rank; become their sums over the
+    /// replicas, added up as the gradients are.
     TensorView statistics = {};
 
     /// As many on every rank; become their sums over the replicas, modulo 2^64.
     std::span<std::int64_t> integers = {};
 
-    /// Whether to apply the step. Called on every rank once `integers` are sums, so that all give the same answer, and
-    /// before anything that outlasts the step changes. Must neither communicate nor throw. If it returns false, the
-    /// step is not applied, and its sums have no samples.
+    /// Whether to apply the step; on every rank or on none. Called on every rank once `integers` are sums, so that all
+    /// give the same answer, and before anything that outlasts the step changes. Must neither communicate nor throw. If
+    /// it returns false, the step is not applied, and its sums have no samples.
     std::function<bool()> apply_only_if = {};
 
     /// Audits the step if it is its turn. Throws as Audit says.

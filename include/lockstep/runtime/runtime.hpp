@@ -134,9 +134,11 @@ class LOCKSTEP_API Runtime {
   /// LOCAL. All ranks of the job as a group, for programs that need no strategy. It must not outlive the runtime.
   Group group();
 
-  /// COLL over `communicator`, which is MPI_Comm_c2f of a communicator of the program's. Its ranks as a group, in their
-  /// order there: as Group::subset of all ranks. No message is sent on `communicator`, which may be freed afterwards.
-  /// InvalidArgument, before any communication, unless all of its ranks are in the job of this runtime.
+  /// COLL over the ranks of `communicator`, agreed, blocking. `communicator` is MPI_Comm_c2f of an intracommunicator of
+  /// the program. Makes a group of its ranks, in its order, as Group::subset does. Sends nothing on `communicator`,
+  /// which may be freed afterwards. The group must not outlive the runtime. InvalidArgument, before any communication,
+  /// for MPI_COMM_NULL, for an intercommunicator, if one of its ranks is not in the job of this runtime, and as
+  /// Group::subset.
   Group group(int communicator, Here here = Here::current());
 
   /// COLL, agreed, blocking. Makes another strategy on the same ranks, with a store of its own. It must not outlive the
