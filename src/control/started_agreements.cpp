@@ -81,6 +81,7 @@ void StartedAgreements::judge(Agreement& agreement, bool has_text) {
   last_ = std::make_shared<AgreedFailure>(agreed_failure(verdict, agreement.tags_, meeting_.names(), meeting_.members(),
                                                          meeting_.rank(), nullptr, agreement.text_));
   failures_.push_back(last_);
+  has_last_.store(true, std::memory_order_release);
   agreement.verdict_ = last_->exception;
   tags_.insert(tags_.end(), agreement.tags_.begin(), agreement.tags_.end());
   has_tags_.store(true, std::memory_order_release);
@@ -113,8 +114,10 @@ std::shared_ptr<const AgreedFailure> StartedAgreements::last() const {
 }
 
 void StartedAgreements::forget_last() {
+  if (!has_last_.load(std::memory_order_acquire)) return;
   const std::scoped_lock lock{mutex_};
   last_ = nullptr;
+  has_last_ = false;
 }
 
 void StartedAgreements::leave_failures(std::vector<std::shared_ptr<const AgreedFailure>>& left) const {

@@ -94,8 +94,8 @@ class StartedAgreements {
   std::atomic<std::size_t> unsettled_ = 0;
   std::deque<std::shared_ptr<const AgreedFailure>> failures_;  ///< the latest
   std::shared_ptr<const AgreedFailure> last_;
-  std::vector<Tag> tags_;  ///< of agreements that failed
-  std::atomic<bool> has_tags_ = false;
+  std::vector<Tag> tags_;                                  ///< of agreements that failed
+  std::atomic<bool> has_last_ = false, has_tags_ = false;  ///< so that who finds none takes no lock
 };
 
 }  // namespace lockstep
