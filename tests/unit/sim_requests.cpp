@@ -174,6 +174,20 @@ TEST_CASE("a verdict on a request is known to all ranks after its group is gone,
   }
 }
 
+TEST_CASE("a rank that fails in a run where others wait for a request is the one that is named") {
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    const SimOutcome outcome = outcome_of({.ranks = 3, .seed = seed}, [](Strategy& all, int rank) {
+      all.run([&](ReplicaContext&) {
+        if (rank == 2) throw Error{"on purpose"};
+        int ones[] = {1};
+        all.ranks().submit_all_reduce(std::span{ones}).wait();
+      });
+    });
+    CHECK(outcome.is<PeerError>(0));
+    CHECK_THAT(outcome.line, Catch::Contains(replica_name(2) + " failed: on purpose") && !Catch::Contains("replica 0"));
+  }
+}
+
 TEST_CASE("what a rank fails with reaches those that wait for its requests, however long the words are") {
   const std::string words(300, 'x');
   const SimOutcome outcome = outcome_of({.ranks = 3, .seed = 2}, [&](Strategy& all, int rank) {
