@@ -1,10 +1,11 @@
 // A failure that all ranks of a group know of, with the same words.
 #pragma once
 
+#include <cstddef>
 #include <exception>
-#include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <lockstep/base/error.hpp>
 

@@ -26,14 +26,14 @@ bool at_one_place(std::span<const Tag> tags) {
 /// Where this thread is while it is apart; otherwise empty.
 thread_local std::string_view apart;
 
-void require_not_apart(std::string_view what, const Here& here) {
+}  // namespace
+
+void MeetingPoint::require_not_apart(std::string_view what, const Here& here) {
   if (apart.empty()) return;
   const std::string site = site_of(here);
   throw ContextError{fmt::format("{}{} {}: expected nothing that the ranks do together", what,
                                  site.empty() ? "" : fmt::format(" ({})", site), apart)};
 }
-
-}  // namespace
 
 MeetingPoint::Apart::Apart(std::string_view where) : before_{std::exchange(apart, where)} {}
 MeetingPoint::Apart::~Apart() {
@@ -207,39 +207,6 @@ void MeetingPoint::stop_waiting() {
   if (works_alone_) phases_->enter(Phase::alone);
 }
 
-std::shared_ptr<const Agreement> MeetingPoint::start(const Here& here, std::string_view text) {
-  require_not_apart("a request", here);
-  Tag tag;
-  tag.kind = TagKind::request;
-  tag.set_site(here);
-  tag.set_text(text);
-  tag.count = ++requests_;
-  const std::uint64_t number = waits_.fetch_add(2) + 1;
-  came_to_ = number;
-  if (phases_) phases_->come_to(number, members_.key);
-  return started_.start(tag, number);
-}
-
-void MeetingPoint::end_started(const Agreement& agreement) {
-  const std::uint64_t number = agreement.number() + 1;
-  if (came_to_ < number) came_to_ = number;
-  if (phases_) phases_->come_to(number, members_.key);
-}
-
-void MeetingPoint::ShownWait::show() const {
-  meeting_.shown_ = &tag_;
-  meeting_.waits_at_ = number_;
-  if (meeting_.came_to_ < number_) meeting_.came_to_ = number_;
-  meeting_.is_waiting_ = true;
-  if (meeting_.phases_) meeting_.phases_->show_wait(number_, tag_, meeting_.members_.key);
-}
-
-MeetingPoint::ShownWait::~ShownWait() {
-  meeting_.shown_ = nullptr;
-  meeting_.is_waiting_ = false;
-  if (meeting_.phases_) meeting_.phases_->hide_wait(number_, meeting_.members_.key);
-}
-
 /// Ranks that came to an agreement from different places continue from the same counts, or they would never agree
 /// again.
 void MeetingPoint::realign(std::span<const Tag> tags) {
@@ -249,43 +216,6 @@ void MeetingPoint::realign(std::span<const Tag> tags) {
     std::uint32_t& count = count_of(each.kind, each.depth > 0);
     count = std::max(count, each.count);
   }
-}
-
-/// Ranks that are at the same of their agreements have come to the end of those before, whatever came of them.
-void MeetingPoint::settle_started() {
-  if (started_.are_settled()) return realign(started_.take_tags());
-  while (const auto oldest = started_.oldest()) {
-    const ShownWait wait{*this, oldest->number(), oldest->tag()};
-    const auto is_settled = [&] {
-      wait.show();
-      (void)started_.advance();
-      return oldest->is_settled();
-    };
-    progress_->wait_until(is_settled);
-  }
-  realign(started_.take_tags());
-}
-
-/// The maximum over all ranks, while the requests of this process go on.
-std::array<std::uint64_t, 2> MeetingPoint::largest_of(std::array<std::uint64_t, 2> words) {
-  if (!progress_ || !progress_->is_busy()) return channel_->max(words);
-  const auto exchange = channel_->start_max(words);
-  progress_->wait_until([&] { return exchange->advance(); });
-  return words;
-}
-
-std::shared_ptr<const AgreedFailure> MeetingPoint::known(const std::exception_ptr& exception) const {
-  if (failure_ && failure_->exception == exception) return std::make_shared<AgreedFailure>(*failure_);
-  return started_.known(exception);
-}
-
-std::shared_ptr<const AgreedFailure> MeetingPoint::last_known() const {
-  return failure_ ? std::make_shared<AgreedFailure>(*failure_) : started_.last();
-}
-
-void MeetingPoint::leave_failures(std::vector<std::shared_ptr<const AgreedFailure>>& left) const {
-  started_.leave_failures(left);
-  if (failure_) left.push_back(std::make_shared<AgreedFailure>(*failure_));
 }
 
 void MeetingPoint::fail(std::exception_ptr exception, const std::optional<Here>& in) {

@@ -313,6 +313,7 @@ class MeetingPoint {
   const std::optional<AgreedFailure>& failure() const { return failure_; }
 
   /// The verdict that this rank threw as `exception`, if it is the last one, or one of the latest on what was started.
+  /// Valid until the next agreement, as are the others.
   std::shared_ptr<const AgreedFailure> known(const std::exception_ptr& exception) const;
 
   /// The last verdict, on whatever, if none has agreed since.
@@ -345,6 +346,7 @@ class MeetingPoint {
 
  private:
   friend class Covered;
+  static void require_not_apart(std::string_view what, const Here& here);
   Tag next_tag(TagKind kind, int strategy, const Here& here, std::string_view text);
   Answers meet(const Tag& tag, std::exception_ptr own, Answers mine = {}, const Diagnosis& diagnose = {});
   template <class Exchange>
@@ -358,6 +360,8 @@ class MeetingPoint {
   bool has_called_since() const;
   std::array<std::uint64_t, 2> largest_of(std::array<std::uint64_t, 2> words);
   void settle_started();
+  void come_to(std::uint64_t number);
+  std::shared_ptr<const AgreedFailure> own_failure() const;
   void realign(std::span<const Tag> tags);
   void require_not_covered(const Tag& tag);
   void make_own_open_sum();

@@ -17,9 +17,8 @@ namespace lockstep {
 /// Moves on all requests of a process. A thread that waits for a request or tests one moves on those of every group, so
 /// ranks that wait for different requests do not block each other. Where any thread may call MPI, a thread of its own
 /// does so too, from the first request on, as long as nobody waits. It looks without a pause while something moves,
-/// then at growing intervals of up to 0.5 ms, which takes less than a hundredth of a core. After 0.1 s without a
-/// request it sleeps; the submit that wakes it takes about 20 us longer. Thread-safe: one thread at a time moves
-/// requests on, and others do not wait for it.
+/// then at growing intervals of up to 0.5 ms. After 0.1 s without a request it sleeps; the submit that wakes it takes
+/// longer. Thread-safe: one thread at a time moves requests on, and others do not wait for it.
 class RequestProgress {
  public:
   /// Which threads may move requests on.

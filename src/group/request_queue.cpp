@@ -57,17 +57,24 @@ void RequestQueue::wait(const Request& request) {
 bool RequestQueue::advance() {
   if (is_abandoned_) return false;
   bool moved = false;
-  is_abandoned_ = true;  // unless this returns
   job_.see_through([&] {
-    moved = meeting_.advance_started();
-    while (begin_next()) moved = true;
-    if (!under_way_.empty()) {
-      moved |= plane_->sums.advance();
-      moved |= plane_->exchanges.advance();
-      moved |= end_moved();
+    try {
+      moved = move_on();
+    } catch (...) {
+      abandon();  // in the middle of something
+      throw;
     }
-    is_abandoned_ = false;
   });
+  return moved;
+}
+
+bool RequestQueue::move_on() {
+  bool moved = meeting_.advance_started();
+  while (begin_next()) moved = true;
+  if (under_way_.empty()) return moved;
+  moved |= plane_->sums.advance();
+  moved |= plane_->exchanges.advance();
+  moved |= end_moved();
   return moved;
 }
 

@@ -71,6 +71,7 @@ class RequestQueue final : private RequestProgress::Source {
 
  private:
   bool advance() override;
+  bool move_on();
   bool begin_next();
   bool end_moved();
   void end(Request& request);

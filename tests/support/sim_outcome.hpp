@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/error.hpp>
 #include <lockstep/sim/sim.hpp>
 
 #include "control/exceptions.hpp"
@@ -42,6 +43,11 @@ struct SimOutcome {
     return rank < 0 ? thrown : of_rank[static_cast<std::size_t>(rank)];
   }
 };
+
+/// For an expectation in a rank, whose exception ends the simulated job.
+inline void expect(bool holds, const std::string& what) {
+  if (!holds) throw Error{"expected " + what};
+}
 
 /// How sentences call a rank of a simulated job.
 inline std::string replica_name(int rank) {

@@ -19,6 +19,7 @@
 using namespace lockstep;
 using namespace std::chrono_literals;
 using Kind = lockstep::sim::Options::Fault::Kind;
+using lockstep::test::expect;
 using lockstep::test::outcome_of;
 using lockstep::test::replica_name;
 using lockstep::test::SimOutcome;
@@ -45,11 +46,6 @@ bool is_in(const Ranks& ranks, int rank) {
 
 int sum_of(Strategy& strategy, int mine) {
   return strategy.reduce(ReduceOp::sum, PerReplica<int>{mine});
-}
-
-/// For an expectation in a rank, whose exception ends the simulated job.
-void expect(bool holds, const std::string& what) {
-  if (!holds) throw Error{"expected " + what};
 }
 
 }  // namespace

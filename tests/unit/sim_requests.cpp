@@ -21,16 +21,12 @@
 using namespace lockstep;
 using namespace std::chrono_literals;
 using Kind = lockstep::sim::Options::Fault::Kind;
+using lockstep::test::expect;
 using lockstep::test::outcome_of;
 using lockstep::test::replica_name;
 using lockstep::test::SimOutcome;
 
 namespace {
-
-/// For an expectation in a rank, whose exception ends the simulated job.
-void expect_in_rank(bool holds, const std::string& what) {
-  if (!holds) throw Error{"expected " + what};
-}
 
 struct Submitted {
   std::vector<int> values;
@@ -63,7 +59,7 @@ void submit_at_random(Strategy& all, int rank, std::uint64_t seed) {
   std::ranges::shuffle(under_way, draw);
   for (const auto& each : under_way) {
     each->request->wait();
-    expect_in_rank(each->values == std::vector<int>(each->values.size(), each->expected), "the sum over the group");
+    expect(each->values == std::vector<int>(each->values.size(), each->expected), "the sum over the group");
   }
 }
 
@@ -149,9 +145,9 @@ TEST_CASE("a request that others do not make is a mismatch in its own group alon
       } catch (const MismatchError& error) {
         told = error.what();
       }
-      expect_in_rank(told.starts_with(replica_name(0) + " is at all_reduce #1 (sim_requests.cpp:"), "a name: " + told);
+      expect(told.starts_with(replica_name(0) + " is at all_reduce #1 (sim_requests.cpp:"), "a name: " + told);
       if (right) right->wait();
-      expect_in_rank(ones[0] == (pair ? 2 : 1), "the sum of the pair");
+      expect(ones[0] == (pair ? 2 : 1), "the sum of the pair");
     });
   }
 }
