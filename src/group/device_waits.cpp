@@ -44,49 +44,60 @@ class Time {
 /// Shows what the rank does in the phase table, from the first wait on to the end of its own life.
 class Shown {
  public:
-  explicit Shown(MeetingPoint& meeting) : meeting_{meeting} {}
+  Shown() = default;
   Shown(const Shown&) = delete;
-  ~Shown() {
-    if (shows_) meeting_.leave_device();
-  }
+  ~Shown() { leave(); }
 
-  void show(const MeetingPoint::LaterWait* others) {
-    shows_ = true;
-    meeting_.wait_for_device(others);
+  void show(MeetingPoint& meeting, const MeetingPoint::LaterWait* others) {
+    if (meeting_ != &meeting) leave();
+    meeting_ = &meeting;
+    meeting.wait_for_device(others);
   }
 
  private:
-  MeetingPoint& meeting_;
-  bool shows_ = false;
+  void leave() {
+    if (meeting_) meeting_->leave_device();
+  }
+
+  MeetingPoint* meeting_ = nullptr;
 };
 
 }  // namespace
 
-DeviceWaits::DeviceWaits(MeetingPoint& meeting, Stream& compute, std::string name, detail::DevicePatience patience,
+DeviceWaits::DeviceWaits(MeetingPoint& all, Stream& compute, std::string name, detail::DevicePatience patience,
                          EndJob end_job, std::shared_ptr<PollClock> clock)
-    : meeting_{meeting},
+    : all_{all},
       compute_{compute},
       name_{std::move(name)},
       patience_{std::move(patience)},
       end_job_{std::move(end_job)},
       clock_{std::move(clock)} {
-  meeting_.set_settle([this] { settle(); });
+  add(all_);
 }
 
 DeviceWaits::~DeviceWaits() {
-  meeting_.set_settle([] {});
+  remove(all_);
 }
 
-void DeviceWaits::enqueue_collective(const std::function<void()>& enqueue) {
-  const MeetingPoint::LaterWait wait = meeting_.count_later_wait();
+void DeviceWaits::add(MeetingPoint& meeting) {
+  meeting.set_settle([this] { settle(); });
+}
+
+void DeviceWaits::remove(MeetingPoint& meeting) {
+  meeting.set_settle([] {});
+  std::erase_if(collectives_, [&](const Collective& each) { return each.meeting == &meeting; });
+}
+
+void DeviceWaits::enqueue_collective(MeetingPoint& meeting, const std::function<void()>& enqueue) {
+  const MeetingPoint::LaterWait wait = meeting.count_later_wait();
   auto reached = compute_.record();
   // NCCL may wait for the others' hosts here, to connect the ranks.
   {
-    Shown shown{meeting_};
-    shown.show(&wait);
+    Shown shown;
+    shown.show(meeting, &wait);
     enqueue();
   }
-  collectives_.push_back({std::move(reached), compute_.record(), wait});
+  collectives_.push_back({std::move(reached), compute_.record(), &meeting, wait});
 }
 
 void DeviceWaits::settle() {
@@ -108,9 +119,9 @@ void DeviceWaits::advance() {
   }
 }
 
-/// The collective in which the GPU waits for the others; null if it has work of its own.
-const MeetingPoint::LaterWait* DeviceWaits::others() const {
-  return collectives_.empty() || collectives_.front().reached ? nullptr : &collectives_.front().wait;
+/// That in which the GPU waits for the others; null if it has work of its own.
+auto DeviceWaits::with_others() const -> const Collective* {
+  return collectives_.empty() || collectives_.front().reached ? nullptr : &collectives_.front();
 }
 
 void DeviceWaits::until(const std::function<bool()>& done) {
@@ -123,36 +134,37 @@ void DeviceWaits::until(const std::function<bool()>& done) {
 
 /// On the thread that meets the others.
 void DeviceWaits::poll(const std::function<bool()>& done) {
-  Shown shown{meeting_};
+  Shown shown;
   Time time{*clock_};
-  std::optional<std::uint64_t> in;
+  std::optional<std::pair<MeetingPoint*, std::uint64_t>> in;
   bool has_stalled = false;
   std::optional<std::uint64_t> progress;  // of the others, as long before the limit as one of them may be late
   while (true) {
     advance();
     if (done()) return;
-    const MeetingPoint::LaterWait* const others = this->others();
-    if (const std::uint64_t number = others ? others->number : 0; number != in) {
-      in = number;
+    const Collective* const with_others = this->with_others();
+    MeetingPoint& meeting = with_others ? *with_others->meeting : all_;
+    if (const std::pair now{&meeting, with_others ? with_others->wait.number : 0}; now != in) {
+      in = now;
       has_stalled = false;
       progress.reset();
       time.begin_again();
-      shown.show(others);
+      shown.show(meeting, with_others ? &with_others->wait : nullptr);
     }
-    const Seconds limit = patience_.stall_timeout + (others ? for_the_watchdogs : Seconds{0});
+    const Seconds limit = patience_.stall_timeout + (with_others ? for_the_watchdogs : Seconds{0});
     const Seconds waited = time.pass();
-    if (others && !progress && waited > for_the_watchdogs) progress = meeting_.progress();
+    if (with_others && !progress && waited > for_the_watchdogs) progress = meeting.progress();
     if (waited <= limit || has_stalled) continue;
-    if (others && progress != meeting_.progress()) {
+    if (with_others && progress != meeting.progress()) {
       progress.reset();
       time.begin_again();
       continue;
     }
     has_stalled = true;
-    if (others)
-      stall<CommonStall>(fmt::format("{}; this was {}", collective(others->tag), meeting_.place()));
+    if (with_others)
+      stall<CommonStall>(fmt::format("{}; this was {}", collective(with_others->wait.tag), meeting.place()));
     else
-      stall<StallError>(fmt::format("{}; it was {}", own_work(), meeting_.place()));
+      stall<StallError>(fmt::format("{}; it was {}", own_work(), meeting.place()));
   }
 }
 

@@ -25,20 +25,28 @@ namespace lockstep::detail {
 /// and after the stall timeout this rank has stalled. If it is the second, the GPU waits for the others: the phase
 /// table says so, and the watchdogs find the rank that is late; if none does, the collective itself has stalled, and no
 /// rank is to blame, unless one has shown progress in that time (progress_count.hpp).
+///
+/// A process has one GPU, and one of these for all of its groups: the collectives of all are enqueued in one order.
 class DeviceWaits final : public HostWait {
  public:
   /// Called when this rank cannot meet the others any more, with what it says last. Must not return.
   using EndJob = std::function<void(std::exception_ptr)>;
 
   /// `name` is that of the device. For the thread that makes it and its runs; others may wait for the device as well.
-  /// `meeting`, `compute` and `clock` must outlive it.
-  DeviceWaits(MeetingPoint& meeting, Stream& compute, std::string name, detail::DevicePatience patience, EndJob end_job,
+  /// `all` is where all ranks meet, and as good as added. It, `compute` and `clock` must outlive it.
+  DeviceWaits(MeetingPoint& all, Stream& compute, std::string name, detail::DevicePatience patience, EndJob end_job,
               std::shared_ptr<PollClock> clock = make_poll_clock());
   ~DeviceWaits() override;
 
-  /// COLL. Calls `enqueue`, which enqueues a collective of the GPUs, or makes the compute stream wait for one. Rethrows
-  /// what it throws.
-  void enqueue_collective(const std::function<void()>& enqueue);
+  /// LOCAL. From here on each agreement at `meeting` comes after the collectives so far.
+  void add(MeetingPoint& meeting);
+
+  /// LOCAL. Forgets `meeting`, and the collectives of its ranks.
+  void remove(MeetingPoint& meeting);
+
+  /// COLL over the ranks that meet at `meeting`, which was added. Calls `enqueue`, which enqueues a collective of their
+  /// GPUs, or makes the compute stream wait for one. Rethrows what it throws.
+  void enqueue_collective(MeetingPoint& meeting, const std::function<void()>& enqueue);
 
   /// LOCAL, blocking. Waits for the collectives so far. If the GPU fails meanwhile, the job ends: the others wait for
   /// it in one of them.
@@ -50,18 +58,19 @@ class DeviceWaits final : public HostWait {
   struct Collective {
     std::unique_ptr<Event> reached;  ///< null once it has happened
     std::unique_ptr<Event> passed;
+    MeetingPoint* meeting;
     MeetingPoint::LaterWait wait;
   };
 
   void advance();
-  const MeetingPoint::LaterWait* others() const;
+  const Collective* with_others() const;
   void poll(const std::function<bool()>& done);
   std::string own_work() const;
   std::string collective(const Tag& tag) const;
   template <class Stall>
   void stall(const std::string& sentence);
 
-  MeetingPoint& meeting_;
+  MeetingPoint& all_;
   Stream& compute_;
   std::string name_;
   detail::DevicePatience patience_;

@@ -37,6 +37,12 @@ std::vector<int> all_ranks(int size) {
 
 }  // namespace
 
+struct ReplicaGroup::Gpu {
+  std::unique_ptr<Stream> compute;
+  detail::DeviceWaits waits;
+  detail::MakeDevicePlane make_plane;
+};
+
 ReplicaGroup::ReplicaGroup(std::shared_ptr<Job> job, std::unique_ptr<Communicator> data)
     : ReplicaGroup{job, Job::Meeting{nullptr, {}}, all_ranks(job->size()), std::move(data)} {}
 
@@ -66,7 +72,6 @@ std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks, H
   if (std::ranges::count(ranks, rank()) == 0)
     throw InvalidArgument{
         fmt::format("a group of ranks {} on rank {}: expected it among them", fmt::join(ranks, ", "), rank())};
-  if (compute_) throw InvalidArgument{"a group of some of the ranks that own GPUs: expected ranks on the host"};
   Job::Meeting meeting = job_->make_meeting(of_job, here);
   // Before they make the plane for their data from that of this group.
   meeting->agree(TagKind::group, 0, here,
@@ -77,7 +82,20 @@ std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks, H
   std::unique_ptr<ReplicaGroup> group{new ReplicaGroup{job_, std::move(meeting), std::move(of_job), std::move(data)}};
   for (std::size_t i = 0; i < ranks.size(); ++i)
     group->device_names_[i] = device_names_[static_cast<std::size_t>(ranks[i])];
+  if (gpu_) group->join_on_gpus(*this, here);
   return group;
+}
+
+/// What fails on a rank, before the others can know, all of them learn here.
+void ReplicaGroup::join_on_gpus(const ReplicaGroup& all, const Here& here) {
+  try {
+    auto data = size() == 1 ? make_local_communicator(*all.gpu_->compute) : all.gpu_->make_plane(*data_);
+    gpu_ = all.gpu_;
+    if (data) use_plane(std::move(data));
+  } catch (...) {
+    meeting_->fail(std::current_exception(), here);
+  }
+  meeting_->agree(TagKind::group, 0, here, "on GPUs");
 }
 
 int ReplicaGroup::rank() const {
@@ -92,23 +110,31 @@ int ReplicaGroup::ranks_of_node() const {
 }
 
 void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
-                                    detail::DevicePatience patience) {
-  compute_ = std::move(compute);
+                                    detail::DevicePatience patience, detail::MakeDevicePlane make) {
+  Stream& stream = *compute;
+  auto end_job = [job = job_](std::exception_ptr exception) { job->end(std::move(exception)); };
+  gpu_.reset(new Gpu{std::move(compute),
+                     {meeting(), stream, device_name(), std::move(patience), std::move(end_job)},
+                     std::move(make)});
+  use_plane(std::move(data));
+}
+
+void ReplicaGroup::use_plane(std::unique_ptr<Communicator> data) {
   device_data_ = std::move(data);
   given_up_.emplace(*job_, [this] { device_data_->abort(); });
-  device_waits_ =
-      std::make_unique<detail::DeviceWaits>(meeting(), *compute_, device_name(), std::move(patience),
-                                            [this](std::exception_ptr exception) { job_->end(std::move(exception)); });
+  gpu_->waits.add(*meeting_);
 }
 
 std::unique_ptr<Reductions> ReplicaGroup::make_reductions(const ReductionOptions& options) {
   // A collective whose failure ends the job, inside what the program has put around it. Who waits for a GPU knows of
   // those that are on it.
-  auto* const gpu = size() > 1 ? device_waits_.get() : nullptr;
+  auto* const gpu = size() > 1 ? gpu_.get() : nullptr;
   Reductions::Seam seam;
   if (gpu || options.around)
-    seam = [gpu, around = options.around](DeviceKind device, const std::function<void()>& part) {
-      const auto known = [&] { gpu&& device == DeviceKind::cuda ? gpu->enqueue_collective(part) : part(); };
+    seam = [this, gpu, around = options.around](DeviceKind device, const std::function<void()>& part) {
+      const auto known = [&] {
+        gpu&& device == DeviceKind::cuda ? gpu->waits.enqueue_collective(*meeting_, part) : part();
+      };
       around ? around(known) : known();
     };
   auto made = std::make_unique<Reductions>(Reductions::Planes{*data_, device_data_.get()}, options, node_of_rank_,
@@ -123,7 +149,13 @@ Reductions& ReplicaGroup::reductions() {
   return *reductions_;
 }
 
-ReplicaGroup::~ReplicaGroup() = default;
+Stream& ReplicaGroup::stream() {
+  return gpu_ ? *gpu_->compute : Stream::host();
+}
+
+ReplicaGroup::~ReplicaGroup() {
+  if (gpu_) gpu_->waits.remove(*meeting_);
+}
 
 std::unique_ptr<ReplicaGroup> make_local_group() {
   return std::make_unique<ReplicaGroup>(

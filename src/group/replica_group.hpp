@@ -23,8 +23,6 @@ class Reductions;
 
 namespace detail {
 
-class DeviceWaits;
-
 /// How long the host waits for its GPU.
 struct DevicePatience {
   std::chrono::duration<double> stall_timeout{60};
@@ -32,6 +30,9 @@ struct DevicePatience {
   /// the host keeps waiting.
   std::function<void(const std::string& sentence)> on_stall = {};
 };
+
+/// COLL over the ranks of `host`. Makes their plane for GPU memory. Null where another rank fails, which throws.
+using MakeDevicePlane = std::function<std::unique_ptr<Communicator>(Communicator& host)>;
 
 }  // namespace detail
 
@@ -47,8 +48,7 @@ class ReplicaGroup {
   ~ReplicaGroup();
 
   /// COLL over `ranks`, blocking. Makes a group of these ranks of this one, in that order. InvalidArgument, before any
-  /// communication, unless each is a rank of this group, each is named once, and this rank is among them; also for a
-  /// group on GPUs.
+  /// communication, unless each is a rank of this group, each is named once, and this rank is among them.
   std::unique_ptr<ReplicaGroup> subset(std::span<const int> ranks, Here here = Here::current());
 
   Job& job() { return *job_; }
@@ -77,10 +77,11 @@ class ReplicaGroup {
   const std::vector<Job::Residence>& residences() const { return residences_; }
 
   /// LOCAL, at most once, before the first strategy is made. Adds the plane for GPU memory: the same ranks in the same
-  /// order. `compute` is the stream of `data`. From then on variables live in the memory of that GPU, and every wait of
-  /// the host for it has a limit: a GPU that does not end its work in time ends the job with a StallError.
+  /// order. `compute` is the stream of `data`, and of those that `make` makes for groups of some of these ranks. From
+  /// then on variables live in the memory of that GPU, and every wait of the host for it has a limit: a GPU that does
+  /// not end its work in time ends the job with a StallError.
   void add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
-                        detail::DevicePatience patience = {});
+                        detail::DevicePatience patience = {}, detail::MakeDevicePlane make = {});
 
   /// LOCAL, before the first strategy is made. One name for each replica; without it, all are "/device:CPU:0".
   void set_device_names(std::vector<std::string> names) { device_names_ = std::move(names); }
@@ -103,15 +104,20 @@ class ReplicaGroup {
   Communicator& host_plane() { return *data_; }
 
   /// The stream for this rank's work: that of its GPU, else the host's.
-  Stream& stream() { return compute_ ? *compute_ : Stream::host(); }
+  Stream& stream();
 
   /// Numbers the strategies of the group in order of creation, which is the same on every rank.
   int next_strategy() { return strategies_++; }
 
  private:
+  struct Gpu;
+
   /// `ranks` of the job. Without `own_meeting`, they meet where all ranks of the job do.
   ReplicaGroup(std::shared_ptr<Job> job, Job::Meeting own_meeting, std::vector<int> ranks,
                std::unique_ptr<Communicator> data);
+
+  void join_on_gpus(const ReplicaGroup& all, const Here& here);
+  void use_plane(std::unique_ptr<Communicator> data);
 
   std::shared_ptr<Job> job_;
   Job::Meeting own_meeting_;  ///< null where all ranks of the job meet
@@ -121,9 +127,8 @@ class ReplicaGroup {
   std::vector<int> node_of_rank_;
   std::vector<Job::Residence> residences_;
   std::vector<std::string> device_names_;
-  std::unique_ptr<Stream> compute_;
+  std::shared_ptr<Gpu> gpu_;  ///< that of this rank, for all its groups; null if it has none
   std::unique_ptr<Communicator> device_data_;
-  std::unique_ptr<detail::DeviceWaits> device_waits_;  ///< null without a device plane
   RequestQueue requests_;
   std::unique_ptr<Reductions> reductions_;  ///< null before the first call
   std::uint64_t reductions_made_ = 0;

@@ -110,7 +110,11 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
   if (shares_gpu(place) && group->rank() == 0)
     log::warning("ranks of this node share a GPU and take turns there: for tests, not for speed");
   std::unique_ptr<Stream> compute;
-  mpi.together("making a stream", [&] { compute = device->make_stream(); });
+  NcclOptions nccl = nccl_options();
+  mpi.together("making a stream", [&] {
+    compute = device->make_stream();
+    if (group->size() > 1) nccl.stream = device->make_stream();
+  });
   detail::DevicePatience patience{.stall_timeout = mpi.options.stall_timeout};
   if (mpi.options.on_stall == RuntimeOptions::OnStall::observe) patience.on_stall = warn_of_stall;
   if (group->size() == 1) {
@@ -119,6 +123,15 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
     group->add_device_plane(std::move(compute), std::move(data), std::move(patience));
     return;
   }
+  mpi.together("starting NCCL", [&] {
+    const auto start = [this, &stream = *compute, nccl](Communicator& host) { return start_nccl(host, stream, nccl); };
+    if (auto data = start(group->host_plane()))
+      group->add_device_plane(std::move(compute), std::move(data), std::move(patience), start);
+  });
+}
+
+/// Without a stream.
+NcclOptions Runtime::Impl::nccl_options() {
   NcclOptions nccl;
   nccl.init_timeout = mpi.options.stall_timeout;
   // The watchdogs have two seconds to find who is late. Where they only warn, nothing ends the job.
@@ -129,18 +142,19 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
     // What this rank sees of a failure that all ranks know of needs no line.
     if (!mpi.end.has_failed()) mpi.end.alone(message_of(failure), exit_code_of(failure));
   };
-  mpi.together("starting NCCL", [&] {
-    try {
-      auto data = make_nccl_communicator(group->host_plane(), *device, *compute, std::move(nccl));
-      group->add_device_plane(std::move(compute), std::move(data), std::move(patience));
-    } catch (const NcclStartError& error) {
-      // Every rank is here. Those that are not to blame learn it with all others, at the agreement that follows.
-      if (error.rank() >= 0 && error.rank() != group->rank()) return;
-      const std::string text = error.rank() < 0 ? error.what() : "NCCL did not start: " + error.words();
-      if (error.is_late()) throw StallError{text};
-      throw CommError{text};
-    }
-  });
+  return nccl;
+}
+
+/// Null where another rank is to blame: this one learns it with all others, at the agreement that follows.
+std::unique_ptr<Communicator> Runtime::Impl::start_nccl(Communicator& host, Stream& compute, const NcclOptions& nccl) {
+  try {
+    return make_nccl_communicator(host, *device, compute, nccl);
+  } catch (const NcclStartError& error) {
+    if (error.rank() >= 0 && error.rank() != host.rank()) return nullptr;
+    const std::string text = error.rank() < 0 ? error.what() : "NCCL did not start: " + error.words();
+    if (error.is_late()) throw StallError{text};
+    throw CommError{text};
+  }
 }
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include <lockstep/runtime/runtime.hpp>
 
 #include "cluster/device_binding.hpp"
+#include "comm/backends.hpp"
 #include "device/device.hpp"
 #include "group/replica_group.hpp"
 #include "runtime/mpi_job.hpp"
@@ -48,6 +49,8 @@ struct Runtime::Impl {
   DeviceRequest settle(DeviceRequest requested, std::span<const VisibleGpus> gpus,
                        std::span<const std::string> why_none);
   void add_device_plane(const NodePlace& place);
+  NcclOptions nccl_options();
+  std::unique_ptr<Communicator> start_nccl(Communicator& host, Stream& compute, const NcclOptions& nccl);
 };
 
 }  // namespace lockstep

@@ -17,11 +17,6 @@ using namespace lockstep::test;
 
 namespace {
 
-/// Groups of some of the ranks are for those on the host.
-bool on_gpus() {
-  return runtime().strategy().stream().kind() != DeviceKind::cpu;
-}
-
 Group everyone() {
   return runtime().strategy().ranks();
 }
@@ -42,7 +37,6 @@ int bits_of(Group group) {
 }  // namespace
 
 TEST_CASE("overlapping groups work with their own ranks, in an order of their own") {
-  if (on_gpus()) return;
   Group all = everyone().subset(down_from(ranks()));
   std::optional<Group> rest;
   std::vector<int> others(static_cast<std::size_t>(last()));
@@ -58,7 +52,6 @@ TEST_CASE("overlapping groups work with their own ranks, in an order of their ow
 }
 
 TEST_CASE("a group sums, broadcasts and gathers values of the host, in its own order") {
-  if (on_gpus()) return;
   Group group = everyone().subset(down_from(ranks()));
   std::vector<double> values{static_cast<double>(rank()), 0.5};
   group.all_reduce(std::span{values});
@@ -74,8 +67,29 @@ TEST_CASE("a group sums, broadcasts and gathers values of the host, in its own o
   CHECK(group.all_gather(std::span{mine}) == expected);
 }
 
+TEST_CASE("overlapping groups sum tensors of their ranks' devices, in one order on all ranks") {
+  Stream& stream = runtime().strategy().stream();
+  const auto on_device = [&] {
+    return Tensor::copy_of(Tensor::from<std::int64_t>({1 << rank(), 1}, {2}).view(), stream);
+  };
+  Group all = everyone();
+  Group back = all.subset(down_from(ranks()));
+  std::optional<Group> rest;
+  if (!odd_one()) rest = all.subset(down_from(last()));
+  for (int round = 0; round < 2; ++round) {
+    const Tensor of_all = on_device(), of_back = on_device(), of_rest = on_device();
+    back.all_reduce(of_back.view());
+    if (rest) rest->all_reduce(of_rest.view());
+    all.all_reduce(of_all.view());
+    if (rest) rest->broadcast(of_back.view(), last() - 1);
+    const std::vector<std::int64_t> sum{(1 << ranks()) - 1, ranks()}, without_last{(1 << last()) - 1, last()};
+    CHECK(of_all.to_vector<std::int64_t>() == sum);
+    CHECK(of_back.to_vector<std::int64_t>() == sum);
+    if (rest) CHECK(of_rest.to_vector<std::int64_t>() == without_last);
+  }
+}
+
 TEST_CASE("a strategy on some of the ranks has variables and runs of its own, and holds its group") {
-  if (on_gpus()) return;
   if (odd_one() && ranks() > 1) return;
   const int count = ranks() > 1 ? last() : 1;
   Strategy strategy{everyone().subset(down_from(count))};
@@ -93,7 +107,6 @@ TEST_CASE("a strategy on some of the ranks has variables and runs of its own, an
 }
 
 TEST_CASE("ranks that disagree in a group are named as the job counts them, and both groups go on") {
-  if (on_gpus()) return;
   if (ranks() < 3) return;
   if (rank() == 1) return expect_in_step();
   std::vector<int> others = down_from(ranks());
@@ -115,6 +128,5 @@ TEST_CASE("a group refuses what its ranks cannot do, before they meet") {
   CHECK(message_of<InvalidArgument>([&] { group.broadcast(std::span{value}, ranks()); }) ==
         "broadcast from rank " + std::to_string(ranks()) + ": expected one of 0 to " + std::to_string(last()));
   CHECK_THROWS_AS(group.subset(std::vector{0, 0}), InvalidArgument);
-  if (on_gpus()) CHECK_THROWS_AS(group.subset(std::vector{rank()}), InvalidArgument);
   expect_in_step();
 }

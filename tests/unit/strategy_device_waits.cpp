@@ -152,7 +152,7 @@ TEST_CASE("a GPU that waits for the others is in a meeting, whose number every r
   rank.agree(1);
   const std::uint64_t before = rank.meeting.waits();
   bool enqueued = false;
-  rank.waits.enqueue_collective([&] {
+  rank.waits.enqueue_collective(rank.meeting, [&] {
     enqueued = true;
     // The others' hosts may not have come yet.
     CHECK(rank.row().phase == Phase::meeting);
@@ -160,7 +160,7 @@ TEST_CASE("a GPU that waits for the others is in a meeting, whose number every r
   });
   CHECK(enqueued);
   CHECK(rank.row().phase == Phase::computing);
-  rank.waits.enqueue_collective([] {});
+  rank.waits.enqueue_collective(rank.meeting, [] {});
 
   // The events: 1 and 3 when the GPU has come to the collectives, 2 and 4 when it is through; 5 is what is waited for.
   std::vector<std::string> seen;
@@ -176,10 +176,39 @@ TEST_CASE("a GPU that waits for the others is in a meeting, whose number every r
   CHECK(rank.row().meeting == before + 3);
 }
 
+TEST_CASE("a collective of some of the ranks is waited for where these meet, and forgotten with them") {
+  Rank rank;
+  test::Script script;
+  MeetingPoint some{std::make_unique<test::ScriptedChannel>(script),
+                    {"replica 0", "replica 2"},
+                    &rank.table.rows,
+                    Members{{0, 2}, 77}};
+  rank.waits.add(some);
+  some.agree(TagKind::merge, 0, Here::current(), "of some");
+  rank.agree(1);
+  rank.waits.enqueue_collective(some, [&] { CHECK(rank.row().group == 77); });
+  rank.waits.enqueue_collective(rank.meeting, [] {});
+  std::vector<std::string> seen;
+  rank.clock->at_pause = [&] {
+    const PhaseTable::Snapshot row = rank.row();
+    seen.push_back(row.phase == Phase::device ? "own" : "in " + std::to_string(row.group));
+    ++rank.stream.done;
+  };
+  rank.script.during_max = [&] { CHECK(rank.stream.done == 4); };
+  rank.agree(2);
+  CHECK(seen == std::vector<std::string>{"own", "in 77", "own", "in 0"});
+
+  rank.waits.enqueue_collective(some, [] {});
+  rank.waits.remove(some);
+  rank.clock->at_pause = [] { FAIL("a wait for what was forgotten"); };
+  rank.script.during_max = [] {};
+  rank.agree(3);
+}
+
 TEST_CASE("a collective that no rank is late for, and that does not end, is nobody's, and ends the job later") {
   Rank rank;
   rank.agree(1);
-  rank.waits.enqueue_collective([] {});
+  rank.waits.enqueue_collective(rank.meeting, [] {});
   rank.stream.done = 1;
   CHECK_THROWS_WITH(rank.wait(),
                     Catch::StartsWith("merge_call #1 (strategy_device_waits.cpp:") &&
@@ -192,7 +221,7 @@ TEST_CASE("a collective that no rank is late for, and that does not end, is nobo
 TEST_CASE("a collective that waits for a rank with long work of its own stalls when that gets on no more") {
   Rank rank;
   rank.agree(1);
-  rank.waits.enqueue_collective([] {});
+  rank.waits.enqueue_collective(rank.meeting, [] {});
   rank.stream.done = 1;
   rank.clock->at_pause = [&] {
     if (rank.clock->pauses < 4 * looks_in_limit)
@@ -205,7 +234,7 @@ TEST_CASE("a collective that waits for a rank with long work of its own stalls w
 TEST_CASE("an agreement comes after the collectives that were enqueued before it") {
   Rank rank;
   rank.agree(1);
-  rank.waits.enqueue_collective([] {});
+  rank.waits.enqueue_collective(rank.meeting, [] {});
   rank.clock->at_pause = [&] { ++rank.stream.done; };
   rank.script.during_max = [&] { CHECK(rank.stream.done == 2); };
   rank.agree(2);
@@ -213,7 +242,7 @@ TEST_CASE("an agreement comes after the collectives that were enqueued before it
   CHECK_THROWS_WITH(rank.meeting.fail(std::make_exception_ptr(InvalidArgument{"of the program"})), "of the program");
 
   // A rank whose GPU fails in one cannot say so in an agreement, to which the others do not come.
-  rank.waits.enqueue_collective([] {});
+  rank.waits.enqueue_collective(rank.meeting, [] {});
   const std::size_t calls = rank.script.calls.size();
   rank.stream.fails = true;
   const bool announces = GENERATE(false, true);
@@ -241,7 +270,7 @@ TEST_CASE("a stall that is only observed is told once for each, and the wait goe
   std::vector<std::string> told;
   Rank rank{{.stall_timeout = Seconds{2}, .on_stall = [&](const std::string& sentence) { told.push_back(sentence); }}};
   rank.agree(1);
-  rank.waits.enqueue_collective([] {});
+  rank.waits.enqueue_collective(rank.meeting, [] {});
   rank.clock->at_pause = [&] {
     if (rank.clock->pauses % (4 * looks_in_limit) == 0) ++rank.stream.done;
   };

@@ -61,7 +61,7 @@ class LOCKSTEP_API Group {
 
   /// COLL over `ranks`, not over this group. Makes a group of these ranks of this one, in the order of the list.
   /// InvalidArgument, before any communication, unless each is a rank of this group, each is named once, and this rank
-  /// is among them; also if the ranks own GPUs, which only work as one group of all ranks.
+  /// is among them. If the ranks own GPUs, NCCL is started among them, which takes up to seconds.
   Group subset(std::span<const int> ranks, Here here = Here::current()) const;
 
   /// Adds up every rank's values, in place. Values on the host are added pairwise in the order of the ranks, so their

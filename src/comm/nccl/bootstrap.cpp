@@ -121,8 +121,8 @@ void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank,
 }  // namespace
 
 StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tools, Seconds timeout,
-                       const std::function<void(std::exception_ptr)>& on_stuck) {
-  StartedNccl started;
+                       const std::function<void(std::exception_ptr)>& on_stuck, std::shared_ptr<Stream> stream) {
+  StartedNccl started{std::move(stream), nullptr};
   ncclUniqueId id{};
   Buffer memory;
   const auto watched = [&](const char* what, Seconds limit, const std::function<void()>& stage) {
@@ -141,7 +141,7 @@ StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tool
     });
   };
   const Report ready = watched("a call before ncclCommInitRankConfig", timeout, [&] {
-    started.stream = device.make_stream();
+    if (!started.stream) started.stream = device.make_stream();
     memory = started.stream->allocate(sizeof(std::int32_t));
     started.handle = std::make_unique<NcclHandle>(tools, host.rank(), device.name());
     if (host.rank() == 0)

@@ -13,7 +13,7 @@ namespace lockstep {
 
 /// A communicator that has carried its first collective, and the stream that it used.
 struct StartedNccl {
-  std::unique_ptr<Stream> stream;
+  std::shared_ptr<Stream> stream;
   std::unique_ptr<NcclHandle> handle;  ///< destroyed first: its collectives are on the stream
 };
 
@@ -24,8 +24,9 @@ struct StartedNccl {
 /// and some rank did not wait in vain.
 /// `on_stuck`, if there is one, is called with a StallError on another thread if a stage does not end because a call
 /// does not return: after `timeout`, or a second later where the stage waits for others itself. If it returns itself,
-/// the start continues, and a later stage may call it again.
+/// the start continues, and a later stage may call it again. Makes a stream where none is given.
 StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tools, Seconds timeout,
-                       const std::function<void(std::exception_ptr)>& on_stuck = nullptr);
+                       const std::function<void(std::exception_ptr)>& on_stuck = nullptr,
+                       std::shared_ptr<Stream> stream = nullptr);
 
 }  // namespace lockstep

@@ -219,7 +219,7 @@ class NcclCommunicator final : public Communicator {
   int rank_;
   int size_;
   Stream& compute_;
-  std::unique_ptr<Stream> stream_;
+  std::shared_ptr<Stream> stream_;
   std::unique_ptr<NcclHandle> handle_;
   std::optional<FailureWatch> watch_;
 };
@@ -228,7 +228,7 @@ class NcclCommunicator final : public Communicator {
 
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute,
                                                      NcclOptions options, const NcclTools& tools) {
-  StartedNccl started = start_nccl(host, device, tools, options.init_timeout, options.on_failure);
+  StartedNccl started = start_nccl(host, device, tools, options.init_timeout, options.on_failure, options.stream);
   return std::make_unique<NcclCommunicator>(host.rank(), host.size(), compute, std::move(started), std::move(options),
                                             tools.ticker);
 }
