@@ -17,6 +17,8 @@
 namespace lockstep {
 namespace {
 
+constexpr std::uint32_t claimed = 1, claimed_with = 2;
+
 constexpr std::size_t site_words = Tag::site_capacity / sizeof(std::uint64_t);
 
 /// A place in the program as it is in shared memory.
@@ -73,7 +75,7 @@ struct PhaseTable::OpenGroups {
 };
 
 struct PhaseTable::Header {
-  alignas(128) std::atomic<std::uint32_t> report_claimed;
+  alignas(128) std::atomic<std::uint32_t> report_claimed;  ///< 0, `claimed`, or `claimed_with` plus an exit code
   std::atomic<int> finished;
   std::atomic<std::uint32_t> open_line;
   std::atomic<std::uint32_t> warned;
@@ -375,9 +377,15 @@ int PhaseTable::finished() const {
   return header().finished.load(std::memory_order_relaxed);
 }
 
-bool PhaseTable::claim_report() {
+bool PhaseTable::claim_report(std::optional<int> code) {
   std::uint32_t unclaimed = 0;
-  return header().report_claimed.compare_exchange_strong(unclaimed, 1);
+  return header().report_claimed.compare_exchange_strong(
+      unclaimed, code ? claimed_with + static_cast<std::uint32_t>(*code) : claimed);
+}
+
+int PhaseTable::code_of_report(int own) const {
+  const std::uint32_t claim = header().report_claimed.load(std::memory_order_relaxed);
+  return claim >= claimed_with ? static_cast<int>(claim - claimed_with) : own;
 }
 
 bool PhaseTable::claim_warning() {

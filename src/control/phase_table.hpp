@@ -139,11 +139,15 @@ class PhaseTable {
   /// Writes what came from another node about a rank there, whose process is not known here.
   void write(int row, const Snapshot& seen);
 
-  /// True for the first caller on the node, which is to print the report.
-  bool claim_report();
+  /// True for the first caller on the node, which is to print the report and to end the job with `code`, if it knows
+  /// that.
+  bool claim_report(std::optional<int> code = {});
 
   /// Whether someone has claimed the report.
   bool reported() const;
+
+  /// With what the job ends as it was reported; `own` if that is not known.
+  int code_of_report(int own) const;
 
   /// True for the first caller on the node, which is to say that heartbeats do not get through; or the fact is noted
   /// because another node said it.

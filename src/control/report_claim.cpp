@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -93,8 +94,8 @@ Hold hold(const ClaimName& job, int number, const Descriptor& socket) {
 
 }  // namespace
 
-bool claim_report(PhaseTable* table) {
-  if (table && !table->claim_report()) return false;
+bool claim_report(PhaseTable* table, std::optional<int> code) {
+  if (table && !table->claim_report(code)) return false;
   // For the processes of this node that have no table in common.
   const ClaimName job;
   if (job.is_empty()) return true;

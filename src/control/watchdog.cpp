@@ -249,7 +249,7 @@ class Watchdog::Thread {
       case LastAct::none: return;
       case LastAct::save: return options_.on_interrupted();
       case LastAct::say_and_end:
-        if (claim_report(&table_)) say_interrupted();
+        if (claim_report(&table_, {})) say_interrupted();
         die_of_signal();
       case LastAct::end: die_of_signal();
     }
@@ -307,8 +307,9 @@ class Watchdog::Thread {
   void report(const Finding& finding, const std::string& line) {
     for (std::uint64_t tick = finding.turn_ticks; tick > 0 && !table_.reported(); --tick) pass(job_.tick);
     const bool elsewhere = finding.code == Error::ExitCode::peer_failed && has_lost_others();
-    const bool printing = !elsewhere && claim_report(&table_);
-    if (printing) print_last_line(line, static_cast<int>(finding.code));
+    const int code = static_cast<int>(finding.code);
+    const bool printing = !elsewhere && claim_report(&table_, code);
+    if (printing) print_last_line(line, code);
     // The report is printed, or another rank is about to print it: from here on SIGTERM may end this process at once.
     signals_.let_through();
     // mpirun also reports a rank that died, and its exit code says more than ours, so it gets time to end the job. A
@@ -317,18 +318,19 @@ class Watchdog::Thread {
     const bool for_mpirun = finding.code == Error::ExitCode::peer_failed || !printing;
     const Seconds on_its_way{heartbeats_ ? 0.2 : 0.0};
     pass(for_mpirun && finding.reach == Reach::whole_job ? Seconds{3} : on_its_way);
-    end_job_(finding.code, finding.reach);
+    end_job_(static_cast<Error::ExitCode>(table_.code_of_report(code)), finding.reach);
     if (told_at_) die_of_signal();
   }
 
   /// Each rank has a limit of its own, and soon after it the kernel kills the process.
   void end_for_cpu_time(std::string_view reached) {
-    if (claim_report(&table_))
+    constexpr int code = static_cast<int>(Error::ExitCode::peer_failed);
+    if (claim_report(&table_, code))
       say_cpu_time(reached);
     else
       pass(Seconds{1});  // the printing rank ends the job, including this one
     signals_.let_through();
-    end_job_(Error::ExitCode::peer_failed, Reach::whole_job);
+    end_job_(static_cast<Error::ExitCode>(table_.code_of_report(code)), Reach::whole_job);
   }
 
   void say_cpu_time(std::string_view reached) const {

@@ -193,7 +193,8 @@ void JobEnd::announce(const std::exception_ptr& exception) {
 void JobEnd::say(const AgreedFailure& failure) {
   // A job that is interrupted may say so first, and then it stops too late.
   const bool speaks = speaks_ && meeting_.rank() == 0 && !said_;
-  if (speaks && (failure.code != Error::ExitCode::stopped || is_guest_ || claim_report(phases_)))
+  if (speaks &&
+      (failure.code != Error::ExitCode::stopped || is_guest_ || claim_report(phases_, static_cast<int>(failure.code))))
     print_last_line(failure.line, static_cast<int>(failure.code));
   said_ = true;
 }
@@ -244,10 +245,11 @@ void JobEnd::alone(const std::string& what, Error::ExitCode cause, Blame blame) 
 }
 
 void JobEnd::end_job(std::string_view line, int code) {
-  if (claim_report(phases_)) {
+  if (claim_report(phases_, code)) {
     print_last_line(line, code);
   } else {
     std::this_thread::sleep_for(std::chrono::seconds{1});  // The printing rank ends the job, including this rank.
+    if (phases_) code = phases_->code_of_report(code);
   }
   job_.abort();
   MpiSession::abort_job(code);

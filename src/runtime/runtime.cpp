@@ -37,7 +37,7 @@ void require_only_one() {
 /// Ends a job whose ranks cannot tell each other of a failure.
 [[noreturn]] void end_unstarted(const std::exception_ptr& failure) {
   const int code = static_cast<int>(exit_code_of(failure));
-  if (claim_report(nullptr)) {
+  if (claim_report(nullptr, code)) {
     bool is_alone = false;
     try {
       const std::string line = "lockstep: error: " + message_of(failure);

@@ -284,7 +284,7 @@ bool SiblingWatch::is_interrupted() const {
 }
 
 bool SiblingWatch::report(const std::string& sentence, int exit_code) const {
-  const bool mine = !reported_ && claim_report(options_.table);
+  const bool mine = !reported_ && claim_report(options_.table, exit_code);
   if (mine) print_last_line("lockstep: " + sentence, exit_code);
   return mine;
 }

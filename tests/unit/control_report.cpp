@@ -34,7 +34,7 @@ namespace {
 ChildProcess claiming_rank(const char* job) {
   return ChildProcess{[job] {
     ::setenv("PMIX_NAMESPACE", job, 1);
-    if (!claim_report(nullptr)) return 1;
+    if (!claim_report(nullptr, 4)) return 1;
     return ::pause();
   }};
 }
@@ -43,7 +43,7 @@ ChildProcess claiming_rank(const char* job) {
 int claims(const char* job, PhaseTable* table = nullptr) {
   ChildProcess rank{[&] {
     ::setenv("PMIX_NAMESPACE", job, 1);
-    return claim_report(table) ? 1 : 0;
+    return claim_report(table, 4) ? 1 : 0;
   }};
   return rank.wait();
 }
@@ -74,14 +74,17 @@ TEST_CASE("a report that was claimed in the phase table stays claimed") {
   CHECK(claims("a job with a table", &table.rows) == 1);
   CHECK(claims("a job with a table", &table.rows) == 0);
   CHECK(table.rows.reported());
+  CHECK(table.rows.code_of_report(5) == 4);
 }
 
 TEST_CASE("where the launcher names no job, the phase table decides alone") {
   REQUIRE(std::getenv("PMIX_NAMESPACE") == nullptr);
   Table table;
-  CHECK(claim_report(&table.rows));
-  CHECK_FALSE(claim_report(&table.rows));
-  CHECK(claim_report(nullptr));
+  CHECK(table.rows.code_of_report(5) == 5);
+  CHECK(claim_report(&table.rows, {}));
+  CHECK_FALSE(claim_report(&table.rows, 4));
+  CHECK(table.rows.code_of_report(5) == 5);
+  CHECK(claim_report(nullptr, 4));
   CHECK_FALSE(report_is_claimed());
 }
 

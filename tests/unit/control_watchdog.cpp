@@ -241,13 +241,15 @@ TEST_CASE("the job is ended once and the line printed once, however long the end
   CHECK_THAT(watched.line(), Catch::EndsWith("\n") && !Catch::Contains("\nlockstep"));
 }
 
-TEST_CASE("the second watchdog to see it prints nothing, and ends the job as well") {
+TEST_CASE("the second watchdog to see it prints nothing, and ends the job as well, as the first has said") {
   Table table;
   ChildRank silent{table, 1};
-  REQUIRE(table.rows.claim_report());
+  const auto [code, expected] = GENERATE(std::pair{std::optional<int>{}, Error::ExitCode::stall},
+                                         std::pair{std::optional{4}, Error::ExitCode::peer_failed});
+  REQUIRE(table.rows.claim_report(code));
   Watched watched{table, 0.1};
   CHECK(watched.ended_the_job());
-  CHECK(watched.code() == Error::ExitCode::stall);
+  CHECK(watched.code() == expected);
   CHECK(watched.line().empty());
 }
 
