@@ -147,6 +147,11 @@ NetworkOptions network_of(NetworkOptions options, const RuntimeOptions& runtime)
   return options;
 }
 
+RequestOptions requests_of(RequestOptions options) {
+  require_sizes(options, DType::f32);
+  return options;
+}
+
 StepOptions step_of(StepOptions options, const RuntimeOptions& runtime) {
   options.reductions = runtime.reductions;
   return options;
@@ -164,6 +169,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   CommandLine line;
   AllReduceOptions all_reduce;
   MergeCallOptions merge_call;
+  RequestOptions requests;
   NetworkOptions network;
   StepOptions step;
   ArithmeticOptions arithmetic;
@@ -211,6 +217,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   merge_call.steps = parse_count(option, text, 1, most_iterations);
                 });
   add_common(parser, merge_call, line);
+
+  parser.command(
+      RequestOptions::name,
+      "Time of a sum that is submitted and waited for, beside one that blocks, by size; and what waiting for "
+      "a late rank takes");
+  add_sizes(parser, requests, most_message_bytes);
+  add_common(parser, requests, line);
 
   parser.command(
       NetworkOptions::name,
@@ -318,6 +331,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   } else {
     if (parser.chosen() == MergeCallOptions::name)
       line.benchmark = merge_call;
+    else if (parser.chosen() == RequestOptions::name)
+      line.benchmark = requests_of(requests);
     else if (parser.chosen() == NetworkOptions::name)
       line.benchmark = network_of(network, line.runtime);
     else if (parser.chosen() == StepOptions::name)

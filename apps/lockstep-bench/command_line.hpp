@@ -14,6 +14,7 @@
 #include "apps/lockstep-bench/network.hpp"
 #include "apps/lockstep-bench/predict.hpp"
 #include "apps/lockstep-bench/product_rates.hpp"
+#include "apps/lockstep-bench/requests.hpp"
 #include "apps/lockstep-bench/step.hpp"
 #include "apps/lockstep-bench/watchdog.hpp"
 
@@ -23,8 +24,8 @@ struct CommandLine {
   RuntimeOptions runtime;
 
   /// The benchmark to run, and its options.
-  std::variant<AllReduceOptions, MergeCallOptions, NetworkOptions, StepOptions, ArithmeticOptions, PredictOptions,
-               InputOptions, WatchdogOptions>
+  std::variant<AllReduceOptions, MergeCallOptions, RequestOptions, NetworkOptions, StepOptions, ArithmeticOptions,
+               PredictOptions, InputOptions, WatchdogOptions>
       benchmark;
 
   /// Where to write the JSON. If empty, nowhere.

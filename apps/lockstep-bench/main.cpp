@@ -19,6 +19,9 @@ std::string measure(Runtime& runtime, const AllReduceOptions& options, const Add
 std::string measure(Runtime& runtime, const MergeCallOptions& options, const AddRow& add) {
   return bench_merge_call(runtime, options, add);
 }
+std::string measure(Runtime& runtime, const RequestOptions& options, const AddRow& add) {
+  return bench_requests(runtime, options, add);
+}
 std::string measure(Runtime& runtime, const NetworkOptions& options, const AddRow& add) {
   return bench_network(runtime, options, add);
 }

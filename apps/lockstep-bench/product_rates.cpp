@@ -90,7 +90,7 @@ ProductTimes times_of(const StepProduct& product, const ops::Kernels& kernels,
   for (std::int64_t i = -options.warm_up; i < options.iterations; ++i) {
     for (std::size_t each = 0; each < who.size(); ++each) {
       mpi.barrier();
-      const double time = processor_microseconds([&] {
+      const double time = processor_microseconds(CLOCK_THREAD_CPUTIME_ID, [&] {
         for (std::int64_t repeat = 0; repeat < repeats; ++repeat) who[each]();
       });
       if (i >= 0) times[each].push_back(time / static_cast<double>(repeats) * static_cast<double>(product.count));

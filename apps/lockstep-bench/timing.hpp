@@ -17,12 +17,12 @@ double microseconds(Body&& body) {
   return std::chrono::duration<double, std::micro>{std::chrono::steady_clock::now() - begin}.count();
 }
 
-/// How much of a core the calling thread takes for `body`, so other work on the machine counts less.
+/// How much of a core the process or the thread of `clock` takes for `body`, so other work on the machine counts less.
 template <class Body>
-double processor_microseconds(Body&& body) {
-  const auto now = [] {
+double processor_microseconds(clockid_t clock, Body&& body) {
+  const auto now = [clock] {
     timespec time{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    ::clock_gettime(clock, &time);
     return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
   };
   const double begin = now();

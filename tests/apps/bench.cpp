@@ -18,6 +18,8 @@ const std::vector<std::string> all_reduce_columns{"bytes", "count", "dtype",    
                                                   "busbw", "error", "mpi_time", "ratio"};
 const std::vector<std::string> merge_call_columns{"merges", "time", "mpi_time", "ratio", "agreements", "bytes"};
 
+const std::vector<std::string> request_columns{"bytes", "blocking", "submit", "request", "ratio", "cpu"};
+
 const std::vector<std::string> network_columns{"tcp",         "bytes",     "latency",       "mpi_latency", "one_way",
                                                "mpi_one_way", "both_ways", "mpi_both_ways", "sum",         "ratio"};
 
@@ -115,6 +117,19 @@ TEST_CASE("a merge_call is exactly one agreement of 16 bytes a round, on 1 to 4 
   }
   CHECK(row["ratio"].get<double>() == Approx(row["time"].get<double>() / row["mpi_time"].get<double>()));
   CHECK(benched.table[0][4] == std::to_string(agreements));
+}
+
+TEST_CASE("requests sum exactly, beside sums that block, and show what a wait for a late rank takes") {
+  const Benched benched = bench(3, {"requests", "--min-bytes", "2048", "--max-bytes", "4096", "--iterations", "2"});
+  check_head(benched.json, "requests", 3);
+  const Json& rows = benched.json["rows"];
+  REQUIRE(rows.size() == 2);
+  for (const Json& row : rows) {
+    INFO(row.dump());
+    CHECK(keys_of(row) == request_columns);
+    for (const char* key : {"blocking", "submit", "request", "cpu"}) CHECK(row[key].get<double>() > 0);
+    CHECK(row["ratio"].get<double>() == Approx(row["request"].get<double>() / row["blocking"].get<double>()));
+  }
 }
 
 TEST_CASE("the network carries TCP streams, messages of MPI and sums, at sizes that double, between 2 to 4 ranks") {
@@ -236,8 +251,9 @@ TEST_CASE("without --json a benchmark writes its table only") {
 }
 
 TEST_CASE("a command line that is wrong is refused in one line, wherever that is found out") {
-  check_refused(refuse(2, {}), {"no command was given: expected all-reduce or merge-call or network or step or "
-                                "arithmetic or predict or input or watchdog"});
+  check_refused(refuse(2, {}),
+                {"no command was given: expected all-reduce or merge-call or requests or network or step or "
+                 "arithmetic or predict or input or watchdog"});
   check_refused(refuse(2, {"step", "--shards", "6"}),
                 {"--shards is 6, which does not fit a job of 2 ranks", "expected"});
 }
@@ -288,7 +304,7 @@ TEST_CASE("help lists the commands, and the options of a command, once for the j
   const Outcome whole = run_bench(ranks, {"--help"});
   CHECK(whole.exit_code == 0);
   CHECK(whole.err.empty());
-  for (const char* command : {"all-reduce", "merge-call", "step", "input", "watchdog"})
+  for (const char* command : {"all-reduce", "merge-call", "requests", "step", "input", "watchdog"})
     CHECK(lines_starting_with(whole.out, std::string{"  "} + command + " ").size() == 1);
 
   const Outcome one = run_bench(ranks, {"all-reduce", "--help"});

@@ -32,11 +32,13 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       "expected rates of wires, such as 100mbit or 1gbit,500kbit, or measured ones, such as 8.6MB/s";
   const std::vector<RefusedOptions> rows{
       {{},
-       {"no command was given: expected all-reduce or merge-call or network or step or arithmetic or predict or input "
+       {"no command was given: expected all-reduce or merge-call or requests or network or step or arithmetic or "
+        "predict or input "
         "or watchdog",
         "lockstep-bench --help"}},
       {{"all-scatter"},
-       {"there is no command 'all-scatter': expected all-reduce or merge-call or network or step or arithmetic or "
+       {"there is no command 'all-scatter': expected all-reduce or merge-call or requests or network or step or "
+        "arithmetic or "
         "predict "
         "or input or watchdog"}},
       {{"--iterations", "3"}, {"there is no option --iterations; lockstep-bench --help"}},
@@ -61,6 +63,7 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
        {"--min-bytes 16 is above --max-bytes 8: expected at most the latter"}},
       {{"network", "--min-bytes", "16", "--max-bytes", "8"},
        {"--min-bytes 16 is above --max-bytes 8: expected at most the latter"}},
+      {{"requests", "--min-bytes", "6"}, {"--min-bytes 6: expected a multiple of 4, the bytes of one f32"}},
       {{"network", "--min-bytes", "6"}, {"--min-bytes 6: expected a multiple of 4, the bytes of one f32"}},
       {{"network", "--max-bytes", "2G"}, {"--max-bytes 2G: expected a whole number from 1 to 1073741824,"}},
       {{"network", "--dtype", "f32"}, {"there is no option --dtype; lockstep-bench network --help"}},
@@ -130,7 +133,8 @@ TEST_CASE("sizes have units, which are powers of 1024") {
 }
 
 TEST_CASE("the help fits 80 columns") {
-  for (const char* command : {"", "all-reduce", "merge-call", "network", "step", "predict", "input", "watchdog"}) {
+  for (const char* command :
+       {"", "all-reduce", "merge-call", "requests", "network", "step", "predict", "input", "watchdog"}) {
     const char* const argv[] = {"lockstep-bench", command, "--help"};
     const char* const alone[] = {"lockstep-bench", "--help"};
     const auto line =
