@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <mpi.h>
 
 #include <lockstep/base/log.hpp>
 #include <lockstep/runtime/runtime.hpp>
@@ -97,13 +98,17 @@ Runtime::Impl::~Impl() {
   mpi.finish(JobEnd::EndOfMpi::runtime);
 }
 
-std::unique_ptr<Runtime::Impl> Runtime::Impl::without_arguments(const RuntimeOptions& given) {
+std::shared_ptr<Runtime::Impl> Runtime::Impl::without_arguments(const RuntimeOptions& given) {
+  if (const auto shared = of_process.lock(); shared && JobEnd::exists()) return shared;
+  require_only_one();
   if (!MpiSession::has_been_started())
     throw InvalidArgument{"a Runtime without argc and argv in a program that has not started MPI; expected MPI_Init"};
   int argc = 0;
   char** argv = nullptr;
-  return std::make_unique<Impl>(argc, argv, given);
+  return std::make_shared<Impl>(argc, argv, given);
 }
+
+std::weak_ptr<Runtime::Impl> Runtime::Impl::of_process;
 
 void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
   const auto make_valid_options = [&] {
@@ -121,32 +126,45 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
 }
 
 Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
-    : Runtime{(require_only_one(), made_or_ended([&] { return std::make_unique<Impl>(argc, argv, options); }))} {
+    : Runtime{(require_only_one(), made_or_ended([&] { return std::make_shared<Impl>(argc, argv, options); }))} {
   impl_->start([&] { return options; });
 }
 
-Runtime::Runtime(RuntimeOptions options)
-    : Runtime{(require_only_one(), made_or_ended([&] { return Impl::without_arguments(options); }))} {
-  impl_->start([&] { return options; });
+Runtime::Runtime(RuntimeOptions options) : Runtime{made_or_ended([&] { return Impl::without_arguments(options); })} {
+  shares_job_ ? share(options) : impl_->start([&] { return options; });
 }
 
-Runtime::Runtime(std::unique_ptr<Impl> impl) : impl_{std::move(impl)} {}
+Runtime::Runtime(std::shared_ptr<Impl> impl) : impl_{std::move(impl)}, shares_job_{impl_->has_runtime} {
+  impl_->has_runtime = true;
+  Impl::of_process = impl_;
+}
+
+/// As a group in the job.
+void Runtime::share(const RuntimeOptions& options) {
+  const DeviceKind kind = impl_->device->kind();
+  if (const DeviceRequest requested = parse_device_request(options.device, "device"); requested.value_or(kind) != kind)
+    throw InvalidArgument{
+        fmt::format("a Runtime with device {} in a process whose job has {}; expected the same, or auto",
+                    options.device, name_of(DeviceRequest{kind}))};
+  const Group ranks = group(options.communicator.value_or(MPI_Comm_c2f(MPI_COMM_WORLD)));
+  part_.emplace(Part{Strategy{ranks, options.reductions}, options.reductions});
+}
 
 Runtime::~Runtime() {
-  if (std::uncaught_exceptions() <= impl_->exceptions_before) {
-    if (rank() == 0 && !impl_->mpi.meeting().failure() && take_unread_fault())
-      log::warning(fmt::format(
-          "LOCKSTEP_FAULT is '{}', but nothing failed: this program injects no faults; lockstep-train does, "
-          "while it trains",
-          excerpt(fault_variable())));
-    return;
+  const bool is_last = impl_.use_count() == 1;
+  if (std::uncaught_exceptions() > exceptions_before_) {
+    // A destructor cannot see the exception, only whether all ranks know of it.
+    if (is_last || !shares_job_) impl_->mpi.end.after_unknown();
+  } else if (is_last && impl_->mpi.job->rank() == 0 && !impl_->mpi.meeting().failure() && take_unread_fault()) {
+    log::warning(
+        fmt::format("LOCKSTEP_FAULT is '{}', but nothing failed: this program injects no faults; lockstep-train does, "
+                    "while it trains",
+                    excerpt(fault_variable())));
   }
-  // During unwinding a destructor cannot see the exception, only whether all ranks know of it.
-  impl_->mpi.end.after_unknown();
 }
 
 Strategy& Runtime::strategy() {
-  return *impl_->strategy;
+  return part_ ? part_->strategy : *impl_->strategy;
 }
 
 Group Runtime::group() {
@@ -165,21 +183,21 @@ Group Runtime::group(int communicator, Here here) {
                       world_rank)};
     ranks.push_back(of_job.empty() ? world_rank : static_cast<int>(found - of_job.begin()));
   }
-  return group().subset(ranks, here);
+  return impl_->strategy->ranks().subset(ranks, here);
 }
 
 Strategy Runtime::make_strategy(Here here) {
-  return make_strategy(impl_->mpi.options.reductions, here);
+  return make_strategy(part_ ? part_->reductions : impl_->mpi.options.reductions, here);
 }
 Strategy Runtime::make_strategy(const ReductionOptions& reductions, Here here) {
   return strategy().make_sibling(reductions, here);
 }
 
 int Runtime::rank() const {
-  return impl_->mpi.job->rank();
+  return part_ ? part_->strategy.rank() : impl_->mpi.job->rank();
 }
 int Runtime::size() const {
-  return impl_->mpi.job->size();
+  return part_ ? part_->strategy.num_replicas_in_sync() : impl_->mpi.job->size();
 }
 
 std::shared_ptr<const void> Runtime::working_alone() {
@@ -199,9 +217,9 @@ std::chrono::nanoseconds Runtime::watchdog_cpu_time() const {
 int Runtime::run_job(int& argc, char**& argv, const RuntimeOptions& options, const std::exception_ptr& wrong,
                      const std::function<void(Runtime&)>& body) {
   require_only_one();
-  std::unique_ptr<Impl> impl;
+  std::shared_ptr<Impl> impl;
   try {
-    impl = std::make_unique<Impl>(argc, argv, options);
+    impl = std::make_shared<Impl>(argc, argv, options);
   } catch (const std::exception&) {
     end_unstarted(std::current_exception());
   }

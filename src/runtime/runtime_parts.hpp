@@ -30,15 +30,18 @@ struct Runtime::Impl {
   std::unique_ptr<Device> device;
   std::unique_ptr<ReplicaGroup> group;
   std::optional<Strategy> strategy;
-  int exceptions_before = std::uncaught_exceptions();
+  bool has_runtime = false;  ///< others share the job with that one
+
+  static std::weak_ptr<Impl> of_process;
 
   /// Starts MPI. The rest is `start`'s.
   Impl(int& argc, char**& argv, const RuntimeOptions& given);
   Impl(const Impl&) = delete;
   ~Impl();
 
-  /// The same in a program that has started MPI. InvalidArgument in another.
-  static std::unique_ptr<Impl> without_arguments(const RuntimeOptions& given);
+  /// The same in a program that has started MPI, or that of this process, if it has one. InvalidArgument in another
+  /// program.
+  static std::shared_ptr<Impl> without_arguments(const RuntimeOptions& given);
 
   /// COLL. From MPI to a strategy.
   void start(const std::function<RuntimeOptions()>& make_options);

@@ -227,12 +227,54 @@ int be_spawned() {
   return 0;
 }
 
+/// Runtimes of two libraries, which know nothing of each other: one on the ranks of this part, and one on those but the
+/// last, in another order. The job outlives the first.
+void share() {
+  MPI_Comm turned = MPI_COMM_NULL;
+  int place = 0, size = 0;
+  MPI_Comm_rank(program.part, &place);
+  MPI_Comm_size(program.part, &size);
+  const bool is_last = place == size - 1;
+  MPI_Comm_split(program.part, is_last ? MPI_UNDEFINED : 0, -place, &turned);
+  auto first = std::make_unique<Runtime>(program.options());
+  std::unique_ptr<Runtime> second;
+  if (!is_last) second = std::make_unique<Runtime>(RuntimeOptions{.communicator = MPI_Comm_c2f(turned)});
+  if (turned != MPI_COMM_NULL) MPI_Comm_free(&turned);
+  int of_first[] = {1};
+  Group::Request under_way = first->group().submit_all_reduce(std::span{of_first});
+  if (second) {
+    require(second->size() == size - 1 && second->rank() == size - 2 - place, "the ranks of the communicator");
+    int of_second[] = {1 << place};
+    second->group().all_reduce(std::span{of_second});
+    require(of_second[0] == (1 << second->size()) - 1, "the sum of the second's ranks");
+  }
+  under_way.wait();
+  require(of_first[0] == size, "the number of the first's ranks");
+  pass_on(7);
+  first.reset();
+  if (second) (void)second->strategy().same_on_all(1);
+}
+
 /// Two at once, one on another thread than MPI's, none at all, one between two groups, and one that wants a signal.
 void be_refused() {
   RuntimeOptions options = program.options();
   {
     const Runtime runtime{options};
-    require(refused(options).starts_with("a second Runtime in a process that has one"), "the second to be refused");
+    int argc = 0;
+    char** argv = nullptr;
+    std::string second;
+    try {
+      const Runtime refused{argc, argv, options};
+    } catch (const ContextError& error) {
+      second = error.what();
+    }
+    require(second.starts_with("a second Runtime in a process that has one"), "the second to be refused");
+    require(
+        refused({.communicator = MPI_Comm_c2f(MPI_COMM_WORLD)}).find("is not in the runtime's") != std::string::npos,
+        "a second with more ranks to be refused");
+    require(refused({.device = "cuda", .communicator = options.communicator}) ==
+                "a Runtime with device cuda in a process whose job has cpu; expected the same, or auto",
+            "a second on other devices to be refused");
   }
   std::string elsewhere;
   std::thread{[&] { elsewhere = refused(options); }}.join();
@@ -263,6 +305,7 @@ void fail_in_options() {
 void run(int count, const Process& before) {
   if (program.mode == "many") return make_many(count);
   if (program.mode == "refused") return be_refused();
+  if (program.mode == "shares") return share();
   if (program.mode == "spawns") return;
   if (program.mode == "options") return fail_in_options();
   if (program.mode.starts_with("report")) return be_told();

@@ -48,6 +48,10 @@ TEST_CASE("two runtimes train beside the program's own messages, and leave its p
   check_fine(guests(4, "works", 0));
 }
 
+TEST_CASE("libraries that know nothing of each other share a job, on overlapping communicators, to the last of them") {
+  check_fine(guests(5, "shares", 0));
+}
+
 TEST_CASE("guests of a program with MPI_THREAD_MULTIPLE train there, and end the job by a call of MPI's") {
   const Environment multiple{{"LOCKSTEP_TEST_MULTIPLE", "1"}};
   check_fine(guests(4, "works", 0, "0", std::chrono::seconds{120}, multiple));

@@ -79,8 +79,15 @@ struct RuntimeOptions {
   std::string program_options = {};
 };
 
-/// Starts MPI, reads the cluster spec, binds the device and makes the strategy; ends them in reverse. One at a time in
-/// a process; a second is a ContextError, and so is one after MPI_Finalize, or in a process of MPI_Comm_spawn's.
+/// Starts MPI, reads the cluster spec, binds the device and makes the strategy; ends them in reverse. ContextError
+/// after MPI_Finalize, in a process of MPI_Comm_spawn's, and for a second one with `argc` and `argv`.
+///
+/// A process has one job. In a process that has a runtime, another one, made with options alone, shares the job of the
+/// first: so libraries that know nothing of each other may each have one, in any part of the job. All ranks make and
+/// destroy theirs, and use them, in one common order, as groups. The job ends with the last of them. Of the options of
+/// a runtime that shares a job, `communicator` and `reductions` count; of the others, those of the first do.
+/// InvalidArgument, before any communication, if one of its ranks is not in the job, or if `device` is another kind
+/// than that of the job.
 ///
 /// Constructor and destructor are COLL over the job, and block. If the constructor throws on one rank, it throws on
 /// every rank: ConfigError for wrong user input, PeerError if only another rank failed. It removes MPI's own arguments
@@ -96,14 +103,14 @@ struct RuntimeOptions {
 ///
 ///   Runtime runtime{{.communicator = MPI_Comm_c2f(part), .on_failure = RuntimeOptions::OnFailure::report}};
 ///
-/// Constructor and destructor are then COLL over that communicator, which may hold any part of the job. Other ranks may
-/// have a runtime of their own at the same time, and the same ranks another one afterwards. The guest communicates over
-/// communicators of its own, and frees them. It takes no signal, and leaves no handler, no environment variable and no
-/// thread of its own behind, so options that need one are a ConfigError: stop_signal, on_termination and
-/// allow_shared_gpu (with OnFailure::end, the job ends with 2). SIGTERM ends the process as before, so mpirun may end
-/// the job before a rank has said what happened. Messages that blame one replica also name its rank of MPI_COMM_WORLD.
-/// A failure that ends the job ends all of it, the ranks without a runtime too, if the launcher ends a job of which a
-/// process fails.
+/// Constructor and destructor are then COLL over that communicator, which may hold any part of the program's ranks.
+/// Other ranks may have a runtime of their own at the same time, and the same ranks another one afterwards. The guest
+/// communicates over communicators of its own, and frees them. It takes no signal, and leaves no handler, no
+/// environment variable and no thread of its own behind, so options that need one are a ConfigError: stop_signal,
+/// on_termination and allow_shared_gpu (with OnFailure::end, the job ends with 2). SIGTERM ends the process as before,
+/// so mpirun may end the job before a rank has said what happened. Messages that blame one replica also name its rank
+/// of MPI_COMM_WORLD. A failure that ends the job ends all of it, the ranks without a runtime too, if the launcher ends
+/// a job of which a process fails.
 ///
 /// While it lives, an uncaught exception ends the whole job with one line on stderr and the exit code of its type. A
 /// rank that dies, stops or stays away is found by the other ranks, also from other nodes.
@@ -166,12 +173,20 @@ class LOCKSTEP_API Runtime {
   template <std::invocable MakeOptions>
   friend int run_program(int&, char**&, const MakeOptions&, const std::function<void(Runtime&)>&);
   struct Impl;
-  explicit Runtime(std::unique_ptr<Impl> impl);
+  explicit Runtime(std::shared_ptr<Impl> impl);
+  void share(const RuntimeOptions& options);
   static int run(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
                  const std::function<void(Runtime&)>& body);
   static int run_job(int& argc, char**& argv, const RuntimeOptions& options, const std::exception_ptr& wrong,
                      const std::function<void(Runtime&)>& body);
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  ///< of the process
+  bool shares_job_;             ///< with an earlier runtime
+  struct Part {
+    Strategy strategy;
+    ReductionOptions reductions;
+  };
+  std::optional<Part> part_;  ///< of the job that it shares
+  int exceptions_before_ = std::uncaught_exceptions();
 };
 
 /// The body of a `main`. Starts the runtime with `options`, which are the same on every rank, and calls `body`:
