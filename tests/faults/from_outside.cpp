@@ -51,7 +51,12 @@ TEST_CASE("a stop that is only observed makes one warning, and once continued th
                  run + Arguments{"--on-stall", "observe"}, memory};
   job.wait_until_it_trains();
   job.send(SIGSTOP, 1);
-  const auto told = [&] { return lines_starting_with(read_file(file), "[rank 0] warning: replica 1 ("); };
+  const auto told = [&] {
+    auto lines = lines_starting_with(read_file(file), "[rank 0] warning: replica 1 (");
+    // A busy machine may slow that rank down, of which another warning tells.
+    std::erase_if(lines, [](const std::string& line) { return line.find("): the others waited ") != line.npos; });
+    return lines;
+  };
   job.wait_until([&] { return !told().empty(); });
   job.send(SIGCONT, 1);
   std::chrono::duration<double> after{0};
