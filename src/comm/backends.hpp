@@ -28,6 +28,9 @@ struct NcclOptions {
   std::chrono::duration<double> init_timeout{60};
   /// How long a collective may take until it is enqueued. The first between two ranks waits for both.
   std::chrono::duration<double> enqueue_timeout{600};
+  /// What has changed when a rank with long work of its own, for which another one waits there, gets on: the limit then
+  /// begins again.
+  std::function<std::uint64_t()> progress;
   /// Called on another thread: with a CommError, when NCCL reports that a started collective failed and no method has
   /// thrown that failure; or with a StallError, if a call of the start has not returned after `init_timeout`, or a
   /// second later where the stage waits for other ranks. It may call `abort` and end the process. If it returns, it may

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "base/counted_time.hpp"
 #include "base/parts.hpp"
@@ -24,14 +27,27 @@ class PollClock {
 };
 
 /// How long a wait may take, counted from its construction. Of a longer time between two looks, in which the process
-/// was stopped, half a second counts.
+/// was stopped, half a second counts. It begins again as long as `progress`, if there is one, has changed when it would
+/// be over.
 class Patience {
  public:
-  Patience(PollClock& clock, Seconds limit)
-      : clock_{clock}, start_{clock.now()}, waited_{start_, Seconds{0.5}}, limit_{limit} {}
+  Patience(PollClock& clock, Seconds limit, std::function<std::uint64_t()> progress = {})
+      : clock_{clock},
+        start_{clock.now()},
+        waited_{start_, Seconds{0.5}},
+        limit_{limit},
+        progress_{std::move(progress)},
+        seen_{progress_ ? progress_() : 0} {}
 
   Seconds limit() const { return limit_; }
-  bool is_over() { return waited_.look(clock_.now()) >= limit_; }
+  bool is_over() {
+    if (waited_.look(clock_.now()) < limit_) return false;
+    const std::uint64_t now = progress_ ? progress_() : seen_;
+    if (now == seen_) return true;
+    seen_ = now;
+    waited_.begin_again();
+    return false;
+  }
   void pause() { clock_.pause(clock_.now() - start_); }
 
  private:
@@ -39,6 +55,8 @@ class Patience {
   Seconds start_;
   CountedTime waited_;
   Seconds limit_;
+  std::function<std::uint64_t()> progress_;
+  std::uint64_t seen_;
 };
 
 /// The machine's own clock. A pause does not sleep in the first two milliseconds: what GPUs do takes microseconds.

@@ -137,6 +137,7 @@ NcclOptions Runtime::Impl::nccl_options() {
   // The watchdogs have two seconds to find who is late. Where they only warn, nothing ends the job.
   nccl.enqueue_timeout = mpi.options.stall_timeout +
                          std::chrono::seconds{mpi.options.on_stall == RuntimeOptions::OnStall::observe ? 1000000 : 2};
+  nccl.progress = [this] { return mpi.meeting().progress(); };
   // The other ranks are inside the collective and cannot be told.
   nccl.on_failure = [this](const std::exception_ptr& failure) {
     // What this rank sees of a failure that all ranks know of needs no line.

@@ -275,3 +275,25 @@ TEST_CASE("a call that stays in progress is an error in the end") {
   CHECK(world.clock->pauses - pauses == 50);
   world.nccl->states({ncclSuccess});
 }
+
+TEST_CASE("a call that waits for a rank with long work of its own is an error once that gets on no more") {
+  FakeWorld world;
+  DoneCommunicator host{0, 2};
+  std::vector<std::uint64_t> progress{3, 2, 2, 1};  // at the start of the call, and at each limit
+  const auto communicator = make_nccl_communicator(host, world.device, world.compute,
+                                                   {.progress =
+                                                        [&] {
+                                                          const std::uint64_t now = progress.back();
+                                                          progress.pop_back();
+                                                          return now;
+                                                        }},
+                                                   world.tools());
+  world.nccl->script("all_reduce", {ncclInProgress});
+  world.nccl->states({ncclSuccess, ncclInProgress});
+  const int pauses = world.clock->pauses;
+  const Tensor tensor = floats(1);
+  CHECK_THROWS_WITH((void)communicator->all_reduce(tensor.view()), Contains("is still in progress"));
+  CHECK(world.clock->pauses - pauses == 2 * 50);
+  CHECK(progress == std::vector<std::uint64_t>{3});
+  world.nccl->states({ncclSuccess});
+}

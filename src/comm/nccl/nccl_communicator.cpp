@@ -228,7 +228,9 @@ class NcclCommunicator final : public Communicator {
 
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device, Stream& compute,
                                                      NcclOptions options, const NcclTools& tools) {
-  StartedNccl started = start_nccl(host, device, tools, options.init_timeout, options.on_failure, options.stream);
+  NcclTools all = tools;
+  all.progress = options.progress;
+  StartedNccl started = start_nccl(host, device, all, options.init_timeout, options.on_failure, options.stream);
   return std::make_unique<NcclCommunicator>(host.rank(), host.size(), compute, std::move(started), std::move(options),
                                             tools.ticker);
 }

@@ -95,7 +95,7 @@ void NcclHandle::start(int size, const ncclUniqueId& id, Patience& patience) {
 }
 
 void NcclHandle::call(const char* purpose, const Body& body) {
-  Patience patience{*tools_.clock, tools_.limits.enqueue};
+  Patience patience{*tools_.clock, tools_.limits.enqueue, tools_.progress};
   call(purpose, body, patience);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -37,6 +38,7 @@ struct NcclTools {
   std::shared_ptr<PollClock> clock;
   std::shared_ptr<Ticker> ticker;  ///< for the thread that watches for failures
   NcclLimits limits;
+  std::function<std::uint64_t()> progress = {};  ///< NcclOptions::progress
 };
 
 inline constexpr Seconds watch_beat{0.1};
