@@ -9,11 +9,13 @@
 
 #include "base/log_settings.hpp"
 #include "comm/communicator.hpp"
+#include "support/done_communicator.hpp"
 #include "support/fake_nccl.hpp"
 
 using namespace lockstep;
 using Catch::Matchers::Contains;
 using Catch::Matchers::Equals;
+using lockstep::test::DoneCommunicator;
 using lockstep::test::FakeWorld;
 
 namespace {
