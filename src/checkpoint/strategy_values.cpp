@@ -18,8 +18,8 @@
 #include "group/replica_group.hpp"
 #include "reduce/reductions.hpp"
 #include "reduce/slice_map.hpp"
+#include "strategy/announced_failure.hpp"
 #include "strategy/held_slices.hpp"
-#include "strategy/shared_values.hpp"
 #include "tensor/digest.hpp"
 
 namespace lockstep {
@@ -74,7 +74,8 @@ StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_
     variables_.push_back(MirroredVariable{state});
     (void)variables_.back().for_reading(state->dtype, here);
   }
-  detail::bring_home(strategy, here);
+  detail::announcing_failure(
+      strategy.group().meeting(), [&] { strategy.store().bring_home(); }, here);
   std::ranges::copy_if(variables_, std::back_inserter(sync_on_read_), is_sync_on_read);
   for (const Variable& variable : sync_on_read_) combined_.push_back(Tensor::zeros(variable.dtype(), variable.shape()));
   for (VariableStore::OptimizerState& state : strategy.store().optimizer_state()) {
@@ -229,11 +230,7 @@ void on_chief(Strategy& strategy, const Here& here, const std::function<void()>&
   if (!strategy.extended().should_checkpoint()) return strategy.agree(TagKind::chief, here, {});
   MeetingPoint& meeting = strategy.group().meeting();
   const auto alone = meeting.working_alone();
-  try {
-    work();
-  } catch (...) {
-    meeting.fail(std::current_exception());
-  }
+  detail::announcing_failure(meeting, work);
   strategy.agree(TagKind::chief, here, {});
 }
 

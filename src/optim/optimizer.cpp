@@ -81,11 +81,7 @@ std::int64_t Optimizer::steps(Strategy& strategy) const {
 const Optimizer::Plan& Optimizer::plan_for(Strategy& strategy, std::span<const Optimizer::Gradient> gradients,
                                            const detail::Call& call) {
   if (plan_ && plan_->is_for(strategy, gradients)) return *plan_;
-  using detail::Decay;
-  const Decay decay = rules_.weight_decay > 0 ? Decay::some : Decay::none;
-  const auto at_zero = keeps_zero_gradients() ? detail::AtZero::nothing : detail::AtZero::something;
-  const auto state = slots().empty() ? detail::Slots::none : detail::Slots::some;
-  auto plan = std::make_shared<const Plan>(strategy, gradients, decay, at_zero, state, *call.here);
+  auto plan = std::make_shared<const Plan>(*this, strategy, gradients, *call.here);
   require_shareable(plan->shared_ranges(), call);
   places_->keep(strategy.store(), plan->variables(), slots(), call);
   plan_ = std::move(plan);

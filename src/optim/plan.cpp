@@ -95,8 +95,8 @@ void detail::require_applicable(const Call& call, Strategy& strategy, std::span<
   require_no_duplicates(call, variables);
 }
 
-Optimizer::Plan::Plan(Strategy& strategy, std::span<const Optimizer::Gradient> gradients, detail::Decay decay,
-                      detail::AtZero at_zero, detail::Slots slots, const Here& here)
+Optimizer::Plan::Plan(const Optimizer& optimizer, Strategy& strategy, std::span<const Gradient> gradients,
+                      const Here& here)
     : store_{&strategy.store()}, rank_{strategy.rank()}, ranks_{strategy.num_replicas_in_sync()} {
   for (const Optimizer::Gradient& gradient : gradients) {
     variables_.push_back(gradient.variable);
@@ -112,7 +112,7 @@ Optimizer::Plan::Plan(Strategy& strategy, std::span<const Optimizer::Gradient> g
   marked_list_ = fmt::format("{} variables (digest {}) {}", variables_.size(), to_hex(digest_of(list_)), list_);
   buckets_ = pieces_.buckets(strategy.reductions());
   plan_sums();
-  plan_updates(decay, at_zero, slots);
+  plan_updates(optimizer);
   if (is_shared()) plan_blocks();
 }
 
@@ -233,17 +233,19 @@ void Optimizer::Plan::add_update(const VariableStore::FlatRange& range, bool dec
     updates_.push_back({detail::part_of(range, own.first - range.first, own.count), decayed});
 }
 
-void Optimizer::Plan::plan_updates(detail::Decay decay, detail::AtZero at_zero, detail::Slots slots) {
+/// Variables that decay are updated separately from the others.
+void Optimizer::Plan::plan_updates(const Optimizer& optimizer) {
+  const bool decays = optimizer.rules_.weight_decay > 0, has_slots = !optimizer.slots().empty();
   const auto add = [&](std::span<const Variable> variables, bool decayed) {
     for (const VariableStore::FlatRange& range : store_->ranges(variables)) add_update(range, decayed);
   };
   for (std::size_t i = 0; i < sparse_.size(); ++i) {
     const Variable& variable = variables_[sparse_[i]];
-    const bool decayed = decay == detail::Decay::some && is_decayed(variable);
+    const bool decayed = decays && is_decayed(variable);
     for (const VariableStore::FlatRange& range : store_->ranges({&variable, 1})) {
       // Every rank has all rows, but not all state.
-      const bool lacks_state = range.segment->slices && slots == detail::Slots::some;
-      if (!decayed && at_zero == detail::AtZero::nothing && !lacks_state) {
+      const bool lacks_state = range.segment->slices && has_slots;
+      if (!decayed && optimizer.keeps_zero_gradients() && !lacks_state) {
         updates_.push_back({range, decayed, i});
       } else {
         if (range.segment->slices) share(range);
@@ -252,7 +254,7 @@ void Optimizer::Plan::plan_updates(detail::Decay decay, detail::AtZero at_zero, 
     }
   }
   std::vector<Variable> some = those(dense_);
-  if (decay == detail::Decay::none) return add(some, false);
+  if (!decays) return add(some, false);
   const auto others = std::ranges::stable_partition(some, is_decayed);
   const auto decayed = static_cast<std::size_t>(others.begin() - some.begin());
   add(std::span{some}.first(decayed), true);

@@ -33,15 +33,6 @@ void require_applicable(const Call& call, Strategy& strategy, std::span<const Va
 /// Elements [first, first + count) of `range`.
 VariableStore::FlatRange part_of(const VariableStore::FlatRange& range, std::int64_t first, std::int64_t count);
 
-/// Whether an optimizer decays some variables. Those are then updated separately from the others.
-enum class Decay : std::uint8_t { none, some };
-
-/// What an update does where the gradient is zero and nothing decays.
-enum class AtZero : std::uint8_t { nothing, something };
-
-/// Whether an optimizer keeps state for each variable.
-enum class Slots : std::uint8_t { none, some };
-
 struct RangeUpdate {
   VariableStore::FlatRange range;
   bool decayed;
@@ -60,8 +51,7 @@ struct OwnBlocks {
 /// The checked list. A gradient that is a tensor is dense; others are slices.
 class Optimizer::Plan {
  public:
-  Plan(Strategy& strategy, std::span<const Optimizer::Gradient> gradients, detail::Decay decay, detail::AtZero at_zero,
-       detail::Slots slots, const Here& here);
+  Plan(const Optimizer& optimizer, Strategy& strategy, std::span<const Gradient> gradients, const Here& here);
 
   bool is_for(Strategy& strategy, std::span<const Optimizer::Gradient> gradients) const;
 
@@ -131,7 +121,7 @@ class Optimizer::Plan {
  private:
   std::vector<Variable> those(std::span<const std::size_t> numbers) const;
   void plan_sums();
-  void plan_updates(detail::Decay decay, detail::AtZero at_zero, detail::Slots slots);
+  void plan_updates(const Optimizer& optimizer);
   void add_update(const VariableStore::FlatRange& range, bool decayed);
   void share(const VariableStore::FlatRange& range);
   void plan_blocks();

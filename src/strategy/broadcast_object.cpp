@@ -10,6 +10,7 @@
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "reduce/reductions.hpp"
+#include "strategy/announced_failure.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/strategy_core.hpp"
 #include "strategy/type_text.hpp"
@@ -41,11 +42,7 @@ std::vector<std::byte> Strategy::broadcast_bytes(const std::string& layout, cons
   std::vector<std::byte> bytes;
   if (core_->group.rank() == 0) {
     const auto alone = meeting.working_alone();
-    try {
-      bytes = make();
-    } catch (...) {
-      meeting.fail(std::current_exception());
-    }
+    bytes = detail::announcing_failure(meeting, make);
     agree(TagKind::broadcast, here, text);
   } else {
     agree(TagKind::broadcast, here, text);
@@ -58,11 +55,7 @@ std::vector<std::byte> Strategy::broadcast_bytes(const std::string& layout, cons
   FirstMessage first{.size = bytes.size()};
   std::copy_n(bytes.begin(), std::min(bytes.size(), first.bytes.size()), first.bytes.begin());
   broadcast(std::as_writable_bytes(std::span{&first, 1}));
-  try {
-    bytes.resize(static_cast<std::size_t>(first.size));
-  } catch (...) {
-    meeting.fail(std::current_exception());
-  }
+  detail::announcing_failure(meeting, [&] { bytes.resize(static_cast<std::size_t>(first.size)); });
   const std::size_t sent = std::min(bytes.size(), first.bytes.size());
   std::copy_n(first.bytes.begin(), sent, bytes.begin());
   if (sent == bytes.size()) return bytes;

@@ -20,6 +20,12 @@ std::vector<Frame>& stack() {
   return frames;
 }
 
+/// The variables beside which others are created, innermost last.
+std::vector<Variable>& colocated() {
+  thread_local std::vector<Variable> variables;
+  return variables;
+}
+
 std::string mixing(const Strategy& current, const Strategy& wanted) {
   return fmt::format("Mixing different Strategy objects: {} is not {}", current.name(), wanted.name());
 }
@@ -89,6 +95,27 @@ void require_current(const ReplicaContext& context, const Call& call) {
                   other ? "another run has begun inside its run" : "its run is over, and it must not be kept")};
 }
 
+void require_colocated(const Strategy& strategy) {
+  if (colocated().empty()) return;
+  require_scope(strategy);
+  const Variable& beside = colocated().back();
+  if (*beside.state().strategy != &strategy)
+    throw ContextError{
+        fmt::format("`colocate_vars_with`: {} cannot create one beside {}", strategy.name(), operand_text(beside))};
+}
+
+Defaults& Defaults::of_thread() {
+  thread_local Defaults defaults;
+  return defaults;
+}
+
+bool is_default(const Strategy& strategy) {
+  return &strategy == &Defaults::of_thread().strategy;
+}
+bool is_default(const ReplicaContext& context) {
+  return &context == &Defaults::of_thread().context;
+}
+
 }  // namespace detail
 
 Scope::Scope(Strategy& strategy, const Here& here) {
@@ -101,8 +128,35 @@ Scope::Scope(Strategy& strategy, const Here& here) {
   detail::push({detail::ContextMode::cross_replica, &strategy.extended()});
 }
 
+Scope::Scope(const detail::Frame& frame) {
+  detail::push(frame);
+}
+
 Scope::~Scope() {
   detail::pop();
+}
+
+StrategyExtended::Colocation::Colocation(const Variable& beside) {
+  detail::colocated().push_back(beside);
+}
+
+StrategyExtended::Colocation::~Colocation() {
+  detail::colocated().pop_back();
+}
+
+StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable& variable, Here here) const {
+  detail::require_scope(*strategy_, {"colocate_vars_with", here});
+  if (!variable_created_in_scope(variable))
+    throw InvalidArgument{
+        fmt::format("`colocate_vars_with` must only be passed a variable created in this `Strategy::scope()`, that of "
+                    "{}, not {}",
+                    strategy_->name(), detail::operand_text(variable))};
+  return Colocation{variable};
+}
+
+Strategy& Strategy::current() {
+  const detail::Frame* const frame = detail::current_frame();
+  return frame ? frame->strategy() : detail::Defaults::of_thread().strategy;
 }
 
 bool Strategy::has_current() {

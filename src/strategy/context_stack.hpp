@@ -63,4 +63,8 @@ void require_not_another(const Strategy& strategy, const Call& call = {});
 /// ContextError unless `strategy` is the current one, in any of its contexts.
 void require_scope(const Strategy& strategy, const Call& call = {});
 
+/// ContextError if `strategy` may not create a variable here. Under a guard of colocate_vars_with, it must be the
+/// current strategy and that of the guard's variable.
+void require_colocated(const Strategy& strategy);
+
 }  // namespace lockstep::detail

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <list>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include "control/tag.hpp"
 #include "reduce/reductions.hpp"
 #include "strategy/context_stack.hpp"
+#include "strategy/defaults.hpp"
 #include "strategy/reduced_leaves.hpp"
 #include "strategy/strategy_core.hpp"
 
@@ -62,14 +64,28 @@ void require_readable(const Strategy& strategy, const detail::Call& call) {
                        "or after the run"};
 }
 
-}  // namespace
-
-StrategyExtended::Update::Update(Strategy& strategy) {
-  detail::push({detail::ContextMode::update, &strategy.extended()});
+/// Of each replica: made when the job starts, and read locally from then on.
+const std::vector<std::string>& device_names(Strategy& strategy, std::string_view method) {
+  if (detail::is_default(strategy))
+    throw ContextError{fmt::format("{}() method unsupported by the default strategy", method)};
+  return strategy.group().device_names();
 }
 
-StrategyExtended::Update::~Update() {
-  detail::pop();
+}  // namespace
+
+Scope StrategyExtended::enter(std::string_view call, const Here& here) const {
+  return detail::enter(*strategy_, {call, here});
+}
+
+Scope StrategyExtended::enter_update() const {
+  return Scope{{detail::ContextMode::update, this}};
+}
+
+int StrategyExtended::replica() const {
+  return strategy_->rank();
+}
+int StrategyExtended::replicas() const {
+  return strategy_->num_replicas_in_sync();
 }
 
 std::string StrategyExtended::beside(const Variable& destination) {
@@ -114,22 +130,18 @@ bool StrategyExtended::is_here(OneReplica destination, const Here& here) const {
   return strategy_->rank() == destination.id;
 }
 
-void StrategyExtended::all_reduce(std::string_view call, ReduceOp op, Leaves& leaves, std::string_view more,
-                                  const Here& here) {
-  require_context(call, here);
+void StrategyExtended::reduce(std::string_view name, ReduceOp op, Leaves& leaves, Destination to, std::string_view more,
+                              const Here& here) {
+  require_context(name, here);
   strategy_->require_not_captured(here);
-  detail::ReducedLeaves reduced{{call, here}, op, leaves, strategy_->stream()};
-  strategy_->agree(TagKind::reduce, here, reduced.text(call, more));
-  reduced.all_reduce(strategy_->reductions());
-}
-
-void StrategyExtended::reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more,
-                                     const Here& here) {
-  const detail::Call call{"reduce_to", here};
-  strategy_->require_not_captured(here);
-  detail::ReducedLeaves reduced{call, op, leaves, strategy_->stream()};
-  strategy_->agree(TagKind::reduce, here, reduced.text(fmt::format("reduce_to replica {}", destination.id), more));
-  reduced.reduce_to_one(strategy_->reductions(), destination.id);
+  detail::ReducedLeaves reduced{{name, here}, op, leaves, strategy_->stream()};
+  const std::string method = to ? fmt::format("{} replica {}", name, to->id) : std::string{name};
+  strategy_->agree(TagKind::reduce, here, reduced.text(method, more));
+  if (to) {
+    reduced.reduce_to_one(strategy_->reductions(), to->id);
+  } else {
+    reduced.all_reduce(strategy_->reductions());
+  }
 }
 
 void StrategyExtended::broadcast(Leaves& leaves, std::string_view more, const Here& here) {
@@ -139,17 +151,6 @@ void StrategyExtended::broadcast(Leaves& leaves, std::string_view more, const He
   detail::ReducedLeaves reduced{call, ReduceOp::sum, leaves, strategy_->stream()};
   strategy_->agree(TagKind::broadcast, here, reduced.leaves_text() + std::string{more});
   reduced.broadcast(strategy_->reductions(), 0);
-}
-
-void StrategyExtended::batch_all_reduce(ReduceOp op, Leaves& leaves, std::span<const Variable> destinations,
-                                        const Here& here) {
-  constexpr std::string_view call = "batch_reduce_to";
-  std::string texts;
-  for (const Variable& destination : destinations) {
-    require_own(destination, call, here);
-    texts += beside(destination);
-  }
-  all_reduce(call, op, leaves, texts, here);
 }
 
 Tensor StrategyExtended::read_var(const Variable& variable, Here here) {
@@ -185,6 +186,29 @@ std::vector<Tensor> StrategyExtended::read_called(std::string_view call, const d
 
 bool StrategyExtended::variable_created_in_scope(const Variable& variable) const {
   return variable.state().owner == &strategy_->store();
+}
+
+std::vector<std::string> StrategyExtended::worker_devices() const {
+  return device_names(*strategy_, "worker_devices");
+}
+
+std::vector<std::vector<std::string>> StrategyExtended::worker_devices_by_replica() const {
+  std::vector<std::vector<std::string>> by_replica;
+  for (const std::string& device : device_names(*strategy_, "worker_devices_by_replica"))
+    by_replica.push_back({device});
+  return by_replica;
+}
+
+std::vector<std::string> StrategyExtended::parameter_devices() const {
+  return device_names(*strategy_, "parameter_devices");
+}
+
+std::vector<std::string> StrategyExtended::non_slot_devices(const detail::VariableList& variables) const {
+  if (!detail::is_default(*strategy_)) return {strategy_->group().device_name()};
+  if (variables.size() == 0)
+    throw InvalidArgument{"non_slot_devices: the default strategy takes the place of a variable; got none"};
+  const Variable& first = *std::ranges::min_element(variables, {}, &Variable::name);
+  return {detail::strategy_of(first).group().device_name()};
 }
 
 bool StrategyExtended::should_checkpoint() const {

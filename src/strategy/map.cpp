@@ -62,17 +62,6 @@ std::vector<detail::Leaf> sum_of_items(std::span<const std::vector<detail::Leaf>
 
 }  // namespace
 
-Scope StrategyExtended::enter(std::string_view call, const Here& here) const {
-  return detail::enter(*strategy_, {call, here});
-}
-
-int StrategyExtended::replica() const {
-  return strategy_->rank();
-}
-int StrategyExtended::replicas() const {
-  return strategy_->num_replicas_in_sync();
-}
-
 void StrategyExtended::require_item_each(std::string_view call, std::int64_t items, const Here& here) const {
   if (items < replicas())
     throw InvalidArgument{fmt::format(
@@ -84,27 +73,18 @@ void StrategyExtended::require_item_each(std::string_view call, std::int64_t ite
 StrategyExtended::Leaves StrategyExtended::reduce_mapped(std::string_view name, ReduceOp op,
                                                          std::span<const Leaves> of_items,
                                                          std::span<const std::string> structures, std::int64_t items,
-                                                         std::optional<OneReplica> destination, std::string_view more,
-                                                         const Here& here) {
+                                                         Destination to, std::string_view more, const Here& here) {
   const detail::Call call{name, here};
-  detail::require_cross_replica(*strategy_, call);
+  require_context(name, here);
   strategy_->require_not_captured(here);
   require_alike(of_items, structures, call);
   for (const detail::Leaf& leaf : of_items.front()) detail::require_reducible(call, op, dense(leaf).dtype());
   if (op == ReduceOp::mean && (items < 1 || items > std::numeric_limits<int>::max()))
     throw InvalidArgument{fmt::format("{}a mean over {} items", call.text(), items)};
   Leaves sums = sum_of_items(of_items, strategy_->stream());
-  detail::ReducedLeaves reduced{call, ReduceOp::sum, sums, strategy_->stream()};
-  const std::string method = destination ? fmt::format("{} replica {}", name, destination->id) : std::string{name};
   // The ranks agree on the number of items, so it needs no reduction.
-  strategy_->agree(
-      TagKind::reduce, here,
-      reduced.text(method, fmt::format("{}{} for the {} over {} items", structures.front(), more, name_of(op), items)));
-  if (destination) {
-    reduced.reduce_to_one(strategy_->reductions(), destination->id);
-  } else {
-    reduced.all_reduce(strategy_->reductions());
-  }
+  reduce(name, ReduceOp::sum, sums, to,
+         fmt::format("{}{} for the {} over {} items", structures.front(), more, name_of(op), items), here);
   if (op == ReduceOp::mean)
     for (const detail::Leaf& sum : sums)
       detail::divide(dense(sum).view(), static_cast<int>(items), detail::stream_for(dense(sum), strategy_->stream()));

@@ -9,6 +9,7 @@
 
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
+#include "strategy/announced_failure.hpp"
 #include "strategy/strategy_core.hpp"
 #include "strategy/type_text.hpp"
 
@@ -49,13 +50,8 @@ std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function
 detail::InputAnswer StrategyExtended::agree_on_input(const std::function<detail::InputOffer()>& offer, Here here) {
   const Scope scope = enter("next", here);
   strategy_->require_not_captured(here);
-  detail::InputOffer own;
   MeetingPoint& meeting = strategy_->group().meeting();
-  try {
-    own = offer();
-  } catch (...) {
-    meeting.fail(std::current_exception());
-  }
+  detail::InputOffer own = detail::announcing_failure(meeting, offer);
   // The second question of the agreement is another one for each end of input, which the text tells apart.
   const bool with_first = own.end == detail::EndOfInput::when_first_ends;
   if (with_first)

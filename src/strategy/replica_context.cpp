@@ -15,10 +15,85 @@
 #include "strategy/context_stack.hpp"
 #include "strategy/defaults.hpp"
 #include "strategy/reduced_leaves.hpp"
-#include "strategy/started_reduction.hpp"
 #include "strategy/strategy_core.hpp"
 
 namespace lockstep {
+namespace detail {
+
+/// A reduction between its agreement and its wait.
+class StartedReduction {
+ public:
+  /// LOCAL. Copies the leaves. InvalidArgument, which begins with `call`, if `op` is not defined for one of them.
+  StartedReduction(ReplicaContext& context, const Call& call, ReduceOp op, std::vector<Leaf> leaves)
+      : context_{&context},
+        call_{call},
+        leaves_{std::move(leaves)},
+        reduced_{call, op, leaves_, context.strategy().stream()},
+        reductions_{context.strategy().reductions()} {}
+  StartedReduction(const StartedReduction&) = delete;
+
+  /// What the ranks must agree on before `start`.
+  std::string text(std::string_view structure) const { return reduced_.text(call_.name, structure); }
+
+  /// COLL, directly after that agreement; returns at once.
+  void start() { dense_ = reduced_.start_dense(reductions_); }
+
+  /// COLL, blocking. Once, by the meeting point.
+  void finish() {
+    finished_ = true;
+    try {
+      dense_->wait();
+      dense_.reset();
+      // Ranks exchange the numbers of rows first, so this blocks the host on every device.
+      reduced_.all_reduce_slices(reductions_);
+    } catch (...) {
+      failure_ = std::current_exception();
+      throw;
+    }
+  }
+  bool is_finished() const { return finished_; }
+
+  /// LOCAL. Rethrows what `finish` threw, also where that was swallowed: there is no result then.
+  std::vector<Leaf> take_leaves() {
+    if (failure_) std::rethrow_exception(failure_);
+    return std::move(leaves_);
+  }
+
+  /// LOCAL. The context's run is over.
+  void leave_run() { context_ = nullptr; }
+
+  /// Null once its run is over.
+  ReplicaContext* context() const { return context_; }
+
+  const Call& call() const { return call_; }
+
+ private:
+  ReplicaContext* context_;
+  Call call_;
+  std::vector<Leaf> leaves_;
+  ReducedLeaves reduced_;
+  Reductions& reductions_;
+  std::optional<Work> dense_;
+  bool finished_ = false;
+  std::exception_ptr failure_;
+};
+
+std::vector<Leaf> wait_for(std::shared_ptr<StartedReduction>& started, const Here& here) {
+  const Call call{"PendingReduction::wait", here};
+  if (!started) throw ContextError{call.text() + "its result has been taken, or it has been moved from"};
+  ReplicaContext* const context = started->context();
+  if (!context) throw ContextError{call.text() + "the run that started it is over"};
+  require_current(*context, call);
+  Strategy& strategy = context->strategy();
+  strategy.require_not_captured();
+  if (!started->is_finished()) strategy.group().meeting().make_open_sum();
+  std::erase(context->started_, started);
+  std::vector<Leaf> leaves = started->take_leaves();
+  started.reset();
+  return leaves;
+}
+
+}  // namespace detail
 
 ReplicaContext::~ReplicaContext() {
   for (const auto& each : started_) each->leave_run();
@@ -102,20 +177,16 @@ std::shared_ptr<detail::StartedReduction> ReplicaContext::start_leaves(ReduceOp 
   strategy().require_not_captured();
   const auto reduction = std::make_shared<detail::StartedReduction>(*this, call, op, std::move(leaves));
   strategy().agree(TagKind::merge, here, reduction->text(structure));
-  reduction->start(strategy().reductions());
+  reduction->start();
   strategy().group().meeting().open_sum([reduction] { reduction->finish(); });
   started_.push_back(reduction);
   return reduction;
 }
 
-void ReplicaContext::forget(const detail::StartedReduction& reduction) {
-  std::erase_if(started_, [&](const auto& each) { return each.get() == &reduction; });
-}
-
 void ReplicaContext::require_waited_for() const {
   if (started_.empty()) return;
   throw ContextError{fmt::format("{}nothing waited for the result: call wait() on it before the end of the run",
-                                 started_.front()->call_text())};
+                                 started_.front()->call().text())};
 }
 
 }  // namespace lockstep

@@ -16,18 +16,19 @@
 #include "device/devices.hpp"
 #include "reduce/reduction_choice.hpp"
 #include "reduce/reductions.hpp"
+#include "strategy/announced_failure.hpp"
 #include "strategy/attestation.hpp"
-#include "strategy/colocation.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/defaults.hpp"
-#include "strategy/shared_values.hpp"
 #include "strategy/strategy_core.hpp"
 
 namespace lockstep {
 namespace {
 
+using detail::announcing_failure;
+
 /// The method makes one kind of variable; the options must name that kind or leave it to the method.
-void require_synchronization(const Variable::Options& options, Variable::Synchronization made, const char* kind) {
+void require_synchronization(const Variable::Options& options, Variable::Synchronization made) {
   if (options.synchronization == Variable::Synchronization::automatic || options.synchronization == made) return;
   switch (options.synchronization) {
     case Variable::Synchronization::none:
@@ -39,17 +40,12 @@ void require_synchronization(const Variable::Options& options, Variable::Synchro
     case Variable::Synchronization::on_write:
       throw InvalidArgument{
           fmt::format("variable '{}': `{}` is not the synchronization of a {} variable, which is `{}`", options.name,
-                      name_of(options.synchronization), kind, name_of(made))};
+                      name_of(options.synchronization),
+                      made == Variable::Synchronization::on_read ? "sync-on-read" : "mirrored", name_of(made))};
     case Variable::Synchronization::automatic: break;
   }
   throw InvalidArgument{fmt::format("Invalid variable synchronization mode: {} for variable: {}",
                                     static_cast<int>(options.synchronization), options.name)};
-}
-
-/// With the name that a variable asks for if its options name none.
-Variable::Options named(Variable::Options options) {
-  if (options.name.empty()) options.name = "Variable";
-  return options;
 }
 
 void require_aggregation(const Variable::Options& options) {
@@ -64,11 +60,6 @@ void require_aggregation(const Variable::Options& options) {
 }
 
 }  // namespace
-
-Strategy& Strategy::current() {
-  const detail::Frame* const frame = detail::current_frame();
-  return frame ? frame->strategy() : detail::Defaults::of_thread().strategy;
-}
 
 Strategy::Strategy(ReplicaGroup& group, const ReductionOptions& reductions)
     : core_{std::make_unique<Core>(group, reductions, *this)} {}
@@ -151,18 +142,12 @@ void Strategy::agree(TagKind kind, const Here& here, std::string_view text, cons
 MirroredVariable Strategy::create_variable(Variable::Options options, const std::function<Tensor()>& initial,
                                            Here here) {
   detail::require_not_another(*this, {"create_variable", here});
-  options = named(std::move(options));
-  require_synchronization(options, Variable::Synchronization::on_write, "mirrored");
-  require_aggregation(options);
   return MirroredVariable{create(std::move(options), Variable::Synchronization::on_write, initial, here)};
 }
 
 SyncOnReadVariable Strategy::create_sync_on_read(Variable::Options options, const std::function<Tensor()>& initial,
                                                  Here here) {
   detail::require_not_another(*this, {"create_sync_on_read", here});
-  options = named(std::move(options));
-  require_synchronization(options, Variable::Synchronization::on_read, "sync-on-read");
-  require_aggregation(options);
   options.trainable = false;
   return SyncOnReadVariable{create(std::move(options), Variable::Synchronization::on_read, initial, here)};
 }
@@ -170,13 +155,13 @@ SyncOnReadVariable Strategy::create_sync_on_read(Variable::Options options, cons
 std::shared_ptr<detail::VariableState> Strategy::create(Variable::Options options,
                                                         Variable::Synchronization synchronization,
                                                         const std::function<Tensor()>& initial, const Here& here) {
+  if (options.name.empty()) options.name = "Variable";
+  require_synchronization(options, synchronization);
+  require_aggregation(options);
   detail::require_colocated(*this);
   auto state = std::make_shared<detail::VariableState>();
-  try {
-    state->initial = Tensor::on_host(initial().view());
-  } catch (...) {
-    core_->group.meeting().fail(std::current_exception(), here);
-  }
+  state->initial = announcing_failure(
+      core_->group.meeting(), [&] { return Tensor::on_host(initial().view()); }, here);
   state->shape = state->initial.shape();
   state->dtype = state->initial.dtype();
   state->trainable = options.trainable;
@@ -205,12 +190,8 @@ void Strategy::seal(Here here) {
     gradients.push_back(std::move(shared.memory));
   }
   const bool shares = std::ranges::any_of(gradients, [](const Buffer& memory) { return memory.data() != nullptr; });
-  std::vector<TensorView> values;
-  try {
-    values = core_->store.seal(std::move(gradients));
-  } catch (...) {
-    meeting.fail(std::current_exception());
-  }
+  const std::vector<TensorView> values =
+      announcing_failure(meeting, [&] { return core_->store.seal(std::move(gradients)); });
   // Before the broadcast, where the others would wait for a rank without memory.
   const auto [unshared, unused] =
       meeting.agree_any(TagKind::seal, core_->id, here, "memory", {!failure.empty(), false});
@@ -229,17 +210,14 @@ void Strategy::stop_sharing(const std::string& failure, const Here& here) {
   if (lowest.front() == rank)
     log::warning(fmt::format("gradients are summed by messages, not in shared memory, which this rank does not get: {}",
                              failure));
-  try {
-    core_->store.reallocate_gradients();
-  } catch (...) {
-    core_->group.meeting().fail(std::current_exception());
-  }
+  announcing_failure(core_->group.meeting(), [&] { core_->store.reallocate_gradients(); });
   agree(TagKind::seal, here, "memory");
 }
 
 void Strategy::rebroadcast(Here here) {
   detail::require_cross_replica(*this, {"rebroadcast", here});
-  detail::bring_home(*this, here);
+  announcing_failure(
+      core_->group.meeting(), [&] { core_->store.bring_home(); }, here);
   std::string text = "rebroadcast";
   for (const VariableStore::OptimizerState& state : core_->store.optimizer_state()) text += ", " + state.name;
   agree(TagKind::seal, here, text);
@@ -251,14 +229,16 @@ void Strategy::rebroadcast(Here here) {
   if (!values.empty()) core_->reductions->broadcast(values, 0);
   for (const auto& [holder, held] : core_->store.held_values()) core_->reductions->broadcast(held, holder);
   stream().synchronize();
-  detail::tell_written(*this, here);
+  announcing_failure(
+      core_->group.meeting(), [&] { core_->store.written(); }, here);
   core_->first_steps.begin_again();
 }
 
 void Strategy::attest(const std::vector<SyncOnReadVariable>& alike, Here here) {
   detail::require_cross_replica(*this, {"attest", here});
   require_not_captured(here);
-  detail::bring_home(*this, here);
+  announcing_failure(
+      core_->group.meeting(), [&] { core_->store.bring_home(); }, here);
   const detail::Attestation mine{core_->store, alike, here};
   core_->group.meeting().agree(TagKind::attest, core_->id, here, mine.text(), mine.comparison());
 }

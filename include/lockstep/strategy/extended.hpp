@@ -34,6 +34,10 @@ namespace lockstep {
 class Strategy;
 class StrategyExtended;
 
+namespace detail {
+struct Frame;
+}
+
 /// Makes a strategy current, in cross-replica context, until it is destroyed. Scopes nest like blocks.
 class LOCKSTEP_API Scope {
  public:
@@ -43,7 +47,9 @@ class LOCKSTEP_API Scope {
 
  private:
   friend class Strategy;
+  friend class StrategyExtended;
   Scope(Strategy& strategy, const Here& here);
+  explicit Scope(const detail::Frame& frame);
 };
 
 namespace detail {
@@ -119,7 +125,7 @@ class LOCKSTEP_API StrategyExtended {
   ///   plain value over several replicas: neither says what each replica contributes.
   template <detail::ReducibleValue T>
   detail::reduced_t<T> reduce_to(ReduceOp op, const T& value, Here here = Here::current()) {
-    return on_all("reduce_to", op, value, {}, here);
+    return on_all<T>(reduced("reduce_to", op, value, {}, {}, here));
   }
 
   /// The same, to where `destination` lives. Every rank has a component of it, so every rank gets the result.
@@ -127,7 +133,7 @@ class LOCKSTEP_API StrategyExtended {
   detail::reduced_t<T> reduce_to(ReduceOp op, const T& value, const Variable& destination,
                                  Here here = Here::current()) {
     require_own(destination, "reduce_to", here);
-    return on_all("reduce_to", op, value, beside(destination), here);
+    return on_all<T>(reduced("reduce_to", op, value, {}, beside(destination), here));
   }
 
   /// The same, to one replica; the others get nothing. InvalidArgument if there is no such replica.
@@ -135,7 +141,7 @@ class LOCKSTEP_API StrategyExtended {
   std::optional<detail::local_t<detail::reduced_t<T>>> reduce_to(ReduceOp op, const T& value, OneReplica destination,
                                                                  Here here = Here::current()) {
     const bool here_it_is = is_here(destination, here);
-    detail::local_t<detail::reduced_t<T>> result = on_one(op, value, destination, here);
+    detail::local_t<detail::reduced_t<T>> result = reduced("reduce_to", op, value, destination, {}, here);
     if (!here_it_is) return std::nullopt;
     return {std::move(result)};
   }
@@ -147,13 +153,15 @@ class LOCKSTEP_API StrategyExtended {
   template <detail::ReduciblePairs Pairs = std::initializer_list<std::pair<PerReplica<Tensor>, Variable>>>
   auto batch_reduce_to(ReduceOp op, const Pairs& pairs, Here here = Here::current()) {
     using Value = std::remove_cvref_t<decltype(std::ranges::begin(pairs)->first.local())>;
+    constexpr std::string_view call = "batch_reduce_to";
     Leaves leaves;
-    std::vector<Variable> destinations;
+    std::string destinations;
     for (const auto& [value, destination] : pairs) {
+      require_own(destination, call, here);
       leaves.emplace_back(value.local());
-      destinations.push_back(destination);
+      destinations += beside(destination);
     }
-    batch_all_reduce(op, leaves, destinations, here);
+    reduce(call, op, leaves, {}, destinations, here);
     std::vector<Mirrored<Value>> results;
     for (const detail::Leaf& leaf : leaves) {
       if constexpr (std::same_as<Value, detail::Leaf>) {
@@ -168,8 +176,9 @@ class LOCKSTEP_API StrategyExtended {
   /// COLL, blocking. Copies replica 0's value to every rank.
   template <detail::Reducible T>
   Mirrored<T> broadcast_to(const PerReplica<T>& value, Here here = Here::current()) {
-    return detail::MirroredAccess::make(
-        combine(value, [&](Leaves& leaves) { broadcast(leaves, structure(value), here); }));
+    Leaves leaves = detail::leaves_of(value.local());
+    broadcast(leaves, detail::structure_of(value.local()), here);
+    return detail::MirroredAccess::make(detail::with_leaves(value.local(), leaves));
   }
 
   /// COLL, blocking. The same for a plain tensor, slices, or a nest: each rank's value is taken as its component.
@@ -201,7 +210,7 @@ class LOCKSTEP_API StrategyExtended {
   auto update(const V& variable, Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())
       -> detail::result_t<Fn, const V&, detail::local_t<T>...> {
     require_own(variable, "update", here);
-    const Update update{*strategy_};
+    const Scope updating = enter_update();
     return detail::invoke_local<detail::result_t<Fn, const V&, detail::local_t<T>...>>(std::forward<Fn>(fn), arguments,
                                                                                        variable);
   }
@@ -220,7 +229,7 @@ class LOCKSTEP_API StrategyExtended {
                        Here here = Here::current()) -> detail::result_t<Fn, detail::local_t<T>...> {
     require_context("update_non_slot", here);
     for (const Variable& variable : variables) require_own(variable, "update_non_slot", here);
-    const Update update{*strategy_};
+    const Scope updating = enter_update();
     return detail::invoke_local<detail::result_t<Fn, detail::local_t<T>...>>(std::forward<Fn>(fn), arguments);
   }
   template <class Fn, detail::Unwrapped First, detail::Unwrapped... Rest>
@@ -317,74 +326,23 @@ class LOCKSTEP_API StrategyExtended {
   friend class SyncOnReadVariable;
   explicit StrategyExtended(Strategy& strategy) : strategy_{&strategy} {}
 
-  /// Enters update context until it is destroyed.
-  class Update {
-   public:
-    explicit Update(Strategy& strategy);
-    Update(const Update&) = delete;
-    ~Update();
-  };
-
   using Leaves = std::vector<detail::Leaf>;
+  using Destination = std::optional<OneReplica>;  ///< of a result; empty: every replica
 
-  // What `reduce_to` and `reduce` do with a value. `call` is the one that the program made; `more` names the
-  // destination in the tag.
+  // What `reduce_to` and `reduce` do with a value: the result on this rank. `call` is the one that the program made;
+  // `more` names the destination in the tag.
   template <detail::Reducible T>
-  Mirrored<T> on_all(std::string_view call, ReduceOp op, const PerReplica<T>& value, std::string_view more,
-                     const Here& here) {
-    return detail::MirroredAccess::make(combine(
-        value, [&](Leaves& leaves) { all_reduce(call, op, leaves, structure(value) + std::string{more}, here); }));
-  }
-  template <detail::Reducible T>
-  Mirrored<T> on_all(std::string_view call, ReduceOp op, const PerReplica<detail::MapOutput<T>>& value,
-                     std::string_view more, const Here& here) {
-    return detail::MirroredAccess::make(combine_mapped(call, op, value, std::nullopt, more, here));
-  }
-  template <class T>
-    requires(!detail::is_per_replica<T>)
-  T on_all(std::string_view call, ReduceOp op, const T& value, std::string_view, const Here& here) {
-    require_value_itself(call, op, detail::is_mirrored<T> ? Kind::mirrored : Kind::plain, here);
-    if constexpr (!detail::is_mirrored<T>) {
-      if (op == ReduceOp::sum) return combine(PerReplica<T>{value}, [&](Leaves& leaves) { copy(leaves); });
-    }
-    return value;
-  }
-  template <detail::Reducible T>
-  T on_one(ReduceOp op, const PerReplica<T>& value, OneReplica destination, const Here& here) {
-    return combine(value, [&](Leaves& leaves) { reduce_to_one(op, leaves, destination, structure(value), here); });
-  }
-  template <detail::Reducible T>
-  T on_one(ReduceOp op, const PerReplica<detail::MapOutput<T>>& value, OneReplica destination, const Here& here) {
-    return combine_mapped("reduce_to", op, value, destination, {}, here);
-  }
-  template <class T>
-    requires(!detail::is_per_replica<T>)
-  detail::local_t<T> on_one(ReduceOp op, const T& value, OneReplica, const Here& here) {
-    return detail::Locality<T>::to_local(on_all("reduce_to", op, value, {}, here));
-  }
-
-  /// Enters cross-replica context until the result is destroyed.
-  Scope enter(std::string_view call, const Here& here) const;
-  int replica() const;
-  int replicas() const;
-
-  template <detail::Reducible T>
-  static std::string structure(const PerReplica<T>& value) {
-    return detail::structure_of(value.local());
-  }
-
-  /// Takes `value` apart, lets `collective` replace its leaves, and reassembles it.
-  template <detail::Reducible T, class Collective>
-  T combine(const PerReplica<T>& value, Collective&& collective) {
+  T reduced(std::string_view call, ReduceOp op, const PerReplica<T>& value, Destination to, const std::string& more,
+            const Here& here) {
     Leaves leaves = detail::leaves_of(value.local());
-    collective(leaves);
+    reduce(call, op, leaves, to, detail::structure_of(value.local()) + more, here);
     return detail::with_leaves(value.local(), leaves);
   }
 
-  /// Adds up this rank's items, then the ranks' sums: on one replica, or on all if `destination` is empty.
+  /// Adds up this rank's items, then the ranks' sums.
   template <detail::Reducible T>
-  T combine_mapped(std::string_view call, ReduceOp op, const PerReplica<detail::MapOutput<T>>& value,
-                   std::optional<OneReplica> destination, std::string_view more, const Here& here) {
+  T reduced(std::string_view call, ReduceOp op, const PerReplica<detail::MapOutput<T>>& value, Destination to,
+            const std::string& more, const Here& here) {
     const detail::MapOutput<T>& mapped = value.local();
     std::vector<T> mine = mapped.values();
     if constexpr (detail::ReducibleNumber<T>) {
@@ -398,9 +356,41 @@ class LOCKSTEP_API StrategyExtended {
       of_items.push_back(detail::leaves_of(each));
       structures.push_back(detail::structure_of(each));
     }
-    const Leaves sums = reduce_mapped(call, op, of_items, structures, mapped.items(), destination, more, here);
+    const Leaves sums = reduce_mapped(call, op, of_items, structures, mapped.items(), to, more, here);
     return detail::with_leaves(mine.front(), sums);
   }
+
+  template <class T>
+    requires(!detail::is_per_replica<T>)
+  detail::local_t<T> reduced(std::string_view call, ReduceOp op, const T& value, Destination, const std::string&,
+                             const Here& here) {
+    require_value_itself(call, op, detail::is_mirrored<T> ? Kind::mirrored : Kind::plain, here);
+    if constexpr (!detail::is_mirrored<T>) {
+      if (op == ReduceOp::sum) {
+        Leaves leaves = detail::leaves_of(value);
+        copy(leaves);
+        return detail::with_leaves(value, leaves);
+      }
+    }
+    return detail::Locality<T>::to_local(value);
+  }
+
+  /// A result that every rank has, as what it is.
+  template <class T>
+  static detail::reduced_t<T> on_all(detail::local_t<detail::reduced_t<T>> result) {
+    if constexpr (detail::is_mirrored<detail::reduced_t<T>>) {
+      return detail::MirroredAccess::make(std::move(result));
+    } else {
+      return result;
+    }
+  }
+
+  /// Enters cross-replica context until the result is destroyed.
+  Scope enter(std::string_view call, const Here& here) const;
+  /// The same for update context.
+  Scope enter_update() const;
+  int replica() const;
+  int replicas() const;
 
   /// How a tag names a destination.
   static std::string beside(const Variable& destination);
@@ -417,14 +407,13 @@ class LOCKSTEP_API StrategyExtended {
   void copy(Leaves& leaves) const;
   /// Whether this rank is the destination. ContextError as above; InvalidArgument if there is no such replica.
   bool is_here(OneReplica destination, const Here& here) const;
-  void all_reduce(std::string_view call, ReduceOp op, Leaves& leaves, std::string_view more, const Here& here);
-  void batch_all_reduce(ReduceOp op, Leaves& leaves, std::span<const Variable> destinations, const Here& here);
-  void reduce_to_one(ReduceOp op, Leaves& leaves, OneReplica destination, std::string_view more, const Here& here);
+  void reduce(std::string_view call, ReduceOp op, Leaves& leaves, Destination to, std::string_view more,
+              const Here& here);
   void broadcast(Leaves& leaves, std::string_view more, const Here& here);
   void require_item_each(std::string_view call, std::int64_t items, const Here& here) const;
   Leaves reduce_mapped(std::string_view call, ReduceOp op, std::span<const Leaves> of_items,
-                       std::span<const std::string> structures, std::int64_t items,
-                       std::optional<OneReplica> destination, std::string_view more, const Here& here);
+                       std::span<const std::string> structures, std::int64_t items, Destination to,
+                       std::string_view more, const Here& here);
   /// As `read_vars`, for the method `call`.
   std::vector<Tensor> read_called(std::string_view call, const detail::VariableList& variables, const Here& here);
 

@@ -195,7 +195,6 @@ class LOCKSTEP_API ReplicaContext {
   void gather_leaves(std::vector<detail::Leaf>& leaves, std::string_view structure, const Here& here);
   std::shared_ptr<detail::StartedReduction> start_leaves(ReduceOp op, std::vector<detail::Leaf> leaves,
                                                          std::string_view structure, const Here& here);
-  void forget(const detail::StartedReduction& reduction);
   /// ContextError if nothing waited for the result of a reduction.
   void require_waited_for() const;
 

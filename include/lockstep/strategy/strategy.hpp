@@ -231,7 +231,7 @@ class LOCKSTEP_API Strategy {
   /// Mirrored. COLL and blocking for a PerReplica and for what `map` returns, else LOCAL.
   template <detail::ReducibleValue T>
   detail::local_t<detail::reduced_t<T>> reduce(ReduceOp op, const T& value, Here here = Here::current()) {
-    return detail::Locality<detail::reduced_t<T>>::to_local(extended().on_all("reduce", op, value, {}, here));
+    return extended().reduced("reduce", op, value, {}, {}, here);
   }
 
   /// COLL, blocking, one agreement, in this strategy's contexts or the default one. Proves that a host value is the
