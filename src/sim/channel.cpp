@@ -13,29 +13,33 @@
 namespace lockstep::sim {
 namespace {
 
-/// One that was started; `take` reads what the others brought.
+/// A collective, as one rank sees it.
+struct Part {
+  Plane& plane;
+  std::string what;
+  Bytes bytes;  ///< for the others
+  Needs needs;
+  std::function<void(std::uint64_t number)> take;  ///< reads what the others brought
+};
+
 class Started final : public ControlChannel::Exchange {
  public:
-  using Take = std::function<void(std::uint64_t number)>;
-
-  Started(Plane& plane, int rank, std::string what, Bytes bytes, Take take)
-      : plane_{plane},
-        rank_{rank},
-        take_{std::move(take)},
-        number_{plane.start_beside(rank, std::move(what), std::move(bytes))} {}
+  Started(int rank, Part part)
+      : rank_{rank},
+        part_{std::move(part)},
+        number_{part_.plane.start_beside(rank, part_.what, std::move(part_.bytes))} {}
 
   bool advance() override {
-    if (!take_) return true;
-    if (!plane_.is_here(number_)) return false;
-    std::exchange(take_, nullptr)(number_);
-    plane_.leave(rank_, number_);
+    if (!part_.take) return true;
+    if (!part_.plane.is_here(number_)) return false;
+    std::exchange(part_.take, nullptr)(number_);
+    part_.plane.leave(rank_, number_);
     return true;
   }
 
  private:
-  Plane& plane_;
   int rank_;
-  Take take_;
+  Part part_;
   std::uint64_t number_;
 };
 
@@ -45,80 +49,69 @@ class Channel final : public ControlChannel {
       : plane_{plane},
         texts_{plane.job().split(plane, 0, plane.members())},
         own_{rank},
-        rank_{static_cast<int>(std::ranges::find(plane.members(), rank) - plane.members().begin())},
+        rank_{plane.place_of(rank)},
         size_{static_cast<int>(plane.members().size())} {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
   std::array<std::uint64_t, 2> max(std::array<std::uint64_t, 2> words) override {
-    const auto mine = std::as_bytes(std::span{words});
-    const auto number = plane_.start(own_, "max", {mine.begin(), mine.end()});
-    plane_.finish(own_, number, {});
-    raise(words, number);
-    plane_.leave(own_, number);
+    make(maximum(words));
     return words;
   }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override { make(gathering(mine, all)); }
+  void broadcast(std::span<std::byte> bytes, int root) override { make(spreading(bytes, root)); }
 
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    const auto number = texts_.start(own_, gathering(mine), {mine.begin(), mine.end()});
-    texts_.finish(own_, number, {});
-    collect(mine.size(), all, number);
-    texts_.leave(own_, number);
-  }
-
-  void broadcast(std::span<std::byte> bytes, int root) override {
-    const bool sends = rank_ == root;
-    const auto number = texts_.start(own_, spreading(bytes, root), sends ? Bytes{bytes.begin(), bytes.end()} : Bytes{});
-    texts_.finish(own_, number, {.from = sends ? Needs::From::nobody : Needs::From::one, .rank = job_rank(root)});
-    if (!sends) std::ranges::copy(texts_.brought(number, job_rank(root)), bytes.begin());
-    texts_.leave(own_, number);
-  }
-
-  std::unique_ptr<Exchange> start_max(std::array<std::uint64_t, 2>& words) override {
-    const auto mine = std::as_bytes(std::span{words});
-    return std::make_unique<Started>(plane_, own_, "max", Bytes{mine.begin(), mine.end()},
-                                     [this, &words](std::uint64_t number) { raise(words, number); });
-  }
+  std::unique_ptr<Exchange> start_max(std::array<std::uint64_t, 2>& words) override { return begin(maximum(words)); }
   std::unique_ptr<Exchange> start_all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    return std::make_unique<Started>(
-        texts_, own_, gathering(mine), Bytes{mine.begin(), mine.end()},
-        [this, size = mine.size(), all](std::uint64_t number) { collect(size, all, number); });
+    return begin(gathering(mine, all));
   }
   std::unique_ptr<Exchange> start_broadcast(std::span<std::byte> bytes, int root) override {
-    return std::make_unique<Started>(texts_, own_, spreading(bytes, root),
-                                     rank_ == root ? Bytes{bytes.begin(), bytes.end()} : Bytes{},
-                                     [this, bytes, root](std::uint64_t number) {
-                                       if (rank_ != root)
-                                         std::ranges::copy(texts_.brought(number, job_rank(root)), bytes.begin());
-                                     });
+    return begin(spreading(bytes, root));
   }
 
   std::unique_ptr<ControlChannel> subset(std::span<const int> members, std::uint64_t key) override {
-    return std::make_unique<Channel>(plane_.job().split(plane_, key, plane_.job_ranks(members)), own_);
+    return std::make_unique<Channel>(plane_.job().split(plane_, key, plane_.ranks_at(members)), own_);
   }
 
  private:
-  static std::string gathering(std::span<const std::byte> mine) {
-    return fmt::format("all_gather of {} bytes", mine.size());
+  void make(Part part) {
+    const auto number = part.plane.start(own_, std::move(part.what), std::move(part.bytes));
+    part.plane.finish(own_, number, part.needs);
+    part.take(number);
+    part.plane.leave(own_, number);
   }
-  std::string spreading(std::span<const std::byte> bytes, int root) const {
-    return fmt::format("broadcast of {} bytes from replica {}", bytes.size(), job_rank(root));
-  }
+  std::unique_ptr<Exchange> begin(Part part) const { return std::make_unique<Started>(own_, std::move(part)); }
 
-  void raise(std::array<std::uint64_t, 2>& words, std::uint64_t number) const {
-    for (int from = 0; from < size_; ++from) {
-      std::array<std::uint64_t, 2> others;
-      std::memcpy(others.data(), plane_.brought(number, job_rank(from)).data(), sizeof others);
-      words = {std::max(words[0], others[0]), std::max(words[1], others[1])};
-    }
+  Part maximum(std::array<std::uint64_t, 2>& words) const {
+    const auto mine = std::as_bytes(std::span{words});
+    return {plane_, "max", {mine.begin(), mine.end()}, {}, [this, &words](std::uint64_t number) {
+              for (const int from : plane_.members()) {
+                std::array<std::uint64_t, 2> others;
+                std::memcpy(others.data(), plane_.brought(number, from).data(), sizeof others);
+                words = {std::max(words[0], others[0]), std::max(words[1], others[1])};
+              }
+            }};
   }
-  void collect(std::size_t size, std::span<std::byte> all, std::uint64_t number) const {
-    for (int from = 0; from < size_; ++from)
-      std::ranges::copy(texts_.brought(number, job_rank(from)), all.begin() + static_cast<std::ptrdiff_t>(size) * from);
+  Part gathering(std::span<const std::byte> mine, std::span<std::byte> all) const {
+    return {texts_,
+            fmt::format("all_gather of {} bytes", mine.size()),
+            {mine.begin(), mine.end()},
+            {},
+            [this, all](std::uint64_t number) {
+              auto to = all.begin();
+              for (const int from : plane_.members()) to = std::ranges::copy(texts_.brought(number, from), to).out;
+            }};
   }
-
-  int job_rank(int rank) const { return plane_.members()[static_cast<std::size_t>(rank)]; }
+  Part spreading(std::span<std::byte> bytes, int root) const {
+    const int from = plane_.rank_at(root);
+    const std::string what = fmt::format("broadcast of {} bytes from replica {}", bytes.size(), from);
+    if (own_ == from)
+      return {texts_, what, {bytes.begin(), bytes.end()}, {.from = Needs::From::nobody}, [](std::uint64_t) {}};
+    return {texts_, what, {}, {.from = Needs::From::one, .rank = from}, [this, bytes, from](std::uint64_t number) {
+              std::ranges::copy(texts_.brought(number, from), bytes.begin());
+            }};
+  }
 
   Plane& plane_;
   Plane& texts_;  ///< the same ranks: all but maxima, which may be under way

@@ -17,7 +17,6 @@
 #include "device/device.hpp"
 #include "reduce/dispatch.hpp"
 #include "sim/job.hpp"
-#include "sim/messenger.hpp"
 #include "sim/planes.hpp"
 
 namespace lockstep::sim {
@@ -58,15 +57,16 @@ class SimCommunicator final : public Communicator {
  public:
   SimCommunicator(Plane& plane, int rank)
       : plane_{plane},
-        rank_{static_cast<int>(std::ranges::find(plane.members(), rank) - plane.members().begin())},
+        own_{rank},
+        rank_{plane.place_of(rank)},
         size_{static_cast<int>(plane.members().size())},
-        messenger_{plane, rank} {}
+        messenger_{make_messenger(plane, rank)} {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string_view backend() const override { return "sim"; }
   Stream& stream() override { return Stream::host(); }
-  Messenger* messenger() override { return &messenger_; }
+  Messenger* messenger() override { return messenger_.get(); }
 
   Buffer allocate(std::size_t bytes) override {
     Buffer buffer = Stream::host().allocate(bytes);
@@ -75,9 +75,9 @@ class SimCommunicator final : public Communicator {
   }
 
   Work broadcast(const TensorView& tensor, int root) override {
-    const std::string what = fmt::format("broadcast of {} from replica {}", describe(tensor), job_rank(root));
+    const std::string what = fmt::format("broadcast of {} from replica {}", describe(tensor), plane_.rank_at(root));
     if (rank_ == root) return start(what, tensor, {.from = Needs::From::nobody}, [](std::uint64_t) {});
-    return start(what, nothing_of(tensor), {.from = Needs::From::one, .rank = job_rank(root)},
+    return start(what, nothing_of(tensor), {.from = Needs::From::one, .rank = plane_.rank_at(root)},
                  [this, tensor, root](std::uint64_t number) { take(number, root, 0, tensor); });
   }
 
@@ -99,7 +99,8 @@ class SimCommunicator final : public Communicator {
   }
 
   Work gather(const TensorView& whole, SliceBounds bounds, int root) override {
-    const std::string what = fmt::format("gather of {} to replica {}", describe_slices(whole, bounds), job_rank(root));
+    const std::string what =
+        fmt::format("gather of {} to replica {}", describe_slices(whole, bounds), plane_.rank_at(root));
     const TensorView mine = slice(whole, bounds, rank_);
     if (rank_ != root) return start(what, mine, {.from = Needs::From::nobody}, [](std::uint64_t) {});
     return start(what, mine, {}, collect(whole, bounds));
@@ -113,7 +114,7 @@ class SimCommunicator final : public Communicator {
 
   Work reduce(const TensorView& tensor, int root) override {
     require_summable(tensor);
-    const std::string what = fmt::format("reduce of {} to replica {}", describe(tensor), job_rank(root));
+    const std::string what = fmt::format("reduce of {} to replica {}", describe(tensor), plane_.rank_at(root));
     if (rank_ == root) return start(what, tensor, {}, [this, tensor](std::uint64_t number) { sum(number, tensor); });
     return start(what, tensor, {.from = Needs::From::nobody}, [tensor](std::uint64_t) {
       if (tensor.bytes() > 0) std::memset(tensor.data(), poison, tensor.bytes());
@@ -121,8 +122,7 @@ class SimCommunicator final : public Communicator {
   }
 
   std::unique_ptr<Communicator> subset(std::span<const int> members, std::uint64_t key) override {
-    return std::make_unique<SimCommunicator>(plane_.job().split(plane_, key, plane_.job_ranks(members)),
-                                             job_rank(rank_));
+    return std::make_unique<SimCommunicator>(plane_.job().split(plane_, key, plane_.ranks_at(members)), own_);
   }
 
   void abort() noexcept override {}
@@ -132,27 +132,27 @@ class SimCommunicator final : public Communicator {
 
   class Pending final : public Work::Pending {
    public:
-    Pending(SimCommunicator& self, std::string what, const TensorView& sent, std::uint64_t number, Needs needs,
-            OnFinish on_finish)
-        : self_{self},
+    Pending(Plane& plane, int rank, std::string what, const TensorView& sent, Needs needs, OnFinish on_finish)
+        : plane_{plane},
+          rank_{rank},
           what_{std::move(what)},
           sent_{sent},
-          number_{number},
+          number_{plane.start(rank, what_, bytes_of(sent))},
           needs_{needs},
           on_finish_{std::move(on_finish)} {}
 
     void wait() override {
-      Plane& plane = self_.plane_;
-      plane.finish(self_.job_rank(self_.rank_), number_, needs_);
-      const Bytes& sent = plane.brought(number_, self_.job_rank(self_.rank_));
+      plane_.finish(rank_, number_, needs_);
+      const Bytes& sent = plane_.brought(number_, rank_);
       if (!std::equal(sent.begin(), sent.end(), sent_.data()))
         throw CommError{fmt::format("{}: its tensor was written to before wait() returned", what_)};
       on_finish_(number_);
-      plane.leave(self_.job_rank(self_.rank_), number_);
+      plane_.leave(rank_, number_);
     }
 
    private:
-    SimCommunicator& self_;
+    Plane& plane_;
+    int rank_;
     std::string what_;
     TensorView sent_;
     std::uint64_t number_;
@@ -162,13 +162,9 @@ class SimCommunicator final : public Communicator {
 
   /// Sends `mine` at the call, and writes what comes in when the work is waited for: the earliest and the latest moment
   /// that any backend may choose.
-  Work start(const std::string& what, const TensorView& mine, Needs needs, OnFinish on_finish) {
-    const auto number = plane_.start(job_rank(rank_), what, bytes_of(mine));
-    return Work{std::make_unique<Pending>(*this, what, mine, number, needs, std::move(on_finish))};
+  Work start(std::string what, const TensorView& mine, Needs needs, OnFinish on_finish) {
+    return Work{std::make_unique<Pending>(plane_, own_, std::move(what), mine, needs, std::move(on_finish))};
   }
-
-  /// The job's number of a rank of this group.
-  int job_rank(int rank) const { return plane_.members()[static_cast<std::size_t>(rank)]; }
 
   static TensorView nothing_of(const TensorView& tensor) { return tensor.reshaped({tensor.count()}).slice(0, 0); }
 
@@ -188,7 +184,7 @@ class SimCommunicator final : public Communicator {
   void take(std::uint64_t number, int from, std::int64_t first, const TensorView& to) const {
     if (to.bytes() == 0) return;
     const auto offset = static_cast<std::size_t>(first) * size_of(to.dtype());
-    std::memcpy(to.data(), plane_.brought(number, job_rank(from)).data() + offset, to.bytes());
+    std::memcpy(to.data(), plane_.brought(number, plane_.rank_at(from)).data() + offset, to.bytes());
   }
 
   OnFinish collect(const TensorView& whole, SliceBounds bounds) {
@@ -205,15 +201,16 @@ class SimCommunicator final : public Communicator {
       std::fill(sums.begin(), sums.end(), T{});
       for (int i = 0; i < size_; ++i) {
         const auto from = (static_cast<std::uint64_t>(i) + number) % static_cast<std::uint64_t>(size_);
-        add(plane_.brought(number, job_rank(static_cast<int>(from))), sums);
+        add(plane_.brought(number, plane_.rank_at(static_cast<int>(from))), sums);
       }
     });
   }
 
   Plane& plane_;
+  int own_;  ///< the job's number
   int rank_;
   int size_;
-  SimMessenger messenger_;
+  std::unique_ptr<Messenger> messenger_;
 };
 
 }  // namespace

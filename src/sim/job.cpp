@@ -1,7 +1,6 @@
 #include "sim/job.hpp"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <typeinfo>
@@ -17,13 +16,10 @@
 #include "cluster/rank_map.hpp"
 #include "control/busy_clock.hpp"
 #include "control/exceptions.hpp"
-#include "control/job.hpp"
-#include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "control/wait_chain.hpp"
 #include "group/replica_group.hpp"
 #include "reduce/reduction_choice.hpp"
-#include "sim/current.hpp"
 #include "sim/planes.hpp"
 
 namespace lockstep::sim {
@@ -47,37 +43,10 @@ Options checked(Options options) {
   return options;
 }
 
-std::vector<std::string> names_of(int ranks) {
-  const RankMap map{ClusterSpec::one_task_per_rank(ranks), ranks};
-  std::vector<std::string> names;
-  for (int rank = 0; rank < ranks; ++rank) names.push_back(map.describe_replica(rank, "sim"));
-  return names;
-}
-
-std::vector<lockstep::Job::Residence> residences_of(int ranks) {
-  const RankMap map{ClusterSpec::one_task_per_rank(ranks), ranks};
-  std::vector<lockstep::Job::Residence> residences;
-  for (int rank = 0; rank < ranks; ++rank) residences.push_back({to_string(map.task_of(rank)), "sim"});
-  return residences;
-}
-
-std::vector<std::string> devices_of(int ranks) {
-  const RankMap map{ClusterSpec::one_task_per_rank(ranks), ranks};
-  std::vector<std::string> devices;
-  for (int rank = 0; rank < ranks; ++rank) devices.push_back(map.device_name(rank, DeviceKind::cpu));
-  return devices;
-}
-
 std::vector<int> all_of(int ranks) {
   std::vector<int> all(static_cast<std::size_t>(ranks));
   std::iota(all.begin(), all.end(), 0);
   return all;
-}
-
-std::vector<int> node_of_rank(const Options& options) {
-  std::vector<int> nodes = all_of(options.ranks);
-  for (int& node : nodes) node /= options.ranks_per_node;
-  return nodes;
 }
 
 std::string seconds(Time time) {
@@ -129,11 +98,18 @@ void rethrow_if(const std::exception_ptr& failure, const std::string& job) {
 Job::Job(Options options, std::function<void(Strategy&, int)> body)
     : options_{checked(std::move(options))},
       body_{std::move(body)},
-      names_{names_of(options_.ranks)},
       ranks_(static_cast<std::size_t>(options_.ranks)),
       scheduler_{options_.ranks, options_.seed, *this},
       control_{*this, "control", all_of(options_.ranks)},
-      data_{*this, "data", all_of(options_.ranks)} {}
+      data_{*this, "data", all_of(options_.ranks)} {
+  const RankMap tasks{ClusterSpec::one_task_per_rank(options_.ranks), options_.ranks};
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    names_.push_back(tasks.describe_replica(rank, "sim"));
+    residences_.push_back({to_string(tasks.task_of(rank)), "sim"});
+    devices_.push_back(tasks.device_name(rank, DeviceKind::cpu));
+    nodes_.push_back(rank / options_.ranks_per_node);
+  }
+}
 
 void Job::run() {
   for (const Options::Fault& fault : options_.faults)
@@ -178,8 +154,8 @@ void Job::take_part(int rank) {
   const auto job =
       std::make_shared<lockstep::Job>(make_channel(control_, rank), names_,
                                       [this, rank](const std::exception_ptr& exception) { end_by(rank, exception); });
-  job->set_nodes(node_of_rank(options_));
-  job->set_residences(residences_of(options_.ranks));
+  job->set_nodes(nodes_);
+  job->set_residences(residences_);
   job->set_time({.now = [this] { return BusyClock::Time{now()}; },
                  .sleep = sim::sleep,
                  .run_delay = [] { return std::chrono::nanoseconds{}; }});
@@ -190,7 +166,7 @@ void Job::take_part(int rank) {
     ~Shown() { job = nullptr; }
   } const shown{of(rank).job = job.get()};
   ReplicaGroup group{job, make_communicator(data_, rank)};
-  group.set_device_names(devices_of(options_.ranks));
+  group.set_device_names(devices_);
   Strategy strategy{group, options_.reductions};
   const auto succeeds = [&](const auto& part) {
     try {
@@ -321,7 +297,8 @@ void Job::strike(const Options::Fault& fault) {
   if (over_ || !scheduler_.is_live(fault.rank)) return;
   const bool dies = fault.kind == Options::Fault::Kind::die;
   trace(fault.rank, dies ? "dies" : "stops");
-  blows_.push_back({fault, later(now(), dies ? draw_latency() : options_.stall_timeout), was(fault.rank)});
+  blows_.push_back(
+      {fault, later(now(), dies ? draw_latency() : options_.stall_timeout), describe(snapshot(fault.rank))});
   scheduler_.park(fault.rank);
   scheduler_.call(blows_.back().noticed, [this, blow = blows_.back()] { notice(blow); });
 }
@@ -333,12 +310,12 @@ void Job::notice(const Blow& blow) {
   switch (blow.fault.kind) {
     case Options::Fault::Kind::die:
       text = fmt::format("{} is gone: its process ended; it {}", name(rank), blow.was);
-      return end({.exception = std::make_exception_ptr(PeerError{rank, text}), .text = text});
+      return end_for_all(PeerError{rank, text});
     case Options::Fault::Kind::stop:
       text = fmt::format("{} has stopped: no sign of life for {}; it {}", name(rank), seconds(options_.stall_timeout),
                          blow.was);
       if (const std::string others = who_is_where(); !others.empty()) text += "; " + others;
-      return end({.exception = std::make_exception_ptr(StallError{text}), .text = text});
+      return end_for_all(StallError{text});
   }
 }
 
@@ -356,8 +333,7 @@ void Job::before(Time next) {
       // Who has nothing more to do waits for those that still work with each other.
       if (here.last().kind == TagKind::leave && next < later(of(late).met, options_.stall_timeout)) continue;
       scheduler_.move_to(later(*of(waiting).meets_since, options_.stall_timeout));
-      const std::string text = why_late(waiting, late);
-      return end({.exception = std::make_exception_ptr(StallError{text}), .text = text});
+      return end_for_all(StallError{why_late(waiting, late)});
     }
   }
 }
@@ -382,8 +358,7 @@ void Job::stuck() {
     scheduler_.move_to(first.noticed);
     return notice(first);
   }
-  const std::string text = who_is_where();
-  end({.exception = std::make_exception_ptr(StallError{text}), .text = text});
+  end_for_all(StallError{who_is_where()});
 }
 
 Plane& Job::split(const Plane& from, std::uint64_t key, const std::vector<int>& members) {
@@ -398,20 +373,12 @@ const MeetingPoint* Job::meeting_of(int rank) const {
   return waiting == meetings.end() ? meetings.front() : *waiting;
 }
 
-/// Whether the rank is in a message of the control plane.
-bool Job::is_meeting(int rank) const {
-  const auto is_inside = [&](const Plane& plane) {
-    return plane.name() == control_.name() && std::ranges::count(plane.members(), rank) && !plane.inside(rank).empty();
-  };
-  return is_inside(control_) ||
-         std::ranges::any_of(splits_, [&](const auto& split) { return is_inside(split.second); });
-}
-
-const std::string& Job::data_collective_of(int rank) const {
-  for (const auto& [unused, plane] : splits_)
-    if (plane.name() == data_.name() && std::ranges::count(plane.members(), rank) && !plane.inside(rank).empty())
-      return plane.inside(rank);
-  return data_.inside(rank);
+/// The collective of that plane, or of one that split off from it, in which the rank is; empty if it is in none.
+const std::string& Job::inside(const Plane& plane, int rank) const {
+  for (const auto& [unused, split] : splits_)
+    if (split.name() == plane.name() && std::ranges::count(split.members(), rank) && !split.inside(rank).empty())
+      return split.inside(rank);
+  return plane.inside(rank);
 }
 
 PhaseTable::Snapshot Job::snapshot(int rank) const {
@@ -431,10 +398,6 @@ PhaseTable::Snapshot Job::snapshot(int rank) const {
   return snapshot;
 }
 
-std::string Job::was(int rank) const {
-  return describe(snapshot(rank));
-}
-
 /// "replica 2 (worker:2, host sim) is in all_gather of f32[12]; replicas 0, 1, 3 have finished the step": the ranks
 /// that wait or have left, with those to blame first, as in a verdict.
 std::string Job::who_is_where() const {
@@ -446,7 +409,7 @@ std::string Job::who_is_where() const {
   for (int rank = 0; rank < options_.ranks; ++rank) {
     if (scheduler_.is_parked(rank)) continue;
     Where where = where_is(rank);
-    auto group = std::ranges::find(groups, where.of_one, [](const Group& each) { return each.where.of_one; });
+    auto group = std::ranges::find(groups, where, &Group::where);
     if (group == groups.end()) group = groups.insert(group, {{}, std::move(where)});
     group->ranks.push_back(rank);
   }
@@ -454,28 +417,24 @@ std::string Job::who_is_where() const {
     return a.ranks.size() != b.ranks.size() ? a.ranks.size() < b.ranks.size() : a.ranks.front() > b.ranks.front();
   });
   std::vector<std::string> clauses;
-  for (const Group& group : groups)
-    clauses.push_back(group.ranks.size() == 1
-                          ? fmt::format("{} {}", name(group.ranks.front()), group.where.of_one)
-                          : fmt::format("replicas {} {}", fmt::join(group.ranks, ", "), group.where.of_several));
+  for (const auto& [ranks, where] : groups)
+    clauses.push_back(
+        ranks.size() == 1
+            ? fmt::format("{} {} {}", name(ranks.front()), where.has_done ? "has" : "is", where.what)
+            : fmt::format("replicas {} {} {}", fmt::join(ranks, ", "), where.has_done ? "have" : "are", where.what));
   return fmt::format("{}", fmt::join(clauses, "; "));
 }
 
 Job::Where Job::where_is(int rank) const {
   const MeetingPoint* const meeting = meeting_of(rank);
-  if (!meeting) return {"has left the job", "have left the job"};
-  if (const Tag* const started = meeting->started())
-    return {"is at " + describe(*started), "are at " + describe(*started)};
-  const std::string last = meeting->meetings() > 0 ? describe(meeting->last()) : "the start of the job";
-  if (!is_meeting(rank)) {
-    const std::string what = fmt::format("in {} after {}", data_collective_of(rank), last);
-    return {"is " + what, "are " + what};
-  }
-  if (meeting->meetings() > 0 && meeting->last().kind == TagKind::close)
-    return {"has finished the step", "have finished the step"};
-  if (meeting->meetings() > 0 && meeting->last().kind == TagKind::leave)
-    return {"has finished the job", "have finished the job"};
-  return {"is at " + last, "are at " + last};
+  if (!meeting) return {true, "left the job"};
+  if (const Tag* const started = meeting->started()) return {false, "at " + describe(*started)};
+  const bool has_met = meeting->meetings() > 0;
+  const std::string last = has_met ? describe(meeting->last()) : "the start of the job";
+  if (!is_meeting(rank)) return {false, fmt::format("in {} after {}", inside(data_, rank), last)};
+  if (has_met && meeting->last().kind == TagKind::close) return {true, "finished the step"};
+  if (has_met && meeting->last().kind == TagKind::leave) return {true, "finished the job"};
+  return {false, "at " + last};
 }
 
 void Job::trace(std::string_view line) const {

@@ -59,8 +59,7 @@ class Job final : private Scheduler::Overseer {
   /// Ends the job with the same exception for every rank, and throws it.
   template <class E>
   [[noreturn]] void end(E error) {
-    std::string text = error.what();
-    end({std::make_exception_ptr(std::move(error)), {}, -1, std::move(text)});
+    end_for_all(std::move(error));
     std::rethrow_exception(over_->exception);
   }
 
@@ -108,28 +107,37 @@ class Job final : private Scheduler::Overseer {
   void strike(const Options::Fault& fault);
   void notice(const Blow& blow);
   void end(End end);
+  template <class E>
+  void end_for_all(E error) {
+    std::string text = error.what();
+    end({std::make_exception_ptr(std::move(error)), {}, -1, std::move(text)});
+  }
   void trace(std::string_view line) const;
   void trace(int rank, std::string_view what) const;
 
   void before(Time next) override;
   void stuck() override;
 
+  /// "is at merge_call #1" if it is one rank, "have finished the job" if there are several.
   struct Where {
-    std::string of_one, of_several;  ///< "is at …", "are at …"
+    bool has_done;
+    std::string what;
+    bool operator==(const Where&) const = default;
   };
 
   const MeetingPoint* meeting_of(int rank) const;
-  bool is_meeting(int rank) const;
-  const std::string& data_collective_of(int rank) const;
+  const std::string& inside(const Plane& plane, int rank) const;
+  bool is_meeting(int rank) const { return !inside(control_, rank).empty(); }
   PhaseTable::Snapshot snapshot(int rank) const;
   std::string why_late(int waiting, int late) const;
-  std::string was(int rank) const;
   Where where_is(int rank) const;
   std::string who_is_where() const;
 
   Options options_;
   std::function<void(Strategy&, int)> body_;
-  std::vector<std::string> names_;
+  std::vector<std::string> names_, devices_;
+  std::vector<lockstep::Job::Residence> residences_;
+  std::vector<int> nodes_;
   std::vector<Rank> ranks_;
   std::vector<Blow> blows_;
   std::optional<End> over_;
@@ -137,6 +145,17 @@ class Job final : private Scheduler::Overseer {
   Scheduler scheduler_;
   Plane control_, data_;
   std::map<std::tuple<const Plane*, std::uint64_t, std::vector<int>>, Plane> splits_;
+};
+
+/// Makes this thread a rank of `job` for as long as it lives.
+class Current {
+ public:
+  Current(Job& job, int rank);
+  Current(const Current&) = delete;
+  ~Current();
+
+  Job& job;
+  const int rank;
 };
 
 }  // namespace lockstep::sim

@@ -1,9 +1,9 @@
-#include "sim/messenger.hpp"
+#include "comm/messenger.hpp"
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "sim/job.hpp"
+#include "sim/planes.hpp"
 
 namespace lockstep::sim {
 namespace {
@@ -31,9 +32,7 @@ std::span<const std::byte> unpack(const Bytes& bytes, std::size_t number) {
   return std::span{bytes}.subspan(bounds[0], bounds[1] - bounds[0]);
 }
 
-}  // namespace
-
-class SimMessenger::UnderWay final : public Work::Pending {
+class UnderWay final : public Work::Pending {
  public:
   UnderWay(Plane& plane, int rank, std::uint64_t number, std::span<const Parcel> parcels)
       : plane_{plane}, rank_{rank}, number_{number}, parcels_{parcels.begin(), parcels.end()} {}
@@ -51,7 +50,7 @@ class SimMessenger::UnderWay final : public Work::Pending {
       if (!std::ranges::equal(unpack(own, i), parcels_[i].sent))
         throw CommError{fmt::format("a parcel for {} was written to before wait() returned", plane_.job().name(from))};
       if (from == rank_) continue;
-      const auto came = unpack(plane_.brought(number_, from), index_of(rank_));
+      const auto came = unpack(plane_.brought(number_, from), static_cast<std::size_t>(plane_.place_of(rank_)));
       if (came.size() != parcels_[i].received.size())
         throw CommError{fmt::format("{} sent {} bytes to {}, which expected {}", plane_.job().name(from), came.size(),
                                     plane_.job().name(rank_), parcels_[i].received.size())};
@@ -61,29 +60,37 @@ class SimMessenger::UnderWay final : public Work::Pending {
   }
 
  private:
-  std::size_t index_of(int rank) const {
-    return static_cast<std::size_t>(std::ranges::find(plane_.members(), rank) - plane_.members().begin());
-  }
-
   Plane& plane_;
   int rank_;
   std::uint64_t number_;
   std::vector<Parcel> parcels_;
 };
 
-SimMessenger::SimMessenger(Plane& plane, int rank) : rank_{rank} {
-  for (std::uint64_t lane = 0; lane < lanes; ++lane)
-    lanes_.emplace_back(plane.job().split(plane, lane, plane.members()));
-}
+class SimMessenger final : public Messenger {
+ public:
+  SimMessenger(Plane& plane, int rank) : rank_{rank} {
+    for (std::uint64_t lane = 0; lane < lanes; ++lane)
+      lanes_.emplace_back(plane.job().split(plane, lane, plane.members()));
+  }
 
-Work SimMessenger::start(std::span<const Parcel> parcels, Lane lane) {
-  Plane& plane = of(lane);
-  std::vector<Parcel> own{parcels.begin(), parcels.end()};
-  for (std::size_t i = 0; i < own.size(); ++i)
-    if (plane.members()[i] == rank_) own[i] = {};
-  const std::uint64_t number =
-      plane.start(rank_, fmt::format("an exchange of parcels among {} ranks", own.size()), pack(own));
-  return Work{std::make_unique<UnderWay>(plane, rank_, number, own)};
+  Work start(std::span<const Parcel> parcels, Lane lane) override {
+    Plane& plane = lanes_[static_cast<std::size_t>(lane)];
+    std::vector<Parcel> own{parcels.begin(), parcels.end()};
+    own[static_cast<std::size_t>(plane.place_of(rank_))] = {};
+    const std::uint64_t number =
+        plane.start(rank_, fmt::format("an exchange of parcels among {} ranks", own.size()), pack(own));
+    return Work{std::make_unique<UnderWay>(plane, rank_, number, own)};
+  }
+
+ private:
+  std::vector<std::reference_wrapper<Plane>> lanes_;
+  int rank_;
+};
+
+}  // namespace
+
+std::unique_ptr<Messenger> make_messenger(Plane& plane, int rank) {
+  return std::make_unique<SimMessenger>(plane, rank);
 }
 
 }  // namespace lockstep::sim

@@ -10,6 +10,18 @@
 #include "sim/job.hpp"
 
 namespace lockstep::sim {
+namespace {
+
+/// When what the ranks have brought by now has reached all others.
+template <class Arrivals>
+Time last_of(const Arrivals& arrivals) {
+  Time last{0};
+  for (const auto& arrival : arrivals)
+    if (arrival) last = std::max(last, arrival->here);
+  return last;
+}
+
+}  // namespace
 
 Plane::Plane(Job& job, std::string name, std::vector<int> members)
     : job_{job},
@@ -18,10 +30,18 @@ Plane::Plane(Job& job, std::string name, std::vector<int> members)
       next_(static_cast<std::size_t>(std::ranges::max(members_)) + 1, 0),
       inside_(next_.size()) {}
 
-std::vector<int> Plane::job_ranks(std::span<const int> members) const {
+int Plane::place_of(int rank) const {
+  return static_cast<int>(std::ranges::find(members_, rank) - members_.begin());
+}
+
+std::vector<int> Plane::ranks_at(std::span<const int> places) const {
   std::vector<int> ranks;
-  for (const int member : members) ranks.push_back(members_[static_cast<std::size_t>(member)]);
+  for (const int place : places) ranks.push_back(rank_at(place));
   return ranks;
+}
+
+bool Plane::have_all_come(const Collective& collective) const {
+  return collective.arrived == static_cast<int>(members_.size());
 }
 
 std::uint64_t Plane::start(int rank, std::string what, Bytes bytes) {
@@ -41,21 +61,15 @@ std::uint64_t Plane::start_beside(int rank, std::string what, Bytes bytes) {
                     job_.name(rank), what, job_.name(collective.first), collective.what, number + 1, name_)});
   collective.arrivals[static_cast<std::size_t>(rank)] = Arrival{std::move(bytes), job_.now() + job_.draw_latency()};
   ++collective.arrived;
-  if (collective.arrived == static_cast<int>(members_.size())) tell_news(collective);
+  // Who has started it and goes on may look for it.
+  if (have_all_come(collective))
+    for (const int member : members_) job_.tell_news(member, last_of(collective.arrivals));
   std::erase_if(collective.waiters, [&](const Waiter& waiter) {
     const auto time = complete_at(collective, waiter);
     if (time) job_.wake(waiter.rank, *time);
     return time.has_value();
   });
   return number;
-}
-
-/// Of a collective for which all have come: who has started it and goes on may look for it.
-void Plane::tell_news(const Collective& collective) {
-  Time last{0};
-  for (const auto& arrival : collective.arrivals)
-    if (arrival) last = std::max(last, arrival->here);
-  for (const int member : members_) job_.tell_news(member, last);
 }
 
 /// The time when the waiter has all that it needs; empty while some of it has not been sent.
@@ -68,12 +82,9 @@ std::optional<Time> Plane::complete_at(const Collective& collective, const Waite
     }
     case Needs::From::everyone: break;
   }
-  if (collective.arrived < static_cast<int>(members_.size())) return std::nullopt;
-  Time last{0};
-  for (const auto& arrival : collective.arrivals)
-    if (arrival) last = std::max(last, arrival->here);
+  if (!have_all_come(collective)) return std::nullopt;
   // The last message of a collective reaches the ranks one after another.
-  return last + job_.draw_latency();
+  return last_of(collective.arrivals) + job_.draw_latency();
 }
 
 void Plane::finish(int rank, std::uint64_t number, Needs needs) {
@@ -90,10 +101,7 @@ void Plane::finish(int rank, std::uint64_t number, Needs needs) {
 }
 
 bool Plane::is_here(std::uint64_t number) const {
-  const Collective& collective = at(number);
-  return collective.arrived == static_cast<int>(members_.size()) &&
-         std::ranges::all_of(collective.arrivals,
-                             [&](const auto& arrival) { return !arrival || arrival->here <= job_.now(); });
+  return have_all_come(at(number)) && last_of(at(number).arrivals) <= job_.now();
 }
 
 const Bytes& Plane::brought(std::uint64_t collective, int from) const {

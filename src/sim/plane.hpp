@@ -38,8 +38,10 @@ class Plane {
   const std::string& name() const { return name_; }
   const std::vector<int>& members() const { return members_; }
 
-  /// The job's numbers of some of the members.
-  std::vector<int> job_ranks(std::span<const int> members) const;
+  /// The place of a rank among the members, and the job's number of the rank at a place, or of several.
+  int place_of(int rank) const;
+  int rank_at(int place) const { return members_[static_cast<std::size_t>(place)]; }
+  std::vector<int> ranks_at(std::span<const int> places) const;
 
   /// A scheduling point. Then `rank` starts its next collective, with `bytes` for the others. `what` states all that
   /// the ranks must have in common: "all_gather of f32[12]". Returns the number of the collective.
@@ -83,7 +85,7 @@ class Plane {
 
   Collective& at(std::uint64_t collective) { return under_way_[collective - first_]; }
   const Collective& at(std::uint64_t collective) const { return under_way_[collective - first_]; }
-  void tell_news(const Collective& collective);
+  bool have_all_come(const Collective& collective) const;
   std::optional<Time> complete_at(const Collective& collective, const Waiter& waiter);
 
   Job& job_;

@@ -1,9 +1,10 @@
-// The two planes of a simulated rank.
+// The planes of a simulated rank.
 #pragma once
 
 #include <memory>
 
 #include "comm/communicator.hpp"
+#include "comm/messenger.hpp"
 #include "control/channel.hpp"
 #include "sim/plane.hpp"
 
@@ -16,5 +17,10 @@ std::unique_ptr<ControlChannel> make_channel(Plane& plane, int rank);
 /// before `wait` (CommError), and using memory that nobody wrote (it holds NaNs), including what `reduce` leaves on
 /// ranks other than the root.
 std::unique_ptr<Communicator> make_communicator(Plane& plane, int rank);
+
+/// Messages among the members of `plane`, which travel while they compute. Parcels leave at the call, and are written
+/// to their places in the wait: the earliest and the latest moment that a backend may choose. Each `advance` is a
+/// scheduling point.
+std::unique_ptr<Messenger> make_messenger(Plane& plane, int rank);
 
 }  // namespace lockstep::sim

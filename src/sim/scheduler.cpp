@@ -1,6 +1,5 @@
 #include "sim/scheduler.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/start_thread.hpp"

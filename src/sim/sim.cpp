@@ -6,7 +6,6 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/sim/sim.hpp>
 
-#include "sim/current.hpp"
 #include "sim/job.hpp"
 #include "sim/virtual_time.hpp"
 
