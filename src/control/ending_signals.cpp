@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "control/signal_handler.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -28,10 +30,9 @@ bool is_left_alone(int signal) {
   return std::ranges::find(others, signal) != others.end();
 }
 
-// A signal handler can reach only globals.
 constexpr int most_signals = 65;
 std::array<struct sigaction, most_signals> replaced;
-std::atomic<std::atomic<std::uint32_t>*> note_in_use{nullptr};
+std::atomic<std::atomic<std::uint64_t>*> note_in_use{nullptr};
 std::atomic<pid_t> noting_process{0};
 
 bool is_fault(int signal) {
@@ -46,17 +47,9 @@ bool comes_again(int signal, const siginfo_t& info) {
 void on_ending(int signal, siginfo_t* info, void*) {
   // A child that the program has forked is not this process.
   if (auto* const note = note_in_use.load(); note && noting_process == ::getpid())
-    note->store(static_cast<std::uint32_t>(signal));
+    note->store(static_cast<std::uint64_t>(signal));
   ::sigaction(signal, &replaced[static_cast<std::size_t>(signal)], nullptr);
   if (!comes_again(signal, *info)) ::raise(signal);
-}
-
-bool is_default(const struct sigaction& action) {
-  return !(action.sa_flags & SA_SIGINFO) && action.sa_handler == SIG_DFL;
-}
-
-bool is_noting(const struct sigaction& action) {
-  return (action.sa_flags & SA_SIGINFO) && action.sa_sigaction == on_ending;
 }
 
 }  // namespace
@@ -79,12 +72,12 @@ EndingSignals::~EndingSignals() {
   if (noting_process != ::getpid()) return;
   for (const auto& [signal, before] : before_)
     // The program may have taken it since.
-    if (struct sigaction now = {}; ::sigaction(signal, nullptr, &now) == 0 && is_noting(now))
+    if (struct sigaction now = {}; ::sigaction(signal, nullptr, &now) == 0 && is_handled_by(now, on_ending))
       ::sigaction(signal, &before, nullptr);
   note_in_use = nullptr;
 }
 
-void EndingSignals::note_in(std::atomic<std::uint32_t>& note) {
+void EndingSignals::note_in(std::atomic<std::uint64_t>& note) {
   note_in_use = &note;
   noting_process = ::getpid();
   for (auto& [signal, before] : before_) {
@@ -93,10 +86,7 @@ void EndingSignals::note_in(std::atomic<std::uint32_t>& note) {
     ::sigaction(signal, nullptr, &before);
     if (!is_default(before) && !is_fault(signal)) continue;
     replaced[static_cast<std::size_t>(signal)] = before;
-    struct sigaction action = {};
-    action.sa_sigaction = on_ending;
-    action.sa_flags = SA_ONSTACK | SA_SIGINFO;
-    ::sigaction(signal, &action, nullptr);
+    handle_signal(signal, on_ending);
   }
 }
 

@@ -26,7 +26,7 @@ class EndingSignals {
   ~EndingSignals();
 
   /// From here on, as long as this object lives. One object of a process at a time. `note` must outlive it.
-  void note_in(std::atomic<std::uint32_t>& note);
+  void note_in(std::atomic<std::uint64_t>& note);
 
  private:
   std::map<int, struct sigaction> before_;  ///< what this object replaces

@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include "control/ending_signals.hpp"
-#include "control/tag.hpp"
 #include "control/wait_chain.hpp"
 #include "control/watch_notes.hpp"
 #include "control/watch_view.hpp"
@@ -38,7 +37,7 @@ class FailureSearch : WatchView {
 
   /// The file about the threads of a rank that stalls: "; run1/stacks/rank-2.txt says where its threads were".
   std::string stack_of(int row) const {
-    if (!this->row(row).stack_kept || seen_.stacks.empty()) return {};
+    if (!this->row(row).has_stack() || seen_.stacks.empty()) return {};
     return fmt::format("; {} says where its threads were", stack_file(seen_.stacks, row).string());
   }
 
@@ -114,7 +113,7 @@ class FailureSearch : WatchView {
            !peer(row).life.is_mute() && peer(row).life.silent_ticks() == 0;
   }
 
-  Finding late(int row, const Tag& waited) const {
+  Finding late(int row, const TagName& waited) const {
     const Snapshot& seen = this->row(row);
     const double seconds = job_.stall_timeout.count();
     std::vector<int> together;
@@ -131,7 +130,7 @@ class FailureSearch : WatchView {
   std::optional<Finding> look_at_ended(int row) {
     if (!this->row(row).terminated) {
       if (!sight(row).killed.empty()) return gone(row, sight(row).killed);
-      const int signal = this->row(row).ended_by;
+      const int signal = static_cast<int>(this->row(row).ended_by);
       return gone(row, signal == 0 ? "its process ended" : name_of_signal(signal) + " ended it");
     }
     // Told to end itself, this rank only waits for the others to be told.

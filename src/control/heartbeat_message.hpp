@@ -19,18 +19,20 @@ using HeartbeatKey = std::array<unsigned char, 16>;
 /// A new key from the system's random source. CommError if the system has none.
 HeartbeatKey make_heartbeat_key();
 
+/// All ranks run the same program on the same kind of machine, so it travels as it is.
 struct HeartbeatMessage {
   std::uint64_t sequence = 0;  ///< rises with each message of a rank
+  PhaseTable::Snapshot row;    ///< the sender's; without `process`, `passed` and `ended_by`
   int rank = 0;                ///< the sender
-  PhaseTable::Snapshot row;    ///< its own; without `process` and `passed`, and of `last` only kind, count and site
-  bool reported = false;       ///< on its node the failure has been reported
-  bool warned = false;         ///< on its node someone has said that heartbeats do not get through
+  std::uint32_t reported = 0;  ///< 1: on its node the failure has been reported
+  std::uint32_t warned = 0;    ///< 1: on its node someone has said that heartbeats do not get through
+  OpenLine open_line = OpenLine::closed;
   PhaseTable::Observed observed;
   PhaseTable::Questions questions;
-  OpenLine open_line = OpenLine::closed;
 };
 
-inline constexpr std::size_t sealed_heartbeat_bytes = 504;
+inline constexpr std::size_t seal_bytes = 16;
+inline constexpr std::size_t sealed_heartbeat_bytes = sizeof(HeartbeatMessage) + seal_bytes;
 using SealedHeartbeat = std::array<std::byte, sealed_heartbeat_bytes>;
 
 SealedHeartbeat seal(const HeartbeatMessage& message, const HeartbeatKey& key);

@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
-#include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-
-#include <lockstep/base/error.hpp>
 
 #include "control/network.hpp"
 
@@ -33,15 +29,8 @@ void send_at_once(int descriptor) {
 }  // namespace
 
 HeartbeatStreams::HeartbeatStreams(std::uint32_t host)
-    : listener_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)} {
-  if (listener_.get() < 0) throw heartbeat_error("socket");
-  sockaddr_in address = socket_address(host, 0);
-  socklen_t length = sizeof address;
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(listener_.get(), any, length) != 0) throw heartbeat_error("bind");
+    : listener_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)}, port_{bind_socket(listener_, host)} {
   if (::listen(listener_.get(), 64) != 0) throw heartbeat_error("listen");
-  if (::getsockname(listener_.get(), any, &length) != 0) throw heartbeat_error("getsockname");
-  port_ = address.sin_port;
 }
 
 void HeartbeatStreams::open(int rank, std::span<const std::uint32_t> hosts, std::uint16_t port) {
@@ -51,20 +40,14 @@ void HeartbeatStreams::open(int rank, std::span<const std::uint32_t> hosts, std:
           return is_to(each) && (each.host == host || each.known);
         }))
       continue;
-    Connection connection{.descriptor = Descriptor{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)},
-                          .asked_for = rank,
-                          .host = host,
-                          .connecting = true,
-                          .since = receipts_};
-    if (connection.descriptor.get() < 0) return;
-    send_at_once(connection.descriptor.get());
-    const sockaddr_in target = socket_address(host, port);
-    const int result =
-        ::connect(connection.descriptor.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target);
+    Descriptor descriptor = start_connection(host, port);
     // An address of this host refuses at once.
-    if (result != 0 && errno == ECONNREFUSED) answer(rank, host).refused = true;
+    if (errno == ECONNREFUSED) answer(rank, host).refused = true;
+    if (descriptor.get() < 0) return;
+    send_at_once(descriptor.get());
     // What fails stays until it is asked for again.
-    connections_.push_back(std::move(connection));
+    connections_.push_back(
+        {.descriptor = std::move(descriptor), .asked_for = rank, .host = host, .connecting = true, .since = receipts_});
   }
 }
 
@@ -121,10 +104,8 @@ bool HeartbeatStreams::advance(Connection& connection, const Take& take) {
 bool HeartbeatStreams::has_connected(Connection& connection) {
   pollfd wait{connection.descriptor.get(), POLLOUT, 0};
   if (::poll(&wait, 1, 0) <= 0) return false;
-  int error = 0;
-  socklen_t length = sizeof error;
-  const bool failed = ::getsockopt(connection.descriptor.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 ||
-                      error != 0 || (wait.revents & (POLLERR | POLLHUP)) != 0;
+  const int error = error_of_connection(connection.descriptor);
+  const bool failed = error != 0 || (wait.revents & (POLLERR | POLLHUP)) != 0;
   Answer& what = answer(*connection.asked_for, connection.host);
   if (error != 0) what.refused = error == ECONNREFUSED;
   if (!failed) {

@@ -71,7 +71,7 @@ class HeartbeatStreams {
   Answer& answer(int rank, std::uint32_t host);
 
   Descriptor listener_;
-  std::uint16_t port_ = 0;
+  std::uint16_t port_;
   std::uint64_t receipts_ = 0;
   std::vector<Connection> connections_;
   std::vector<Answer> answers_;

@@ -4,11 +4,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <vector>
 
-#include <fmt/format.h>
 #include <linux/errqueue.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sodium.h>
 #include <sys/socket.h>
@@ -16,9 +13,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/counted_time.hpp"
-#include "base/descriptor.hpp"
 #include "base/open_line.hpp"
-#include "control/heartbeat_streams.hpp"
 #include "control/network.hpp"
 
 namespace lockstep {
@@ -46,95 +41,21 @@ std::vector<std::uint32_t> shown_hosts() {
   return hosts;
 }
 
-/// Starts a connection.
-Descriptor knock(std::uint32_t host, std::uint16_t port) {
-  Descriptor descriptor{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  const sockaddr_in target = socket_address(host, port);
-  (void)::connect(descriptor.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target);
-  return descriptor;
-}
-
-/// Whether the host's system accepted the connection or refused it. Without a way to the host it ends as well.
-bool was_answered(int descriptor) {
-  int error = 0;
-  socklen_t length = sizeof error;
-  return ::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && (error == 0 || error == ECONNREFUSED);
-}
-
 }  // namespace
 
-struct Heartbeats::Socket {
-  struct Target {
-    int rank;
-    sockaddr_in address;
-    bool refused = false;  ///< the last that was sent there
-  };
-
-  explicit Socket(std::uint32_t host) : streams{host} {}
-
-  Descriptor descriptor{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  HeartbeatStreams streams;
-  std::vector<Target> targets;
-
-  /// Finds out what became of datagrams that did not arrive, from the errors that came back.
-  void read_errors() {
-    while (true) {
-      sockaddr_in target = {};
-      alignas(cmsghdr) char control[512];
-      msghdr header = {};
-      header.msg_name = &target;
-      header.msg_namelen = sizeof target;
-      header.msg_control = control;
-      header.msg_controllen = sizeof control;
-      if (::recvmsg(descriptor.get(), &header, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return;
-      for (const cmsghdr* each = CMSG_FIRSTHDR(&header); each;
-           each = CMSG_NXTHDR(&header, const_cast<cmsghdr*>(each))) {
-        if (each->cmsg_level != SOL_IP || each->cmsg_type != IP_RECVERR) continue;
-        sock_extended_err error;
-        std::memcpy(&error, CMSG_DATA(each), sizeof error);
-        if (error.ee_errno == ECONNREFUSED) refuse(target);
-      }
-    }
-  }
-
-  void refuse(const sockaddr_in& address) {
-    for (Target& target : targets)
-      if (target.address.sin_addr.s_addr == address.sin_addr.s_addr && target.address.sin_port == address.sin_port)
-        target.refused = true;
-  }
-
-  void send(const SealedHeartbeat& message, const Target& target) const {
-    // What is said about an earlier datagram, to whichever address, comes out of the next call, which then sends
-    // nothing. A datagram that cannot be sent is one that does not arrive; the other side draws its conclusions.
-    for (int attempt = 0; attempt < 3; ++attempt) {
-      const auto sent = ::sendto(descriptor.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
-                                 reinterpret_cast<const sockaddr*>(&target.address), sizeof target.address);
-      if (sent >= 0 || errno == EAGAIN || errno == EWOULDBLOCK) return;
-    }
-  }
-};
-
-Heartbeats::Heartbeats(std::uint32_t host) : socket_{std::make_unique<Socket>(host)} {
+Heartbeats::Heartbeats(std::uint32_t host)
+    : socket_{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)}, streams_{host} {
   if (::sodium_init() < 0) throw CommError{"heartbeats between nodes: libsodium does not start"};
-  const int descriptor = socket_->descriptor.get();
-  if (descriptor < 0) throw heartbeat_error("socket");
-  sockaddr_in bound = socket_address(host, 0);
-  socklen_t length = sizeof bound;
-  if (::bind(descriptor, reinterpret_cast<sockaddr*>(&bound), length) != 0) throw heartbeat_error("bind");
+  address_.port = bind_socket(socket_, host);
+  address_.stream_port = streams_.port();
   const int told = 1;
-  if (::setsockopt(descriptor, SOL_IP, IP_RECVERR, &told, sizeof told) != 0) throw heartbeat_error("setsockopt");
-  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&bound), &length) != 0)
-    throw heartbeat_error("getsockname");
-  address_.port = bound.sin_port;
-  address_.stream_port = socket_->streams.port();
+  if (::setsockopt(socket_.get(), SOL_IP, IP_RECVERR, &told, sizeof told) != 0) throw heartbeat_error("setsockopt");
   const std::vector<std::uint32_t> hosts = host != 0 ? std::vector{host} : shown_hosts();
   std::copy_n(hosts.begin(), std::min(hosts.size(), Address::most_hosts), address_.hosts.begin());
 }
 
-Heartbeats::~Heartbeats() = default;
-
 void Heartbeats::connect(NodeMap nodes, int rank, std::span<const Address> addresses, const HeartbeatKey& key) {
-  nodes_ = std::make_unique<NodeMap>(std::move(nodes));
+  nodes_ = std::move(nodes);
   addresses_.assign(addresses.begin(), addresses.end());
   heard_.resize(addresses.size());
   rank_ = rank;
@@ -144,7 +65,7 @@ void Heartbeats::connect(NodeMap nodes, int rank, std::span<const Address> addre
     const int carrier = nodes_->carrier(rank, node);
     const Address& there = addresses[static_cast<std::size_t>(carrier)];
     for (const std::uint32_t host : there.hosts)
-      if (host != 0) socket_->targets.push_back({carrier, socket_address(host, there.port)});
+      if (host != 0) targets_.push_back({carrier, socket_address(host, there.port)});
   }
 }
 
@@ -153,38 +74,74 @@ bool Heartbeats::is_to_hear(int rank) const {
   return nodes_->node_of(rank) != here && nodes_->carrier(rank, here) == rank_;
 }
 
+/// Finds out what became of datagrams that did not arrive, from the errors that came back.
+void Heartbeats::read_errors() {
+  while (true) {
+    sockaddr_in target = {};
+    alignas(cmsghdr) char control[512];
+    msghdr header = {};
+    header.msg_name = &target;
+    header.msg_namelen = sizeof target;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    if (::recvmsg(socket_.get(), &header, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return;
+    for (const cmsghdr* each = CMSG_FIRSTHDR(&header); each; each = CMSG_NXTHDR(&header, const_cast<cmsghdr*>(each))) {
+      if (each->cmsg_level != SOL_IP || each->cmsg_type != IP_RECVERR) continue;
+      sock_extended_err error;
+      std::memcpy(&error, CMSG_DATA(each), sizeof error);
+      if (error.ee_errno == ECONNREFUSED) refuse(target);
+    }
+  }
+}
+
+void Heartbeats::refuse(const sockaddr_in& address) {
+  for (Target& target : targets_)
+    if (target.address.sin_addr.s_addr == address.sin_addr.s_addr && target.address.sin_port == address.sin_port)
+      target.refused = true;
+}
+
+void Heartbeats::send(const SealedHeartbeat& message, const Target& target) const {
+  // What is said about an earlier datagram, to whichever address, comes out of the next call, which then sends
+  // nothing. A datagram that cannot be sent is one that does not arrive; the other side draws its conclusions.
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const auto sent = ::sendto(socket_.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
+                               reinterpret_cast<const sockaddr*>(&target.address), sizeof target.address);
+    if (sent >= 0 || errno == EAGAIN || errno == EWOULDBLOCK) return;
+  }
+}
+
 void Heartbeats::send(const PhaseTable& table) {
   const SealedHeartbeat message = seal({.sequence = ++sequence_,
-                                        .rank = rank_,
                                         .row = table.read(rank_),
+                                        .rank = rank_,
                                         .reported = table.reported(),
                                         .warned = table.warned(),
+                                        .open_line = static_cast<OpenLine>(table.open_line().load()),
                                         .observed = table.observed(),
-                                        .questions = table.questions(),
-                                        .open_line = static_cast<OpenLine>(table.open_line().load())},
+                                        .questions = table.questions()},
                                        key_);
-  socket_->read_errors();
-  for (const Socket::Target& target : socket_->targets) socket_->send(message, target);
-  socket_->streams.send(message);
+  read_errors();
+  for (const Target& target : targets_) send(message, target);
+  streams_.send(message);
 }
 
 void Heartbeats::receive(PhaseTable& table) {
   ++receipts_;
-  socket_->read_errors();
+  read_errors();
   // One more than the longest, to notice what is longer.
   std::array<std::byte, sealed_heartbeat_bytes + 1> bytes;
   // As many as a buffer holds, so that whoever sends others without end does not keep this thread.
   for (int more = 1024; more > 0; --more) {
     sockaddr_in source = {};
     socklen_t length = sizeof source;
-    const auto size = ::recvfrom(socket_->descriptor.get(), bytes.data(), bytes.size(), MSG_DONTWAIT,
+    const auto size = ::recvfrom(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT,
                                  reinterpret_cast<sockaddr*>(&source), &length);
     if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     // What is said about a datagram that this rank sent comes out of this call too.
     if (size < 0) continue;
     (void)take(std::span{bytes}.first(static_cast<std::size_t>(size)), Way::datagram, source.sin_addr.s_addr, table);
   }
-  socket_->streams.receive([&](std::span<const std::byte> message) { return take(message, Way::stream, 0, table); });
+  streams_.receive([&](std::span<const std::byte> message) { return take(message, Way::stream, 0, table); });
   ask_where_silent();
 }
 
@@ -201,9 +158,9 @@ std::optional<int> Heartbeats::take(std::span<const std::byte> bytes, Way way, s
   heard.at = receipts_;
   heard.missed = way == Way::stream ? heard.missed + 1 : 0;
   if (way == Way::datagram) heard.from = from;
-  for (Socket::Target& target : socket_->targets)
+  for (Target& target : targets_)
     if (target.rank == message->rank) target.refused = false;
-  socket_->streams.forget_refusals(message->rank);
+  streams_.forget_refusals(message->rank);
   table.write(message->rank, message->row);
   if (message->reported) (void)table.claim_report();
   if (message->warned) (void)table.claim_warning();
@@ -220,19 +177,19 @@ std::optional<int> Heartbeats::take(std::span<const std::byte> bytes, Way way, s
 void Heartbeats::ask_where_silent() {
   for (int rank = 0; rank < nodes_->ranks(); ++rank) {
     if (!is_to_hear(rank)) continue;
-    const bool refused = std::ranges::any_of(
-        socket_->targets, [&](const Socket::Target& target) { return target.rank == rank && target.refused; });
+    const bool refused =
+        std::ranges::any_of(targets_, [&](const Target& target) { return target.rank == rank && target.refused; });
     const Address& there = addresses_[static_cast<std::size_t>(rank)];
     if (refused || receipts_ - heard_[static_cast<std::size_t>(rank)].at > ask_after_)
-      socket_->streams.open(rank, there.hosts, there.stream_port);
+      streams_.open(rank, there.hosts, there.stream_port);
   }
 }
 
 bool Heartbeats::was_refused(int rank) const {
   const std::uint32_t heard_from = heard_[static_cast<std::size_t>(rank)].from;
-  const std::uint32_t reached = socket_->streams.reached(rank);
+  const std::uint32_t reached = streams_.reached(rank);
   // An address is known to lead to a rank's host only if that rank's own heartbeats come from it.
-  return std::ranges::any_of(socket_->streams.refusals(rank),
+  return std::ranges::any_of(streams_.refusals(rank),
                              [&](std::uint32_t host) { return host != 0 && (host == heard_from || host == reached); });
 }
 
@@ -242,7 +199,7 @@ bool Heartbeats::host_answers(int rank) const {
   for (const std::uint32_t host : there.hosts) {
     // An address that both hosts have, such as that of a container bridge, would lead to ourselves.
     const bool ours = std::find(address_.hosts.begin(), address_.hosts.end(), host) != address_.hosts.end();
-    if (host != 0 && !ours) knocks.push_back(knock(host, there.stream_port));
+    if (host != 0 && !ours) knocks.push_back(start_connection(host, there.stream_port));
   }
   const auto now = [] { return CountedTime::Seconds{std::chrono::steady_clock::now().time_since_epoch()}; };
   constexpr CountedTime::Seconds patience{0.3}, longest_look{0.05};
@@ -251,7 +208,8 @@ bool Heartbeats::host_answers(int rank) const {
     for (auto each = knocks.begin(); each != knocks.end();) {
       pollfd wait{each->get(), POLLOUT, 0};
       const bool over = ::poll(&wait, 1, 10) > 0;
-      if (over && was_answered(each->get())) return true;
+      // Without a way to the host it ends as well.
+      if (const int error = over ? error_of_connection(*each) : -1; error == 0 || error == ECONNREFUSED) return true;
       each = over ? knocks.erase(each) : each + 1;
     }
   }

@@ -4,13 +4,15 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
+#include <netinet/in.h>
+
+#include "base/descriptor.hpp"
 #include "control/heartbeat_message.hpp"
+#include "control/heartbeat_streams.hpp"
 #include "control/node_map.hpp"
 #include "control/phase_table.hpp"
 
@@ -32,7 +34,6 @@ class Heartbeats {
   /// Opens the sockets, at `host`, or at all addresses of this host if that is 0. CommError if the system refuses.
   explicit Heartbeats(std::uint32_t host = 0);
   Heartbeats(const Heartbeats&) = delete;
-  ~Heartbeats();
 
   const Address& address() const { return address_; }
 
@@ -77,15 +78,25 @@ class Heartbeats {
     std::uint32_t from = 0;      ///< the host that sent that; 0 if none came
     std::uint32_t observed = 0;  ///< of its node
   };
-  struct Socket;
+  /// Where datagrams of this rank go.
+  struct Target {
+    int rank;
+    sockaddr_in address;
+    bool refused = false;  ///< the last that was sent there
+  };
 
+  void read_errors();
+  void refuse(const sockaddr_in& address);
+  void send(const SealedHeartbeat& message, const Target& target) const;
   bool is_to_hear(int rank) const;
   std::optional<int> take(std::span<const std::byte> bytes, Way way, std::uint32_t from, PhaseTable& table);
   void ask_where_silent();
 
-  std::unique_ptr<Socket> socket_;
+  Descriptor socket_;
+  HeartbeatStreams streams_;
+  std::vector<Target> targets_;
   Address address_;
-  std::unique_ptr<NodeMap> nodes_;
+  std::optional<NodeMap> nodes_;
   std::vector<Address> addresses_;
   std::vector<Heard> heard_;  ///< by rank
   int rank_ = 0;

@@ -1,16 +1,10 @@
 #include "control/job.hpp"
 
 #include <algorithm>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/digest.hpp"
-#include "control/channel.hpp"
-#include "control/members.hpp"
 
 namespace lockstep {
 namespace {
@@ -32,13 +26,6 @@ Job::Job(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names
 }
 
 Job::~Job() = default;
-
-int Job::rank() const {
-  return meeting_->rank();
-}
-int Job::size() const {
-  return meeting_->size();
-}
 
 Job::Meeting Job::make_meeting(const std::vector<int>& ranks, const Here& here) {
   const std::uint64_t number = made_[ranks]++;

@@ -3,14 +3,12 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -21,9 +19,6 @@
 #include "control/request_progress.hpp"
 
 namespace lockstep {
-
-class ControlChannel;
-class PhaseTable;
 
 /// A process has one, and a simulated rank too, besides those of a single rank that make_local_group makes. It knows
 /// nothing of tensors. What moves them stands on it, and must not outlive it.
@@ -43,8 +38,8 @@ class Job {
   Job(const Job&) = delete;
   ~Job();
 
-  int rank() const;
-  int size() const;
+  int rank() const { return meeting_->rank(); }
+  int size() const { return meeting_->size(); }
 
   /// Where all ranks meet.
   MeetingPoint& meeting() { return *meeting_; }
@@ -126,7 +121,6 @@ class Job {
    public:
     GivenUp(Job& job, std::function<void()> give_up);
     GivenUp(const GivenUp&) = delete;
-    GivenUp& operator=(const GivenUp&) = delete;
     ~GivenUp();
 
    private:

@@ -4,8 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "control/job_time.hpp"
-#include "control/tag.hpp"
 #include "control/watch_view.hpp"
 
 namespace lockstep {
@@ -15,12 +16,12 @@ bool is_sum(TagKind kind) {
   return kind == TagKind::sum || kind == TagKind::open_sum;
 }
 
-/// What one look adds to what is known.
-class Notes : WatchView {
+/// What one look adds to what is known, and what follows from it where no rank is gone or stalls.
+class Look : WatchView {
  public:
-  Notes(const WatchView& view, Judgement& result) : WatchView{view}, result_{result} {}
+  Look(const WatchView& view, Judgement& result) : WatchView{view}, result_{result} {}
 
-  Met take() {
+  Met take_notes() {
     if (seen_.since_told) ++state_.told_ticks;
     note_pause();
     note_progress();
@@ -32,7 +33,45 @@ class Notes : WatchView {
     return met_;
   }
 
+  /// After this rank was told to end.
+  LastAct last_act() const {
+    const Seconds since = *seen_.since_told;
+    const bool may_save = job_.saves_at_end && since <= time_to_save;
+    if (seen_.reported) return may_save ? LastAct::none : LastAct::end;
+    if (was_interrupted()) {
+      if (!may_save) return LastAct::say_and_end;
+      return std::exchange(state_.asked_to_save, true) ? LastAct::none : LastAct::save;
+    }
+    // The others wait for the one that says so: as soon as one of them has ended, mpirun kills the rest.
+    const bool waits = job_.between_nodes() || job_.row == 0 || job_.saves_at_end;
+    return since > (waits ? last_look : terminate_spread) ? LastAct::end : LastAct::none;
+  }
+
+  /// A warning about the lowest rank that this one is to hear and misses, although that rank lives. Of the nodes whose
+  /// ranks miss others, the one with the lowest such rank speaks.
+  std::optional<std::string> lost_heartbeats() const {
+    if (!job_.between_nodes() || seen_.warned || row(job_.row).phase == Phase::leaving) return std::nullopt;
+    for (int row = 0; row < rows(); ++row) {
+      const auto [by_tcp, by_none] = lost(row);
+      if (!by_tcp && !by_none) continue;
+      if (++state_.lost_ticks <= ticks_until_turn() || !seen_.takes_a_line) return std::nullopt;
+      return fmt::format(
+          "heartbeats between {} and {} do not get through by UDP{}", name(job_.row), name(row),
+          by_tcp ? ": they go by TCP" : ", nor by TCP: a rank there may be waited for ten times the stall timeout");
+    }
+    state_.lost_ticks = 0;
+    return std::nullopt;
+  }
+
  private:
+  // How long the ranks have to save what they have made after they were told to end. There must be time left for a
+  // line.
+  static constexpr Seconds time_to_save{0.6};
+  // When mpirun is interrupted, it ends the ranks of its own node first and tells those of other nodes two seconds
+  // later. How long one that was told waits until it takes their heartbeats for that. A death would show by then.
+  static constexpr Seconds node_spread{0.6};
+  // How long TCP has to get through where datagrams do not.
+  static constexpr Seconds time_for_tcp{2};
   // How long one question takes to reach all ranks: mpirun tells its daemons, and a busy machine delays threads.
   static constexpr Seconds time_to_ask{0.3};
 
@@ -114,6 +153,40 @@ class Notes : WatchView {
     if (result_.answers) state_.answered = number;
   }
 
+  /// Whether mpirun was interrupted, or told to end itself, and this rank is to say so: the lowest that was told.
+  bool was_interrupted() const {
+    bool all_told = true;
+    for (int row = 0; row < rows(); ++row) {
+      const Snapshot& seen = this->row(row);
+      if (seen.phase == Phase::leaving) return false;
+      if (row == job_.row) continue;
+      // A rank of another node that has not beaten since may have been gone before.
+      if (is_elsewhere(row) ? !peer(row).has_beaten_since_told : !seen.terminated) return false;
+      if (seen.terminated && row < job_.row) return false;
+      all_told = all_told && seen.terminated;
+    }
+    return all_told || (seen_.told_by_parent && *seen_.since_told > node_spread);
+  }
+
+  struct Lost {
+    bool by_tcp;
+    bool by_none;
+  };
+
+  Lost lost(int row) const {
+    const auto missed = sight(row).missed_datagrams;
+    const Snapshot& seen = this->row(row);
+    if (!missed || seen.phase == Phase::absent || seen.phase == Phase::leaving || seen.terminated)
+      return {false, false};
+    // Some datagrams are lost on any network.
+    const std::uint64_t many = std::clamp<std::uint64_t>(stall_ticks_ / 2 / job_.ticks_a_heartbeat(), 3, 50);
+    // The other side could not hear that this one has said so. A moment later TCP may get through.
+    const bool first = job_.nodes.node_of(job_.row) < job_.nodes.node_of(row);
+    const SignsOfLife& life = peer(row).life;
+    const bool silent = life.silent_ticks() >= std::max(stall_ticks_ / 2, ticks_in(time_for_tcp));
+    return {*missed >= many, first && life.is_mute() && silent};
+  }
+
   Judgement& result_;
   Met met_;
 };
@@ -141,13 +214,13 @@ WatchState::WatchState(const WatchedJob& job, const std::vector<PhaseTable::Snap
 Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState state) {
   Judgement judgement{std::move(state)};
   const WatchView view{job, seen, judgement.state};
-  const Met met = Notes{view, judgement}.take();
-  look_for_failure(view, met, judgement);
+  Look look{view, judgement};
+  look_for_failure(view, look.take_notes(), judgement);
   if (judgement.unknown_host || judgement.failure) return judgement;
   if (seen.since_told)
-    judgement.last_act = last_act(view);
+    judgement.last_act = look.last_act();
   else
-    judgement.lost_heartbeats = lost_heartbeats(view);
+    judgement.lost_heartbeats = look.lost_heartbeats();
   return judgement;
 }
 

@@ -4,9 +4,6 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
@@ -17,11 +14,11 @@
 #include <unistd.h>
 
 #include "base/descriptor.hpp"
+#include "control/signal_handler.hpp"
 
 namespace lockstep {
 namespace {
 
-// A signal handler can reach only globals.
 std::atomic<int> event_of_handler{-1};
 std::atomic<int> signal_that_came{SIGTERM};
 std::atomic<pid_t> sender{0};
@@ -51,11 +48,8 @@ struct Shared {
   void take() {
     for (Kept& kept : signals) {
       ::sigaction(kept.signal, nullptr, &kept.before);
-      if (kept.signal == SIGINT && kept.before.sa_handler != SIG_DFL) continue;
-      struct sigaction action = {};
-      action.sa_sigaction = on_signal;
-      action.sa_flags = SA_ONSTACK | SA_SIGINFO;
-      ::sigaction(kept.signal, &action, nullptr);
+      if (kept.signal == SIGINT && !is_default(kept.before)) continue;
+      handle_signal(kept.signal, on_signal);
       kept.taken = true;
     }
   }
@@ -77,14 +71,6 @@ bool is_readable(int descriptor) {
 }
 
 }  // namespace
-
-void make_room_for_handler() {
-  thread_local std::array<std::byte, std::size_t{64} << 10> room;
-  stack_t now = {};
-  if (::sigaltstack(nullptr, &now) != 0 || !(now.ss_flags & SS_DISABLE)) return;
-  const stack_t own{.ss_sp = room.data(), .ss_flags = 0, .ss_size = room.size()};
-  ::sigaltstack(&own, nullptr);
-}
 
 KeptSignals::KeptSignals(Keep keep) {
   if (keep == Keep::none) return;

@@ -5,10 +5,6 @@
 
 namespace lockstep {
 
-/// Gives this thread a stack for signal handlers, unless it has one. A kernel may keep numbers far below its stack
-/// pointer, as sgemm of oneDNN 2.6 does, where a handler on the same stack would overwrite them.
-void make_room_for_handler();
-
 /// mpirun tells the survivors of a rank's death by SIGTERM, and so it does if it is interrupted itself; a process
 /// without mpirun gets SIGINT from Ctrl-C. While an object of this class lives, neither signal ends the process. It
 /// makes a descriptor readable; whoever watches that looks around once more and then calls `die`. The first

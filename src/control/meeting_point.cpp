@@ -8,13 +8,9 @@
 
 #include "base/exit_code.hpp"
 #include "base/site.hpp"
-#include "control/channel.hpp"
 #include "control/exceptions.hpp"
 #include "control/phase_table.hpp"
 #include "control/request_progress.hpp"
-#include "control/tag.hpp"
-#include "control/tag_text.hpp"
-#include "control/verdict.hpp"
 
 namespace lockstep {
 namespace {
@@ -23,6 +19,13 @@ bool at_one_place(std::span<const Tag> tags) {
   return std::all_of(tags.begin(), tags.end(), [&](const Tag& tag) { return tag.place() == tags.front().place(); });
 }
 
+/// Does it at the end of a block, whether that returns or throws.
+template <class Act>
+struct AtEnd {
+  Act act;
+  ~AtEnd() { act(); }
+};
+
 /// Where this thread is while it is apart; otherwise empty.
 thread_local std::string_view apart;
 
@@ -30,9 +33,8 @@ thread_local std::string_view apart;
 
 void MeetingPoint::require_not_apart(std::string_view what, const Here& here) {
   if (apart.empty()) return;
-  const std::string site = site_of(here);
-  throw ContextError{fmt::format("{}{} {}: expected nothing that the ranks do together", what,
-                                 site.empty() ? "" : fmt::format(" ({})", site), apart)};
+  throw ContextError{
+      fmt::format("{}{} {}: expected nothing that the ranks do together", what, bracketed(site_of(here)), apart)};
 }
 
 MeetingPoint::Apart::Apart(std::string_view where) : before_{std::exchange(apart, where)} {}
@@ -60,19 +62,9 @@ void MeetingPoint::join(const Here& here, const std::function<std::unique_ptr<Co
   Tag tag = make_tag(TagKind::group, 0);
   tag.set_site(here);
   ++waits_;
-  struct Leave {
-    MeetingPoint& meeting;
-    ~Leave() { meeting.stop_waiting(); }
-  } const leave{*this};
+  const AtEnd leave{[this] { stop_waiting(); }};
   wait_at(tag);
   channel_ = make();
-}
-
-int MeetingPoint::rank() const {
-  return channel_->rank();
-}
-int MeetingPoint::size() const {
-  return channel_->size();
 }
 
 Tag MeetingPoint::make_tag(TagKind kind, int strategy) const {
@@ -291,10 +283,7 @@ void MeetingPoint::make_own_open_sum() {
   Tag tag;
   tag.kind = TagKind::open_sum;
   std::memcpy(tag.site, last_.site, sizeof tag.site);
-  struct Leave {
-    MeetingPoint& meeting;
-    ~Leave() { meeting.leave_sum(); }
-  } const leave{*this};
+  const AtEnd leave{[this] { leave_sum(); }};
   const BusyClock::Waiting waiting;
   enter_sum(tag);
   sum();
@@ -353,21 +342,14 @@ void MeetingPoint::enter_run(const Here& here) {
 }
 
 void MeetingPoint::leave_run(int strategy, const Here& here, std::string_view result, const Comparison& comparison) {
-  struct Leave {
-    MeetingPoint& meeting;
-    ~Leave() { meeting.leave_depth(); }
-  } const leave{*this};
+  const AtEnd leave{[this] { leave_depth(); }};
   Tag tag = next_tag(TagKind::close, strategy, here, result);
   tag.compared = comparison.digest;
-  const bool mine = wants_stop();
-  if (meet(tag, nullptr, {mine, false}, comparison.diagnose).front()) stop_requested_ = true;
+  if (meet(tag, nullptr, {wants_stop()}, comparison.diagnose).front()) stop_requested_ = true;
 }
 
 void MeetingPoint::leave_failed_run(std::exception_ptr exception) {
-  struct Leave {
-    MeetingPoint& meeting;
-    ~Leave() { meeting.leave_depth(); }
-  } const leave{*this};
+  const AtEnd leave{[this] { leave_depth(); }};
   fail(std::move(exception));
 }
 
@@ -408,18 +390,18 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
   const auto largest = largest_of({digest | std::uint64_t{mine[0]}, (~digest & ~lowest) | std::uint64_t{mine[1]}});
   stop_waiting();
   const bool agreed = (largest[0] & ~lowest) == ~(largest[1] | lowest);
-  if (agreed && !own) return {(largest[0] & lowest) != 0, (largest[1] & lowest) != 0};
+  const Answers answers{(largest[0] & lowest) != 0, (largest[1] & lowest) != 0};
+  if (agreed && !own) return answers;
 
   std::vector<Tag> tags(static_cast<std::size_t>(channel_->size()), tag);
   if (!agreed) channel_->all_gather(std::as_bytes(std::span{&tag, 1}), std::as_writable_bytes(std::span{tags}));
   // Some may have called exit: where all have come to the end, that is no failure.
-  if (std::ranges::all_of(tags, [](const Tag& each) { return each.kind == TagKind::leave; }))
-    return {(largest[0] & lowest) != 0, (largest[1] & lowest) != 0};
+  if (std::ranges::all_of(tags, [](const Tag& each) { return each.kind == TagKind::leave; })) return answers;
   realign(tags);
   // At one place either all ranks have a diagnosis or none has, so no rank is missing from its communication.
   const Verdict verdict = diagnose && at_one_place(tags) ? diagnose(*channel_, names_) : judge_tags(tags, names_);
   const std::string text = !verdict.failed ? "" : agreed ? message_of(own) : full_text(verdict, tags, own);
-  failure_ = agreed_failure(verdict, tags, names_, members_, rank(), own, text);
+  failure_ = std::make_shared<AgreedFailure>(agreed_failure(verdict, tags, names_, members_, rank(), own, text));
   std::rethrow_exception(failure_->exception);
 }
 

@@ -16,19 +16,18 @@
 #include <vector>
 
 #include "base/parts.hpp"
-#include "control/agreed_failure.hpp"
 #include "control/busy_clock.hpp"
+#include "control/channel.hpp"
 #include "control/members.hpp"
 #include "control/started_agreements.hpp"
 #include "control/tag.hpp"
+#include "control/verdict.hpp"
 #include "trace/ring.hpp"
 
 namespace lockstep {
 
-class ControlChannel;
 class PhaseTable;
 class RequestProgress;
-struct Verdict;
 
 /// Finds the rank to blame if ranks differ only in what they compare. Called on every rank; may communicate over the
 /// channel; must return the same verdict everywhere. `names[r]` is how messages call rank r.
@@ -58,7 +57,6 @@ class MeetingPoint;
 class [[nodiscard]] Covered {
  public:
   Covered(const Covered&) = delete;
-  Covered& operator=(const Covered&) = delete;
   ~Covered();
 
   /// Rethrows the first such error, in case the program caught it.
@@ -107,8 +105,8 @@ class MeetingPoint {
   /// Which ranks of the job meet here.
   const Members& members() const { return members_; }
 
-  int rank() const;
-  int size() const;
+  int rank() const { return channel_->rank(); }
+  int size() const { return channel_->size(); }
   ControlChannel& channel() { return *channel_; }
 
   /// Messages say "replica r" until the ranks know each other's task and host.
@@ -151,7 +149,6 @@ class MeetingPoint {
     ShownWait(MeetingPoint& meeting, std::uint64_t number, const Tag& tag)
         : meeting_{meeting}, number_{number}, tag_{tag} {}
     ShownWait(const ShownWait&) = delete;
-    ShownWait& operator=(const ShownWait&) = delete;
     ~ShownWait();
 
     /// Again, if other threads have shown something else.
@@ -227,7 +224,6 @@ class MeetingPoint {
   class [[nodiscard]] NamedSteps {
    public:
     NamedSteps(const NamedSteps&) = delete;
-    NamedSteps& operator=(const NamedSteps&) = delete;
     ~NamedSteps() { meeting_.named_ = before_; }
 
    private:
@@ -310,10 +306,9 @@ class MeetingPoint {
   std::string place() const;
 
   /// The last verdict, until the next agreement that succeeds or the next outermost run.
-  const std::optional<AgreedFailure>& failure() const { return failure_; }
+  const std::shared_ptr<const AgreedFailure>& failure() const { return failure_; }
 
   /// The verdict that this rank threw as `exception`, if it is the last one, or one of the latest on what was started.
-  /// Valid until the next agreement, as are the others.
   std::shared_ptr<const AgreedFailure> known(const std::exception_ptr& exception) const;
 
   /// The last verdict, on whatever, if none has agreed since.
@@ -361,7 +356,6 @@ class MeetingPoint {
   std::array<std::uint64_t, 2> largest_of(std::array<std::uint64_t, 2> words);
   void settle_started();
   void come_to(std::uint64_t number);
-  std::shared_ptr<const AgreedFailure> own_failure() const;
   void realign(std::span<const Tag> tags);
   void require_not_covered(const Tag& tag);
   void make_own_open_sum();
@@ -398,7 +392,7 @@ class MeetingPoint {
   trace::Ring::Open run_span_;                                      ///< of the outermost run, if there is a trace
   using Counts = std::array<std::uint32_t, tag_kinds>;
   Counts counts_in_run_{}, counts_outside_{};
-  std::optional<AgreedFailure> failure_;
+  std::shared_ptr<const AgreedFailure> failure_;
   RequestProgress* progress_ = nullptr;
   std::atomic<std::uint32_t> requests_ = 0;
   StartedAgreements started_{*this};

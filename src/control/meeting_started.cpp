@@ -1,12 +1,7 @@
 // What a meeting point has to do with agreements that were started, and with verdicts on them.
-#include <utility>
-
-#include "control/channel.hpp"
 #include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
 #include "control/request_progress.hpp"
-#include "control/started_agreements.hpp"
-#include "control/tag.hpp"
 
 namespace lockstep {
 
@@ -70,21 +65,16 @@ std::array<std::uint64_t, 2> MeetingPoint::largest_of(std::array<std::uint64_t, 
 }
 
 std::shared_ptr<const AgreedFailure> MeetingPoint::known(const std::exception_ptr& exception) const {
-  return failure_ && failure_->exception == exception ? own_failure() : started_.known(exception);
+  return failure_ && failure_->exception == exception ? failure_ : started_.known(exception);
 }
 
 std::shared_ptr<const AgreedFailure> MeetingPoint::last_known() const {
-  return failure_ ? own_failure() : started_.last();
-}
-
-/// Takes no memory: the job may end because there is none.
-std::shared_ptr<const AgreedFailure> MeetingPoint::own_failure() const {
-  return {std::shared_ptr<void>{}, &*failure_};
+  return failure_ ? failure_ : started_.last();
 }
 
 void MeetingPoint::leave_failures(std::vector<std::shared_ptr<const AgreedFailure>>& left) const {
   started_.leave_failures(left);
-  if (failure_) left.push_back(std::make_shared<AgreedFailure>(*failure_));
+  if (failure_) left.push_back(failure_);
 }
 
 }  // namespace lockstep

@@ -13,9 +13,7 @@
 #include <fmt/ranges.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/in.h>
-
-#include <lockstep/base/error.hpp>
+#include <sys/socket.h>
 
 #include "base/host_name.hpp"
 #include "base/printable.hpp"
@@ -43,8 +41,7 @@ std::optional<Network> parse_network(const std::string& text) {
 
 std::vector<HostAddress> host_addresses() {
   ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0)
-    throw CommError{fmt::format("heartbeats between nodes: getifaddrs: {}", error_text(errno))};
+  if (::getifaddrs(&first) != 0) throw heartbeat_error("getifaddrs");
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owned{first, ::freeifaddrs};
   std::vector<HostAddress> found;
   for (const ifaddrs* each = first; each; each = each->ifa_next) {
@@ -104,6 +101,30 @@ sockaddr_in socket_address(std::uint32_t host, std::uint16_t port) {
 
 CommError heartbeat_error(const char* call) {
   return CommError{fmt::format("heartbeats between nodes: {}: {}", call, error_text(errno))};
+}
+
+std::uint16_t bind_socket(const Descriptor& socket, std::uint32_t host) {
+  if (socket.get() < 0) throw heartbeat_error("socket");
+  sockaddr_in address = socket_address(host, 0);
+  socklen_t length = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  if (::bind(socket.get(), any, length) != 0) throw heartbeat_error("bind");
+  if (::getsockname(socket.get(), any, &length) != 0) throw heartbeat_error("getsockname");
+  return address.sin_port;
+}
+
+Descriptor start_connection(std::uint32_t host, std::uint16_t port) {
+  Descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  const sockaddr_in target = socket_address(host, port);
+  errno = 0;
+  (void)::connect(socket.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target);
+  return socket;
+}
+
+int error_of_connection(const Descriptor& socket) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : -1;
 }
 
 }  // namespace lockstep

@@ -12,6 +12,8 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "base/descriptor.hpp"
+
 namespace lockstep {
 
 /// The addresses whose first `prefix` bits are those of `address`.
@@ -49,5 +51,14 @@ sockaddr_in socket_address(std::uint32_t host, std::uint16_t port);
 
 /// What errno says of a call for heartbeats.
 CommError heartbeat_error(const char* call);
+
+/// Binds a new socket to a port that the system chooses, which is returned. CommError if the system refuses either.
+std::uint16_t bind_socket(const Descriptor& socket, std::uint32_t host);
+
+/// Starts a TCP connection, and does not wait for it. errno says if it has failed already.
+Descriptor start_connection(std::uint32_t host, std::uint16_t port);
+
+/// What has become of it, as errno does; -1 if the system does not say.
+int error_of_connection(const Descriptor& socket);
 
 }  // namespace lockstep

@@ -20,7 +20,7 @@
 
 namespace lockstep {
 
-enum class Phase : std::uint32_t {
+enum class Phase : std::uint64_t {
   absent,     ///< not there yet
   computing,  ///< on its own: in replica code, or in a data collective that all have agreed on
   meeting,    ///< waiting for the others in an agreement
@@ -30,7 +30,7 @@ enum class Phase : std::uint32_t {
 };
 
 /// One row for each rank, including those of other nodes. The row of a rank of which nothing is known is absent. Every
-/// field is a separate atomic: a reader may see half an update, but never a torn word.
+/// word is a separate atomic: a reader may see half an update, but never a torn word.
 class PhaseTable {
  public:
   /// How many groups a row has room for, besides that of all ranks. In further groups, a rank is not found to be late,
@@ -44,27 +44,30 @@ class PhaseTable {
     bool operator==(const Met&) const = default;
   };
 
-  /// What a reader finds in a row.
+  /// What a reader finds in a row, word by word as it is there.
   struct Snapshot {
+    std::uint64_t heartbeat = 0;  ///< the first: whatever is read after it is at least as new
     Phase phase = Phase::absent;
-    std::int32_t process = 0;  ///< 0 if unknown, or on another node
-    std::int32_t number = 0;   ///< of the process on its own host, for people; 0 if unknown
-    bool terminated = false;   ///< SIGTERM is about to end the process
-    int ended_by = 0;          ///< the signal that ended the process, if it could note that; 0 if none is known
-    std::uint64_t heartbeat = 0;
-    std::uint64_t meeting = 0;  ///< number of the agreement or sum of all ranks that was entered last; goes back where
-                                ///< a wait for a GPU ends in a sum
-    std::uint64_t passed = 0;   ///< number of the last one that every rank came to; 0 if unknown, or on another node
-    std::uint64_t group = 0;    ///< the key of the group in which it met last; 0 for all ranks
+    std::int64_t process = 0;      ///< 0 if unknown, or on another node
+    std::int64_t number = 0;       ///< of the process on its own host, for people; 0 if unknown
+    std::uint64_t terminated = 0;  ///< 1: SIGTERM is about to end the process
+    std::uint64_t ended_by = 0;    ///< the signal that ended the process, if it could note that; 0 if none is known
+    std::uint64_t meeting = 0;     ///< number of the agreement or sum of all ranks that was entered last; goes back
+                                   ///< where a wait for a GPU ends in a sum
+    std::uint64_t passed = 0;      ///< number of the last one that every rank came to; 0 if unknown, or on another node
+    std::uint64_t group = 0;       ///< the key of the group in which it met last; 0 for all ranks
     std::array<Met, groups_shown> groups{};
-    std::uint64_t waits_at = 0;    ///< the number at which it waits in that group, if it has come to later ones; else 0
-    bool has_more_groups = false;  ///< than are shown
-    std::uint64_t meetings = 0;    ///< how often it has met, in whichever group
-    Tag last;                      ///< kind, count and site of the last agreement
+    std::uint64_t groups_not_shown = 0;
+    std::uint64_t waits_at = 0;  ///< the number at which it waits in that group, if it has come to later ones; else 0
+    std::uint64_t meetings = 0;  ///< how often it has met, in whichever group
+    TagName last;                ///< of the last agreement
     Position position;
     MemoryUse memory;            ///< of the process, about a second ago
     std::uint64_t progress = 0;  ///< rises while it does long work piece by piece, see progress_count.hpp
-    bool stack_kept = false;     ///< its watchdog has left a stack of its main thread at the place where it is
+    std::uint64_t stack = 0;     ///< its `meetings` when its watchdog last kept the stack of its main thread, and 1
+
+    /// Whether a stack was kept at the place where it is.
+    bool has_stack() const { return stack == meetings + 1; }
 
     /// The number of the agreement or sum of that group that was entered last: 0 before the first, empty if this row
     /// does not tell.
@@ -123,7 +126,7 @@ class PhaseTable {
   void set_terminated();
 
   /// Where the signal that ends this process is to be noted.
-  std::atomic<std::uint32_t>& ending_signal() const;
+  std::atomic<std::uint64_t>& ending_signal() const;
 
   void set_memory(const MemoryUse& memory);
   void set_progress(std::uint64_t progress);
@@ -197,10 +200,11 @@ class PhaseTable {
  private:
   struct Row;
   struct Header;
+  struct OpenGroups;
   Header& header() const;
   Row& row_at(int row) const;
+  Row& own() const { return row_at(row_); }
   void show(Phase phase);
-  struct OpenGroups;
 
   SharedMemory memory_;
   int rows_;
@@ -215,7 +219,7 @@ std::string describe(const PhaseTable::Snapshot& row);
 std::string place_of(const PhaseTable::Snapshot& row);
 
 /// What is said of a rank that runs, but has let the others wait at the agreement `waited`. `more` follows its place.
-std::string late_sentence(std::string_view name, const Tag& waited, double seconds, const PhaseTable::Snapshot& row,
+std::string late_sentence(std::string_view name, const TagName& waited, double seconds, const PhaseTable::Snapshot& row,
                           std::string_view more = {});
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "control/kept_signals.hpp"
+#include "control/signal_handler.hpp"
 
 namespace lockstep {
 namespace {
@@ -18,7 +18,6 @@ namespace {
 // This function and the one to which it returns.
 constexpr std::size_t frames_of_handler = 2;
 
-// A signal handler can reach only globals.
 std::atomic<bool> question_came{false};
 std::atomic<std::uint32_t> stacks_asked{0};
 std::atomic<std::uint32_t> stacks_recorded{0};
@@ -42,7 +41,7 @@ void on_question(int, siginfo_t* info, void*) {
 
 bool is_ours() {
   struct sigaction now = {};
-  return ::sigaction(SIGUSR2, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_question;
+  return ::sigaction(SIGUSR2, nullptr, &now) == 0 && is_handled_by(now, on_question);
 }
 
 }  // namespace
@@ -51,17 +50,14 @@ void catch_question_signal() {
   struct sigaction before = {};
   if (::sigaction(SIGUSR2, nullptr, &before) != 0) return;
   computing_thread = ::gettid();
-  if ((before.sa_flags & SA_SIGINFO) || before.sa_handler != SIG_DFL) return;
+  if (!is_default(before)) return;
   sigset_t blocked;
   if (::pthread_sigmask(SIG_BLOCK, nullptr, &blocked) != 0 || ::sigismember(&blocked, SIGUSR2) != 0) return;
   make_room_for_handler();
   // The first call loads a library, which a handler must not.
   std::array<void*, 1> frame;
   (void)::backtrace(frame.data(), 1);
-  struct sigaction action = {};
-  action.sa_sigaction = on_question;
-  action.sa_flags = SA_ONSTACK | SA_SIGINFO | SA_RESTART;
-  ::sigaction(SIGUSR2, &action, nullptr);
+  handle_signal(SIGUSR2, on_question, SA_RESTART);
 }
 
 void release_question_signal() {

@@ -9,6 +9,7 @@
 
 #include "base/site.hpp"
 #include "base/start_thread.hpp"
+#include "control/tag.hpp"
 
 namespace lockstep {
 
@@ -40,11 +41,10 @@ void RequestProgress::stop() {
 
 void RequestProgress::require_callable(const Here& here) const {
   if (may_call()) return;
-  const std::string site = site_of(here);
   throw ContextError{
       fmt::format("a request{} on another thread than the runtime's, where only that may call MPI: "
                   "expected an MPI with MPI_THREAD_MULTIPLE, and RuntimeOptions::mpi_threads to allow it",
-                  site.empty() ? "" : fmt::format(" ({})", site))};
+                  bracketed(site_of(here)))};
 }
 
 void RequestProgress::begin() {

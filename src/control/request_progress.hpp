@@ -39,7 +39,6 @@ class RequestProgress {
    public:
     Added(RequestProgress& progress, Source& source);
     Added(const Added&) = delete;
-    Added& operator=(const Added&) = delete;
     ~Added();
 
    private:
@@ -95,7 +94,6 @@ class RequestProgress {
   struct Waiting {
     explicit Waiting(RequestProgress& its_progress) : progress{its_progress} { progress.waiting_.fetch_add(1); }
     Waiting(const Waiting&) = delete;
-    Waiting& operator=(const Waiting&) = delete;
     ~Waiting() { progress.waiting_.fetch_sub(1); }
     RequestProgress& progress;
   };

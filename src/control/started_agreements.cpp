@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "control/meeting_point.hpp"
-#include "control/verdict.hpp"
 
 namespace lockstep {
 

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "control/agreed_failure.hpp"
 #include "control/channel.hpp"
 #include "control/tag.hpp"
+#include "control/verdict.hpp"
 
 namespace lockstep {
 

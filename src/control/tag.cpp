@@ -1,26 +1,24 @@
 #include "control/tag.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
-#include <cstddef>
 #include <cstring>
 #include <span>
 #include <type_traits>
 
 #include <fmt/format.h>
 
-#include <lockstep/base/here.hpp>
-
 #include "base/digest.hpp"
 #include "base/printable.hpp"
 #include "base/site.hpp"
-#include "control/tag_text.hpp"
 
 namespace lockstep {
 namespace {
 
-std::string_view fixed_text(const char* data, std::size_t capacity) {
-  return {data, strnlen(data, capacity)};
+template <std::size_t capacity>
+std::string_view fixed_text(const char (&text)[capacity]) {
+  return {text, ::strnlen(text, capacity)};
 }
 
 bool is_control(unsigned char c) {
@@ -63,11 +61,20 @@ void Tag::set_text(std::string_view full) {
   std::replace_copy_if(kept.begin(), kept.end(), text, is_control, ' ');
 }
 
+std::string_view TagName::site_text() const {
+  return fixed_text(site);
+}
 std::string_view Tag::site_text() const {
-  return fixed_text(site, sizeof site);
+  return fixed_text(site);
 }
 std::string_view Tag::kept_text() const {
-  return fixed_text(text, sizeof text);
+  return fixed_text(text);
+}
+
+Tag::operator TagName() const {
+  TagName name{.kind = kind, .count = count};
+  std::memcpy(name.site, site, sizeof site);
+  return name;
 }
 
 std::uint64_t Tag::digest() const {
@@ -83,8 +90,12 @@ std::uint64_t Tag::place() const {
   return tag.digest();
 }
 
-std::string describe(const Tag& tag) {
-  const std::string at = tag.site_text().empty() ? "" : fmt::format(" ({})", tag.site_text());
+std::string bracketed(std::string_view site) {
+  return site.empty() ? "" : fmt::format(" ({})", site);
+}
+
+std::string describe(const TagName& tag) {
+  const std::string at = bracketed(tag.site_text());
   const auto call = [&](std::string_view name) { return fmt::format("{} #{}{}", name, tag.count, at); };
   switch (tag.kind) {
     case TagKind::start: return "the start of the job";
@@ -132,41 +143,17 @@ std::string describe(Position::Where where, detail::RunKind kind, std::uint64_t 
 }
 
 bool is_call(TagKind kind) {
-  switch (kind) {
-    case TagKind::create:
-    case TagKind::seal:
-    case TagKind::compare:
-    case TagKind::input:
-    case TagKind::steps:
-    case TagKind::attest:
-    case TagKind::save:
-    case TagKind::restore:
-    case TagKind::group:
-    case TagKind::reduce:
-    case TagKind::broadcast:
-    case TagKind::chief:
-    case TagKind::merge:
-    case TagKind::request: return true;
-    case TagKind::start:
-    case TagKind::close:
-    case TagKind::error:
-    case TagKind::sum:
-    case TagKind::open_sum:
-    case TagKind::leave: return false;
-  }
-  return false;
+  constexpr std::array others{TagKind::start, TagKind::close,    TagKind::error,
+                              TagKind::sum,   TagKind::open_sum, TagKind::leave};
+  return std::ranges::find(others, kind) == others.end();
 }
 
 std::string place_of_failure(const Tag& tag) {
-  std::string text = describe(tag.where, tag.run_kind, tag.step) + ", computing";
-  if (tag.after != TagKind::error) {
-    Tag last = tag;
-    last.kind = tag.after;
-    text += " after " + describe(last);
-  } else if (!tag.site_text().empty()) {
-    text += fmt::format(" ({})", tag.site_text());
-  }
-  return text;
+  const std::string text = describe(tag.where, tag.run_kind, tag.step) + ", computing";
+  if (tag.after == TagKind::error) return text + bracketed(tag.site_text());
+  TagName last = tag;
+  last.kind = tag.after;
+  return fmt::format("{} after {}", text, describe(last));
 }
 
 }  // namespace lockstep

@@ -49,10 +49,21 @@ struct Position {
 
   Where where = Where::before_runs;
   detail::RunKind kind = detail::RunKind::step;  ///< of the latest outermost run
+  std::uint8_t unused[6] = {};                   ///< it consists of whole words
   std::uint64_t step = 0;                        ///< of the latest outermost run, from 1
   std::uint64_t since = 0;                       ///< the number of agreements before this position
   std::uint64_t group = 0;                       ///< the key of the group whose agreements these are; 0 for all ranks
   char site[site_capacity] = {};                 ///< of the latest outermost run, as in a Tag; empty if unknown
+};
+
+/// What sentences say of a tag. Of whole words, without padding, as a Position is.
+struct TagName {
+  TagKind kind = TagKind::start;
+  std::uint8_t unused[3] = {};
+  std::uint32_t count = 0;                  ///< as in Tag
+  char site[Position::site_capacity] = {};  ///< as in Tag
+
+  std::string_view site_text() const;
 };
 
 /// A tag as it travels when ranks disagree: of fixed size, without pointers, and with the same bytes on every rank.
@@ -89,8 +100,9 @@ struct Tag {
   /// Keeps what fits, with control characters as spaces, and the digest of the whole original.
   void set_text(std::string_view full);
 
-  std::string_view site_text() const;
   std::string_view kept_text() const;
+  std::string_view site_text() const;
+  operator TagName() const;
 
   /// Equal tags have equal digests on every rank. Always even: the lowest bit is free for what travels with it.
   std::uint64_t digest() const;
@@ -102,10 +114,22 @@ struct Tag {
 static_assert(sizeof(Tag) == 256);
 
 /// "merge_call #5 (trainer.cpp:120)", "the end of the step", …
-std::string describe(const Tag& tag);
+std::string describe(const TagName& tag);
+
+/// " (trainer.cpp:120)", as it follows what happened there; empty without a site.
+std::string bracketed(std::string_view site);
+
+/// Whether the program makes this agreement by a call, whose place the tag names.
+bool is_call(TagKind kind);
+
+/// "step 5", "the evaluation after step 5".
+std::string name_of_run(detail::RunKind kind, std::uint64_t step);
 
 /// "in step 5", "after step 5", "before the first step".
 std::string describe(Position::Where where, detail::RunKind kind, std::uint64_t step);
+
+/// Where a rank announced the failure `tag`: "in step 5, computing after merge_call #1 (trainer.cpp:120)".
+std::string place_of_failure(const Tag& tag);
 
 /// `text` on one line: line breaks and control characters become spaces, and bytes that are no UTF-8 as `printable` has
 /// them.

@@ -7,9 +7,8 @@
 
 #include <lockstep/base/hex.hpp>
 
+#include "base/exit_code.hpp"
 #include "control/names.hpp"
-#include "control/tag.hpp"
-#include "control/tag_text.hpp"
 
 namespace lockstep {
 namespace {
@@ -84,8 +83,7 @@ std::string shown_text(const Tag& tag) {
 std::string call_of(const Tag& tag) {
   const std::string_view method = method_of(tag);
   if (method.empty()) return describe(tag);
-  return fmt::format("{} #{}{}", method, tag.count,
-                     tag.site_text().empty() ? "" : fmt::format(" ({})", tag.site_text()));
+  return fmt::format("{} #{}{}", method, tag.count, bracketed(tag.site_text()));
 }
 
 /// Whether places alone would not say who made the right one of two calls.
@@ -97,30 +95,11 @@ bool compute_differently(const Tag& a, const Tag& b) {
 /// "is at merge_call #5 (trainer.cpp:120)", about `ranks` ranks.
 std::string act(const Tag& tag, std::size_t ranks) {
   const bool one = ranks == 1;
-  const std::string_view be = one ? "is" : "are";
-  switch (tag.kind) {
-    case TagKind::close:
-      return fmt::format("{} finished {}", one ? "has" : "have", name_of_run(tag.run_kind, tag.step));
-    case TagKind::leave: return fmt::format("{} finished the job", one ? "has" : "have");
-    case TagKind::start: return fmt::format("started with {}", shown_text(tag));
-    case TagKind::create: return fmt::format("{} creating {} ({})", be, shown_text(tag), tag.site_text());
-    case TagKind::seal:
-    case TagKind::compare:
-    case TagKind::input:
-    case TagKind::steps:
-    case TagKind::attest:
-    case TagKind::save:
-    case TagKind::restore:
-    case TagKind::reduce:
-    case TagKind::broadcast:
-    case TagKind::chief:
-    case TagKind::merge:
-    case TagKind::group:
-    case TagKind::request:
-    case TagKind::sum:
-    case TagKind::open_sum:
-    case TagKind::error: break;
-  }
+  const std::string_view be = one ? "is" : "are", have = one ? "has" : "have";
+  if (tag.kind == TagKind::close) return fmt::format("{} finished {}", have, name_of_run(tag.run_kind, tag.step));
+  if (tag.kind == TagKind::leave) return fmt::format("{} finished the job", have);
+  if (tag.kind == TagKind::start) return fmt::format("started with {}", shown_text(tag));
+  if (tag.kind == TagKind::create) return fmt::format("{} creating {} ({})", be, shown_text(tag), tag.site_text());
   const std::string in_run = tag.where == Position::Where::in_run ? " in " + name_of_run(tag.run_kind, tag.step) : "";
   return fmt::format("{} at {}{}", be, call_of(tag), in_run);
 }
@@ -158,6 +137,12 @@ std::string subject(const Group& group, std::span<const std::string> names) {
   return fmt::format("replicas {}", detail::numbers_of(group.ranks, names));
 }
 
+/// A whole job fails with one code. If only some ranks failed, the others have a failed peer, unless the failure has a
+/// code of its own. If all failed alike, only the program is to blame.
+Error::ExitCode job_code(Error::ExitCode cause, bool all_failed) {
+  return cause == Error::ExitCode::failure && !all_failed ? Error::ExitCode::peer_failed : cause;
+}
+
 }  // namespace
 
 Verdict judge_tags(std::span<const Tag> tags, std::span<const std::string> names) {
@@ -185,6 +170,43 @@ Verdict judge_tags(std::span<const Tag> tags, std::span<const std::string> names
   if (finished > 0 && static_cast<std::size_t>(finished) < groups.size())
     sentence += ": some replicas made a different number of collective calls";
   return {static_cast<int>(rank), Error::ExitCode::mismatch, false, std::move(sentence)};
+}
+
+std::string told_place(const Tag& culprit, bool all_failed) {
+  return fmt::format("; {} {}", all_failed ? "this was" : "it was", place_of_failure(culprit));
+}
+
+std::size_t longer_text(const Verdict& verdict, std::span<const Tag> tags) {
+  constexpr std::uint64_t longest = 4096;
+  const std::uint64_t size = tags[static_cast<std::size_t>(verdict.rank)].text_size;
+  return verdict.failed && size > Tag::text_capacity ? static_cast<std::size_t>(std::min(size, longest)) : 0;
+}
+
+AgreedFailure agreed_failure(const Verdict& verdict, std::span<const Tag> tags, std::span<const std::string> names,
+                             const Members& members, int rank, const std::exception_ptr& own, std::string_view text) {
+  const auto blamed = static_cast<std::size_t>(verdict.rank);
+  AgreedFailure failure{own, members.ranks.empty() ? verdict.rank : members.ranks[blamed], verdict.code};
+  failure.is_first = rank == 0;
+  if (!verdict.failed) {
+    failure.line = fmt::format("lockstep: {}", verdict.sentence);
+    failure.exception =
+        verdict.exception ? verdict.exception : std::make_exception_ptr(MismatchError{verdict.sentence});
+    return failure;
+  }
+  const Tag& culprit = tags[blamed];
+  const bool has_left = culprit.kind == TagKind::leave;
+  const std::string sentence = fmt::format("{} {}{}", names[blamed], has_left ? "" : "failed: ", text);
+  const bool all_failed = std::ranges::all_of(tags, [](const Tag& tag) { return tag.kind == TagKind::error; });
+  if (!has_left) failure.code = job_code(verdict.code, all_failed);
+  const std::string place = culprit.tells_place ? told_place(culprit, all_failed) : "";
+  failure.line = fmt::format("lockstep: {}{}", sentence, place);
+  if (all_failed || (is_about_input(failure.code) && !has_left))
+    // All ranks that stop early have not failed.
+    failure.line =
+        fmt::format("lockstep: {}{}{}", failure.code == Error::ExitCode::stopped ? "" : "error: ", text, place);
+  // The failing rank rethrows its own exception; if several failed, each rethrows its own.
+  if (!own) failure.exception = std::make_exception_ptr(PeerError{verdict.rank, sentence, verdict.code});
+  return failure;
 }
 
 }  // namespace lockstep

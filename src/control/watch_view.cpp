@@ -1,7 +1,5 @@
 #include "control/watch_view.hpp"
 
-#include <algorithm>
-
 namespace lockstep {
 namespace {
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "control/judgement.hpp"
@@ -78,12 +77,5 @@ struct Met {
 
 /// Looks for a rank that is gone or stalls. Sets `failure`, `stall` and `unknown_host` of the judgement.
 void look_for_failure(const WatchView& view, Met met, Judgement& judgement);
-
-/// After this rank was told to end.
-LastAct last_act(const WatchView& view);
-
-/// A warning about the lowest rank that this one is to hear and misses, although that rank lives. Of the nodes whose
-/// ranks miss others, the one with the lowest such rank speaks.
-std::optional<std::string> lost_heartbeats(const WatchView& view);
 
 }  // namespace lockstep

@@ -30,7 +30,7 @@
 #include "base/progress_count.hpp"
 #include "base/start_thread.hpp"
 #include "base/system_error.hpp"
-#include "control/cpu_limit.hpp"
+#include "control/caught_signals.hpp"
 #include "control/job_time.hpp"
 #include "control/report_claim.hpp"
 #include "control/whereabouts.hpp"

@@ -2,25 +2,20 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
 #include <new>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "base/awake_clock.hpp"
 #include "base/exit_code.hpp"
 #include "base/open_line.hpp"
 #include "comm/mpi/mpi_handle.hpp"
 #include "control/exceptions.hpp"
-#include "control/job.hpp"
-#include "control/meeting_point.hpp"
 #include "control/report_claim.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/siblings.hpp"

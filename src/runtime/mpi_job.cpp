@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <memory>
-#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -22,14 +20,11 @@
 #include "base/supervised_job.hpp"
 #include "cluster/launch.hpp"
 #include "cluster/tf_config.hpp"
-#include "control/cpu_limit.hpp"
-#include "control/job.hpp"
+#include "control/caught_signals.hpp"
 #include "control/network.hpp"
 #include "control/question_signal.hpp"
-#include "control/stop_signal.hpp"
 #include "runtime/foreign_launch.hpp"
 #include "runtime/held_streams.hpp"
-#include "runtime/inherited_state.hpp"
 #include "runtime/job_texts.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/observed_stall.hpp"

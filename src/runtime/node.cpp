@@ -1,11 +1,7 @@
 #include "runtime/node.hpp"
 
 #include <chrono>
-#include <cstdint>
-#include <optional>
 #include <thread>
-
-#include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,7 +12,6 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
@@ -23,7 +21,6 @@
 #include "control/report_claim.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/observed_stall.hpp"
-#include "runtime/siblings.hpp"
 
 namespace lockstep {
 namespace {

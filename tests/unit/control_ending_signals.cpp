@@ -11,7 +11,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "control/cpu_limit.hpp"
+#include "control/caught_signals.hpp"
 #include "control/ending_signals.hpp"
 #include "support/child_process.hpp"
 
@@ -27,7 +27,7 @@ class SharedNote {
   SharedNote(const SharedNote&) = delete;
   ~SharedNote() { ::munmap(word_, sizeof(Word)); }
 
-  using Word = std::atomic<std::uint32_t>;
+  using Word = std::atomic<std::uint64_t>;
   Word& operator*() const { return *static_cast<Word*>(word_); }
 
  private:
@@ -109,7 +109,7 @@ TEST_CASE("a handler of the program stays its own, a child's end is not its pare
   CHECK(end_of([] { ::raise(SIGHUP); }, KeptSignals::Keep::none) == "nothing, -1");
   ChildProcess child{[] {
     std::signal(SIGHUP, [](int) { ::_exit(4); });
-    std::atomic<std::uint32_t> note = 0;
+    std::atomic<std::uint64_t> note = 0;
     EndingSignals signals{KeptSignals::Keep::both};
     signals.note_in(note);
     ::raise(SIGHUP);

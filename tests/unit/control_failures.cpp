@@ -14,7 +14,6 @@
 #include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
 #include "control/tag.hpp"
-#include "control/tag_text.hpp"
 #include "control_meeting_support.hpp"
 
 using namespace lockstep;

@@ -81,11 +81,12 @@ HeartbeatMessage some_message() {
   HeartbeatMessage message{.sequence = 7, .rank = 2, .reported = true, .observed = {3, 1}};
   message.row.phase = Phase::meeting;
   message.row.last = merge_tag();
-  message.row.meeting = 17;
+  message.row.process = 4242;
+  message.row.meeting = message.row.passed = 17;
   message.row.group = 12;
   message.row.groups.back() = {12, 3};
   message.row.waits_at = 2;
-  message.row.has_more_groups = true;
+  message.row.groups_not_shown = 1;
   return message;
 }
 
@@ -107,8 +108,10 @@ TEST_CASE("a heartbeat that was changed, cut or sealed with another key is none"
   CHECK(opened->row.group == 12);
   CHECK(opened->row.groups == some_message().row.groups);
   CHECK(opened->row.waits_at == 2);
-  CHECK(opened->row.has_more_groups);
+  CHECK(opened->row.groups_not_shown > 0);
   CHECK(opened->row.last.site_text() == "trainer.cpp:120");
+  CHECK(opened->row.process == 0);  // another host's
+  CHECK(opened->row.passed == 0);
 
   CHECK_FALSE(open_sealed(sealed, make_heartbeat_key(), ranks_of_job));
   for (std::size_t i = 0; i < sealed.size(); ++i) {
@@ -138,6 +141,11 @@ TEST_CASE("a heartbeat that says what cannot be is none, even with the right sea
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.position.kind = static_cast<detail::RunKind>(200); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.open_line = static_cast<OpenLine>(3); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.last.site[2] = '\x1b'; }));
+  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.position.site[2] = '\x1b'; }));
+  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.number = -1; }));
+  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.terminated = 2; }));
+  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.reported = 2; }));
+  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.warned = 2; }));
 }
 
 TEST_CASE("heartbeats that somebody forges, changes or repeats are ignored") {

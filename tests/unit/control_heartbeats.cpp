@@ -50,7 +50,7 @@ TEST_CASE("a heartbeat carries what its rank is doing, to one rank of each other
   CHECK(seen.number == ::getpid());
   CHECK(seen.memory == MemoryUse{.resident = 5ull << 32, .peak = 6ull << 32});
   CHECK(seen.progress == 7ull << 32);
-  CHECK(seen.stack_kept);
+  CHECK(seen.has_stack());
   CHECK(ranks.table(1).questions().is_open());
   CHECK_FALSE(seen.terminated);
   CHECK(describe(seen) == "was before the first step, waiting at merge_call #5 (trainer.cpp:120)");

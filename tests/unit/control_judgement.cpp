@@ -145,8 +145,8 @@ TEST_CASE("a rank is late only in groups that it belongs to, and as often as it 
        job().members({0, 2}).enters(0, 9, 5).waits_at(0, 2).enters(2, 9, 3).phase(2, Phase::computing), never, ""},
       {"it has not", job().members({0, 2}).enters(0, 9, 5).waits_at(0, 4).enters(2, 9, 3).phase(2, Phase::computing),
        1026, "c is late: merge_call #5 (trainer.cpp:120) was waited for 1 s"},
-      {"it does not tell",
-       job().members({0, 2}).enters(0, 9, 2).with([](Scene& s) { s.row(2).has_more_groups = true; }), never, ""},
+      {"it does not tell", job().members({0, 2}).enters(0, 9, 2).with([](Scene& s) { s.row(2).groups_not_shown = 1; }),
+       never, ""},
       {"it waits in another group, for another cause", job().members({0, 1}).enters(0, 9, 1).enters(1, 8, 1), 2051,
        "b is late: merge_call #5 (trainer.cpp:120) was waited for 1 s; it runs, and was before the first step, waiting "
        "at merge_call #5"},

@@ -24,7 +24,7 @@ TEST_CASE("an agreement costs one max and nothing else, however long its text") 
   agree(meeting, std::string(10'000, 'x'));
   CHECK(script.calls == Calls{"max", "max"});
   CHECK(meeting.meetings() == 2);
-  CHECK_FALSE(meeting.failure().has_value());
+  CHECK_FALSE(meeting.failure());
 }
 
 TEST_CASE("where tags differ they are gathered, once, and judged") {
@@ -151,9 +151,9 @@ TEST_CASE("within a run a verdict is thrown again, without communication, until 
   CHECK(meeting.depth() == 0);
   CHECK(script.calls == before);
 
-  CHECK(meeting.failure().has_value());  // until then it can be asked for
+  CHECK(meeting.failure());  // until then it can be asked for
   meeting.enter_run();
-  CHECK_FALSE(meeting.failure().has_value());
+  CHECK_FALSE(meeting.failure());
   agree(meeting);
   meeting.leave_run(0, Here::current());
   CHECK(script.calls.size() == before.size() + 2);
@@ -164,7 +164,7 @@ TEST_CASE("outside of runs a verdict is over once it is thrown") {
   MeetingPoint meeting = meeting_on(script);
   CHECK_THROWS_AS(agree(meeting), MismatchError);
   agree(meeting);
-  CHECK_FALSE(meeting.failure().has_value());
+  CHECK_FALSE(meeting.failure());
 }
 
 TEST_CASE("after a verdict a rank counts on from whichever is furthest") {
@@ -222,7 +222,7 @@ TEST_CASE("a rank that calls exit leaves the job with those that are at its end,
                      Meeting{.others = {{2, exiting}}}, Meeting{.others = {{2, exiting}}}};
   meeting.exit_job(here, "called exit(0) before the end of the job", Error::ExitCode::peer_failed);
   meeting.exit_job(here, "called exit(0) before the end of the job", Error::ExitCode::peer_failed);
-  CHECK_FALSE(meeting.failure().has_value());
+  CHECK_FALSE(meeting.failure());
   CHECK_THROWS_WITH(meeting.exit_job(here, "called exit(2) before the end of the job", Error::ExitCode{2}),
                     Catch::StartsWith("called exit(2) before"));
   CHECK(meeting.failure()->code == Error::ExitCode{2});

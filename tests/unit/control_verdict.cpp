@@ -14,7 +14,6 @@
 #include "base/digest.hpp"
 #include "base/site.hpp"
 #include "control/tag.hpp"
-#include "control/tag_text.hpp"
 #include "control/verdict.hpp"
 
 using namespace lockstep;

@@ -15,7 +15,7 @@
 
 #include "base/open_line.hpp"
 #include "base/progress_count.hpp"
-#include "control/cpu_limit.hpp"
+#include "control/caught_signals.hpp"
 #include "control/kept_signals.hpp"
 #include "control/phase_table.hpp"
 #include "control/watchdog.hpp"

@@ -181,7 +181,7 @@ TEST_CASE("the table has a line for each rank, with what is known of it") {
 
 TEST_CASE("how long a rank has been where it is counts from its last move, and its silence from its last heartbeat") {
   Stay stay;
-  PhaseTable::Snapshot seen{.phase = Phase::computing, .heartbeat = 1};
+  PhaseTable::Snapshot seen{.heartbeat = 1, .phase = Phase::computing};
   const auto after = [&](double seconds) {
     stay.look(seen, Seconds{seconds});
     return std::pair{stay.there.count(), stay.silent.count()};
@@ -299,7 +299,7 @@ TEST_CASE("the sentence about a rank that is late names the file of its stack, i
     job.seen.rows[0].seen.phase = Phase::meeting;
     job.seen.rows[0].seen.meeting = 1;
     job.seen.rows[0].seen.last = merge_tag();
-    job.seen.rows[1].seen.stack_kept = is_kept;
+    job.seen.rows[1].seen.stack = is_kept ? job.seen.rows[1].seen.meetings + 1 : 0;
     std::string found;
     job.first([&](const Judgement& judged) {
       if (judged.failure) found = judged.failure->sentence;
@@ -430,7 +430,7 @@ TEST_CASE("a rank that others wait for leaves its main thread's stack, and says 
   SECTION("which answers") {
     const KeptNotes notes;
     const Watchdog watchdog = watch(table, 0.4);
-    REQUIRE(eventually([&] { return table.rows.read(0).stack_kept; }));
+    REQUIRE(eventually([&] { return table.rows.read(0).has_stack(); }));
     CHECK(notes.file() == "/run/stacks/rank-0.txt");
     INFO(notes.text());
     CHECK_THAT(notes.text(), Catch::StartsWith("replica 0, process " + std::to_string(::getpid())) &&
@@ -438,13 +438,13 @@ TEST_CASE("a rank that others wait for leaves its main thread's stack, and says 
                                  Catch::Contains("\n#0 ") && Catch::Contains("lockstep::test::eventually(") &&
                                  Catch::Contains("\nother threads\n"));
     table.rows.enter_meeting(1, merge_tag());
-    CHECK_FALSE(table.rows.read(0).stack_kept);
+    CHECK_FALSE(table.rows.read(0).has_stack());
   }
   SECTION("which does not answer") {
     const KeptNotes notes;
     const HeldQuestions held;
     const Watchdog watchdog = watch(table, 0.4);
-    REQUIRE(eventually([&] { return table.rows.read(0).stack_kept; }));
+    REQUIRE(eventually([&] { return table.rows.read(0).has_stack(); }));
     INFO(notes.text());
     CHECK_THAT(notes.text(), Catch::Contains("\nmain thread " + std::to_string(::gettid()) + ", state ") &&
                                  Catch::Contains("\nasked for its stack, and does not answer\n"));
@@ -455,6 +455,6 @@ TEST_CASE("a rank that others wait for leaves its main thread's stack, and says 
     REQUIRE(notes.has_come());
     const auto heartbeat = table.rows.read(0).heartbeat;
     CHECK(eventually([&] { return table.rows.read(0).heartbeat > heartbeat + 5; }));
-    CHECK_FALSE(table.rows.read(0).stack_kept);
+    CHECK_FALSE(table.rows.read(0).has_stack());
   }
 }
