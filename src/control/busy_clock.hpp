@@ -17,18 +17,17 @@
 
 namespace lockstep {
 
-/// Assigns every moment of one thread to one part of the rank's own work, or to waiting for the others. The rank is
-/// busy from the moment when all ranks leave an agreement or a sum until it arrives at the next one. It waits in
-/// between, also while it makes the sum itself. So what a rank waits for because of others is in no part of its own,
-/// and ranks can be compared without comparing their clocks.
+/// Assigns every moment of one thread to one part of the rank's own work, or to waiting for the others: from its
+/// arrival at an agreement or a sum until all ranks leave it. So what a rank waits for because of others is in no part
+/// of its own, and ranks can be compared without comparing their clocks.
 ///
 /// Code says what it does by scopes, which reach the clock of their thread, and do nothing on a thread without one:
 ///
 ///   const BusyClock::During writing{BusyClock::Part::checkpoint};
 ///
-/// The other threads of a rank have no clock: only the main thread's time counts, which waits for the others where the
-/// rank does. A GPU works while the host goes on, so its time counts where the host waits for it: for the part that the
-/// host is in if the GPU has work of its own, and else as waiting. LOCAL; no message, no allocation.
+/// Only the main thread of a rank has one, which waits for the others where the rank does. A GPU works while the host
+/// goes on, so its time counts where the host waits for it: for the part that the host is in if the GPU has work of its
+/// own, and else as waiting. LOCAL; no message, no allocation.
 class BusyClock {
  public:
   enum class Part : std::uint8_t {
@@ -106,8 +105,8 @@ class BusyClock {
   enum class DeviceWait : std::uint8_t { none, own, others };
   static void wait_for_device(DeviceWait wait);
 
-  /// As long as it lives, it is as if this thread had no clock; what it does counts for the part that it is in. Begins
-  /// and ends outside of the scopes above; one at a time. To find out what a clock costs.
+  /// As long as it lives, this thread has no clock, and its time counts for the part that it is in. To find out what a
+  /// clock costs: one at a time, outside of the scopes above.
   class [[nodiscard]] Off {
    public:
     Off();

@@ -7,8 +7,7 @@
 
 namespace lockstep {
 
-/// One by which a user or a scheduler asks the job to end early. It may also come late, when the job has ended: that
-/// must not look like a failure.
+/// By which a user or a scheduler asks the job to end early, or too late: that must not look like a failure.
 void catch_stop_signal(int signal);
 
 /// Whether such a signal has come.

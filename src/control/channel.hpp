@@ -14,8 +14,7 @@ namespace lockstep {
 /// A call that blocks on one rank and one that starts on another meet each other.
 class ControlChannel {
  public:
-  /// What was started. Its memory must stay alive until it is done, or else until this object is destroyed, and nobody
-  /// else touches it.
+  /// What was started. Nobody else touches its memory, which stays alive until it is done or this object is destroyed.
   class Exchange {
    public:
     virtual ~Exchange() = default;
@@ -29,8 +28,7 @@ class ControlChannel {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// The maximum of each word over all ranks. An agreement is this one call; the other methods are for disagreements
-  /// and for start-up.
+  /// The maximum of each word over all ranks: an agreement. The others are for disagreements and start-up.
   virtual std::array<std::uint64_t, 2> max(std::array<std::uint64_t, 2> words) = 0;
 
   /// Fills `all` with every rank's `mine`, in rank order. All are of one size.

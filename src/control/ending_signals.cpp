@@ -81,8 +81,7 @@ void EndingSignals::note_in(std::atomic<std::uint64_t>& note) {
   note_in_use = &note;
   noting_process = ::getpid();
   for (auto& [signal, before] : before_) {
-    // What MPI has installed for a fault ends the process after it has shown a stack. A handler of another signal may
-    // go on.
+    // What MPI has installed for a fault ends the process after it has shown a stack; other handlers may go on.
     ::sigaction(signal, nullptr, &before);
     if (!is_default(before) && !is_fault(signal)) continue;
     replaced[static_cast<std::size_t>(signal)] = before;

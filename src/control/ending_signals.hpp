@@ -19,8 +19,7 @@ std::string name_of_signal(int signal);
 /// SIGTERM, SIGINT, SIGUSR2, SIGXCPU. SIGKILL cannot be noted.
 class EndingSignals {
  public:
-  /// Finds those signals. To be made before MPI starts: the handlers that MPI installs for some of them are to be
-  /// called after this one's.
+  /// Finds those signals. To be made before MPI starts, whose handlers are to be called after this one's.
   explicit EndingSignals(KeptSignals::Keep keep);
   EndingSignals(const EndingSignals&) = delete;
   ~EndingSignals();

@@ -70,13 +70,13 @@ class FailureSearch : WatchView {
                     .agreed = elsewhere && met_.agreed,
                     .took = took_});
     // One heartbeat may have been on its way when this rank was told.
-    if (elsewhere && state_.told_ticks > 1 && peer.life.has_beaten()) peer.has_beaten_since_told = true;
+    if (elsewhere && state_.told_ticks > 1 && peer.life.has_beaten) peer.has_beaten_since_told = true;
     if (auto finding = look_for_death(row)) return finding;
     if (seen.terminated && elsewhere) return std::nullopt;
     if (elsewhere && peer.life.is_mute()) return look_at_mute(row);
-    if (peer.life.unproven_ticks() >= stall_ticks_) return stall(row, [&] { return stopped_or_out_of_reach(row); });
+    if (peer.life.unproven_ticks >= stall_ticks_) return stall(row, [&] { return stopped_or_out_of_reach(row); });
     // Say that it runs only on a fresh beat: a rank that stopped on its way is both silent and late.
-    const bool runs = heard && peer.life.silent_ticks() == 0;
+    const bool runs = heard && peer.life.silent_ticks == 0;
     const std::uint64_t more = seen.phase == Phase::meeting ? ticks_in(for_another_cause) : 0;
     std::uint64_t waited = std::min(std::max(state_.waited_ticks, state_.called_ticks), peer.still_ticks);
     // Who has nothing more to do waits for those that still work with each other.
@@ -110,7 +110,7 @@ class FailureSearch : WatchView {
   bool runs(int row) const {
     const Snapshot& seen = this->row(row);
     return seen.phase != Phase::absent && seen.phase != Phase::leaving && !seen.terminated && is_heard(row) &&
-           !peer(row).life.is_mute() && peer(row).life.silent_ticks() == 0;
+           !peer(row).life.is_mute() && peer(row).life.silent_ticks == 0;
   }
 
   Finding late(int row, const TagName& waited) const {
@@ -204,13 +204,13 @@ class FailureSearch : WatchView {
     const Seconds unsure = terminate_spread + 2.0 * static_cast<double>(job_.ticks_a_heartbeat()) * job_.tick;
     // Its neighbours learn of it sooner, from their kernel. If it has none, this is the only sign. A firewall may
     // refuse as well, so it counts only if nothing else shows that the rank lives.
-    const bool refused = sight(row).refused && !peer.life.is_mute() && peer.life.unproven() > unsure;
+    const bool refused = sight(row).refused && !peer.life.is_mute() && peer.life.unproven > unsure;
     peer.refused = refused ? peer.refused + took_ : Seconds{0};
     if (peer.refused > job_.refusal && !terminated) return gone(row, "its process ended", ticks_until_turn());
     if (peer.life.is_mute()) return std::nullopt;
     // The last look counts in any case: on a busy machine there may have been few others.
     const bool last = is_told() && elsewhere && !peer.has_beaten_since_told && *seen_.since_told > last_look;
-    if (!last && peer.life.unproven() <= (elsewhere ? unsure : terminate_spread)) return std::nullopt;
+    if (!last && peer.life.unproven <= (elsewhere ? unsure : terminate_spread)) return std::nullopt;
     if (is_told() && !terminated)
       return gone(row, "no sign of life before the job was told to end", ticks_until_turn());
     if (terminated && elsewhere && !peer.has_beaten_since_told)
@@ -279,7 +279,7 @@ class FailureSearch : WatchView {
     const int carrier = job_.nodes.carrier(row, job_.nodes.node_of(job_.row));
     if (carrier == job_.row) return true;
     const Snapshot& seen = this->row(carrier);
-    return peer(carrier).life.silent_ticks() <= ticks_of_a_silent_carrier && seen.phase != Phase::leaving &&
+    return peer(carrier).life.silent_ticks <= ticks_of_a_silent_carrier && seen.phase != Phase::leaving &&
            !seen.terminated;
   }
 

@@ -1,5 +1,4 @@
-// What a heartbeat says, and the bytes that travel: sealed with a key of the job, so that nobody else can make or
-// change them.
+// What a heartbeat says, and the bytes that travel, sealed with a key of the job.
 #pragma once
 
 #include <array>

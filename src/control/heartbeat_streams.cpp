@@ -147,21 +147,16 @@ HeartbeatStreams::Answer& HeartbeatStreams::answer(int rank, std::uint32_t host)
   return answers_.back();
 }
 
-std::vector<std::uint32_t> HeartbeatStreams::refusals(int rank) const {
-  std::vector<std::uint32_t> hosts;
-  for (const Answer& each : answers_)
-    if (each.rank == rank && each.refused) hosts.push_back(each.host);
-  return hosts;
+bool HeartbeatStreams::was_refused(int rank, std::uint32_t heard_from) const {
+  // An address is known to lead to a rank's host only if that rank's own heartbeats come from it.
+  return std::ranges::any_of(answers_, [&](const Answer& each) {
+    return each.rank == rank && each.refused && (each.reached || each.host == heard_from);
+  });
 }
 
 void HeartbeatStreams::forget_refusals(int rank) {
   for (Answer& each : answers_)
     if (each.rank == rank) each.refused = false;
-}
-
-std::uint32_t HeartbeatStreams::reached(int rank) const {
-  const auto found = std::ranges::find_if(answers_, [&](const Answer& e) { return e.rank == rank && e.reached; });
-  return found == answers_.end() ? 0 : found->host;
 }
 
 }  // namespace lockstep

@@ -34,14 +34,11 @@ class HeartbeatStreams {
   /// Hands what has come to `take`, and drops connections of strangers.
   void receive(const Take& take);
 
-  /// The hosts that, asked for `rank`, said last that nobody listens there.
-  std::vector<std::uint32_t> refusals(int rank) const;
+  /// Whether a host of `rank` said last that nobody listens there: `heard_from`, or one where it was reached before.
+  bool was_refused(int rank, std::uint32_t heard_from) const;
 
   /// `rank` was heard, in whichever way: what refused its connection before was not the end of its process.
   void forget_refusals(int rank);
-
-  /// The host where `rank` was reached by a connection; 0 if it was not.
-  std::uint32_t reached(int rank) const;
 
  private:
   struct Connection {

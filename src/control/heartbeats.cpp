@@ -186,11 +186,7 @@ void Heartbeats::ask_where_silent() {
 }
 
 bool Heartbeats::was_refused(int rank) const {
-  const std::uint32_t heard_from = heard_[static_cast<std::size_t>(rank)].from;
-  const std::uint32_t reached = streams_.reached(rank);
-  // An address is known to lead to a rank's host only if that rank's own heartbeats come from it.
-  return std::ranges::any_of(streams_.refusals(rank),
-                             [&](std::uint32_t host) { return host != 0 && (host == heard_from || host == reached); });
+  return streams_.was_refused(rank, heard_[static_cast<std::size_t>(rank)].from);
 }
 
 bool Heartbeats::host_answers(int rank) const {

@@ -37,8 +37,7 @@ class Heartbeats {
 
   const Address& address() const { return address_; }
 
-  /// `addresses` are those of all ranks. `key` is the same on every rank, and nobody else's: what is not sealed with it
-  /// is ignored.
+  /// `addresses` are those of all ranks. What is not sealed with `key`, which only they have, is ignored.
   void connect(NodeMap nodes, int rank, std::span<const Address> addresses, const HeartbeatKey& key);
 
   const NodeMap& nodes() const { return *nodes_; }
@@ -49,12 +48,10 @@ class Heartbeats {
   /// Sends this rank's row to every address of each host: which of them leads there is up to the network.
   void send(const PhaseTable& table);
 
-  /// Writes the rows that have arrived since the last call. If another node says that the failure has been reported, or
-  /// something else that is said once, notes that in the table.
+  /// Writes the rows that have arrived since the last call, and notes in the table what is said once for the job.
   void receive(PhaseTable& table);
 
-  /// Whether the host of `rank` says that nobody receives what is sent to `rank` there, by UDP or TCP: its process has
-  /// ended. Only for a rank that was heard before.
+  /// Whether the host of `rank`, which was heard before, says that its process has ended: nobody receives there.
   bool was_refused(int rank) const;
 
   /// Whether the host of a rank of another node answers, even if its ranks do not: its system takes a connection, or
@@ -64,8 +61,7 @@ class Heartbeats {
   /// Whether every rank that this one is to hear has been heard.
   bool heard_all(const PhaseTable& table) const;
 
-  /// How many heartbeats of `rank` have come over TCP alone since its last datagram; empty if another rank is to hear
-  /// it.
+  /// How many heartbeats of `rank` came over TCP since its last datagram; empty if another rank is to hear it.
   std::optional<std::uint64_t> missed_datagrams(int rank) const;
 
  private:

@@ -21,7 +21,7 @@ Job::Job(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names
       meetings_{meeting_.get()},
       end_{end ? std::move(end) : End{terminate_with}},
       node_of_rank_(static_cast<std::size_t>(size()), 0) {
-  meeting_->set_progress(&progress_);
+  meeting_->set_job(*this);
   for (int rank = 0; rank < size(); ++rank) residences_.push_back({fmt::format("replica {}", rank), {}});
 }
 
@@ -38,8 +38,7 @@ Job::Meeting Job::make_meeting(const std::vector<int>& ranks, const Here& here) 
   Meeting made{new MeetingPoint{nullptr, std::move(names), ranks.size() > 1 ? phases_ : nullptr, members},
                Forget{this}};
   meetings_.push_back(made.get());
-  for (MeetingPoint* const each : meetings_) each->set_all(meetings_);
-  made->set_progress(&progress_);
+  made->set_job(*this);
   made->set_stop_source([this] { return meeting_->wants_stop(); });
   made->join(here, [&] { return meeting_->channel().subset(ranks, members.key); });
   return made;

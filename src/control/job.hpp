@@ -1,5 +1,4 @@
-// The ranks that were started together: who they are, where they meet, and how one of them ends the job if it cannot
-// tell the others why.
+// The ranks that were started together: who they are, where they meet, and how one of them ends the job.
 #pragma once
 
 #include <atomic>
@@ -58,8 +57,7 @@ class Job {
   /// What moves on the requests of this process, in whichever group.
   RequestProgress& progress() { return progress_; }
 
-  /// LOCAL. The meeting point of all ranks, then those of groups that still exist, in the order in which this rank made
-  /// them.
+  /// LOCAL. The meeting point of all ranks, then those of groups that still exist, in the order of their making.
   std::span<MeetingPoint* const> meetings() const { return meetings_; }
 
   /// The meeting point with that key (Members); null if there is none.
@@ -98,8 +96,7 @@ class Job {
   const BusyClock::TimeSource& time() const { return time_; }
   bool may_start_threads() const { return may_start_threads_; }
 
-  /// LOCAL. Calls `body`, in which this rank does what the others wait for. If it fails, that ends the job: the others
-  /// cannot be told.
+  /// LOCAL. Calls `body`, for which the others wait. If it fails, that ends the job: they cannot be told.
   template <class Body>
   void see_through(Body&& body) {
     try {

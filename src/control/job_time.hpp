@@ -5,11 +5,10 @@
 
 namespace lockstep {
 
-/// What the ranks do is measured in this time, so that nobody was busy while all of them were stopped, as a scheduler
-/// does that suspends a job, or while their machine was. It is the steady clock's until a watchdog looks at it again
-/// and again; from then on it stands still where the watchdog does not come for longer than `longest_look`, and once
-/// the watchdog says whether the whole job was paused, or only this rank, goes on from there or catches up. It never
-/// goes back, and any thread may read it.
+/// What the ranks do is measured in this time, so that nobody was busy while a scheduler had suspended the job, or
+/// their machine was. It is the steady clock's until a watchdog looks at it again and again. From then on it stands
+/// still where the watchdog does not come for longer than `longest_look`, until that says whether the whole job was
+/// paused: then it goes on from there, or else catches up. It never goes back, and any thread may read it.
 class JobTime {
  public:
   using Time = std::chrono::steady_clock::time_point;

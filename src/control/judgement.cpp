@@ -64,8 +64,7 @@ class Look : WatchView {
   }
 
  private:
-  // How long the ranks have to save what they have made after they were told to end. There must be time left for a
-  // line.
+  // How long the ranks have to save what they have made after they were told to end, with time left for a line.
   static constexpr Seconds time_to_save{0.6};
   // When mpirun is interrupted, it ends the ranks of its own node first and tells those of other nodes two seconds
   // later. How long one that was told waits until it takes their heartbeats for that. A death would show by then.
@@ -89,7 +88,7 @@ class Look : WatchView {
     for (int row = 0; row < rows(); ++row) {
       const Snapshot& seen = this->row(row);
       if (row == job_.row || seen.phase == Phase::absent) continue;
-      if (static_cast<double>(seen.heartbeat - peer(row).life.heartbeat()) > missed / 2) return;
+      if (static_cast<double>(seen.heartbeat - peer(row).life.heartbeat) > missed / 2) return;
     }
     result_.was_paused = true;
   }
@@ -183,7 +182,7 @@ class Look : WatchView {
     // The other side could not hear that this one has said so. A moment later TCP may get through.
     const bool first = job_.nodes.node_of(job_.row) < job_.nodes.node_of(row);
     const SignsOfLife& life = peer(row).life;
-    const bool silent = life.silent_ticks() >= std::max(stall_ticks_ / 2, ticks_in(time_for_tcp));
+    const bool silent = life.silent_ticks >= std::max(stall_ticks_ / 2, ticks_in(time_for_tcp));
     return {*missed >= many, first && life.is_mute() && silent};
   }
 

@@ -139,8 +139,8 @@ enum class LastAct {
 
 struct Judgement {
   WatchState state;
-  /// A row whose host must be asked first whether it answers. Then nothing else here counts: the same state is to be
-  /// judged again, by an observation that has the answer.
+  /// A row whose host must be asked first whether it answers. Then nothing else here counts: an observation that has
+  /// the answer is to be judged in the same state.
   std::optional<int> unknown_host = {};
   std::optional<Finding> failure = {};              ///< ends the job
   std::optional<Finding> stall = {};                ///< only to be told of, unless its first row has been
@@ -174,12 +174,11 @@ struct Judgement {
 /// A rank for which others have waited for three quarters of the stall timeout, or whose driver has not returned for as
 /// long, keeps its stack. The sentence that ends the job a little later names the file.
 ///
-/// Somebody who wants to know where everyone is may ask all ranks, as mpirun does with a signal, or one. What is asked
-/// within 0.3 s, or before the answer is known, is one question. The lowest node alive answers it; if it does not, the
-/// next.
+/// Where everyone is may be asked of all ranks, as mpirun does with a signal, or of one. What is asked within 0.3 s, or
+/// before the answer is known, is one question. The lowest node alive answers it; if it does not, the next.
 ///
-/// Of the nodes that see a silence, the one with the lowest living rank speaks first. So does one of the nodes that
-/// observe a stall; a heartbeat carries one such stall, so the next is told of when that one has travelled.
+/// Of the nodes that see a silence, or a stall that is only observed, the one with the lowest living rank speaks first.
+/// A heartbeat carries one such stall, so the next is told of when that one has travelled.
 Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState state);
 
 }  // namespace lockstep

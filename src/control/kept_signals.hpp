@@ -5,13 +5,12 @@
 
 namespace lockstep {
 
-/// mpirun tells the survivors of a rank's death by SIGTERM, and so it does if it is interrupted itself; a process
-/// without mpirun gets SIGINT from Ctrl-C. While an object of this class lives, neither signal ends the process. It
-/// makes a descriptor readable; whoever watches that looks around once more and then calls `die`. The first
-/// object installs the handlers; make it on the thread that computes, whose stack they leave alone: the kernel prefers
-/// the main thread. The last one restores what was there before, and passes on a signal that nobody acted
-/// on. Any thread may have one. A program that handles or ignores SIGINT keeps it. If the process has no descriptor
-/// left, the object keeps no signal.
+/// mpirun sends SIGTERM to the survivors of a rank's death, and to all ranks if it is interrupted; a process without
+/// mpirun gets SIGINT from Ctrl-C. While an object of this class lives, neither signal ends the process: it makes a
+/// descriptor readable, and whoever watches that looks around once more and then calls `die`. The first object installs
+/// the handlers, on the thread that computes, whose stack they leave alone. The last one restores what was there
+/// before, and passes on a signal that nobody acted on. Any thread may have one. A program that handles or ignores
+/// SIGINT keeps it. If the process has no descriptor left, the object keeps no signal.
 class KeptSignals {
  public:
   enum class Keep : std::uint8_t {

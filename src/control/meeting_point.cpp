@@ -9,8 +9,8 @@
 #include "base/exit_code.hpp"
 #include "base/site.hpp"
 #include "control/exceptions.hpp"
+#include "control/job.hpp"
 #include "control/phase_table.hpp"
-#include "control/request_progress.hpp"
 
 namespace lockstep {
 namespace {
@@ -199,8 +199,7 @@ void MeetingPoint::stop_waiting() {
   if (works_alone_) phases_->enter(Phase::alone);
 }
 
-/// Ranks that came to an agreement from different places continue from the same counts, or they would never agree
-/// again.
+/// Ranks that came to an agreement from different places continue from the same counts, to agree again.
 void MeetingPoint::realign(std::span<const Tag> tags) {
   for (const Tag& each : tags) {
     run_ = std::max(run_, each.run);
@@ -273,8 +272,8 @@ void MeetingPoint::leave_sum() {
 }
 
 void MeetingPoint::make_open_sum() {
-  if (!all_) return make_own_open_sum();
-  for (MeetingPoint* const each : *all_) each->make_own_open_sum();
+  if (!job_) return make_own_open_sum();
+  for (MeetingPoint* const each : job_->meetings()) each->make_own_open_sum();
 }
 
 void MeetingPoint::make_own_open_sum() {

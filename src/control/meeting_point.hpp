@@ -26,8 +26,8 @@
 
 namespace lockstep {
 
+class Job;
 class PhaseTable;
-class RequestProgress;
 
 /// Finds the rank to blame if ranks differ only in what they compare. Called on every rank; may communicate over the
 /// channel; must return the same verdict everywhere. `names[r]` is how messages call rank r.
@@ -35,8 +35,7 @@ using Diagnosis = std::function<Verdict(ControlChannel& channel, std::span<const
 
 namespace detail {
 
-/// A digest of what this rank holds and expects the others to hold. 0 means that nothing is compared. In `detail`,
-/// because public headers declare it.
+/// A digest of what this rank holds and expects the others to hold; 0 compares nothing. Public headers declare it.
 struct Comparison {
   std::uint64_t digest = 0;
   Diagnosis diagnose = {};
@@ -51,9 +50,8 @@ using Answers = std::array<bool, 2>;
 
 class MeetingPoint;
 
-/// LOCAL. Spans the time from an agreement that covers a computation to the last sum that it covers. While it lives,
-/// every agreement of the same group throws ContextError before any communication, because this rank would wait where
-/// no other arrives.
+/// LOCAL. Spans the time from an agreement that covers a computation to the last sum that it covers. Meanwhile, every
+/// agreement of the same group throws ContextError before any communication: no other rank would arrive there.
 class [[nodiscard]] Covered {
  public:
   Covered(const Covered&) = delete;
@@ -62,8 +60,7 @@ class [[nodiscard]] Covered {
   /// Rethrows the first such error, in case the program caught it.
   void require_no_agreement() const;
 
-  /// COLL. Calls `sum`, in which this rank waits for the others. Until it returns, a rank that does not come in time is
-  /// late. Sums are numbered from 1.
+  /// COLL. Calls `sum`, for which a rank that does not come in time is late. Sums are numbered from 1.
   template <class Sum>
   void wait_in(Sum&& sum);
 
@@ -84,22 +81,20 @@ class [[nodiscard]] Covered {
 ///   reductions.all_reduce(ReduceOp::sum, tensors);                    // so every rank gets here
 ///
 /// An agreement costs ceil(log2(n)) rounds among n ranks, in each of which a rank sends 16 bytes. The tags agree
-/// exactly if max(h) = ~max(~h) for their digests h. Only if they do not are the tags themselves gathered and judged.
-/// The lowest bit of each of the two words is free; its maximum over all ranks is an answer of `agree_any`.
+/// exactly if max(h) = ~max(~h) for their digests h; only otherwise are they gathered and judged. The lowest bit of
+/// each of the two words is free: its maximum over all ranks is an answer of `agree_any`.
 ///
 /// Within an outermost run a verdict is sticky: every later agreement throws it again without communication, so a rank
 /// that swallowed it cannot leave the others waiting. The next outermost run forgets it, and so does every agreement
-/// outside of runs: once each rank has the verdict, the ranks are in step again, whatever one of them skipped.
+/// outside of runs: once each rank has the verdict, all are in step again.
 class MeetingPoint {
  public:
-  /// `names[r]` is how messages call rank r. `phases` may be null; otherwise it must outlive this object, or be taken
-  /// from it by `set_phases`.
+  /// `names[r]` is how messages call rank r. `phases` may be null, or outlives this object or the next `set_phases`.
   MeetingPoint(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, PhaseTable* phases = nullptr,
                Members members = {});
   ~MeetingPoint();
 
-  /// COLL, blocking. The first call on a meeting point that was made without a channel: takes the one that `make`
-  /// returns when all members have come.
+  /// COLL, blocking. First on a meeting point without a channel: takes the one that `make` returns when all have come.
   void join(const Here& here, const std::function<std::unique_ptr<ControlChannel>()>& make);
 
   /// Which ranks of the job meet here.
@@ -114,23 +109,17 @@ class MeetingPoint {
   const std::vector<std::string>& names() const { return names_; }
   void set_phases(PhaseTable* phases);
 
-  /// LOCAL. What moves on the process's requests, which must outlive this object: while this rank waits here for an
-  /// agreement, it moves them on.
-  void set_progress(RequestProgress* progress) { progress_ = progress; }
-
-  /// LOCAL. `all` are the meeting points of this rank, this one among them. Before each agreement, this one makes the
-  /// sums that are open at any of them. `all` must outlive this object.
-  void set_all(const std::vector<MeetingPoint*>& all) { all_ = &all; }
+  /// LOCAL. The job must outlive this object. Before each agreement here, this rank makes the sums that are open at any
+  /// of its meeting points, and while it waits for one, it moves on the requests of the process.
+  void set_job(Job& job) { job_ = &job; }
 
   /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`, and, if
   /// they compare, the same digest. Otherwise throws on every rank: PeerError if a rank announced a failure instead,
-  /// else MismatchError, also if some ranks compare and others do not. If only the digests differ,
-  /// `comparison.diagnose` makes the verdict.
+  /// else MismatchError, also if only some ranks compare. If only the digests differ, `diagnose` makes the verdict.
   void agree(TagKind kind, int strategy, const Here& here, std::string_view text = {},
              const Comparison& comparison = {});
 
-  /// COLL, blocking. Like `agree`, and answers two questions by the same all-reduce: an answer is true on every rank if
-  /// it is true in `mine` on any.
+  /// COLL, blocking. Like `agree`, and answers two questions: true on every rank if it is true in `mine` on any.
   Answers agree_any(TagKind kind, int strategy, const Here& here, std::string_view text, Answers mine);
 
   /// COLL, but returns at once, from any thread. Like `agree`, for a request that the group carries out meanwhile. All
@@ -170,48 +159,43 @@ class MeetingPoint {
   /// COLL, blocking. The same, but no agreement. Returns every rank's `mine`, in rank order. All bring as many.
   LOCKSTEP_PARTS_API std::vector<std::int64_t> gather(std::span<const std::int64_t> mine);
 
-  /// COLL, blocking. Called instead of `agree` by a rank whose attempt at a collective failed before it began. Throws
-  /// `exception` on this rank and PeerError on those in `agree`. `in` is the call of the program that failed; if empty,
-  /// messages say that the failure came after the last agreement.
+  /// COLL, blocking. Called instead of `agree` by a rank that failed before a collective began. Throws `exception` on
+  /// this rank and PeerError on those in `agree`. `in` is the call that failed; if empty, it came after the last one.
   LOCKSTEP_PARTS_API [[noreturn]] void fail(std::exception_ptr exception, const std::optional<Here>& in = {});
 
   /// LOCAL. See Covered.
   Covered cover() { return Covered{*this}; }
 
-  /// LOCAL, directly after an agreement that covers `sum`. Every rank makes `sum` once, before anything else that the
-  /// ranks do together: in `make_open_sum`, or else in the next agreement or `fail`. So a rank that fails, or that
-  /// waits elsewhere, does not keep the others waiting. `sum` must not throw.
+  /// LOCAL, directly after an agreement that covers `sum`, which must not throw. Every rank makes it once: in
+  /// `make_open_sum`, or else in the next agreement or `fail`, so that a rank that fails keeps nobody waiting.
   void open_sum(std::function<void()> sum) { open_ = std::move(sum); }
 
-  /// COLL, blocking. Makes the sums that are open on this rank, if any, in whichever group. A rank that does not come
-  /// in time is late for them.
+  /// COLL, blocking. Makes the sums that are open on this rank, in whichever group. Who does not come in time is late.
   void make_open_sum();
 
-  /// A wait for the others that comes later than the call that started it, such as for a collective that a GPU makes by
-  /// itself.
+  /// A wait for the others that comes later than its call, such as for a collective that a GPU makes by itself.
   struct LaterWait {
     std::uint64_t number = 0;
     Tag tag;
   };
 
-  /// LOCAL, on every rank at the same point. Counts such a wait as part of the sum that this rank is in, or else of
-  /// what the last agreement covers.
+  /// LOCAL, on every rank at the same point. Counts it as part of the sum that this rank is in, or else of the last
+  /// agreement.
   LaterWait count_later_wait();
 
   /// LOCAL. Shows, until `leave_device`, that this rank waits for its GPU: for the GPU's own work if `others` is null,
-  /// or else for the other ranks. Of those, one that does not come in time is late.
+  /// or else for the other ranks, of which one may be late.
   void wait_for_device(const LaterWait* others);
   void leave_device();
 
   /// LOCAL. The number of pieces of long work that the ranks have done (progress_count.hpp), as far as is known here.
   std::uint64_t progress() const;
 
-  /// LOCAL. `settle` is called before each agreement, and must not throw. It waits until no GPU waits for this rank's
-  /// any more: a rank that waits in an agreement could not say that its GPU hangs.
+  /// LOCAL. `settle` is called before each agreement, and must not throw. It waits until no GPU waits for this rank's:
+  /// a rank in an agreement could not say that its GPU hangs.
   void set_settle(std::function<void()> settle) { settle_ = std::move(settle); }
 
-  /// LOCAL. Counts the depth of runs on this rank. An outermost run restarts the counters. `here` is where the program
-  /// called run; empty if that is not known.
+  /// LOCAL. Counts the depth of runs. An outermost run restarts the counters. `here` calls run; empty if unknown.
   void enter_run(const Here& here = {});
 
   /// LOCAL. Names the next outermost runs for messages. Without it, each counts as the next step.
@@ -235,12 +219,11 @@ class MeetingPoint {
   };
   NamedSteps keep_named_steps() { return NamedSteps{*this}; }
 
-  /// COLL, blocking. Ends a run with an agreement. This finds a rank that made fewer merge_calls, whose `result` has
+  /// COLL, blocking. Ends a run with an agreement, which finds a rank that made fewer merge_calls, whose `result` has
   /// another signature, or that holds something else according to `comparison`.
   void leave_run(int strategy, const Here& here, std::string_view result = {}, const Comparison& comparison = {});
 
-  /// LOCAL, from any thread or signal handler. Asks all ranks to end the job. The request travels in the agreement that
-  /// ends the next run, at no cost.
+  /// LOCAL, from any thread or signal handler. Asks all ranks to end the job, in the agreement that ends the next run.
   void request_stop() noexcept { wants_stop_ = true; }
 
   /// LOCAL. Whether this rank asks for that.
@@ -249,13 +232,11 @@ class MeetingPoint {
   /// LOCAL. Another source of this rank's request: `asks` is called at each end of a run.
   void set_stop_source(std::function<bool()> asks) { asks_to_stop_ = std::move(asks); }
 
-  /// Whether any rank had asked for the end of the job before it came to the end of the last run. The same on every
-  /// rank.
+  /// Whether any rank had asked for it before it came to the end of the last run. The same on every rank.
   bool stop_requested() const { return stop_requested_; }
 
-  /// LOCAL. While it lives, this thread takes no part in what the ranks do together: other ranks may be anywhere, so
-  /// every agreement and every run on it throws ContextError and changes nothing. For code that runs ahead of the
-  /// program, or beside it.
+  /// LOCAL. While it lives, every agreement and every run on this thread throws ContextError and changes nothing. For
+  /// code that runs ahead of the program, or beside it, when other ranks may be anywhere.
   class [[nodiscard]] LOCKSTEP_PARTS_API Apart {
    public:
     /// `where` ends the message, "in a source whose batches are prefetched", and must outlive this object.
@@ -268,22 +249,20 @@ class MeetingPoint {
     std::string_view before_;
   };
 
-  /// COLL, blocking. Ends a run with an exception, and announces it unless every rank knows of it already. Throws as
-  /// `fail` does.
+  /// COLL, blocking. Ends a run with an exception, and announces it, as `fail` does, unless every rank knows of it.
   [[noreturn]] void leave_failed_run(std::exception_ptr exception);
 
   /// COLL, blocking. Ends the job from any place in it; returns when every rank is here. If others are elsewhere, it
-  /// throws like `agree`, and this rank must call it again: the others may continue and would wait for it. Returns true
-  /// on every rank if any of them leaves because of a verdict; `with_verdict` says whether this one does.
+  /// throws like `agree`, and this rank must call it again, or they would wait for it. True on every rank if any of
+  /// them leaves because of a verdict; `with_verdict` says whether this one does.
   bool leave_job(const Here& here, bool with_verdict);
 
-  /// COLL, blocking. The same for a rank whose process ends by itself, as `exit` does. If others are elsewhere, it
-  /// throws on every rank: to all, this rank has failed, with `what`, such as "called exit(3)", and the job with
-  /// `code`.
+  /// COLL, blocking. The same for a rank whose process ends by itself. If others are elsewhere, it throws on every
+  /// rank: to all, this rank has failed, with `what`, such as "called exit(3)", and the job with `code`.
   void exit_job(const Here& here, std::string_view what, Error::ExitCode code);
 
-  /// LOCAL. Marks work of one rank that the others wait for, such as writing a file: while the result lives, this
-  /// rank's absence from an agreement is not a stall. Keep it until the rank is in that agreement.
+  /// LOCAL. Marks work of one rank that the others wait for: while the result lives, this rank's absence from an
+  /// agreement is not a stall. Keep it until the rank is in that agreement.
   class [[nodiscard]] Alone {
    public:
     Alone(const Alone&) = delete;
@@ -370,8 +349,8 @@ class MeetingPoint {
   PhaseTable* phases_ = nullptr;
   Members members_;
   std::atomic<bool> is_waiting_ = false;
-  bool works_alone_ = false;                         ///< as this rank has said, while it waits here
-  const std::vector<MeetingPoint*>* all_ = nullptr;  ///< of the job, this one among them; null if there are no others
+  bool works_alone_ = false;  ///< as this rank has said, while it waits here
+  Job* job_ = nullptr;        ///< null if there are no other meeting points, and no requests
   int depth_ = 0;
   std::uint64_t run_ = 0;
   std::uint64_t steps_before_ = 0;  ///< added to the number of a run for that of its step, modulo 2^64
@@ -393,7 +372,6 @@ class MeetingPoint {
   using Counts = std::array<std::uint32_t, tag_kinds>;
   Counts counts_in_run_{}, counts_outside_{};
   std::shared_ptr<const AgreedFailure> failure_;
-  RequestProgress* progress_ = nullptr;
   std::atomic<std::uint32_t> requests_ = 0;
   StartedAgreements started_{*this};
   std::atomic<bool> wants_stop_ = false;  ///< this rank

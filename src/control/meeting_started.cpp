@@ -1,7 +1,7 @@
 // What a meeting point has to do with agreements that were started, and with verdicts on them.
+#include "control/job.hpp"
 #include "control/meeting_point.hpp"
 #include "control/phase_table.hpp"
-#include "control/request_progress.hpp"
 
 namespace lockstep {
 
@@ -51,16 +51,16 @@ void MeetingPoint::settle_started() {
       (void)started_.advance();
       return oldest->is_settled();
     };
-    progress_->wait_until(is_settled);
+    job_->progress().wait_until(is_settled);
   }
   realign(started_.take_tags());
 }
 
 /// The maximum over all ranks, while the requests of this process go on.
 std::array<std::uint64_t, 2> MeetingPoint::largest_of(std::array<std::uint64_t, 2> words) {
-  if (!progress_ || !progress_->is_busy()) return channel_->max(words);
+  if (!job_ || !job_->progress().is_busy()) return channel_->max(words);
   const auto exchange = channel_->start_max(words);
-  progress_->wait_until([&] { return exchange->advance(); });
+  job_->progress().wait_until([&] { return exchange->advance(); });
   return words;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -56,13 +57,11 @@ class Requests {
 class Rounds {
  public:
   Rounds(MPI_Comm comm, int rank, int size, std::uint64_t number)
-      : comm_{comm}, rank_{rank}, size_{size}, tag_{static_cast<int>(number % tags)} {
-    for (int far = 1; far < size; far *= 2) ++count_;
-  }
+      : comm_{comm}, rank_{rank}, size_{size}, tag_{static_cast<int>(number % tags)} {}
 
   MPI_Comm comm() const { return comm_; }
   int tag() const { return tag_; }
-  int count() const { return count_; }
+  int count() const { return std::bit_width(static_cast<unsigned>(size_ - 1)); }
   int to(int round) const { return (rank_ + (1 << round)) % size_; }
   int from(int round) const { return (rank_ + size_ - (1 << round)) % size_; }
 
@@ -71,7 +70,6 @@ class Rounds {
 
   MPI_Comm comm_;
   int rank_, size_, tag_;
-  int count_ = 0;
 };
 
 constexpr int words_in_message = 2;

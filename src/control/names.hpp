@@ -12,8 +12,7 @@
 
 namespace lockstep::detail {
 
-/// "2" of "replica 2 (worker:1, host b)". Those that meet may be some of the job's replicas, counted from 0 in another
-/// order.
+/// "2" of "replica 2 (worker:1, host b)": the job's number, also in a group.
 inline std::string_view number_of(std::string_view name) {
   name.remove_prefix(std::min(name.find_first_of("0123456789"), name.size()));
   return name.substr(0, name.find_first_not_of("0123456789"));

@@ -38,9 +38,8 @@ std::vector<HostAddress> host_addresses();
 /// Those that `list` names, by networks and interfaces, "10.77.0.0/24,eth0", in the order of the list.
 std::vector<HostAddress> named_addresses(std::span<const HostAddress> all, std::string_view list);
 
-/// The address of this host to which heartbeats are to be bound; 0 for any. It is one in `network`, or else, where
-/// `network` is empty, one that Open MPI is told to use (btl_tcp_if_include). ConfigError if `network` is none, or this
-/// host has no address there.
+/// The address of this host to which heartbeats are to be bound: one in `network`, or if that is empty, one that Open
+/// MPI is told to use (btl_tcp_if_include), or else 0 for any. ConfigError if `network` is none, or has none of these.
 std::uint32_t address_for_heartbeats(const std::string& network);
 
 /// "10.77.0.1".

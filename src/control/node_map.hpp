@@ -19,8 +19,7 @@ class NodeMap {
   /// The ranks of `node`, ascending.
   const std::vector<int>& ranks_on(int node) const { return ranks_on_[static_cast<std::size_t>(node)]; }
 
-  /// The rank of `node` that receives the heartbeats of `rank`, which is on another node, and shows them to its
-  /// neighbours. The ranks of a node share this work.
+  /// The rank of `node` that hears `rank`, of another node, for its neighbours. The ranks of a node share this work.
   int carrier(int rank, int node) const;
 
  private:

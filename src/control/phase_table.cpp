@@ -30,23 +30,15 @@ auto words_of(const T& value) {
   return std::bit_cast<std::array<std::uint64_t, words_in<T>>>(value);
 }
 
-/// Both numbers in one word, so that they change together.
-std::uint64_t word_of(const PhaseTable::Questions& questions) {
-  return std::uint64_t{questions.asked} << 32 | questions.answered;
-}
-
-PhaseTable::Questions questions_in(std::uint64_t word) {
-  return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint32_t>(word)};
-}
-
-/// Whether `next`, called with the numbers as they are, changes them.
-template <class Next>
-bool change(std::atomic<std::uint64_t>& questions, Next&& next) {
-  std::uint64_t before = questions.load();
+/// Whether `next`, called with the value as it is, changes it.
+template <class Value, class Next>
+bool change(std::atomic<Value>& shared, Next&& next) {
+  static_assert(std::atomic<Value>::is_always_lock_free);
+  Value before = shared.load();
   while (true) {
-    const std::uint64_t after = word_of(next(questions_in(before)));
+    const Value after = next(before);
     if (after == before) return false;
-    if (questions.compare_exchange_weak(before, after)) return true;
+    if (shared.compare_exchange_weak(before, after)) return true;
   }
 }
 
@@ -72,8 +64,8 @@ struct PhaseTable::Header {
   std::atomic<int> finished;
   std::atomic<std::uint32_t> open_line;
   std::atomic<std::uint32_t> warned;
-  std::atomic<std::uint64_t> observed;   ///< count and row
-  std::atomic<std::uint64_t> questions;  ///< asked and answered
+  std::atomic<Observed> observed;
+  std::atomic<Questions> questions;
 };
 
 struct alignas(128) PhaseTable::Row {
@@ -331,19 +323,15 @@ bool PhaseTable::observe(int row) {
 }
 
 PhaseTable::Observed PhaseTable::observed() const {
-  const std::uint64_t both = header().observed.load();
-  return {static_cast<std::uint32_t>(both >> 32), static_cast<std::int32_t>(both & 0xffffffff)};
+  return header().observed;
 }
 
 void PhaseTable::show_observed(int row) {
-  // Two ranks of the node may speak at once.
-  std::uint64_t before = header().observed.load();
-  while (!header().observed.compare_exchange_weak(before, ((before >> 32) + 1) << 32 | static_cast<std::uint32_t>(row)))
-    continue;
+  change(header().observed, [row](Observed now) { return Observed{now.count + 1, row}; });
 }
 
 PhaseTable::Questions PhaseTable::questions() const {
-  return questions_in(header().questions.load());
+  return header().questions;
 }
 
 void PhaseTable::ask() {

@@ -1,6 +1,5 @@
-// What each rank of the job is doing, in memory that all ranks of a node share. A rank's main thread and watchdog write
-// its row; the row of a rank on another node is written by the rank that hears its heartbeats. The node's watchdogs
-// read all rows.
+// What each rank of the job is doing, in memory that all ranks of a node share. A rank writes its own row, and those of
+// the ranks of other nodes whose heartbeats it hears. The node's watchdogs read all rows.
 #pragma once
 
 #include <array>
@@ -33,8 +32,7 @@ enum class Phase : std::uint64_t {
 /// word is a separate atomic: a reader may see half an update, but never a torn word.
 class PhaseTable {
  public:
-  /// How many groups a row has room for, besides that of all ranks. In further groups, a rank is not found to be late,
-  /// and does not find that others are.
+  /// For how many groups, besides that of all ranks, a row has room. In others, no rank is found to be late.
   static constexpr std::size_t groups_shown = 16;
 
   /// How often a rank has met in a group.
@@ -69,8 +67,7 @@ class PhaseTable {
     /// Whether a stack was kept at the place where it is.
     bool has_stack() const { return stack == meetings + 1; }
 
-    /// The number of the agreement or sum of that group that was entered last: 0 before the first, empty if this row
-    /// does not tell.
+    /// The number of that group's agreement or sum that was entered last: 0 before the first, empty if unknown.
     std::optional<std::uint64_t> met_in(std::uint64_t group) const;
 
     /// Whether it tells of that group.
@@ -121,8 +118,7 @@ class PhaseTable {
   void move_to(const Position& position);
   void beat();
 
-  /// Says that this process was told to end, and will. It has a word of its own, since the main thread may still enter
-  /// phases.
+  /// Says that this process was told to end, and will. The main thread may still enter phases.
   void set_terminated();
 
   /// Where the signal that ends this process is to be noted.
@@ -152,13 +148,11 @@ class PhaseTable {
   /// With what the job ends as it was reported; `own` if that is not known.
   int code_of_report(int own) const;
 
-  /// True for the first caller on the node, which is to say that heartbeats do not get through; or the fact is noted
-  /// because another node said it.
+  /// True for the first caller on the node, which is to say that heartbeats do not get through, or has heard it.
   bool claim_warning();
   bool warned() const;
 
-  /// Whether someone on the node has said, or heard from another node, that the rank of that row stalls where it is
-  /// now: before its next meeting.
+  /// Whether someone on the node knows that the rank of that row stalls where it is: before its next meeting.
   bool is_observed(int row) const;
 
   /// Notes that. True for the first caller on the node.
@@ -168,6 +162,7 @@ class PhaseTable {
   struct Observed {
     std::uint32_t count = 0;
     std::int32_t row = 0;
+    bool operator==(const Observed&) const = default;
   };
   Observed observed() const;
   void show_observed(int row);

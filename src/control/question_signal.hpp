@@ -14,9 +14,8 @@ struct RawStack {
   std::size_t count = 0;
 };
 
-/// From here to the end of the process, SIGUSR2 only sets a flag: one that comes when the job has ended must not look
-/// like a failure. A program that handles, ignores or blocks the signal keeps it. Call it on the thread that computes:
-/// that is the one whose stack is recorded, and the handler runs on a stack of its own.
+/// From here to the end of the process, SIGUSR2 only sets a flag. A program that handles, ignores or blocks it keeps
+/// it. Call it on the thread that computes, whose stack is recorded; the handler runs on a stack of its own.
 void catch_question_signal();
 
 /// Gives the signal back, in a program that turns out to be somebody else's.

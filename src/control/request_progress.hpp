@@ -16,9 +16,9 @@ namespace lockstep {
 
 /// Moves on all requests of a process. A thread that waits for a request or tests one moves on those of every group, so
 /// ranks that wait for different requests do not block each other. Where any thread may call MPI, a thread of its own
-/// does so too, from the first request on, as long as nobody waits. It looks without a pause while something moves,
-/// then at growing intervals of up to 0.5 ms. After 0.1 s without a request it sleeps; the submit that wakes it takes
-/// longer. Thread-safe: one thread at a time moves requests on, and others do not wait for it.
+/// does so too while nobody waits, from the first request on: without a pause while something moves, then at growing
+/// intervals of up to 0.5 ms. After 0.1 s without a request it sleeps, and the submit that wakes it takes longer.
+/// Thread-safe: one thread at a time moves requests on, and others do not wait for it.
 class RequestProgress {
  public:
   /// Which threads may move requests on.
@@ -56,15 +56,13 @@ class RequestProgress {
   /// `own`, if it is not called: only the thread that made this object.
   void set_threads(Threads threads) { threads_ = threads; }
 
-  /// What is done when there is nothing to do: returns when something may have come. Without it, a thread lets others
-  /// run.
+  /// Returns when something may have come. Without it, a thread that has nothing to do lets others run.
   void set_wait_for_news(std::function<void()> wait) { wait_for_news_ = std::move(wait); }
 
   /// LOCAL, before MPI ends. From here on, nothing moves requests on, and no thread is in MPI for them.
   void stop();
 
-  /// LOCAL. Starts the thread that moves requests on, if there may be one and there is none. Error if the system has
-  /// none left.
+  /// LOCAL. Starts the thread that moves requests on, if there may be one. Error if the system has none left.
   void prepare();
 
   /// ContextError on a thread that may not move requests on.

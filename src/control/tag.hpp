@@ -107,8 +107,7 @@ struct Tag {
   /// Equal tags have equal digests on every rank. Always even: the lowest bit is free for what travels with it.
   std::uint64_t digest() const;
 
-  /// A digest of where the rank is in the program: whether the tag compares something counts, what it compares does
-  /// not.
+  /// A digest of where the rank is in the program, and of whether it compares something, but not of what.
   std::uint64_t place() const;
 };
 static_assert(sizeof(Tag) == 256);
@@ -131,8 +130,7 @@ std::string describe(Position::Where where, detail::RunKind kind, std::uint64_t 
 /// Where a rank announced the failure `tag`: "in step 5, computing after merge_call #1 (trainer.cpp:120)".
 std::string place_of_failure(const Tag& tag);
 
-/// `text` on one line: line breaks and control characters become spaces, and bytes that are no UTF-8 as `printable` has
-/// them.
+/// `text` on one line: control characters become spaces, and bytes that are no UTF-8 as `printable` has them.
 std::string one_line(std::string_view text);
 
 }  // namespace lockstep

@@ -1,5 +1,4 @@
-// Waits that lead from group to group: a rank waits in one group for another rank, which waits in another group, and so
-// on.
+// Waits that lead from group to group: a rank waits for another, which waits in another group, and so on.
 #pragma once
 
 #include <functional>
@@ -21,8 +20,7 @@ struct WaitChain {
 
 using RowAt = std::function<const PhaseTable::Snapshot&(int row)>;
 
-/// `waiting` waits for `late`. The chain ends with a rank that does not wait, or of which it is not known for whom it
-/// waits. A circle need not include `waiting`.
+/// `waiting` waits for `late`. Ends with a rank that is not known to wait. A circle need not include `waiting`.
 WaitChain follow_waits(const RowAt& row, int rows, int waiting, int late);
 
 /// The sentence about a circle.

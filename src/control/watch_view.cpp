@@ -16,8 +16,7 @@ WatchView::WatchView(const WatchedJob& job, const Observation& seen, WatchState&
       seen_{seen},
       state_{state},
       stall_ticks_{job.stall_ticks()},
-      // mpirun does not wait until a busy machine lets this rank look. But after a process was stopped, much time has
-      // passed in which it could not have seen anything.
+      // mpirun does not wait for a busy machine's looks. But a process that was stopped has seen nothing meanwhile.
       took_{std::min(seen.took, longest_tick * job.tick)} {}
 
 bool WatchView::is_alive(int node) const {

@@ -50,13 +50,12 @@ class WatchView {
   }
 
   /// Whether that rank has shown no sign of life for so long that it may have stopped.
-  bool is_silent(int row) const { return peer(row).life.unproven_ticks() >= stall_ticks_ / 2; }
+  bool is_silent(int row) const { return peer(row).life.unproven_ticks >= stall_ticks_ / 2; }
 
   /// Whether any rank of the node shows signs of life: the ranks of a node that is out of reach fall silent together.
   bool is_alive(int node) const;
 
-  /// All nodes notice a silence at about the same time. The node of the lowest rank alive reports it, and says so in
-  /// its heartbeats.
+  /// All nodes notice a silence at about the same time. That of the lowest rank alive reports, and says so.
   std::uint64_t ticks_until_turn() const;
 
   const WatchedJob& job_;

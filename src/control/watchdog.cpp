@@ -50,8 +50,7 @@ bool has_ended(int process) {
   return process >= 0 && ::poll(&wait, 1, 0) > 0;
 }
 
-/// Whether SIGTERM has ended the process, as long as the one that started it has not been told so. Without handlers for
-/// it, that is all that is left of it.
+/// Whether SIGTERM has ended the process, which the one that started it has not been told yet.
 bool was_terminated(int process) {
   std::string status;
   std::getline(std::ifstream{fmt::format("/proc/{}/stat", process)}, status);
@@ -255,13 +254,19 @@ class Watchdog::Thread {
     }
   }
 
-  void say_interrupted() const {
-    constexpr int code = 128 + SIGTERM;
+  /// Prints `shorter` where there is no memory for the line.
+  template <class MakeLine>
+  static void say(const MakeLine& make_line, std::string_view shorter, int code) {
     try {
-      print_last_line(fmt::format("lockstep: interrupted {}", place_of(table_.read(table_.row()))), code);
+      print_last_line(make_line(), code);
     } catch (const std::exception&) {
-      print_last_line("lockstep: interrupted", code);
+      print_last_line(shorter, code);
     }
+  }
+
+  void say_interrupted() const {
+    say([&] { return fmt::format("lockstep: interrupted {}", place_of(table_.read(table_.row()))); },
+        "lockstep: interrupted", 128 + SIGTERM);
   }
 
   enum class Wake { tick, stop, terminate };
@@ -313,8 +318,8 @@ class Watchdog::Thread {
     // The report is printed, or another rank is about to print it: from here on SIGTERM may end this process at once.
     signals_.let_through();
     // mpirun also reports a rank that died, and its exit code says more than ours, so it gets time to end the job. A
-    // rank that did not print waits as long, until the line is out; to mpirun on another node it travels through a
-    // daemon. If not everyone can be told, each ends what it can, in its own time.
+    // rank that did not print waits until the line is out; to another node's mpirun it travels through a daemon. If not
+    // everyone can be told, each ends what it can, in its own time.
     const bool for_mpirun = finding.code == Error::ExitCode::peer_failed || !printing;
     const Seconds on_its_way{heartbeats_ ? 0.2 : 0.0};
     pass(for_mpirun && finding.reach == Reach::whole_job ? Seconds{3} : on_its_way);
@@ -334,16 +339,14 @@ class Watchdog::Thread {
   }
 
   void say_cpu_time(std::string_view reached) const {
-    constexpr int code = static_cast<int>(Error::ExitCode::peer_failed);
     const bool single = table_.rows() == 1;
-    try {
-      print_last_line(fmt::format("lockstep: {}: {} {}; it {}",
-                                  single ? "error" : job_.names[static_cast<std::size_t>(table_.row())] + " failed",
-                                  single ? "this process" : "it", reached, describe(table_.read(table_.row()))),
-                      code);
-    } catch (const std::exception&) {  // no memory for more
-      print_last_line("lockstep: error: a process has used up its CPU time (SIGXCPU)", code);
-    }
+    const auto line = [&] {
+      return fmt::format("lockstep: {}: {} {}; it {}",
+                         single ? "error" : job_.names[static_cast<std::size_t>(table_.row())] + " failed",
+                         single ? "this process" : "it", reached, describe(table_.read(table_.row())));
+    };
+    say(line, "lockstep: error: a process has used up its CPU time (SIGXCPU)",
+        static_cast<int>(Error::ExitCode::peer_failed));
   }
 
   bool has_lost_others() const {

@@ -28,8 +28,8 @@ struct WatchdogOptions {
   /// If set, it is called once, from the watchdog's thread, on the rank that would say that the job was interrupted.
   /// The ranks of the node then have a moment to end the job in order. For a program that saves what it has made.
   std::function<void()> on_interrupted = {};
-  /// If set, it is called from the watchdog's thread when the process that started this one has ended. It does not
-  /// return: no line of this rank reaches anybody from here on.
+  /// If set, it is called from the watchdog's thread when the process that started this one has ended, and does not
+  /// return: no line reaches anybody any more.
   std::function<void()> on_orphaned = {};
   /// With `none`, SIGTERM ends this process at once. A rank that SIGTERM has ended counts as one that was told to end:
   /// this one may be about to be ended too, as mpirun does with a whole job.
@@ -43,21 +43,18 @@ struct WatchdogOptions {
   std::chrono::duration<double> launcher_waits{1};
 };
 
-/// Beats for this rank, watches the other rows of the table, and acts on what `judge_look` makes of them: ranks that
-/// are gone, stopped, late or out of reach.
-///
-/// The node's first watchdog to see a failure prints `lockstep: replica …` on stderr, unless a node with lower ranks
-/// prints it. Then each watchdog ends the job.
+/// Beats for this rank, watches the other rows of the table, and acts on what `judge_look` makes of them. The node's
+/// first watchdog to see a failure prints `lockstep: replica …` on stderr, unless a node with lower ranks prints it.
+/// Then each watchdog ends the job.
 class Watchdog {
  public:
   /// Ends the job with this exit code. Called at most once, from the watchdog's thread. Need not return.
   using EndJob = std::function<void(Error::ExitCode, Reach)>;
 
   /// `names[row]` is "replica 2 (worker:1, host b)". `table`, with its rows filled, must outlive the watchdog. So must
-  /// `heartbeats`, connected, which only the watchdog may use while it lives; null if the job has none. SIGTERM and
-  /// SIGINT are handled until the destructor. They end the process only after a last look around: mpirun tells
-  /// survivors by SIGTERM that another rank died, and all ranks that it was interrupted. In the second case the lowest
-  /// rank that it told says so.
+  /// `heartbeats`, connected, which only the watchdog may use while it lives; null if the job has none. Until the
+  /// destructor, SIGTERM and SIGINT (KeptSignals) end the process only after a last look around. If all ranks were told
+  /// to end, the lowest of them says so.
   Watchdog(PhaseTable& table, std::vector<std::string> names, WatchdogOptions options, EndJob end_job,
            Heartbeats* heartbeats = nullptr);
   Watchdog(const Watchdog&) = delete;

@@ -25,8 +25,7 @@ class Whereabouts {
   /// `table` and `job` must outlive it. With `none`, the program is somebody else's: no signal is heeded or sent.
   Whereabouts(PhaseTable& table, const WatchedJob& job, KeptSignals::Keep signals);
 
-  /// Fills in what `judge_look` needs to know of questions and stacks, and notes how long each rank has been where it
-  /// is. Once in each look, when the rows are in `seen`.
+  /// Once in each look, with the rows in `seen`. Fills in what `judge_look` needs to know of questions and stacks.
   void look(Observation& seen);
 
   /// Does what was judged.

@@ -17,7 +17,6 @@
 #include "control/exceptions.hpp"
 #include "device/cuda.hpp"
 #include "device/devices.hpp"
-#include "runtime/job_texts.hpp"
 #include "runtime/observed_stall.hpp"
 #include "runtime/runtime_parts.hpp"
 
@@ -57,10 +56,10 @@ void Runtime::Impl::bind() {
     if (place.requested != DeviceKind::cpu) own = fmt::format("{}", fmt::join(cuda_device_uuids(), ","));
   });
   std::vector<VisibleGpus> gpus;
-  for (const std::string& each : gather_texts(mpi.channel(), own)) gpus.push_back(parse_uuids(each));
+  for (const std::string& each : mpi.gather_texts(own)) gpus.push_back(parse_uuids(each));
   std::vector<std::string> why_none(gpus.size());
   if (place.requested != DeviceKind::cpu && std::ranges::any_of(gpus, &VisibleGpus::empty))
-    why_none = gather_texts(mpi.channel(), detail::why_no_cuda_device());
+    why_none = mpi.gather_texts(detail::why_no_cuda_device());
   place.requested = settle(place.requested, gpus, why_none);
   place.rank_in_node = mpi.node.place;
   for (const int rank : mpi.node.ranks) {
@@ -77,7 +76,7 @@ void Runtime::Impl::bind() {
   if (const auto unused = unused_gpus(place); !unused.empty() && mpi.node.place == 0)
     log::info(fmt::format("GPUs of this node that no rank uses: {}", fmt::join(unused, ", ")));
   std::vector<std::string> numbers(static_cast<std::size_t>(group->size()));
-  if (!chosen.empty()) numbers = gather_texts(mpi.channel(), fmt::format("{}", binding.index));
+  if (!chosen.empty()) numbers = mpi.gather_texts(fmt::format("{}", binding.index));
   std::vector<std::string> devices;
   for (int rank = 0; rank < group->size(); ++rank) {
     const std::string& number = numbers[static_cast<std::size_t>(rank)];

@@ -30,8 +30,7 @@ extern char** environ;
 namespace lockstep {
 namespace {
 
-/// Whether a variable changes how libraries compute, how fast, or from which memory. Those that name cores may well
-/// differ between ranks.
+/// Whether a variable changes how libraries compute, how fast, or from which memory, but not on which cores.
 bool is_of_library(std::string_view name) {
   constexpr std::array<std::string_view, 3> cores{"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES"};
   constexpr std::array<std::string_view, 9> families{"OMP_",    "GOMP_",     "KMP_",  "MKL_",   "DNNL_",

@@ -11,8 +11,7 @@ namespace lockstep {
 
 /// The state of one process.
 struct InheritedState {
-  /// By name: "OMP_NUM_THREADS", "nice", "limit of memory (ulimit -v)". The values are for people. What is as it is by
-  /// default is left out.
+  /// By name: "OMP_NUM_THREADS", "nice", "limit of memory (ulimit -v)". For people, without what is by default.
   std::map<std::string, std::string> values;
   /// The floating-point modes that were changed, see floating_point_modes.hpp.
   std::string floating_point_modes;
@@ -26,16 +25,14 @@ struct InheritedState {
 /// LOCAL. Of this process and its calling thread.
 InheritedState inherited_state();
 
-/// LOCAL. The variable by which OpenMP binds the first thread of every process to a core, and others to the next ones:
-/// "OMP_PROC_BIND=true". Empty if there is none.
+/// LOCAL. The variable by which OpenMP binds threads to cores: "OMP_PROC_BIND=true". Empty if there is none.
 std::string openmp_binding();
 
 /// As text in one line, and back.
 std::string to_text(const InheritedState& state);
 InheritedState parse_inherited_state(const std::string& text);
 
-/// What is doubtful about a job whose ranks have `states`, in sentences. `nodes` has the node of each rank, `names`
-/// what messages call them.
+/// What is doubtful about ranks with `states`, in sentences. `nodes[r]` is rank r's node, `names[r]` its name.
 std::vector<std::string> doubts_about(std::span<const InheritedState> states, std::span<const int> nodes,
                                       std::span<const std::string> names);
 

@@ -92,17 +92,16 @@ Error::ExitCode JobEnd::after(const std::exception_ptr& exception) noexcept {
 }
 
 Error::ExitCode JobEnd::settle(const std::exception_ptr& exception) {
-  if (!is_known(exception)) announce(exception);
-  if (!is_known(exception))
+  if (!job_.known(exception)) announce(exception);
+  const auto failure = job_.known(exception);
+  if (!failure)
     alone(told(exception), exit_code_of(exception), is_common_stall(exception) ? Blame::nobody : Blame::this_rank);
-  const auto known = job_.known(exception);
-  const AgreedFailure& failure = *known;
-  const bool all_know = meeting_.failure() && meeting_.failure()->exception == exception;
+  const bool all_know = failure == meeting_.failure();
   // The others may be anywhere.
-  if (!all_know && speaks_) end_for_all(failure);
-  if (!reports_ && is_guest_) end_for_all(failure);
-  if (all_know) say(failure);
-  return failure.code;
+  if (!all_know && speaks_) end_for_all(*failure);
+  if (!reports_ && is_guest_) end_for_all(*failure);
+  if (all_know) say(*failure);
+  return failure->code;
 }
 
 void JobEnd::after_unknown() noexcept {
@@ -161,10 +160,6 @@ std::string JobEnd::told(const std::exception_ptr& exception) const {
   return fmt::format("{}; {} was {}", what, meeting_.size() == 1 ? "this" : "it", job_.place());
 }
 
-bool JobEnd::is_known(const std::exception_ptr& exception) const {
-  return job_.known(exception) != nullptr;
-}
-
 /// If all ranks come with a failure, none of them is to blame.
 void JobEnd::announce(const std::exception_ptr& exception) {
   // After a data collective that failed, or on another thread, this rank cannot meet the others.
@@ -180,7 +175,7 @@ void JobEnd::announce(const std::exception_ptr& exception) {
   try {
     meeting_.fail(exception);
   } catch (...) {
-    // `is_known` says what came of it.
+    // Job::known says what came of it.
   }
   others_come_.clear();
 }
@@ -221,9 +216,8 @@ void JobEnd::has_left(bool was_stopped) {
   if (phases_) phases_->enter(Phase::leaving);
 }
 
-/// mpirun continues a rank that has stopped before it ends it, and with that rank the last agreement may go through
-/// after a watchdog has reported. Ranks that then began to end MPI would ask mpirun for a barrier while it clears its
-/// tables: mpirun 4.1 crashes or hangs over that.
+/// mpirun continues a stopped rank before it ends it, so the last agreement may go through after a watchdog has
+/// reported. mpirun 4.1 crashes or hangs if ranks then begin to end MPI, as it clears its tables.
 void JobEnd::wait_if_being_ended() const {
   const auto start = AwakeClock::now();
   while (phases_ && phases_->reported() && AwakeClock::now() - start < until_being_ended)
@@ -274,9 +268,8 @@ bool JobEnd::exit_with_others(const std::string& what, Error::ExitCode code) {
     has_left(false);
     return true;
   }
-  // A guest's failure ends the whole job, and where failures are reported, this rank does not wait for what comes of
-  // it.
-  if (!is_known(failed) || is_guest_ || reports_) return false;
+  // A guest's failure ends the whole job, and where failures are reported, this rank does not wait for that.
+  if (!job_.known(failed) || is_guest_ || reports_) return false;
   const int agreed = static_cast<int>(meeting_.failure()->code);
   say(*meeting_.failure());
   leave();

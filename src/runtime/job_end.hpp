@@ -23,8 +23,7 @@
 namespace lockstep {
 
 /// The process's way out. While it lives, std::terminate, std::exit and the program's own MPI_Finalize call it too.
-/// Ending the job needs neither a thread that is not there yet nor memory: without memory for its line, a failure has a
-/// shorter one.
+/// Ending the job needs neither a new thread nor memory: without it, a failure has a shorter line.
 class JobEnd {
  public:
   /// Who ends MPI after the runtime has ended.
@@ -49,9 +48,8 @@ class JobEnd {
   void speak() { speaks_ = true; }
 
   /// Tells the other ranks of this failure, unless they know of it. Once they know, prints it once per job and returns
-  /// the exit code: the job may end in order. If they do not come soon, ends the job and does not return. A guest ends
-  /// the job in any case, as its ranks are not all. With RuntimeOptions::OnFailure::report, waits for the others as an
-  /// agreement does, prints nothing, and returns.
+  /// the exit code: the job may end in order. If they do not come soon, or in a guest, ends the job and does not
+  /// return. With RuntimeOptions::OnFailure::report, waits as an agreement does, prints nothing, and returns.
   Error::ExitCode after(const std::exception_ptr& exception) noexcept;
 
   /// The same for an exception of which nothing is known but that it leaves the runtime.
@@ -90,7 +88,6 @@ class JobEnd {
   Error::ExitCode end_shortly(const std::exception_ptr& exception);
   [[noreturn]] void end_for_all(const AgreedFailure& failure);
   std::string told(const std::exception_ptr& exception) const;
-  bool is_known(const std::exception_ptr& exception) const;
   void announce(const std::exception_ptr& exception);
 
   /// Waits for the end of this process if the ranks have met to leave, but a watchdog already ends the job.

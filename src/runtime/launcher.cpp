@@ -46,8 +46,7 @@ void remove_mapped(std::string_view beginning) {
   }
 }
 
-/// Removes the shared memory of Open MPI 4 or 5 that this process has mapped. It has names, which the end of MPI or
-/// mpirun would remove.
+/// Removes the shared memory of Open MPI 4 or 5, which has names that the end of MPI or mpirun would remove.
 void remove_segments() {
   try {
     for (const char* each : {"vader_segment.", "sm_segment."}) remove_mapped(each);
@@ -119,8 +118,8 @@ void end_this_side(Error::ExitCode code, Reach reach, int place) {
   if (launcher_ends_job) std::_Exit(static_cast<int>(code));
   const bool is_killed_later = launcher == "prterun" && kill_later(parent);
   if (::getppid() == parent && part != LauncherPart::other) ::kill(parent, SIGTERM);
-  // At the first SIGTERM mpirun ends the job in order, if it can tell the other side; at the second it gives up. In
-  // between, a second after telling us, it kills us.
+  // At the first SIGTERM mpirun ends the job in order, if it can, and kills us a second after telling us; at the
+  // second it gives up.
   std::this_thread::sleep_for(900ms);
   if (::getppid() == parent && part == LauncherPart::job && !is_killed_later) ::kill(parent, SIGTERM);
   std::this_thread::sleep_for(2s);

@@ -23,9 +23,7 @@
 #include "control/caught_signals.hpp"
 #include "control/network.hpp"
 #include "control/question_signal.hpp"
-#include "runtime/foreign_launch.hpp"
 #include "runtime/held_streams.hpp"
-#include "runtime/job_texts.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/observed_stall.hpp"
 #include "runtime/siblings.hpp"
@@ -34,14 +32,12 @@ namespace lockstep {
 namespace {
 
 /// Before the ranks know each other's task and host.
-std::string plain_name(int replica, std::span<const int> world_ranks) {
-  if (world_ranks.empty()) return fmt::format("replica {}", replica);
-  return fmt::format("replica {} (world rank {})", replica, world_ranks[static_cast<std::size_t>(replica)]);
-}
-
 std::vector<std::string> plain_names(int ranks, std::span<const int> world_ranks) {
   std::vector<std::string> names;
-  for (int rank = 0; rank < ranks; ++rank) names.push_back(plain_name(rank, world_ranks));
+  for (int rank = 0; rank < ranks; ++rank)
+    names.push_back(world_ranks.empty()
+                        ? fmt::format("replica {}", rank)
+                        : fmt::format("replica {} (world rank {})", rank, world_ranks[static_cast<std::size_t>(rank)]));
   return names;
 }
 
@@ -77,11 +73,17 @@ void watch_as_guest(WatchdogOptions& watching, const std::vector<int>& world_ran
   if (is_started_by_daemon()) watching.refusal = std::chrono::milliseconds{1500};
 }
 
-/// What the process of a guest has inherited is the program's to change.
-InheritedState settle_inherited_state(const RuntimeOptions& options) {
+/// What the process has inherited. From here on it begins as lockstep needs it, and catches what a user may send to a
+/// running job; a guest's is the program's to change.
+InheritedState prepare_process(const RuntimeOptions& options) {
   keep_closed_streams_closed();
   InheritedState found = inherited_state();
-  if (!options.communicator) reset_floating_point_modes();
+  if (options.communicator) return found;
+  reset_floating_point_modes();
+  if (options.stop_signal != 0) catch_stop_signal(options.stop_signal);
+  // After it: the signal may be the same.
+  catch_question_signal();
+  catch_cpu_limit();
   return found;
 }
 
@@ -92,30 +94,14 @@ void tell_supervisor() {
 
 }  // namespace
 
-CaughtSignals::CaughtSignals(const RuntimeOptions& options) {
-  if (options.communicator) return;
-  if (options.stop_signal != 0) catch_stop_signal(options.stop_signal);
-  // After it: the signal may be the same.
-  catch_question_signal();
-  catch_cpu_limit();
-}
-
-OwnLauncher::OwnLauncher(const RuntimeOptions& options) {
-  // A program that divides the ranks of its job has seen them.
-  if (!options.communicator) refuse_foreign_launch();
-}
-
 MpiJob::MpiJob(int& argc, char**& argv, const RuntimeOptions& given)
     : launch{launch_warning([](const char* name) { return std::getenv(name); })},
-      inherited{settle_inherited_state(given)},
-      caught_signals{given},
+      inherited{prepare_process(given)},
       signals{kept_by(given)},
       ending_signals{std::in_place, kept_by(given)},
-      can_start_mpi{given},
       session{argc, argv, given},
-      has_started_mpi{given},
       job{meet_ranks(given.communicator, session.world_ranks())},
-      end{*job, plain_name(job->rank(), session.world_ranks()), given, others_come,
+      end{*job, meeting().names()[static_cast<std::size_t>(job->rank())], given, others_come,
           [this](JobEnd::EndOfMpi end_of_mpi) {
             finish(end_of_mpi);
             if (end_of_mpi == JobEnd::EndOfMpi::program) return;
@@ -184,7 +170,7 @@ void MpiJob::begin(const std::function<RuntimeOptions()>& make_options,
   } else {
     log::warning("this node shares no memory between processes: a rank that stops here will not be found");
   }
-  names = plain_names(job->size(), session.world_ranks());
+  names = meeting().names();
   together("starting to watch", [&] { watch(RuntimeOptions::OnTermination::end); });
   compare_options(more(options));
   read_cluster();
@@ -217,13 +203,23 @@ void MpiJob::watch(RuntimeOptions::OnTermination on_termination) {
       node.heartbeats.get());
 }
 
+std::vector<std::string> MpiJob::gather_texts(const std::string& text) {
+  const auto [longest, unused] = channel().max({text.size(), 0});
+  std::string mine = text;
+  mine.resize(longest + 1);
+  std::string all(mine.size() * static_cast<std::size_t>(job->size()), '\0');
+  channel().all_gather(std::as_bytes(std::span{mine}), std::as_writable_bytes(std::span{all}));
+  std::vector<std::string> texts;
+  for (std::size_t first = 0; first < all.size(); first += mine.size()) texts.emplace_back(all.data() + first);
+  return texts;
+}
+
 void MpiJob::compare_options(const std::string& more) {
-  const auto all = gather_texts(
-      channel(), fmt::format("lockstep " LOCKSTEP_VERSION ", {}, stall timeout {} s{}{}{}, {}", more,
-                             options.stall_timeout.count(),
-                             options.on_stall == RuntimeOptions::OnStall::observe ? " (observed)" : "",
-                             options.on_failure == RuntimeOptions::OnFailure::report ? ", failures reported" : "",
-                             options.network.empty() ? "" : ", network " + options.network, options.program_options));
+  const auto all = gather_texts(fmt::format(
+      "lockstep " LOCKSTEP_VERSION ", {}, stall timeout {} s{}{}{}, {}", more, options.stall_timeout.count(),
+      options.on_stall == RuntimeOptions::OnStall::observe ? " (observed)" : "",
+      options.on_failure == RuntimeOptions::OnFailure::report ? ", failures reported" : "",
+      options.network.empty() ? "" : ", network " + options.network, options.program_options));
   together("comparing the options", [&] {
     for (std::size_t rank = 1; rank < all.size(); ++rank)
       if (all[rank] != all[0])
@@ -235,8 +231,7 @@ void MpiJob::compare_options(const std::string& more) {
 
 void MpiJob::compare_inherited_states() {
   std::vector<InheritedState> states;
-  for (const std::string& each : gather_texts(channel(), to_text(inherited)))
-    states.push_back(parse_inherited_state(each));
+  for (const std::string& each : gather_texts(to_text(inherited))) states.push_back(parse_inherited_state(each));
   if (job->rank() != 0) return;
   for (const std::string& each : doubts_about(states, node.of_rank, names)) log::warning(each);
 }
@@ -250,8 +245,9 @@ void MpiJob::read_cluster() {
     if (!options.cluster_spec.empty()) text = read_cluster_spec(options.cluster_spec);
     if (from_environment) text = tf_config;
   });
-  text = broadcast_text(channel(), std::move(text));
-  const auto hosts = gather_texts(channel(), host_name());
+  text.resize(channel().max({text.size(), 0}).front());
+  channel().broadcast(std::as_writable_bytes(std::span{text}), 0);
+  const auto hosts = gather_texts(host_name());
 
   std::optional<TfConfig> own;  // what this rank's own environment says
   together("parsing the cluster spec", [&] {
@@ -271,8 +267,8 @@ void MpiJob::read_cluster() {
   if (const std::string doubt = ranks->doubt_about_nodes(hosts); job->rank() == 0 && !doubt.empty())
     log::warning(doubt);
 
-  const auto task_texts = gather_texts(
-      channel(), own && own->task ? fmt::format("{} {}", own->task->type, own->task->index) : std::string{});
+  const auto task_texts =
+      gather_texts(own && own->task ? fmt::format("{} {}", own->task->type, own->task->index) : std::string{});
   together("matching tasks with ranks", [&] {
     std::vector<std::optional<Task>> tasks;
     for (const std::string& each : task_texts) {

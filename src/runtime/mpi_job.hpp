@@ -26,27 +26,14 @@
 
 namespace lockstep {
 
-/// Signals that a user sends to a running job: to stop it, or to ask where it is. Caught from here on.
-struct CaughtSignals {
-  explicit CaughtSignals(const RuntimeOptions& options);
-};
-
-/// Ends the process if another MPI's launcher started it.
-struct OwnLauncher {
-  explicit OwnLauncher(const RuntimeOptions& options);
-};
-
 /// Members in order of acquisition; they are destroyed in reverse.
 struct MpiJob {
-  std::string launch;                           ///< what is doubtful about how the process was started
-  InheritedState inherited;                     ///< before MPI, whose threads begin with the modes of this one
-  CaughtSignals caught_signals;                 ///< before MPI, whose start takes time
-  KeptSignals signals;                          ///< held through all watches, which take turns
-  std::optional<EndingSignals> ending_signals;  ///< found before MPI starts, noted while the node has a table
-  OwnLauncher can_start_mpi;
+  std::string launch;                              ///< what is doubtful about how the process was started
+  InheritedState inherited;                        ///< before MPI, whose threads begin with the modes of this one
+  KeptSignals signals;                             ///< held through all watches, which take turns
+  std::optional<EndingSignals> ending_signals;     ///< found before MPI starts, noted while the node has a table
   Deadline others_come{"for the end of the job"};  ///< before MPI: once the ranks have met, none may lack it alone
   MpiSession session;
-  OwnLauncher has_started_mpi;
   std::shared_ptr<Job> job;
   JobEnd end;
   RuntimeOptions options;
@@ -66,8 +53,7 @@ struct MpiJob {
   MeetingPoint& meeting() { return job->meeting(); }
   ControlChannel& channel() { return job->meeting().channel(); }
 
-  /// COLL. Runs `step` on every rank; if it fails on one, it fails on all. Its own collectives must fail on all ranks
-  /// or none.
+  /// COLL. Runs `step` on every rank; if it fails on one, it fails on all. So must its own collectives.
   template <class Step>
   void together(const char* name, Step&& step, Here here = Here::current()) {
     try {
@@ -78,6 +64,9 @@ struct MpiJob {
     meeting().agree(TagKind::start, 0, here, name);
   }
 
+  /// COLL. Every rank's `text`, in rank order.
+  std::vector<std::string> gather_texts(const std::string& text);
+
   /// COLL. From MPI to ranks that know each other and have the same options, which `make_options` returns. `more` says
   /// what else of the options the ranks compare.
   void begin(const std::function<RuntimeOptions()>& make_options,
@@ -86,8 +75,7 @@ struct MpiJob {
   /// COLL. From here on messages name task and host, and SIGTERM does what the options say.
   void watch_to_the_end();
 
-  /// COLL. Leaves the job, and ends what uses other ranks. A second call does nothing: JobEnd may have called it before
-  /// the destructor does.
+  /// COLL. Leaves the job, and ends what uses other ranks. A second call, as by the destructor, does nothing.
   void finish(JobEnd::EndOfMpi end_of_mpi) noexcept;
 
  private:

@@ -23,6 +23,7 @@
 #include "cluster/launch.hpp"
 #include "comm/mpi/mpi_handle.hpp"
 #include "comm/mpi/mpi_library.hpp"
+#include "runtime/foreign_launch.hpp"
 #include "runtime/inherited_state.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/siblings.hpp"
@@ -31,8 +32,7 @@ namespace lockstep {
 namespace {
 
 // How much longer than the stall timeout to wait for ranks of other nodes. While MPI starts, a slow rank is likelier
-// than the end of a node. When MPI ends, every rank has agreed to leave; their own nodes get this long to name one that
-// fails.
+// than the end of a node. When MPI ends, their own nodes get this long to name one that fails.
 constexpr std::chrono::duration<double> for_start_elsewhere{20};
 constexpr std::chrono::duration<double> for_end_elsewhere{2};
 
@@ -67,9 +67,8 @@ thread_local bool thread_aborts = false;
 /// Whether calls of MPI_Abort take long: DelayedAbort.
 std::atomic<bool> aborts_late = false;
 
-/// Open MPI 5 ends the job, with a code of its own, as soon as a connection to another host breaks, and so before
-/// anybody can say whose rank is gone. While it starts, an object of this class tells it to wait with that for longer
-/// than it takes to find out. It would wait in our own calls of MPI_Abort too.
+/// Open MPI 5 ends the job, with a code of its own, as soon as a connection to another host breaks. While it starts, an
+/// object of this class makes it wait until somebody can say whose rank is gone. It waits in our own MPI_Abort too.
 class DelayedAbort {
  public:
   DelayedAbort()
@@ -155,6 +154,8 @@ MpiSession::MpiSession(int& argc, char**& argv, const RuntimeOptions& options)
       throw InvalidArgument{"RuntimeOptions::communicator in a program that has not started MPI; expected MPI_Init"};
     world_ranks_ = world_ranks_of(*options.communicator, "RuntimeOptions::communicator");
   } else {
+    // A program that divides the ranks of its job, as a guest's, has seen them.
+    refuse_foreign_launch();
     require_descriptors();
     require_stack();
     if (!initialized) require_file_sizes();
@@ -180,6 +181,7 @@ MpiSession::MpiSession(int& argc, char**& argv, const RuntimeOptions& options)
   require_not_spawned();
   take_level(options.mpi_threads == RuntimeOptions::MpiThreads::main ? std::min<int>(provided, MPI_THREAD_FUNNELED)
                                                                      : provided);
+  if (!options.communicator) refuse_foreign_launch();
 }
 
 bool MpiSession::has_been_started() {

@@ -18,13 +18,12 @@ inline KeptSignals::Keep kept_by(const RuntimeOptions& options) {
   return options.communicator ? KeptSignals::Keep::none : KeptSignals::Keep::both;
 }
 
-/// Initialises MPI and ends it. If the program has initialised MPI itself, does neither, and leaves the process as it
-/// is for a guest (RuntimeOptions::communicator).
+/// Initialises MPI and ends it, unless the program has done so. Leaves the process of a guest as it is.
 class MpiSession {
  public:
-  /// ConfigError if this process may open too few files for MPI to start, or if only another thread may call MPI. MPI
-  /// gets the stall timeout to start, and again to end, before that is a stall. InvalidArgument for a guest without MPI
-  /// or without a communicator, ContextError in a process of MPI_Comm_spawn's.
+  /// MPI gets the stall timeout to start, and again to end. Refuses a foreign launch, unless as a guest. ConfigError if
+  /// this process may open too few files for MPI, or if only another thread may call MPI. InvalidArgument for a guest
+  /// without MPI or without a communicator, ContextError in a process of MPI_Comm_spawn's.
   MpiSession(int& argc, char**& argv, const RuntimeOptions& options);
   MpiSession(const MpiSession&) = delete;
   /// As end.
@@ -62,9 +61,8 @@ class MpiSession {
   /// Whether every thread may.
   static bool all_threads_may_call_mpi();
 
-  /// Ends every rank of the job with `code`, and this one even if mpirun does not answer. May be called from any
-  /// thread. One that may not call MPI ends this process alone, and the launcher ends the others because of that. Does
-  /// not return.
+  /// Ends every rank of the job with `code`, and this one even if mpirun does not answer. On a thread that may not call
+  /// MPI, ends this process alone, and the launcher ends the others because of that.
   [[noreturn]] static void abort_job(int code);
 
   /// LOCAL. Whether this thread is in abort_job.

@@ -32,8 +32,8 @@ Reached how_heard(const Heartbeats& heartbeats, const PhaseTable& table) {
   return Reached::by_datagram;
 }
 
-/// COLL over the job. Sends heartbeats until every rank has heard all that it should, or one has given up. How they got
-/// through, at worst; the same on every rank.
+/// COLL over the job. Sends heartbeats until every rank has heard all that it should, or one has given up. How they
+/// got through, at worst; the same on every rank.
 Reached get_through(const MpiComm& world, Heartbeats& heartbeats, PhaseTable& table) {
   const auto now = [] { return CountedTime::Seconds{std::chrono::steady_clock::now().time_since_epoch()}; };
   constexpr CountedTime::Seconds patience{1}, longest_look{0.05};
@@ -128,8 +128,7 @@ Node find_node(const std::string& network, std::optional<int> guest) {
   if (shared.rank() == 0) SharedMemory::remove_abandoned();
   auto memory = share_memory(shared, bytes, SharedMemory::create);
   if (!memory) {
-    // Processes that cannot access each other may not know each other's process numbers either: each in its own
-    // container.
+    // Processes that cannot access each other, such as in containers, may not know each other's numbers either.
     processes = PhaseTable::Processes::unknown;
     memory = share_memory(shared, bytes, SharedMemory::create_named);
   }

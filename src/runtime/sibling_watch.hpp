@@ -25,16 +25,14 @@ namespace lockstep {
 
 /// Ends this process, and with it the job, unless this object is destroyed first: MPI waits for a rank that does not
 /// come. After `patience` the system's list of processes says which rank that mpirun started on this node has been
-/// stopped for as long, or is missing. If the list shows nothing, the watch waits longer, for a rank of another node.
-/// If mpirun tells this process to end, the same list says which rank's end was the cause, if it was only one's, or
-/// that it was none. A process that is late itself says so after `patience`, and ends. While the job starts, one that
-/// runs on this node and makes no runtime is named when the longer wait is over, and whether it has started MPI: it may
-/// be another program under the same mpirun. With RuntimeOptions::OnStall::observe only a missing rank ends the job.
+/// stopped for as long, or is missing. If the list shows nothing, the watch waits longer, for a rank of another node;
+/// while the job starts, it then names a process of this node that makes no runtime, and says whether that has started
+/// MPI. If mpirun tells this process to end, the list says whether one rank's end was the cause. A process that is late
+/// itself says so after `patience`, and ends. With RuntimeOptions::OnStall::observe only a missing rank ends the job.
 /// Without mpirun there is nothing to watch.
 ///
 /// Its thread, with the name by which other processes know that this one makes a runtime, lives as long as the object:
-/// the end of a job must not fail for want of a thread or of memory. A look for which there is no memory, or no
-/// descriptor, finds nothing.
+/// the end of a job must not fail for want of a thread. A look without memory or descriptors finds nothing.
 class SiblingWatch {
  public:
   struct Options {

@@ -33,8 +33,7 @@ void note_lack(int error) {
   if (error == EMFILE || error == ENFILE || error == ENOMEM) has_lacked_files = true;
 }
 
-/// A stream that has no memory for what it reads says no more than that. But a process may also have ended since its
-/// file was opened.
+/// A stream does not say that it has no memory for what it reads. Or the process has ended meanwhile.
 void note_lack(const std::ifstream& file) {
   if (file.bad() && errno != ESRCH) has_lacked_files = true;
 }
@@ -55,8 +54,7 @@ void for_each_entry(const std::filesystem::path& folder, Visit&& visit) {
   note_lack(error.value());
 }
 
-/// The processes that `parent` started. If the kernel keeps no list of them, all processes: each must be asked for its
-/// parent.
+/// The processes that `parent` started; if the kernel keeps no list of them, all, each to be asked for its parent.
 std::vector<pid_t> candidates(pid_t parent) {
   std::vector<pid_t> found;
   for_each_entry(fmt::format("/proc/{}/task", parent), [&](const std::filesystem::path& thread) {

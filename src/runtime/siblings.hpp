@@ -1,5 +1,4 @@
-// The launcher and the other ranks that it started on this node, as the system shows them. For the start and end of a
-// job, when there is no phase table.
+// The launcher and the ranks that it started on this node, as the system shows them while there is no phase table.
 #pragma once
 
 #include <cstdint>
@@ -55,9 +54,9 @@ enum class SiblingsToEnd : std::uint8_t {
   stopped,  ///< by a signal: those that cannot end themselves
 };
 
-/// Ends other ranks that this process's launcher has started here, if the end of this process without MPI_Abort does
-/// not make the launcher do so, as with MPICH's: a rank that has stopped would stay for ever. srun may end them or not,
-/// depending on its options; of its ranks only those that have stopped are ended, as the others look for themselves.
+/// Ends other ranks of this node, if the end of this process without MPI_Abort does not make the launcher do so, as
+/// with MPICH's: a stopped rank would stay for ever. srun's options decide, so of its ranks only stopped ones are
+/// ended.
 void end_siblings_like_launcher(SiblingsToEnd which);
 
 /// Whether a process that the same parent started has this in its environment: "NAME=value".

@@ -1,5 +1,4 @@
-// A simulated job: its ranks, its faults, and how it ends. It takes the place of mpirun, the phase table and the
-// watchdogs of a real job.
+// A simulated job: its ranks, its faults, and how it ends, in place of mpirun, the phase table and the watchdogs.
 #pragma once
 
 #include <exception>
@@ -63,8 +62,7 @@ class Job final : private Scheduler::Overseer {
     std::rethrow_exception(over_->exception);
   }
 
-  /// Ends the job, unless it is over, because of an exception that only `rank` knows of; the others get a PeerError.
-  /// Throws what the job ended with.
+  /// Ends the job, unless it is over, because of an exception that only `rank` knows of, and throws what it ended with.
   [[noreturn]] void end_by(int rank, const std::exception_ptr& exception);
 
  private:

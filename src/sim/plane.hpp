@@ -1,5 +1,4 @@
-// The meeting place of a simulated job's ranks: for each collective of a plane, who brought what, and when it reaches
-// whom.
+// Where simulated ranks meet: for each collective of a plane, who brought what, and when it reaches whom.
 #pragma once
 
 #include <cstddef>

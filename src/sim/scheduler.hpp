@@ -41,8 +41,7 @@ class Baton {
   bool here_ = false;
 };
 
-/// One thread per rank, one of which runs at a time. All methods but `run` are for the thread that runs. None of them
-/// locks anything: the batons put everything in one order.
+/// One thread per rank, one of which runs at a time, and calls all methods but `run`. The batons order everything.
 class Scheduler {
  public:
   /// Called by the running thread when the ranks cannot continue by themselves.
@@ -74,8 +73,7 @@ class Scheduler {
   /// Lets others run until somebody calls `wake`. Throws Unwind if this rank was parked instead.
   void wait(int rank);
 
-  /// Makes `rank`, which waits or is about to, continue at `at`, or now if that is in the past. No effect on a rank
-  /// that was parked or has ended.
+  /// Makes `rank`, which waits or is about to, continue at `at`, or now if that is past. Not if it was parked or ended.
   void wake(int rank, Time at);
   /// Makes every rank that waits continue now, and drops all calls to come.
   void wake_all();

@@ -19,8 +19,7 @@ const Current& require_current(const char* function) {
   return *current;
 }
 
-/// True if an exception is taking the rank out of the job. If a destructor waited then, a second exception would
-/// terminate the process.
+/// Whether an exception is taking the rank out of the job: a destructor that waited could throw a second one.
 bool is_leaving(const Current& rank) {
   return std::uncaught_exceptions() > 0 && rank.job.is_leaving(rank.rank);
 }

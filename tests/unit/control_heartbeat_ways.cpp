@@ -282,24 +282,24 @@ TEST_CASE("silence counts from the last sign of life, and a rank is mute only af
     for (; times > 0; --times) life.look(news);
   };
   look({.heartbeat = 1});
-  CHECK(life.has_beaten());
+  CHECK(life.has_beaten);
   look({.heartbeat = 1}, 3);
-  CHECK(life.unproven_ticks() == 3);
+  CHECK(life.unproven_ticks == 3);
   look({.heartbeat = 1, .met = true});
-  CHECK(life.silent_ticks() == 4);
-  CHECK(life.unproven_ticks() == 0);
+  CHECK(life.silent_ticks == 4);
+  CHECK(life.unproven_ticks == 0);
   look({.heartbeat = 1, .met = true, .agreed = true}, 2);
   CHECK_FALSE(life.is_mute());
   look({.heartbeat = 1, .met = true, .agreed = true});
   CHECK(life.is_mute());
   look({.heartbeat = 1}, 9);
   CHECK(life.is_mute());
-  CHECK(life.unproven_ticks() == 9);
+  CHECK(life.unproven_ticks == 9);
   look({.heartbeat = 2});
   CHECK_FALSE(life.is_mute());
-  CHECK(life.silent_ticks() == 0);
+  CHECK(life.silent_ticks == 0);
   look({.heartbeat = 2, .is_heard = false}, 9);
-  CHECK(life.silent_ticks() == 0);
+  CHECK(life.silent_ticks == 0);
 }
 
 TEST_CASE("heartbeats are bound to the network that is named") {

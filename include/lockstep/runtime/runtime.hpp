@@ -23,9 +23,8 @@ struct RuntimeOptions {
   /// What SIGTERM does to a job before it ends it.
   enum class OnTermination : std::uint8_t { end, ask_to_stop };
 
-  /// What a stall does: a rank that is silent or late, or a host that is out of reach. `observe` only warns of it,
-  /// once, with the sentence that would have ended the job, and keeps waiting. A rank whose process is gone still ends
-  /// the job.
+  /// What a stall does: a silent or late rank, or a host out of reach. `observe` only warns of it, once, with the
+  /// sentence that would have ended the job, and keeps waiting. A rank whose process is gone still ends the job.
   enum class OnStall : std::uint8_t { end, observe };
 
   /// Which threads of a process may call MPI. `any` asks MPI for MPI_THREAD_MULTIPLE. `main` asks for
@@ -59,8 +58,7 @@ struct RuntimeOptions {
   std::chrono::duration<double> stall_timeout{60};
   OnStall on_stall = OnStall::end;
   /// The IPv4 network, such as "10.77.0.0/24", in which ranks of different nodes send each other heartbeats. Every host
-  /// must have an address there. If empty, the first that Open MPI is told to use (btl_tcp_if_include); without that,
-  /// any.
+  /// must have an address there. If empty, the first of btl_tcp_if_include (Open MPI); without that, any.
   std::string network = {};
   /// A signal, such as SIGUSR1, by which a user or a scheduler asks the job to end early (Strategy::stop_requested);
   /// mpirun forwards SIGUSR1 to every rank. It does nothing else to the process, also after the runtime. 0 for none.
@@ -148,8 +146,7 @@ class LOCKSTEP_API Runtime {
   /// Group::subset.
   Group group(int communicator, Here here = Here::current());
 
-  /// COLL, agreed, blocking. Makes another strategy on the same ranks, with a store of its own. It must not outlive the
-  /// runtime.
+  /// COLL, agreed, blocking. Another strategy on the same ranks, with its own store. The runtime must outlive it.
   Strategy make_strategy(Here here = Here::current());
   /// The same, with other reductions.
   Strategy make_strategy(const ReductionOptions& reductions, Here here = Here::current());

@@ -45,8 +45,7 @@ struct Options {
   /// How long a rank may be silent, or keep others waiting in an agreement, in virtual time. As in RuntimeOptions.
   std::chrono::nanoseconds stall_timeout = std::chrono::seconds{60};
 
-  /// The longest latency of a message. Latencies are drawn from 0 to this, and now and then from 0 to a hundred times
-  /// this.
+  /// The longest latency of a message. Latencies are drawn from 0 to this, now and then to a hundred times this.
   std::chrono::nanoseconds longest_latency = std::chrono::microseconds{20};
 
   /// Gets each event as a line, in order: "12345 ns: replica 3: max for merge_call #1 (trainer.cpp:120)", where `max`
