@@ -37,10 +37,10 @@ struct NcclOptions {
   /// be called again. It must neither throw nor destroy the communicator. If empty, nothing watches, and the failure
   /// surfaces in the next call.
   std::function<void(std::exception_ptr)> on_failure;
-  /// On which the collectives run, instead of one that is made for them. Communicators that share one make theirs one
-  /// after the other, in the order of the calls. NCCL asks for that where a GPU is in several ("Using multiple NCCL
-  /// communicators concurrently"): they could otherwise wait for each other for ever.
-  std::shared_ptr<Stream> stream;
+  /// The stream of the collectives, which the first communicator makes; null: each has its own. Communicators that
+  /// share one make their collectives one after the other, in the order of the calls. NCCL asks for that where a GPU is
+  /// in several ("Using multiple NCCL communicators concurrently"): they could otherwise wait for each other for ever.
+  std::shared_ptr<std::unique_ptr<Stream>> stream;
 };
 
 /// NCCL did not start. Thrown on every rank with the same message.

@@ -109,11 +109,7 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
   if (shares_gpu(place) && group->rank() == 0)
     log::warning("ranks of this node share a GPU and take turns there: for tests, not for speed");
   std::unique_ptr<Stream> compute;
-  NcclOptions nccl = nccl_options();
-  mpi.together("making a stream", [&] {
-    compute = device->make_stream();
-    if (group->size() > 1) nccl.stream = device->make_stream();
-  });
+  mpi.together("making a stream", [&] { compute = device->make_stream(); });
   detail::DevicePatience patience{.stall_timeout = mpi.options.stall_timeout};
   if (mpi.options.on_stall == RuntimeOptions::OnStall::observe) patience.on_stall = warn_of_stall;
   if (group->size() == 1) {
@@ -123,13 +119,14 @@ void Runtime::Impl::add_device_plane(const NodePlace& place) {
     return;
   }
   mpi.together("starting NCCL", [&] {
-    const auto start = [this, &stream = *compute, nccl](Communicator& host) { return start_nccl(host, stream, nccl); };
+    const auto start = [this, &stream = *compute, nccl = nccl_options()](Communicator& host) {
+      return start_nccl(host, stream, nccl);
+    };
     if (auto data = start(group->host_plane()))
       group->add_device_plane(std::move(compute), std::move(data), std::move(patience), start);
   });
 }
 
-/// Without a stream.
 NcclOptions Runtime::Impl::nccl_options() {
   NcclOptions nccl;
   nccl.init_timeout = mpi.options.stall_timeout;
@@ -142,6 +139,7 @@ NcclOptions Runtime::Impl::nccl_options() {
     // What this rank sees of a failure that all ranks know of needs no line.
     if (!mpi.end.has_failed()) mpi.end.alone(message_of(failure), exit_code_of(failure));
   };
+  nccl.stream = std::make_shared<std::unique_ptr<Stream>>();
   return nccl;
 }
 

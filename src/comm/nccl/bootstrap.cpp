@@ -121,8 +121,10 @@ void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank,
 }  // namespace
 
 StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tools, Seconds timeout,
-                       const std::function<void(std::exception_ptr)>& on_stuck, std::shared_ptr<Stream> stream) {
-  StartedNccl started{std::move(stream), nullptr};
+                       const std::function<void(std::exception_ptr)>& on_stuck,
+                       std::shared_ptr<std::unique_ptr<Stream>> stream) {
+  StartedNccl started;
+  if (!stream) stream = std::make_shared<std::unique_ptr<Stream>>();
   ncclUniqueId id{};
   Buffer memory;
   const auto watched = [&](const char* what, Seconds limit, const std::function<void()>& stage) {
@@ -141,7 +143,8 @@ StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tool
     });
   };
   const Report ready = watched("a call before ncclCommInitRankConfig", timeout, [&] {
-    if (!started.stream) started.stream = device.make_stream();
+    if (!*stream) *stream = device.make_stream();
+    started.stream = {stream, stream->get()};
     memory = started.stream->allocate(sizeof(std::int32_t));
     started.handle = std::make_unique<NcclHandle>(tools, host.rank(), device.name());
     if (host.rank() == 0)

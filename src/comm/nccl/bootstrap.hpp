@@ -24,9 +24,9 @@ struct StartedNccl {
 /// and some rank did not wait in vain.
 /// `on_stuck`, if there is one, is called with a StallError on another thread if a stage does not end because a call
 /// does not return: after `timeout`, or a second later where the stage waits for others itself. If it returns itself,
-/// the start continues, and a later stage may call it again. Makes a stream where none is given.
+/// the start continues, and a later stage may call it again. `stream` is NcclOptions::stream.
 StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tools, Seconds timeout,
                        const std::function<void(std::exception_ptr)>& on_stuck = nullptr,
-                       std::shared_ptr<Stream> stream = nullptr);
+                       std::shared_ptr<std::unique_ptr<Stream>> stream = nullptr);
 
 }  // namespace lockstep
