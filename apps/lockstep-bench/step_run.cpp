@@ -9,7 +9,7 @@
 #include "ops/backends.hpp"
 #include "optim/gradient_pieces.hpp"
 #include "reduce/declared_sums.hpp"
-#include "reduce/message_plan.hpp"
+#include "reduce/messages.hpp"
 
 namespace lockstep::bench {
 namespace {

@@ -31,4 +31,10 @@ std::vector<std::int64_t> even_slices(std::int64_t count, int slices, std::int64
   return bounds;
 }
 
+std::int64_t longest_slice(std::span<const std::int64_t> bounds) {
+  std::int64_t longest = 0;
+  for (std::size_t i = 1; i < bounds.size(); ++i) longest = std::max(longest, bounds[i] - bounds[i - 1]);
+  return longest;
+}
+
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 
 #include "base/element_type.hpp"
 #include "reduce/declared_sums.hpp"
-#include "reduce/message_plan.hpp"
+#include "reduce/messages.hpp"
 #include "reduce/reductions.hpp"
 #include "strategy/held_slices.hpp"
 

@@ -46,7 +46,7 @@ void tree(const T* pieces, std::int64_t stride, int first, int last, std::int64_
 
 /// The tree for at most one block of elements.
 template <class T>
-void tree_sum(const T* pieces, std::int64_t stride, int parts, int divisor, std::int64_t count, T* sum) {
+void tree_sum_of_block(const T* pieces, std::int64_t stride, int parts, int divisor, std::int64_t count, T* sum) {
   if constexpr (std::is_same_v<T, sum_t<T>>) {
     tree(pieces, stride, 0, parts, count, sum);
     divide_elements(sum, divisor, count);
@@ -59,10 +59,9 @@ void tree_sum(const T* pieces, std::int64_t stride, int parts, int divisor, std:
 }
 
 template <class T>
-void tree_sum(const T* pieces, std::int64_t stride, int parts, int divisor, std::int64_t first, std::int64_t last,
-              T* sum) {
-  for (; first < last; first += block)
-    tree_sum(pieces + first, stride, parts, divisor, std::min(block, last - first), sum + first);
+void tree_sum(const T* pieces, std::int64_t stride, int parts, int divisor, std::int64_t count, T* sum) {
+  for (std::int64_t begin = 0; begin < count; begin += block)
+    tree_sum_of_block(pieces + begin, stride, parts, divisor, std::min(block, count - begin), sum + begin);
 }
 
 // Processors look ahead by themselves, but not beyond a page, and what another core has written takes long to come.
@@ -99,15 +98,17 @@ void tree_sum_in_place(T* pieces, std::int64_t stride, int parts, int divisor, s
     for (int piece = 0; piece < parts; ++piece)
       fetch(pieces + piece * stride, begin + ahead_bytes / static_cast<std::int64_t>(sizeof(T)), block, count);
     const std::int64_t length = std::min(block, count - begin);
-    tree_sum(pieces + begin, stride, parts, divisor, length, sum.data());
+    tree_sum_of_block(pieces + begin, stride, parts, divisor, length, sum.data());
     for (int piece = first; piece < last; ++piece) std::copy_n(sum.data(), length, pieces + begin + piece * stride);
   }
 }
 
 /// Calls `body(first, stride in elements)`.
-template <class T, class Body>
-void with_elements(const HostPieces& pieces, Body&& body) {
-  body(reinterpret_cast<T*>(pieces.first), pieces.stride / static_cast<std::int64_t>(sizeof(T)));
+template <class Body>
+void with_elements(const HostPieces& pieces, DType dtype, Body&& body) {
+  with_element_type(dtype, [&]<class T>() {
+    body(reinterpret_cast<T*>(pieces.first), pieces.stride / static_cast<std::int64_t>(sizeof(T)));
+  });
 }
 
 bool on_gpu(const Stream& stream) {
@@ -119,24 +120,20 @@ bool on_gpu(const Stream& stream) {
 void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream) {
   if (on_gpu(stream)) return gpu_backend().tree_sum(pieces, divisor, sum, stream);
   with_element_type(sum.dtype(), [&]<class T>() {
-    tree_sum(pieces.first.elements<T>().data(), pieces.stride, pieces.count, divisor, 0, sum.count(),
+    tree_sum(pieces.first.elements<T>().data(), pieces.stride, pieces.count, divisor, sum.count(),
              sum.elements<T>().data());
   });
 }
 
 void tree_sum(const HostPieces& pieces, DType dtype, std::int64_t elements, int divisor, std::byte* sum) {
-  with_element_type(dtype, [&]<class T>() {
-    with_elements<T>(pieces, [&](const T* first, std::int64_t stride) {
-      tree_sum(first, stride, pieces.count, divisor, 0, elements, reinterpret_cast<T*>(sum));
-    });
+  with_elements(pieces, dtype, [&]<class T>(const T* first, std::int64_t stride) {
+    tree_sum(first, stride, pieces.count, divisor, elements, reinterpret_cast<T*>(sum));
   });
 }
 
 void tree_sum_in_place(const HostPieces& pieces, DType dtype, std::int64_t elements, int divisor, int first, int last) {
-  with_element_type(dtype, [&]<class T>() {
-    with_elements<T>(pieces, [&](T* from, std::int64_t stride) {
-      tree_sum_in_place(from, stride, pieces.count, divisor, elements, first, last);
-    });
+  with_elements(pieces, dtype, [&]<class T>(T* from, std::int64_t stride) {
+    tree_sum_in_place(from, stride, pieces.count, divisor, elements, first, last);
   });
 }
 

@@ -4,32 +4,26 @@
 #include <utility>
 
 #include "reduce/arithmetic.hpp"
+#include "reduce/messages.hpp"
 
 namespace lockstep::detail {
 
-void BackendOrder::run(const Request& request) {
+void sum_in_backend_order(Communicator& communicator, const Request& request) {
   const TensorView& flat = request.tensors.front();
-  (request.kind == Request::Kind::reduce ? communicator_.reduce(flat, request.root) : communicator_.all_reduce(flat))
-      .wait();
-  if (request.reaches(communicator_.rank()))
-    divide(flat, request.divisor(communicator_.size()), communicator_.stream());
+  const bool to_one = request.kind == Request::Kind::reduce;
+  (to_one ? communicator.reduce(flat, request.root) : communicator.all_reduce(flat)).wait();
+  if (request.reaches(communicator.rank())) divide(flat, request.divisor(communicator.size()), communicator.stream());
 }
 
-Work BackendOrder::start(ReduceOp op, std::vector<TensorView> parts) {
-  struct Started {
-    Scratch memory;
-    Message message;
-    Work sum;
-
-    Started(std::vector<TensorView> its_parts, Communicator& communicator)
-        : message{std::move(its_parts), communicator, memory}, sum{communicator.all_reduce(message.flat())} {}
-  };
-  const auto started = std::make_shared<Started>(std::move(parts), communicator_);
-  const int divisor = op == ReduceOp::mean ? communicator_.size() : 1;
-  return Work::later([this, divisor, started] {
-    started->sum.wait();
-    divide(started->message.flat(), divisor, communicator_.stream());
-    started->message.unpack();
+Work start_in_backend_order(Communicator& communicator, ReduceOp op, std::vector<TensorView> parts) {
+  const auto memory = std::make_shared<Scratch>();
+  const auto message = std::make_shared<const Message>(std::move(parts), communicator, *memory);
+  const auto sum = std::make_shared<Work>(communicator.all_reduce(message->flat()));
+  const int divisor = op == ReduceOp::mean ? communicator.size() : 1;
+  return Work::later([&communicator, memory, message, sum, divisor] {
+    sum->wait();
+    divide(message->flat(), divisor, communicator.stream());
+    message->unpack();
   });
 }
 

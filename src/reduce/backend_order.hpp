@@ -11,25 +11,15 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
-#include "reduce/messages.hpp"
 #include "reduce/request.hpp"
 
 namespace lockstep::detail {
 
-class BackendOrder {
- public:
-  /// `communicator` must outlive this object.
-  explicit BackendOrder(Communicator& communicator) : communicator_{communicator} {}
+/// COLL. A sum of one flat tensor.
+void sum_in_backend_order(Communicator& communicator, const Request& request);
 
-  /// COLL. A sum of one flat tensor.
-  void run(const Request& request);
-
-  /// COLL. The same for the parts of a message, for all ranks. What is not adjacent is copied to memory of its own: the
-  /// next message may start before this one has ended.
-  Work start(ReduceOp op, std::vector<TensorView> parts);
-
- private:
-  Communicator& communicator_;
-};
+/// COLL. The same for the parts of a message, for all ranks. What is not adjacent is copied to memory of its own: the
+/// next message may start before this one has ended. `communicator` must outlive the Work.
+Work start_in_backend_order(Communicator& communicator, ReduceOp op, std::vector<TensorView> parts);
 
 }  // namespace lockstep::detail

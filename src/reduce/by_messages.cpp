@@ -1,8 +1,8 @@
 #include "reduce/by_messages.hpp"
 
-#include <algorithm>
 #include <vector>
 
+#include "base/element_type.hpp"
 #include "comm/slices.hpp"
 #include "reduce/arithmetic.hpp"
 #include "reduce/paths.hpp"
@@ -28,14 +28,11 @@ void ByMessages::run(const Request& request) {
 }
 
 void ByMessages::sum_in_buckets(const Request& request) {
-  const TensorView& flat = request.tensors.front();
-  const std::int64_t longest = bucket_bytes / static_cast<std::int64_t>(size_of(flat.dtype()));
-  for (std::int64_t first = 0; first < flat.count(); first += longest) {
-    const TensorView bucket = flat.slice(first, std::min(longest, flat.count() - first));
+  for_each_bucket(request.tensors.front(), bucket_bytes, [&](const TensorView& bucket) {
     const auto bounds = even_slices(bucket.count(), communicator_.size());
     sum_own(bucket, bounds, request.divisor(communicator_.size()));
     collect(request, bucket, bounds);
-  }
+  });
 }
 
 void ByMessages::sum_own(const TensorView& piece, SliceBounds bounds, int divisor) {
@@ -63,9 +60,6 @@ void ByMessages::sum_whole(const Request& request) {
   std::vector<std::int64_t> offsets{0};
   for (const TensorView& tensor : tensors) offsets.push_back(offsets.back() + padded(tensor.bytes()));
   const std::int64_t piece = offsets.back();
-  std::vector<std::int64_t> bounds;
-  for (int each = 0; each <= ranks; ++each) bounds.push_back(piece * each);
-
   const TensorView pieces = exchanged_.take(communicator_, DType::u8, piece * ranks);
   const auto part_of = [&](std::size_t tensor, int of) {
     const TensorView& whole = tensors[tensor];
@@ -73,7 +67,7 @@ void ByMessages::sum_whole(const Request& request) {
   };
   Stream& stream = communicator_.stream();
   for (std::size_t i = 0; i < tensors.size(); ++i) copy(tensors[i], part_of(i, rank), stream);
-  collect(request, pieces, bounds);
+  collect(request, pieces, even_slices(pieces.count(), ranks, 1));
   if (!request.reaches(rank)) return;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const auto stride = piece / static_cast<std::int64_t>(size_of(tensors[i].dtype()));

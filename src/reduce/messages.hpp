@@ -1,16 +1,17 @@
-// From a list of tensors to a few flat pieces of memory, and back.
+// Which tensors travel as one message: from a list of them to a few flat pieces of memory, and back.
 #pragma once
 
 #include <algorithm>
-#include <optional>
+#include <cstddef>
+#include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
+
+#include <lockstep/reduce/reduction_options.hpp>
 
 #include "base/element_type.hpp"
 #include "comm/communicator.hpp"
 #include "device/device.hpp"
-#include "reduce/message_plan.hpp"
 #include "reduce/slice_map.hpp"
 
 namespace lockstep::detail {
@@ -32,6 +33,34 @@ inline std::int64_t padded(std::span<const TensorView> tensors) {
   return bytes;
 }
 
+/// Whether all tensors of a type travel as one message.
+bool is_default(const Packing& packing);
+
+/// Where each message that `packing` makes of tensors ends, in elements of all tensors one after the other. `counts`
+/// are the tensors' numbers of elements, all of `element_bytes` each. Every element travels once, in order; no message
+/// is empty. Pure, so all ranks make the same plan.
+std::vector<std::int64_t> ends_of_messages(const Packing& packing, std::span<const std::int64_t> counts,
+                                           std::size_t element_bytes);
+
+/// Elements [first, first + count) of the tensors one after the other, which lie in the tensors before `tensors`.
+struct Bucket {
+  std::int64_t first;
+  std::int64_t count;
+  std::size_t tensors;
+
+  bool operator==(const Bucket&) const = default;
+};
+
+/// The messages for tensors that lie one after the other in memory and are completed in about that order, so that a
+/// message can leave while the next is being computed. A packing other than the default makes those of
+/// `ends_of_messages`. The default makes messages of neighbouring whole tensors, of `enough_bytes` or more but for a
+/// small first one, which leaves early, and the last.
+std::vector<Bucket> plan_buckets(const Packing& packing, std::span<const std::int64_t> counts,
+                                 std::size_t element_bytes, std::int64_t enough_bytes);
+
+/// Small enough to leave early, and not too small for what a message costs.
+constexpr std::int64_t early_bytes = 256 << 10;
+
 /// Memory that grows to the largest size asked for and stays: a training step allocates nothing.
 class Scratch {
  public:
@@ -49,6 +78,14 @@ void for_each_piece(const Sliced& message, Body&& body) {
     const SliceBounds bounds = message.slices->bounds(i);
     body(message.memory.slice(bounds.front(), bounds.back() - bounds.front()), from_zero(bounds));
   }
+}
+
+/// Calls `body(piece)` for pieces of `flat`, which follow each other and are of up to `bytes` each.
+template <class Body>
+void for_each_bucket(const TensorView& flat, std::int64_t bytes, Body&& body) {
+  const std::int64_t longest = bytes / static_cast<std::int64_t>(size_of(flat.dtype()));
+  for (std::int64_t first = 0; first < flat.count(); first += longest)
+    body(flat.slice(first, std::min(longest, flat.count() - first)));
 }
 
 /// Tensors of one type as one piece of memory: as they lie if they are adjacent, else as a copy in `memory`, which must
@@ -72,27 +109,7 @@ class Message {
   bool is_packed_ = false;
 };
 
-/// Calls `body(parts)` once for each message that `packing` makes of `tensors`, with the parts that travel in it.
-template <class Body>
-void for_each_message(const Packing& packing, std::span<const TensorView> tensors, Body&& body) {
-  std::vector<DType> seen;
-  for (const TensorView& first : tensors) {
-    const DType dtype = first.dtype();
-    if (std::ranges::find(seen, dtype) != seen.end()) continue;
-    seen.push_back(dtype);
-    std::vector<TensorView> alike;
-    std::vector<std::int64_t> counts;
-    for (const TensorView& tensor : tensors) {
-      if (tensor.dtype() != dtype) continue;
-      alike.push_back(tensor);
-      counts.push_back(tensor.count());
-    }
-    for (const auto& message : plan_messages(packing, counts, size_of(dtype))) {
-      std::vector<TensorView> parts;
-      for (const Run& run : message) parts.push_back(alike[run.tensor].slice(run.first, run.count));
-      body(std::move(parts));
-    }
-  }
-}
+/// The parts of `tensors`, of any types, that travel in each message that `packing` makes of them.
+std::vector<std::vector<TensorView>> messages_of(const Packing& packing, std::span<const TensorView> tensors);
 
 }  // namespace lockstep::detail

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "comm/messenger.hpp"
-#include "reduce/dispatch.hpp"
 #include "reduce/messages.hpp"
 
 namespace lockstep::detail {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "comm/communicator.hpp"
@@ -18,19 +17,19 @@
 #include "reduce/sums_under_way.hpp"
 #include "reduce/two_levels.hpp"
 
-namespace lockstep {
+namespace lockstep::detail {
 
-class Reductions::Plane {
+class ReductionPlane {
  public:
   /// COLL. As Reductions.
-  Plane(Communicator& communicator, const ReductionOptions& options, std::span<const int> node_of_rank,
-        std::uint64_t number);
+  ReductionPlane(Communicator& communicator, const ReductionOptions& options, std::span<const int> node_of_rank,
+                 std::uint64_t number);
 
   /// COLL. Blocks as Reductions says.
-  void run(const detail::Request& request);
+  void run(const Request& request);
 
   /// COLL. A sum of gradients for all ranks, or its first half: one message, which may be compressed.
-  Work start(detail::Request request);
+  Work start(Request request);
 
   /// COLL. As `run` of a sum for all ranks.
   Work start_sums(ReduceOp op, std::span<const TensorView> tensors);
@@ -38,18 +37,14 @@ class Reductions::Plane {
   SharedAllocation allocate_shared(std::size_t bytes);
 
   // LOCAL. As those of Reductions.
-  std::string name() const;
-  const Packing& packing() const { return rest().packing; }
-  std::int64_t enough_bytes() const;
-  std::optional<DType> gradient_compression() const { return goes_by_nodes() ? compression_ : std::nullopt; }
-  std::vector<int> slice_owners() const;
-  detail::Way way_of_sum(std::int64_t bytes, DType dtype) const;
+  Reductions::Choice choice() const;
+  Way way_of_sum(std::int64_t bytes, DType dtype) const;
 
  private:
   /// How tensors up to a size are reduced.
   struct Class {
     std::int64_t up_to_bytes;
-    detail::Order order;
+    Order order;
     Packing packing;
   };
 
@@ -57,29 +52,28 @@ class Reductions::Plane {
   const Class& class_of(std::int64_t bytes) const;
   template <class Body>
   void for_each_class(std::span<const TensorView> tensors, Body&& body) const;
-  bool goes_by_nodes() const { return two_levels_ && rest().order == detail::Order::nodes; }
-  detail::Path path_of(const Class& some, detail::Request::Kind kind, std::int64_t bytes, DType wire) const {
+  bool goes_by_nodes() const { return two_levels_ && rest().order == Order::nodes; }
+  Path path_of(const Class& some, Request::Kind kind, std::int64_t bytes, DType wire) const {
     return detail::path_of({device_, layout_, kind, bytes, some.order, wire});
   }
-  bool takes_whole(detail::Path path, std::span<const TensorView> tensors, std::int64_t bytes) const;
-  void run_messages(const Class& some, const detail::Request& request);
-  void run(detail::Path path, const detail::Request& request);
-  Work start_under_way(const detail::Request& request);
+  bool takes_whole(Path path, std::span<const TensorView> tensors) const;
+  void run_messages(const Class& some, const Request& request);
+  void run(Path path, const Request& request);
+  Work start_under_way(const Request& request);
 
   Communicator& communicator_;
   DeviceKind device_;
-  detail::Layout layout_;
+  Layout layout_;
   std::optional<DType> compression_;
   bool has_function_;           ///< to combine on one rank
   std::vector<Class> classes_;  ///< from small to large; the last one has no limit
-  detail::Scratch packed_;
+  Scratch packed_;
   // The paths, as far as requests can come to them.
-  detail::ByMessages by_messages_;
-  detail::BackendOrder backend_order_;
-  detail::OneRank one_rank_;
-  std::optional<detail::SharedSums> shared_sums_;
-  std::optional<detail::SumsUnderWay> under_way_;
-  std::optional<detail::TwoLevels> two_levels_;
+  ByMessages by_messages_;
+  OneRank one_rank_;
+  std::optional<SharedSums> shared_sums_;
+  std::optional<SumsUnderWay> under_way_;
+  std::optional<TwoLevels> two_levels_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

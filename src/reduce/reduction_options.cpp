@@ -12,55 +12,25 @@
 namespace lockstep {
 namespace {
 
-template <class... Body>
-struct Overloaded : Body... {
-  using Body::operator()...;
-};
-template <class... Body>
-Overloaded(Body...) -> Overloaded<Body...>;
-
-/// False for a number that was cast to the type.
-bool is_known(ReductionOptions::Kind kind) {
-  switch (kind) {
-    case ReductionOptions::Kind::automatic:
-    case ReductionOptions::Kind::fixed_order:
-    case ReductionOptions::Kind::backend_order:
-    case ReductionOptions::Kind::hierarchical:
-    case ReductionOptions::Kind::to_one_rank: return true;
-  }
-  return false;
-}
-
 void require_valid(ReductionOptions::Kind kind, const Packing& packing) {
-  if (!is_known(kind))
+  if (name_of(kind) == "?")  // a number that was cast to the type
     throw InvalidArgument{
         fmt::format("kind of reductions {}: expected one of ReductionOptions::Kind's", static_cast<int>(kind))};
-  std::visit(Overloaded{[](const detail::IntoPacks& packs) {
-                          if (packs.num_packs <= 0)
-                            throw InvalidArgument{
-                                fmt::format("`num_packs` must be greater than zero, not {}", packs.num_packs)};
-                        },
-                        [](const detail::GroupSmall& group) {
-                          if (group.small_tensor_bytes <= 0 || group.max_group <= 0)
-                            throw InvalidArgument{fmt::format(
-                                "`small_tensor_bytes` and `max_group` should both be greater than zero, not {} and {}",
-                                group.small_tensor_bytes, group.max_group)};
-                        },
-                        [](const detail::Unpacked&) {}},
-             packing);
+  if (const auto* const packs = std::get_if<detail::IntoPacks>(&packing); packs && packs->num_packs <= 0)
+    throw InvalidArgument{fmt::format("`num_packs` must be greater than zero, not {}", packs->num_packs)};
+  if (const auto* const group = std::get_if<detail::GroupSmall>(&packing);
+      group && (group->small_tensor_bytes <= 0 || group->max_group <= 0))
+    throw InvalidArgument{
+        fmt::format("`small_tensor_bytes` and `max_group` should both be greater than zero, not {} and {}",
+                    group->small_tensor_bytes, group->max_group)};
 }
 
 std::string describe(const Packing& packing) {
-  return std::visit(Overloaded{[](const detail::IntoPacks& packs) {
-                                 return packs.num_packs == 1 ? std::string{}
-                                                             : fmt::format(" in {} packs", packs.num_packs);
-                               },
-                               [](const detail::GroupSmall& group) {
-                                 return fmt::format(" of tensors up to {} bytes in groups of up to {}",
-                                                    group.small_tensor_bytes, group.max_group);
-                               },
-                               [](const detail::Unpacked&) { return std::string{" of one tensor at a time"}; }},
-                    packing);
+  if (const auto* const group = std::get_if<detail::GroupSmall>(&packing))
+    return fmt::format(" of tensors up to {} bytes in groups of up to {}", group->small_tensor_bytes, group->max_group);
+  const auto* const packs = std::get_if<detail::IntoPacks>(&packing);
+  if (!packs) return " of one tensor at a time";
+  return packs->num_packs == 1 ? std::string{} : fmt::format(" in {} packs", packs->num_packs);
 }
 
 }  // namespace

@@ -17,6 +17,9 @@
 namespace lockstep {
 namespace {
 
+using detail::ReductionPlane;
+using detail::Request;
+
 /// Of a tensor, a view of one, rows or a message in slices.
 template <class Operand>
 DeviceKind device_of(const Operand& operand) {
@@ -28,9 +31,11 @@ DeviceKind device_of(const Operand& operand) {
     return operand.values.device();
 }
 
+/// A GPU if one of them is there.
 template <class T>
-bool has_any_on_gpu(std::span<T> all) {
-  return std::ranges::any_of(all, [](const T& each) { return device_of(each) == DeviceKind::cuda; });
+DeviceKind device_of_any(std::span<T> all) {
+  const auto is_on_gpu = [](const T& each) { return device_of(each) == DeviceKind::cuda; };
+  return std::ranges::any_of(all, is_on_gpu) ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
 /// Calls `body(device, some)` for the operands on each device. What it replaces goes back to `all`.
@@ -88,30 +93,17 @@ Reductions::Reductions(const Planes& planes, const ReductionOptions& options, st
                        Seam seam, std::uint64_t number, Job* job)
     : seam_{std::move(seam)}, job_{job}, begins_at_wait_{options.around != nullptr} {
   require_valid(options);
-  host_ = std::make_unique<Plane>(planes.host, options, node_of_rank, number);
-  if (planes.device) device_ = std::make_unique<Plane>(*planes.device, options, node_of_rank, number);
+  host_ = std::make_unique<ReductionPlane>(planes.host, options, node_of_rank, number);
+  if (planes.device) device_ = std::make_unique<ReductionPlane>(*planes.device, options, node_of_rank, number);
+  choice_ = of_variables().choice();
 }
 
 Reductions::~Reductions() = default;
 
-std::string Reductions::name() const {
-  return of_variables().name();
-}
-const Packing& Reductions::packing() const {
-  return of_variables().packing();
-}
-std::int64_t Reductions::enough_bytes() const {
-  return of_variables().enough_bytes();
-}
-std::optional<DType> Reductions::gradient_compression() const {
-  return of_variables().gradient_compression();
-}
 detail::Way Reductions::way_of_sum(std::int64_t bytes, DType dtype) const {
   return of_variables().way_of_sum(bytes, dtype);
 }
-std::vector<int> Reductions::slice_owners() const {
-  return of_variables().slice_owners();
-}
+
 SharedAllocation Reductions::allocate_shared(std::size_t bytes) {
   return device_ ? SharedAllocation{} : host_->allocate_shared(bytes);
 }
@@ -130,25 +122,16 @@ void Reductions::wait_through_seam(DeviceKind device, Part&& part) {
   through_seam(device, part);
 }
 
-void Reductions::run(const detail::Request& request) {
-  const bool on_gpu = device_ && (has_any_on_gpu(request.tensors) || has_any_on_gpu(request.slices) ||
-                                  has_any_on_gpu(request.rows) || has_any_on_gpu(request.to_gather));
-  wait_through_seam(on_gpu ? DeviceKind::cuda : DeviceKind::cpu, [&] { run_by_device(request); });
-}
-
-void Reductions::run_by_device(const detail::Request& request) {
-  if (!device_) return host_->run(request);
-  const auto run_those = [&](auto operands) {
-    for_each_device(request.*operands, [&](DeviceKind device, auto some) {
-      detail::Request part = request;
-      part.*operands = some;
-      plane_of(device).run(part);
+template <class Operand>
+void Reductions::run(Request request, std::span<Operand> Request::*operands) {
+  const std::span<Operand> all = request.*operands;
+  wait_through_seam(device_ ? device_of_any(all) : DeviceKind::cpu, [&] {
+    if (!device_) return host_->run(request);
+    for_each_device(all, [&](DeviceKind device, std::span<Operand> some) {
+      request.*operands = some;
+      plane_of(device).run(request);
     });
-  };
-  run_those(&detail::Request::tensors);
-  run_those(&detail::Request::slices);
-  run_those(&detail::Request::rows);
-  run_those(&detail::Request::to_gather);
+  });
 }
 
 Work Reductions::start_guarded(DeviceKind device, std::function<Work()> begin) {
@@ -162,22 +145,21 @@ Work Reductions::start_guarded(DeviceKind device, std::function<Work()> begin) {
 
 Work Reductions::start(const TensorView& message) {
   return start_guarded(message.device(), [this, message] {
-    return plane_of(message.device()).start({.kind = detail::Request::Kind::all_reduce, .tensors = {&message, 1}});
+    return plane_of(message.device()).start({.kind = Request::Kind::all_reduce, .tensors = {&message, 1}});
   });
 }
 
 Work Reductions::start_scatter(const Sliced& message) {
   return start_guarded(device_of(message), [this, message] {
-    return plane_of(device_of(message)).start({.kind = detail::Request::Kind::to_owners, .slices = {&message, 1}});
+    return plane_of(device_of(message)).start({.kind = Request::Kind::to_owners, .slices = {&message, 1}});
   });
 }
 
 Work Reductions::start_all_reduce(ReduceOp op, std::span<const TensorView> tensors) {
-  const DeviceKind device = has_any_on_gpu(tensors) ? DeviceKind::cuda : DeviceKind::cpu;
-  return start_guarded(device, [this, op, all = std::vector(tensors.begin(), tensors.end())] {
+  return start_guarded(device_of_any(tensors), [this, op, all = std::vector(tensors.begin(), tensors.end())] {
     std::vector<Work> started;
-    for_each_device(std::span<const TensorView>{all}, [&](DeviceKind each, std::span<const TensorView> some) {
-      started.push_back(plane_of(each).start_sums(op, some));
+    for_each_device(std::span<const TensorView>{all}, [&](DeviceKind device, std::span<const TensorView> some) {
+      started.push_back(plane_of(device).start_sums(op, some));
     });
     return detail::all_of(std::move(started));
   });
@@ -186,28 +168,28 @@ Work Reductions::start_all_reduce(ReduceOp op, std::span<const TensorView> tenso
 // The names of requests.
 
 void Reductions::all_reduce(ReduceOp op, std::span<const TensorView> tensors) {
-  run({.kind = detail::Request::Kind::all_reduce, .op = op, .tensors = tensors});
+  run({.kind = Request::Kind::all_reduce, .op = op, .tensors = tensors}, &Request::tensors);
 }
 void Reductions::reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) {
-  run({.kind = detail::Request::Kind::reduce, .op = op, .tensors = tensors, .root = root});
+  run({.kind = Request::Kind::reduce, .op = op, .tensors = tensors, .root = root}, &Request::tensors);
 }
 void Reductions::broadcast(std::span<const TensorView> tensors, int root) {
-  run({.kind = detail::Request::Kind::broadcast, .tensors = tensors, .root = root});
+  run({.kind = Request::Kind::broadcast, .tensors = tensors, .root = root}, &Request::tensors);
 }
 void Reductions::gather_slices(std::span<const Sliced> messages) {
-  run({.kind = detail::Request::Kind::to_all, .slices = messages});
+  run({.kind = Request::Kind::to_all, .slices = messages}, &Request::slices);
 }
 void Reductions::all_reduce(ReduceOp op, std::span<IndexedSlices> slices) {
-  run({.kind = detail::Request::Kind::all_reduce, .op = op, .rows = slices});
+  run({.kind = Request::Kind::all_reduce, .op = op, .rows = slices}, &Request::rows);
 }
 void Reductions::reduce_to_one(ReduceOp op, std::span<IndexedSlices> slices, int root) {
-  run({.kind = detail::Request::Kind::reduce, .op = op, .rows = slices, .root = root});
+  run({.kind = Request::Kind::reduce, .op = op, .rows = slices, .root = root}, &Request::rows);
 }
 void Reductions::broadcast(std::span<IndexedSlices> slices, int root) {
-  run({.kind = detail::Request::Kind::broadcast, .rows = slices, .root = root});
+  run({.kind = Request::Kind::broadcast, .rows = slices, .root = root}, &Request::rows);
 }
 void Reductions::all_gather(std::span<Tensor> tensors) {
-  run({.kind = detail::Request::Kind::all_gather, .to_gather = tensors});
+  run({.kind = Request::Kind::all_gather, .to_gather = tensors}, &Request::to_gather);
 }
 
 }  // namespace lockstep

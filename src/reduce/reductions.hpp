@@ -25,6 +25,7 @@ class Job;
 struct Sliced;
 
 namespace detail {
+class ReductionPlane;
 struct Request;
 struct Way;
 }  // namespace detail
@@ -64,21 +65,27 @@ class LOCKSTEP_PARTS_API Reductions final {
   Reductions(const Reductions&) = delete;
   ~Reductions();
 
-  // LOCAL. Of variables, which are on the GPU if there is one, and, where sizes differ, of large tensors.
+  /// What was chosen for variables, which are on the GPU if there is one, and, where sizes differ, for large tensors.
+  struct Choice {
+    /// "fixed-order sum", "sum in the backend's order", "hierarchical sum", "reduction to one rank", "reduction to one
+    /// rank by a function".
+    std::string name;
+    Packing packing;  ///< how tensors become messages
+    /// How many bytes of neighbouring gradients are enough for a message (plan_buckets): few where messages travel
+    /// while more gradients are computed.
+    std::int64_t enough_bytes;
+    /// What gradients are rounded to between nodes. Empty if they are not, as where all ranks are on one node.
+    std::optional<DType> gradient_compression;
+    std::vector<int> slice_owners;  ///< the ranks of the slices that a piece of a message is cut into, in order
+  };
 
-  /// "fixed-order sum", "sum in the backend's order", "hierarchical sum", "reduction to one rank", "reduction to one
-  /// rank by a function".
-  std::string name() const;
+  // LOCAL.
 
-  /// How tensors become messages.
-  const Packing& packing() const;
-
-  /// How many bytes of neighbouring gradients are enough for a message (plan_buckets): few where messages travel while
-  /// more gradients are computed.
-  std::int64_t enough_bytes() const;
-
-  /// What gradients are rounded to between nodes. Empty if they are not, as where all ranks are on one node.
-  std::optional<DType> gradient_compression() const;
+  const std::string& name() const { return choice_.name; }
+  const Packing& packing() const { return choice_.packing; }
+  std::int64_t enough_bytes() const { return choice_.enough_bytes; }
+  std::optional<DType> gradient_compression() const { return choice_.gradient_compression; }
+  const std::vector<int>& slice_owners() const { return choice_.slice_owners; }
 
   /// Of a tensor of so many bytes of the type, which way an all-reduce goes.
   detail::Way way_of_sum(std::int64_t bytes, DType dtype) const;
@@ -101,9 +108,6 @@ class LOCKSTEP_PARTS_API Reductions final {
   Work start_all_reduce(ReduceOp op, std::span<const TensorView> tensors);
 
   // A sum in two halves, between which each rank works on its own slices of a message (slice_map.hpp).
-
-  /// LOCAL. The ranks of the slices that a piece of a message is cut into, in order.
-  std::vector<int> slice_owners() const;
 
   /// As `start`, but the sum arrives only in this rank's slices of `message.memory`, with the bits that `start` gives.
   /// The rest of the memory is unspecified afterwards, and other ranks may read all of it until the next fence: another
@@ -132,20 +136,22 @@ class LOCKSTEP_PARTS_API Reductions final {
   void all_gather(std::span<Tensor> tensors);
 
  private:
-  class Plane;
   class Started;
 
-  Plane& plane_of(DeviceKind device) const { return device == DeviceKind::cuda && device_ ? *device_ : *host_; }
-  Plane& of_variables() const { return device_ ? *device_ : *host_; }
+  detail::ReductionPlane& plane_of(DeviceKind device) const {
+    return device == DeviceKind::cuda && device_ ? *device_ : *host_;
+  }
+  detail::ReductionPlane& of_variables() const { return device_ ? *device_ : *host_; }
   template <class Part>
   void through_seam(DeviceKind device, Part&& part);
   template <class Part>
   void wait_through_seam(DeviceKind device, Part&& part);
-  void run(const detail::Request& request);
-  void run_by_device(const detail::Request& request);
+  template <class Operand>
+  void run(detail::Request request, std::span<Operand> detail::Request::*operands);
   Work start_guarded(DeviceKind device, std::function<Work()> begin);
 
-  std::unique_ptr<Plane> host_, device_;
+  std::unique_ptr<detail::ReductionPlane> host_, device_;
+  Choice choice_;
   Seam seam_;
   Job* job_;
   bool begins_at_wait_;  ///< so that what the program has put around a collective has all of it

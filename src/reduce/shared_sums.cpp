@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "base/element_type.hpp"
-#include "comm/communicator.hpp"
+#include "comm/slices.hpp"
 #include "reduce/arithmetic.hpp"
 #include "reduce/messages.hpp"
 
@@ -16,15 +15,12 @@ namespace {
 // much more where the ranks take turns on a core.
 constexpr std::int64_t whole_in_slots = 2 << 10, whole_in_turns = 32 << 10;
 
-// Suits every element type.
-constexpr std::size_t alignment = 16;
-
 // A slice begins at a cache line of its own where the tensor does.
 constexpr std::int64_t line_bytes = 64;
 
 /// At most `most` elements of a rank's slice, from `first` on.
-TensorView slice_of(const TensorView& flat, SliceBounds bounds, std::size_t rank, std::int64_t first = 0,
-                    std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
+TensorView slice_of(const TensorView& flat, SliceBounds bounds, std::size_t rank, std::int64_t first,
+                    std::int64_t most) {
   const std::int64_t begin = std::min(bounds[rank] + first, bounds[rank + 1]);
   return flat.slice(begin, std::min(most, bounds[rank + 1] - begin));
 }
@@ -35,100 +31,86 @@ void copy_bytes(void* to, const TensorView& from) {
 
 }  // namespace
 
-void SharedSums::run(const Request& request) {
-  if (request.kind == Request::Kind::to_owners) return sum_own(request.slices.front());
-  if (request.kind == Request::Kind::to_all) return spread(request.slices);
-  const int divisor = request.divisor(memory_.size());
-  const std::optional<int> root = request.kind == Request::Kind::reduce ? std::optional{request.root} : std::nullopt;
-  if (request.tensors.size() == 1) return sum(request.tensors.front(), divisor, root);
-  sum_whole(request.tensors, divisor, root);
-}
-
 bool SharedSums::takes_whole(std::int64_t bytes) const {
   return bytes * memory_.size() <= (memory_.has_enough_cores() ? whole_in_slots : whole_in_turns);
 }
 
-void SharedSums::sum_whole(std::span<const TensorView> tensors, int divisor, std::optional<int> root) {
+void SharedSums::run(const Request& request) {
+  for (const Sliced& message : request.slices) request.is_sum() ? sum_own(message) : spread(message);
+  if (request.tensors.empty()) return;
+  if (request.tensors.size() > 1 || takes_whole(padded(request.tensors))) return sum_whole(request);
+  const TensorView& flat = request.tensors.front();
+  if (const auto place = meet_at(flat)) {
+    sum_slice(*place, flat, request);
+    memory_.exchange();
+  } else {
+    for_each_bucket(flat, NodeMemory::slot_bytes, [&](const TensorView& piece) { sum_in_slots(piece, request); });
+  }
+}
+
+void SharedSums::sum_whole(const Request& request) {
   std::byte* to = memory_.slot();
-  for (const TensorView& tensor : tensors) {
-    if (tensor.bytes() > 0) std::memcpy(to, tensor.data(), tensor.bytes());
+  for (const TensorView& tensor : request.tensors) {
+    copy_bytes(to, tensor);
     to += padded(tensor.bytes());
   }
   memory_.exchange();
-  if (root.value_or(memory_.rank()) != memory_.rank()) return;
+  if (!request.reaches(memory_.rank())) return;
   std::byte* from = memory_.slots();
-  for (const TensorView& tensor : tensors) {
-    tree_sum({from, NodeMemory::slot_stride(), memory_.size()}, tensor.dtype(), tensor.count(), divisor, tensor.data());
+  for (const TensorView& tensor : request.tensors) {
+    tree_sum({from, NodeMemory::slot_stride(), memory_.size()}, tensor.dtype(), tensor.count(),
+             request.divisor(memory_.size()), tensor.data());
     from += padded(tensor.bytes());
   }
 }
 
-void SharedSums::sum(const TensorView& flat, int divisor, std::optional<int> root) {
-  if (takes_whole(padded(flat.bytes()))) return sum_whole({&flat, 1}, divisor, root);
+/// A fence. Where all ranks have `flat`, if that is one place of the memory that they share.
+std::optional<NodeMemory::Place> SharedSums::meet_at(const TensorView& flat) {
   const auto place = memory_.place_of(flat.data(), flat.bytes());
-  const bool same = memory_.exchange(place ? place->word : 0);
-  if (!same || !place) return sum_in_slots(flat, divisor, root);
-  sum_slice(place->first, place->stride, flat.dtype(), flat.count(), divisor, targets(root));
+  return memory_.exchange(place ? place->word : 0) ? place : std::nullopt;
+}
+
+/// This rank's slice of a tensor that all ranks have at `place`, for all that get the result.
+void SharedSums::sum_slice(const NodeMemory::Place& place, const TensorView& flat, const Request& request) {
+  const int ranks = memory_.size(), rank = memory_.rank();
+  const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
+  const std::int64_t granule = line_bytes / size, granules = (flat.count() + granule - 1) / granule;
+  const auto bound = [&](int slice) { return std::min(flat.count(), granules * slice / ranks * granule); };
+  const bool to_one = request.kind == Request::Kind::reduce;
+  tree_sum_in_place({place.first + bound(rank) * size, place.stride, ranks}, flat.dtype(),
+                    bound(rank + 1) - bound(rank), request.divisor(ranks), to_one ? request.root : 0,
+                    to_one ? request.root + 1 : ranks);
+}
+
+/// Of a tensor that fits into one.
+void SharedSums::sum_in_slots(const TensorView& flat, const Request& request) {
+  std::byte* const mine = memory_.slot();
+  copy_bytes(mine, flat);
   memory_.exchange();
+  sum_slice({.word = 0, .first = memory_.slots(), .stride = NodeMemory::slot_stride()}, flat, request);
+  // The other ranks are done with this rank's slot, so it need not wait for the next exchange to read the sum.
+  memory_.exchange();
+  if (request.reaches(memory_.rank())) std::memcpy(flat.data(), mine, flat.bytes());
 }
 
 void SharedSums::sum_own(const Sliced& message) {
-  const TensorView& flat = message.memory;
-  const auto place = memory_.place_of(flat.data(), flat.bytes());
-  const bool same = memory_.exchange(place ? place->word : 0);
-  const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
-  const auto rank = static_cast<std::size_t>(memory_.rank());
-  for (std::size_t i = 0; i < message.slices->pieces(); ++i) {
-    const SliceBounds bounds = message.slices->bounds(i);
-    if (same && place) {
-      tree_sum_in_place({place->first + bounds[rank] * size, place->stride, memory_.size()}, flat.dtype(),
-                        bounds[rank + 1] - bounds[rank], 1, memory_.rank(), memory_.rank() + 1);
-    } else {
-      sum_own_in_slots(flat, bounds);
-    }
+  const auto place = meet_at(message.memory);
+  if (!place)
+    return for_each_piece(message, [&](const auto& piece, const auto& bounds) { sum_own_in_slots(piece, bounds); });
+  for (const auto& [first, count] : message.slices->of(memory_.rank())) {
+    const auto offset = message.memory.slice(first, count).data() - message.memory.data();
+    tree_sum_in_place({place->first + offset, place->stride, memory_.size()}, message.memory.dtype(), count, 1,
+                      memory_.rank(), memory_.rank() + 1);
   }
 }
 
-void SharedSums::spread(std::span<const Sliced> messages) {
-  std::vector<std::optional<NodeMemory::Place>> places;
-  std::uint64_t word = 0;  // of all places, in order
-  for (const Sliced& each : messages) {
-    places.push_back(memory_.place_of(each.through.data(), each.through.bytes()));
-    word = word * 0x9E3779B97F4A7C15 + (places.back() ? places.back()->word : 0);
-  }
-  const bool are_shared = std::ranges::all_of(places, [](const auto& place) { return place.has_value(); });
-  if (!memory_.exchange(are_shared ? word | 1 : 0) || !are_shared) {
-    for (const Sliced& each : messages)
-      for (std::size_t i = 0; i < each.slices->pieces(); ++i) spread_in_slots(each.memory, each.slices->bounds(i));
-    return;
-  }
-  const auto others = [&](const auto& body) {
-    for (std::size_t i = 0; i < messages.size(); ++i)
-      for (std::size_t piece = 0; piece < messages[i].slices->pieces(); ++piece)
-        for (int other = 0; other < memory_.size(); ++other)
-          if (other != memory_.rank()) body(messages[i], *places[i], messages[i].slices->bounds(piece), other);
-  };
-  // A rank writes where it has read for the sum, so that it touches no other pages of another rank's memory.
-  others([&](const Sliced& each, const NodeMemory::Place& place, SliceBounds bounds, int other) {
-    const TensorView mine = slice_of(each.memory, bounds, static_cast<std::size_t>(memory_.rank()));
-    copy_bytes(place.first + other * place.stride + (mine.data() - each.memory.data()), mine);
-  });
-  memory_.exchange();
-  others([&](const Sliced& each, const NodeMemory::Place&, SliceBounds bounds, int other) {
-    const auto rank = static_cast<std::size_t>(other);
-    copy_bytes(slice_of(each.memory, bounds, rank).data(), slice_of(each.through, bounds, rank));
-  });
-}
-
+/// A piece of every slice at a time, so that all ranks have something to sum.
 void SharedSums::sum_own_in_slots(const TensorView& flat, SliceBounds bounds) {
-  const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
   const auto ranks = static_cast<std::size_t>(memory_.size()), rank = static_cast<std::size_t>(memory_.rank());
-  std::int64_t longest = 0;
-  for (std::size_t r = 0; r < ranks; ++r) longest = std::max(longest, bounds[r + 1] - bounds[r]);
-  // A piece of every slice at a time, so that all ranks have something to sum.
+  constexpr std::size_t alignment = 16;  // suits every element type
   const std::size_t room = NodeMemory::slot_bytes / ranks / alignment * alignment;
-  const std::int64_t most = static_cast<std::int64_t>(room) / size;
-  for (std::int64_t first = 0; first < longest; first += most) {
+  const auto most = static_cast<std::int64_t>(room / size_of(flat.dtype()));
+  for (std::int64_t first = 0; first < longest_slice(bounds); first += most) {
     for (std::size_t r = 0; r < ranks; ++r)
       copy_bytes(memory_.slot() + r * room, slice_of(flat, bounds, r, first, most));
     memory_.exchange();
@@ -139,49 +121,33 @@ void SharedSums::sum_own_in_slots(const TensorView& flat, SliceBounds bounds) {
 }
 
 void SharedSums::spread_in_slots(const TensorView& flat, SliceBounds bounds) {
-  const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
-  const auto ranks = static_cast<std::size_t>(memory_.size()), rank = static_cast<std::size_t>(memory_.rank());
-  std::int64_t longest = 0;
-  for (std::size_t r = 0; r < ranks; ++r) longest = std::max(longest, bounds[r + 1] - bounds[r]);
-  const std::int64_t whole = static_cast<std::int64_t>(NodeMemory::slot_bytes) / size;
-  for (std::int64_t first = 0; first < longest; first += whole) {
-    copy_bytes(memory_.slot(), slice_of(flat, bounds, rank, first, whole));
+  const auto rank = static_cast<std::size_t>(memory_.rank());
+  const auto most = static_cast<std::int64_t>(NodeMemory::slot_bytes / size_of(flat.dtype()));
+  for (std::int64_t first = 0; first < longest_slice(bounds); first += most) {
+    copy_bytes(memory_.slot(), slice_of(flat, bounds, rank, first, most));
     memory_.exchange();
-    for (std::size_t r = 0; r < ranks; ++r) {
-      const TensorView piece = slice_of(flat, bounds, r, first, whole);
-      if (r != rank && piece.bytes() > 0)
-        std::memcpy(piece.data(), memory_.slots() + static_cast<std::int64_t>(r) * NodeMemory::slot_stride(),
-                    piece.bytes());
-    }
+    const std::byte* from = memory_.slots();
+    for (std::size_t r = 0; r + 1 < bounds.size(); ++r, from += NodeMemory::slot_stride())
+      if (const TensorView theirs = slice_of(flat, bounds, r, first, most); r != rank && theirs.bytes() > 0)
+        std::memcpy(theirs.data(), from, theirs.bytes());
   }
 }
 
-/// This rank's slice of pieces that all ranks reach.
-void SharedSums::sum_slice(std::byte* first, std::int64_t stride, DType dtype, std::int64_t count, int divisor,
-                           Targets to) {
-  const auto size = static_cast<std::int64_t>(size_of(dtype));
-  const std::int64_t granule = line_bytes / size, granules = (count + granule - 1) / granule;
-  const auto bound = [&](int rank) { return std::min(count, granules * rank / memory_.size() * granule); };
-  const std::int64_t begin = bound(memory_.rank()), end = bound(memory_.rank() + 1);
-  tree_sum_in_place({first + begin * size, stride, memory_.size()}, dtype, end - begin, divisor, to.first, to.last);
-}
-
-void SharedSums::sum_in_slots(const TensorView& flat, int divisor, std::optional<int> root) {
-  const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
-  const std::int64_t longest = static_cast<std::int64_t>(NodeMemory::slot_bytes) / size;
-  const bool receives = root.value_or(memory_.rank()) == memory_.rank();
-  for (std::int64_t first = 0; first < flat.count(); first += longest) {
-    const std::int64_t count = std::min(longest, flat.count() - first);
-    std::byte* const home = flat.data() + first * size;
-    const auto bytes = static_cast<std::size_t>(count * size);
-    std::byte* const mine = memory_.slot();
-    std::memcpy(mine, home, bytes);
-    memory_.exchange();
-    sum_slice(memory_.slots(), NodeMemory::slot_stride(), flat.dtype(), count, divisor, targets(root));
-    // The other ranks are done with this rank's slot, so it need not wait for the next exchange to read the sum.
-    memory_.exchange();
-    if (receives) std::memcpy(home, mine, bytes);
+void SharedSums::spread(const Sliced& message) {
+  const auto place = meet_at(message.through);
+  if (!place)
+    return for_each_piece(message, [&](const auto& piece, const auto& bounds) { spread_in_slots(piece, bounds); });
+  const int ranks = memory_.size(), rank = memory_.rank();
+  // A rank writes where it has read for the sum, so that it touches no other pages of another rank's memory.
+  for (const auto& [first, count] : message.slices->of(rank)) {
+    const TensorView mine = message.memory.slice(first, count);
+    for (int other = 0; other < ranks; ++other)
+      if (other != rank) copy_bytes(place->first + other * place->stride + (mine.data() - message.memory.data()), mine);
   }
+  memory_.exchange();
+  for (int other = 0; other < ranks; ++other)
+    for (const auto& [first, count] : message.slices->of(other))
+      if (other != rank) copy_bytes(message.memory.slice(first, count).data(), message.through.slice(first, count));
 }
 
 }  // namespace lockstep::detail

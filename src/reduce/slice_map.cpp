@@ -4,7 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "reduce/message_plan.hpp"
 #include "reduce/messages.hpp"
 
 namespace lockstep::detail {

@@ -1,8 +1,5 @@
 #include "reduce/sums_under_way.hpp"
 
-#include <algorithm>
-#include <utility>
-
 #include "base/element_type.hpp"
 #include "comm/slices.hpp"
 #include "reduce/arithmetic.hpp"
@@ -65,10 +62,7 @@ auto SumsUnderWay::start(const TensorView& flat, SliceBounds bounds, Ways ways) 
   const auto message = std::make_shared<Message>();
   const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
   const std::int64_t most = elements_of_piece(flat.dtype());
-  std::int64_t longest = 0;
-  for (std::size_t rank = 0; rank + 1 < bounds.size(); ++rank)
-    longest = std::max(longest, bounds[rank + 1] - bounds[rank]);
-  for (std::int64_t first = 0; first < longest; first += most) {
+  for (std::int64_t first = 0; first < longest_slice(bounds); first += most) {
     Piece piece{{}, flat.dtype(), 1, ways, message};
     for (std::size_t rank = 0; rank + 1 < bounds.size(); ++rank) {
       const std::int64_t begin = std::min(bounds[rank] + first, bounds[rank + 1]);

@@ -19,9 +19,37 @@
 namespace lockstep::detail {
 namespace {
 
-/// A message of which each rank of a node has a slice.
-Sliced in_slices(const TensorView& memory, std::vector<std::int64_t> bounds, int ranks, const TensorView& through) {
-  return {memory, std::make_shared<const SliceMap>(std::move(bounds), owners_in_order(ranks)), through};
+/// Nodes are numbered in the order of their first ranks, and the ranks of a node in rank order.
+std::vector<TwoLevels::Place> places_of(std::span<const int> node_of_rank) {
+  std::map<int, TwoLevels::Place> next;  // by the caller's number of a node: the position of its next rank
+  std::vector<TwoLevels::Place> places;
+  for (const int node : node_of_rank) {
+    auto& place = next.try_emplace(node, TwoLevels::Place{static_cast<int>(next.size()), 0}).first->second;
+    places.push_back(place);
+    ++place.within;
+  }
+  return places;
+}
+
+/// How many ranks of each node carry. If the n-th ranks of the nodes are in another order than the nodes, they would
+/// add up in another one: then only the first ranks do.
+int carriers_of(std::span<const TwoLevels::Place> places, int ranks_of_node) {
+  std::map<int, int> last;  // by place within a node: the last node that has a rank there
+  for (const auto& [node, within] : places)
+    if (std::exchange(last[within], node) > node) return 1;
+  return ranks_of_node;
+}
+
+/// The communicator of the ranks whose place `belongs`; null on others.
+template <class Belongs>
+std::unique_ptr<Communicator> plane_of(Communicator& all, std::span<const TwoLevels::Place> places, std::uint64_t key,
+                                       Belongs&& belongs) {
+  if (!belongs(places[static_cast<std::size_t>(all.rank())])) return nullptr;
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < places.size(); ++rank)
+    if (belongs(places[rank])) ranks.push_back(static_cast<int>(rank));
+  // Even, as the keys of groups are odd, and none that a backend has for planes of its own.
+  return all.subset(ranks, 2 * (8 + key));
 }
 
 }  // namespace
@@ -30,11 +58,11 @@ TwoLevels::TwoLevels(Communicator& all, std::span<const int> node_of_rank, std::
     : places_{places_of(node_of_rank)},
       mine_{places_[static_cast<std::size_t>(all.rank())]},
       layout_{layout_of(all, node_of_rank)},
-      carriers_{carriers_of(layout_.ranks_of_node)},
-      node_{make_plane(all, 3 * number, [&](const Place& place) { return place.node == mine_.node; })},
-      first_ranks_{make_plane(all, 3 * number + 1, [](const Place& place) { return place.within == 0; })},
-      same_place_{make_plane(all, 3 * number + 2,
-                             [&](const Place& place) { return carries() && place.within == mine_.within; })},
+      carriers_{carriers_of(places_, layout_.ranks_of_node)},
+      node_{plane_of(all, places_, 3 * number, [&](const Place& each) { return each.node == mine_.node; })},
+      first_ranks_{plane_of(all, places_, 3 * number + 1, [](const Place& each) { return each.within == 0; })},
+      same_place_{plane_of(all, places_, 3 * number + 2,
+                           [&](const Place& each) { return carries() && each.within == mine_.within; })},
       node_layout_{layout_of(*node_, std::vector<int>(static_cast<std::size_t>(node_->size())))},
       memory_{node_->size() > 1 ? node_->node_memory() : nullptr},
       by_messages_{*node_} {
@@ -44,37 +72,6 @@ TwoLevels::TwoLevels(Communicator& all, std::span<const int> node_of_rank, std::
   if (!same_place_->messenger())
     throw InvalidArgument{fmt::format("ranks of the backend '{}' cannot send while they compute", all.backend())};
   between_.emplace(*same_place_, *same_place_->messenger());
-}
-
-auto TwoLevels::places_of(std::span<const int> node_of_rank) -> std::vector<Place> {
-  std::map<int, Place> next;  // by the caller's number of a node: the position of its next rank
-  std::vector<Place> places;
-  for (const int node : node_of_rank) {
-    Place& place = next.try_emplace(node, Place{static_cast<int>(next.size()), 0}).first->second;
-    places.push_back(place);
-    ++place.within;
-  }
-  return places;
-}
-
-/// If the n-th ranks of the nodes are in another order than the nodes, they would add up in another one: then only the
-/// first ranks carry.
-int TwoLevels::carriers_of(int ranks_of_node) const {
-  std::map<int, int> last;  // by place within a node: the last node that has a rank there
-  for (const Place& place : places_)
-    if (std::exchange(last[place.within], place.node) > place.node) return 1;
-  return ranks_of_node;
-}
-
-/// Null on ranks that do not belong to it.
-template <class Belongs>
-std::unique_ptr<Communicator> TwoLevels::make_plane(Communicator& all, std::uint64_t key, Belongs&& belongs) const {
-  if (!belongs(mine_)) return nullptr;
-  std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < places_.size(); ++rank)
-    if (belongs(places_[rank])) ranks.push_back(static_cast<int>(rank));
-  // Even, as the keys of groups are odd, and none that a backend has for planes of its own.
-  return all.subset(ranks, 2 * (8 + key));
 }
 
 std::vector<int> TwoLevels::slice_owners() const {
@@ -157,28 +154,44 @@ void TwoLevels::broadcast(const Request& request) {
 
 // Messages in pieces.
 
+auto TwoLevels::piece_of(const TensorView& memory, std::vector<std::int64_t> bounds) const -> Piece {
+  const auto rank = static_cast<std::size_t>(mine_.within);
+  const TensorView own = memory.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
+  return {memory, std::move(bounds), own};
+}
+
 /// Cut alike on nodes of any size.
 auto TwoLevels::pieces_of(const TensorView& flat) const -> std::vector<Piece> {
-  const std::int64_t longest = bucket_bytes / static_cast<std::int64_t>(size_of(flat.dtype()));
   std::vector<Piece> pieces;
-  for (std::int64_t first = 0; first < flat.count(); first += longest) {
-    const TensorView bucket = flat.slice(first, std::min(longest, flat.count() - first));
-    Piece& piece = pieces.emplace_back(Piece{bucket, even_slices(bucket.count(), carriers_), {}});
-    piece.bounds.resize(static_cast<std::size_t>(node_->size()) + 1, bucket.count());
-  }
+  for_each_bucket(flat, bucket_bytes, [&](const TensorView& bucket) {
+    std::vector<std::int64_t> bounds = even_slices(bucket.count(), carriers_);
+    bounds.resize(static_cast<std::size_t>(node_->size()) + 1, bucket.count());
+    pieces.push_back(piece_of(bucket, std::move(bounds)));
+  });
   return pieces;
+}
+
+/// The slices of the node's ranks, each of which is a carrier's for all nodes.
+Sliced TwoLevels::in_slices_of_node(const Sliced& message) const {
+  std::vector<std::int64_t> bounds;  // of all pieces
+  for (std::size_t piece = 0; piece < message.slices->pieces(); ++piece) {
+    const SliceBounds all = message.slices->bounds(piece);
+    for (int rank = 0; rank <= node_->size(); ++rank)
+      bounds.push_back(all[static_cast<std::size_t>(std::min(rank, carriers_) * layout_.nodes)]);
+  }
+  return {message.memory, std::make_shared<const SliceMap>(std::move(bounds), owners_in_order(node_->size())),
+          message.through};
 }
 
 /// The message is cut into a slice for each carrier, and this into one for each node.
 auto TwoLevels::pieces_of(const Sliced& message) const -> std::vector<Piece> {
-  const auto nodes = static_cast<std::size_t>(layout_.nodes);
+  const auto nodes = static_cast<std::size_t>(layout_.nodes), within = static_cast<std::size_t>(mine_.within);
   std::vector<Piece> pieces;
-  for_each_piece(message, [&](const TensorView& memory, const std::vector<std::int64_t>& all) {
-    Piece& piece = pieces.emplace_back(Piece{memory, {}, std::vector<std::int64_t>(nodes + 1)});
-    for (std::size_t k = 0; k < all.size(); k += nodes) piece.bounds.push_back(all[k]);
-    piece.bounds.resize(static_cast<std::size_t>(node_->size()) + 1, all.back());
-    if (carries())
-      piece.between = from_zero(SliceBounds{all}.subspan(static_cast<std::size_t>(mine_.within) * nodes, nodes + 1));
+  for_each_piece(in_slices_of_node(message), [&](const TensorView& memory, std::vector<std::int64_t> bounds) {
+    Piece piece = piece_of(memory, std::move(bounds));
+    piece.between.resize(nodes + 1);
+    if (carries()) piece.between = from_zero(message.slices->bounds(pieces.size()).subspan(within * nodes, nodes + 1));
+    pieces.push_back(std::move(piece));
   });
   return pieces;
 }
@@ -220,8 +233,8 @@ bool TwoLevels::advance() {
   while (!to_begin_.empty() && (!memory_ || memory_->may_begin(to_begin_.front().task))) {
     Piece piece = take(to_begin_);
     if (memory_) {
-      const auto place = memory_->place_of(piece.memory.data(), piece.memory.bytes());
-      memory_->begin(piece.task, place ? place->word : 0);
+      piece.place = memory_->place_of(piece.memory.data(), piece.memory.bytes());
+      memory_->begin(piece.task, piece.place ? piece.place->word : 0);
     }
     to_sum_.push_back(std::move(piece));
   }
@@ -246,15 +259,15 @@ bool TwoLevels::advance() {
 }
 
 void TwoLevels::wait(const Message& message) {
+  const auto is_next = [&](const std::deque<Piece>& in) { return !in.empty() && in.front().message.get() == &message; };
   while (!message.is_done()) {
     if (advance()) continue;
     // The others of the node need not come to a later message before this one has ended for them.
-    if (!to_sum_.empty() && to_sum_.front().message.get() == &message && between_nodes_.empty() &&
-        must_meet(to_sum_.front())) {
+    if (is_next(to_sum_) && between_nodes_.empty() && must_meet(to_sum_.front())) {
       Piece piece = std::move(to_sum_.front());
       to_sum_.pop_front();
       meet(std::move(piece));
-    } else if (!between_nodes_.empty() && between_nodes_.front().message.get() == &message) {
+    } else if (is_next(between_nodes_)) {
       between_->wait_for_some(*between_nodes_.front().sum);
     } else {
       std::this_thread::yield();  // for ranks of this node
@@ -272,18 +285,8 @@ Work::Traffic TwoLevels::Message::traffic() const {
 
 /// Twice or once what others have of this rank's slice.
 std::int64_t TwoLevels::bytes_to_send(const Piece& piece) const {
-  const TensorView slice = own(piece);
-  const auto size = static_cast<std::int64_t>(size_of(piece.wire.value_or(slice.dtype())));
-  return slice.count() * size * (piece.between.empty() ? 2 : 1) * (layout_.nodes - 1) / layout_.nodes;
-}
-
-TensorView TwoLevels::own(const Piece& piece) const {
-  const auto rank = static_cast<std::size_t>(mine_.within);
-  return piece.memory.slice(piece.bounds[rank], piece.bounds[rank + 1] - piece.bounds[rank]);
-}
-
-TensorView TwoLevels::converted(const Piece& piece) const {
-  return {piece.converted.data(), {own(piece).count()}, *piece.wire};
+  const auto size = static_cast<std::int64_t>(size_of(piece.wire.value_or(piece.own.dtype())));
+  return piece.own.count() * size * (piece.between.empty() ? 2 : 1) * (layout_.nodes - 1) / layout_.nodes;
 }
 
 Buffer TwoLevels::take_buffer(std::size_t bytes) {
@@ -297,8 +300,7 @@ Buffer TwoLevels::take_buffer(std::size_t bytes) {
 /// Whether all ranks of the node have the piece complete, where this rank reaches it.
 bool TwoLevels::can_sum(const Piece& piece) const {
   if (node_->size() == 1) return true;
-  return memory_ && memory_->begun(piece.task) == NodeMemory::Begun::with_one_word &&
-         memory_->place_of(piece.memory.data(), piece.memory.bytes());
+  return piece.place && memory_->begun(piece.task) == NodeMemory::Begun::with_one_word;
 }
 
 /// Whether the sum over the node needs fences or messages, at which its ranks wait for each other.
@@ -308,23 +310,19 @@ bool TwoLevels::must_meet(const Piece& piece) const {
 }
 
 void TwoLevels::sum_own(const Piece& piece) const {
-  const TensorView mine = own(piece);
-  if (node_->size() == 1 || mine.count() == 0) return;
-  const auto place = memory_->place_of(mine.data(), mine.bytes());
-  tree_sum_in_place({place->first, place->stride, node_->size()}, mine.dtype(), mine.count(), 1, mine_.within,
-                    mine_.within + 1);
+  if (node_->size() == 1) return;
+  tree_sum_in_place({piece.on_rank(0), piece.place->stride, node_->size()}, piece.own.dtype(), piece.own.count(), 1,
+                    mine_.within, mine_.within + 1);
 }
 
 /// This rank's slice of the node's sum, if it carries one.
 void TwoLevels::send(Piece& piece) {
-  const TensorView mine = own(piece);
-  if (mine.count() == 0) return;
-  TensorView sent = mine;
+  if (piece.own.count() == 0) return;
   if (piece.wire) {
-    piece.converted = take_buffer(static_cast<std::size_t>(mine.count()) * size_of(*piece.wire));
-    sent = converted(piece);
-    convert(mine, sent);
+    piece.converted = take_buffer(static_cast<std::size_t>(piece.own.count()) * size_of(*piece.wire));
+    convert(piece.own, piece.sent());
   }
+  const TensorView sent = piece.sent();
   piece.sum = piece.between.empty() ? between_->start(sent) : between_->start_scatter(sent, piece.between);
   piece.message->unsent_ -= bytes_to_send(piece);
   piece.message->sent_.push_back(piece.sum);
@@ -333,7 +331,7 @@ void TwoLevels::send(Piece& piece) {
 /// The sum, or this rank's slice of it, from the type in which it was sent.
 void TwoLevels::take_back(Piece& piece) {
   if (!piece.sum) return;
-  TensorView mine = own(piece), sent = piece.wire ? converted(piece) : mine;
+  TensorView mine = piece.own, sent = piece.sent();
   if (!piece.between.empty()) {
     const auto node = static_cast<std::size_t>(mine_.node);
     const std::int64_t first = piece.between[node], count = piece.between[node + 1] - first;
@@ -349,16 +347,14 @@ void TwoLevels::take_back(Piece& piece) {
 
 /// Writes this rank's slice to the other ranks of the node. None of them reads it before all have ended.
 void TwoLevels::spread(const Piece& piece) const {
-  const TensorView mine = own(piece);
-  if (mine.count() == 0) return;
-  const auto place = memory_->place_of(mine.data(), mine.bytes());
+  if (piece.own.count() == 0) return;
   for (int other = 0; other < node_->size(); ++other)
-    if (other != mine_.within) std::memcpy(place->first + other * place->stride, mine.data(), mine.bytes());
+    if (other != mine_.within) std::memcpy(piece.on_rank(other), piece.own.data(), piece.own.bytes());
 }
 
 /// All of a piece, at once, on all ranks of the node.
 void TwoLevels::meet(Piece piece) {
-  const Sliced message = in_slices(piece.memory, piece.bounds, node_->size(), {});
+  const Sliced message{piece.memory, std::make_shared<const SliceMap>(piece.bounds, owners_in_order(node_->size()))};
   in_node({.kind = Request::Kind::to_owners, .slices = {&message, 1}});
   send(piece);
   if (piece.sum) between_->wait(*piece.sum);
@@ -377,13 +373,9 @@ void TwoLevels::gather(std::span<const Sliced> messages) {
   std::vector<Sliced> of_node;
   std::vector<std::shared_ptr<const SumsUnderWay::Message>> sent;
   for (const Sliced& message : messages) {
-    std::vector<std::int64_t> bounds;  // of all pieces
-    for (const Piece& piece : pieces_of(message)) {
-      if (own(piece).count() > 0) sent.push_back(between_->start_gather(own(piece), piece.between));
-      const std::int64_t first = message.slices->bounds(bounds.size() / piece.bounds.size()).front();
-      for (const std::int64_t bound : piece.bounds) bounds.push_back(first + bound);
-    }
-    of_node.push_back(in_slices(message.memory, std::move(bounds), node_->size(), message.through));
+    of_node.push_back(in_slices_of_node(message));
+    for (const Piece& piece : pieces_of(message))
+      if (piece.own.count() > 0) sent.push_back(between_->start_gather(piece.own, piece.between));
   }
   for (const auto& each : sent) between_->wait(*each);
   in_node({.kind = Request::Kind::to_all, .slices = of_node});

@@ -64,6 +64,11 @@ class TwoLevels {
   /// COLL over the ranks of a node. As NodeMemory::allocate.
   SharedAllocation allocate_shared(std::size_t bytes);
 
+  /// Where a rank is: the number of its node, and its own among the ranks there.
+  struct Place {
+    int node, within;
+  };
+
   /// A message in pieces.
   class Message {
    public:
@@ -86,30 +91,26 @@ class TwoLevels {
   void wait(const Message& message);
 
  private:
-  /// Nodes are numbered in the order of their first ranks, and the ranks of a node in rank order.
-  struct Place {
-    int node, within;
-  };
-
   struct Piece {
     TensorView memory;
     std::vector<std::int64_t> bounds;  ///< of a slice for each rank of the node; those that carry none have empty ones
-    std::vector<std::int64_t>
-        between;  ///< of this rank's slice, cut into one for each node; empty if all get all of it
+    TensorView own;                    ///< this rank's slice
+    std::vector<std::int64_t> between = {};       ///< of `own`, cut into one for each node; empty if all get all of it
+    std::optional<NodeMemory::Place> place = {};  ///< of `memory`
     std::optional<DType> wire = {};
     int divisor = 1;
     std::shared_ptr<Message> message = {};
     std::uint64_t task = 0;
-    Buffer converted = {};  ///< this rank's slice in the type of `wire`
+    Buffer converted = {};  ///< `own` in the type of `wire`
     std::shared_ptr<const SumsUnderWay::Message> sum = {};
+
+    /// `own` on another rank of the node, in the memory that they share.
+    std::byte* on_rank(int rank) const { return place->first + rank * place->stride + (own.data() - memory.data()); }
+    /// What travels between the nodes.
+    TensorView sent() const { return wire ? TensorView{converted.data(), {own.count()}, *wire} : own; }
   };
 
-  static std::vector<Place> places_of(std::span<const int> node_of_rank);
-  int carriers_of(int ranks_of_node) const;
   bool carries() const { return mine_.within < carriers_; }
-  template <class Belongs>
-  std::unique_ptr<Communicator> make_plane(Communicator& all, std::uint64_t key, Belongs&& belongs) const;
-
   static bool is_short(std::span<const TensorView> tensors);
   void in_node(const Request& request);
   void over_first_ranks(const Request& request);
@@ -117,13 +118,13 @@ class TwoLevels {
   void broadcast(const Request& request);
   void gather(std::span<const Sliced> messages);
 
+  Sliced in_slices_of_node(const Sliced& message) const;
+  Piece piece_of(const TensorView& memory, std::vector<std::int64_t> bounds) const;
   std::vector<Piece> pieces_of(const TensorView& flat) const;
   std::vector<Piece> pieces_of(const Sliced& message) const;
   std::shared_ptr<const Message> start_pieces(const Request& request);
 
   std::int64_t bytes_to_send(const Piece& piece) const;
-  TensorView own(const Piece& piece) const;
-  TensorView converted(const Piece& piece) const;
   Buffer take_buffer(std::size_t bytes);
   bool can_sum(const Piece& piece) const;
   bool must_meet(const Piece& piece) const;

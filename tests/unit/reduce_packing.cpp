@@ -1,4 +1,6 @@
 // Which tensors travel together, and that no bit of a sum depends on it.
+#include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
@@ -8,7 +10,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "comm/backends.hpp"
-#include "reduce/message_plan.hpp"
+#include "reduce/messages.hpp"
 #include "reduce/reduction_choice.hpp"
 #include "reduce/reductions.hpp"
 #include "reduce_support.hpp"
@@ -18,16 +20,41 @@
 using namespace lockstep;
 using namespace lockstep::test;
 using lockstep::detail::Bucket;
+using lockstep::detail::messages_of;
 using lockstep::detail::plan_buckets;
-using lockstep::detail::plan_messages;
-using lockstep::detail::Run;
 
 namespace {
 
+/// Elements [first, first + count) of one tensor.
+struct Run {
+  std::size_t tensor;
+  std::int64_t first;
+  std::int64_t count;
+
+  bool operator==(const Run&) const = default;
+};
+
 using Plan = std::vector<std::vector<Run>>;
 
+/// What travels in each message, of tensors of f32 with so many elements.
 Plan plan(const Packing& packing, const std::vector<std::int64_t>& counts) {
-  return plan_messages(packing, counts, sizeof(float));
+  std::vector<Tensor> tensors;
+  std::vector<TensorView> views;
+  for (const std::int64_t count : counts)
+    views.push_back(tensors.emplace_back(Tensor::zeros(DType::f32, {count})).view());
+  Plan plan;
+  for (const std::vector<TensorView>& parts : messages_of(packing, views)) {
+    plan.emplace_back();
+    for (const TensorView& part : parts) {
+      const auto holds = [&](const TensorView& each) {
+        return part.data() >= each.data() && part.data() < each.data() + each.bytes();
+      };
+      const auto tensor = std::ranges::find_if(views, holds);
+      const auto first = (part.data() - tensor->data()) / static_cast<std::int64_t>(sizeof(float));
+      plan.back().push_back({static_cast<std::size_t>(tensor - views.begin()), first, part.count()});
+    }
+  }
+  return plan;
 }
 
 }  // namespace

@@ -3,18 +3,20 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
 #include "comm/communicator.hpp"
+#include "reduce/request.hpp"
 #include "reduce/shared_sums.hpp"
 #include "reduce/slice_map.hpp"
 #include "reduce_support.hpp"
 #include "support/node_ranks.hpp"
 
 using namespace lockstep;
+using lockstep::detail::Request;
 using lockstep::detail::SharedSums;
 using lockstep::detail::SliceMap;
 using lockstep::test::make_parts;
@@ -29,6 +31,14 @@ enum class Home { shared, own, shared_on_rank_0, at_different_places };
 
 std::size_t at(int rank) {
   return static_cast<std::size_t>(rank);
+}
+
+/// A sum for all ranks, or for `root`.
+auto summing(ReduceOp op = ReduceOp::sum, std::optional<int> root = {}) {
+  return [=](SharedSums& sums, const TensorView& tensor, int) {
+    using enum Request::Kind;
+    sums.run({.kind = root ? reduce : all_reduce, .op = op, .tensors = {&tensor, 1}, .root = root.value_or(0)});
+  };
 }
 
 /// `operation(sums, tensor, rank)` on every rank, whose tensor holds parts[rank], and what each then holds.
@@ -74,11 +84,9 @@ TEMPLATE_TEST_CASE("ranks that share memory sum in the fixed tree, wherever thei
       const auto sum = tree(parts);
       for (const Home home : homes) {
         CAPTURE(ranks, count, static_cast<int>(home));
-        CHECK(all_hold(after<T>(parts, home, [](SharedSums& sums, const TensorView& t, int) { sums.sum(t, 1); }), sum));
+        CHECK(all_hold(after<T>(parts, home, summing()), sum));
         const int root = ranks - 2;
-        const auto to_root =
-            after<T>(parts, home, [&](SharedSums& sums, const TensorView& t, int) { sums.sum(t, 1, root); });
-        CHECK(same_bits(to_root[at(root)], sum));
+        CHECK(same_bits(after<T>(parts, home, summing(ReduceOp::sum, root))[at(root)], sum));
       }
     }
   }
@@ -90,17 +98,13 @@ TEMPLATE_TEST_CASE("a mean over ranks that share memory is the sum, divided once
     for (const std::int64_t count : {7, 40'003}) {
       const auto parts = make_parts<T>(ranks, count);
       CAPTURE(ranks, count);
-      CHECK(all_hold(
-          after<T>(parts, Home::shared, [&](SharedSums& sums, const TensorView& t, int) { sums.sum(t, ranks); }),
-          tree(parts, ranks)));
+      for (const Home home : homes) CHECK(all_hold(after<T>(parts, home, summing(ReduceOp::mean)), tree(parts, ranks)));
     }
 }
 
 TEST_CASE("a tensor longer than a slot passes through it in pieces") {
   const auto parts = make_parts<float>(3, 3 * static_cast<std::int64_t>(NodeMemory::slot_bytes) / 4 + 5);
-  for (const Home home : homes)
-    CHECK(all_hold(after<float>(parts, home, [](SharedSums& sums, const TensorView& t, int) { sums.sum(t, 1); }),
-                   tree(parts)));
+  for (const Home home : homes) CHECK(all_hold(after<float>(parts, home, summing()), tree(parts)));
 }
 
 TEST_CASE("a sum in halves gives each rank its slices, and then every rank what became of them") {
@@ -115,14 +119,15 @@ TEST_CASE("a sum in halves gives each rank its slices, and then every rank what 
     CAPTURE(static_cast<int>(home));
     CHECK(all_hold(after<double>(parts, home,
                                  [&](SharedSums& sums, const TensorView& tensor, int rank) {
-                                   sums.sum_own({tensor, map});
+                                   const Sliced gradients{tensor, map};
+                                   sums.run({.kind = Request::Kind::to_owners, .slices = {&gradients, 1}});
                                    const Tensor values = Tensor::zeros(DType::f64, {count});
                                    for (const SliceMap::Slice& own : map->of(rank))
                                      for (auto i = own.first; i < own.first + own.count; ++i)
                                        values.view().elements<double>()[static_cast<std::size_t>(i)] =
                                            2 * tensor.elements<double>()[static_cast<std::size_t>(i)];
                                    const Sliced message{values.view(), map, tensor};
-                                   sums.spread({&message, 1});
+                                   sums.run({.kind = Request::Kind::to_all, .slices = {&message, 1}});
                                    copy(values.view(), tensor);
                                  }),
                    expected));
@@ -137,7 +142,8 @@ TEST_CASE("small tensors of several types travel together") {
     const Tensor loss = Tensor::scalar(0.5 * memory.rank());
     const Tensor nothing = Tensor::zeros(DType::f32, {0});
     SharedSums sums{memory};
-    sums.sum_whole(std::vector{samples.view(), nothing.view(), loss.view()}, 1);
+    const std::vector tensors{samples.view(), nothing.view(), loss.view()};
+    sums.run({.kind = Request::Kind::all_reduce, .tensors = tensors});
     for (const std::int64_t each : samples.to_vector<std::int64_t>())
       results[at(memory.rank())].push_back(static_cast<double>(each));
     results[at(memory.rank())].push_back(loss.to_vector<double>()[0]);
