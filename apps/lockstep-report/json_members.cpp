@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "base/character.hpp"
+#include "base/printable.hpp"
 
 namespace lockstep::report {
 

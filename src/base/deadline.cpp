@@ -1,7 +1,6 @@
 #include "base/deadline.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/start_thread.hpp"

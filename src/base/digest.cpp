@@ -12,54 +12,32 @@
 
 namespace lockstep {
 
-struct Digest::State {
-  XXH64_state_t* handle = XXH64_createState();
-
-  State() {
-    if (!handle) throw std::bad_alloc{};
-    XXH64_reset(handle, 0);
-  }
-  State(const State&) = delete;
-  ~State() { XXH64_freeState(handle); }
-};
-
-Digest::Digest() : state_{std::make_unique<State>()} {}
-Digest::Digest(Digest&&) noexcept = default;
-Digest& Digest::operator=(Digest&&) noexcept = default;
-Digest::~Digest() = default;
+Digest::Digest() : state_{XXH64_createState(), [](XXH64_state_s* state) { (void)XXH64_freeState(state); }} {
+  if (!state_) throw std::bad_alloc{};
+  XXH64_reset(state_.get(), 0);
+}
 
 Digest& Digest::update(std::span<const std::byte> bytes) {
-  if (!bytes.empty()) XXH64_update(state_->handle, bytes.data(), bytes.size());
+  if (!bytes.empty()) XXH64_update(state_.get(), bytes.data(), bytes.size());
   return *this;
 }
 
 std::uint64_t Digest::value() const {
-  return XXH64_digest(state_->handle);
+  return XXH64_digest(state_.get());
 }
 
-struct WideDigest::State {
-  XXH3_state_t* handle = XXH3_createState();
-
-  State() {
-    if (!handle) throw std::bad_alloc{};
-    XXH3_64bits_reset(handle);
-  }
-  State(const State&) = delete;
-  ~State() { XXH3_freeState(handle); }
-};
-
-WideDigest::WideDigest() : state_{std::make_unique<State>()} {}
-WideDigest::WideDigest(WideDigest&&) noexcept = default;
-WideDigest& WideDigest::operator=(WideDigest&&) noexcept = default;
-WideDigest::~WideDigest() = default;
+WideDigest::WideDigest() : state_{XXH3_createState(), [](XXH3_state_s* state) { (void)XXH3_freeState(state); }} {
+  if (!state_) throw std::bad_alloc{};
+  XXH3_64bits_reset(state_.get());
+}
 
 WideDigest& WideDigest::update(std::span<const std::byte> bytes) {
-  if (!bytes.empty()) XXH3_64bits_update(state_->handle, bytes.data(), bytes.size());
+  if (!bytes.empty()) XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
   return *this;
 }
 
 std::uint64_t WideDigest::value() const {
-  return XXH3_64bits_digest(state_->handle);
+  return XXH3_64bits_digest(state_.get());
 }
 
 std::uint64_t digest_of(std::span<const std::byte> bytes) {

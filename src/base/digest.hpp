@@ -9,6 +9,10 @@
 
 #include "base/parts.hpp"
 
+// Of xxHash.
+struct XXH64_state_s;
+struct XXH3_state_s;
+
 namespace lockstep {
 
 /// Digests bytes incrementally (xxHash64, seed 0). The result depends on their sequence, not on how it was split into
@@ -16,9 +20,6 @@ namespace lockstep {
 class LOCKSTEP_PARTS_API Digest {
  public:
   Digest();
-  Digest(Digest&&) noexcept;
-  Digest& operator=(Digest&&) noexcept;
-  ~Digest();
 
   Digest& update(std::span<const std::byte> bytes);
   Digest& update(std::string_view text) { return update(std::as_bytes(std::span{text})); }
@@ -27,8 +28,7 @@ class LOCKSTEP_PARTS_API Digest {
   std::uint64_t value() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<XXH64_state_s, void (*)(XXH64_state_s*)> state_;
 };
 
 /// The same by XXH3 (64 bits, seed 0), which is two or three times as fast where the processor has wide instructions:
@@ -36,16 +36,12 @@ class LOCKSTEP_PARTS_API Digest {
 class LOCKSTEP_PARTS_API WideDigest {
  public:
   WideDigest();
-  WideDigest(WideDigest&&) noexcept;
-  WideDigest& operator=(WideDigest&&) noexcept;
-  ~WideDigest();
 
   WideDigest& update(std::span<const std::byte> bytes);
   std::uint64_t value() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<XXH3_state_s, void (*)(XXH3_state_s*)> state_;
 };
 
 /// The digest of one piece of memory, as by Digest.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "base/character.hpp"
+#include "base/printable.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <atomic>
 
 #include <fmt/format.h>
@@ -17,17 +19,7 @@ std::atomic<Level> lowest_level{Level::info};
 std::atomic<int> rank_of_process{-1};
 std::atomic<bool> process_is_chief{true};
 
-std::string_view name_of(Level level) {
-  switch (level) {
-    case Level::trace: return "trace";
-    case Level::debug: return "debug";
-    case Level::info: return "info";
-    case Level::warning: return "warning";
-    case Level::error: return "error";
-    case Level::off: return "off";
-  }
-  return {};
-}
+constexpr std::array<std::string_view, 6> names{"trace", "debug", "info", "warning", "error", "off"};  // of levels
 
 void print(Level level, std::string_view line) {
   if (level < lowest_level.load()) return;
@@ -35,7 +27,7 @@ void print(Level level, std::string_view line) {
   // In one piece: other threads, and other ranks, write to the same stream.
   std::string text = end_open_line() ? "\n" : "";
   text += rank < 0 ? "[lockstep]" : fmt::format("[rank {}]", rank);
-  write_to_stderr(fmt::format("{} {}: {}\n", text, name_of(level), line));
+  write_to_stderr(fmt::format("{} {}: {}\n", text, names[static_cast<std::size_t>(level)], line));
 }
 
 }  // namespace
@@ -58,12 +50,8 @@ void set_level(Level level) {
 }
 
 Level parse_level(std::string_view name) {
-  if (name == "trace") return Level::trace;
-  if (name == "debug") return Level::debug;
-  if (name == "info") return Level::info;
-  if (name == "warning") return Level::warning;
-  if (name == "error") return Level::error;
-  if (name == "off") return Level::off;
+  const auto found = std::ranges::find(names, name);
+  if (found != names.end()) return static_cast<Level>(found - names.begin());
   throw ConfigError{fmt::format("log level '{}': expected trace, debug, info, warning, error or off", excerpt(name))};
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
-#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "base/character.hpp"
-
 namespace lockstep {
 
 std::size_t character_bytes(std::string_view text) {
@@ -30,10 +28,7 @@ std::string printable(std::string_view text) {
   std::string shown;
   while (!text.empty()) {
     const std::size_t size = character_bytes(text);
-    if (size == 0)
-      shown += escaped(text.front());
-    else
-      shown += text.substr(0, size);
+    shown += size == 0 ? escaped(text.front()) : std::string{text.substr(0, size)};
     text.remove_prefix(size == 0 ? 1 : size);
   }
   return shown;

@@ -2,7 +2,6 @@
 
 #include <fstream>
 #include <system_error>
-#include <utility>
 
 #include <fmt/format.h>
 #include <sys/resource.h>
