@@ -1,6 +1,4 @@
 // Passes calls about GPUs on to the GPU backend, if this process finds one.
-#include "device/cuda.hpp"
-
 #include <lockstep/base/error.hpp>
 
 #include "device/device.hpp"

@@ -22,33 +22,16 @@ class Buffer {
   Buffer() = default;
   /// Takes ownership of `data`, which `release` frees.
   Buffer(void* data, std::size_t bytes, DeviceKind kind, Release release)
-      : data_{data}, bytes_{bytes}, kind_{kind}, release_{std::move(release)} {}
-  Buffer(Buffer&& other) noexcept { swap(other); }
-  Buffer& operator=(Buffer&& other) noexcept {
-    Buffer taken{std::move(other)};
-    swap(taken);
-    return *this;
-  }
-  ~Buffer() {
-    if (data_) release_(data_);
-  }
+      : data_{data, std::move(release)}, bytes_{bytes}, kind_{kind} {}
 
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-  std::size_t bytes() const { return bytes_; }
+  std::byte* data() const { return static_cast<std::byte*>(data_.get()); }
+  std::size_t bytes() const { return data_ ? bytes_ : 0; }
   DeviceKind kind() const { return kind_; }
 
  private:
-  void swap(Buffer& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-    std::swap(kind_, other.kind_);
-    std::swap(release_, other.release_);
-  }
-
-  void* data_ = nullptr;
+  std::unique_ptr<void, Release> data_;
   std::size_t bytes_ = 0;
   DeviceKind kind_ = DeviceKind::cpu;
-  Release release_;
 };
 
 /// A point in a stream's work. Stream::record creates it; Stream::wait or the host waits for it.

@@ -8,6 +8,7 @@
 
 #include <lockstep/base/device_kind.hpp>
 
+#include "base/parts.hpp"
 #include "device/device.hpp"
 #include "device/device_marks.hpp"
 
@@ -38,4 +39,13 @@ std::unique_ptr<DeviceMarks> make_device_marks();
 /// Blocks until all work of this process on its device of `kind` is done, on whichever stream and of whichever library.
 void synchronize_device(DeviceKind kind);
 
+namespace detail {
+
+/// The index of the GPU that this process has bound. DeviceError if it has bound none.
+LOCKSTEP_PARTS_API int cuda_device_index();
+
+/// Why cuda_device_count() is 0, in a few words. Empty if it is not.
+std::string why_no_cuda_device();
+
+}  // namespace detail
 }  // namespace lockstep

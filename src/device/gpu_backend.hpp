@@ -30,7 +30,7 @@ struct GpuBackend {
   /// Of lockstep. Always the first member, for readers of another version.
   const char* version;
 
-  // device/devices.hpp, device/device.hpp and device/cuda.hpp, without "cuda" in the names.
+  // device/devices.hpp and device/device.hpp, without "cuda" in the names.
   int (*device_count)();
   std::vector<std::string> (*device_uuids)();
   std::string (*why_no_device)();

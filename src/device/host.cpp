@@ -15,16 +15,12 @@
 namespace lockstep {
 namespace {
 
-void* allocate_aligned(std::size_t bytes) {
-  if (bytes == 0) return nullptr;
+Buffer allocate(std::size_t bytes) {
+  if (bytes == 0) return {};
   const std::size_t padded = (bytes + Buffer::alignment - 1) / Buffer::alignment * Buffer::alignment;
   void* const data = padded >= bytes ? std::aligned_alloc(Buffer::alignment, padded) : nullptr;
   if (!data) throw DeviceError{fmt::format("no {} bytes of memory are left: {}", bytes, why_no_memory())};
-  return data;
-}
-
-Buffer allocate(std::size_t bytes) {
-  return {allocate_aligned(bytes), bytes, DeviceKind::cpu, std::free};
+  return {data, bytes, DeviceKind::cpu, std::free};
 }
 
 class HostEvent final : public Event {

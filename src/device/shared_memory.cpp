@@ -5,10 +5,8 @@
 #include <cstring>
 #include <filesystem>
 #include <random>
-#include <string>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -91,16 +89,19 @@ void SharedMemory::Name::remove() {
 }
 
 SharedMemory::SharedMemory(Name name, Descriptor descriptor, std::size_t bytes)
-    : name_{std::move(name)},
-      descriptor_{std::move(descriptor)},
-      data_{::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_.get(), 0)},
-      bytes_{bytes} {
-  if (data_ == MAP_FAILED) fail("mmap");
+    : name_{std::move(name)}, descriptor_{std::move(descriptor)}, data_{nullptr, Unmap{bytes}} {
+  void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_.get(), 0);
+  if (data == MAP_FAILED) fail("mmap");
+  data_.reset(data);
+}
+
+void SharedMemory::Unmap::operator()(void* data) const {
+  ::munmap(data, bytes);
 }
 
 void SharedMemory::set_proof() {
   handle_.proof = random_number();
-  std::memcpy(data_, &handle_.proof, sizeof handle_.proof);
+  std::memcpy(data(), &handle_.proof, sizeof handle_.proof);
 }
 
 SharedMemory SharedMemory::create(std::size_t bytes) {
@@ -155,7 +156,7 @@ SharedMemory SharedMemory::open(const Handle& handle, std::size_t bytes) {
   if (::lseek(descriptor.get(), 0, SEEK_END) != static_cast<off_t>(bytes))
     throw CommError{"the shared memory handed over is not of the size agreed on"};
   SharedMemory memory{{}, std::move(descriptor), bytes};
-  if (std::memcmp(memory.data_, &handle.proof, sizeof handle.proof) != 0)
+  if (std::memcmp(memory.data(), &handle.proof, sizeof handle.proof) != 0)
     throw CommError{"the shared memory handed over is another process's"};
   return memory;
 }
@@ -169,28 +170,8 @@ void SharedMemory::reserve(std::size_t first, std::size_t bytes) const {
 
 void SharedMemory::take_over() {
   name_.remove();
-  std::memset(data_, 0, sizeof handle_.proof);
+  std::memset(data(), 0, sizeof handle_.proof);
   handle_.way = Handle::Way::none;
-}
-
-SharedMemory::SharedMemory(SharedMemory&& other) noexcept
-    : name_{std::move(other.name_)},
-      descriptor_{std::move(other.descriptor_)},
-      data_{std::exchange(other.data_, nullptr)},
-      bytes_{std::exchange(other.bytes_, 0)},
-      handle_{std::exchange(other.handle_, Handle{})} {}
-
-SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
-  std::swap(name_, other.name_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(handle_, other.handle_);
-  return *this;
-}
-
-SharedMemory::~SharedMemory() {
-  if (data_) ::munmap(data_, bytes_);
 }
 
 }  // namespace lockstep

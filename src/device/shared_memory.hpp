@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -42,13 +43,9 @@ class SharedMemory {
   /// CommError if the system refuses, or if the memory is not the one that `handle` names.
   static SharedMemory open(const Handle& handle, std::size_t bytes);
 
-  SharedMemory(SharedMemory&& other) noexcept;
-  SharedMemory& operator=(SharedMemory&& other) noexcept;
-  ~SharedMemory();
-
   const Handle& handle() const { return handle_; }
-  void* data() const { return data_; }
-  std::size_t bytes() const { return bytes_; }
+  void* data() const { return data_.get(); }
+  std::size_t bytes() const { return data_.get_deleter().bytes; }
 
   /// Takes pages from the system for a part of the memory, on the NUMA node of this thread. Touching it cannot fail
   /// from then on; elsewhere, a touch is SIGBUS if the system has nothing left. CommError if it has not.
@@ -71,14 +68,17 @@ class SharedMemory {
    private:
     std::string text_;
   };
+  struct Unmap {
+    std::size_t bytes = 0;
+    void operator()(void* data) const;
+  };
 
   SharedMemory(Name name, Descriptor descriptor, std::size_t bytes);
   void set_proof();
 
   Name name_;  ///< while others may look for it
   Descriptor descriptor_;
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
+  std::unique_ptr<void, Unmap> data_;
   Handle handle_;
 };
 

@@ -15,7 +15,6 @@
 #include "comm/backends.hpp"
 #include "comm/communicator.hpp"
 #include "control/exceptions.hpp"
-#include "device/cuda.hpp"
 #include "device/devices.hpp"
 #include "runtime/observed_stall.hpp"
 #include "runtime/runtime_parts.hpp"

@@ -10,8 +10,8 @@
 
 #include "base/element_count.hpp"
 #include "base/element_type.hpp"
-#include "device/cuda.hpp"
 #include "device/device.hpp"
+#include "device/devices.hpp"
 #include "tensor/dlpack_abi.hpp"
 
 namespace lockstep {

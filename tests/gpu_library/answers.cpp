@@ -7,7 +7,6 @@
 
 #include "comm/backends.hpp"
 #include "comm/communicator.hpp"
-#include "device/cuda.hpp"
 #include "device/device.hpp"
 #include "device/devices.hpp"
 #include "gpu_library/copies.hpp"

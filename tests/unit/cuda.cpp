@@ -1,6 +1,5 @@
 // What becomes of CUDA's answers. The definitions below come before those of the runtime library, so that calls answer
 // what a test says: there is no GPU and no driver.
-#include "device/cuda.hpp"
 
 #include <cstring>
 #include <map>

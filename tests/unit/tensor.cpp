@@ -5,7 +5,6 @@
 #include <lockstep/base/here.hpp>
 #include <lockstep/tensor/tensor.hpp>
 
-#include "device/cuda.hpp"
 #include "device/device.hpp"
 #include "device/devices.hpp"
 #include "device/gpu_absence.hpp"

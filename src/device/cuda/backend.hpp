@@ -1,4 +1,4 @@
-// What devices.hpp, device.hpp and cuda.hpp do on GPUs. The contracts are there; names lack "cuda" here.
+// What devices.hpp and device.hpp do on GPUs. The contracts are there; names lack "cuda" here.
 #pragma once
 
 #include <cstddef>
