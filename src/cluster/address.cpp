@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include <arpa/inet.h>
+
+#include "base/decimal.hpp"
+#include "base/lower_case.hpp"
 
 namespace lockstep {
 namespace {
@@ -13,28 +15,20 @@ namespace {
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
-bool is_upper(char c) {
-  return c >= 'A' && c <= 'Z';
-}
 bool is_host_character(char c) {
-  return is_digit(c) || is_upper(c) || (c >= 'a' && c <= 'z') || c == '-' || c == '.' || c == '_';
+  return is_digit(c) || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' || c == '.' || c == '_';
 }
 
 bool is_port(std::string_view text) {
-  if (text.empty() || text.front() == '0' || !std::all_of(text.begin(), text.end(), is_digit)) return false;
   int port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  return error == std::errc{} && port <= 65535;
+  return !text.starts_with('0') && std::ranges::all_of(text, is_digit) && parse_decimal(text, port) && port <= 65535;
 }
 
 std::optional<std::string> normalised_name(std::string_view name) {
   if (name.empty() || name.front() == '.' || name.front() == '-' || name.find("..") != std::string_view::npos ||
       !std::all_of(name.begin(), name.end(), is_host_character))
     return std::nullopt;
-  std::string lower{name};
-  for (char& c : lower)
-    if (is_upper(c)) c = static_cast<char>(c - 'A' + 'a');
-  return lower;
+  return lower_case(name);
 }
 
 /// `text` is the part between the brackets. A zone ("fe80::1%eth0") is kept as it is.

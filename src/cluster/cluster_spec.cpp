@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 
+#include "base/decimal.hpp"
 #include "cluster/address.hpp"
 #include "cluster/spec_json.hpp"
 
@@ -23,6 +22,8 @@ using spec_json::Json;
 using spec_json::shown;
 
 using Addresses = std::vector<std::string>;
+
+constexpr std::array types{"chief", "worker", "evaluator"};  // of tasks
 
 /// "cluster.worker[2]": the key of a task's address.
 std::string key_of(const Task& task) {
@@ -45,7 +46,7 @@ void require_known_jobs(const Json& cluster, std::string_view source) {
       throw error_at(source, "cluster.ps",
                      "parameter servers have no part here, since every replica keeps all variables; expected "
                      "chief, worker or evaluator");
-    if (type != "chief" && type != "worker" && type != "evaluator")
+    if (std::ranges::find(types, type) == types.end())
       throw error_at(source, "cluster",
                      fmt::format("unknown job type {}; expected chief, worker or evaluator", shown(type)));
   }
@@ -60,9 +61,8 @@ std::string text_of_address(const Json& entry, const std::string& key, std::stri
 /// The number that `text` spells in plain decimal, if it does.
 std::optional<int> index_from(std::string_view text) {
   int index = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
-  if (error != std::errc{} || index < 0 || std::to_string(index) != text) return std::nullopt;
-  return index;
+  return parse_decimal(text, index) && index >= 0 && std::to_string(index) == text ? std::optional{index}
+                                                                                   : std::nullopt;
 }
 
 Addresses read_sparse_job(const Json& job, const std::string& type, std::string_view source) {
@@ -101,32 +101,6 @@ Addresses read_job(const Json& cluster, const std::string& type, std::string_vie
   return addresses;
 }
 
-void require_at_most_one(const Addresses& job, const std::string& type, std::string_view source) {
-  if (job.size() > 1)
-    throw error_at(source, "cluster." + type, fmt::format("names {} {}s; expected at most one", job.size(), type));
-}
-
-/// Checks that no two tasks listen at the same place, however it is spelt.
-class AddressBook {
- public:
-  explicit AddressBook(std::string_view source) : source_{source} {}
-
-  void add(const Addresses& job, const std::string& type) {
-    for (const std::string& address : job) {
-      const Task task{type, static_cast<int>(&address - job.data())};
-      const auto [other, is_new] = owner_.emplace(normalised_address(address).value_or(address), task);
-      if (!is_new)
-        throw error_at(source_, key_of(task),
-                       fmt::format("{} and {} have the same address {}; expected one of its own for each task",
-                                   to_string(other->second), to_string(task), shown(address)));
-    }
-  }
-
- private:
-  std::string_view source_;
-  std::map<std::string, Task> owner_;
-};
-
 int read_replicas_per_task(const Json& root, std::string_view source) {
   constexpr std::string_view key = "replicas_per_task";
   const auto value = root.find(key);
@@ -160,15 +134,22 @@ ClusterSpec ClusterSpec::parse(std::string_view json, std::string_view source) {
 
   ClusterSpec spec;
   spec.source_ = source;
-  spec.chiefs_ = read_job(*cluster, "chief", source);
-  spec.workers_ = read_job(*cluster, "worker", source);
-  spec.evaluators_ = read_job(*cluster, "evaluator", source);
-  require_at_most_one(spec.chiefs_, "chief", source);
-  require_at_most_one(spec.evaluators_, "evaluator", source);
-  AddressBook book{source};
-  book.add(spec.chiefs_, "chief");
-  book.add(spec.workers_, "worker");
-  book.add(spec.evaluators_, "evaluator");
+  for (const char* const type : types) spec.jobs_[type] = read_job(*cluster, type, source);
+  for (const char* const type : {"chief", "evaluator"})
+    if (const std::size_t count = spec.job(type).size(); count > 1)
+      throw error_at(source, fmt::format("cluster.{}", type),
+                     fmt::format("names {} {}s; expected at most one", count, type));
+  // No two tasks listen at the same place, however it is spelt.
+  std::map<std::string, Task> owners;
+  for (const char* const type : types)
+    for (const std::string& address : spec.job(type)) {
+      const Task task{type, static_cast<int>(&address - spec.job(type).data())};
+      const auto [other, is_new] = owners.emplace(normalised_address(address).value_or(address), task);
+      if (!is_new)
+        throw error_at(source, key_of(task),
+                       fmt::format("{} and {} have the same address {}; expected one of its own for each task",
+                                   to_string(other->second), to_string(task), shown(address)));
+    }
   if (spec.num_tasks() == 0)
     throw error_at(source, "cluster", "names no chief and no worker; expected at least one of them");
 
@@ -189,38 +170,36 @@ ClusterSpec ClusterSpec::one_task_per_rank(int ranks) {
   if (ranks < 1) throw InvalidArgument{fmt::format("a job of {} ranks: expected at least 1", ranks)};
   ClusterSpec spec;
   spec.source_ = "one task per rank";
-  for (int rank = 0; rank < ranks; ++rank) spec.workers_.push_back(fmt::format("localhost:{}", rank + 1));
+  for (int rank = 0; rank < ranks; ++rank) spec.jobs_["worker"].push_back(fmt::format("localhost:{}", rank + 1));
   return spec;
 }
 
 std::vector<Task> ClusterSpec::tasks() const {
   std::vector<Task> tasks;
-  if (has_chief()) tasks.push_back({"chief", 0});
-  for (int index = 0; index < num_workers(); ++index) tasks.push_back({"worker", index});
+  for (const char* const type : {"chief", "worker"})
+    for (int index = 0; index < static_cast<int>(job(type).size()); ++index) tasks.push_back({type, index});
   return tasks;
 }
 
-const std::vector<std::string>* ClusterSpec::job(std::string_view type) const {
-  if (type == "chief") return &chiefs_;
-  if (type == "worker") return &workers_;
-  if (type == "evaluator") return &evaluators_;
-  return nullptr;
+const std::vector<std::string>& ClusterSpec::job(std::string_view type) const {
+  static const Addresses none;
+  const auto found = jobs_.find(type);
+  return found == jobs_.end() ? none : found->second;
 }
 
 bool ClusterSpec::contains(const Task& task) const {
-  const Addresses* addresses = job(task.type);
-  return addresses && task.index >= 0 && static_cast<std::size_t>(task.index) < addresses->size();
+  return task.index >= 0 && static_cast<std::size_t>(task.index) < job(task.type).size();
 }
 
 const std::string& ClusterSpec::address(const Task& task) const {
   if (!contains(task)) throw InvalidArgument{fmt::format("{}: there is no task {}", source_, to_string(task))};
-  return (*job(task.type))[static_cast<std::size_t>(task.index)];
+  return job(task.type)[static_cast<std::size_t>(task.index)];
 }
 
 std::string ClusterSpec::canonical() const {
   Json cluster = Json::object();
-  for (const char* type : {"chief", "worker", "evaluator"})
-    if (!job(type)->empty()) cluster[type] = *job(type);
+  for (const auto& [type, addresses] : jobs_)
+    if (!addresses.empty()) cluster[type] = addresses;
   return Json{{"cluster", std::move(cluster)}, {"replicas_per_task", replicas_per_task_}}.dump();
 }
 

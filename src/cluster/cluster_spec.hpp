@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,10 +52,10 @@ class ClusterSpec {
   /// The chief, if any, then the workers by number. No evaluator.
   std::vector<Task> tasks() const;
 
-  bool has_chief() const { return !chiefs_.empty(); }
-  bool has_evaluator() const { return !evaluators_.empty(); }
-  int num_workers() const { return static_cast<int>(workers_.size()); }
-  int num_tasks() const { return static_cast<int>(chiefs_.size() + workers_.size()); }
+  bool has_chief() const { return !job("chief").empty(); }
+  bool has_evaluator() const { return !job("evaluator").empty(); }
+  int num_workers() const { return static_cast<int>(job("worker").size()); }
+  int num_tasks() const { return static_cast<int>(job("chief").size() + job("worker").size()); }
   int replicas_per_task() const { return replicas_per_task_; }
 
   /// The number of ranks that the job must have: tasks times replicas per task.
@@ -76,12 +78,11 @@ class ClusterSpec {
  private:
   ClusterSpec() = default;
 
-  const std::vector<std::string>* job(std::string_view type) const;
+  /// The addresses of the tasks of a type, at their index. None of another type.
+  const std::vector<std::string>& job(std::string_view type) const;
 
   std::string source_;
-  std::vector<std::string> chiefs_;  // addresses, at the index of their task
-  std::vector<std::string> workers_;
-  std::vector<std::string> evaluators_;
+  std::map<std::string, std::vector<std::string>, std::less<>> jobs_;  ///< by type
   int replicas_per_task_ = 1;
 };
 

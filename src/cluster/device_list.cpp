@@ -1,14 +1,13 @@
 #include "cluster/device_list.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 
+#include "base/decimal.hpp"
 #include "base/excerpt.hpp"
 #include "base/lower_case.hpp"
 #include "cluster/counted.hpp"
@@ -49,8 +48,7 @@ class NameParser {
   int number(std::string_view text) const {
     if (text.empty()) return 0;
     int value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size() || value < 0) fail(expected);
+    if (!parse_decimal(text, value) || value < 0) fail(expected);
     return value;
   }
 

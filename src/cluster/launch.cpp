@@ -1,12 +1,12 @@
 #include "cluster/launch.hpp"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cstdlib>
+#include <sstream>
 
 #include <fmt/format.h>
 
+#include "base/decimal.hpp"
 #include "base/excerpt.hpp"
 
 namespace lockstep {
@@ -45,11 +45,8 @@ const LauncherName* find_launcher(std::string_view process) {
 }
 
 std::optional<int> whole_number(const char* text) {
-  if (!text) return std::nullopt;
-  const std::string_view digits{text};
   int number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  return error == std::errc{} && end == digits.data() + digits.size() ? std::optional{number} : std::nullopt;
+  return text && parse_decimal(text, number) ? std::optional{number} : std::nullopt;
 }
 
 std::optional<Launch> read_launch(const ReadVariable& variable, const LauncherVariables& names) {
@@ -75,15 +72,10 @@ const char* program_of(LauncherKind kind) {
 
 /// "Open MPI v4.1.4, package: …" is "Open MPI v4.1.4", and "MPICH Version:      4.0.2" is "MPICH 4.0.2".
 std::string short_version(std::string_view library) {
+  std::istringstream words{std::string{library.substr(0, library.find_first_of(",\r\n"))}};
   std::string text;
-  for (const char each : library.substr(0, library.find_first_of(",\r\n"))) {
-    if (each != ' ' && each != '\t')
-      text += each;
-    else if (!text.empty() && text.back() != ' ')
-      text += ' ';
-  }
-  while (text.ends_with(' ')) text.pop_back();
-  if (const auto word = text.find(" Version:"); word != std::string::npos) text.erase(word, 9);
+  for (std::string word; words >> word;)
+    if (word != "Version:") text += (text.empty() ? "" : " ") + word;
   return text;
 }
 

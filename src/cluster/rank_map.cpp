@@ -58,15 +58,6 @@ int RankMap::replica_in_task(int rank) const {
   return rank % spec_.replicas_per_task();
 }
 
-int RankMap::rank_of(const Task& task, int replica) const {
-  const auto found = std::find(tasks_.begin(), tasks_.end(), task);
-  if (found == tasks_.end()) throw InvalidArgument{fmt::format("{} has no ranks in this job", to_string(task))};
-  if (replica < 0 || replica >= spec_.replicas_per_task())
-    throw InvalidArgument{fmt::format("there is no replica {} in {}, which has {}", replica, to_string(task),
-                                      counted(spec_.replicas_per_task(), "replica"))};
-  return static_cast<int>(found - tasks_.begin()) * spec_.replicas_per_task() + replica;
-}
-
 std::string RankMap::device_name(int rank, DeviceKind kind, std::optional<int> number) const {
   const Task& task = task_of(rank);
   const std::string prefix = fmt::format("/job:{}/task:{}/device:", task.type, task.index);

@@ -13,7 +13,7 @@
 namespace lockstep {
 
 /// Numbers the ranks: the chief first, then the workers by number, and within a task by replica. Replica id = rank.
-/// Methods that take a rank, task or replica outside the job throw InvalidArgument.
+/// Methods that take a rank outside the job throw InvalidArgument.
 class RankMap {
  public:
   /// ConfigError, giving both numbers, if the spec does not make exactly `world_size` ranks.
@@ -22,12 +22,8 @@ class RankMap {
   int size() const { return spec_.world_size(); }
   const ClusterSpec& spec() const { return spec_; }
 
-  /// The first replica of chief:0, or of worker:0 if the spec names no chief.
-  static constexpr int chief_rank() { return 0; }
-
   const Task& task_of(int rank) const;
   int replica_in_task(int rank) const;
-  int rank_of(const Task& task, int replica) const;
 
   /// "/job:worker/task:1/device:GPU:0". GPUs are numbered within their task, unless the user chose one by its `number`.
   /// The CPU is one device, CPU:0, which all replicas of a task share.

@@ -1,13 +1,13 @@
 #include "cluster/tf_config.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 
+#include "base/decimal.hpp"
 #include "cluster/spec_json.hpp"
 
 namespace lockstep {
@@ -22,7 +22,7 @@ std::string read_type(const Json& task, std::string_view source) {
   if (type == task.end())
     throw error_at(source, "task", R"("type" is missing; expected one like {"type": "worker", "index": 0})");
   if (type->is_string()) {
-    const std::string& name = type->get_ref<const std::string&>();
+    const auto& name = type->get_ref<const std::string&>();
     if (name == "chief" || name == "worker" || name == "evaluator") return name;
   }
   throw error_at(source, "task.type",
@@ -38,8 +38,7 @@ int read_index(const Json& task, std::string_view source) {
                              : index->is_number_unsigned() ? index->dump()
                                                            : std::string{};
   int value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc{} || end != digits.data() + digits.size() || value < 0)
+  if (!parse_decimal(digits, value) || value < 0)
     throw error_at(source, "task.index",
                    fmt::format("expected the number of a task, 0 or more, got {}", shown(*index)));
   return value;

@@ -85,8 +85,10 @@ void check_spec(const ClusterSpec& spec) {
   constexpr int many = 1000;
   if (spec.world_size() > many) return;
   const RankMap ranks{spec, spec.world_size()};
-  for (int rank = 0; rank < ranks.size(); ++rank)
-    require(ranks.rank_of(ranks.task_of(rank), ranks.replica_in_task(rank)) == rank, "a rank is one replica of a task");
+  int rank = 0;
+  for (const Task& task : spec.tasks())
+    for (int replica = 0; replica < spec.replicas_per_task(); ++replica, ++rank)
+      require(ranks.task_of(rank) == task && ranks.replica_in_task(rank) == replica, "a rank is one replica of a task");
 }
 
 bool read_cluster_spec_text(std::string_view input) {
