@@ -4,7 +4,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <string>
 #include <thread>
 
 #include <fcntl.h>
@@ -178,8 +177,7 @@ std::uint32_t Ring::step() {
 }
 
 Ring::Open Ring::begin(Kind kind, std::string_view name) {
-  const Use ring;
-  return ring ? ring->start(kind, ring->own_track(), name, std::chrono::steady_clock::now()) : Open{};
+  return next({}, kind, name);
 }
 
 Ring::Open Ring::begin(Kind kind, Track track, std::string_view name) {

@@ -275,16 +275,12 @@ class MpiCommunicator final : public Communicator {
 
   Work gather(const TensorView& whole, SliceBounds bounds, int root) override {
     const ByteSlices slices{bounds, size_of(whole.dtype())};
-    const auto mine = static_cast<std::size_t>(rank_);
-    if (rank_ == root) {
-      check_mpi(MPI_Gatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, whole.data(), slices.counts.data(),
-                            slices.offsets.data(), MPI_BYTE, root, comm_.get()),
-                "MPI_Gatherv");
-    } else {
-      check_mpi(MPI_Gatherv(whole.data() + slices.offsets[mine], slices.counts[mine], MPI_BYTE, nullptr, nullptr,
-                            nullptr, MPI_BYTE, root, comm_.get()),
-                "MPI_Gatherv");
-    }
+    const std::span<std::byte> mine = slices.of(whole, rank_);
+    check_mpi(rank_ == root ? MPI_Gatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, whole.data(), slices.counts.data(),
+                                          slices.offsets.data(), MPI_BYTE, root, comm_.get())
+                            : MPI_Gatherv(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, nullptr, nullptr,
+                                          nullptr, MPI_BYTE, root, comm_.get()),
+              "MPI_Gatherv");
     return Work::done();
   }
 

@@ -32,30 +32,28 @@ bool has_mpi_ended() {
   return MPI_Finalized(&is_over) != MPI_SUCCESS || is_over != 0;
 }
 
+/// The default handler aborts, so no return code could ever be checked.
+MpiComm::MpiComm(MPI_Comm handle) : handle_{handle} {
+  check_mpi(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+}
+
 MpiComm MpiComm::duplicate(MPI_Comm parent) {
   MPI_Comm made = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(parent, &made), "MPI_Comm_dup");
-  MpiComm comm{made};
-  // The default handler aborts, so no return code could ever be checked.
-  check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  return comm;
+  return MpiComm{made};
 }
 
 MpiComm MpiComm::of_runtime(std::optional<int> guest) {
   if (!guest) return duplicate(MPI_COMM_WORLD);
   MPI_Comm made = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(MPI_Comm_f2c(*guest), 0, 0, &made), "MPI_Comm_split");
-  MpiComm comm{made};
-  check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  return comm;
+  return MpiComm{made};
 }
 
 MpiComm MpiComm::split_by_node(MPI_Comm parent) {
   MPI_Comm made = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &made), "MPI_Comm_split_type");
-  MpiComm comm{made};
-  check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  return comm;
+  return MpiComm{made};
 }
 
 MpiComm MpiComm::subset(MPI_Comm parent, std::span<const int> members, std::uint64_t key) {
@@ -73,9 +71,7 @@ MpiComm MpiComm::subset(MPI_Comm parent, std::span<const int> members, std::uint
   MPI_Comm made = MPI_COMM_NULL;
   check_mpi(MPI_Comm_create_group(parent, some.handle, static_cast<int>(own_tags + key / 2 % (tags - own_tags)), &made),
             "MPI_Comm_create_group");
-  MpiComm comm{made};
-  check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  return comm;
+  return MpiComm{made};
 }
 
 void MpiComm::set_ranks_leave(bool leave) {

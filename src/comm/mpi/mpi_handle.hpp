@@ -52,7 +52,7 @@ class MpiComm {
   int size() const;
 
  private:
-  explicit MpiComm(MPI_Comm handle) : handle_{handle} {}
+  explicit MpiComm(MPI_Comm handle);
 
   MPI_Comm handle_ = MPI_COMM_NULL;
 };

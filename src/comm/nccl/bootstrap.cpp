@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <functional>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -18,8 +17,7 @@
 #include "base/deadline.hpp"
 #include "base/log_settings.hpp"
 #include "comm/backends.hpp"
-#include "comm/communicator.hpp"
-#include "device/device.hpp"
+#include "comm/slices.hpp"
 
 namespace lockstep {
 namespace {
@@ -59,8 +57,7 @@ Report report_of(const std::function<void()>& stage) {
 std::optional<NcclStartError> verdict(Communicator& host, const Report& mine) {
   constexpr auto length = static_cast<std::int64_t>(sizeof(Report));
   std::vector<Report> reports(static_cast<std::size_t>(host.size()));
-  std::vector<std::int64_t> bounds;
-  for (int rank = 0; rank <= host.size(); ++rank) bounds.push_back(rank * length);
+  const auto bounds = even_slices(length * host.size(), host.size(), 1);
   reports[static_cast<std::size_t>(host.rank())] = mine;
   host.all_gather({reinterpret_cast<std::byte*>(reports.data()), {bounds.back()}, DType::u8}, bounds).wait();
 
@@ -68,9 +65,9 @@ std::optional<NcclStartError> verdict(Communicator& host, const Report& mine) {
   using enum Report::Outcome;
   for (const auto blamed : {failed, failed_by_other, stalled, late}) {
     const auto is_blamed = [&](const Report& report) { return report.outcome == blamed; };
-    const auto found = std::find_if(reports.begin(), reports.end(), is_blamed);
+    const auto found = std::ranges::find_if(reports, is_blamed);
     if (found == reports.end()) continue;
-    const bool nobody = blamed == late && std::all_of(reports.begin(), reports.end(), is_blamed);
+    const bool nobody = blamed == late && std::ranges::all_of(reports, is_blamed);
     const bool in_vain = blamed == late || blamed == stalled;
     return NcclStartError{nobody ? -1 : static_cast<int>(found - reports.begin()),
                           in_vain ? NcclStartError::How::late : NcclStartError::How::failed, found->text.data()};

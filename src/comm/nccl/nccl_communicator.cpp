@@ -6,11 +6,8 @@
 #include <vector>
 
 #include "base/element_type.hpp"
-#include "comm/backends.hpp"
-#include "comm/communicator.hpp"
 #include "comm/nccl/bootstrap.hpp"
 #include "comm/nccl/failure_watch.hpp"
-#include "device/device.hpp"
 #include "device/stream_spans.hpp"
 
 namespace lockstep {

@@ -47,14 +47,12 @@ inline constexpr Seconds watch_beat{0.1};
 NcclTools real_nccl_tools();
 
 /// A wait for NCCL exceeded its limit.
-class NcclTimeout : public CommError {
- public:
+struct NcclTimeout : CommError {
   using CommError::CommError;
 };
 
 /// Another rank failed or ended, as NCCL reports it: that rank knows more.
-class NcclRemoteError : public CommError {
- public:
+struct NcclRemoteError : CommError {
   using CommError::CommError;
 };
 

@@ -5,14 +5,12 @@
 #include <new>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <sched.h>
 #include <unistd.h>
 
 #include <lockstep/base/error.hpp>
 
-#include "comm/communicator.hpp"
 #include "device/device.hpp"
 
 namespace lockstep {
@@ -72,17 +70,16 @@ struct NodeMemory::Segment {
   std::size_t bytes;
 };
 
-/// Those in use. Shared with the buffers that lie in them.
-struct NodeMemory::Segments {
-  std::vector<Segment> all;
-};
-
 std::size_t NodeMemory::bytes_for(int ranks) {
   return static_cast<std::size_t>(ranks) * (sizeof(cpu_set_t) + 2 * stride_of_slots + sizeof(Tasks));
 }
 
 NodeMemory::NodeMemory(SharedMemory slots, int rank, int ranks, SharedMemory (*create)(std::size_t))
-    : slots_{std::move(slots)}, rank_{rank}, ranks_{ranks}, create_{create}, segments_{std::make_shared<Segments>()} {
+    : slots_{std::move(slots)},
+      rank_{rank},
+      ranks_{ranks},
+      create_{create},
+      segments_{std::make_shared<std::vector<Segment>>()} {
   auto* const cores = static_cast<cpu_set_t*>(slots_.data());
   if (::sched_getaffinity(0, sizeof(cpu_set_t), cores + rank_) != 0)
     for (int core = 0; core < CPU_SETSIZE; ++core) CPU_SET(static_cast<std::size_t>(core), cores + rank_);
@@ -203,15 +200,15 @@ SharedAllocation NodeMemory::allocate(std::size_t bytes) {
   if (rank_ == 0 && memory) memory->take_over();
   if (!everyone) return made;
   auto* const own = static_cast<std::byte*>(memory->data()) + first;
-  segments_->all.push_back({++allocations_, *std::move(memory), stride, own, bytes});
+  segments_->push_back({++allocations_, *std::move(memory), stride, own, bytes});
   made.memory = Buffer{own, bytes, DeviceKind::cpu, [segments = segments_, number = allocations_](void*) {
-                         std::erase_if(segments->all, [&](const Segment& each) { return each.number == number; });
+                         std::erase_if(*segments, [&](const Segment& each) { return each.number == number; });
                        }};
   return made;
 }
 
 std::optional<NodeMemory::Place> NodeMemory::place_of(const std::byte* data, std::size_t bytes) const {
-  for (const Segment& segment : segments_->all) {
+  for (const Segment& segment : *segments_) {
     if (data < segment.own || data >= segment.own + segment.bytes) continue;
     const auto offset = static_cast<std::size_t>(data - segment.own);
     if (bytes > segment.bytes - offset) return std::nullopt;

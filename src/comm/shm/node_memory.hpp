@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.hpp"
 #include "device/shared_memory.hpp"
@@ -87,7 +88,6 @@ class NodeMemory {
   struct Slot;
   struct Tasks;
   struct Segment;
-  struct Segments;
 
   Slot& slot_at(std::uint64_t exchange, int rank) const;
   std::byte* payload(std::uint64_t exchange, int rank) const;
@@ -101,7 +101,7 @@ class NodeMemory {
   int spins_ = 0;           ///< how often a rank looks for another before it yields
   std::uint64_t next_ = 1;  ///< the number of the next exchange
   std::uint64_t allocations_ = 0;
-  std::shared_ptr<Segments> segments_;
+  std::shared_ptr<std::vector<Segment>> segments_;  ///< in use; shared with the buffers that lie in them
 };
 
 }  // namespace lockstep
