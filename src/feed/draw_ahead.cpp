@@ -13,9 +13,9 @@
 
 #include "control/meeting_point.hpp"
 #include "device/device.hpp"
+#include "group/replica_group.hpp"
 #include "input/work_ahead.hpp"
 #include "strategy/context_stack.hpp"
-#include "strategy/defaults.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -131,7 +131,7 @@ struct DrawAhead::Parts {
     const bool by_default = is_default(extended.strategy());
     return [&extended, by_default, draw = std::move(draw), staging = std::move(staging)] {
       // Each thread has a default strategy of its own.
-      const StrategyExtended& current = by_default ? Defaults::of_thread().strategy.extended() : extended;
+      const StrategyExtended& current = by_default ? default_strategy().extended() : extended;
       const PushedFrame scope{{ContextMode::cross_replica, &current}};
       const MeetingPoint::Apart apart{"in a source whose batches are prefetched"};
       const auto item = std::make_shared<Item>(Item{draw()});

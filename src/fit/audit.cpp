@@ -1,5 +1,6 @@
 #include "fit/audit.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "control/busy_clock.hpp"
@@ -72,7 +73,8 @@ AuditedShard::Digests Audit::compute(std::int64_t shard, std::span<const std::in
 
 void Audit::compare(std::span<const std::int64_t> samples, std::span<std::int64_t> integers) {
   AuditedShard::Digests of_other = records_.guests() > 0 ? records_.of_guest() : compute(other(), samples);
-  round_->bring(records_.of(audited_), std::move(of_other), integers);
+  round_->bring(records_.of(audited_), std::move(of_other));
+  std::ranges::copy(round_->integers(), integers.begin());
 }
 
 void Audit::judge(std::span<const std::int64_t> samples, const Here& here) {

@@ -1,6 +1,7 @@
 // Audits: in some steps each rank computes a shard of another rank too, and the ranks compare what they got.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -42,7 +43,10 @@ class Audit {
   void compare(std::span<const std::int64_t> samples, std::span<std::int64_t> integers);
 
   /// LOCAL. Whether the step passes, by the integers' sums over the ranks.
-  bool passes(std::span<const std::int64_t> sums) { return round_->passes(sums); }
+  bool passes(std::span<const std::int64_t> sums) {
+    std::ranges::copy(sums, round_->integers().begin());
+    return round_->passes();
+  }
 
   /// COLL, in cross-replica context, after an audited step that did not pass. Every rank throws: DriftError if the
   /// replicas differ in what they hold, which explains it, and otherwise AuditError (AuditRound::judge).

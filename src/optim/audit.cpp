@@ -61,12 +61,8 @@ void Optimizer::Audit::Impl::begin_step() {
   round_.reset();
   own_.reset();
   names_.clear();
-  integers_.clear();
-  passes_ = true;
   const auto turn = AuditSchedule{options_.every, options_.seed, ranks_, own}.in(step_);
-  if (!turn) return;
-  round_.emplace(strategy_.group(), step_, own, *turn);
-  integers_.resize(static_cast<std::size_t>(ranks_));
+  if (turn) round_.emplace(strategy_.group(), step_, own, *turn);
 }
 
 AuditRound::Digests Optimizer::Audit::Impl::compute(std::int64_t shard, bool digests_wanted) {
@@ -76,9 +72,8 @@ AuditRound::Digests Optimizer::Audit::Impl::compute(std::int64_t shard, bool dig
   if (names_.empty()) names_ = kept.names;
   if (kept.names.empty() || kept.names != names_)
     throw InvalidArgument{
-        fmt::format("shard {} has the results [{}], and another one [{}]; expected the same, and one "
-                    "at least",
-                    shard, fmt::join(kept.names, ", "), fmt::join(names_, ", "))};
+        fmt::format("shard {} has the results [{}], and another one [{}]; expected the same, and one at least", shard,
+                    fmt::join(kept.names, ", "), fmt::join(names_, ", "))};
   if (!kept.is_finite) say_only_not_finite(kept.digests);
   return std::move(kept.digests);
 }
@@ -98,10 +93,10 @@ void Optimizer::Audit::Impl::compute_other() {
   if (!own_)
     throw InvalidArgument{fmt::format(
         "an audited step without shard {}: expected Audit::compute for each shard of the rank before", round_->own())};
-  round_->bring(*own_, compute(round_->other()), integers_);
+  round_->bring(*own_, compute(round_->other()));
   // Results of other names are other results. Unsigned, since these sums wrap around.
   const auto add = [&](std::int64_t shard, std::uint64_t number) {
-    std::int64_t& sum = integers_[static_cast<std::size_t>(shard * ranks_ / options_.shards)];
+    std::int64_t& sum = integers()[static_cast<std::size_t>(shard * ranks_ / options_.shards)];
     sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) + number);
   };
   add(round_->own(), digest_of_names());
@@ -120,13 +115,8 @@ std::string Optimizer::Audit::Impl::text() const {
       names_.empty() ? "" : fmt::format(", {} results (digest {})", names_.size(), to_hex(digest_of_names())));
 }
 
-bool Optimizer::Audit::Impl::passes() {
-  if (round_) passes_ = AuditRound::passes(integers_);
-  return passes_;
-}
-
 void Optimizer::Audit::Impl::end_step(ReplicaContext& context, const Here& here) {
-  if (passes_) {
+  if (passes()) {
     ++step_;
     return begin_step();
   }

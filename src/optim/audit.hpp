@@ -33,15 +33,14 @@ struct Optimizer::Audit::Impl {
   /// Whether other shards are computed before this step's gradients have been added up.
   bool is_turn() const { return round_.has_value(); }
 
-  /// What the ranks compare of the audit before the step; empty if it is not audited. The names of results only if
-  /// shards were computed before.
+  /// What the ranks compare before the step; empty if it is not audited. Names results if shards were computed before.
   std::string text() const;
 
   /// Of the step's sums: this rank's, and then those of all ranks. None if the step is not audited.
-  std::span<std::int64_t> integers() { return integers_; }
+  std::span<std::int64_t> integers() { return round_ ? round_->integers() : std::span<std::int64_t>{}; }
 
   /// LOCAL, once these are the sums.
-  bool passes();
+  bool passes() const { return !round_ || round_->passes(); }
 
   /// COLL, after the step.
   void end_step(ReplicaContext& context, const Here& here);
@@ -61,8 +60,6 @@ struct Optimizer::Audit::Impl {
   std::optional<AuditRound> round_;  ///< empty if it is not audited
   std::vector<std::string> names_;   ///< of what the first shard has yielded
   std::optional<AuditRound::Digests> own_;
-  std::vector<std::int64_t> integers_;
-  bool passes_ = true;
 };
 
 }  // namespace lockstep

@@ -1,13 +1,10 @@
 #include "optim/gradient_pieces.hpp"
 
-#include <algorithm>
 #include <limits>
 #include <memory>
 
 #include "base/element_type.hpp"
-#include "reduce/declared_sums.hpp"
 #include "reduce/messages.hpp"
-#include "reduce/reductions.hpp"
 #include "strategy/held_slices.hpp"
 
 namespace lockstep::detail {
@@ -38,10 +35,6 @@ GradientPieces::GradientPieces(const VariableStore& store, std::span<const Varia
   }
 }
 
-std::vector<GradientBucket> GradientPieces::buckets(const Reductions& reductions) const {
-  return buckets(reductions.packing(), reductions.enough_bytes());
-}
-
 std::vector<GradientBucket> GradientPieces::buckets(const Packing& packing, std::int64_t enough_bytes) const {
   std::vector<GradientBucket> buckets;
   std::size_t pieces = 0;
@@ -64,10 +57,6 @@ std::size_t GradientPieces::count() const {
   std::size_t pieces = 0;
   for (const auto& each : counts_) pieces += each.size();
   return pieces;
-}
-
-std::size_t GradientPieces::variable_of(std::size_t piece) const {
-  return static_cast<std::size_t>(std::ranges::find(pieces_, piece) - pieces_.begin());
 }
 
 }  // namespace lockstep::detail

@@ -1,6 +1,7 @@
 // Gradients in the store, and the messages in which they travel.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,8 +15,7 @@
 
 namespace lockstep::detail {
 
-/// The gradients of some variables, numbered in the order of memory. Each is a piece, together with the padding after
-/// it.
+/// The gradients of some variables, numbered in the order of memory. Each is a piece, with the padding after it.
 class LOCKSTEP_PARTS_API GradientPieces {
  public:
   GradientPieces() = default;
@@ -27,7 +27,9 @@ class LOCKSTEP_PARTS_API GradientPieces {
   std::span<const VariableStore::FlatRange> ranges() const { return ranges_; }
 
   /// What travels as one message.
-  std::vector<GradientBucket> buckets(const Reductions& reductions) const;
+  std::vector<GradientBucket> buckets(const Reductions& reductions) const {
+    return buckets(reductions.packing(), reductions.enough_bytes());
+  }
 
   /// The same if `enough_bytes` were those of the reductions.
   std::vector<GradientBucket> buckets(const Packing& packing, std::int64_t enough_bytes) const;
@@ -36,7 +38,9 @@ class LOCKSTEP_PARTS_API GradientPieces {
 
   /// The piece of a variable, and the variable of a piece. Variables count as they were given.
   std::size_t piece_of(std::size_t variable) const { return pieces_[variable]; }
-  std::size_t variable_of(std::size_t piece) const;
+  std::size_t variable_of(std::size_t piece) const {
+    return static_cast<std::size_t>(std::ranges::find(pieces_, piece) - pieces_.begin());
+  }
 
  private:
   std::vector<VariableStore::FlatRange> ranges_;

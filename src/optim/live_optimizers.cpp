@@ -8,7 +8,6 @@
 #include <lockstep/base/error.hpp>
 
 #include "base/site.hpp"
-#include "strategy/step_counter.hpp"
 
 namespace lockstep {
 namespace detail {
@@ -95,18 +94,9 @@ void Optimizer::Places::enter(VariableStore& store, const detail::Call& call) {
   places_.push_back(std::move(place));
 }
 
-void Optimizer::Places::keep(VariableStore& store, std::span<const Variable> variables,
-                             std::span<const std::string_view> slots, const detail::Call& call) {
-  detail::LiveOptimizers::of(store)->keep(name_in(store), variables, slots, call);
-}
-
 std::string Optimizer::Places::name_in(VariableStore& store) const {
   const Place* const place = find(store);
   return place ? place->name : detail::LiveOptimizers::of(store)->name_for(asked_);
-}
-
-std::string Optimizer::Places::counter_in(VariableStore& store) const {
-  return detail::step_counter(name_in(store));
 }
 
 }  // namespace lockstep

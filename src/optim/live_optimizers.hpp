@@ -11,6 +11,7 @@
 #include <lockstep/optim/optimizer.hpp>
 
 #include "strategy/context_stack.hpp"
+#include "strategy/step_counter.hpp"
 
 namespace lockstep {
 namespace detail {
@@ -20,15 +21,13 @@ class LiveOptimizers {
   /// Those of `store`, which keeps them.
   static const std::shared_ptr<LiveOptimizers>& of(VariableStore& store);
 
-  /// The name of an optimizer that asks for `asked`: that or, if it is empty, the first of "optimizer", "optimizer_1",
-  /// … that is free.
+  /// The name of an optimizer that asks for `asked`; if that is empty, the first free of "optimizer", "optimizer_1", …
   std::string name_for(const std::string& asked) const;
 
   /// Gives the name to an optimizer that `call` uses first. InvalidArgument if it is not free.
   void enter(const std::string& name, const Call& call);
 
-  /// Notes that the optimizer of that name keeps these slots of each variable. InvalidArgument, which names both, if
-  /// another keeps one of them; then notes nothing.
+  /// Notes that it keeps these slots of each variable. If another keeps one, InvalidArgument, which names both.
   void keep(const std::string& name, std::span<const Variable> variables, std::span<const std::string_view> slots,
             const Call& call);
 
@@ -46,8 +45,7 @@ class LiveOptimizers {
 
 }  // namespace detail
 
-/// One optimizer's places among the live ones of each store that it was used with. Stores and optimizers die in any
-/// order.
+/// One optimizer's places among the live ones of each store that it has used. Stores and optimizers die in any order.
 class Optimizer::Places {
  public:
   /// `asked` is the name that the optimizer asks for everywhere; empty if it asks for none.
@@ -60,13 +58,15 @@ class Optimizer::Places {
 
   /// LiveOptimizers::keep, after `enter`.
   void keep(VariableStore& store, std::span<const Variable> variables, std::span<const std::string_view> slots,
-            const detail::Call& call);
+            const detail::Call& call) {
+    detail::LiveOptimizers::of(store)->keep(name_in(store), variables, slots, call);
+  }
 
   /// Its name in `store`, or the one that it would get now.
   std::string name_in(VariableStore& store) const;
 
   /// The counter of its steps.
-  std::string counter_in(VariableStore& store) const;
+  std::string counter_in(VariableStore& store) const { return detail::step_counter(name_in(store)); }
 
  private:
   struct Place {

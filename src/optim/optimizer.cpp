@@ -1,6 +1,4 @@
 #include <cmath>
-#include <string>
-#include <string_view>
 
 #include <fmt/format.h>
 

@@ -2,15 +2,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
 #include <exception>
 #include <iterator>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -33,9 +26,7 @@
 #include "step/rows.hpp"
 #include "step/synchronous_step.hpp"
 #include "strategy/context_stack.hpp"
-#include "strategy/defaults.hpp"
 #include "strategy/first_steps.hpp"
-#include "strategy/step_counter.hpp"
 #include "strategy/strategy_core.hpp"
 #include "tensor/digest.hpp"
 
@@ -48,8 +39,9 @@ double weight_of(const Optimizer::StepSums& sums) {
 
 template <class Numbers>
 TensorView view_of(Numbers&& numbers) {
-  constexpr DType type = std::is_same_v<std::ranges::range_value_t<Numbers>, double> ? DType::f64 : DType::i64;
-  return {reinterpret_cast<std::byte*>(std::data(numbers)), {std::ssize(numbers)}, type};
+  return {reinterpret_cast<std::byte*>(std::data(numbers)),
+          {std::ssize(numbers)},
+          detail::dtype_of<std::ranges::range_value_t<Numbers>>};
 }
 
 /// InvalidArgument for another strategy's variables in the context that is current outside of every run.
@@ -91,14 +83,6 @@ void require_samples(const detail::Call& call, const Optimizer::StepSums& sums) 
     throw InvalidArgument{fmt::format("{}{} samples; expected 0 or more", call.text(), sums.samples)};
   if (const double weight = weight_of(sums); !(weight >= 0) || std::isinf(weight))
     throw InvalidArgument{fmt::format("{}samples that weigh {}; expected a number from 0", call.text(), weight)};
-}
-
-/// InvalidArgument for numbers that a rank cannot bring, and for what a step cannot be asked for.
-void require_one_way(const detail::Call& call, const Optimizer::Request& request) {
-  if (request.own) require_samples(call, *request.own);
-  if (request.computation.compute && request.own)
-    throw InvalidArgument{call.text() +
-                          "numbers of this rank, and a computation, which returns them; expected one of the two"};
 }
 
 }  // namespace
@@ -278,8 +262,7 @@ class Optimizer::StepOf {
     return summed;
   }
 
-  /// The sum of the gradient's squares, if it is known. Of gradients of which each rank has its slices, no rank can add
-  /// them up later.
+  /// The sum of the gradient's squares, if it is known. Where each rank has its slices, no rank can add them up later.
   std::optional<double> squares(const RankSums& sums) {
     if (squares_) return squares_->read();
     if (!plan_.is_shared()) return {};
@@ -375,7 +358,10 @@ Optimizer::StepSums Optimizer::apply(ReplicaContext& context, const Request& req
   require_in_run(call, context, request.gradients);
   // Before anything that fails on this rank alone, so that the ranks agree on the order of first uses.
   places_->enter(context.strategy().store(), call);
-  require_one_way(call, request);
+  if (request.own) require_samples(call, *request.own);
+  if (is_computed && request.own)
+    throw InvalidArgument{call.text() +
+                          "numbers of this rank, and a computation, which returns them; expected one of the two"};
   const Plan& plan = plan_for(context.strategy(), request.gradients, call);
   plan.require_fit(call, request.gradients);
   context.strategy().store().bring_values_home();

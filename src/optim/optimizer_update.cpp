@@ -1,7 +1,6 @@
 // The part of a step that each rank makes alone: from sums that are the same on every rank to new values.
 #include <cmath>
 #include <cstddef>
-#include <span>
 
 #include <lockstep/optim/optimizer.hpp>
 

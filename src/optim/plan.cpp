@@ -14,7 +14,6 @@
 #include "base/digest.hpp"
 #include "ops/square_blocks.hpp"
 #include "ops/update_kernels.hpp"
-#include "reduce/reductions.hpp"
 #include "strategy/held_slices.hpp"
 #include "tensor/overlap.hpp"
 #include "tensor/shared_parts.hpp"

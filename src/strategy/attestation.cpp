@@ -8,7 +8,6 @@
 #include <lockstep/base/hex.hpp>
 
 #include "base/digest.hpp"
-#include "control/meeting_point.hpp"
 #include "control/names.hpp"
 #include "strategy/context_stack.hpp"
 #include "tensor/digest.hpp"
@@ -113,23 +112,21 @@ Attestation::Attestation(const VariableStore& store, const Here& here) {
 
 void Attestation::add(const Variable& variable, const Here& here) {
   add(fmt::format("variable {}", variable.label()), variable.for_reading(variable.dtype(), here));
-  if (variable.state().trainable) trained_.back() = &variable.state();
+  if (variable.state().trainable) values_.back().trained = &variable.state();
 }
 
 void Attestation::add(std::string name, const TensorView& value) {
   values_.push_back({std::move(name)});
   digests_.push_back(digest_of_elements(value));
-  trained_.push_back(nullptr);
 }
 
 void Attestation::add(const FirstStepNotes& notes, std::uint64_t step) {
-  for (std::size_t i = 0; i < values_.size(); ++i) {
-    values_[i].when = fmt::format(" after step {}", step);
-    if (!trained_[i]) continue;
-    values_[i].cause = std::ranges::find(notes.summed, trained_[i]) == notes.summed.end()
-                           ? "most likely its gradient was not summed over the ranks, or ranks used different learning "
-                             "rates"
-                           : "its gradient was summed over the ranks, so something else has changed it on a rank";
+  for (AttestedValue& value : values_) {
+    value.when = fmt::format(" after step {}", step);
+    if (!value.trained) continue;
+    value.cause = std::ranges::find(notes.summed, value.trained) == notes.summed.end()
+                      ? "most likely its gradient was not summed over the ranks, or ranks used different learning rates"
+                      : "its gradient was summed over the ranks, so something else has changed it on a rank";
   }
   // In front: a variable that differs because of its gradient is not what went wrong.
   for (std::size_t i = 0; i < notes.given.size(); ++i) {
@@ -138,7 +135,6 @@ void Attestation::add(const FirstStepNotes& notes, std::uint64_t step) {
                    {fmt::format("the gradient of {}", notes.given[i].name), fmt::format(" in step {}", step),
                     "it was not summed over the ranks before the step, or changed on a rank since then"});
     digests_.insert(digests_.begin() + at, notes.given[i].digest);
-    trained_.insert(trained_.begin() + at, nullptr);
   }
 }
 
@@ -151,7 +147,7 @@ std::string Attestation::text() const {
 std::uint64_t Attestation::digest_of_trained() const {
   std::vector<std::uint64_t> trained;
   for (std::size_t i = 0; i < digests_.size(); ++i)
-    if (trained_[i]) trained.push_back(digests_[i]);
+    if (values_[i].trained) trained.push_back(digests_[i]);
   return digest_of(std::as_bytes(std::span{trained}));
 }
 

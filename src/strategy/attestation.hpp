@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/base/error.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
 #include "control/channel.hpp"
@@ -18,9 +17,10 @@ namespace lockstep::detail {
 
 /// What is compared, and what is known of it if the replicas differ.
 struct AttestedValue {
-  std::string name;        ///< "variable 'w'"
-  std::string when = {};   ///< " after step 1"
-  std::string cause = {};  ///< how they came to differ: "it was not summed over the ranks"
+  std::string name;                        ///< "variable 'w'"
+  std::string when = {};                   ///< " after step 1"
+  std::string cause = {};                  ///< how they came to differ: "it was not summed over the ranks"
+  const VariableState* trained = nullptr;  ///< if it is a trainable variable
 };
 
 /// Digests of what the replicas of a store hold alike: its sealed mirrored variables in order of creation, the
@@ -34,8 +34,7 @@ class Attestation {
   /// The sealed trainable variables alone. After VariableStore::bring_values_home.
   Attestation(const VariableStore& store, const Here& here);
 
-  /// The same at the end of `step`, one of the first: compares the gradients that it was given too, and says how
-  /// variables may have come to differ in it.
+  /// At the end of `step`, one of the first: compares gradients that it was given too, and says how variables differ.
   void add(const FirstStepNotes& notes, std::uint64_t step);
 
   /// What is compared: "variable 'w', optimizer state 'w@momentum'". As the text of an agreement, it finds ranks that
@@ -55,7 +54,6 @@ class Attestation {
 
   std::vector<AttestedValue> values_;
   std::vector<std::uint64_t> digests_;
-  std::vector<const VariableState*> trained_;  ///< of `values_`, null for what is no trainable variable
 };
 
 /// Who differs, and in what: the first value on which the replicas do not agree. `values` are all of them; `digests`

@@ -1,6 +1,5 @@
 #include "strategy/audit_round.hpp"
 
-#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -59,20 +58,17 @@ AuditRound::AuditRound(ReplicaGroup& group, std::int64_t step, std::int64_t shar
       shards_{shards},
       turn_{turn},
       rank_{group.meeting().rank()},
-      ranks_{group.meeting().size()} {}
+      ranks_{group.meeting().size()},
+      integers_(static_cast<std::size_t>(ranks_)) {}
 
-void AuditRound::bring(Digests own, Digests other, std::span<std::int64_t> integers) {
+void AuditRound::bring(Digests own, Digests other) {
   own_ = std::move(own);
   other_ = std::move(other);
   // Unsigned, since these sums wrap around.
-  std::vector<std::uint64_t> parts(integers.size());
+  std::vector<std::uint64_t> parts(integers_.size());
   parts[static_cast<std::size_t>(rank_)] += digest_of_all(own_);
   parts[static_cast<std::size_t>(audited_by(rank_))] -= digest_of_all(other_);
-  std::ranges::transform(parts, integers.begin(), [](std::uint64_t part) { return static_cast<std::int64_t>(part); });
-}
-
-bool AuditRound::passes(std::span<const std::int64_t> sums) {
-  return std::ranges::count(sums, 0) == std::ssize(sums);
+  std::ranges::transform(parts, integers_.begin(), [](std::uint64_t part) { return static_cast<std::int64_t>(part); });
 }
 
 /// Those that owner and auditor compute otherwise. `of_all` holds what each rank got for its own shard, and then for

@@ -1,7 +1,7 @@
-// One audit: what the ranks tell each other about shards that two of them have computed, and what follows if they got
-// different results.
+// One audit: what ranks tell each other about shards that two of them have computed, and what follows if they differ.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -21,13 +21,11 @@ class ReplicaGroup;
 /// The digest of a number among those of a shard.
 LOCKSTEP_PARTS_API std::uint64_t digest_of_number(double number);
 
-/// For a shard with a loss that is not finite: replaces `digests` so that they say only that. Which of several NaNs a
-/// sum keeps depends on the order of its operands.
+/// For a shard whose loss is not finite: `digests` say only that. Which NaN a sum keeps depends on its order.
 LOCKSTEP_PARTS_API void say_only_not_finite(std::span<std::uint64_t> digests);
 
-/// The audit of one step. Each rank brings digests of a shard of its own, and of one of another rank that it has
-/// computed as well. They travel in a sum that the step makes anyway, as integers that add up to 0 for each rank whose
-/// digests its auditor gets too.
+/// The audit of one step. Each rank brings digests of a shard of its own and of one of another rank, in a sum of the
+/// step: as integers whose sum is 0 for each rank whose digests its auditor gets.
 class LOCKSTEP_PARTS_API AuditRound {
  public:
   using Digests = AuditedShard::Digests;
@@ -35,16 +33,20 @@ class LOCKSTEP_PARTS_API AuditRound {
   /// `step` counts from 0, and each rank has `shards` of it. `group` must outlive this object.
   AuditRound(ReplicaGroup& group, std::int64_t step, std::int64_t shards, AuditSchedule::Turn turn);
 
-  /// Numbers of shards of the batch: the one of this rank that another computes too, and the one of another rank that
-  /// this one computes.
+  /// Shards of the batch: that of this rank that another computes too, and that of another that this one computes.
   std::int64_t own() const { return shard_of(rank_); }
   std::int64_t other() const { return shard_of(audited_by(rank_)); }
 
-  /// LOCAL. Writes this rank's part of the integers, of which there is one for each rank.
-  void bring(Digests own, Digests other, std::span<std::int64_t> integers);
+  /// LOCAL. Writes this rank's part of the integers.
+  void bring(Digests own, Digests other);
 
-  /// LOCAL. Whether the audit is passed, by the sums of the integers over the ranks.
-  static bool passes(std::span<const std::int64_t> sums);
+  /// One for each rank: of this rank, to be replaced by their sums over the ranks.
+  std::span<std::int64_t> integers() { return integers_; }
+
+  /// LOCAL, once they are. Whether the audit is passed.
+  bool passes() const {
+    return std::ranges::all_of(integers_, [](std::int64_t sum) { return sum == 0; });
+  }
 
   /// COLL, after an audit that is not passed, but not inside what an agreement covers. Throws AuditError on every rank
   /// (judge_audit, judge_sum).
@@ -63,6 +65,7 @@ class LOCKSTEP_PARTS_API AuditRound {
   AuditSchedule::Turn turn_;
   int rank_, ranks_;
   Digests own_, other_;
+  std::vector<std::int64_t> integers_;
 };
 
 }  // namespace lockstep

@@ -1,18 +1,31 @@
 #include "strategy/context_stack.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/strategy/strategy.hpp>
 
 #include "base/site.hpp"
-#include "strategy/defaults.hpp"
+#include "group/local_group.hpp"
 
 namespace lockstep {
 namespace detail {
+
+/// What the default context offers.
+struct Defaults {
+  std::unique_ptr<ReplicaGroup> group = make_local_group();
+  Strategy strategy{*group};
+  ReplicaContext context{strategy.extended()};
+
+  static Defaults& of_thread() {
+    thread_local Defaults defaults;
+    return defaults;
+  }
+};
+
 namespace {
 
 std::vector<Frame>& stack() {
@@ -104,13 +117,11 @@ void require_colocated(const Strategy& strategy) {
         fmt::format("`colocate_vars_with`: {} cannot create one beside {}", strategy.name(), operand_text(beside))};
 }
 
-Defaults& Defaults::of_thread() {
-  thread_local Defaults defaults;
-  return defaults;
+Strategy& default_strategy() {
+  return Defaults::of_thread().strategy;
 }
-
 bool is_default(const Strategy& strategy) {
-  return &strategy == &Defaults::of_thread().strategy;
+  return &strategy == &default_strategy();
 }
 bool is_default(const ReplicaContext& context) {
   return &context == &Defaults::of_thread().context;
@@ -156,7 +167,7 @@ StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable
 
 Strategy& Strategy::current() {
   const detail::Frame* const frame = detail::current_frame();
-  return frame ? frame->strategy() : detail::Defaults::of_thread().strategy;
+  return frame ? frame->strategy() : detail::default_strategy();
 }
 
 bool Strategy::has_current() {

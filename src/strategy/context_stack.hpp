@@ -38,6 +38,11 @@ class PushedFrame {
 /// The innermost frame, or null in the default context.
 LOCKSTEP_PARTS_API const Frame* current_frame();
 
+/// This thread's, which is made on first use and never moved.
+Strategy& default_strategy();
+bool is_default(const Strategy& strategy);
+bool is_default(const ReplicaContext& context);
+
 /// What the program called, and where if that is known. Messages begin with it.
 struct Call {
   std::string_view name = {};
@@ -47,8 +52,7 @@ struct Call {
   LOCKSTEP_PARTS_API std::string text() const;
 };
 
-/// ContextError unless `strategy`'s cross-replica methods may be called here: in its cross-replica context, or in the
-/// default context.
+/// ContextError outside `strategy`'s cross-replica context and the default context.
 void require_cross_replica(const Strategy& strategy, const Call& call = {});
 
 /// A scope for what such a method does. ContextError, which begins with `call`, as above.

@@ -10,7 +10,6 @@
 #include "control/tag.hpp"
 #include "reduce/reductions.hpp"
 #include "strategy/context_stack.hpp"
-#include "strategy/defaults.hpp"
 #include "strategy/reduced_leaves.hpp"
 #include "strategy/strategy_core.hpp"
 
@@ -47,7 +46,7 @@ class ComponentRead {
       throw InvalidArgument{
           fmt::format("{}variable {} has the aggregation `none`: there is no way to read its components as one",
                       call.text(), variable.label())};
-    return variable.aggregation() == Variable::Aggregation::mean ? ReduceOp::mean : ReduceOp::sum;
+    return detail::op_of(variable.aggregation());
   }
 
   const Variable& variable_;

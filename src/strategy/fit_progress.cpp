@@ -1,7 +1,5 @@
 #include "strategy/fit_progress.hpp"
 
-#include <utility>
-
 #include <fmt/format.h>
 
 #include "strategy/step_counter.hpp"

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -35,8 +34,7 @@ class HeldSlices {
   /// The number of elements in this rank's slices.
   std::int64_t count() const { return count_; }
 
-  /// Where [first, first + count) of the segment is among this rank's slices, one after the other. InvalidArgument
-  /// unless one of them holds all of it.
+  /// Where [first, first + count) of the segment is among this rank's slices. InvalidArgument unless one holds it all.
   std::int64_t position_of(std::int64_t first, std::int64_t count) const {
     const auto next = std::ranges::upper_bound(own_, first, {}, &SliceMap::Slice::first);
     if (next != own_.begin()) {

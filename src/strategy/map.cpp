@@ -1,15 +1,11 @@
 // Reducing the results of `map`.
 #include <limits>
-#include <span>
-#include <string>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
-#include "control/tag.hpp"
 #include "reduce/arithmetic.hpp"
 #include "reduce/reductions.hpp"
 #include "strategy/reduced_leaves.hpp"

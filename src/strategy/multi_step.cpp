@@ -1,4 +1,3 @@
-#include <string>
 #include <vector>
 
 #include <fmt/format.h>

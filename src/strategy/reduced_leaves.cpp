@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "comm/communicator.hpp"
 #include "reduce/operand_text.hpp"
-#include "reduce/reductions.hpp"
 
 namespace lockstep::detail {
 Stream& stream_for(const Tensor& tensor, Stream& of_device) {
@@ -56,41 +54,6 @@ std::string ReducedLeaves::leaves_text() const {
   for (const Leaf& leaf : leaves_)
     texts.push_back(std::visit([](const auto& each) { return operand_text(each); }, leaf));
   return fmt::format("{}", fmt::join(texts, ", "));
-}
-
-void ReducedLeaves::all_reduce(Reductions& reductions) {
-  for_both([&](auto some) { reductions.all_reduce(op_, some); });
-}
-Work ReducedLeaves::start_dense(Reductions& reductions) {
-  return views_.empty() ? Work::done() : reductions.start_all_reduce(op_, views_);
-}
-void ReducedLeaves::all_reduce_slices(Reductions& reductions) {
-  for_slices([&](auto some) { reductions.all_reduce(op_, some); });
-}
-void ReducedLeaves::reduce_to_one(Reductions& reductions, int root) {
-  for_both([&](auto some) { reductions.reduce_to_one(op_, some, root); });
-}
-void ReducedLeaves::broadcast(Reductions& reductions, int root) {
-  for_both([&](auto some) { reductions.broadcast(some, root); });
-}
-
-/// Calls `collective` once for the dense leaves and once for the slices, which it replaces.
-template <class Collective>
-void ReducedLeaves::for_both(Collective&& collective) {
-  if (!views_.empty()) collective(std::span<const TensorView>{views_});
-  for_slices(collective);
-}
-
-template <class Collective>
-void ReducedLeaves::for_slices(Collective&& collective) {
-  std::vector<IndexedSlices> all;
-  for (const Leaf& leaf : leaves_)
-    if (const auto* const slices = std::get_if<IndexedSlices>(&leaf)) all.push_back(*slices);
-  if (all.empty()) return;
-  collective(std::span{all});
-  auto next = all.begin();
-  for (Leaf& leaf : leaves_)
-    if (std::holds_alternative<IndexedSlices>(leaf)) leaf = std::move(*next++);
 }
 
 }  // namespace lockstep::detail

@@ -1,7 +1,4 @@
 #include <algorithm>
-#include <memory>
-#include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -13,7 +10,6 @@
 #include "reduce/operand_text.hpp"
 #include "reduce/reductions.hpp"
 #include "strategy/context_stack.hpp"
-#include "strategy/defaults.hpp"
 #include "strategy/reduced_leaves.hpp"
 #include "strategy/strategy_core.hpp"
 

@@ -19,7 +19,6 @@
 #include "strategy/announced_failure.hpp"
 #include "strategy/attestation.hpp"
 #include "strategy/context_stack.hpp"
-#include "strategy/defaults.hpp"
 #include "strategy/strategy_core.hpp"
 
 namespace lockstep {
@@ -29,21 +28,18 @@ using detail::announcing_failure;
 
 /// The method makes one kind of variable; the options must name that kind or leave it to the method.
 void require_synchronization(const Variable::Options& options, Variable::Synchronization made) {
-  if (options.synchronization == Variable::Synchronization::automatic || options.synchronization == made) return;
-  switch (options.synchronization) {
-    case Variable::Synchronization::none:
-      throw InvalidArgument{fmt::format(
-          "`none` variable synchronization is not supported: every replica has a component of each variable. Please "
-          "change the `synchronization` for variable: {}",
-          options.name)};
-    case Variable::Synchronization::on_read:
-    case Variable::Synchronization::on_write:
-      throw InvalidArgument{
-          fmt::format("variable '{}': `{}` is not the synchronization of a {} variable, which is `{}`", options.name,
-                      name_of(options.synchronization),
-                      made == Variable::Synchronization::on_read ? "sync-on-read" : "mirrored", name_of(made))};
-    case Variable::Synchronization::automatic: break;
-  }
+  using Synchronization = Variable::Synchronization;
+  const Synchronization asked = options.synchronization;
+  if (asked == Synchronization::automatic || asked == made) return;
+  if (asked == Synchronization::none)
+    throw InvalidArgument{fmt::format(
+        "`none` variable synchronization is not supported: every replica has a component of each variable. Please "
+        "change the `synchronization` for variable: {}",
+        options.name)};
+  if (asked == Synchronization::on_read || asked == Synchronization::on_write)
+    throw InvalidArgument{fmt::format("variable '{}': `{}` is not the synchronization of a {} variable, which is `{}`",
+                                      options.name, name_of(asked),
+                                      made == Synchronization::on_read ? "sync-on-read" : "mirrored", name_of(made))};
   throw InvalidArgument{fmt::format("Invalid variable synchronization mode: {} for variable: {}",
                                     static_cast<int>(options.synchronization), options.name)};
 }
@@ -62,18 +58,17 @@ void require_aggregation(const Variable::Options& options) {
 }  // namespace
 
 Strategy::Strategy(ReplicaGroup& group, const ReductionOptions& reductions)
-    : core_{std::make_unique<Core>(group, reductions, *this)} {}
+    : core_{std::make_unique<Core>(std::shared_ptr<ReplicaGroup>{std::shared_ptr<void>{}, &group}, reductions, *this)} {
+}
 
 Strategy::Strategy(const Group& ranks, const ReductionOptions& reductions, Here here) {
   require_valid(reductions);
   ranks.group_->meeting().agree(TagKind::create, 0, here, "a strategy with " + describe(reductions));
-  core_ = std::make_unique<Core>(*ranks.group_, reductions, *this, ranks.group_);
+  core_ = std::make_unique<Core>(ranks.group_, reductions, *this);
 }
 
 Group Strategy::ranks() const {
-  if (core_->shared_group) return Group{core_->shared_group};
-  // The runtime's, which outlives it.
-  return Group{std::shared_ptr<ReplicaGroup>{std::shared_ptr<void>{}, &core_->group}};
+  return Group{core_->shared_group};
 }
 
 Strategy::Strategy(Strategy&& other) noexcept : core_{std::move(other.core_)} {
@@ -94,11 +89,7 @@ VariableStore& Strategy::store() {
   return core_->store;
 }
 Strategy Strategy::make_sibling(const ReductionOptions& reductions, Here here) {
-  require_valid(reductions);
-  group().meeting().agree(TagKind::create, 0, here, "a strategy with " + describe(reductions));
-  Strategy made{group(), reductions};
-  made.core_->shared_group = core_->shared_group;
-  return made;
+  return Strategy{ranks(), reductions, here};
 }
 int Strategy::rank() const {
   return core_->group.rank();
@@ -298,11 +289,6 @@ void Strategy::run_replica(const Here& place, const std::function<std::string(Re
   }
   meeting.leave_run(core.id, here, result, attestation ? attestation->comparison() : Comparison{});
   if (attestation && first_step) core.first_steps.passed(first_step->made_step, attestation->digest_of_trained());
-}
-
-void Strategy::compare(const std::string& text, const Here& here) {
-  detail::require_not_another(*this, {"same_on_all", here});
-  agree(TagKind::compare, here, text);
 }
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ Strategy& strategy_of(const Variable& variable, const Call& call = {});
 }  // namespace detail
 
 struct Strategy::Core {
-  std::shared_ptr<ReplicaGroup> shared_group;  ///< null if the group is the runtime's
+  std::shared_ptr<ReplicaGroup> shared_group;  ///< owns nothing if the group is the runtime's, which outlives it
   ReplicaGroup& group;
   std::unique_ptr<Reductions> reductions;
   int id;
@@ -28,13 +28,12 @@ struct Strategy::Core {
   std::shared_ptr<Strategy*> self;  ///< how variables find their strategy
   detail::FirstSteps first_steps;
 
-  Core(ReplicaGroup& its_group, const ReductionOptions& options, Strategy& handle,
-       std::shared_ptr<ReplicaGroup> shared = nullptr)
-      : shared_group{std::move(shared)},
-        group{its_group},
-        reductions{its_group.make_reductions(options)},
-        id{its_group.next_strategy()},
-        store{its_group.stream()},
+  Core(std::shared_ptr<ReplicaGroup> ranks, const ReductionOptions& options, Strategy& handle)
+      : shared_group{std::move(ranks)},
+        group{*shared_group},
+        reductions{group.make_reductions(options)},
+        id{group.next_strategy()},
+        store{group.stream()},
         extended{handle},
         self{std::make_shared<Strategy*>(&handle)} {
     if (options.shard_optimizer && group.size() > 1)

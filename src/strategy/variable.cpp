@@ -29,12 +29,7 @@ std::string_view call_name(Assignment assignment) {
   return "?";
 }
 
-ReduceOp reduce_op(Variable::Aggregation aggregation) {
-  return aggregation == Variable::Aggregation::mean ? ReduceOp::mean : ReduceOp::sum;
-}
-
-/// The part of `value` that this rank's component takes, so that all parts add up to `value`. For integers the first
-/// replicas take the remainder.
+/// This rank's part of `value`, so that all parts add up to it. For integers the first replicas take the remainder.
 template <class T>
 T part_of(T value, const ReplicaGroup& group) {
   if constexpr (std::is_integral_v<T>) {
@@ -92,15 +87,9 @@ void assign_in_replica(const Variable& variable, Assignment assignment, const Te
   ReplicaContext::current()->merge_call(
       [&](Strategy& strategy, const Variable&, const PerReplica<Tensor>& values) {
         StrategyExtended& extended = strategy.extended();
-        const Mirrored<Tensor> merged = [&] {
-          switch (aggregation) {
-            case Variable::Aggregation::sum:
-            case Variable::Aggregation::mean: return extended.reduce_to(reduce_op(aggregation), values, variable, here);
-            case Variable::Aggregation::only_first_replica:
-            case Variable::Aggregation::none: break;
-          }
-          return extended.broadcast_to(values, here);
-        }();
+        const Mirrored<Tensor> merged = aggregation == Variable::Aggregation::only_first_replica
+                                            ? extended.broadcast_to(values, here)
+                                            : extended.reduce_to(detail::op_of(aggregation), values, variable, here);
         extended.update(
             variable, [&](const Variable& component, const Tensor& one) { apply(assignment, one, component); },
             args(merged), here);

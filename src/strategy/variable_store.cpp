@@ -53,10 +53,6 @@ std::vector<std::shared_ptr<detail::StoreGuest>> living(const detail::StoreGuest
   return all;
 }
 
-void bring_values_home_of(const detail::StoreGuests& guests) {
-  for (const auto& guest : living(guests)) guest->bring_values_home();
-}
-
 /// What this rank holds of the slot `name`, made on first use.
 TensorView slot_of(StoreSegment& segment, std::string_view name) {
   const auto found = segment.slots.find(std::string{name});  // several threads may look at once
@@ -162,10 +158,6 @@ std::vector<std::size_t> VariableStore::gradient_bytes() const {
   return bytes;
 }
 
-std::vector<TensorView> VariableStore::seal() {
-  return seal(std::vector<Buffer>{});
-}
-
 std::vector<TensorView> VariableStore::seal(std::vector<Buffer> gradients) {
   Layout layout = this->layout();
   std::vector<TensorView> values;
@@ -250,7 +242,7 @@ std::vector<std::shared_ptr<detail::StoreGuest>> VariableStore::guests() const {
 }
 
 void VariableStore::bring_values_home() const {
-  bring_values_home_of(*guests_);
+  for (const auto& guest : guests()) guest->bring_values_home();
 }
 
 void VariableStore::bring_home() const {
@@ -316,27 +308,21 @@ std::vector<VariableStore::FlatRange> VariableStore::ranges(std::span<const Vari
   const auto place = [&](const VariableState* variable) {
     return std::tuple{segment_index(variable), variable->offset, element_count(variable->shape)};
   };
-  std::sort(order.begin(), order.end(),
-            [&](const VariableState* a, const VariableState* b) { return place(a) < place(b); });
+  std::ranges::sort(order, {}, place);
 
   std::vector<FlatRange> ranges;
-  const VariableState* previous = nullptr;
-  std::int64_t first = 0;
   for (const VariableState* variable : order) {
-    const std::int64_t end = variable->offset + padded(element_count(variable->shape), variable->dtype);
     StoreSegment& segment = *variable->segment;
-    const bool adjacent =
-        previous && previous->segment == variable->segment &&
-        previous->offset + padded(element_count(previous->shape), previous->dtype) == variable->offset;
-    if (adjacent) {
+    std::int64_t first = variable->offset;
+    const std::int64_t end = first + padded(element_count(variable->shape), variable->dtype);
+    if (!ranges.empty() && ranges.back().segment == &segment &&
+        ranges.back().first + ranges.back().values.count() == first) {
+      first = ranges.back().first;
       ranges.pop_back();
-    } else {
-      first = variable->offset;
     }
     ranges.push_back({segment.values.view().slice(first, end - first),
                       segment.trainable ? segment.gradients.view().slice(first, end - first) : TensorView{}, &segment,
                       first});
-    previous = variable;
   }
   return ranges;
 }
@@ -368,7 +354,7 @@ bool Variable::is_initialized() const {
 }
 
 TensorView Variable::local(Here here) const {
-  bring_values_home_of(*state_->guests);
+  for (const auto& guest : living(*state_->guests)) guest->bring_values_home();
   const TensorView elements = for_reading(dtype(), here);
   state_->segment->working_copy->make_stale();
   return elements;

@@ -1,9 +1,7 @@
 #include "torch/autograd_graph.hpp"
 
-#include <memory>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/engine.h>
@@ -32,15 +30,6 @@ class AfterGradient final : public autograd::FunctionPostHook {
   std::function<void()> call_;
 };
 
-template <class Node, class Pointer = GraphNodePointer>
-Pointer pointer_to_node(Node& node) {
-  if constexpr (requires { node.shared_from_this(); }) {
-    return node.shared_from_this();
-  } else {
-    return Pointer::reclaim_copy(&node);
-  }
-}
-
 template <class State>
 void end_threads_of(State& state) {
   if constexpr (requires { state.set_multithreading_enabled(false); }) {
@@ -54,17 +43,9 @@ void end_threads_of(State& state) {
 
 }  // namespace
 
-GraphNodePointer pointer_to(GraphNode& node) {
-  return pointer_to_node(node);
-}
-
 GradientHook::GradientHook(const at::Tensor& leaf, std::function<void()> call)
     : accumulator_{autograd::impl::grad_accumulator(leaf)} {
   accumulator_->add_post_hook(std::make_unique<AfterGradient>(std::move(call)));
-}
-
-bool GradientHook::is_heard_by(const at::Tensor& leaf) const {
-  return autograd::impl::try_get_grad_accumulator(leaf) == accumulator_;
 }
 
 void visit_graph(const at::Tensor& value, const GraphNodes& others, const std::function<void(GraphNode&)>& visit) {
@@ -99,10 +80,6 @@ void run_autograd(const at::Tensor& value, const at::Tensor& factor, const Graph
     gradients.push_back(other->input_metadata(0).zeros_like());
   }
   (void)autograd::Engine::get_default_engine().execute(roots, gradients, retains_graph, false, true);
-}
-
-void note_change(const at::Tensor& tensor) {
-  autograd::impl::bump_version(tensor);
 }
 
 at::Tensor leaf_of(const GraphNode& node) {

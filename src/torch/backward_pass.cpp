@@ -58,7 +58,7 @@ BackwardPass::BackwardPass(const ModuleList& modules, const Loss& loss, const Gr
 
 void BackwardPass::ignore(const at::Tensor& leaf) {
   if (!leaf.defined() || !leaf.is_leaf()) return;
-  if (std::ranges::any_of(foreign_, [&](const at::Tensor& each) { return each.is_same(leaf); })) return;  // a tied one
+  if (holds(foreign_, leaf)) return;  // a tied one
   const std::optional<TensorOwner> owner = owner_of(leaf);
   if (owner && std::ranges::find(modules_, owner->module) != modules_.end())
     throw InvalidArgument{
@@ -69,7 +69,7 @@ void BackwardPass::ignore(const at::Tensor& leaf) {
 
 void BackwardPass::look_at(const at::Tensor& leaf, const GraphNode& node) {
   if (!leaf.requires_grad()) return;  // frozen since
-  if (std::ranges::any_of(foreign_, [&](const at::Tensor& each) { return each.is_same(leaf); })) return;
+  if (holds(foreign_, leaf)) return;
   const std::optional<TensorOwner> owner = owner_of(leaf);
   if (!owner)
     throw InvalidArgument{

@@ -3,8 +3,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <span>
-#include <utility>
 #include <vector>
 
 #include "torch/replica.hpp"
@@ -24,9 +22,8 @@ double sum_of(const Loss& loss, TorchDevice& device);
 
 class BackwardPass {
  public:
-  /// InvalidArgument if the loss depends on a leaf that nobody would train. Other ranks' losses may also depend on what
-  /// `shared` nodes have computed: those that this one does not lead to have gradients of zeros. Modules and loss must
-  /// outlive this object.
+  /// InvalidArgument if the loss depends on a leaf that nobody would train. `shared` nodes are those that other ranks'
+  /// losses may depend on: where this one does not, with gradients of zeros. Modules and loss must outlive it.
   BackwardPass(const ModuleList& modules, const Loss& loss, const GraphNodes& shared = {});
 
   /// `take(module, parameter)`, in which `module` counts as given, is called each time that a gradient has been added

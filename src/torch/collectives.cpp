@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <functional>
 #include <memory>
 
 #include <fmt/format.h>
@@ -59,26 +59,26 @@ class Collective {
     return shared;
   }
 
-  /// What the ranks compare: "all_reduce: sum of f32[3], bool[2]".
-  std::string text(std::string_view operation = {}) const {
+  /// COLL. `operation` is what the ranks compare beside the call and the operands: "sum of ".
+  void meet(ReplicaContext& context, std::string_view operation, const std::function<void(Reductions&)>& make) {
+    device_->on_stream([&] { context.declared_merge(text(operation), make, *call_.here); });
+  }
+
+ private:
+  /// "all_reduce: sum of f32[3], bool[2]".
+  std::string text(std::string_view operation) const {
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < operands_.size(); ++i) {
       const TensorView all = view(operands_[i]);
       const bool is_flag = list_.tensors[i].scalar_type() == at::kBool;
-      Shape shape = all.shape();
-      std::string extents;
-      if (wanted_ == Wanted::rows) {
-        extents = "…";
-        shape.erase(shape.begin());
-      }
-      for (const std::int64_t extent : shape) extents += fmt::format("{}{}", extents.empty() ? "" : ", ", extent);
-      texts.push_back(fmt::format("{}[{}]{}", is_flag ? "bool" : name_of(all.dtype()), extents,
+      std::string shape = describe(all.shape());
+      if (wanted_ == Wanted::rows) shape.replace(1, shape.find_first_of(",]") - 1, "…");
+      texts.push_back(fmt::format("{}{}{}", is_flag ? "bool" : name_of(all.dtype()), shape,
                                   all.device() == DeviceKind::cpu ? "" : " on a GPU"));
     }
     return fmt::format("{}: {}{}{}", call_.name, operation, fmt::join(texts, ", "), list_.structure);
   }
 
- private:
   void require_usable(const at::Tensor& tensor) const {
     const auto refuse = [&](const std::string& what) {
       const std::string which =
@@ -132,9 +132,9 @@ at::Tensor torch_tensor_of(const Tensor& tensor, TorchDevice& device, Stream& st
 
 std::vector<at::Tensor> torch_tensors_of(const std::vector<Tensor>& tensors, TorchDevice& device, Stream& stream) {
   std::vector<at::Tensor> made;
-  device.stream_follows();  // torch may still use what is new memory here
-  for (const Tensor& tensor : tensors) made.push_back(torch_tensor_of(tensor, device, stream));
-  device.torch_follows();
+  device.on_stream([&] {  // torch may still use what is new memory here
+    for (const Tensor& tensor : tensors) made.push_back(torch_tensor_of(tensor, device, stream));
+  });
   return made;
 }
 
@@ -151,23 +151,16 @@ std::vector<at::Tensor> all_reduce(ReplicaContext& context, ReduceOp op, const T
   Collective collective{context, {"all_reduce", here}, list, Wanted::sums, op};
   for (at::Tensor& each : collective.operands()) each = each.clone();
   const std::vector<TensorView> sums = collective.views();
-  collective.device().stream_follows();
-  context.declared_merge(
-      collective.text(fmt::format("{} of ", name_of(op))),
-      [&](Reductions& reductions) {
-        if (!sums.empty()) reductions.all_reduce(op, sums);
-      },
-      here);
-  collective.device().torch_follows();
+  collective.meet(context, fmt::format("{} of ", name_of(op)), [&](Reductions& reductions) {
+    if (!sums.empty()) reductions.all_reduce(op, sums);
+  });
   return collective.operands();
 }
 
 std::vector<at::Tensor> all_gather(ReplicaContext& context, const TensorList& list, const Here& here) {
   Collective collective{context, {"all_gather", here}, list, Wanted::rows};
   std::vector<Tensor> rows = collective.shared();
-  collective.device().stream_follows();
-  context.declared_merge(
-      collective.text(), [&](Reductions& reductions) { reductions.all_gather(rows); }, here);
+  collective.meet(context, {}, [&](Reductions& reductions) { reductions.all_gather(rows); });
   return with_flags(torch_tensors_of(rows, collective.device(), context.strategy().stream()), list);
 }
 
@@ -176,14 +169,9 @@ std::vector<at::Tensor> broadcast(ReplicaContext& context, const TensorList& lis
   const bool sends = context.replica_id_in_sync_group(here) == 0;
   for (at::Tensor& each : collective.operands()) each = sends ? each.clone() : at::empty_like(each);
   const std::vector<TensorView> values = collective.views();
-  collective.device().stream_follows();
-  context.declared_merge(
-      collective.text(),
-      [&](Reductions& reductions) {
-        if (!values.empty()) reductions.broadcast(values, 0);
-      },
-      here);
-  collective.device().torch_follows();
+  collective.meet(context, {}, [&](Reductions& reductions) {
+    if (!values.empty()) reductions.broadcast(values, 0);
+  });
   return with_flags(collective.operands(), list);
 }
 

@@ -10,13 +10,14 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/nn/modules/container/moduledict.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/container/sequential.h>
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
+
+#include "torch/module_parts.hpp"
 
 namespace lockstep::libtorch {
 namespace {
@@ -162,13 +163,9 @@ void SyncBatchNorm::convert(nn::Module& module) {
   Norms norms{module};
   const std::vector<Fixed>& fixed = norms.fixed();
   if (fixed.empty()) return norms.replace();
-  constexpr std::size_t most = 3;
   std::vector<std::string> others;
   for (const Fixed& each : std::span{fixed}.subspan(1)) others.push_back(each.path);
-  const std::size_t more = others.size() - std::min(most, others.size());
-  others.resize(others.size() - more);
-  throw InvalidArgument{fmt::format("{}{}{}{}", fixed.front().sentence, others.empty() ? "" : "; likewise for ",
-                                    fmt::join(others, ", "), more > 0 ? fmt::format(" and {} more", more) : "")};
+  throw InvalidArgument{fixed.front().sentence + (others.empty() ? "" : "; likewise for " + first_names(others))};
 }
 
 }  // namespace lockstep::libtorch

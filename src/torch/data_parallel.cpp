@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -82,9 +81,7 @@ void ReplicatedModule::Optimizer::Impl::bring_gradients(const Here& here) {
 void ReplicatedModule::Optimizer::step(ReplicaContext& context, Here here) {
   ReplicatedModule::Impl& module = *impl_->module;
   impl_->bring_gradients(here);
-  module.device->stream_follows();
-  impl_->rules->apply_reduced_gradients(context, impl_->gradients, here);
-  module.device->torch_follows();
+  module.device->on_stream([&] { impl_->rules->apply_reduced_gradients(context, impl_->gradients, here); });
   module.note_new_values();
 }
 

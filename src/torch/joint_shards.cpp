@@ -14,29 +14,30 @@
 #include <lockstep/torch/sync_batch_norm.hpp>
 
 #include "control/meeting_point.hpp"
-#include "reduce/declared_sums.hpp"
 #include "reduce/fixed_order_sum.hpp"
 #include "strategy/context_stack.hpp"
 
 namespace lockstep::libtorch {
 namespace {
 
-thread_local JointShard* current_shard = nullptr;
-thread_local int lone_shards = 0;
-
-bool adds_up(const ::torch::nn::Module& module) {
-  return dynamic_cast<const SyncBatchNorm::Impl*>(&module) != nullptr;
-}
-
 /// Calls `visit(name, module)` for all modules of `modules` that are LibTorch's.
 template <class Visit>
 void for_each_part(const ModuleList& modules, Visit&& visit) {
-  for (const ReplicatedModule::Impl* const module : modules) {
-    if (!module->parts.module) continue;
-    visit(std::string{}, *module->parts.module);
-    for (const auto& part : module->parts.module->named_modules("", false)) visit(part.key(), *part.value());
-  }
+  for (const ReplicatedModule::Impl* const module : modules)
+    if (module->parts.module) for_each_module(*module->parts.module, visit);
 }
+
+[[noreturn]] void refuse_stranger() {
+  throw ContextError{
+      "a SyncBatchNorm in training that is no part of the modules of backward_shards: expected one of theirs, or "
+      "eval()"};
+}
+
+/// When it ends, the caller has its state again.
+struct TakeBack {
+  TurnState& state;
+  ~TakeBack() { state.take_back(); }
+};
 
 /// On a GPU, the stream on which torch computes for this thread.
 std::optional<c10::Stream> stream_of_torch(at::Device device) {
@@ -61,7 +62,7 @@ JointShard::JointShard(JointShards& all, std::size_t index, std::int64_t number)
     std::optional<lockstep::detail::PushedFrame> pushed;
     if (frame) pushed.emplace(*frame);
     const MeetingPoint::Apart apart{"in a shard of a step with SyncBatchNorm"};
-    current_shard = this;
+    current_ = this;
     run();
   });
 }
@@ -70,10 +71,6 @@ JointShard::~JointShard() {
   thread_.reset();
   for (const auto& point : points_)
     if (point) point->open = nullptr;
-}
-
-JointShard* JointShard::current() {
-  return current_shard;
 }
 
 void JointShard::run() {
@@ -95,8 +92,7 @@ at::Tensor JointShard::sum_up(const ::torch::nn::Module& layer, const at::Tensor
   if (phase_ != Phase::forward)
     throw ContextError{
         "the forward pass of a SyncBatchNorm in a backward pass of shards: expected it in `compute`, not in a hook or "
-        "in "
-        "a part that is computed twice"};
+        "in a part that is computed twice"};
   ++sums_;
   layer_ = &layer;
   (void)all_.name_of(layer);
@@ -125,7 +121,9 @@ std::string JointShard::place() const {
 
 bool JointShards::is_for(const ModuleList& modules) {
   bool any = false;
-  for_each_part(modules, [&](const std::string&, const ::torch::nn::Module& part) { any |= adds_up(part); });
+  for_each_part(modules, [&](const std::string&, const ::torch::nn::Module& part) {
+    any |= dynamic_cast<const SyncBatchNorm::Impl*>(&part) != nullptr;
+  });
   return any;
 }
 
@@ -152,10 +150,7 @@ JointShards::~JointShards() {
 }
 
 void JointShards::take_turns() {
-  struct Back {
-    TurnState& state;
-    ~Back() { state.take_back(); }
-  } const back{state_};
+  const TakeBack back{state_};
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     if (!shards_[i]->may_go_on_) continue;
     state_.give_to(i);
@@ -201,34 +196,31 @@ at::Tensor JointShards::add_shards() const {
   for (const auto& shard : shards_) parts.push_back(shard->value_);
   if (parts.size() == 1) return parts.front().clone();
   const at::Tensor all = at::cat(parts), sum = at::empty_like(parts.front());
-  device_.stream_follows();
-  fixed_order_sum(view_of(all, stream_.kind()), static_cast<int>(parts.size()), view_of(sum, stream_.kind()), stream_);
-  device_.torch_follows();
+  device_.on_stream([&] {
+    const auto shards = static_cast<int>(parts.size());
+    fixed_order_sum(view_of(all, stream_.kind()), shards, view_of(sum, stream_.kind()), stream_);
+  });
   return sum;
 }
 
 const std::string& JointShards::name_of(const ::torch::nn::Module& layer) const {
   const auto found = std::ranges::find(layers_, &layer, &decltype(layers_)::value_type::first);
-  if (found == layers_.end())
-    throw ContextError{
-        "a SyncBatchNorm in training that is no part of the modules of backward_shards: expected one of theirs, or "
-        "eval()"};
+  if (found == layers_.end()) refuse_stranger();
   return found->second;
 }
 
-std::int64_t JointShards::elements_of(std::size_t point) const {
+/// Of the first shard that comes there; null if none does.
+c10::intrusive_ptr<SumPoint> JointShards::point_of(std::size_t number) const {
   for (const auto& shard : shards_)
-    if (shard->points_[point]) return shard->points_[point]->count;
-  return 0;
+    if (shard->points_[number]) return shard->points_[number];
+  return {};
 }
 
 /// Autograd runs what was computed last first.
 SumPoints JointShards::points() const {
   SumPoints points;
-  for (std::size_t point = shards_.front()->points_.size(); point-- > 0;) {
-    const auto with = std::ranges::find_if(shards_, [&](const auto& shard) { return bool(shard->points_[point]); });
-    if (with != shards_.end() && elements_of(point) > 0) points.push_back((*with)->points_[point]);
-  }
+  for (std::size_t number = shards_.front()->points_.size(); number-- > 0;)
+    if (auto point = point_of(number); point && point->count > 0) points.push_back(std::move(point));
   return points;
 }
 
@@ -254,12 +246,13 @@ void JointShards::run_backward(const AddRanks& add_ranks) {
   }
   take_turns();
   for (std::size_t point = shards_.front()->points_.size(); point-- > 0;) {
-    const std::int64_t elements = elements_of(point);
-    if (elements == 0) continue;
+    const auto sum_point = point_of(point);
+    if (!sum_point || sum_point->count == 0) continue;
     require_none_beyond(point + 1);
     for (const auto& shard : shards_) shard->may_go_on_ = shard->value_.defined() && shard->point_ == point;
     std::vector<at::Tensor> waiting;
-    const at::Tensor none = at::zeros({elements}, at::TensorOptions{}.dtype(at::kDouble).device(device_.device()));
+    const auto options = at::TensorOptions{}.dtype(at::kDouble).device(device_.device());
+    const at::Tensor none = at::zeros({sum_point->count}, options);
     for (const auto& shard : shards_) {
       waiting.push_back(shard->value_);
       if (!shard->may_go_on_) shard->value_ = none;
@@ -273,27 +266,13 @@ void JointShards::run_backward(const AddRanks& add_ranks) {
 }
 
 void JointShards::as_shard(std::size_t shard, const std::function<void()>& body) {
-  struct Back {
-    TurnState& state;
-    ~Back() { state.take_back(); }
-  } const back{state_};
+  const TakeBack back{state_};
   state_.give_to(shard);
   body();
 }
 
-LoneShard::LoneShard() {
-  ++lone_shards;
-}
-
-LoneShard::~LoneShard() {
-  --lone_shards;
-}
-
 void LoneShard::require_none() {
-  if (lone_shards > 0)
-    throw ContextError{
-        "a SyncBatchNorm in training that is no part of the modules of backward_shards: expected one of theirs, or "
-        "eval()"};
+  if (alive_ > 0) refuse_stranger();
 }
 
 }  // namespace lockstep::libtorch

@@ -1,5 +1,4 @@
-// The shards of a rank, computed together: for a layer whose result for a sample depends on the other samples of the
-// step, such as a SyncBatchNorm.
+// The shards of a rank, computed together: for a SyncBatchNorm, whose result for a sample depends on all samples.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +29,7 @@ class JointShard final : public SumMaker {
   ~JointShard() override;
 
   /// The one that this thread computes; null elsewhere.
-  static JointShard* current();
+  static JointShard* current() { return current_; }
 
   /// In a forward pass. `own` and those of all other shards of all ranks, which must come to the same layer.
   at::Tensor sum_up(const ::torch::nn::Module& layer, const at::Tensor& own);
@@ -51,6 +50,8 @@ class JointShard final : public SumMaker {
   void run();
   at::Tensor wait_with(const at::Tensor& own);
   std::string place() const;
+
+  static inline thread_local JointShard* current_ = nullptr;
 
   JointShards& all_;
   std::size_t index_;
@@ -109,7 +110,7 @@ class JointShards {
   at::Tensor add_shards() const;
   void require_same_place() const;
   const std::string& name_of(const ::torch::nn::Module& layer) const;
-  std::int64_t elements_of(std::size_t point) const;
+  c10::intrusive_ptr<SumPoint> point_of(std::size_t number) const;
   void require_same_mode() const;
   void require_none_beyond(std::size_t point) const;
 
@@ -126,13 +127,16 @@ class JointShards {
 /// While one lives, this thread computes a shard by itself, and a layer that would add up over all of them is refused.
 class LoneShard {
  public:
-  LoneShard();
+  LoneShard() { ++alive_; }
   LoneShard(const LoneShard&) = delete;
   LoneShard& operator=(const LoneShard&) = delete;
-  ~LoneShard();
+  ~LoneShard() { --alive_; }
 
   /// ContextError while one lives.
   static void require_none();
+
+ private:
+  static inline thread_local int alive_ = 0;
 };
 
 }  // namespace lockstep::libtorch

@@ -1,6 +1,4 @@
 // A step whose shards are computed together.
-#include <optional>
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -44,7 +42,7 @@ class ShardGradients {
 
 // The forward passes come before the agreement, each of their sums with one of its own, as that of a single batch. So
 // the ranks know the sums of the backward passes when they agree on these.
-ReplicatedModule::MeanLoss Step::of_joint_shards(int shards, Range own, const std::function<Loss(int)>& compute) {
+ReplicatedModule::MeanLoss Step::of_joint_shards(int shards, Range own, const Compute& compute) {
   const auto count = static_cast<std::size_t>(own.size());
   const std::vector<TensorView> ranges = gradient_ranges();
   std::vector<Loss> losses(count);
@@ -56,28 +54,17 @@ ReplicatedModule::MeanLoss Step::of_joint_shards(int shards, Range own, const st
     passes[i].emplace(modules_, losses[i], JointShard::current()->shared());
   };
   const auto backward = [&](std::size_t i) {
-    std::vector<TensorView> places;
-    for (const ShardGradients& each : gradients) places.push_back(each.of(static_cast<std::int64_t>(i)));
-    run_shard(*passes[i], i, ranges, places);
+    Places places{ranges};
+    for (const ShardGradients& each : gradients) places.places.push_back(each.of(static_cast<std::int64_t>(i)));
+    run_shard(*passes[i], i, places);
   };
   const ReplicatedModule::Impl::Busy busy{modules_};
   const std::string start = fmt::format("{} shards{}", shards, describe_changed_buffers());
   JointShards joint{own, modules_, all_, stream_, {.forward = forward, .backward = backward}};
-  const auto add_ranks = [&](auto&& add, const at::Tensor& sum) {
-    device().stream_follows();
-    add(view_of(sum, stream_.kind()));
-    device().torch_follows();
-  };
   joint.run_forward([&](std::string_view what, const at::Tensor& sum) {
-    const auto add = [&](const TensorView& view) {
-      context_.declared_merge(
-          fmt::format("{}, {}", start, what),
-          [&](Reductions& reductions) {
-            reductions.all_reduce(ReduceOp::sum, {&view, 1});
-          },
-          here_);
-    };
-    add_ranks(add, sum);
+    const TensorView view = view_of(sum, stream_.kind());
+    const auto add = [&](Reductions& reductions) { reductions.all_reduce(ReduceOp::sum, {&view, 1}); };
+    device().on_stream([&] { context_.declared_merge(fmt::format("{}, {}", start, what), add, here_); });
   });
   for (const auto& pass : passes) {
     joint.state().include(pass->foreign(), pass->strangers());
@@ -89,13 +76,13 @@ ReplicatedModule::MeanLoss Step::of_joint_shards(int shards, Range own, const st
     table_gradients_.begin_shards(count);
     device().torch_follows();
     joint.run_backward([&](std::string_view, const at::Tensor& sum) {
-      add_ranks([&](const TensorView& view) { sums.all_reduce(view); }, sum);
+      device().on_stream([&] { sums.all_reduce(view_of(sum, stream_.kind())); });
     });
     device().stream_follows();
     for (const ShardGradients& each : gradients) each.add_up();
     for (std::size_t i = 0; i < count; ++i) table_gradients_.end_shard(i);
     FixedOrderAccumulator reals{DType::f64, 2 + reals_};
-    for (std::size_t i = 0; i < count; ++i) joint.as_shard(i, [&] { note_shard(losses[i], reals); });
+    for (std::size_t i = 0; i < count; ++i) joint.as_shard(i, [&] { note_shard(losses[i], changed_buffers(), reals); });
     finish_shards(reals, sums);
   };
   return run(fmt::format("backward together in {}{}", start, text_of(joint.points())), joint.list(), compute_backward);

@@ -1,6 +1,7 @@
 // What the bridge needs to know of a module, of whichever kind it is.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,6 +32,18 @@ struct ModuleParts {
   std::vector<std::string> max_norms = {};           ///< parameters that a forward pass changes
   std::shared_ptr<::torch::nn::Module> module = {};  ///< null if it is of another kind
 };
+
+/// Calls `visit(name, module)` for `module` itself, as "", which need not be owned by a pointer, and all of its parts.
+template <class Visit>
+void for_each_module(const ::torch::nn::Module& module, Visit&& visit) {
+  visit(std::string{}, module);
+  for (const auto& part : module.named_modules("", false)) visit(part.key(), *part.value());
+}
+
+/// Whether `tensor` itself is one of `tensors`.
+inline bool holds(const std::vector<at::Tensor>& tensors, const at::Tensor& tensor) {
+  return std::ranges::any_of(tensors, [&](const at::Tensor& each) { return each.is_same(tensor); });
+}
 
 /// "'a', 'b' and 3 more".
 std::string first_names(const std::vector<std::string>& names);

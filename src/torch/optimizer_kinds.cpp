@@ -1,9 +1,11 @@
 #include "torch/optimizer_kinds.hpp"
 
 #include <concepts>
+#include <map>
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <typeindex>
 #include <typeinfo>
 
 #include <c10/util/StringUtil.h>
@@ -80,26 +82,19 @@ SlotList slots_of(const optim::AdagradOptions&, optim::AdagradParamState& s) {
   return {{"sum", &s.sum(), true}};
 }
 
-template <class OptionsType, class State>
-class KnownKind final : public OptimizerKind {
- public:
-  explicit KnownKind(std::string_view name) : name_{name} {}
-
-  std::string_view name() const override { return name_; }
-  OptionList options(optim::OptimizerOptions& options) const override {
-    return options_of(static_cast<OptionsType&>(options));
-  }
-  std::unique_ptr<optim::OptimizerParamState> make_state() const override { return std::make_unique<State>(); }
-  OptimizerMembers members(const optim::OptimizerOptions& options, optim::OptimizerParamState& state) const override {
-    State& own = static_cast<State&>(state);
-    std::int64_t* steps = nullptr;
-    if constexpr (requires { own.step(); }) steps = &own.step();
-    return {steps, slots_of(static_cast<const OptionsType&>(options), own)};
-  }
-
- private:
-  std::string_view name_;
-};
+template <class Options, class State>
+OptimizerKind kind_with(std::string_view name) {
+  return {.name = name,
+          .options = [](optim::OptimizerOptions& options) { return options_of(static_cast<Options&>(options)); },
+          .make_state = []() -> std::unique_ptr<optim::OptimizerParamState> { return std::make_unique<State>(); },
+          .members =
+              [](const optim::OptimizerOptions& options, optim::OptimizerParamState& state) {
+                State& own = static_cast<State&>(state);
+                std::int64_t* steps = nullptr;
+                if constexpr (requires { own.step(); }) steps = &own.step();
+                return OptimizerMembers{steps, slots_of(static_cast<const Options&>(options), own)};
+              }};
+}
 
 using StateMap = std::remove_cvref_t<decltype(std::declval<optim::Optimizer&>().state())>;
 
@@ -128,21 +123,17 @@ void OptimizerOption::set(double value) const {
 }
 
 const OptimizerKind& kind_of(const optim::Optimizer& optimizer) {
-  static const KnownKind<optim::SGDOptions, optim::SGDParamState> sgd{"sgd"};
-  static const KnownKind<optim::AdamOptions, optim::AdamParamState> adam{"adam"};
-  static const KnownKind<optim::AdamWOptions, optim::AdamWParamState> adamw{"adamw"};
-  static const KnownKind<optim::RMSpropOptions, optim::RMSpropParamState> rmsprop{"rmsprop"};
-  static const KnownKind<optim::AdagradOptions, optim::AdagradParamState> adagrad{"adagrad"};
   // Exactly these: a class that is derived from one of them may keep more.
+  static const std::map<std::type_index, OptimizerKind> known{
+      {typeid(optim::SGD), kind_with<optim::SGDOptions, optim::SGDParamState>("sgd")},
+      {typeid(optim::Adam), kind_with<optim::AdamOptions, optim::AdamParamState>("adam")},
+      {typeid(optim::AdamW), kind_with<optim::AdamWOptions, optim::AdamWParamState>("adamw")},
+      {typeid(optim::RMSprop), kind_with<optim::RMSpropOptions, optim::RMSpropParamState>("rmsprop")},
+      {typeid(optim::Adagrad), kind_with<optim::AdagradOptions, optim::AdagradParamState>("adagrad")}};
   const std::type_info& type = typeid(optimizer);
-  if (type == typeid(optim::SGD)) return sgd;
-  if (type == typeid(optim::Adam)) return adam;
-  if (type == typeid(optim::AdamW)) return adamw;
-  if (type == typeid(optim::RMSprop)) return rmsprop;
-  if (type == typeid(optim::Adagrad)) return adagrad;
+  if (const auto found = known.find(type); found != known.end()) return found->second;
   throw InvalidArgument{
-      fmt::format("the state of a {} is not known; expected torch's SGD, Adam, AdamW, RMSprop or "
-                  "Adagrad",
+      fmt::format("the state of a {} is not known; expected torch's SGD, Adam, AdamW, RMSprop or Adagrad",
                   lockstep::detail::type_text(type))};
 }
 

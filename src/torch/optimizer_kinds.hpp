@@ -1,5 +1,4 @@
-// What LibTorch's optimizers keep, class by class, and where. Another version of LibTorch may change that; then this
-// file changes.
+// What LibTorch's optimizers keep, class by class, and where. If a version of LibTorch changes that, so does this file.
 #pragma once
 
 #include <cstdint>
@@ -36,14 +35,12 @@ struct OptimizerMembers {
 };
 
 /// One of the classes.
-class OptimizerKind {
- public:
-  virtual ~OptimizerKind() = default;
-  virtual std::string_view name() const = 0;  ///< "adamw"
-  virtual std::vector<OptimizerOption> options(::torch::optim::OptimizerOptions& options) const = 0;
-  virtual std::unique_ptr<::torch::optim::OptimizerParamState> make_state() const = 0;
-  virtual OptimizerMembers members(const ::torch::optim::OptimizerOptions& options,
-                                   ::torch::optim::OptimizerParamState& state) const = 0;
+struct OptimizerKind {
+  std::string_view name;  ///< "adamw"
+  std::vector<OptimizerOption> (*options)(::torch::optim::OptimizerOptions& options);
+  std::unique_ptr<::torch::optim::OptimizerParamState> (*make_state)();
+  OptimizerMembers (*members)(const ::torch::optim::OptimizerOptions& options,
+                              ::torch::optim::OptimizerParamState& state);
 };
 
 /// InvalidArgument, which names the class, for one that is not known.

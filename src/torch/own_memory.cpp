@@ -1,15 +1,13 @@
-#include "torch/own_memory.hpp"
-
+// Tensors that share memory: a replicated module's parameters and buffers each get a place of their own.
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <string>
 #include <string_view>
 
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
+
+#include "torch/replica.hpp"
 
 namespace lockstep::libtorch {
 namespace {
@@ -26,14 +24,14 @@ struct Place {
   const std::byte* end;
 };
 
-void add_place(std::vector<Place>& places, const Place& place) {
-  const at::Tensor& tensor = place.tensor;
+void add_place(std::vector<Place>& places, std::string_view kind, std::string name, bool is_taken,
+               const at::Tensor& tensor) {
   if (tensor.numel() == 0) return;
   std::int64_t last = 0;
   for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
-  places.push_back(place);
-  places.back().begin = static_cast<const std::byte*>(tensor.data_ptr());
-  places.back().end = places.back().begin + (last + 1) * static_cast<std::int64_t>(tensor.itemsize());
+  const auto* const begin = static_cast<const std::byte*>(tensor.data_ptr());
+  const std::byte* const end = begin + (last + 1) * static_cast<std::int64_t>(tensor.itemsize());
+  places.push_back({kind, std::move(name), is_taken, tensor, begin, end});
 }
 
 /// Of two whose ranges overlap, whether elements do: they may be the even and the odd columns of one table.
@@ -67,9 +65,8 @@ bool share_elements(const Place& a, const Place& b) {
                     "parameter",
                     a.kind == parameter ? in_memory_of(b, a) : in_memory_of(a, b))};
   throw InvalidArgument{
-      fmt::format("{}s {} and {} are two tensors in the same memory; expected one tensor under both "
-                  "names, {}",
-                  a.kind, a.name, b.name, a.kind == parameter ? "as a tied parameter is" : "or a clone()")};
+      fmt::format("{}s {} and {} are two tensors in the same memory; expected one tensor under both names, {}", a.kind,
+                  a.name, b.name, a.kind == parameter ? "as a tied parameter is" : "or a clone()")};
 }
 
 }  // namespace
@@ -77,15 +74,12 @@ bool share_elements(const Place& a, const Place& b) {
 void require_own_memory(const NamedTensors& parameters, const NamedTensors& buffers,
                         const std::vector<ReplicatedModule::Impl*>& others) {
   std::vector<Place> places;
-  for (const auto& [name, value] : parameters)
-    add_place(places, {parameter, fmt::format("'{}'", name), false, value, {}, {}});
-  for (const auto& [name, value] : buffers)
-    add_place(places, {buffer, fmt::format("'{}'", name), false, value, {}, {}});
+  for (const auto& [name, value] : parameters) add_place(places, parameter, fmt::format("'{}'", name), false, value);
+  for (const auto& [name, value] : buffers) add_place(places, buffer, fmt::format("'{}'", name), false, value);
   for (const ReplicatedModule::Impl* const other : others) {
     const auto add = [&](std::string_view kind, const auto& values) {
       for (const auto& each : values)
-        add_place(places,
-                  {kind, fmt::format("{} of {}", each.variable.label(), other->label), true, each.tensor, {}, {}});
+        add_place(places, kind, fmt::format("{} of {}", each.variable.label(), other->label), true, each.tensor);
     };
     add(parameter, other->parameters);
     add(buffer, other->buffers);

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <iterator>
 #include <unordered_map>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,11 +13,9 @@
 #include <lockstep/base/hex.hpp>
 
 #include "base/digest.hpp"
-#include "base/element_type.hpp"
-#include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "group/replica_group.hpp"
-#include "torch/own_memory.hpp"
+#include "strategy/announced_failure.hpp"
 
 namespace lockstep::libtorch {
 namespace {
@@ -90,8 +87,7 @@ void require_same_rows(const ModuleParts& parts, int ranks) {
 std::string describe_parameters(const NamedTensors& parameters, const std::vector<at::Tensor>& tables) {
   std::vector<std::string> names;
   for (const auto& [name, value] : parameters)
-    if (std::ranges::any_of(tables, [&](const at::Tensor& table) { return table.is_same(value); }))
-      names.push_back("'" + name + "'");
+    if (holds(tables, value)) names.push_back("'" + name + "'");
   if (names.empty()) return fmt::format("{} parameters", parameters.size());
   return fmt::format("{} parameters, {} sparse (digest {}): {}", parameters.size(), names.size(),
                      to_hex(digest_of(fmt::format("{}", fmt::join(names, " ")))), first_names(names));
@@ -203,16 +199,14 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const Repli
       audit_every{options.audit_every},
       audit_seed{options.audit_seed} {
   const NamedTensors named_parameters = parts.parameters(), named_buffers = parts.buffers();
-  try {
+  lockstep::detail::announcing_failure(strategy.group().meeting(), [&] {
     device = make_torch_device(store.stream());
     require_usable(device->device(), named_parameters, named_buffers);
     require_own_memory(named_parameters, named_buffers, modules_of(store));
     require_same_rows(parts, strategy.num_replicas_in_sync());
     if (audit_every && *audit_every < 1)
       throw InvalidArgument{fmt::format("audit_every is {}; expected 1 or more steps", *audit_every)};
-  } catch (...) {
-    strategy.group().meeting().fail(std::current_exception());
-  }
+  });
   for (const auto& [name, value] : named_parameters)
     parameters.push_back({value, create(strategy, options, name, value, true, here), {}, {}});
   for (const auto& [name, value] : named_buffers)
@@ -229,12 +223,10 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const Repli
     each.tensor.set_data(each.home);
     each.gradient = tensor_of(store.gradient(each.variable, here), each.variable);
     known_.insert(each.tensor.unsafeGetTensorImpl());
-    each.is_table =
-        std::ranges::any_of(parts.tables, [&](const at::Tensor& table) { return table.is_same(each.tensor); });
+    each.is_table = holds(parts.tables, each.tensor);
   }
   for (ModuleBuffer& each : buffers) {
-    each.is_statistic = std::ranges::any_of(
-        parts.statistics, [&](const at::Tensor& statistic) { return statistic.is_same(each.tensor); });
+    each.is_statistic = holds(parts.statistics, each.tensor);
     each.home = home_of(each.variable, each.tensor);
     each.tensor.set_data(each.home);
     each.note();
@@ -261,20 +253,12 @@ at::Tensor ReplicatedModule::Impl::tensor_of(const TensorView& view, const Varia
 // A batch norm on the host writes its running statistics without a new version of the tensor, so bytes are compared.
 std::vector<char> ReplicatedModule::Impl::changed_buffers() {
   parts.bring_buffers_home();
-  std::vector<char> changed;
-  std::vector<at::Tensor> flags;
+  DeviceFlags flags;
   for (const ModuleBuffer& each : buffers) {
     const at::Tensor now = as_bytes(each.tensor), known = as_bytes(each.known);
-    if (device->device().is_cpu()) {
-      changed.push_back(now.equal(known) ? 0 : 1);
-    } else {
-      flags.push_back(now.ne(known).any());
-    }
+    device->device().is_cpu() ? flags.add(!now.equal(known)) : flags.add(now.ne(known).any());
   }
-  if (!flags.empty()) {  // a GPU is waited for once
-    const at::Tensor all = device->on_host(at::stack(flags));
-    changed.assign(all.data_ptr<bool>(), all.data_ptr<bool>() + all.numel());
-  }
+  std::vector<char> changed = flags.read(*device);
   for (std::size_t i = 0; i < buffers.size(); ++i)
     buffers[i].is_unversioned = changed[i] && static_cast<unsigned>(buffers[i].tensor._version()) == buffers[i].version;
   return changed;

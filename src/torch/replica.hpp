@@ -1,7 +1,7 @@
-// What a replicated module is made of: its parameters and buffers as views of the strategy's memory, and the gradients
-// of the step that it is in.
+// A replicated module: its parameters and buffers as views of the strategy's memory, and the gradients of its step.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -52,7 +52,7 @@ struct Parameter {
   unsigned version = 0;
 
   /// Nothing was done to it yet, and no pass of this step has led to a gradient.
-  void begin();
+  void begin() { if_zeroed.has = if_kept.has = was_zeroed = was_clipped = false; }
 
   /// As if there had been no pass up to number `last`.
   void forget(std::uint64_t last);
@@ -95,28 +95,31 @@ struct EarlierGradient {
 
 /// A pass whose gradients wait for the step's last one. One of several modules counts once.
 struct AccumulatedPass {
-  AccumulatedPass(double count, double sum);
+  AccumulatedPass(double count, double sum) : number{++made}, samples{count}, loss{sum} {}
 
   /// The number of the last pass so far.
-  static std::uint64_t last();
+  static std::uint64_t last() { return made; }
 
+  static inline std::atomic<std::uint64_t> made = 0;
   std::uint64_t number;  ///< those of a rank ascend
   double samples;
   double loss;  ///< the sum
 };
 
-/// By gradient: an element is not zero. Of dense and sparse gradients that are all on one device.
-class NonzeroFlags {
+/// Flags of tensors that are all on one device. A GPU is waited for once.
+class DeviceFlags {
  public:
-  NonzeroFlags() = default;
-  explicit NonzeroFlags(const std::vector<at::Tensor>& gradients);
+  /// By gradient, dense or sparse: an element is not zero.
+  static DeviceFlags nonzero(const std::vector<at::Tensor>& gradients);
 
-  /// Waits for a GPU.
+  void add(bool flag) { on_host_.push_back(flag ? 1 : 0); }
+  void add(const at::Tensor& flag) { on_gpu_.push_back(flag); }
+
   std::vector<char> read(TorchDevice& device) const;
 
  private:
   std::vector<char> on_host_;
-  at::Tensor on_gpu_;  ///< undefined without one
+  std::vector<at::Tensor> on_gpu_;
 };
 
 struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
@@ -125,15 +128,13 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   Impl& operator=(const Impl&) = delete;
   ~Impl();
 
-  /// Copies parameters and buffers whose memory was replaced to the store's, and points them there. InvalidArgument for
-  /// one that has another shape or type now.
+  /// Moves parameters and buffers in other memory to the store's. InvalidArgument for another shape or type.
   void bring_values_home();
 
   /// After somebody has written the store's values.
   void note_buffers();
 
-  /// Before a pass. Takes note of what was done to gradients since the last one; begins a new step unless an
-  /// accumulated pass waits.
+  /// Before a pass. Notes what was done to gradients since the last; begins a step unless an accumulated pass waits.
   void look_at_gradients();
 
   /// Next. Takes note of what is frozen. InvalidArgument for parameters and buffers that the strategy does not know.
@@ -145,26 +146,32 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   /// While one lives, the modules are in a pass.
   class Busy {
    public:
-    explicit Busy(const std::vector<Impl*>& modules);
+    explicit Busy(const std::vector<Impl*>& modules) : modules_{modules} { set(true); }
     Busy(const Busy&) = delete;
     Busy& operator=(const Busy&) = delete;
-    ~Busy();
+    ~Busy() { set(false); }
 
    private:
+    void set(bool is_busy) const {
+      for (Impl* const module : modules_) module->is_busy_ = is_busy;
+    }
+
     const std::vector<Impl*>& modules_;
   };
 
   /// By buffer: whether its bytes are not what was noted. Before anything else reads the buffers after a forward pass.
   std::vector<char> changed_buffers();
 
-  /// While one lives, autograd's gradients of this module are welcome, and handed to `take` by number. Without `take`
-  /// they stay where autograd has left them.
+  /// While one lives, autograd may compute gradients of this module. `take`, if given, gets each by its number.
   class Pass {
    public:
-    Pass(Impl& module, std::function<void(std::size_t)> take);
+    Pass(Impl& module, std::function<void(std::size_t)> take)
+        : module_{module}, take_{std::move(take)}, seen_(module.parameters.size()) {
+      (void)module_.exchange_pass(this);
+    }
     Pass(const Pass&) = delete;
     Pass& operator=(const Pass&) = delete;
-    ~Pass();
+    ~Pass() { (void)module_.exchange_pass(nullptr); }
 
    private:
     friend struct Impl;
@@ -174,7 +181,10 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   };
 
   /// For passes that take turns. Returns the one that was open; null if none is.
-  Pass* exchange_pass(Pass* pass);
+  Pass* exchange_pass(Pass* pass) {
+    const std::lock_guard lock{mutex_};
+    return std::exchange(pass_, pass);
+  }
 
   /// If the program has kept the tensor of the gradient of an earlier step, it keeps its values, in memory of its own.
   void leave_gradient_to_others(std::size_t number);
@@ -187,19 +197,22 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   /// After a pass that was accumulated.
   void note_accumulated(const std::shared_ptr<const AccumulatedPass>& pass);
 
-  /// After one that failed, if gradients were looked at: forgets all that were. Those of earlier steps are `.grad`
-  /// again.
+  /// After one that failed, once gradients were looked at: forgets all. Those of earlier steps are `.grad` again.
   void forget_accumulated();
 
-  /// After the optimizer, or another part of the strategy, has written the values: a graph that was computed with
-  /// others can no longer be computed backwards.
-  void note_new_values();
+  /// After somebody has written the values: graphs that were computed with others can no longer go backwards.
+  void note_new_values() {
+    for (const Parameter& each : parameters) note_change(each.tensor);
+  }
 
   /// The number of the last pass that counts for no parameter, if doubts are settled so.
   std::uint64_t forgotten(Accumulated Parameter::*doubt) const;
 
   /// From the next pass on, all of its gradient travels. On every rank.
-  void make_dense(std::size_t table);
+  void make_dense(std::size_t table) {
+    parameters[table].is_table = false;
+    trains_.clear();
+  }
 
   /// Gradients are there.
   std::vector<std::size_t> present() const;
@@ -248,7 +261,7 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
 
   std::unordered_set<const c10::TensorImpl*> known_;  ///< parameters and buffers
   std::vector<char> trains_;                          ///< by parameter: not frozen
-  NonzeroFlags left_;                                 ///< after an accumulated pass: by parameter with a gradient
+  DeviceFlags left_;                                  ///< after an accumulated pass: by parameter with a gradient
   std::mutex mutex_;                                  ///< hooks may run on autograd's threads
   Pass* pass_ = nullptr;
   bool is_busy_ = false;
@@ -267,9 +280,14 @@ std::optional<TensorOwner> owner_of(const at::Tensor& tensor);
 /// The replicated modules of a strategy that are alive, in the order of creation.
 std::vector<ReplicatedModule::Impl*> modules_of(const VariableStore& store);
 
-/// InvalidArgument unless `now` has the type and the shape of `home`: "`what` has become f32[2]; expected f64[2],
-/// `remedy`".
+/// InvalidArgument unless `now` is like `home`: "`what` has become f32[2]; expected f64[2], `remedy`".
 void require_like(std::string_view what, const at::Tensor& now, const at::Tensor& home, std::string_view remedy);
+
+/// InvalidArgument, which names both, if an element of one of these tensors is also an element of another one, or of a
+/// parameter or buffer of `others`. Tensors that lie between each other's elements are free. One tensor under two names
+/// among the parameters, or among the buffers, is in its list once.
+void require_own_memory(const NamedTensors& parameters, const NamedTensors& buffers,
+                        const std::vector<ReplicatedModule::Impl*>& others);
 
 /// A guest of the store that keeps the values of `module`, which must outlive it.
 std::shared_ptr<lockstep::detail::StoreGuest> make_guest(ReplicatedModule::Impl& module);

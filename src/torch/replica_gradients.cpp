@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -27,38 +25,21 @@ bool has_nonzero(const at::Tensor& values) {
          (bytes[0] != std::byte{} || std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) != 0);
 }
 
-at::Tensor values_of_gradient(const at::Tensor& gradient) {
-  return gradient.is_sparse() ? gradient._values() : gradient;
-}
-
-std::atomic<std::uint64_t> accumulated_passes_so_far{0};
-
 }  // namespace
 
-AccumulatedPass::AccumulatedPass(double count, double sum)
-    : number{++accumulated_passes_so_far}, samples{count}, loss{sum} {}
-
-std::uint64_t AccumulatedPass::last() {
-  return accumulated_passes_so_far;
-}
-
-NonzeroFlags::NonzeroFlags(const std::vector<at::Tensor>& gradients) {
-  std::vector<at::Tensor> flags;
+DeviceFlags DeviceFlags::nonzero(const std::vector<at::Tensor>& gradients) {
+  DeviceFlags flags;
   for (const at::Tensor& each : gradients) {
-    const at::Tensor values = values_of_gradient(each);
-    values.device().is_cpu() ? on_host_.push_back(has_nonzero(values) ? 1 : 0) : flags.push_back(values.ne(0).any());
+    const at::Tensor values = each.is_sparse() ? each._values() : each;
+    values.device().is_cpu() ? flags.add(has_nonzero(values)) : flags.add(values.ne(0).any());
   }
-  if (!flags.empty()) on_gpu_ = at::stack(flags);
+  return flags;
 }
 
-std::vector<char> NonzeroFlags::read(TorchDevice& device) const {
-  if (!on_gpu_.defined()) return on_host_;
-  const at::Tensor all = device.on_host(on_gpu_);
+std::vector<char> DeviceFlags::read(TorchDevice& device) const {
+  if (on_gpu_.empty()) return on_host_;
+  const at::Tensor all = device.on_host(at::stack(on_gpu_));
   return {all.data_ptr<bool>(), all.data_ptr<bool>() + all.numel()};
-}
-
-void Parameter::begin() {
-  if_zeroed.has = if_kept.has = was_zeroed = was_clipped = false;
 }
 
 void Parameter::forget(std::uint64_t last) {
@@ -113,14 +94,6 @@ void ReplicatedModule::Impl::require_idle() const {
         fmt::format("a backward pass of {} within another one, such as in `compute` or in a hook: expected one after "
                     "the other",
                     label)};
-}
-
-ReplicatedModule::Impl::Busy::Busy(const std::vector<Impl*>& modules) : modules_{modules} {
-  for (Impl* const module : modules_) module->is_busy_ = true;
-}
-
-ReplicatedModule::Impl::Busy::~Busy() {
-  for (Impl* const module : modules_) module->is_busy_ = false;
 }
 
 // A frozen parameter has one, too, since the program may unfreeze it at any time.
@@ -181,14 +154,14 @@ std::vector<at::Tensor> ReplicatedModule::Impl::touched_gradients() const {
   return touched;
 }
 
-// A pass that was accumulated is forgotten where its gradient has been zeroed, parameter by parameter: a program may
-// have several optimizers, and zero the gradients of one. After such a pass every parameter has a gradient, if only of
-// zeros, so that each rank sees what is done to it. Gradients of earlier steps are put aside: autograd then hands its
-// own tensor over instead of adding to this one.
+// An accumulated pass is forgotten parameter by parameter, where its gradient has been zeroed: a program may zero the
+// gradients of one of its optimizers. After such a pass every parameter has a gradient, if only of zeros, so that each
+// rank sees what is done to it. Gradients of earlier steps are put aside: autograd then hands its own tensor over
+// instead of adding to this one.
 void ReplicatedModule::Impl::look_at_gradients() {
   const bool has_begun = !accumulated.empty();
   const std::uint64_t last = AccumulatedPass::last();
-  const std::vector<char> nonzero_now = NonzeroFlags{touched_gradients()}.read(*device);
+  const std::vector<char> nonzero_now = DeviceFlags::nonzero(touched_gradients()).read(*device);
   const std::vector<char> nonzero_then = has_begun ? left_.read(*device) : std::vector<char>{};
   auto now = nonzero_now.begin(), then = nonzero_then.begin();
 
@@ -231,22 +204,6 @@ std::uint64_t ReplicatedModule::Impl::forgotten(Accumulated Parameter::*doubt) c
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (trains_[i]) since = std::min(since, (parameters[i].*doubt).since);
   return since;
-}
-
-ReplicatedModule::Impl::Pass::Pass(Impl& module, std::function<void(std::size_t)> take)
-    : module_{module}, take_{std::move(take)}, seen_(module.parameters.size()) {
-  const std::lock_guard lock{module_.mutex_};
-  module_.pass_ = this;
-}
-
-ReplicatedModule::Impl::Pass::~Pass() {
-  const std::lock_guard lock{module_.mutex_};
-  module_.pass_ = nullptr;
-}
-
-ReplicatedModule::Impl::Pass* ReplicatedModule::Impl::exchange_pass(Pass* pass) {
-  const std::lock_guard lock{mutex_};
-  return std::exchange(pass_, pass);
 }
 
 void ReplicatedModule::Impl::on_gradient(std::size_t number) {
@@ -305,7 +262,7 @@ void ReplicatedModule::Impl::note_accumulated(const std::shared_ptr<const Accumu
     each.note_left();
     if (each.left.defined()) gradients.push_back(each.left);
   }
-  left_ = NonzeroFlags{gradients};
+  left_ = DeviceFlags::nonzero(gradients);
 }
 
 void ReplicatedModule::Impl::forget_accumulated() {
@@ -337,15 +294,6 @@ void ReplicatedModule::Impl::show_zeros() {
   for (const std::size_t i : tables)
     if (at::Tensor& gradient = parameters[i].tensor.mutable_grad(); !gradient.defined())
       gradient = sparse_gradient(no_rows_of(parameters[i].tensor), parameters[i].tensor);
-}
-
-void ReplicatedModule::Impl::note_new_values() {
-  for (const Parameter& each : parameters) note_change(each.tensor);
-}
-
-void ReplicatedModule::Impl::make_dense(std::size_t table) {
-  parameters[table].is_table = false;
-  trains_.clear();
 }
 
 std::vector<std::size_t> ReplicatedModule::Impl::present() const {

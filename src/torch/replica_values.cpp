@@ -1,12 +1,9 @@
 // What a module's parameters and buffers hold, where LibTorch may have replaced their memory.
-#include <utility>
-
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
 
 #include "strategy/store_guest.hpp"
-#include "torch/own_memory.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {
@@ -17,8 +14,7 @@ bool is_at(const at::Tensor& home, const at::Tensor& tensor) {
          tensor.scalar_type() == home.scalar_type() && tensor.sizes() == home.sizes() && tensor.is_contiguous();
 }
 
-/// Whether others have `home` too, or a tensor with its storage, as where a program has put weights aside to put them
-/// back later.
+/// Whether others have `home` or its storage too, such as a program that has put weights aside for later.
 bool have_others(const at::Tensor& home) {
   return home.storage().use_count() > 1 || home.use_count() > 1;
 }

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <exception>
 #include <map>
 #include <string>
 #include <utility>
@@ -12,9 +11,9 @@
 
 #include "base/digest.hpp"
 #include "base/site.hpp"
-#include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "group/replica_group.hpp"
+#include "strategy/announced_failure.hpp"
 #include "strategy/store_guest.hpp"
 #include "strategy/type_text.hpp"
 #include "torch/optimizer_kinds.hpp"
@@ -50,12 +49,9 @@ struct HeldOption {
   double value = 0;
 };
 
-TensorView scalar_view(std::int64_t& value) {
-  return {reinterpret_cast<std::byte*>(&value), {}, DType::i64};
-}
-
-TensorView scalar_view(double& value) {
-  return {reinterpret_cast<std::byte*>(&value), {}, DType::f64};
+template <class T>
+TensorView scalar_view(T& value) {
+  return {reinterpret_cast<std::byte*>(&value), {}, lockstep::detail::dtype_of<T>};
 }
 
 }  // namespace
@@ -144,8 +140,7 @@ void ReplicatedOptimizer::State::require_held_alone(const VariableStore& store) 
     for (const HeldParameter& each : parameters_)
       if (std::ranges::any_of(other->parameters_, [&](const auto& its) { return its.tensor.is_same(each.tensor); }))
         throw InvalidArgument{
-            fmt::format("parameter '{}' of a {} belongs to {}; expected one live optimizer that keeps "
-                        "its state",
+            fmt::format("parameter '{}' of a {} belongs to {}; expected one live optimizer that keeps its state",
                         each.name, class_, other->description())};
   }
 }
@@ -172,7 +167,7 @@ void ReplicatedOptimizer::State::bring_state_home() {
     const auto first = std::ranges::find(parameters_, group, &HeldParameter::group);
     if (first == parameters_.end()) continue;
     for (const OptimizerOption& option : kind_.options(groups[group].options()))
-      options_[group].push_back({fmt::format("{}@{}.{}", first->name, kind_.name(), option.name), option.value()});
+      options_[group].push_back({fmt::format("{}@{}.{}", first->name, kind_.name, option.name), option.value()});
   }
   const at::NoGradGuard plain;
   device_->torch_follows();
@@ -220,7 +215,7 @@ std::vector<VariableStore::OptimizerState> ReplicatedOptimizer::State::state() {
   for (std::vector<HeldOption>& options : options_)
     for (HeldOption& each : options) all.push_back({each.name, scalar_view(each.value)});
   for (HeldParameter& each : parameters_) {
-    std::string flag = fmt::format("{}@{}", each.name, kind_.name());
+    std::string flag = fmt::format("{}@{}", each.name, kind_.name);
     if (options_.size() > 1) flag += fmt::format(".{}", each.group);
     all.push_back({std::move(flag), scalar_view(each.has_state)});
     if (each.counts_steps) all.push_back({each.name + "@step", scalar_view(each.steps)});
@@ -271,14 +266,14 @@ std::shared_ptr<ReplicatedOptimizer::State> ReplicatedOptimizer::make(
     throw InvalidArgument{"a ReplicatedOptimizer of no module with parameters; expected the modules that it trains"};
   VariableStore& store = (*with_parameters)->store;
   Strategy& strategy = **(*with_parameters)->parameters.front().variable.state().strategy;
-  std::shared_ptr<State> state;
-  try {
-    for (const ReplicatedModule::Impl* const each : modules)
-      if (&each->store != &store) throw InvalidArgument{"a ReplicatedOptimizer of modules of several strategies"};
-    state = std::make_shared<State>(store, modules, optimizer, here);
-  } catch (...) {
-    strategy.group().meeting().fail(std::current_exception(), here);
-  }
+  const auto state = lockstep::detail::announcing_failure(
+      strategy.group().meeting(),
+      [&] {
+        for (const ReplicatedModule::Impl* const each : modules)
+          if (&each->store != &store) throw InvalidArgument{"a ReplicatedOptimizer of modules of several strategies"};
+        return std::make_shared<State>(store, modules, optimizer, here);
+      },
+      here);
   strategy.agree(TagKind::create, here, state->text());
   store.add_guest(state);
   return state;

@@ -9,13 +9,9 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
-#include <lockstep/input/range.hpp>
 
 #include "base/element_type.hpp"
 #include "input/other_bits.hpp"
-#include "reduce/declared_sums.hpp"
-#include "reduce/reductions.hpp"
-#include "step/synchronous_step.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/sync_sums.hpp"
 
@@ -54,8 +50,8 @@ Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
     first_parameters_.push_back(parameters_.size());
     for (std::size_t i = 0; i < module->trained.size(); ++i) {
       const std::size_t piece = module->pieces.piece_of(i);
-      trained_.push_back(
-          {first_parameters_.back() + module->trained[i], piece < module->pieces.count() ? pieces + piece : no_piece});
+      trained_.push_back({first_parameters_.back() + module->trained[i],
+                          piece < module->pieces.count() ? pieces + piece : static_cast<std::size_t>(-1)});
     }
     pieces += module->pieces.count();
     for (const std::size_t each : module->tables)
@@ -106,13 +102,13 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
       stream_.kind() != DeviceKind::cpu && std::ranges::all_of(modules_, [](const ReplicatedModule::Impl* module) {
         return module->passes > 0 && module->fires_once;
       });
-  std::vector<std::size_t> piece_of(parameters_.size(), no_piece);
+  std::vector<std::size_t> piece_of(parameters_.size());
   for (const Trained& each : trained_) piece_of[each.number] = each.piece;
   std::vector<char> is_sent(parameters_.size());
   const auto send = [&](std::size_t number) {
     is_sent[number] = 1;
     device().stream_follows();
-    if (piece_of[number] != no_piece) (void)sums.ready(piece_of[number]);
+    (void)sums.ready(piece_of[number]);
   };
   std::mutex mutex;  // hooks of two modules may run at the same time
   pass.run([&](std::size_t module, std::size_t parameter) {
@@ -143,7 +139,7 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
   std::ranges::copy(changed_buffers(), changed_.begin());
 }
 
-ReplicatedModule::MeanLoss Step::of_shards(int shards, const std::function<Loss(int)>& compute) {
+ReplicatedModule::MeanLoss Step::of_shards(int shards, const Compute& compute) {
   const Range own = Range::of_rank(shards, context_.num_replicas_in_sync(), static_cast<int>(rank_));
   if (std::ranges::any_of(modules_, [](const auto* module) { return !module->accumulated.empty(); }))
     throw InvalidArgument{"shards after a pass that was accumulated: expected backward, or zero_grad before"};
@@ -151,8 +147,7 @@ ReplicatedModule::MeanLoss Step::of_shards(int shards, const std::function<Loss(
     if (const Variable& variable = each->variable;
         each->tensor.requires_grad() && size_of(variable.dtype()) < size_of(DType::f32))
       throw InvalidArgument{
-          fmt::format("parameter {} is {}, and partial sums over shards would be rounded; expected "
-                      "f32 or f64",
+          fmt::format("parameter {} is {}, and partial sums over shards would be rounded; expected f32 or f64",
                       variable.label(), name_of(variable.dtype()))};
   warn_of_other_bits(shards);
   if (JointShards::is_for(modules_)) {
@@ -183,40 +178,30 @@ void Step::warn_of_other_bits(int shards) const {
 }
 
 /// Each shard writes its gradients where the accumulators want them. The first has its place in the store.
-void Step::compute_shards(Range own, const std::function<Loss(int)>& compute, DeclaredSums& sums) {
+void Step::compute_shards(Range own, const Compute& compute, DeclaredSums& sums) {
   const std::vector<TensorView> ranges = gradient_ranges();
   std::vector<FixedOrderAccumulator> gradients;
   for (const TensorView& range : ranges) gradients.emplace_back(range, stream_);
   FixedOrderAccumulator reals{DType::f64, 2 + reals_};
   table_gradients_.begin_shards(audited_ ? 2 : 1);  // another rank's has a place of its own
 
-  for (std::int64_t shard = own.first; shard < own.last; ++shard) {
-    std::vector<TensorView> places;
+  AuditRound::Digests own_digests;
+  for (std::int64_t number = own.first; number < own.last; ++number) {
+    Places places{ranges};
     for (FixedOrderAccumulator& each : gradients) {
-      places.push_back(each.next());
-      places.back().fill_zero(stream_);
+      places.places.push_back(each.next());
+      places.places.back().fill_zero(stream_);
     }
-    device().torch_follows();
-    const LoneShard lone;
-    const Loss loss = compute(static_cast<int>(shard));
-    require_loss(loss);
-    BackwardPass pass{modules_, loss};
-    run_shard(pass, 0, ranges, places);
-    device().stream_follows();
-    const bool is_audited = audited_ && shard == audited_->round.own();
-    if (is_audited) note_audited(0, ranges, places);
+    const Loss loss = compute_shard(number, compute, 0, places);
+    const std::vector<char> changed = changed_buffers();
+    if (audited_ && number == audited_->own()) own_digests = digests_of(0, places, loss, changed);
     for (FixedOrderAccumulator& each : gradients) each.push();
     table_gradients_.end_shard(0);
-    const std::vector<char> changed = note_shard(loss, reals);
-    if (is_audited) note_audited(loss, changed);
+    note_shard(loss, changed, reals);
     for (std::size_t i = 0; i < changed.size(); ++i)
       if (changed[i]) buffers_[i]->restore();
   }
-  if (audited_) {
-    AuditRound::Digests own_digests = std::move(audited_->digests);
-    AuditRound::Digests other = compute_apart(audited_->round.other(), compute);
-    audited_->round.bring(std::move(own_digests), std::move(other), audited_->integers);
-  }
+  if (audited_) audited_->bring(std::move(own_digests), compute_apart(audited_->other(), compute));
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i].finish(ranges[i]);
   finish_shards(reals, sums);
 }
@@ -229,33 +214,42 @@ std::vector<TensorView> Step::gradient_ranges() const {
   return ranges;
 }
 
-/// Where a gradient that has its home in one of `ranges` lies in the one of `places` for it.
-TensorView Step::place_of(const Variable& variable, const std::vector<TensorView>& ranges,
-                          const std::vector<TensorView>& places) const {
-  const TensorView home = modules_.front()->store.gradient(variable);
+/// Of one that has elements.
+TensorView Step::Places::of(const Parameter& parameter) const {
+  const auto* const home = static_cast<const std::byte*>(parameter.gradient.data_ptr());
   for (std::size_t i = 0;; ++i)
-    if (ranges[i].data() <= home.data() && home.data() < ranges[i].data() + ranges[i].bytes())
-      return {places[i].data() + (home.data() - ranges[i].data()), home.shape(), home.dtype(), home.device()};
+    if (ranges[i].data() <= home && home < ranges[i].data() + ranges[i].bytes())
+      return {places[i].data() + (home - ranges[i].data()), parameter.variable.shape(), parameter.variable.dtype(),
+              places[i].device()};
 }
 
-/// Adds the gradients of a shard to what is in `places`, one for each of `ranges`.
-void Step::run_shard(BackwardPass& pass, std::size_t shard, const std::vector<TensorView>& ranges,
-                     const std::vector<TensorView>& places) {
+/// Adds the gradients of a shard to what is in `places`.
+void Step::run_shard(BackwardPass& pass, std::size_t shard, const Places& places) {
   pass.run([&](std::size_t module, std::size_t parameter) {
     Parameter& each = modules_[module]->parameters[parameter];
     counted_.has[first_parameters_[module] + parameter] = 1;
     if (each.is_table) return table_gradients_.take_part(each, shard);
     const at::NoGradGuard plain;
     at::Tensor& gradient = each.tensor.mutable_grad();
-    if (each.tensor.numel() > 0)
-      modules_.front()->tensor_of(place_of(each.variable, ranges, places), each.variable).add_(gradient);
+    if (each.tensor.numel() > 0) modules_.front()->tensor_of(places.of(each), each.variable).add_(gradient);
     gradient.reset();
   });
 }
 
-/// Adds up a shard's loss, samples and buffers. Returns which buffers it has changed.
-std::vector<char> Step::note_shard(const Loss& loss, FixedOrderAccumulator& reals) {
-  std::vector<char> changed = changed_buffers();
+/// The same for shard `number` of the batch, by itself.
+Loss Step::compute_shard(std::int64_t number, const Compute& compute, std::size_t shard, const Places& places) {
+  device().torch_follows();
+  const LoneShard lone;
+  Loss loss = compute(static_cast<int>(number));
+  require_loss(loss);
+  BackwardPass pass{modules_, loss};
+  run_shard(pass, shard, places);
+  device().stream_follows();
+  return loss;
+}
+
+/// Adds up a shard's loss, samples and buffers, some of which it has changed.
+void Step::note_shard(const Loss& loss, const std::vector<char>& changed, FixedOrderAccumulator& reals) {
   const auto own_reals = reals.next().elements<double>();
   own_reals[0] = sum_of(loss, device());
   own_reals[1] = loss.samples();
@@ -268,14 +262,12 @@ std::vector<char> Step::note_shard(const Loss& loss, FixedOrderAccumulator& real
     changed_[i] = 1;
     if (is_first && !buffers_[i]->is_real()) noted_[i] = buffers_[i]->tensor.clone();
   }
-  return changed;
 }
 
 /// When the gradients of all shards are in their ranges.
 void Step::finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums) {
   table_gradients_.end_shards();
-  for (const Trained& each : trained_)
-    if (each.piece != no_piece) (void)sums.ready(each.piece);
+  for (const Trained& each : trained_) (void)sums.ready(each.piece);
   Reals sum(static_cast<std::size_t>(2 + reals_));
   reals.finish(numbers(sum));
   counted_.loss = sum[0];
@@ -339,8 +331,7 @@ ReplicatedModule::MeanLoss Step::run(std::string_view what, const SumList& on_th
 
 bool Step::decide() {
   take_totals();
-  if (audited_) audited_->passes = audited_->round.passes(audited_->integers);
-  return (!audited_ || audited_->passes) && settle_doubts();
+  return (!audited_ || audited_->passes()) && settle_doubts();
 }
 
 void Step::finish_gradients() {

@@ -28,15 +28,16 @@ namespace lockstep::libtorch {
 using Reals = std::vector<double>;
 
 /// The elements of a vector, in place.
-inline TensorView numbers(std::vector<std::int64_t>& values) {
-  return {reinterpret_cast<std::byte*>(values.data()), {std::ssize(values)}, DType::i64};
-}
-inline TensorView numbers(Reals& values) {
-  return {reinterpret_cast<std::byte*>(values.data()), {std::ssize(values)}, DType::f64};
+template <class T>
+TensorView numbers(std::vector<T>& values) {
+  return {reinterpret_cast<std::byte*>(values.data()), {std::ssize(values)}, lockstep::detail::dtype_of<T>};
 }
 
 class Step {
  public:
+  /// Computes a shard of the batch.
+  using Compute = std::function<Loss(int)>;
+
   /// InvalidArgument for modules that are not of the context's strategy.
   Step(ModuleList modules, ReplicaContext& context, const Here& here);
 
@@ -44,13 +45,13 @@ class Step {
   ReplicatedModule::MeanLoss of_batch(const Loss& loss);
 
   /// Of this rank's shards.
-  ReplicatedModule::MeanLoss of_shards(int shards, const std::function<Loss(int)>& compute);
+  ReplicatedModule::MeanLoss of_shards(int shards, const Compute& compute);
 
  private:
   /// A parameter that is not frozen.
   struct Trained {
     std::size_t number;  ///< in `parameters_`
-    std::size_t piece;   ///< of the gradients; `no_piece` if it has no elements
+    std::size_t piece;   ///< of the gradients; one that none of them has if it has no elements
   };
   struct Table {
     std::size_t number;  ///< in `parameters_`
@@ -65,7 +66,13 @@ class Step {
     double loss = 0;                ///< the sum over the samples
     double total = 0;               ///< samples
   };
-  static constexpr std::size_t no_piece = static_cast<std::size_t>(-1);
+  /// Where the gradients of a shard are added up: a place for each range of the store's memory.
+  struct Places {
+    const std::vector<TensorView>& ranges;
+    std::vector<TensorView> places = {};
+
+    TensorView of(const Parameter& parameter) const;
+  };
 
   /// The sums `on_the_way` are those that `compute` makes over the ranks. `audit` may be empty.
   ReplicatedModule::MeanLoss run(std::string_view what, const SumList& on_the_way,
@@ -73,15 +80,13 @@ class Step {
                                  const std::function<void()>& audit = {});
   bool decide();
   void compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sums);
-  void compute_shards(Range own, const std::function<Loss(int)>& compute, DeclaredSums& sums);
+  void compute_shards(Range own, const Compute& compute, DeclaredSums& sums);
   void warn_of_other_bits(int shards) const;
-  ReplicatedModule::MeanLoss of_joint_shards(int shards, Range own, const std::function<Loss(int)>& compute);
+  ReplicatedModule::MeanLoss of_joint_shards(int shards, Range own, const Compute& compute);
   std::vector<TensorView> gradient_ranges() const;
-  TensorView place_of(const Variable& variable, const std::vector<TensorView>& ranges,
-                      const std::vector<TensorView>& places) const;
-  void run_shard(BackwardPass& pass, std::size_t shard, const std::vector<TensorView>& ranges,
-                 const std::vector<TensorView>& places);
-  std::vector<char> note_shard(const Loss& loss, FixedOrderAccumulator& reals);
+  void run_shard(BackwardPass& pass, std::size_t shard, const Places& places);
+  Loss compute_shard(std::int64_t number, const Compute& compute, std::size_t shard, const Places& places);
+  void note_shard(const Loss& loss, const std::vector<char>& changed, FixedOrderAccumulator& reals);
   void finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums);
   void note_earlier();
   void count(const Loss& loss);
@@ -98,12 +103,12 @@ class Step {
   ReplicatedModule::Impl* audited_module() const;
   void begin_audit(Range own);
   std::vector<std::string> audited_values() const;
-  void note_audited(std::size_t shard, const std::vector<TensorView>& ranges, const std::vector<TensorView>& places);
-  void note_audited(const Loss& loss, const std::vector<char>& changed);
-  AuditRound::Digests compute_apart(std::int64_t shard, const std::function<Loss(int)>& compute,
+  AuditRound::Digests digests_of(std::size_t shard, const Places& places, const Loss& loss,
+                                 const std::vector<char>& changed) const;
+  AuditRound::Digests compute_apart(std::int64_t number, const Compute& compute,
                                     std::optional<std::uint64_t> seed = {});
-  bool depends_on_random_numbers(const std::function<Loss(int)>& compute);
-  void require_passed_audit(const std::function<Loss(int)>& compute);
+  bool depends_on_random_numbers(const Compute& compute);
+  void require_passed_audit(const Compute& compute);
 
   std::vector<GradientBucket> buckets(const Reductions& reductions) const;
   std::vector<char> changed_buffers() const;
@@ -140,14 +145,7 @@ class Step {
   std::int64_t written_ = 0;           ///< 0 unless the ranks have changed gradients of earlier steps differently
   std::tuple<std::vector<std::int64_t>, Reals> totals_;  ///< all of these
 
-  /// Of a step that is audited.
-  struct Audited {
-    AuditRound round;
-    AuditRound::Digests digests = {};         ///< of the shard that is being computed
-    std::vector<std::int64_t> integers = {};  ///< by rank
-    bool passes = true;
-  };
-  std::optional<Audited> audited_;
+  std::optional<AuditRound> audited_;  ///< of a step that is audited
 
   std::string refusal_;             ///< by all ranks, of what was done to gradients between passes
   TableGradients table_gradients_;  ///< of `tables_`

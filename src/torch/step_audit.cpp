@@ -36,8 +36,7 @@ void Step::begin_audit(Range own) {
   if (!turn) return;
   ReplicaGroup& group = context_.strategy().group();
   const auto step = static_cast<std::int64_t>(group.meeting().position().step) - 1;
-  audited_.emplace(Audited{.round{group, step, own.size(), *turn}});
-  audited_->integers.resize(static_cast<std::size_t>(ranks));
+  audited_.emplace(group, step, own.size(), *turn);
 }
 
 /// What the digests are of, in their order. The number of samples is all that is known of these.
@@ -53,23 +52,16 @@ std::vector<std::string> Step::audited_values() const {
   return names;
 }
 
-/// Of the gradients of a shard, before they are added to others.
-void Step::note_audited(std::size_t shard, const std::vector<TensorView>& ranges,
-                        const std::vector<TensorView>& places) {
-  AuditRound::Digests& digests = audited_->digests;
-  digests.assign(1, 0);
-  for (const Trained& each : trained_)
-    digests.push_back(each.piece == no_piece ? 0
-                                             : lockstep::detail::digest_of_elements(
-                                                   place_of(parameters_[each.number]->variable, ranges, places)));
+/// Of a shard whose gradients are in `places`, with nothing else. The number of samples is compared in any case.
+AuditRound::Digests Step::digests_of(std::size_t shard, const Places& places, const Loss& loss,
+                                     const std::vector<char>& changed) const {
+  AuditRound::Digests digests{digest_of_number(loss.samples())};
+  for (const Trained& each : trained_) {
+    const Parameter& parameter = *parameters_[each.number];
+    digests.push_back(parameter.tensor.numel() == 0 ? 0 : lockstep::detail::digest_of_elements(places.of(parameter)));
+  }
   const std::vector<std::uint64_t> of_tables = table_gradients_.digests_of_shard(shard);
   digests.insert(digests.end(), of_tables.begin(), of_tables.end());
-}
-
-/// Next, of the rest. The number of samples is compared in any case.
-void Step::note_audited(const Loss& loss, const std::vector<char>& changed) {
-  AuditRound::Digests& digests = audited_->digests;
-  digests.front() = digest_of_number(loss.samples());
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     digests.push_back(0);
     if (!changed[i]) continue;
@@ -79,15 +71,16 @@ void Step::note_audited(const Loss& loss, const std::vector<char>& changed) {
   const double sum = sum_of(loss, device());
   digests.push_back(digest_of_number(sum));
   if (!std::isfinite(sum)) say_only_not_finite(std::span{digests}.subspan(1));
+  return digests;
 }
 
 /// Digests of a shard that does not count. Leaves everything as it was.
-AuditRound::Digests Step::compute_apart(std::int64_t shard, const std::function<Loss(int)>& compute,
+AuditRound::Digests Step::compute_apart(std::int64_t number, const Compute& compute,
                                         std::optional<std::uint64_t> seed) {
   constexpr std::size_t apart = 1;
   const std::vector<TensorView> ranges = gradient_ranges();
   std::vector<Tensor> memory;
-  std::vector<TensorView> places;
+  Places places{ranges};
   // A shard that fails leaves nothing either: the next one is computed as if it had not been.
   struct Forgets {
     TableGradients& gradients;
@@ -95,31 +88,25 @@ AuditRound::Digests Step::compute_apart(std::int64_t shard, const std::function<
   } forgets{table_gradients_};
   for (const TensorView& range : ranges) {
     memory.push_back(Tensor::zeros(range.dtype(), range.shape(), stream_));
-    places.push_back(memory.back().view());
+    places.places.push_back(memory.back().view());
   }
   KeptRandom random{device()};
   if (seed) random.seed(*seed);
+  AuditRound::Digests digests;
   restoring_buffers([&] {
-    device().torch_follows();
-    const LoneShard lone;
-    const Loss loss = compute(static_cast<int>(shard));
-    require_loss(loss);
-    BackwardPass pass{modules_, loss};
-    run_shard(pass, apart, ranges, places);
-    device().stream_follows();
-    note_audited(apart, ranges, places);
+    const Loss loss = compute_shard(number, compute, apart, places);
     const std::vector<char> changed = changed_buffers();
-    note_audited(loss, changed);
+    digests = digests_of(apart, places, loss, changed);
     for (std::size_t i = 0; i < changed.size(); ++i)
       if (changed[i]) buffers_[i]->restore();
   });
-  return std::exchange(audited_->digests, {});
+  return digests;
 }
 
 /// Whether this rank's shard has other results with other random numbers, and not only other results each time.
-bool Step::depends_on_random_numbers(const std::function<Loss(int)>& compute) {
+bool Step::depends_on_random_numbers(const Compute& compute) {
   try {
-    const auto with_seed = [&](std::uint64_t seed) { return compute_apart(audited_->round.own(), compute, seed); };
+    const auto with_seed = [&](std::uint64_t seed) { return compute_apart(audited_->own(), compute, seed); };
     const AuditRound::Digests one = with_seed(1), again = with_seed(1);
     return one == again && one != with_seed(2);
   } catch (...) {
@@ -128,8 +115,8 @@ bool Step::depends_on_random_numbers(const std::function<Loss(int)>& compute) {
 }
 
 /// COLL.
-void Step::require_passed_audit(const std::function<Loss(int)>& compute) {
-  if (audited_->passes) return;
+void Step::require_passed_audit(const Compute& compute) {
+  if (audited_->passes()) return;
   const ReplicatedModule::Impl::Busy busy{modules_};
   table_gradients_.begin_shards(2);
   // Ranks with other weights get other gradients, and all of them are right.
@@ -142,7 +129,7 @@ void Step::require_passed_audit(const std::function<Loss(int)>& compute) {
       throw InvalidArgument{
           "a step that is audited has a shard whose results depend on what torch has drawn before: expected `compute` "
           "to seed torch from the number of the shard (torch::manual_seed)"};
-    audited_->round.judge(
+    audited_->judge(
         audited_values(), [&](std::int64_t shard) { return compute_apart(shard, compute); }, here_);
   });
 }

@@ -108,7 +108,7 @@ void Step::visit_totals(const Visit& visit) {
   for (auto* const each :
        {&zeroed_, &clipped_, &earlier_, &changed_, &table_gradients_.dense(), &table_gradients_.counts()})
     visit(std::span{*each});
-  if (audited_) visit(std::span{audited_->integers});
+  if (audited_) visit(audited_->integers());
 }
 
 std::vector<TensorView> Step::totals() {
@@ -129,8 +129,7 @@ void Step::take_totals() {
 }
 
 // Where a rank had zeros and has zeros again, what others have seen of the same gradient decides; then what was done to
-// the module's other ones; then to all. Returns false if that leaves a doubt, or if what is left of earlier steps would
-// differ between the ranks.
+// the module's other ones; then to all. False if a doubt is left, or if what earlier steps have left would differ.
 bool Step::settle_doubts() {
   const auto done_to = [&](std::size_t first, std::size_t end) {
     const auto any = [&](const std::vector<std::int64_t>& ranks) {

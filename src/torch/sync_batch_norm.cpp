@@ -52,8 +52,7 @@ at::Tensor along(const at::Tensor& values, const at::Tensor& x) {
   return values.view(shape).to(x.scalar_type());
 }
 
-/// Normalises x by the mean and the inverse deviation of all ranks, which x contributes to. The result is of
-/// compute_type_of(x).
+/// Normalises x by mean and inverse deviation of all ranks, which x contributes to, in compute_type_of(x).
 class Normalise final : public autograd::Function<Normalise> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& mean,
@@ -112,11 +111,8 @@ void sum_over_ranks(ReplicaContext& replica, const std::string& layer, const at:
     throw InvalidArgument{fmt::format("a SyncBatchNorm for a tensor on {}; expected one on {}, as the strategy is",
                                       own.device().str(), device->device().str())};
   const TensorView view = view_of(own, stream.kind());
-  device->stream_follows();
-  replica.declared_merge(fmt::format("{} f64 of a {}", view.count(), layer), [&](Reductions& reductions) {
-    reductions.all_reduce(ReduceOp::sum, {&view, 1});
-  });
-  device->torch_follows();
+  const auto add = [&](Reductions& reductions) { reductions.all_reduce(ReduceOp::sum, {&view, 1}); };
+  device->on_stream([&] { replica.declared_merge(fmt::format("{} f64 of a {}", view.count(), layer), add); });
 }
 
 }  // namespace

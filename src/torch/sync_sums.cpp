@@ -9,16 +9,11 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "base/digest.hpp"
-#include "reduce/declared_sums.hpp"
 #include "step/synchronous_step.hpp"
 #include "strategy/context_stack.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {
-
-SyncSums::~SyncSums() {
-  for (const auto& point : points_) point->open = nullptr;
-}
 
 // Losses of two ranks may depend on passes through other layers of the same size: the sums would mix them up.
 std::string text_of(const SumPoints& points) {
@@ -47,14 +42,8 @@ at::Tensor SyncSums::sum_up(const SumPoint& point, const at::Tensor& own) {
         "the backward pass came to a SyncBatchNorm twice, or in another order than that of its graph"};
   make_zeros(static_cast<std::size_t>(found - points_.begin()));
   ++made_;
-  device_->stream_follows();
-  sums_->all_reduce(view_of(own, stream_->kind()));
-  device_->torch_follows();
+  device_->on_stream([&] { sums_->all_reduce(view_of(own, stream_->kind())); });
   return own;
-}
-
-void SyncSums::make_the_rest() {
-  make_zeros(list_.counts.size());
 }
 
 void SyncSums::make_zeros(std::size_t end) {

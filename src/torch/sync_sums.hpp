@@ -43,8 +43,7 @@ struct SumPoint : ::torch::CustomClassHolder {
 
 using SumPoints = std::vector<c10::intrusive_ptr<SumPoint>>;
 
-/// What the ranks compare of the sums of a backward pass, beside their sizes: " through SyncBatchNorm 'norm' (digest
-/// …)". Empty if there are none.
+/// What the ranks compare beside the sizes of sums: " through SyncBatchNorm 'norm' (digest …)". Empty without sums.
 std::string text_of(const SumPoints& points);
 
 /// The sums that the backward pass of a loss makes over the ranks.
@@ -53,7 +52,9 @@ class SyncSums final : public SumMaker {
   explicit SyncSums(const at::Tensor& loss);
   SyncSums(const SyncSums&) = delete;
   SyncSums& operator=(const SyncSums&) = delete;
-  ~SyncSums() override;
+  ~SyncSums() override {
+    for (const auto& point : points_) point->open = nullptr;
+  }
 
   /// In the order of the backward pass.
   const SumList& list() const { return list_; }
@@ -63,15 +64,14 @@ class SyncSums final : public SumMaker {
   /// What the losses of other ranks depend on, too.
   const GraphNodes& shared() const { return shared_; }
 
-  /// From here on the backward pass can make them, on whichever thread autograd computes. All arguments must outlive
-  /// this object.
+  /// From here on the backward pass can make them, on any thread. All arguments must outlive this object.
   void open(DeclaredSums& sums, TorchDevice& device, Stream& stream);
 
   /// In place. Contributes zeros to those before it that the backward pass has passed by.
   at::Tensor sum_up(const SumPoint& point, const at::Tensor& own) override;
 
   /// COLL. Contributes zeros to those that the backward pass did not come to.
-  void make_the_rest();
+  void make_the_rest() { make_zeros(list_.counts.size()); }
 
  private:
   void make_zeros(std::size_t end);

@@ -38,12 +38,9 @@ void TableGradients::take_batch() {
   }
 }
 
-void TableGradients::begin_shards(std::size_t count) {
-  parts_.assign(count, std::vector<std::vector<at::Tensor>>(tables_.size()));
-}
-
 void TableGradients::take_part(const Parameter& table, std::size_t shard) {
-  parts_[shard][number_of(table)].push_back(std::exchange(table.tensor.mutable_grad(), at::Tensor{}));
+  const auto number = static_cast<std::size_t>(std::ranges::find(tables_, &table) - tables_.begin());
+  parts_[shard][number].push_back(std::exchange(table.tensor.mutable_grad(), at::Tensor{}));
 }
 
 IndexedSlices TableGradients::rows_of_shard(std::size_t shard, std::size_t table) const {
@@ -70,10 +67,6 @@ std::vector<std::uint64_t> TableGradients::digests_of_shard(std::size_t shard) c
     digests.push_back(digest.value());
   }
   return digests;
-}
-
-void TableGradients::forget_shard(std::size_t shard) {
-  for (std::vector<at::Tensor>& each : parts_[shard]) each.clear();
 }
 
 void TableGradients::end_shards() {
@@ -141,10 +134,6 @@ at::Tensor TableGradients::mean(std::size_t table, double divisor) {
   home.add_(0);
   divide(home, divisor);
   return home;
-}
-
-std::size_t TableGradients::number_of(const Parameter& table) const {
-  return static_cast<std::size_t>(std::ranges::find(tables_, &table) - tables_.begin());
 }
 
 }  // namespace lockstep::libtorch

@@ -25,7 +25,7 @@ class TableGradients {
   void take_batch();
 
   /// LOCAL. As many shards compute at the same time.
-  void begin_shards(std::size_t count);
+  void begin_shards(std::size_t count) { parts_.assign(count, std::vector<std::vector<at::Tensor>>(tables_.size())); }
 
   /// LOCAL, from any thread. Takes a part of the gradient of one of them out of `.grad`.
   void take_part(const Parameter& table, std::size_t shard);
@@ -34,26 +34,26 @@ class TableGradients {
   std::vector<std::uint64_t> digests_of_shard(std::size_t shard) const;
 
   /// LOCAL. Forgets the parts of a shard that does not count.
-  void forget_shard(std::size_t shard);
+  void forget_shard(std::size_t shard) {
+    for (std::vector<at::Tensor>& each : parts_[shard]) each.clear();
+  }
 
-  /// LOCAL, in the order of shards. Their rows, and those of the other ranks' shards, are added up in one tree. Another
-  /// shard may take the place of one that has ended.
+  /// LOCAL, in the order of shards. All ranks' rows are added up in one tree. Another shard may take the place of one
+  /// that has ended.
   void end_shard(std::size_t shard);
   void end_shards();
 
   /// LOCAL, when this rank's rows are complete.
   void pack();
 
-  /// What the ranks must add up before the exchange: by table the ranks with a dense gradient, and what it takes to
-  /// exchange rows.
+  /// What the ranks must add up first: by table those with a dense gradient, and what it takes to exchange rows.
   std::vector<std::int64_t>& dense() { return dense_; }
   std::vector<std::int64_t>& counts() { return exchange_.counts(); }
 
   /// COLL. `.grad` of the tables is working memory from here on.
   void exchange(const RankSums& sums, Stream& stream);
 
-  /// Whether a rank had a gradient that is dense, such as that of a table whose weights are also those of a linear
-  /// layer. Then the sum is dense.
+  /// Whether a rank had a dense gradient, as of weights that a linear layer has too. Then the sum is dense.
   bool is_dense(std::size_t table) const { return dense_[table] > 0; }
 
   /// LOCAL, after the exchange. The sum divided by `divisor`, sparse or in the store.
@@ -63,7 +63,6 @@ class TableGradients {
   void sum_rows(const RankSums& sums);
   void sum_dense(const RankSums& sums, Stream& stream);
   IndexedSlices rows_of_shard(std::size_t shard, std::size_t table) const;
-  std::size_t number_of(const Parameter& table) const;
 
   std::vector<Parameter*> tables_;
   bool is_alone_ = true;

@@ -1,5 +1,4 @@
-// The device of a strategy as LibTorch knows it, and the seam to LibTorch's CUDA. Meson chooses which file implements
-// the seam; a test can put another in its place.
+// The device of a strategy as LibTorch knows it, and the seam to LibTorch's CUDA, which Meson chooses, or a test.
 #pragma once
 
 #include <memory>
@@ -28,6 +27,14 @@ class TorchDevice {
   /// Work that torch enqueues from here on starts after the work on the strategy's stream.
   virtual void torch_follows() = 0;
 
+  /// Calls `enqueue`, whose work on the strategy's stream comes after torch's work so far, and before its later work.
+  template <class Enqueue>
+  void on_stream(Enqueue&& enqueue) {
+    stream_follows();
+    enqueue();
+    torch_follows();
+  }
+
   /// A copy of `tensor` on the host, or `tensor` itself if it is there. Blocks the host until torch has computed it. In
   /// place of torch's own ways to read a GPU: those wait without a limit, and nobody sees for what.
   at::Tensor on_host(const at::Tensor& tensor);
@@ -45,8 +52,7 @@ class TorchDevice {
   Stream& stream_;
 };
 
-/// For the device of `stream`, which must outlive the result. InvalidArgument for a GPU if the bridge
-/// was built with a LibTorch without CUDA.
+/// For the device of `stream`, which must outlive it. InvalidArgument for a GPU if LibTorch is one without CUDA.
 std::unique_ptr<TorchDevice> make_torch_device(Stream& stream);
 
 /// The same for a GPU's stream.

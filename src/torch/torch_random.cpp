@@ -1,6 +1,5 @@
 #include "torch/torch_random.hpp"
 
-#include <cstddef>
 #include <mutex>
 
 #include <ATen/Context.h>
@@ -24,19 +23,9 @@ void set_state(at::Generator& generator, const at::Tensor& state) {
   generator.set_state(state);
 }
 
-KeptRandom::KeptRandom(TorchDevice& device) : generators_{default_generators(device)} {
-  for (at::Generator& each : generators_) states_.push_back(state_of(each));
-}
-
-KeptRandom::~KeptRandom() {
-  for (std::size_t i = 0; i < generators_.size(); ++i) set_state(generators_[i], states_[i]);
-}
-
-void KeptRandom::seed(std::uint64_t seed) {
-  for (at::Generator& each : generators_) {
-    const std::lock_guard lock{each.mutex()};
-    each.set_current_seed(seed);
-  }
+void set_seed(at::Generator& generator, std::uint64_t seed) {
+  const std::lock_guard lock{generator.mutex()};
+  generator.set_current_seed(seed);
 }
 
 }  // namespace lockstep::libtorch

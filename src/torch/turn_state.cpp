@@ -1,7 +1,6 @@
 #include "torch/turn_state.hpp"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include <ATen/Functions.h>
@@ -32,10 +31,7 @@ TurnState::TurnState(Range shards, const ModuleList& owners, TorchDevice& device
     Held& held = held_[static_cast<std::size_t>(shard - shards.first)];
     for (std::size_t i = 0; i < generators_.size(); ++i) {
       const std::uint64_t base = digest_of_state(held_.back().random[i]);
-      {
-        const std::lock_guard lock{generators_[i].mutex()};
-        generators_[i].set_current_seed(digest_of(fmt::format("{} {}", base, shard)));
-      }
+      set_seed(generators_[i], digest_of(fmt::format("{} {}", base, shard)));
       held.random.push_back(state_of(generators_[i]));
     }
     for (const ModuleBuffer* const buffer : buffers_) held.buffers.push_back(buffer->tensor.detach().clone());
@@ -57,15 +53,10 @@ void TurnState::give_to(std::size_t shard) {
   current_ = shard;
 }
 
-void TurnState::take_back() {
-  give_to(held_.size() - 1);
-}
-
 void TurnState::include(std::span<const at::Tensor> leaves, std::span<ReplicatedModule::Impl* const> modules) {
   take_back();
   for (const at::Tensor& leaf : leaves)
-    if (std::ranges::none_of(leaves_, [&](const at::Tensor& each) { return each.is_same(leaf); }))
-      leaves_.push_back(leaf);
+    if (!holds(leaves_, leaf)) leaves_.push_back(leaf);
   for (ReplicatedModule::Impl* const module : modules)
     if (std::ranges::find(modules_, module) == modules_.end()) modules_.push_back(module);
   for (Held& held : held_) {

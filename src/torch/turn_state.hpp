@@ -15,8 +15,7 @@
 namespace lockstep::libtorch {
 
 /// A module's buffers, torch's random numbers, the `.grad` of leaves that nobody trains, and the passes that are open.
-/// Every shard begins with the buffers as they are, and with random numbers that depend on its number and on the
-/// caller's state alone.
+/// A shard begins with the buffers as they are, and with random numbers of its number and the caller's state.
 class TurnState {
  public:
   /// `owners` are the modules whose buffers those are. All arguments must outlive this object.
@@ -31,7 +30,7 @@ class TurnState {
   void give_to(std::size_t shard);
 
   /// From here on the caller does.
-  void take_back();
+  void take_back() { give_to(held_.size() - 1); }
 
   /// From here on it holds for these, too.
   void include(std::span<const at::Tensor> leaves, std::span<ReplicatedModule::Impl* const> modules);

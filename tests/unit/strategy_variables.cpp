@@ -71,7 +71,7 @@ auto called(const std::string& method) {
 
 template <class... T>
 std::string signature(T... arguments) {
-  return detail::signature_of_operands(std::tuple<T...>{std::move(arguments)...});
+  return detail::signature_of(std::tuple<T...>{std::move(arguments)...});
 }
 
 struct Plain {

@@ -4,16 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
-#include <string>
 #include <string_view>
 
 #include <lockstep/optim/optimizer.hpp>
 
 namespace lockstep {
 
-/// For a program that cuts its batches into shards and adds their gradients up itself. What a shard yields must be a
-/// function of the step and the shard, the same on every rank.
+/// For a program that adds up its shards' gradients itself. What a shard yields must depend on step and shard alone.
 ///
 ///   Optimizer::Audit audit{strategy, {.every = 50, .shards = 8}, [&](std::int64_t shard, auto& results) {
 ///     const Batch batch = read(step, shard);
@@ -55,12 +52,10 @@ class Optimizer::Audit {
   /// read other samples is told from one that computed wrong by what differs first, so add "samples" first.
   class Results {
    public:
-    /// Of the elements, which are read only if the shard is compared; on a GPU, this then waits for the work enqueued
-    /// before. `values` may change after the call.
+    /// Of the elements, which may change afterwards. If the shard is compared, waits for the GPU that has them.
     void add(std::string_view name, const TensorView& values);
 
-    /// If `value` is not finite, only that fact is compared of this shard: which of several NaNs a sum keeps depends on
-    /// the order of its operands.
+    /// If `value` is not finite, only that is compared of this shard: which NaN a sum keeps depends on its order.
     void add(std::string_view name, double value);
 
    private:
@@ -78,8 +73,7 @@ class Optimizer::Audit {
   Audit(Strategy& strategy, const Options& options, Compute compute);
   ~Audit();
 
-  /// LOCAL. Computes one of this rank's shards of the next step. Throws what `compute` throws; InvalidArgument for a
-  /// shard of another rank.
+  /// LOCAL. Computes a shard of the next step, and throws as `compute`; InvalidArgument unless it is this rank's.
   void compute(std::int64_t shard);
 
  private:

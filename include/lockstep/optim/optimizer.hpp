@@ -3,7 +3,6 @@
 
 #include <concepts>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -53,8 +52,7 @@ struct StepThreads;
 /// steps in a counter (steps). Checkpoints hold both, so a resumed run continues as if it had never stopped. With
 /// ReductionOptions::shard_optimizer, each rank updates its slices of the variables and keeps their slots alone; then
 /// the optimizer must update element by element, else InvalidArgument before the agreement. A variable that one rank
-/// alone updates (ReplicateOptions::Placement) has its slots there. In both cases the others get the new values: the
-/// same bytes that they would have computed.
+/// alone updates (ReplicateOptions::Placement) has its slots there. In both cases the others get the new values.
 class LOCKSTEP_API Optimizer {
  public:
   /// This rank's gradient of `variable`, of the same shape and type: `{tensor, w}`, or `{slices, w}`.
@@ -124,17 +122,15 @@ class LOCKSTEP_API Optimizer {
   class AgreedStep {
    public:
     /// Declares the gradient of `variable` final. It is sent while the computation continues, together with its
-    /// neighbours in memory, starting with the variables created last. InvalidArgument for a variable that has no
-    /// gradient in this step, or whose gradient was ready before.
+    /// neighbours in memory, starting with the variables created last. InvalidArgument for a variable without a
+    /// gradient in this step, or ready before.
     void ready(const Variable& variable);
 
-    /// The same for a gradient that is slices: these, in place of those in the list, which need have no rows. They
-    /// travel once the ranks know that the step is applied.
+    /// The same for `slices`, in place of those in the list. They travel once the ranks know that the step is applied.
     void ready(const Variable& variable, IndexedSlices slices);
 
-    /// COLL. Sums `tensor` over the ranks, in place, as the next of Computation::sums. Make each of these sums once, in
-    /// order. InvalidArgument, before anything is sent, for a tensor of another type or number of elements, or if none
-    /// is left.
+    /// COLL. Sums `tensor` over the ranks, in place, as the next of Computation::sums. Make each once, in order.
+    /// InvalidArgument, before anything is sent, for another type or number of elements, or if none is left.
     void all_reduce(const TensorView& tensor);
 
    private:
@@ -148,8 +144,7 @@ class LOCKSTEP_API Optimizer {
   /// as soon as they are ready, and the sums on the way cost no further agreement; the ranks compare the list of these.
   /// Every other agreement is a ContextError meanwhile. If `compute` throws on a rank, makes fewer sums or leaves a
   /// gradient out, that rank still takes part in everything that was declared, so nobody waits for it; then it throws.
-  /// The others get sums of no samples, and a PeerError at their next agreement. No rank changes a variable, a slot or
-  /// a counter.
+  /// The others get sums of no samples, and a PeerError at their next agreement. No rank changes any state.
   struct Computation {
     /// Sums over the ranks that the computation makes on its way, in order.
     using Sums = detail::SumList;
@@ -161,11 +156,9 @@ class LOCKSTEP_API Optimizer {
 
   class Audit;  ///< audit.hpp
 
-  /// What a step may be asked for. Everything must outlive the call. What travels with the gradients costs no further
-  /// agreement.
+  /// What a step may be asked for, without a further agreement. Everything must outlive the call.
   struct Request {
-    /// Any range of gradients, to which it refers, or a list in braces, which lives to the end of its statement: write
-    /// it in the call.
+    /// Any range of gradients, to which it refers, or a list in braces, which must be written in the call.
     struct List : std::span<const Gradient> {
       using std::span<const Gradient>::span;
       List(std::span<const Gradient> list) : span{list} {}
@@ -202,22 +195,19 @@ class LOCKSTEP_API Optimizer {
   virtual ~Optimizer();
 
   /// LOCAL; call it on every rank. Creates the state for `variables` that does not exist yet, as it is before the first
-  /// step. Steps do so themselves; this is for programs that restore a checkpoint, where every value needs its place.
-  /// ContextError for variables without memory; InvalidArgument for variables that apply_gradients refuses, and for a
-  /// name or a slot that another optimizer has.
+  /// step: for a checkpoint that is to be restored. ContextError for variables without memory; InvalidArgument for
+  /// variables that apply_gradients refuses, and for a name or a slot that another optimizer has.
   void prepare(Strategy& strategy, const detail::VariableList& variables, Here here = Here::current()) const;
 
   /// LOCAL. Steps counted so far in `strategy` under this optimizer's name, which set the learning rate; before its
-  /// first use there, under the name that it would get now. A call without variables, or with samples that weigh 0, is
-  /// not a step.
+  /// first use there, under the name that it would get now. A call without variables, or of no weight, is no step.
   ///
   /// The first use in a strategy, by `prepare` or by a step, fixes the name there: the one that the optimizer was made
   /// with or, without one, the first free of "optimizer", "optimizer_1", …. So every rank must first use its optimizers
   /// in the same order. An optimizer that is destroyed frees its name, and a later one of that name continues the
   /// count: it may be created again in each epoch, or after a checkpoint was restored. InvalidArgument, on this rank
   /// and before the agreement, if another live optimizer of the strategy has the name, or keeps a slot of the same name
-  /// for one of the variables, since the two would share, say, a velocity. An optimizer without slots, such as plain
-  /// Sgd, may update variables that another one updates.
+  /// for one of the variables, which they would share. One without slots, such as plain Sgd, may update any variable.
   std::int64_t steps(Strategy& strategy) const;
 
   /// LOCAL. The learning rate of the last step; 0 before the first.
@@ -229,9 +219,8 @@ class LOCKSTEP_API Optimizer {
   double gradient_norm();
 
   /// Applies the sum of the replicas' gradients. With `own`, these are sums over the replica's samples, and their sum
-  /// is divided by all samples, or by their weight. Replicas with fewer samples, or none, thus count for what they
-  /// brought. Returns the sums over the replicas, the same on every rank; loss and weight are added up as the gradients
-  /// are.
+  /// is divided by all samples, or by their weight. So replicas with fewer samples, or none, count for what they
+  /// brought. Returns the sums over the replicas; loss and weight are added up as the gradients are.
   template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
   StepSums apply_gradients(ReplicaContext& context, const List& gradients, const Own& own = {},
                            Here here = Here::current()) {
@@ -241,8 +230,7 @@ class LOCKSTEP_API Optimizer {
   /// The same for everything else that a step may be asked for.
   StepSums apply_gradients(ReplicaContext& context, const Request& request, Here here = Here::current());
 
-  /// Applies gradients that are the same on every rank already, as they are: mean gradients that a program has reduced
-  /// before. Agrees on the step, and sends no gradients.
+  /// Applies gradients that are the same on every rank already, such as reduced means, as they are. Sends none.
   template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
   void apply_reduced_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {
     apply_reduced(context, gradients, here);
@@ -252,13 +240,11 @@ class LOCKSTEP_API Optimizer {
   /// Options of every optimizer.
   struct Rules {
     LearningRate learning_rate;
-    /// For variables of two or more dimensions. Biases, and the gains and offsets of norms, have one dimension and do
-    /// not decay.
+    /// For variables of two or more dimensions. Biases and parameters of norms do not decay.
     double weight_decay = 0;
     /// Scales a step's gradient down to this global norm if it is longer. The norm is the root of the sum of squares
-    /// over all variables' gradients, each the sum over the replicas divided by the weight of the samples.
-    /// They are added up in the order given to apply_gradients. A norm that is not finite scales nothing: the fault
-    /// reaches the variables and shows in the loss.
+    /// over all variables' gradients, each the sum over the replicas divided by the weight of the samples. They are
+    /// added up in the order given to apply_gradients. A norm that is not finite scales nothing.
     std::optional<double> clip_norm = {};
     /// The name under which the optimizer counts its steps. If empty, the first free of "optimizer", "optimizer_1", …
     std::string name = {};

@@ -31,10 +31,6 @@ concept DistributedInput = requires(T& input, Here here) {
 template <DistributedInput T>
 using next_input_t = typename std::remove_cvref_t<decltype(std::declval<T&>().next(Here{}))>::value_type;
 
-/// How a step receives it.
-template <DistributedInput T>
-using step_input_t = const next_input_t<T>&;
-
 /// What a rank brings to an agreement on input (StrategyExtended::agree_on_input).
 struct InputOffer {
   bool any = false;  ///< whether this rank has input

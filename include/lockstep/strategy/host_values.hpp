@@ -1,5 +1,4 @@
-// How ranks exchange host values and nests: as text that they compare, by value or by structure, and as bytes that
-// replica 0 sends.
+// How ranks exchange host values and nests: as text that they compare, and as bytes that replica 0 sends.
 #pragma once
 
 #include <array>
@@ -29,8 +28,7 @@ namespace lockstep::detail {
 
 // By value, for Strategy::same_on_all.
 
-/// "5", "0.1", "'adam'", "[1 2]", or the type and a digest if the value does not fit into a sentence. Equal values have
-/// equal texts, and different values different ones.
+/// "5", "0.1", "'adam'", "[1 2]", or type and digest if it is too long. Different values have different texts.
 LOCKSTEP_API std::string comparable_text(double value);
 LOCKSTEP_API std::string comparable_text(long long value);
 LOCKSTEP_API std::string comparable_text(std::string_view value);
@@ -186,6 +184,13 @@ struct Signature<T> {
   }
 };
 
+template <class T>
+std::string signature_of(const T& value, Optionals optionals = Optionals::with_presence) {
+  std::string text;
+  append_signature(value, text, optionals);
+  return text;
+}
+
 /// " in [f32 f64]": how the leaves of a nest are arranged; empty for a nest of one leaf.
 template <class T>
 std::string structure_of(const T& nest) {
@@ -193,27 +198,8 @@ std::string structure_of(const T& nest) {
                 std::same_as<T, SparseTensor>) {
     return {};
   } else {
-    std::string text = " in ";
-    append_signature(nest, text, Optionals::with_presence);
-    return text;
+    return " in " + signature_of(nest);
   }
-}
-
-/// The signature of a merge_call's operands. Empty if there are none.
-template <class... T>
-std::string signature_of_operands(const std::tuple<T...>& operands) {
-  std::string text;
-  append_signature(operands, text, Optionals::with_presence);
-  return text;
-}
-
-/// The signature of a run's result. Whether an optional holds a value may differ by rank, as after a reduction to one
-/// replica.
-template <class T>
-std::string signature_of_result(const T& result) {
-  std::string text;
-  append_signature(result, text, Optionals::by_type);
-  return text;
 }
 
 // As bytes, for Strategy::broadcast_object.
@@ -235,8 +221,7 @@ constexpr bool is_object() {
   }
 }
 
-/// A host value that Strategy::broadcast_object can send: text (std::string) and trivially copyable values without
-/// pointers; and nests of those.
+/// What Strategy::broadcast_object can send: std::string, trivially copyable values without pointers, nests of those.
 template <class T>
 concept BroadcastableObject = is_object<T>();
 

@@ -32,8 +32,7 @@ class LOCKSTEP_API MultiStepContext {
       values_.insert_or_assign(std::string{name}, std::any{std::move(value)});
     }
 
-    /// The reference is valid until the name is set again. InvalidArgument, which lists what there is, if the name was
-    /// not set or its value has another type.
+    /// The reference is valid until the name is set again. InvalidArgument, which lists all, for another name or type.
     template <class T>
     const T& get(std::string_view name) const {
       const auto found = values_.find(name);
@@ -64,8 +63,7 @@ class LOCKSTEP_API MultiStepContext {
   MultiStepContext& operator=(const MultiStepContext&) = delete;
 
   /// LOCAL, in cross-replica context. Keeps the value as it is: a PerReplica<T>, a Mirrored<T> or a plain T. A Tensor
-  /// shares its memory, which the next step may overwrite. InvalidArgument in replica context, where an output needs a
-  /// ReduceOp.
+  /// shares its memory, which the next step may overwrite. InvalidArgument in replica context: give a ReduceOp there.
   template <class T>
     requires(detail::is_per_replica<T> || detail::is_mirrored<T> || detail::Reducible<T>)
   void set_last_step_output(std::string_view name, T value) {
@@ -74,8 +72,7 @@ class LOCKSTEP_API MultiStepContext {
   }
 
   /// COLL, blocking, one agreement, in cross-replica context. Reduces the value over the replicas and keeps it as
-  /// Mirrored<T>. This happens in every step, not only in the last. MismatchError if ranks set different names, or
-  /// values of different shapes or types.
+  /// Mirrored<T>. This happens in every step. MismatchError for different names, shapes or types.
   template <detail::Reducible T>
   void set_last_step_output(std::string_view name, const PerReplica<T>& value, ReduceOp op,
                             Here here = Here::current()) {
@@ -134,7 +131,7 @@ namespace detail {
 
 /// A function that a loop of steps can call: `fn(context, input)`, with the PerReplica that the input gives.
 template <class Fn, class Input>
-concept StepFunction = std::invocable<Fn&, MultiStepContext&, step_input_t<Input>>;
+concept StepFunction = std::invocable<Fn&, MultiStepContext&, const next_input_t<Input>&>;
 
 }  // namespace detail
 

@@ -33,8 +33,7 @@ namespace detail {
 struct Defaults;
 struct FirstStepNotes;
 
-/// A function that `merge_call` can call with arguments of the types T, each as it is after merging (merged_t): a plain
-/// T becomes a PerReplica<T>.
+/// A function that `merge_call` can call with arguments of the types T, as merged_t.
 template <class Fn, class... T>
 concept MergeFunctionFor = std::invocable<Fn, Strategy&, merged_t<T>...>;
 
@@ -73,8 +72,7 @@ class LOCKSTEP_API ReplicaContext {
   ReplicaContext& operator=(const ReplicaContext&) = delete;
   ~ReplicaContext();
 
-  /// LOCAL. The current replica context, or null in cross-replica context. In the default context it is the default
-  /// strategy's, which has one replica and no communication.
+  /// LOCAL. The current replica context, in the default context the default strategy's. Null in cross-replica context.
   static ReplicaContext* current();
 
   /// This replica's id, which is its rank, in [0, num_replicas_in_sync()).
@@ -99,7 +97,7 @@ class LOCKSTEP_API ReplicaContext {
   auto merge_call(Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())  // args(a, b): the arguments
       -> detail::local_t<detail::result_t<Fn, Strategy&, detail::merged_t<T>...>> {
     using Merged = detail::result_t<Fn, Strategy&, detail::merged_t<T>...>;
-    const std::string operands = detail::signature_of_operands(arguments.values);
+    const std::string operands = detail::signature_of(arguments.values);
     using Value = std::remove_cvref_t<Merged>;  // `fn` may return a reference to an argument
     const auto call = [&](Strategy& strategy) -> Value {
       return std::apply(
@@ -127,8 +125,7 @@ class LOCKSTEP_API ReplicaContext {
 
   /// COLL. all_reduce without the wait: agrees as all_reduce does, starts the reduction and returns. The handle's
   /// `wait` returns what all_reduce would have returned, to the last bit. `nest` is copied at the call. On GPUs, sums
-  /// in the backend's order proceed while the program computes. On the host, in any other order, and of slices, they
-  /// are made when they are waited for.
+  /// in the backend's order proceed while the program computes. All others are made when they are waited for.
   ///
   /// One reduction is open at a time: before the next agreement of any kind, such as a merge_call, another
   /// all_reduce_async or the end of the run, each rank completes it. So ranks may wait at different places, and a rank
@@ -153,8 +150,7 @@ class LOCKSTEP_API ReplicaContext {
   /// of rows, including none. MismatchError if structure, types or other extents differ between ranks; InvalidArgument,
   /// before any communication, for a tensor without dimensions.
   ///
-  /// Its backward pass needs no method: the gradient with respect to this rank's `nest` is this rank's rows of the sum
-  /// of all ranks' upstream gradients.
+  /// Its backward pass needs no method: it is this rank's rows of the sum of all ranks' upstream gradients.
   template <detail::Gatherable Nest>
   Nest all_gather(const Nest& nest, Here here = Here::current()) {
     std::vector<detail::Leaf> leaves = detail::leaves_of(nest);
@@ -168,8 +164,7 @@ class LOCKSTEP_API ReplicaContext {
   /// error in `alike` fails the run at its end. ContextError outside every run.
   void attest_at_end(std::vector<SyncOnReadVariable> alike = {}, Here here = Here::current());
 
-  /// LOCAL. For library code: where an optimizer notes what it does in this run; null unless the run is one of the
-  /// first steps (Strategy::attest_first).
+  /// For library code: notes of optimizers on this run; null unless it is a first step (Strategy::attest_first).
   detail::FirstStepNotes* first_step() const { return first_step_.get(); }
 
   /// COLL, blocking. A merge_call for library code that knows in advance what it will reduce, so that one agreement

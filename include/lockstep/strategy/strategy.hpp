@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/base/error.hpp>
 #include <lockstep/base/export.hpp>
 #include <lockstep/base/here.hpp>
 #include <lockstep/device/stream.hpp>
@@ -52,16 +51,13 @@ class LOCKSTEP_API Strategy {
   /// which has one replica and no communication.
   static Strategy& current();
 
-  /// LOCAL. Whether a strategy is current. False in the default context and in the default strategy's own scope, run
-  /// and merge functions.
+  /// LOCAL. Whether a strategy is current, other than the default one.
   static bool has_current();
 
-  /// LOCAL. True in a scope, a merge function and an update function; false in the default context and in replica
-  /// context.
+  /// LOCAL. True in a scope, a merge function and an update function; false elsewhere.
   static bool in_cross_replica_context();
 
-  /// LOCAL. True in a function called by `update` or `update_non_slot`, where an assignment goes straight to this
-  /// rank's component.
+  /// LOCAL. True in a function called by `update` or `update_non_slot`: an assignment goes to this rank's component.
   static bool in_update_context();
 
   /// LOCAL, in any context. Whether this rank records summaries, so that each is written once and not by every replica:
@@ -74,12 +70,10 @@ class LOCKSTEP_API Strategy {
   /// the group, and must not outlive the runtime. Throws as `make_sibling` does.
   explicit Strategy(const Group& ranks, const ReductionOptions& reductions = {}, Here here = Here::current());
 
-  /// COLL, but not agreed (see `make_sibling`). For library code: uses the ranks of `group`, which must outlive it.
-  /// InvalidArgument for invalid options (ReductionOptions).
+  /// For library code. COLL, but not agreed, on the ranks of `group`, which must outlive it. Errors as `make_sibling`.
   explicit Strategy(ReplicaGroup& group, const ReductionOptions& reductions = {});
   Strategy(const Strategy&) = delete;  // move it: a copy would have an order of collectives of its own
-  /// Open scopes, runs and replica contexts follow the strategy to its new address. The reference that a merge function
-  /// received still refers to the old object.
+  /// Open scopes, runs and replica contexts follow the strategy, but not the reference that a merge function received.
   Strategy(Strategy&&) noexcept;
   Strategy& operator=(const Strategy&) = delete;
   ~Strategy();
@@ -106,8 +100,7 @@ class LOCKSTEP_API Strategy {
   /// For library code: the ranks, and how they meet.
   ReplicaGroup& group();
 
-  /// For library code: the data plane with this strategy's options. Use it only for what an agreement covers. Never
-  /// throws: a failure ends the job.
+  /// For library code: the data plane, for what an agreement covers. Never throws: a failure ends the job.
   Reductions& reductions();
 
   /// LOCAL. The stream of this rank's device. Variables, gradients and optimizer slots live in that device's memory,
@@ -189,7 +182,8 @@ class LOCKSTEP_API Strategy {
       std::optional<Result> result;
       run_replica(here, [&](ReplicaContext& context) {
         result.emplace(detail::invoke_local<Result>(std::forward<Fn>(fn), arguments, context));
-        return detail::signature_of_result(*result);
+        // An optional may be empty on some ranks, as after a reduction to one replica.
+        return detail::signature_of(*result, detail::Optionals::by_type);
       });
       return PerReplica<Result>{*std::move(result)};
     }
@@ -206,12 +200,10 @@ class LOCKSTEP_API Strategy {
   void set_step(std::int64_t step, RunKind kind = RunKind::step);
 
   /// LOCAL, from any thread or signal handler. Asks for an early end of the job, for good. The agreement that ends the
-  /// next run of each strategy in which this rank takes part tells the other ranks of that strategy.
-  /// RuntimeOptions::stop_signal does the same for a signal.
+  /// next run of each of this rank's strategies tells the others. See RuntimeOptions::stop_signal.
   void request_stop() noexcept;
 
-  /// LOCAL. Whether any rank had asked for an early end by the end of the last run: the same on every rank between two
-  /// runs, so all leave a loop of steps after the same one.
+  /// LOCAL. Whether any rank had asked for an early end by the end of the last run: the same on all ranks between runs.
   bool stop_requested() const;
 
   /// COLL. One step on the next input, such as a DistributedIterator's: takes it in this strategy's scope, then calls
@@ -273,15 +265,13 @@ class LOCKSTEP_API Strategy {
   void agree(detail::TagKind kind, const Here& here, std::string_view text);
   void agree(detail::TagKind kind, const Here& here, std::string_view text, const detail::Comparison& comparison);
 
-  /// LOCAL, in any context. What this process holds of `value`: one component, even if the value is the same on all
-  /// ranks or known to this one only.
+  /// LOCAL, in any context. What this process holds of `value`: always one component.
   template <class T>
   std::vector<detail::local_t<T>> local_results(const T& value) const {
     return {detail::Locality<T>::to_local(value)};
   }
 
-  /// LOCAL, blocking, in any context. Returns when all work that this rank has enqueued on its device is done. With one
-  /// argument, returns this rank's component of it.
+  /// LOCAL, blocking, in any context. Waits for this rank's device. Returns this rank's component of a single argument.
   template <class T>
   detail::local_t<T> synchronize(const T& value) {
     synchronize();

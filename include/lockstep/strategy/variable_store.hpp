@@ -1,5 +1,4 @@
-// The memory of a strategy's variables: flat buffers, in which a variable, its gradient and its optimizer slots have
-// the same offset.
+// The memory of a strategy's variables: flat buffers. A variable, its gradient and its slots have the same offset.
 //
 //   const auto w = strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {3}); });
 //   strategy.seal();                                           // lays out the variables
@@ -46,8 +45,7 @@ class LOCKSTEP_API WorkingCopy {
 
   void make_stale() { fresh_ = false; }
 
-  /// Call after the elements from `first` on have changed to `values`. Rounds only these, and nothing if the copy is
-  /// stale anyway.
+  /// Call after the elements from `first` on have changed to `values`. Rounds these alone, unless the copy is stale.
   void refresh(const TensorView& values, std::int64_t first, Stream& stream);
 
  private:
@@ -56,8 +54,7 @@ class LOCKSTEP_API WorkingCopy {
   std::atomic<bool> fresh_ = false;
 };
 
-/// Variables that were sealed together and have the same kind, dtype and trainability: one flat buffer for values, one
-/// for gradients, and one for each slot.
+/// Variables of the same kind, dtype and trainability that were sealed together, as flat buffers.
 struct StoreSegment {
   Stream* stream;
   DType dtype;
@@ -118,8 +115,7 @@ class LOCKSTEP_API VariableStore {
     /// holds the range. InvalidArgument if the ranks share the update and the range is not in a slice of this rank.
     TensorView slot(std::string_view name) const;
 
-    /// Creates the slot as zeros, where `rank` holds the range or slices of its segment. Elsewhere records it without
-    /// memory, so that every rank lists the same optimizer state.
+    /// Creates the slot as zeros where `rank` holds some of it; else without memory, so that all list the same state.
     void make_slot(std::string_view name, int rank) const;
   };
 
@@ -158,8 +154,7 @@ class LOCKSTEP_API VariableStore {
   /// Lays out the unsealed variables in reverse order of creation (roughly the order in which a backward pass finishes)
   /// and copies their initial values. Returns the flat values of the new memory. `gradients` are zeroed buffers of the
   /// sizes of `gradient_bytes`, which the variables keep; the store allocates those that are empty or missing.
-  std::vector<TensorView> seal();
-  std::vector<TensorView> seal(std::vector<Buffer> gradients);
+  std::vector<TensorView> seal(std::vector<Buffer> gradients = {});
 
   /// Moves the gradients of the last `seal` to memory that the store allocates, and resets them to zero.
   void reallocate_gradients();
@@ -170,8 +165,7 @@ class LOCKSTEP_API VariableStore {
   /// The same of the variables that one rank alone updates. The key is that rank.
   std::map<int, std::vector<TensorView>> held_values() const;
 
-  /// An integer that optimizers keep besides their slots, such as the number of steps. It is created as 0 on first use.
-  /// The reference stays valid as long as the store.
+  /// An integer of an optimizer, such as its number of steps, at first 0. The reference is valid as long as the store.
   std::int64_t& counter(std::string_view name);
 
   /// The value of that counter, or 0 if there is none.
@@ -180,8 +174,7 @@ class LOCKSTEP_API VariableStore {
   /// For library code: the record that the live optimizers of these variables share. Null until one is used.
   std::shared_ptr<detail::LiveOptimizers>& live_optimizers() { return live_optimizers_; }
 
-  /// For library code: how far `fit` has come with these variables, and what a restored checkpoint says about it. Null
-  /// until there is something to say.
+  /// For library code: how far `fit` has come, also by a restored checkpoint. Null until there is something to say.
   std::shared_ptr<detail::FitProgress>& fit_progress() { return fit_progress_; }
 
   /// For library code, before the first `seal`: the ranks share the update of trainable variables that all of them
@@ -204,19 +197,16 @@ class LOCKSTEP_API VariableStore {
   void bring_home() const;
   void written() const;
 
-  /// All optimizer state that exists: the slots of each variable, in order of the variables' creation, then the
-  /// counters, then that of other libraries.
+  /// All optimizer state: the slots of variables in order of creation, the counters, then that of other libraries.
   std::vector<OptimizerState> optimizer_state() const;
 
   /// The same state as a few pieces of flat memory, without what one rank alone holds, or slices of.
   std::vector<TensorView> optimizer_values() const;
 
-  /// Where to write the gradient of a trainable variable. ContextError before it is sealed; InvalidArgument if it is
-  /// not trainable.
+  /// Where to write a variable's gradient. ContextError before it is sealed; InvalidArgument if it is not trainable.
   TensorView gradient(const Variable& variable, Here here = Here::current()) const;
 
-  /// The variables as ranges of flat memory, in memory order. Adjacent ones share a range, so there are as few as
-  /// possible. ContextError unless all are sealed.
+  /// The variables as ranges of flat memory, as few as possible, in memory order. ContextError unless all are sealed.
   std::vector<FlatRange> ranges(std::span<const Variable> variables, Here here = Here::current()) const;
 
  private:

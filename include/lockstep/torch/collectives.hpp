@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -105,8 +104,7 @@ namespace libtorch {
 
 namespace detail {
 
-/// What can be gathered or broadcast: torch::Tensor, and nests of it. The comment below stands on the line that
-/// compilers show if a type is refused.
+/// What can be gathered or broadcast. Compilers show the line with the next comment if a type is refused.
 template <class T>
 concept TensorNest = is_tensor_nest<T>;  // torch::Tensor; nests; structs with a Nest<T>
 
@@ -116,15 +114,13 @@ concept ReducibleTensorNest = is_reducible_nest<T>;  // torch::Tensor, numbers; 
 
 }  // namespace detail
 
-// As the methods of ReplicaContext with these names, and agreed like them: ranks whose nests differ in structure,
-// shapes or types all throw MismatchError. An exception on one rank, such as one of those below, is a PeerError on the
-// others.
+// As the methods of ReplicaContext with these names: ranks whose nests differ in structure, shapes or types all throw
+// MismatchError. An exception on one rank, such as one of those below, is a PeerError on the others.
 //
 // Tensors are on the CPU or on the strategy's device, where the results are, too. They are read where they are if they
 // are contiguous, and copied once if they are not. Results are new tensors, contiguous and without a graph, whose
 // memory is computed in place; only on GPUs, where torch orders its own memory alone, all_gather and all_reduce_async
-// copy once more. On a GPU these functions start after the work that torch has enqueued, and torch's later work sees
-// the results.
+// copy once more. On a GPU they start after the work that torch has enqueued, and its later work sees the results.
 //
 // InvalidArgument, before any communication, for a tensor that is undefined, sparse, on another device, or of a type
 // other than f32, f64, f16, bf16, i32, i64, u8 and (not to be reduced) bool. Nothing here is differentiable: a tensor
@@ -144,8 +140,7 @@ T all_gather(ReplicaContext& context, const T& nest, Here here = Here::current()
   return detail::with_tensors(nest, detail::all_gather(context, detail::list_of(nest), here));
 }
 
-/// COLL, blocking, one agreement. Every rank gets replica 0's values. The others' tensors say only what comes: the same
-/// shapes and types.
+/// COLL, blocking, one agreement. Every rank gets replica 0's values; the others' tensors give shapes and types.
 template <detail::TensorNest T>
 T broadcast(ReplicaContext& context, const T& nest, Here here = Here::current()) {
   return detail::with_tensors(nest, detail::broadcast(context, detail::list_of(nest), here));
