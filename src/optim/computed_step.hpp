@@ -13,8 +13,7 @@
 namespace lockstep {
 namespace detail {
 
-/// Threads of a rank. `run` calls its argument with each number from 0 to `count` - 1, on a thread each, and returns
-/// when all are done.
+/// Threads of a rank. `run` calls its argument with each number below `count`, on a thread each, and waits for all.
 struct StepThreads {
   std::size_t count;
   std::function<void(const std::function<void(std::size_t thread)>&)> run;
@@ -31,15 +30,13 @@ struct ComputedStep {
   std::function<void(const Variable&)> ready;
   std::function<void(const Variable&, IndexedSlices)> ready_rows;
 
-  /// Adds to the StepSums that the computation returned what is known only when the work that it enqueued on a GPU is
-  /// done. What it throws, the computation throws.
+  /// Adds to the computation's StepSums what is known only when its work on a GPU is done. Throws as the computation.
   std::function<void(Optimizer::StepSums&)> complete = {};
 
   /// Makes `gradient_norm` known when the step ends, so that nobody waits for it.
   bool keeps_norm = false;
 
-  /// Measure the gradient together, and update together if the optimizer updates by element. They must live until the
-  /// step ends.
+  /// Measure the gradient together, and update together if the optimizer updates by element, to the step's end.
   std::optional<StepThreads> threads = {};
 };
 
@@ -53,8 +50,7 @@ struct Optimizer::How {
   std::string_view what_follows = {};  ///< what the program does with the step, for the ranks to compare
 };
 
-/// How to update: what to divide the sums in the store by, and the sum of their squares, if it is known. `threads`, if
-/// there are some, share the work.
+/// How to update: what to divide the sums in the store by, the sum of their squares, if known, and who shares the work.
 struct Optimizer::Scale {
   double divisor = 1;
   std::optional<double> squares = {};

@@ -74,8 +74,7 @@ class Optimizer::Plan {
   /// The number of `variable` in the list. InvalidArgument if it is not there.
   std::size_t number_of(const Variable& variable) const;
 
-  /// The number of the gradient of variable `number` among those in memory, or among the slices. InvalidArgument if it
-  /// is none of the latter.
+  /// The number of that variable's gradient among those in memory, or among the slices (else InvalidArgument).
   std::size_t piece_of(std::size_t number) const;
   std::size_t slices_of(std::size_t number) const;
 
@@ -100,22 +99,18 @@ class Optimizer::Plan {
   std::span<const GradientBucket> large_buckets() const { return large_buckets_; }
   std::span<const detail::RangeUpdate> updates() const { return updates_; }
 
-  /// Whether the ranks share the update of some of the variables (VariableStore::share_updates). For these, `updates`
-  /// are of this rank's slices.
+  /// Whether the ranks share the update of some variables (VariableStore::share_updates), in `updates` by own slices.
   bool is_shared() const { return !shared_.empty(); }
   /// The shared variables' memory.
   std::span<const VariableStore::FlatRange> shared_ranges() const { return shared_; }
   /// Their values, which each rank has updated in its slices.
   std::span<const Sliced> gathers() const { return gathers_; }
 
-  /// Enqueues the sums of squares of this rank's blocks: of the shared gradients those in its slices, and on rank 0 all
-  /// others. They stay in the plan's memory.
+  /// Enqueues the sums of squares of this rank's blocks: those in its slices, and on rank 0 all that are not shared.
   void sum_own_blocks(const ops::Kernels& kernels) const;
-  /// The same among all blocks, with zeros in place of the other ranks', for a caller that has waited for the stream
-  /// since. The sum over the ranks holds all.
+  /// The same among all blocks, of which the sum over the ranks holds all. Call it after a wait for the stream.
   std::vector<double> own_among_all() const;
-  /// As much of it as a message has room for. A longer list begins with its length and its digest, so that a difference
-  /// at its end still shows.
+  /// What the ranks compare. A list that is longer than `room` begins with its digest, so that a late difference shows.
   const std::string& list(std::size_t room) const { return list_.size() <= room ? list_ : marked_list_; }
 
  private:

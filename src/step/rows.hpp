@@ -13,9 +13,8 @@
 
 namespace lockstep {
 
-/// LOCAL. The sum of `parts`, of which there is at least one, on the host, of f32 or f64: each row once, in ascending
-/// order. Rows of one index are added up in the order of the parts and, within a part, in its own, without a zero for
-/// parts that lack the row.
+/// LOCAL. The sum of `parts`, at least one, on the host, of f32 or f64: each row once, ascending. Rows of one index are
+/// added up in the order of the parts and, within a part, in its own; parts without the row add no zero.
 LOCKSTEP_PARTS_API IndexedSlices sum_rows(std::span<const IndexedSlices> parts);
 
 /// The same sum in the tree of fixed_order.hpp. An aligned run of 2^k parts may be summed elsewhere and pushed as one.
@@ -48,8 +47,7 @@ std::vector<RowRun> runs_of(const IndexedSlices& sum);
 /// LOCAL. Writes the dense gradient that has the rows of `sum` to memory of the stream's device.
 void write_rows(const IndexedSlices& sum, const TensorView& gradient, Stream& stream);
 
-/// The rows that the ranks have of several gradients, as one message of each rank. How long these are is counted with
-/// the step's other numbers.
+/// The rows that the ranks have of several gradients, one message a rank. The step counts its length.
 class LOCKSTEP_PARTS_API RowExchange {
  public:
   RowExchange() = default;
@@ -63,8 +61,7 @@ class LOCKSTEP_PARTS_API RowExchange {
   /// By rank: the bytes of its message. This rank's alone after `pack`, to be summed over the ranks.
   std::vector<std::int64_t>& counts() { return counts_; }
 
-  /// COLL, when `counts` are summed. All ranks' rows as [gradient][rank], in the types of `own`. They may lie in the
-  /// memory of a message.
+  /// COLL, when `counts` are summed. All ranks' rows as [gradient][rank], in the types of `own`.
   std::vector<std::vector<IndexedSlices>> exchange(const RankSums& sums);
 
  private:

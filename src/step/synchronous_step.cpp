@@ -36,8 +36,7 @@ class StepUnderWay {
       failure_ = std::current_exception();
       job_.see_through([&] { declared_.make_the_rest(); });
     }
-    // The host's plane and a GPU's never move tensors at the same time, and the ranks could not agree on the end of the
-    // step before the host has waited for its GPU.
+    // The host's plane and a GPU's never move tensors at once, so the ranks count once the host has waited.
     job_.see_through([&] {
       sum();
       if (step_.measure) step_.measure();

@@ -36,8 +36,8 @@ class RankSums {
 /// The phases of a step, in order. An empty function is a phase that the step does not have.
 ///
 /// A rank may fail in `compute` and in `complete`. It then brings zeros to all that was declared, so nobody waits for
-/// it, and tells the others in `count`. Up to `decide`, no rank changes anything that outlasts the step. So a step
-/// in which a rank fails changes nothing on any rank.
+/// it, and tells the others in `count`. Up to `decide`, no rank changes anything that outlasts the step, so a step that
+/// fails changes nothing.
 ///
 /// A program may have computed its gradients before the step: then there is no `compute`. What the ranks count is known
 /// by then, so they count and decide first, and sum afterwards. The host need not wait for its GPU.
@@ -79,8 +79,7 @@ struct SynchronousStep {
   std::function<void()> audit = {};
 };
 
-/// COLL, blocking, with one agreement, and another one to close a step that failed. Throws what this rank's computation
-/// throws. Returns whether there was an update.
+/// COLL, blocking, one agreement, two if it fails. Throws as this rank's computation. Whether there was an update.
 LOCKSTEP_PARTS_API bool make_step(ReplicaContext& context, const SynchronousStep& step, const Here& here);
 
 }  // namespace lockstep

@@ -1,5 +1,4 @@
-// From the results of an audit that differ to the rank whose result is wrong. Pure: every rank reaches the same
-// verdict.
+// From an audit's results that differ to the rank whose result is wrong. Pure: every rank reaches the same verdict.
 #pragma once
 
 #include <cstdint>

@@ -10,8 +10,7 @@
 
 namespace lockstep::detail {
 
-/// Which runs of a strategy attest by themselves. It counts only what the ranks have agreed on, so it is the same on
-/// all of them.
+/// Which runs of a strategy attest by themselves. Counts only what the ranks have agreed on, so all know it.
 class FirstSteps {
  public:
   explicit FirstSteps(int steps = 2) : steps_{steps}, left_{steps} {}

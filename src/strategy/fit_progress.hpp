@@ -18,8 +18,7 @@ class FitProgress {
   struct Restored {
     std::string checkpoint;  ///< as messages name it
     std::int64_t step;       ///< that it is of
-    /// Observer::State as text. Nothing if the checkpoint says none: it was saved before any `fit`, by an older
-    /// version, or is a file of save_checkpoint.
+    /// Observer::State as text. Nothing if it was saved before any `fit`, by an older version, or by save_checkpoint.
     std::optional<std::string> state;
     int fits_before = 0;               ///< how many the program had made before that one
     std::int64_t optimizer_steps = 0;  ///< of all optimizers, as it was restored

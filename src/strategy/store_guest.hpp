@@ -8,14 +8,12 @@
 namespace lockstep::detail {
 
 /// A library that keeps values of variables, or optimizer state, in memory of its own, such as LibTorch. Code that uses
-/// them calls the guest before and after. Every method is LOCAL, and may throw an Error if the library has made of them
-/// what the store cannot hold.
+/// them calls the guest before and after. Methods are LOCAL, and throw an Error if the store cannot hold them now.
 class StoreGuest {
  public:
   virtual ~StoreGuest() = default;
 
-  /// Call it before values are read or written. Moves the values that the library has moved back into the store's
-  /// memory.
+  /// Call it before values are read or written. Moves values back into the store's memory.
   virtual void bring_values_home() = 0;
 
   /// Call it before optimizer state is read or written. Brings `state` up to date.

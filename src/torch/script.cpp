@@ -1,5 +1,4 @@
-// The internals of TorchScript that the bridge stands on. Another version of LibTorch may change them; then this file
-// changes.
+// The internals of TorchScript that the bridge stands on. If a version of LibTorch changes them, so does this file.
 #include <algorithm>
 #include <array>
 #include <memory>

@@ -55,8 +55,7 @@ void Step::restoring_buffers(const std::function<void()>& body) {
   }
 }
 
-/// The elements of the floating-point buffers, one after the other. Zeros without samples, whatever a batch of none has
-/// made of them.
+/// The floating-point buffers, one after the other. Zeros without samples, whatever a batch of none has made of them.
 void Step::weigh_buffers(double samples, double* to) const {
   if (samples == 0) std::fill_n(to, reals_, 0.0);
   if (reals_ == 0 || samples == 0) return;

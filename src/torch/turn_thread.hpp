@@ -10,8 +10,7 @@
 namespace lockstep::libtorch {
 
 /// A computation that can wait in its middle while its owner goes on, as a coroutine's can. It has a stack of its own,
-/// so code that knows nothing of it can lie between. Of the two threads one runs at any time, and each sees what the
-/// other has written.
+/// so any code can lie between. One of the two threads runs at any time, and each sees what the other has written.
 class TurnThread {
  public:
   /// `work` begins in the first turn.

@@ -29,8 +29,7 @@ class LOCKSTEP_API AdamW : public Optimizer {
     std::string name = {};                 ///< as in Optimizer; empty: "optimizer", "optimizer_1", …
   };
 
-  /// InvalidArgument unless the betas are in [0, 1), epsilon and the norm are positive, the weight decay is 0 or more,
-  /// and all are finite. `kernels` as for Sgd.
+  /// As for Sgd; InvalidArgument also unless the betas are in [0, 1), and epsilon is positive and finite.
   explicit AdamW(const Options& options, std::shared_ptr<const ops::Kernels> kernels = nullptr);
 
  protected:

@@ -35,8 +35,7 @@ class LOCKSTEP_API LearningRate {
   /// InvalidArgument for a negative step.
   double at(std::int64_t step) const;
 
-  /// The same with a cosine of lockstep's own, which has the same bits on every machine. Optimizers take this one if
-  /// their kernels are portable (ops::Kernels::is_portable).
+  /// With a cosine of the same bits on every machine, for optimizers whose kernels are portable (Kernels::is_portable).
   double portable_at(std::int64_t step) const;
 
  private:

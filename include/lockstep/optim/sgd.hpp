@@ -24,8 +24,7 @@ class LOCKSTEP_API Sgd : public Optimizer {
   };
 
   /// InvalidArgument unless the momentum is in [0, 1), the weight decay is 0 or more, the norm is positive, and all are
-  /// finite. If `kernels` is null, takes the automatic choice for the device of the variables. The model may share
-  /// them.
+  /// finite. Null `kernels` are the automatic choice for the device of the variables; the model may share them.
   explicit Sgd(const Options& options, std::shared_ptr<const ops::Kernels> kernels = nullptr);
 
  protected:

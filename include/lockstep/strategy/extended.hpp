@@ -54,8 +54,7 @@ class LOCKSTEP_API Scope {
 
 namespace detail {
 
-/// A function that `update` can call with a handle of type V and arguments of the types T, each as this rank has it
-/// (local_t).
+/// A function that `update` can call with a handle of type V and arguments of the types T, as local_t.
 template <class Fn, class V, class... T>
 concept UpdateFunctionFor = std::invocable<Fn, const V&, local_t<T>...>;
 
@@ -85,10 +84,9 @@ concept ReduciblePairs = std::ranges::input_range<const T> && is_reducible_pair<
 /// elsewhere it throws ContextError, and for another strategy's variable InvalidArgument, before any communication.
 ///
 /// Reductions and broadcasts are agreed: every rank throws MismatchError if operations, shapes or types differ, or if
-/// one rank's tensors are on the host and another's on a GPU. The mean of integers and malformed slices
-/// (their parts do not fit together, or an index is no row) are an InvalidArgument before any communication. A method
-/// that blocks returns when the ranks have agreed. A result on the host is complete by then; a result on a GPU is
-/// enqueued on Strategy::stream().
+/// one rank's tensors are on the host and another's on a GPU. The mean of integers and malformed slices (their parts do
+/// not fit together, or an index is no row) are an InvalidArgument before any communication. A method that blocks
+/// returns when the ranks have agreed, with a result that is complete or, on a GPU, enqueued on Strategy::stream().
 class LOCKSTEP_API StrategyExtended {
  public:
   StrategyExtended(const StrategyExtended&) = delete;
@@ -196,15 +194,13 @@ class LOCKSTEP_API StrategyExtended {
     return value;
   }
 
-  /// A plain number does not say whether replica 0's value is meant or one that is already the same on every rank.
-  /// Other host values are not tensors.
+  /// A plain number does not say whether replica 0's value is meant or one that is the same on every rank already.
   template <detail::PlainHostValue T>
   void broadcast_to(const T&, Here = {}) = delete;  // broadcast_object sends replica 0's value, same_on_all compares
 
-  /// LOCAL. Calls `fn(variable, …)` in update context, where an assignment writes directly to this rank's component:
-  /// `update(w, fn, args(a, b))` calls `fn(w, a, b)`, with this rank's component of Mirrored arguments. `fn` gets the
-  /// handle in its own type: a MirroredVariable stays one. Every rank must make the same update; arguments that may
-  /// differ by rank do not compile.
+  /// LOCAL. Calls `fn(variable, …)` in update context, where an assignment writes to this rank's component:
+  /// `update(w, fn, args(a, b))` calls `fn(w, a, b)`, with this rank's part of Mirrored arguments. `fn` gets the handle
+  /// in its own type. Every rank must make the same update; per-replica arguments do not compile.
   template <std::derived_from<Variable> V, class Fn, detail::SameOnEveryReplica... T>
     requires detail::UpdateFunctionFor<Fn, V, T...>
   auto update(const V& variable, Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())
@@ -221,8 +217,7 @@ class LOCKSTEP_API StrategyExtended {
     return update(variable, std::forward<Fn>(fn), args(first, rest...), Here{});
   }
 
-  /// LOCAL. Calls `fn(…)` in update context, for state that belongs to the given variables but is not a variable
-  /// itself. Arguments as for `update`.
+  /// LOCAL. Calls `fn(…)` likewise, for state that belongs to the given variables but is not a variable itself.
   template <class Fn, detail::SameOnEveryReplica... T>
     requires detail::NonSlotFunctionFor<Fn, T...>
   auto update_non_slot(const detail::VariableList& variables, Fn&& fn, detail::Args<T...> arguments = {},
@@ -270,8 +265,7 @@ class LOCKSTEP_API StrategyExtended {
   /// An exception that leaves `offer` on one rank is rethrown there, and the others throw PeerError.
   detail::InputAnswer agree_on_input(const std::function<detail::InputOffer()>& offer, Here here = Here::current());
 
-  /// LOCAL. No context needed. The strategy that this object belongs to. This object keeps its address when the
-  /// strategy is moved.
+  /// LOCAL. No context needed. This object keeps its address when its strategy is moved.
   Strategy& strategy() const { return *strategy_; }
 
   /// The variable's value as a host tensor; ContextError before the variable is initialized. For a mirrored variable
@@ -282,8 +276,7 @@ class LOCKSTEP_API StrategyExtended {
   std::vector<Tensor> read_vars(const detail::VariableList& variables, Here here = Here::current());
 
   /// LOCAL, in any context of this strategy; ContextError elsewhere, also outside every scope. While the result lives,
-  /// variables can be created in this strategy's contexts only (else ContextError), and they live on the devices of
-  /// `variable`.
+  /// variables are created on the devices of `variable`, and only in this strategy's contexts (else ContextError).
   [[nodiscard("the guard ends when this value goes: give it a name")]] Colocation colocate_vars_with(
       const Variable& variable, Here here = Here::current()) const;
 
@@ -313,8 +306,7 @@ class LOCKSTEP_API StrategyExtended {
   /// LOCAL. No context needed. For programs ported from tf.distribute. True: every rank is a program of its own.
   bool between_graph() const { return true; }
 
-  /// LOCAL. No context needed. For programs ported from tf.distribute. True: every rank initialises its own component
-  /// of a variable, with replica 0's value.
+  /// LOCAL. No context needed. For programs ported from tf.distribute. True: every rank initialises its component.
   bool should_init() const { return true; }
 
   /// LOCAL. No context needed. True on the chief, the only rank that writes checkpoints and summaries.
@@ -397,8 +389,7 @@ class LOCKSTEP_API StrategyExtended {
 
   enum class Kind { mirrored, plain };
 
-  /// ContextError, which begins with `call` and its place, unless this is the strategy's cross-replica context or the
-  /// default one.
+  /// ContextError, which begins with the call, outside the strategy's cross-replica context and the default one.
   void require_context(std::string_view call, const Here& here) const;
   /// The same, and InvalidArgument for another strategy's variable.
   void require_own(const Variable& variable, std::string_view call, const Here& here) const;

@@ -22,16 +22,13 @@ namespace detail {
 struct VariableState;
 }
 
-/// A shared handle: copies, sliced or not, refer to the same variable, which lives as long as its strategy or any
-/// handle does.
+/// A shared handle: copies, sliced or not, refer to one variable, which lives as long as its strategy or any handle.
 class LOCKSTEP_API Variable {
  public:
-  /// When the replicas' components become one value: on write, or on read. `automatic` is the kind that the creating
-  /// method makes; `none` is refused.
+  /// When the replicas' components become one value. `automatic` is what the creating method makes; `none` is refused.
   enum class Synchronization : std::uint8_t { automatic, none, on_write, on_read };
 
-  /// How the replicas' values become one: for a mirrored variable those assigned in replica context, for a sync-on-read
-  /// variable its components when it is read.
+  /// How replicas' values become one: those assigned in replica context, or the components of a sync-on-read variable.
   enum class Aggregation : std::uint8_t { none, sum, mean, only_first_replica };
 
   /// Options of Strategy::create_variable and create_sync_on_read.
@@ -53,8 +50,7 @@ class LOCKSTEP_API Variable {
   DType dtype() const;
   bool trainable() const;
 
-  /// LOCAL. Whether this rank's component has memory and its initial value. All ranks get there together, in
-  /// Strategy::seal or the first run.
+  /// LOCAL. Whether it has memory and its initial value: on all ranks after Strategy::seal or the first run.
   bool is_initialized() const;
 
   /// LOCAL. This rank's elements, in place; valid as long as the variable lives. If another library has moved them, as
@@ -119,9 +115,9 @@ class LOCKSTEP_API SyncOnReadVariable : public Variable {
   explicit SyncOnReadVariable(std::shared_ptr<detail::VariableState> state) : Variable{std::move(state)} {}
 
   /// COLL, agreed, blocking, in cross-replica context or outside every scope. Combines the components by the variable's
-  /// aggregation and returns the value as a host tensor. ContextError in replica context (use `local` there),
-  /// before the variable is initialized, and when the strategy is gone. InvalidArgument, before any communication, for
-  /// a variable without aggregation and for the mean of integers.
+  /// aggregation and returns the value as a host tensor. ContextError in replica context (use `local` there), before
+  /// the variable is initialized, and when the strategy is gone. InvalidArgument, before any communication, for a
+  /// variable without aggregation and for the mean of integers.
   Tensor read(Here here = Here::current()) const;
 };
 

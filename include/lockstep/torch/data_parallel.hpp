@@ -58,8 +58,8 @@ namespace libtorch {
 /// optimizer that was made before still updates them. A parameter that a module shares with another one (a tied one) is
 /// one variable, under its first name. Buffers are variables too. Register all parameters and buffers before: one that
 /// is registered later is an InvalidArgument in the next `backward`. A strategy may have several modules; a name that
-/// is taken gets a number, as every variable's does, unless Options::name tells the modules apart. No
-/// parameter may belong to two of them.
+/// is taken gets a number, as every variable's does, unless Options::name tells the modules apart. No parameter may
+/// belong to two of them.
 ///
 /// **Gradients.** `backward` leaves in `.grad` the mean gradient over the samples of all ranks. Every rank says how
 /// many samples its loss has, so batches may be uneven, or empty on some ranks. As in torch, the gradient is added to
@@ -95,14 +95,12 @@ namespace libtorch {
 /// **Failures.** Each `backward` is agreed first. If a rank throws before it, in `forward`, or inside it, in autograd
 /// or in a hook, the exception is rethrown there, and the others throw PeerError from `backward`. No rank has changed a
 /// parameter, and a `backward` that throws leaves no gradients: what was accumulated is forgotten. A rank that failed
-/// outside of it may still have some; call `zero_grad` everywhere. A pass within another one, such as `accumulate` in a
-/// hook, is a ContextError.
+/// outside of it may still have some; call `zero_grad` everywhere. A pass within another is a ContextError.
 ///
 /// **GPUs.** A module moves to the strategy's device, `device()`; its inputs must be there. Torch computes on the
 /// calling thread's current stream, as always. The methods here start after the work that torch has enqueued, and the
 /// work that torch enqueues next starts after theirs. So do `attest`, `rebroadcast`, checkpoints and files of weights;
-/// after `Variable::assign`, call `strategy.stream().synchronize()`. InvalidArgument on a GPU if the bridge was built
-/// with a LibTorch without CUDA.
+/// after `Variable::assign`, call `strategy.stream().synchronize()`. InvalidArgument on a GPU without CUDA in LibTorch.
 ///
 /// Not thread-safe. Must not outlive the strategy; the module may, as a plain one.
 class LOCKSTEP_API ReplicatedModule {
@@ -147,14 +145,13 @@ class LOCKSTEP_API ReplicatedModule {
   /// ranks, which costs no further message. If no rank has samples, there is no gradient.
   ///
   /// InvalidArgument, before the agreement, for a negative or infinite number of samples, for a loss that is no real
-  /// scalar, and for one that depends on what nobody would train. MismatchError if the ranks differ in the parameters
-  /// that are not frozen.
+  /// scalar, and for one that depends on what nobody would train. MismatchError if the ranks freeze different ones.
   MeanLoss backward(ReplicaContext& context, const Loss& loss, Here here = Here::current());
 
   /// COLL, blocking, one agreement, in replica context. A step whose bits do not depend on the number of ranks. The
-  /// batch is cut into `shards`; each rank computes equally many, side by side (Range::of_rank). `compute(shard)`
-  /// makes the forward pass of one and returns its loss; the backward pass follows. Gradients, losses and buffers are
-  /// added up in one binary tree over all shards.
+  /// batch is cut into `shards`; each rank computes equally many, side by side (Range::of_rank). `compute(shard)` makes
+  /// the forward pass of one and returns its loss; the backward pass follows. Gradients, losses and buffers are added
+  /// up in one binary tree over all shards.
   ///
   /// Each shard begins with the same buffers: those that the last step has left, or what every rank has made of them
   /// since then. MismatchError, which names them, if a rank has others, as after a forward pass in training of one rank
@@ -196,11 +193,9 @@ class LOCKSTEP_API ReplicatedModule {
   /// gradient was zero before and after, what was done to it on other ranks decides, or else what was done to the
   /// module's other gradients. If that does not decide either, `backward` throws InvalidArgument on all ranks. It also
   /// throws it for a gradient of an earlier step that was scaled, or zeroed on some ranks alone. A step of an optimizer
-  /// on gradients that were only accumulated makes the replicas differ: in the first steps the end of the run finds it
-  /// (Strategy::attest_first), later the next attestation.
+  /// on gradients that were only accumulated makes the replicas differ: attestations find it (Strategy::attest_first).
   ///
-  /// If the loss went through a SyncBatchNorm in training on several ranks, it is COLL instead, one agreement, as the
-  /// layer's `forward` is: in Strategy::run, as often on every rank.
+  /// COLL, one agreement, in Strategy::run, if the loss went through a SyncBatchNorm in training on several ranks.
   void accumulate(const Loss& loss, Here here = Here::current());
 
   /// LOCAL. Makes the gradients undefined, and forgets what was accumulated. Costs nothing.

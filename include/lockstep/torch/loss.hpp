@@ -17,8 +17,7 @@ class Loss {
  public:
   Loss() = default;
 
-  /// `value` is the sum of the losses of `samples` samples. The value is one real number; it is not looked at, and may
-  /// be undefined, if there are 0 samples.
+  /// `value`, one real number, is the sum of the losses of `samples` samples; with 0 samples it may be undefined.
   static Loss sum(::torch::Tensor value, double samples) { return {std::move(value), samples, false}; }
 
   /// `value` is such a sum divided by `samples`: the number of samples, or what the loss was divided by in its place,

@@ -34,8 +34,7 @@ class LOCKSTEP_API Sampler : public ::torch::data::samplers::Sampler<> {
     std::optional<std::uint64_t> seed = {};  ///< shuffle seed; each epoch reshuffles. If empty, keeps the order
     std::int64_t epoch = 0;                  ///< the first epoch, such as the one in which a checkpoint was written
     std::int64_t step = 0;                   ///< of that epoch
-    /// Leaves out the last step of an epoch if its global batch is not full. Otherwise that step may have no samples on
-    /// some ranks.
+    /// Leaves out an epoch's last step if its global batch is not full; else some ranks may have no samples then.
     bool drop_last = false;
   };
 

@@ -16,8 +16,7 @@ inline constexpr bool is_script<::torch::jit::Module> = true;
 
 namespace libtorch {
 
-/// A module that torch.jit.script or torch.jit.trace has made, replicated as any other (ReplicatedModule). `net->` is
-/// the module itself:
+/// A module that torch.jit.script or torch.jit.trace has made, as a ReplicatedModule. `net->` is the module itself:
 ///
 ///     libtorch::DataParallel net{strategy, torch::jit::load("net.pt")};
 ///     torch::optim::AdamW adamw{net.parameters()};
@@ -37,8 +36,7 @@ namespace libtorch {
 template <>
 class LOCKSTEP_API DataParallel<::torch::jit::Module> : public ReplicatedModule {
  public:
-  /// COLL, as ReplicatedModule. Shares the module with `module`. InvalidArgument for one without parameters, as
-  /// torch.jit.freeze leaves it.
+  /// COLL, as ReplicatedModule. Shares `module`. InvalidArgument without parameters, as after torch.jit.freeze.
   DataParallel(Strategy& strategy, ::torch::jit::Module module, const ReplicatedModule::Options& options = {},
                Here here = Here::current());
 
