@@ -1,8 +1,15 @@
 // What a group does while its program goes on: the requests of Group.
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +26,67 @@
 #include "reduce/reductions.hpp"
 
 namespace lockstep {
+namespace {
+
+using Plane = RequestQueue::Plane;
+
+void require_on_host(const TensorView& tensor) {
+  if (tensor.device() != DeviceKind::cpu)
+    throw InvalidArgument{
+        fmt::format("a request with {}, on a GPU: expected values in the host's memory", describe(tensor))};
+}
+
+void require_rank(const Group& group, int rank, std::string_view role) {
+  if (rank < 0 || rank >= group.size())
+    throw InvalidArgument{fmt::format("{} {}: expected one of 0 to {}", role, rank, group.size() - 1)};
+}
+
+/// Whether `all` has a block like `one` for each of `ranks`.
+bool are_blocks(const TensorView& one, const TensorView& all, int ranks) {
+  return one.dtype() == all.dtype() && one.count() * ranks == all.count();
+}
+
+void require_blocks(bool fit, std::string_view method, const TensorView& sent, const TensorView& received, int ranks) {
+  require_on_host(sent);
+  require_on_host(received);
+  if (!fit)
+    throw InvalidArgument{
+        fmt::format("{} of {} into {}: expected a block for each of {} ranks, all of one length and type", method,
+                    describe(sent), describe(received), ranks)};
+}
+
+/// What is done when the message is.
+template <class Message>
+std::function<bool()> is_done(std::shared_ptr<const Message> message) {
+  return [message = std::move(message)] { return message->is_done(); };
+}
+
+std::span<std::byte> bytes_of(const TensorView& tensor) {
+  return {tensor.data(), tensor.bytes()};
+}
+
+std::span<std::byte> bytes_if(bool moves, const TensorView& tensor) {
+  return moves ? bytes_of(tensor) : std::span<std::byte>{};
+}
+
+/// Block number `block` of `ranks` that `all` consists of.
+std::span<std::byte> block_of(const TensorView& all, int block, int ranks) {
+  const std::size_t bytes = all.bytes() / static_cast<std::size_t>(ranks);
+  return bytes_of(all).subspan(static_cast<std::size_t>(block) * bytes, bytes);
+}
+
+/// "3 f32"
+std::string block_text(std::int64_t count, DType dtype) {
+  return fmt::format("{} {}", count, name_of(dtype));
+}
+
+/// What a rank sends to itself, unless it is in its place.
+void copy_own(const Parcel& own) {
+  if (!own.sent.empty() && !own.received.empty() && own.sent.data() != own.received.data())
+    std::memcpy(own.received.data(), own.sent.data(), own.sent.size());
+}
+
+}  // namespace
 
 struct Group::Request::State {
   explicit State(std::shared_ptr<ReplicaGroup> its_group) : group{std::move(its_group)} {}
@@ -33,53 +101,31 @@ struct Group::Request::State {
     }
   }
 
-  static Request submit(const Group& group, const std::string& text, const Here& here, RequestQueue::Start start) {
-    auto state = std::make_shared<State>(group.group_);
+  /// `text` is what the ranks compare: "all_reduce: sum of f32[3]".
+  static Request submit(const Group& of, const std::string& text, const Here& here, RequestQueue::Start start) {
+    auto state = std::make_shared<State>(of.group_);
     state->request = state->group->requests().submit(text, here, std::move(start));
     return Request{std::move(state)};
+  }
+
+  /// `with(r)` is the parcel between this rank and rank r, which may be itself. No parcel of any rank has more than
+  /// `longest` bytes.
+  template <class With>
+  static Request exchange(const Group& of, const std::string& text, const Here& here, std::size_t longest,
+                          const With& with) {
+    std::vector<Parcel> parcels;
+    for (int rank = 0; rank < of.size(); ++rank) parcels.push_back(with(rank));
+    const Parcel own = parcels[static_cast<std::size_t>(of.rank())];
+    if (of.size() == 1) copy_own(own);
+    return submit(of, text, here, [parcels = std::move(parcels), own, longest](Plane& plane) {
+      copy_own(own);
+      return is_done(plane.exchanges.start(parcels, static_cast<std::int64_t>(longest)));
+    });
   }
 
   std::shared_ptr<ReplicaGroup> group;
   std::shared_ptr<RequestQueue::Request> request;
 };
-
-namespace {
-
-using Plane = RequestQueue::Plane;
-
-void require_on_host(const TensorView& tensor) {
-  if (tensor.device() != DeviceKind::cpu)
-    throw InvalidArgument{
-        fmt::format("a request with {}, on a GPU: expected values in the host's memory", describe(tensor))};
-}
-
-void require_root(const Group& group, int root, const char* method) {
-  if (root < 0 || root >= group.size())
-    throw InvalidArgument{fmt::format("{} with root {}: expected one of 0 to {}", method, root, group.size() - 1)};
-}
-
-/// What is done when the message is.
-template <class Message>
-std::function<bool()> is_done(std::shared_ptr<const Message> message) {
-  return [message = std::move(message)] { return message->is_done(); };
-}
-
-std::span<std::byte> bytes_of(const TensorView& tensor) {
-  return {tensor.data(), tensor.bytes()};
-}
-
-/// Block number `block` of `ranks` that `whole` consists of.
-std::span<std::byte> block_of(const TensorView& whole, int block, int ranks) {
-  const std::size_t bytes = whole.bytes() / static_cast<std::size_t>(ranks);
-  return bytes_of(whole).subspan(static_cast<std::size_t>(block) * bytes, bytes);
-}
-
-/// What a rank sends to itself, if it receives something.
-void copy_block(std::span<const std::byte> from, std::span<std::byte> to) {
-  if (!from.empty() && !to.empty()) std::memcpy(to.data(), from.data(), from.size());
-}
-
-}  // namespace
 
 bool Group::Request::test() {
   return state_->group->requests().test(*state_->request);
@@ -98,7 +144,7 @@ Group::Request Group::submit_all_reduce(const TensorView& values, Here here) {
 
 Group::Request Group::submit_reduce(const TensorView& values, int root, Here here) {
   require_on_host(values);
-  require_root(*this, root, "submit_reduce");
+  require_rank(*this, root, "submit_reduce with root");
   require_reducible(ReduceOp::sum, values.dtype());
   return Request::State::submit(
       *this, fmt::format("reduce: sum of {} on rank {}", operand_text(values), root), here,
@@ -107,63 +153,54 @@ Group::Request Group::submit_reduce(const TensorView& values, int root, Here her
 
 Group::Request Group::submit_broadcast(const TensorView& values, int root, Here here) {
   require_on_host(values);
-  require_root(*this, root, "submit_broadcast");
-  std::vector<Parcel> parcels(static_cast<std::size_t>(size()));
-  if (rank() == root) {
-    std::ranges::fill(parcels, Parcel{bytes_of(values), {}});
-  } else {
-    parcels[static_cast<std::size_t>(root)].received = bytes_of(values);
-  }
-  return Request::State::submit(*this, fmt::format("broadcast: {} from rank {}", operand_text(values), root), here,
-                                [parcels, longest = static_cast<std::int64_t>(values.bytes())](Plane& plane) {
-                                  return is_done(plane.exchanges.start(parcels, longest));
-                                });
+  require_rank(*this, root, "submit_broadcast with root");
+  const std::string text = fmt::format("broadcast: {} from rank {}", operand_text(values), root);
+  return Request::State::exchange(*this, text, here, values.bytes(), [&](int other) -> Parcel {
+    return {bytes_if(rank() == root, values), bytes_if(other == root, values)};
+  });
 }
 
-Group::Request Group::submit_blocks(const char* method, const TensorView& sent, const TensorView& received,
-                                    Blocks blocks, int root, const Here& here) {
-  const int ranks = size();
-  const bool to_all = blocks == Blocks::one_to_all || blocks == Blocks::all_to_all;
-  if (!to_all) require_root(*this, root, method);
-  const bool is_root = to_all || rank() == root;
-  const bool sends_all = blocks == Blocks::root_to_one || blocks == Blocks::all_to_all;
-  const bool receives_all = blocks != Blocks::root_to_one;
-  // Of the blocks of all ranks, those that this rank has.
-  const bool sends = blocks != Blocks::root_to_one || is_root, receives = blocks != Blocks::one_to_root || is_root;
-  const std::int64_t count = blocks == Blocks::root_to_one  ? received.count()
-                             : blocks == Blocks::all_to_all ? sent.count() / ranks
-                                                            : sent.count();
-  const auto expected = [&](bool all) { return all ? count * ranks : count; };
-  if ((sends && sent.count() != expected(sends_all)) || (receives && received.count() != expected(receives_all)))
-    throw InvalidArgument{
-        fmt::format("{} of {} values into {}: expected a block for each of {} ranks, all of one length", method,
-                    sent.count(), received.count(), ranks)};
+Group::Request Group::submit_all_gather(const TensorView& mine, const TensorView& all, Here here) {
+  require_blocks(are_blocks(mine, all, size()), "all_gather", mine, all, size());
+  const std::string text = "all_gather: " + block_text(mine.count(), mine.dtype());
+  return Request::State::exchange(*this, text, here, mine.bytes(), [&](int other) -> Parcel {
+    return {bytes_of(mine), block_of(all, other, size())};
+  });
+}
 
-  const auto mine = [&](const TensorView& whole, bool all, int block) {
-    return all ? block_of(whole, block, ranks) : bytes_of(whole);
-  };
-  std::vector<Parcel> parcels(static_cast<std::size_t>(ranks));
-  for (int other = 0; other < ranks; ++other) {
-    Parcel& parcel = parcels[static_cast<std::size_t>(other)];
-    const bool other_is_root = to_all || other == root;
-    if (sends && (blocks != Blocks::one_to_root || other_is_root)) parcel.sent = mine(sent, sends_all, other);
-    if (receives && (blocks != Blocks::root_to_one || other_is_root))
-      parcel.received = mine(received, receives_all, other);
-  }
-  const Parcel own = parcels[static_cast<std::size_t>(rank())];
-  if (ranks == 1) copy_block(own.sent, own.received);
-  const auto longest = count * static_cast<std::int64_t>(size_of(sent.dtype()));
-  const std::string on_root = to_all ? "" : fmt::format(", rank {}'s", root);
-  return Request::State::submit(*this, fmt::format("{}: {} {}{}", method, count, name_of(sent.dtype()), on_root), here,
-                                [parcels, own, longest](Plane& plane) {
-                                  copy_block(own.sent, own.received);
-                                  return is_done(plane.exchanges.start(parcels, longest));
-                                });
+Group::Request Group::submit_gather(const TensorView& mine, const TensorView& all, int root, Here here) {
+  require_rank(*this, root, "gather with root");
+  const TensorView there = rank() == root ? all : TensorView{};
+  require_blocks(rank() != root || are_blocks(mine, all, size()), "gather", mine, all, size());
+  const std::string text = fmt::format("gather: {}, rank {}'s", block_text(mine.count(), mine.dtype()), root);
+  return Request::State::exchange(*this, text, here, mine.bytes(), [&](int other) -> Parcel {
+    return {bytes_if(other == root, mine), block_of(there, other, size())};
+  });
+}
+
+Group::Request Group::submit_scatter(const TensorView& all, const TensorView& mine, int root, Here here) {
+  require_rank(*this, root, "scatter with root");
+  const TensorView there = rank() == root ? all : TensorView{};
+  require_blocks(rank() != root || are_blocks(mine, all, size()), "scatter", all, mine, size());
+  const std::string text = fmt::format("scatter: {}, rank {}'s", block_text(mine.count(), mine.dtype()), root);
+  return Request::State::exchange(*this, text, here, mine.bytes(), [&](int other) -> Parcel {
+    return {block_of(there, other, size()), bytes_if(other == root, mine)};
+  });
+}
+
+Group::Request Group::submit_all_to_all(const TensorView& sent, const TensorView& received, Here here) {
+  const std::int64_t block = sent.count() / size();
+  const bool fit = are_blocks(sent, received, 1) && block * size() == sent.count();
+  require_blocks(fit, "all_to_all", sent, received, size());
+  const std::string text = "all_to_all: " + block_text(block, sent.dtype());
+  const std::size_t bytes = sent.bytes() / static_cast<std::size_t>(size());
+  return Request::State::exchange(*this, text, here, bytes, [&](int other) -> Parcel {
+    return {block_of(sent, other, size()), block_of(received, other, size())};
+  });
 }
 
 Group::Request Group::submit_barrier(Here here) {
-  return Request::State::submit(*this, "barrier", here,
-                                [](Plane&) -> std::function<bool()> { return [] { return true; }; });
+  return Request::State::exchange(*this, "barrier", here, 0, [](int) { return Parcel{}; });
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 // What groups do while the program goes on.
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <numeric>
@@ -13,6 +14,7 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/group/group.hpp>
+#include <lockstep/tensor/tensor.hpp>
 
 #include "support/ranks.hpp"
 
@@ -164,5 +166,12 @@ TEST_CASE("a request is refused before any communication if its values do not fi
              Catch::Contains("expected a block for each of"));
   CHECK_THAT(message_of<InvalidArgument>([&] { (void)all.submit_reduce(std::span{three}, ranks()); }),
              Catch::Contains("submit_reduce with root"));
+  std::vector<float> as_long(static_cast<std::size_t>(3 * ranks()));
+  CHECK_THAT(message_of<InvalidArgument>([&] {
+               (void)all.submit_all_gather(
+                   TensorView{reinterpret_cast<std::byte*>(three.data()), {3}, DType::i32},
+                   TensorView{reinterpret_cast<std::byte*>(as_long.data()), {3 * ranks()}, DType::f32});
+             }),
+             Catch::Contains("all of one length and type"));
   expect_in_step();
 }

@@ -71,7 +71,7 @@ class LOCKSTEP_API Group {
   void all_reduce(const TensorView& values, Here here = Here::current());
   template <detail::Element T, std::size_t N>
   void all_reduce(std::span<T, N> values, Here here = Here::current()) {
-    all_reduce(view_of(std::span<T>{values}), here);
+    all_reduce(view_of(values), here);
   }
 
   /// Overwrites every rank's values with those of `root`, a rank of this group. InvalidArgument as for all_reduce, and
@@ -79,7 +79,7 @@ class LOCKSTEP_API Group {
   void broadcast(const TensorView& values, int root, Here here = Here::current());
   template <detail::Element T, std::size_t N>
   void broadcast(std::span<T, N> values, int root, Here here = Here::current()) {
-    broadcast(view_of(std::span<T>{values}), root, here);
+    broadcast(view_of(values), root, here);
   }
 
   /// Every rank's values, one after the other in the order of the ranks. Ranks may bring different numbers of values.
@@ -134,65 +134,68 @@ class LOCKSTEP_API Group {
 
   // COLL, but these return at once, whatever other ranks do. Values are in the host's memory, and must stay alive and
   // untouched until the request is done. Before any communication: InvalidArgument for values on a GPU, for a `root`
-  // that is not a rank of the group, and for spans whose lengths do not fit; ContextError on a thread that may not call
-  // MPI. Error, the first time, if the system has no thread left for requests that go on by themselves.
+  // that is not a rank of the group, and for values whose lengths or types do not fit; ContextError on a thread that
+  // may not call MPI. Error, the first time, if the system has no thread left for requests that go on by themselves.
 
   /// As all_reduce, with the same bits.
   [[nodiscard]] Request submit_all_reduce(const TensorView& values, Here here = Here::current());
   template <detail::Element T, std::size_t N>
   [[nodiscard]] Request submit_all_reduce(std::span<T, N> values, Here here = Here::current()) {
-    return submit_all_reduce(view_of(std::span<T>{values}), here);
+    return submit_all_reduce(view_of(values), here);
   }
 
   /// As all_reduce, but only `root` gets the sum. On other ranks the values are unspecified afterwards.
   [[nodiscard]] Request submit_reduce(const TensorView& values, int root, Here here = Here::current());
   template <detail::Element T, std::size_t N>
   [[nodiscard]] Request submit_reduce(std::span<T, N> values, int root, Here here = Here::current()) {
-    return submit_reduce(view_of(std::span<T>{values}), root, here);
+    return submit_reduce(view_of(values), root, here);
   }
 
   /// As broadcast.
   [[nodiscard]] Request submit_broadcast(const TensorView& values, int root, Here here = Here::current());
   template <detail::Element T, std::size_t N>
   [[nodiscard]] Request submit_broadcast(std::span<T, N> values, int root, Here here = Here::current()) {
-    return submit_broadcast(view_of(std::span<T>{values}), root, here);
+    return submit_broadcast(view_of(values), root, here);
   }
 
-  // In these, one rank's block is as long as every other's; a span for all ranks has the blocks one after the other, in
-  // the order of the ranks. Spans do not overlap.
+  // In these, one rank's block is as long as every other's; what is for all ranks has the blocks one after the other,
+  // in the order of the ranks. Memory that is written overlaps no other; what is sent is not written to.
 
   /// `all` becomes every rank's `mine`.
+  [[nodiscard]] Request submit_all_gather(const TensorView& mine, const TensorView& all, Here here = Here::current());
   template <class S, std::size_t N, detail::Element T, std::size_t M>
     requires detail::SentAs<S, T>
   [[nodiscard]] Request submit_all_gather(std::span<S, N> mine, std::span<T, M> all, Here here = Here::current()) {
-    return submit_blocks("all_gather", view_of(std::span<S>{mine}), view_of(std::span<T>{all}), Blocks::one_to_all, -1,
-                         here);
+    return submit_all_gather(view_of(mine), view_of(all), here);
   }
 
   /// The same on `root`. On other ranks, `all` is left alone and may be empty.
+  [[nodiscard]] Request submit_gather(const TensorView& mine, const TensorView& all, int root,
+                                      Here here = Here::current());
   template <class S, std::size_t N, detail::Element T, std::size_t M>
     requires detail::SentAs<S, T>
   [[nodiscard]] Request submit_gather(std::span<S, N> mine, std::span<T, M> all, int root,
                                       Here here = Here::current()) {
-    return submit_blocks("gather", view_of(std::span<S>{mine}), view_of(std::span<T>{all}), Blocks::one_to_root, root,
-                         here);
+    return submit_gather(view_of(mine), view_of(all), root, here);
   }
 
   /// `mine` becomes this rank's block of `all` on `root`. On other ranks, `all` is not read and may be empty.
+  [[nodiscard]] Request submit_scatter(const TensorView& all, const TensorView& mine, int root,
+                                       Here here = Here::current());
   template <class S, std::size_t N, detail::Element T, std::size_t M>
     requires detail::SentAs<S, T>
   [[nodiscard]] Request submit_scatter(std::span<S, N> all, std::span<T, M> mine, int root,
                                        Here here = Here::current()) {
-    return submit_blocks("scatter", view_of(std::span<S>{all}), view_of(std::span<T>{mine}), Blocks::root_to_one, root,
-                         here);
+    return submit_scatter(view_of(all), view_of(mine), root, here);
   }
 
   /// Block r of `received` becomes this rank's block of rank r's `sent`.
+  [[nodiscard]] Request submit_all_to_all(const TensorView& sent, const TensorView& received,
+                                          Here here = Here::current());
   template <class S, std::size_t N, detail::Element T, std::size_t M>
     requires detail::SentAs<S, T>
   [[nodiscard]] Request submit_all_to_all(std::span<S, N> sent, std::span<T, M> received, Here here = Here::current()) {
-    return submit_blocks("all_to_all", view_of(std::span<S>{sent}), view_of(std::span<T>{received}), Blocks::all_to_all,
-                         -1, here);
+    return submit_all_to_all(view_of(sent), view_of(received), here);
   }
 
   /// Done when every rank has submitted it.
@@ -200,17 +203,14 @@ class LOCKSTEP_API Group {
 
  private:
   friend class Strategy;
-  enum class Blocks : std::uint8_t { one_to_all, one_to_root, root_to_one, all_to_all };
   explicit Group(std::shared_ptr<ReplicaGroup> group) : group_{std::move(group)} {}
 
-  template <class T>
-  static TensorView view_of(std::span<T> values) {
+  template <class T, std::size_t N>
+  static TensorView view_of(std::span<T, N> values) {
     using Value = std::remove_const_t<T>;
     auto* const data = const_cast<Value*>(values.data());  // what is sent is not written to
     return {reinterpret_cast<std::byte*>(data), {static_cast<std::int64_t>(values.size())}, detail::dtype_of<Value>};
   }
-  Request submit_blocks(const char* method, const TensorView& sent, const TensorView& received, Blocks blocks, int root,
-                        const Here& here);
   Tensor gather(Tensor values, const Here& here);
 
   std::shared_ptr<ReplicaGroup> group_;
