@@ -108,6 +108,17 @@ struct Group::Request::State {
     return Request{std::move(state)};
   }
 
+  /// A sum of `values`, of which this rank gets `result`, which may be `values` itself. `start(plane, values, result)`
+  /// starts it.
+  template <class StartSum>
+  static Request sum(const Group& of, const std::string& text, const Here& here, const TensorView& values,
+                     const TensorView& result, StartSum start) {
+    require_on_host(values);
+    require_on_host(result);
+    require_reducible(ReduceOp::sum, values.dtype());
+    return submit(of, text, here, [=](Plane& plane) { return is_done(start(plane, values, result)); });
+  }
+
   /// `with(r)` is the parcel between this rank and rank r, which may be itself. No parcel of any rank has more than
   /// `longest` bytes.
   template <class With>
@@ -136,19 +147,31 @@ void Group::Request::wait() {
 }
 
 Group::Request Group::submit_all_reduce(const TensorView& values, Here here) {
-  require_on_host(values);
-  require_reducible(ReduceOp::sum, values.dtype());
-  return Request::State::submit(*this, fmt::format("all_reduce: sum of {}", operand_text(values)), here,
-                                [values](Plane& plane) { return is_done(plane.sums.start(values)); });
+  const std::string text = fmt::format("all_reduce: sum of {}", operand_text(values));
+  return Request::State::sum(
+      *this, text, here, values, values,
+      [](Plane& plane, const TensorView& all, const TensorView&) { return plane.sums.start(all); });
 }
 
 Group::Request Group::submit_reduce(const TensorView& values, int root, Here here) {
-  require_on_host(values);
   require_rank(*this, root, "submit_reduce with root");
-  require_reducible(ReduceOp::sum, values.dtype());
-  return Request::State::submit(
-      *this, fmt::format("reduce: sum of {} on rank {}", operand_text(values), root), here,
-      [values, root](Plane& plane) { return is_done(plane.sums.start_to_one(values, 1, root)); });
+  const std::string text = fmt::format("reduce: sum of {} on rank {}", operand_text(values), root);
+  return Request::State::sum(
+      *this, text, here, values, values,
+      [root](Plane& plane, const TensorView& all, const TensorView&) { return plane.sums.start_to_one(all, 1, root); });
+}
+
+Group::Request Group::submit_reduce_scatter(const TensorView& all, const TensorView& mine, Here here) {
+  require_blocks(are_blocks(mine, all, size()), "reduce_scatter", all, mine, size());
+  const std::string text = fmt::format("reduce_scatter: sum of {}", operand_text(all));
+  std::vector<std::int64_t> bounds;
+  for (int rank = 0; rank <= size(); ++rank) bounds.push_back(rank * mine.count());
+  Request request = Request::State::sum(*this, text, here, all, mine,
+                                        [bounds](Plane& plane, const TensorView& from, const TensorView& to) {
+                                          return plane.sums.start_scatter(from, bounds, to);
+                                        });
+  if (size() == 1) copy_own({bytes_of(all), bytes_of(mine)});
+  return request;
 }
 
 Group::Request Group::submit_broadcast(const TensorView& values, int root, Here here) {

@@ -50,6 +50,11 @@ auto SumsUnderWay::start(const TensorView& flat, int divisor, std::optional<int>
   return message;
 }
 
+auto SumsUnderWay::start_scatter(const TensorView& flat, SliceBounds bounds, const TensorView& sum)
+    -> std::shared_ptr<const Message> {
+  return start(flat, bounds, Ways::to_owners, sum.data());
+}
+
 auto SumsUnderWay::start_scatter(const TensorView& flat, SliceBounds bounds) -> std::shared_ptr<const Message> {
   return start(flat, bounds, Ways::to_owners);
 }
@@ -58,7 +63,8 @@ auto SumsUnderWay::start_gather(const TensorView& flat, SliceBounds bounds) -> s
   return start(flat, bounds, Ways::from_owners);
 }
 
-auto SumsUnderWay::start(const TensorView& flat, SliceBounds bounds, Ways ways) -> std::shared_ptr<const Message> {
+auto SumsUnderWay::start(const TensorView& flat, SliceBounds bounds, Ways ways, std::byte* sum)
+    -> std::shared_ptr<const Message> {
   const auto message = std::make_shared<Message>();
   const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
   const std::int64_t most = elements_of_piece(flat.dtype());
@@ -69,6 +75,7 @@ auto SumsUnderWay::start(const TensorView& flat, SliceBounds bounds, Ways ways) 
       piece.slices.emplace_back(flat.data() + begin * size,
                                 static_cast<std::size_t>(std::min(most, bounds[rank + 1] - begin) * size));
     }
+    if (sum && !own(piece).empty()) piece.sum = sum + first * size;
     add(std::move(piece));
   }
   send_more();
@@ -139,7 +146,8 @@ void SumsUnderWay::sum_first() {
   const std::span<std::byte> mine = own(piece);
   std::ranges::copy(mine, room_for(piece, rank_).begin());
   tree_sum(HostPieces{room_for(piece, 0).data(), Messenger::piece_bytes, size_}, piece.dtype,
-           static_cast<std::int64_t>(mine.size() / size_of(piece.dtype)), piece.divisor, mine.data());
+           static_cast<std::int64_t>(mine.size() / size_of(piece.dtype)), piece.divisor,
+           piece.sum ? piece.sum : mine.data());
   free_rooms_.push_back(piece.room);
   --piece.message->to_sum_;
   if (piece.ways == Ways::both) {

@@ -60,7 +60,10 @@ class SumsUnderWay {
   /// The same on `root` alone. On others, `flat` is unspecified afterwards.
   std::shared_ptr<const Message> start_to_one(const TensorView& flat, int divisor, int root);
 
-  /// The sum replaces this rank's slice alone. The rest is unspecified afterwards.
+  /// This rank's slice of the sum replaces `sum`, which is not in `flat`. `flat` stays as it is.
+  std::shared_ptr<const Message> start_scatter(const TensorView& flat, SliceBounds bounds, const TensorView& sum);
+
+  /// The same in place: it replaces this rank's slice.
   std::shared_ptr<const Message> start_scatter(const TensorView& flat, SliceBounds bounds);
 
   /// The ranks' slices replace everyone's. Not while other messages are under way.
@@ -92,10 +95,11 @@ class SumsUnderWay {
     std::size_t room = 0;  ///< for what comes to this rank on the way to the owners
     std::optional<Work> work = {};
     std::optional<int> root = {};  ///< the only one to which the owners send, if not all
+    std::byte* sum = nullptr;      ///< where the sum of this rank's slice goes, if not there
   };
 
   std::shared_ptr<const Message> start(const TensorView& flat, int divisor, std::optional<int> root);
-  std::shared_ptr<const Message> start(const TensorView& flat, SliceBounds bounds, Ways ways);
+  std::shared_ptr<const Message> start(const TensorView& flat, SliceBounds bounds, Ways ways, std::byte* sum = nullptr);
   void add(Piece piece);
   void send_more();
   void send_to_owners(Piece piece);

@@ -99,6 +99,22 @@ TEST_CASE("a group reduces, broadcasts, gathers, scatters and exchanges blocks, 
   expect_in_step();
 }
 
+TEST_CASE("the first half of a sum has the bits of the whole, leaves its operand alone, and the second half ends it") {
+  if (are_on_gpus()) return;
+  Group group = turned_group();
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{30'001}}) {
+    const std::vector<float> brought = random_values(count * static_cast<std::size_t>(ranks()), rank());
+    std::vector<float> whole = brought, mine(count), halves(brought.size());
+    const std::span operand{brought};
+    group.submit_reduce_scatter(operand, std::span{mine}).wait();
+    group.submit_all_gather(std::span{mine}, std::span{halves}).wait();
+    group.submit_all_reduce(std::span{whole}).wait();
+    CHECK(std::memcmp(halves.data(), whole.data(), whole.size() * sizeof(float)) == 0);
+    CHECK(brought == random_values(brought.size(), rank()));
+  }
+  expect_in_step();
+}
+
 TEST_CASE("ranks submit to groups in different orders, and wait in others, beside calls that block") {
   if (are_on_gpus()) return;
   Group all = group_of_all(), turned = turned_group();

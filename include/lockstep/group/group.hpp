@@ -161,6 +161,16 @@ class LOCKSTEP_API Group {
   // In these, one rank's block is as long as every other's; what is for all ranks has the blocks one after the other,
   // in the order of the ranks. Memory that is written overlaps no other; what is sent is not written to.
 
+  /// The first half of a sum: `mine` becomes this rank's block of the sum that all_reduce would make of `all`, with the
+  /// same bits. The second half is submit_all_gather.
+  [[nodiscard]] Request submit_reduce_scatter(const TensorView& all, const TensorView& mine,
+                                              Here here = Here::current());
+  template <class S, std::size_t N, detail::Element T, std::size_t M>
+    requires detail::SentAs<S, T>
+  [[nodiscard]] Request submit_reduce_scatter(std::span<S, N> all, std::span<T, M> mine, Here here = Here::current()) {
+    return submit_reduce_scatter(view_of(all), view_of(mine), here);
+  }
+
   /// `all` becomes every rank's `mine`.
   [[nodiscard]] Request submit_all_gather(const TensorView& mine, const TensorView& all, Here here = Here::current());
   template <class S, std::size_t N, detail::Element T, std::size_t M>
