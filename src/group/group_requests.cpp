@@ -120,7 +120,7 @@ struct Group::Request::State {
   }
 
   /// `with(r)` is the parcel between this rank and rank r, which may be itself. No parcel of any rank has more than
-  /// `longest` bytes.
+  /// `longest` bytes. A rank that sends and receives nothing waits for no others.
   template <class With>
   static Request exchange(const Group& of, const std::string& text, const Here& here, std::size_t longest,
                           const With& with) {
@@ -128,9 +128,12 @@ struct Group::Request::State {
     for (int rank = 0; rank < of.size(); ++rank) parcels.push_back(with(rank));
     const Parcel own = parcels[static_cast<std::size_t>(of.rank())];
     if (of.size() == 1) copy_own(own);
-    return submit(of, text, here, [parcels = std::move(parcels), own, longest](Plane& plane) {
+    return submit(of, text, here, [parcels = std::move(parcels), own, longest](Plane& plane) -> std::function<bool()> {
       copy_own(own);
-      return is_done(plane.exchanges.start(parcels, static_cast<std::int64_t>(longest)));
+      auto exchange = plane.exchanges.start(parcels, static_cast<std::int64_t>(longest));
+      if (std::ranges::all_of(parcels, [](const Parcel& each) { return each.sent.empty() && each.received.empty(); }))
+        return [] { return true; };
+      return is_done(std::move(exchange));
     });
   }
 
@@ -180,6 +183,16 @@ Group::Request Group::submit_broadcast(const TensorView& values, int root, Here 
   const std::string text = fmt::format("broadcast: {} from rank {}", operand_text(values), root);
   return Request::State::exchange(*this, text, here, values.bytes(), [&](int other) -> Parcel {
     return {bytes_if(rank() == root, values), bytes_if(other == root, values)};
+  });
+}
+
+Group::Request Group::submit_send(const TensorView& values, int from, int to, Here here) {
+  require_on_host(values);
+  require_rank(*this, from, "submit_send from rank");
+  require_rank(*this, to, "submit_send to rank");
+  const std::string text = fmt::format("send: {} from rank {} to rank {}", operand_text(values), from, to);
+  return Request::State::exchange(*this, text, here, values.bytes(), [&](int other) -> Parcel {
+    return {bytes_if(rank() == from && other == to, values), bytes_if(rank() == to && other == from, values)};
   });
 }
 

@@ -115,6 +115,28 @@ TEST_CASE("the first half of a sum has the bits of the whole, leaves its operand
   expect_in_step();
 }
 
+TEST_CASE("one rank sends to another, and the others need no memory for it") {
+  if (are_on_gpus()) return;
+  Group group = turned_group();
+  const int next = (group.rank() + 1) % ranks();
+  constexpr std::int64_t rows = 1000, columns = 3;
+  std::vector<double> sent(rows * columns, group.rank()), got(sent.size(), -1);
+  const auto as_tensor = [&](std::vector<double>* values) {
+    return TensorView{values ? reinterpret_cast<std::byte*>(values->data()) : nullptr, {rows, columns}, DType::f64};
+  };
+  std::vector<Group::Request> ring;
+  for (int from = 0; from < ranks(); ++from) {
+    const int to = (from + 1) % ranks();
+    auto* const mine = group.rank() == from ? &sent : group.rank() == to ? &got : nullptr;
+    ring.push_back(group.submit_send(as_tensor(mine), from, to));
+  }
+  for (auto& request : ring) request.wait();
+  const int before = (group.rank() + ranks() - 1) % ranks();
+  if (next != group.rank()) CHECK(got == std::vector<double>(sent.size(), before));
+  CHECK(sent == std::vector<double>(sent.size(), group.rank()));
+  expect_in_step();
+}
+
 TEST_CASE("ranks submit to groups in different orders, and wait in others, beside calls that block") {
   if (are_on_gpus()) return;
   Group all = group_of_all(), turned = turned_group();
@@ -189,5 +211,7 @@ TEST_CASE("a request is refused before any communication if its values do not fi
                    TensorView{reinterpret_cast<std::byte*>(as_long.data()), {3 * ranks()}, DType::f32});
              }),
              Catch::Contains("all of one length and type"));
+  CHECK_THAT(message_of<InvalidArgument>([&] { (void)all.submit_send(std::span{three}, 0, -1); }),
+             Catch::Contains("submit_send to rank -1: expected one of 0 to"));
   expect_in_step();
 }

@@ -158,6 +158,14 @@ class LOCKSTEP_API Group {
     return submit_broadcast(view_of(values), root, here);
   }
 
+  /// `to` gets the values of `from`; both are ranks of this group. On all other ranks the shape and the type are
+  /// compared, and the memory is left alone: the request waits for no values there.
+  [[nodiscard]] Request submit_send(const TensorView& values, int from, int to, Here here = Here::current());
+  template <detail::Element T, std::size_t N>
+  [[nodiscard]] Request submit_send(std::span<T, N> values, int from, int to, Here here = Here::current()) {
+    return submit_send(view_of(values), from, to, here);
+  }
+
   // In these, one rank's block is as long as every other's; what is for all ranks has the blocks one after the other,
   // in the order of the ranks. Memory that is written overlaps no other; what is sent is not written to.
 
