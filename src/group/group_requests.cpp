@@ -22,8 +22,10 @@
 #include "comm/messenger.hpp"
 #include "group/replica_group.hpp"
 #include "group/request_queue.hpp"
+#include "reduce/dispatch.hpp"
 #include "reduce/operand_text.hpp"
 #include "reduce/reductions.hpp"
+#include "tensor/convert.hpp"
 
 namespace lockstep {
 namespace {
@@ -39,6 +41,12 @@ void require_on_host(const TensorView& tensor) {
 void require_rank(const Group& group, int rank, std::string_view role) {
   if (rank < 0 || rank >= group.size())
     throw InvalidArgument{fmt::format("{} {}: expected one of 0 to {}", role, rank, group.size() - 1)};
+}
+
+void require_wire(DType wire, const TensorView& values) {
+  if (!is_16_bit_float(wire) || values.dtype() != DType::f32)
+    throw InvalidArgument{
+        fmt::format("{} sent as {}: expected f32 sent as f16 or bf16", describe(values), name_of(wire))};
 }
 
 /// Whether `all` has a block like `one` for each of `ranks`.
@@ -111,12 +119,25 @@ struct Group::Request::State {
   /// A sum of `values`, of which this rank gets `result`, which may be `values` itself. `start(plane, values, result)`
   /// starts it.
   template <class StartSum>
-  static Request sum(const Group& of, const std::string& text, const Here& here, const TensorView& values,
-                     const TensorView& result, StartSum start) {
+  static Request sum(const Group& of, const std::string& text, const Here& here, const SumOptions& options,
+                     const TensorView& values, const TensorView& result, StartSum start) {
     require_on_host(values);
     require_on_host(result);
     require_reducible(ReduceOp::sum, values.dtype());
-    return submit(of, text, here, [=](Plane& plane) { return is_done(start(plane, values, result)); });
+    if (!options.wire)
+      return submit(of, text, here, [=](Plane& plane) { return is_done(start(plane, values, result)); });
+    require_wire(*options.wire, values);
+    return submit(of, fmt::format("{}, sent as {}", text, name_of(*options.wire)), here, [=](Plane& plane) {
+      const auto like = [&](const TensorView& view) { return Tensor::uninitialised(*options.wire, view.shape()); };
+      const Tensor sent = like(values), summed = result.data() == values.data() ? sent : like(result);
+      detail::convert(values, sent.view());
+      // The memory of what is sent is kept, too.
+      return [sent, summed, result, message = start(plane, sent.view(), summed.view())] {
+        if (!message->is_done()) return false;
+        detail::convert(summed.view(), result);
+        return true;
+      };
+    });
   }
 
   /// `with(r)` is the parcel between this rank and rank r, which may be itself. No parcel of any rank has more than
@@ -149,27 +170,28 @@ void Group::Request::wait() {
   state_->group->requests().wait(*state_->request);
 }
 
-Group::Request Group::submit_all_reduce(const TensorView& values, Here here) {
+Group::Request Group::submit_all_reduce(const TensorView& values, const SumOptions& options, Here here) {
   const std::string text = fmt::format("all_reduce: sum of {}", operand_text(values));
   return Request::State::sum(
-      *this, text, here, values, values,
+      *this, text, here, options, values, values,
       [](Plane& plane, const TensorView& all, const TensorView&) { return plane.sums.start(all); });
 }
 
-Group::Request Group::submit_reduce(const TensorView& values, int root, Here here) {
+Group::Request Group::submit_reduce(const TensorView& values, int root, const SumOptions& options, Here here) {
   require_rank(*this, root, "submit_reduce with root");
   const std::string text = fmt::format("reduce: sum of {} on rank {}", operand_text(values), root);
   return Request::State::sum(
-      *this, text, here, values, values,
+      *this, text, here, options, values, values,
       [root](Plane& plane, const TensorView& all, const TensorView&) { return plane.sums.start_to_one(all, 1, root); });
 }
 
-Group::Request Group::submit_reduce_scatter(const TensorView& all, const TensorView& mine, Here here) {
+Group::Request Group::submit_reduce_scatter(const TensorView& all, const TensorView& mine, const SumOptions& options,
+                                            Here here) {
   require_blocks(are_blocks(mine, all, size()), "reduce_scatter", all, mine, size());
   const std::string text = fmt::format("reduce_scatter: sum of {}", operand_text(all));
   std::vector<std::int64_t> bounds;
   for (int rank = 0; rank <= size(); ++rank) bounds.push_back(rank * mine.count());
-  Request request = Request::State::sum(*this, text, here, all, mine,
+  Request request = Request::State::sum(*this, text, here, options, all, mine,
                                         [bounds](Plane& plane, const TensorView& from, const TensorView& to) {
                                           return plane.sums.start_scatter(from, bounds, to);
                                         });

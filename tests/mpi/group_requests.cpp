@@ -137,6 +137,36 @@ TEST_CASE("one rank sends to another, and the others need no memory for it") {
   expect_in_step();
 }
 
+TEST_CASE("values that are sent as a smaller type are summed as its values are") {
+  if (are_on_gpus() || ranks() == 1) return;
+  Group all = group_of_all();
+  const std::size_t block = 20'000, count = block * static_cast<std::size_t>(ranks());
+  const std::vector<float> brought = random_values(count, rank());
+  std::vector<BFloat16> rounded;
+  for (const float value : brought) rounded.push_back(BFloat16{value});
+  all.all_reduce(std::span{rounded});
+  const std::vector<float> expected(rounded.begin(), rounded.end());
+  const auto first = expected.begin() + static_cast<std::ptrdiff_t>(block) * rank();
+
+  std::vector<float> whole = brought, on_root = brought, mine(block);
+  const Group::SumOptions options{.wire = DType::bf16};
+  Group::Request requests[] = {all.submit_all_reduce(std::span{whole}, options),
+                               all.submit_reduce(std::span{on_root}, last(), options),
+                               all.submit_reduce_scatter(std::span{brought}, std::span{mine}, options)};
+  for (auto& request : requests) request.wait();
+  CHECK(whole == expected);
+  if (odd_one()) CHECK(on_root == expected);
+  CHECK(std::equal(mine.begin(), mine.end(), first));
+
+  const std::string told =
+      mismatch_of([&] { all.submit_all_reduce(std::span{whole}, odd_one() ? Group::SumOptions{} : options).wait(); });
+  CHECK_THAT(told, Catch::Contains("sum of f32[") && Catch::Contains("], sent as bf16"));
+  std::vector<double> wide(3);
+  CHECK_THAT(message_of<InvalidArgument>([&] { (void)all.submit_all_reduce(std::span{wide}, options); }),
+             Catch::Contains("f64[3] sent as bf16: expected f32 sent as f16 or bf16"));
+  expect_in_step();
+}
+
 TEST_CASE("ranks submit to groups in different orders, and wait in others, beside calls that block") {
   if (are_on_gpus()) return;
   Group all = group_of_all(), turned = turned_group();

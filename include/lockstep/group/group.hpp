@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -132,23 +133,35 @@ class LOCKSTEP_API Group {
     std::shared_ptr<State> state_;
   };
 
+  /// How a submitted sum is made; the same on every rank.
+  struct SumOptions {
+    /// f16 or bf16, for values of f32: they cross the network as this type, in half the bytes. Every rank's values are
+    /// rounded to it, added up as values of this type are, in f32, and rounded again. A rank alone keeps its values.
+    std::optional<DType> wire;
+  };
+
   // COLL, but these return at once, whatever other ranks do. Values are in the host's memory, and must stay alive and
   // untouched until the request is done. Before any communication: InvalidArgument for values on a GPU, for a `root`
-  // that is not a rank of the group, and for values whose lengths or types do not fit; ContextError on a thread that
-  // may not call MPI. Error, the first time, if the system has no thread left for requests that go on by themselves.
+  // that is not a rank of the group, for values whose lengths or types do not fit, and for invalid options;
+  // ContextError on a thread that may not call MPI. Error, the first time, if the system has no thread left for
+  // requests that go on by themselves.
 
-  /// As all_reduce, with the same bits.
-  [[nodiscard]] Request submit_all_reduce(const TensorView& values, Here here = Here::current());
+  /// As all_reduce, with the same bits unless there is a wire type.
+  [[nodiscard]] Request submit_all_reduce(const TensorView& values, const SumOptions& options = {},
+                                          Here here = Here::current());
   template <detail::Element T, std::size_t N>
-  [[nodiscard]] Request submit_all_reduce(std::span<T, N> values, Here here = Here::current()) {
-    return submit_all_reduce(view_of(values), here);
+  [[nodiscard]] Request submit_all_reduce(std::span<T, N> values, const SumOptions& options = {},
+                                          Here here = Here::current()) {
+    return submit_all_reduce(view_of(values), options, here);
   }
 
   /// As all_reduce, but only `root` gets the sum. On other ranks the values are unspecified afterwards.
-  [[nodiscard]] Request submit_reduce(const TensorView& values, int root, Here here = Here::current());
+  [[nodiscard]] Request submit_reduce(const TensorView& values, int root, const SumOptions& options = {},
+                                      Here here = Here::current());
   template <detail::Element T, std::size_t N>
-  [[nodiscard]] Request submit_reduce(std::span<T, N> values, int root, Here here = Here::current()) {
-    return submit_reduce(view_of(values), root, here);
+  [[nodiscard]] Request submit_reduce(std::span<T, N> values, int root, const SumOptions& options = {},
+                                      Here here = Here::current()) {
+    return submit_reduce(view_of(values), root, options, here);
   }
 
   /// As broadcast.
@@ -172,11 +185,12 @@ class LOCKSTEP_API Group {
   /// The first half of a sum: `mine` becomes this rank's block of the sum that all_reduce would make of `all`, with the
   /// same bits. The second half is submit_all_gather.
   [[nodiscard]] Request submit_reduce_scatter(const TensorView& all, const TensorView& mine,
-                                              Here here = Here::current());
+                                              const SumOptions& options = {}, Here here = Here::current());
   template <class S, std::size_t N, detail::Element T, std::size_t M>
     requires detail::SentAs<S, T>
-  [[nodiscard]] Request submit_reduce_scatter(std::span<S, N> all, std::span<T, M> mine, Here here = Here::current()) {
-    return submit_reduce_scatter(view_of(all), view_of(mine), here);
+  [[nodiscard]] Request submit_reduce_scatter(std::span<S, N> all, std::span<T, M> mine, const SumOptions& options = {},
+                                              Here here = Here::current()) {
+    return submit_reduce_scatter(view_of(all), view_of(mine), options, here);
   }
 
   /// `all` becomes every rank's `mine`.
