@@ -136,6 +136,7 @@ void MeetingPoint::agree(TagKind kind, int strategy, const Here& here, std::stri
                          const Comparison& comparison) {
   Tag tag = next_tag(kind, strategy, here, text);
   tag.compared = comparison.digest;
+  tag.tells_place = comparison.site == Tag::Site::told ? 1 : 0;
   (void)meet(tag, nullptr, {}, comparison.diagnose);
 }
 

@@ -39,6 +39,7 @@ namespace detail {
 struct Comparison {
   std::uint64_t digest = 0;
   Diagnosis diagnose = {};
+  Tag::Site site = Tag::Site::compared;
 };
 
 }  // namespace detail
@@ -124,7 +125,7 @@ class MeetingPoint {
 
   /// COLL, but returns at once, from any thread. Like `agree`, for a request that the group carries out meanwhile. All
   /// ranks make their agreements here in one order, started or not; one that blocks waits for those before it.
-  std::shared_ptr<const Agreement> start(const Here& here, std::string_view text);
+  std::shared_ptr<const Agreement> start(const Here& here, std::string_view text, Tag::Site site = Tag::Site::compared);
 
   /// LOCAL, never blocks, from any thread. Moves on what was started. Whether there was something to do.
   bool advance_started() { return started_.advance(); }

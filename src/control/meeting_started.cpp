@@ -5,10 +5,11 @@
 
 namespace lockstep {
 
-std::shared_ptr<const Agreement> MeetingPoint::start(const Here& here, std::string_view text) {
+std::shared_ptr<const Agreement> MeetingPoint::start(const Here& here, std::string_view text, Tag::Site site) {
   require_not_apart("a request", here);
   Tag tag;
   tag.kind = TagKind::request;
+  tag.tells_place = site == Tag::Site::told ? 1 : 0;
   tag.set_site(here);
   tag.set_text(text);
   tag.count = ++requests_;

@@ -71,13 +71,20 @@ struct Tag {
   static constexpr std::size_t site_capacity = Position::site_capacity;
   static constexpr std::size_t text_capacity = 144;
 
+  /// What the place of a call in the program is for.
+  enum class Site : std::uint8_t {
+    compared,  ///< ranks agree only at the same one
+    told,      ///< for messages alone
+  };
+
   // For sentences only, and left out of the digest: a rank that missed a run, and knows it, agrees with the others.
   std::uint64_t step = 0;   ///< as in Position
   std::uint32_t count = 0;  ///< agreements of this kind so far: in this outermost run, or outside of all runs
   detail::RunKind run_kind = detail::RunKind::step;
   Position::Where where = Position::Where::before_runs;
   TagKind after = TagKind::error;  ///< of an error: the kind of the agreement before it, with `count` and `site`
-  std::uint8_t tells_place = 0;    ///< of an error: 1 if its place in the program matters
+  std::uint8_t tells_place = 0;    ///< of an error: 1 if its place in the program matters; of others: 1 if it is
+                                   ///< only told, not compared
 
   // What ranks compare.
   TagKind kind = TagKind::start;
@@ -89,8 +96,8 @@ struct Tag {
   std::uint64_t sequence = 0;                     ///< agreements since the outermost run began
   std::uint64_t text_digest = 0;
   std::uint64_t text_size = 0;
-  std::uint64_t compared = 0;  ///< digest of what this rank holds; 0 if nothing is compared
-  char site[site_capacity] = {};
+  std::uint64_t compared = 0;     ///< digest of what this rank holds; 0 if nothing is compared
+  char site[site_capacity] = {};  ///< not compared if it is only told
   char text[text_capacity] = {};
 
   /// Stores `here` as "trainer.cpp:120": text, because addresses differ between processes. A long file name is cut at

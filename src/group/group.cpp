@@ -1,5 +1,6 @@
 #include <array>
 #include <span>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,6 +19,10 @@ namespace {
 
 /// Agreements carry the number of the strategy that asks. Here none does: place and text tell them from strategy 0's.
 constexpr int no_strategy = 0;
+
+void agree(ReplicaGroup& group, TagKind kind, const detail::GroupCall& call) {
+  group.meeting().agree(kind, no_strategy, call.here, call.text, {.site = call.site});
+}
 
 void require_here(ReplicaGroup& group, const TensorView& tensor) {
   if (tensor.device() != DeviceKind::cpu && tensor.device() != group.stream().kind())
@@ -38,11 +43,21 @@ Group Group::subset(std::span<const int> ranks, Here here) const {
   return Group{group_->subset(ranks, here)};
 }
 
+Group Group::anywhere() const {
+  Group same = *this;
+  same.compares_places_ = false;
+  return same;
+}
+
+detail::GroupCall Group::call(std::string text, const Here& here) const {
+  if (!compares_places_) text += ", at any place";
+  return {std::move(text), here, compares_places_ ? Tag::Site::compared : Tag::Site::told};
+}
+
 void Group::all_reduce(const TensorView& values, Here here) {
   require_here(*group_, values);
   require_reducible(ReduceOp::sum, values.dtype());
-  group_->meeting().agree(TagKind::reduce, no_strategy, here,
-                          fmt::format("all_reduce: sum of {}", operand_text(values)));
+  agree(*group_, TagKind::reduce, call(fmt::format("all_reduce: sum of {}", operand_text(values)), here));
   group_->reductions().all_reduce(ReduceOp::sum, std::span{&values, 1});
 }
 
@@ -50,14 +65,13 @@ void Group::broadcast(const TensorView& values, int root, Here here) {
   require_here(*group_, values);
   if (root < 0 || root >= size())
     throw InvalidArgument{fmt::format("broadcast from rank {}: expected one of 0 to {}", root, size() - 1)};
-  group_->meeting().agree(TagKind::broadcast, no_strategy, here,
-                          fmt::format("{} from rank {}", operand_text(values), root));
+  agree(*group_, TagKind::broadcast, call(fmt::format("{} from rank {}", operand_text(values), root), here));
   group_->reductions().broadcast(std::span{&values, 1}, root);
 }
 
 Tensor Group::gather(Tensor values, const Here& here) {
   std::array tensors{std::move(values)};
-  group_->meeting().agree(TagKind::reduce, no_strategy, here, "all_gather: " + rows_text(tensors));
+  agree(*group_, TagKind::reduce, call("all_gather: " + rows_text(tensors), here));
   group_->reductions().all_gather(tensors);
   return tensors.front();
 }

@@ -112,7 +112,7 @@ struct Group::Request::State {
   /// `text` is what the ranks compare: "all_reduce: sum of f32[3]".
   static Request submit(const Group& of, const std::string& text, const Here& here, RequestQueue::Start start) {
     auto state = std::make_shared<State>(of.group_);
-    state->request = state->group->requests().submit(text, here, std::move(start));
+    state->request = state->group->requests().submit(of.call(text, here), std::move(start));
     return Request{std::move(state)};
   }
 

@@ -13,15 +13,15 @@ RequestQueue::RequestQueue(Job& job, MeetingPoint& meeting, Communicator& data)
 
 RequestQueue::~RequestQueue() = default;
 
-auto RequestQueue::submit(std::string_view text, const Here& here, Start start) -> std::shared_ptr<Request> {
-  job_.progress().require_callable(here);
+auto RequestQueue::submit(const detail::GroupCall& call, Start start) -> std::shared_ptr<Request> {
+  job_.progress().require_callable(call.here);
   job_.progress().prepare();
   const auto request = std::make_shared<Request>();
   request->start_ = std::move(start);
   const std::scoped_lock lock{mutex_};
   to_begin_.push_back(request);
   try {
-    request->agreement_ = meeting_.start(here, text);
+    request->agreement_ = meeting_.start(call.here, call.text, call.site);
   } catch (...) {
     to_begin_.pop_back();
     throw;

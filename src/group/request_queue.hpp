@@ -8,19 +8,28 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include <lockstep/base/here.hpp>
+#include <lockstep/group/group.hpp>
 
 #include "comm/communicator.hpp"
 #include "comm/exchange_queue.hpp"
 #include "control/job.hpp"
 #include "control/request_progress.hpp"
 #include "control/started_agreements.hpp"
+#include "control/tag.hpp"
 #include "reduce/sums_under_way.hpp"
 
 namespace lockstep {
+
+/// A call on a group, as its ranks compare it.
+struct detail::GroupCall {
+  std::string text;  ///< "all_reduce: sum of f32[3]"
+  Here here;
+  Tag::Site site;
+};
 
 /// The requests of one group, on host memory. Each is agreed on before it moves a byte. They begin in the order in
 /// which they were submitted, which is the same on every rank; several are under way at a time. What moves them on is
@@ -55,9 +64,9 @@ class RequestQueue final : private RequestProgress::Source {
   RequestQueue(const RequestQueue&) = delete;
   ~RequestQueue();
 
-  /// COLL, but returns at once. `text` is what the ranks compare: "all_reduce: sum of f32[3]". The memory that `start`
-  /// uses must stay alive until it is done. ContextError on a thread on which MPI does not allow calls.
-  std::shared_ptr<Request> submit(std::string_view text, const Here& here, Start start);
+  /// COLL, but returns at once. The memory that `start` uses must stay alive until it is done. ContextError on a thread
+  /// on which MPI does not allow calls.
+  std::shared_ptr<Request> submit(const detail::GroupCall& call, Start start);
 
   /// LOCAL, never blocks, from any thread. Moves all requests of the process on. Whether this one is done; if the ranks
   /// did not agree, throws what MeetingPoint::agree would.

@@ -167,6 +167,37 @@ TEST_CASE("values that are sent as a smaller type are summed as its values are")
   expect_in_step();
 }
 
+TEST_CASE("calls that may be at any place are compared without it, and messages show it") {
+  if (are_on_gpus() || ranks() == 1) return;
+  Group all = group_of_all(), anywhere = all.anywhere();
+  std::vector<int> bits{1 << rank()}, again = bits, told{odd_one() ? 1 : 0};
+  const auto submit = [&](std::span<int> values) {
+    if (odd_one()) return anywhere.submit_all_reduce(values);
+    return anywhere.submit_all_reduce(values);
+  };
+  submit(bits).wait();
+  if (odd_one()) anywhere.all_reduce(std::span{again});
+  if (!odd_one()) anywhere.all_reduce(std::span{again});
+  if (odd_one()) anywhere.broadcast(std::span{told}, last());
+  if (!odd_one()) anywhere.broadcast(std::span{told}, last());
+  CHECK(bits.front() == (1 << ranks()) - 1);
+  CHECK(again == bits);
+  CHECK(told.front() == 1);
+
+  std::vector<float> values(odd_one() ? 3 : 2);
+  const std::string differ = mismatch_of([&] { anywhere.submit_all_reduce(std::span{values}).wait(); });
+  CHECK_THAT(differ, Catch::Contains("(group_requests.cpp:") && Catch::Contains("f32[2], at any place") &&
+                         Catch::Contains("f32[3], at any place"));
+  const std::string mixed = mismatch_of([&] { (odd_one() ? all : anywhere).submit_barrier().wait(); });
+  CHECK_THAT(mixed, Catch::Contains("barrier, at any place"));
+  const std::string apart = mismatch_of([&] {
+    if (odd_one()) all.submit_barrier().wait();
+    if (!odd_one()) all.submit_barrier().wait();
+  });
+  CHECK_THAT(apart, Catch::Contains("(group_requests.cpp:"));
+  expect_in_step();
+}
+
 TEST_CASE("ranks submit to groups in different orders, and wait in others, beside calls that block") {
   if (are_on_gpus()) return;
   Group all = group_of_all(), turned = turned_group();

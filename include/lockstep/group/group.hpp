@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -22,6 +23,8 @@ namespace lockstep {
 class ReplicaGroup;
 
 namespace detail {
+
+struct GroupCall;
 
 /// Elements that are sent, of one type with those that are received.
 template <class S, class T>
@@ -64,6 +67,16 @@ class LOCKSTEP_API Group {
   /// InvalidArgument, before any communication, unless each is a rank of this group, each is named once, and this rank
   /// is among them. If the ranks own GPUs, NCCL is started among them, which takes up to seconds.
   Group subset(std::span<const int> ranks, Here here = Here::current()) const;
+
+  /// LOCAL. This group, for calls that its ranks make at different places of the program:
+  ///
+  ///   if (all.rank() == 0) all.anywhere().broadcast(std::span{weights}, 0);
+  ///   ...  // elsewhere, on the other ranks
+  ///   all.anywhere().broadcast(std::span{received}, 0);
+  ///
+  /// The ranks then compare all but the places, which messages still show. Either all ranks make a call in this way, or
+  /// none does. It makes no difference to `subset`.
+  Group anywhere() const;
 
   /// Adds up every rank's values, in place. Values on the host are added pairwise in the order of the ranks, so their
   /// bits depend on the number of ranks alone; for those on GPUs, NCCL chooses the order. Integers wrap around.
@@ -243,9 +256,11 @@ class LOCKSTEP_API Group {
     auto* const data = const_cast<Value*>(values.data());  // what is sent is not written to
     return {reinterpret_cast<std::byte*>(data), {static_cast<std::int64_t>(values.size())}, detail::dtype_of<Value>};
   }
+  detail::GroupCall call(std::string text, const Here& here) const;
   Tensor gather(Tensor values, const Here& here);
 
   std::shared_ptr<ReplicaGroup> group_;
+  bool compares_places_ = true;
 };
 
 }  // namespace lockstep
