@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,23 +23,29 @@ class ExchangeQueue {
   /// Of all parcels of a rank together, the bytes that are under way at a time.
   static constexpr std::int64_t bytes_under_way = 4 << 20;
 
+  /// What travels at once.
+  struct Parcels {
+    std::vector<Parcel> of_ranks;  ///< `of_ranks[r]` is between this rank and rank r, as for Messenger::start
+    std::size_t longest = 0;       ///< of any parcel of any rank, in bytes, the same on all of them
+  };
+
   class Exchange {
    public:
     bool is_done() const { return left_ == 0; }
 
    private:
     friend class ExchangeQueue;
-    std::vector<Parcel> parcels_;
-    std::int64_t left_ = 0;  ///< chunks
+    std::function<std::vector<Parcels>()> rest_;
+    std::int64_t left_ = 0;  ///< chunks, and the rest
   };
 
   /// `messenger` must outlive this object, and belongs to a group of `ranks`.
   ExchangeQueue(Messenger& messenger, Messenger::Lane lane, int ranks);
 
-  /// COLL, but returns at once. `parcels[r]` is between this rank and rank r, as for Messenger::start; `longest` is
-  /// that of any parcel of any rank, in bytes, the same on all of them. The memory of parcels must stay alive until it
-  /// is done, and that of what is sent unchanged.
-  std::shared_ptr<const Exchange> start(std::vector<Parcel> parcels, std::int64_t longest);
+  /// COLL, but returns at once. The memory of parcels must stay alive until it is done, and that of what is sent
+  /// unchanged. If there is a `rest`, it is called once the parcels have come, and says what travels then; later
+  /// exchanges wait for that.
+  std::shared_ptr<const Exchange> start(Parcels parcels, std::function<std::vector<Parcels>()> rest = {});
 
   /// LOCAL, never blocks. Whether there was something to do.
   bool advance();
@@ -46,17 +53,21 @@ class ExchangeQueue {
  private:
   struct Chunk {
     std::shared_ptr<Exchange> exchange;
-    std::int64_t first;
+    std::shared_ptr<const std::vector<Parcel>> parcels = {};  ///< null for the exchange's rest
+    std::size_t first = 0;                                    ///< byte of each parcel
     std::optional<Work> work = {};
   };
 
+  std::vector<Chunk> cut(const std::shared_ptr<Exchange>& exchange, Parcels parcels) const;
   void send_more();
+  void send(Chunk chunk);
+  void find_rest();
 
   static constexpr std::size_t chunks_under_way = 2;
 
   Messenger& messenger_;
   Messenger::Lane lane_;
-  std::int64_t chunk_bytes_;  ///< of each parcel
+  std::size_t chunk_bytes_;  ///< of each parcel
   std::deque<Chunk> waiting_, under_way_;
 };
 

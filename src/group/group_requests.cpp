@@ -19,9 +19,11 @@
 #include <lockstep/group/group.hpp>
 
 #include "base/element_type.hpp"
+#include "comm/exchange_queue.hpp"
 #include "comm/messenger.hpp"
 #include "group/replica_group.hpp"
 #include "group/request_queue.hpp"
+#include "group/rows_under_way.hpp"
 #include "reduce/dispatch.hpp"
 #include "reduce/operand_text.hpp"
 #include "reduce/reductions.hpp"
@@ -61,6 +63,12 @@ void require_blocks(bool fit, std::string_view method, const TensorView& sent, c
     throw InvalidArgument{
         fmt::format("{} of {} into {}: expected a block for each of {} ranks, all of one length and type", method,
                     describe(sent), describe(received), ranks)};
+}
+
+void require_rows(const Tensor& rows, std::string_view method) {
+  require_on_host(rows.view());
+  if (rows.shape().empty())
+    throw InvalidArgument{fmt::format("{} of the rows of {}: expected a dimension", method, describe(rows.view()))};
 }
 
 /// What is done when the message is.
@@ -151,7 +159,7 @@ struct Group::Request::State {
     if (of.size() == 1) copy_own(own);
     return submit(of, text, here, [parcels = std::move(parcels), own, longest](Plane& plane) -> std::function<bool()> {
       copy_own(own);
-      auto exchange = plane.exchanges.start(parcels, static_cast<std::int64_t>(longest));
+      auto exchange = plane.exchanges.start({parcels, longest});
       if (std::ranges::all_of(parcels, [](const Parcel& each) { return each.sent.empty() && each.received.empty(); }))
         return [] { return true; };
       return is_done(std::move(exchange));
@@ -259,6 +267,33 @@ Group::Request Group::submit_all_to_all(const TensorView& sent, const TensorView
 
 Group::Request Group::submit_barrier(Here here) {
   return Request::State::exchange(*this, "barrier", here, 0, [](int) { return Parcel{}; });
+}
+
+Group::Request Group::submit_all_reduce(IndexedSlices& rows, Here here) {
+  require_on_host(rows.values.view());
+  require_reducible(ReduceOp::sum, rows);
+  const std::string text = fmt::format("all_reduce: sum of {}", operand_text(rows));
+  return Request::State::submit(*this, text, here, [&rows, rank = rank(), ranks = size()](Plane& plane) {
+    return detail::gather_rows(plane.exchanges, {&rows.values, &rows.indices}, rank, ranks);
+  });
+}
+
+Group::Request Group::submit_all_gather(Tensor& rows, Here here) {
+  require_rows(rows, "all_gather");
+  const std::string text = "all_gather: " + rows_text(std::span{&rows, 1});
+  return Request::State::submit(*this, text, here, [&rows, rank = rank(), ranks = size()](Plane& plane) {
+    return detail::gather_rows(plane.exchanges, {&rows}, rank, ranks);
+  });
+}
+
+Group::Request Group::submit_send(Tensor& rows, int from, int to, Here here) {
+  require_rows(rows, "send");
+  require_rank(*this, from, "submit_send from rank");
+  require_rank(*this, to, "submit_send to rank");
+  const std::string text = fmt::format("send: {} from rank {} to rank {}", rows_text(std::span{&rows, 1}), from, to);
+  return Request::State::submit(*this, text, here, [&rows, rank = rank(), ranks = size(), from, to](Plane& plane) {
+    return detail::send_rows(plane.exchanges, rows, rank, ranks, from, to);
+  });
 }
 
 }  // namespace lockstep

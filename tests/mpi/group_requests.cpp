@@ -15,6 +15,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/group/group.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/values/values.hpp>
 
 #include "support/ranks.hpp"
 
@@ -167,6 +168,40 @@ TEST_CASE("values that are sent as a smaller type are summed as its values are")
   expect_in_step();
 }
 
+TEST_CASE("ranks bring different numbers of rows, or none, to a gather, a sum of slices and what one sends") {
+  if (are_on_gpus()) return;
+  Group group = turned_group();
+  const auto rows_of = [](int rank) { return rank == last() / 2 ? 0 : 40'000 * rank + 2; };
+  const std::int64_t mine = rows_of(group.rank());
+  const auto values_of = [](int rank, std::int64_t rows) {
+    return Tensor::from(std::vector<double>(static_cast<std::size_t>(3 * rows), rank + 0.5), {rows, 3});
+  };
+  Tensor rows = values_of(group.rank(), mine), sent = rows, none = Tensor::from(std::vector<float>{}, {0, 2});
+  IndexedSlices slices{values_of(group.rank(), mine),
+                       Tensor::from(std::vector<std::int64_t>(static_cast<std::size_t>(mine), group.rank()), {mine}),
+                       {ranks(), 3}};
+  std::vector<int> after{1};
+  Group::Request requests[] = {group.submit_all_reduce(slices), group.submit_all_gather(none),
+                               group.submit_all_gather(rows), group.submit_send(sent, last(), 0),
+                               group.submit_broadcast(std::span{after}, 0)};
+  for (auto& request : requests) request.wait();
+  std::vector<double> expected;
+  std::vector<std::int64_t> indices;
+  for (int from = 0; from < ranks(); ++from) {
+    expected.insert(expected.end(), static_cast<std::size_t>(3 * rows_of(from)), from + 0.5);
+    indices.insert(indices.end(), static_cast<std::size_t>(rows_of(from)), from);
+  }
+  CHECK(rows.shape() == Shape{std::ssize(indices), 3});
+  CHECK(rows.to_vector<double>() == expected);
+  CHECK(slices.values.to_vector<double>() == expected);
+  CHECK(slices.indices.to_vector<std::int64_t>() == indices);
+  CHECK(none.shape() == Shape{0, 2});
+  const int sender = group.rank() == 0 ? last() : group.rank();
+  CHECK(sent.shape() == Shape{rows_of(sender), 3});
+  CHECK(sent.to_vector<double>() == values_of(sender, rows_of(sender)).to_vector<double>());
+  expect_in_step();
+}
+
 TEST_CASE("calls that may be at any place are compared without it, and messages show it") {
   if (are_on_gpus() || ranks() == 1) return;
   Group all = group_of_all(), anywhere = all.anywhere();
@@ -274,5 +309,8 @@ TEST_CASE("a request is refused before any communication if its values do not fi
              Catch::Contains("all of one length and type"));
   CHECK_THAT(message_of<InvalidArgument>([&] { (void)all.submit_send(std::span{three}, 0, -1); }),
              Catch::Contains("submit_send to rank -1: expected one of 0 to"));
+  Tensor scalar = Tensor::scalar(1.f);
+  CHECK_THAT(message_of<InvalidArgument>([&] { (void)all.submit_all_gather(scalar); }),
+             Catch::Contains("expected a dimension"));
   expect_in_step();
 }

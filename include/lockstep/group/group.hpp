@@ -17,6 +17,7 @@
 #include <lockstep/base/export.hpp>
 #include <lockstep/base/here.hpp>
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/values/values.hpp>
 
 namespace lockstep {
 
@@ -153,11 +154,11 @@ class LOCKSTEP_API Group {
     std::optional<DType> wire;
   };
 
-  // COLL, but these return at once, whatever other ranks do. Values are in the host's memory, and must stay alive and
-  // untouched until the request is done. Before any communication: InvalidArgument for values on a GPU, for a `root`
-  // that is not a rank of the group, for values whose lengths or types do not fit, and for invalid options;
-  // ContextError on a thread that may not call MPI. Error, the first time, if the system has no thread left for
-  // requests that go on by themselves.
+  // COLL, but these return at once, whatever other ranks do. Values are in the host's memory; they, and an object that
+  // gets new rows, must stay alive and untouched until the request is done. Before any communication: InvalidArgument
+  // for values on a GPU, for a `root` that is not a rank of the group, for values whose lengths or types do not fit,
+  // and for invalid options; ContextError on a thread that may not call MPI. Error, the first time, if the system has
+  // no thread left for requests that go on by themselves.
 
   /// As all_reduce, with the same bits unless there is a wire type.
   [[nodiscard]] Request submit_all_reduce(const TensorView& values, const SumOptions& options = {},
@@ -167,6 +168,10 @@ class LOCKSTEP_API Group {
                                           Here here = Here::current()) {
     return submit_all_reduce(view_of(values), options, here);
   }
+
+  /// `rows` becomes the sum of all ranks' slices: all of their rows, in the order of the ranks. Ranks may bring
+  /// different numbers of rows. InvalidArgument also for slices that do not fit together.
+  [[nodiscard]] Request submit_all_reduce(IndexedSlices& rows, Here here = Here::current());
 
   /// As all_reduce, but only `root` gets the sum. On other ranks the values are unspecified afterwards.
   [[nodiscard]] Request submit_reduce(const TensorView& values, int root, const SumOptions& options = {},
@@ -192,6 +197,10 @@ class LOCKSTEP_API Group {
     return submit_send(view_of(values), from, to, here);
   }
 
+  /// The same for rows: on `to`, `rows` becomes the rows of `from`, in new memory. The numbers of rows need not be the
+  /// same, and the other ranks may bring none.
+  [[nodiscard]] Request submit_send(Tensor& rows, int from, int to, Here here = Here::current());
+
   // In these, one rank's block is as long as every other's; what is for all ranks has the blocks one after the other,
   // in the order of the ranks. Memory that is written overlaps no other; what is sent is not written to.
 
@@ -214,7 +223,11 @@ class LOCKSTEP_API Group {
     return submit_all_gather(view_of(mine), view_of(all), here);
   }
 
-  /// The same on `root`. On other ranks, `all` is left alone and may be empty.
+  /// `rows` becomes the rows of all ranks, one after the other in the order of the ranks, in new memory. A row is what
+  /// has one index in the first dimension; ranks may bring different numbers of rows.
+  [[nodiscard]] Request submit_all_gather(Tensor& rows, Here here = Here::current());
+
+  /// As submit_all_gather of blocks, for `root` alone. On other ranks, `all` is left alone and may be empty.
   [[nodiscard]] Request submit_gather(const TensorView& mine, const TensorView& all, int root,
                                       Here here = Here::current());
   template <class S, std::size_t N, detail::Element T, std::size_t M>
