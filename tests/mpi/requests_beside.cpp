@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <random>
 #include <span>
@@ -18,6 +19,7 @@
 
 #include <lockstep/group/group.hpp>
 
+#include "support/any_request.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -77,35 +79,30 @@ class CommonFolder {
 
 struct Member {
   Group group;
-  unsigned ranks;  ///< a bit for each
   std::uint64_t number;
 };
 
 /// What a thread of each rank does with groups of its own: the same on every rank, but for the orders.
 void use_groups(std::span<Member> groups, std::uint64_t seed, std::string& wrong) {
-  struct Submitted {
-    std::vector<std::int64_t> values;
-    std::int64_t expected;
-    std::optional<Group::Request> request = {};
-  };
   std::mt19937_64 own{seed * 64 + static_cast<std::uint64_t>(rank())};
   for (int round = 0; round < 4; ++round) {
-    std::vector<Submitted> all;
     std::vector<std::size_t> order;
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-      std::mt19937_64 common{(seed * 64 + groups[i].number) * 8 + static_cast<std::uint64_t>(round)};
-      const std::size_t count = common() % 3 == 0 ? 60'000 : common() % 9;
-      all.push_back({std::vector<std::int64_t>(count, 1 << rank()), static_cast<std::int64_t>(groups[i].ranks)});
-      order.push_back(i);
-    }
+    for (std::size_t i = 0; i < groups.size(); ++i) order.insert(order.end(), 3, i);
     std::ranges::shuffle(order, own);
-    for (const std::size_t i : order) all[i].request = groups[i].group.submit_all_reduce(std::span{all[i].values});
-    std::ranges::shuffle(order, own);
+    std::vector<std::unique_ptr<AnyRequest>> all;
+    std::vector<std::uint64_t> submitted(groups.size());
     for (const std::size_t i : order) {
-      if (own() % 2 == 0) (void)all[i].request->test();
-      all[i].request->wait();
-      if (std::ranges::any_of(all[i].values, [&](std::int64_t value) { return value != all[i].expected; }))
-        wrong = "a sum";
+      std::mt19937_64 common{((seed * 64 + groups[i].number) * 8 + static_cast<std::uint64_t>(round)) * 4 +
+                             submitted[i]++};
+      const AnyRequest::Kind kind = AnyRequest::drawn(common);
+      const std::size_t count = common() % 3 == 0 ? 60'000 : common() % 9;
+      all.push_back(std::make_unique<AnyRequest>(groups[i].group, kind, count));
+    }
+    std::ranges::shuffle(all, own);
+    for (const auto& each : all) {
+      if (own() % 2 == 0) (void)each->test();
+      each->wait();
+      if (!each->is_right()) wrong = "a request";
     }
   }
 }
@@ -158,7 +155,7 @@ TEST_CASE("threads submit to groups of their own, which overlap, in random order
       const unsigned bits =
           static_cast<unsigned>(common() % (1u << ranks())) | 1u << common() % static_cast<unsigned>(ranks());
       if (!(bits >> rank() & 1)) continue;
-      groups[i % threads].push_back({everyone().subset(ranks_in(bits)), bits, i});
+      groups[i % threads].push_back({everyone().subset(ranks_in(bits)), i});
     }
     std::vector<std::string> wrong(threads);
     std::vector<std::thread> running;

@@ -1,5 +1,5 @@
-// The test of a trainer, the loop of steps and the reduction beside a computation that include/README.md shows, run as
-// a reader would.
+// The test of a trainer, the loop of steps, the reduction beside a computation and the requests of a group that
+// include/README.md shows, run as a reader would.
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -43,6 +43,23 @@ TEST_CASE("a reduction goes on beside a computation") {
       const std::vector<float> sum = pending.wait();
       CHECK(sum == std::vector<float>{6, 4});
     });
+  });
+}
+
+TEST_CASE("a group sums in two halves, and sends a value meanwhile") {
+  sim::run({.ranks = 4}, [](Strategy& strategy, int rank) {
+    Group all = strategy.ranks();
+    std::vector<float> weights(8, static_cast<float>(rank)), mine(2);
+    std::vector<int> order{10 * rank};
+    const auto update = [](std::vector<float>& values) { values[0] += 1; };
+    Group::Request half = all.submit_reduce_scatter(std::span{weights}, std::span{mine}, {.wire = DType::bf16});
+    Group::Request sent = all.submit_send(std::span{order}, 1, 3);
+    half.wait();
+    update(mine);
+    all.submit_all_gather(std::span{mine}, std::span{weights}).wait();
+    sent.wait();
+    CHECK(weights == std::vector<float>{7, 6, 7, 6, 7, 6, 7, 6});
+    CHECK(order.front() == (rank == 3 ? 10 : 10 * rank));
   });
 }
 

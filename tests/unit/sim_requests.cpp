@@ -16,23 +16,19 @@
 #include <lockstep/sim/sim.hpp>
 
 #include "sim/virtual_time.hpp"
+#include "support/any_request.hpp"
 #include "support/sim_outcome.hpp"
 
 using namespace lockstep;
 using namespace std::chrono_literals;
 using Kind = lockstep::sim::Options::Fault::Kind;
+using lockstep::test::AnyRequest;
 using lockstep::test::expect;
 using lockstep::test::outcome_of;
 using lockstep::test::replica_name;
 using lockstep::test::SimOutcome;
 
 namespace {
-
-struct Submitted {
-  std::vector<int> values;
-  int expected;
-  std::optional<Group::Request> request = {};
-};
 
 /// Overlapping groups, to which each rank submits in an order of its own, and waits in another.
 void submit_at_random(Strategy& all, int rank, std::uint64_t seed) {
@@ -41,25 +37,23 @@ void submit_at_random(Strategy& all, int rank, std::uint64_t seed) {
   for (std::size_t i = 0; i < members.size(); ++i)
     if (std::ranges::count(members[i], rank)) groups[i] = all.ranks().subset(members[i]);
   std::mt19937_64 draw{seed * 16 + static_cast<std::uint64_t>(rank)};
-  std::vector<std::unique_ptr<Submitted>> under_way;
+  std::vector<std::unique_ptr<AnyRequest>> under_way;
+  std::vector<std::uint64_t> submitted(members.size());
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < members.size(); ++i)
     if (groups[i]) order.insert(order.end(), 3, i);
   std::ranges::shuffle(order, draw);
   for (const std::size_t i : order) {
-    int bits = 0;
-    for (const int each : members[i]) bits |= 1 << each;
-    const std::size_t count = i % 2 == 0 ? 3 : 20'000;
-    auto submitted = std::make_unique<Submitted>(Submitted{std::vector<int>(count, 1 << rank), bits});
-    submitted->request = groups[i]->submit_all_reduce(std::span{submitted->values});
-    under_way.push_back(std::move(submitted));
-    if (draw() % 3 == 0) (void)under_way[draw() % under_way.size()]->request->test();
+    std::mt19937_64 common{(seed * 16 + i) * 4 + submitted[i]++};
+    const AnyRequest::Kind kind = AnyRequest::drawn(common);
+    under_way.push_back(std::make_unique<AnyRequest>(*groups[i], kind, common() % 4 == 0 ? 10'000 : common() % 9));
+    if (draw() % 3 == 0) (void)under_way[draw() % under_way.size()]->test();
     if (draw() % 5 == 0) sim::sleep(1ms);
   }
   std::ranges::shuffle(under_way, draw);
   for (const auto& each : under_way) {
-    each->request->wait();
-    expect(each->values == std::vector<int>(each->values.size(), each->expected), "the sum over the group");
+    each->wait();
+    expect(each->is_right(), "what the request must bring");
   }
 }
 
