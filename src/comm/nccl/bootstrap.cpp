@@ -17,7 +17,6 @@
 #include "base/deadline.hpp"
 #include "base/log_settings.hpp"
 #include "comm/backends.hpp"
-#include "comm/slices.hpp"
 
 namespace lockstep {
 namespace {
@@ -57,7 +56,8 @@ Report report_of(const std::function<void()>& stage) {
 std::optional<NcclStartError> verdict(Communicator& host, const Report& mine) {
   constexpr auto length = static_cast<std::int64_t>(sizeof(Report));
   std::vector<Report> reports(static_cast<std::size_t>(host.size()));
-  const auto bounds = even_slices(length * host.size(), host.size(), 1);
+  std::vector<std::int64_t> bounds;
+  for (int rank = 0; rank <= host.size(); ++rank) bounds.push_back(rank * length);
   reports[static_cast<std::size_t>(host.rank())] = mine;
   host.all_gather({reinterpret_cast<std::byte*>(reports.data()), {bounds.back()}, DType::u8}, bounds).wait();
 
