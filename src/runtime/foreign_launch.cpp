@@ -1,5 +1,4 @@
-#include "runtime/foreign_launch.hpp"
-
+// A launcher of another MPI than this program's. It starts processes that do not know of each other.
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -16,6 +15,7 @@
 #include "comm/mpi/mpi_handle.hpp"
 #include "comm/mpi/mpi_library.hpp"
 #include "control/report_claim.hpp"
+#include "runtime/launcher.hpp"
 #include "runtime/mpi_session.hpp"
 #include "runtime/siblings.hpp"
 

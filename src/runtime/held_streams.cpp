@@ -1,5 +1,4 @@
-#include "runtime/held_streams.hpp"
-
+// What hydra, the launcher of MPICH, takes for the life of a rank.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -19,6 +18,7 @@
 #include "base/awake_clock.hpp"
 #include "base/descriptor.hpp"
 #include "cluster/launch.hpp"
+#include "runtime/launcher.hpp"
 #include "runtime/siblings.hpp"
 
 namespace lockstep {

@@ -23,7 +23,6 @@
 #include "control/caught_signals.hpp"
 #include "control/network.hpp"
 #include "control/question_signal.hpp"
-#include "runtime/held_streams.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/observed_stall.hpp"
 #include "runtime/siblings.hpp"

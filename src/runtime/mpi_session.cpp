@@ -23,7 +23,6 @@
 #include "cluster/launch.hpp"
 #include "comm/mpi/mpi_handle.hpp"
 #include "comm/mpi/mpi_library.hpp"
-#include "runtime/foreign_launch.hpp"
 #include "runtime/inherited_state.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/siblings.hpp"

@@ -141,7 +141,7 @@ TEST_CASE("a heartbeat that says what cannot be is none, even with the right sea
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.position.kind = static_cast<detail::RunKind>(200); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.open_line = static_cast<OpenLine>(3); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.last.site[2] = '\x1b'; }));
-  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.position.site[2] = '\x1b'; }));
+  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.position.site[0] = '\x1b'; }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.number = -1; }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.terminated = 2; }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.reported = 2; }));
