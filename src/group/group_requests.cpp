@@ -1,6 +1,5 @@
 // What a group does while its program goes on: the requests of Group.
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
