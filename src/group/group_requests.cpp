@@ -1,5 +1,4 @@
 // What a group does while its program goes on: the requests of Group.
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -148,7 +147,7 @@ struct Group::Request::State {
   }
 
   /// `with(r)` is the parcel between this rank and rank r, which may be itself. No parcel of any rank has more than
-  /// `longest` bytes. A rank that sends and receives nothing waits for no others.
+  /// `longest` bytes.
   template <class With>
   static Request exchange(const Group& of, const std::string& text, const Here& here, std::size_t longest,
                           const With& with) {
@@ -156,12 +155,9 @@ struct Group::Request::State {
     for (int rank = 0; rank < of.size(); ++rank) parcels.push_back(with(rank));
     const Parcel own = parcels[static_cast<std::size_t>(of.rank())];
     if (of.size() == 1) copy_own(own);
-    return submit(of, text, here, [parcels = std::move(parcels), own, longest](Plane& plane) -> std::function<bool()> {
+    return submit(of, text, here, [parcels = std::move(parcels), own, longest](Plane& plane) {
       copy_own(own);
-      auto exchange = plane.exchanges.start({parcels, longest});
-      if (std::ranges::all_of(parcels, [](const Parcel& each) { return each.sent.empty() && each.received.empty(); }))
-        return [] { return true; };
-      return is_done(std::move(exchange));
+      return is_done(plane.exchanges.start({parcels, longest}));
     });
   }
 

@@ -158,6 +158,10 @@ std::vector<std::size_t> VariableStore::gradient_bytes() const {
   return bytes;
 }
 
+std::vector<TensorView> VariableStore::seal() {
+  return seal(std::vector<Buffer>{});
+}
+
 std::vector<TensorView> VariableStore::seal(std::vector<Buffer> gradients) {
   Layout layout = this->layout();
   std::vector<TensorView> values;

@@ -106,17 +106,6 @@ TEST_CASE("a rank that does not come to a request is late for it, and so is one 
   }
 }
 
-TEST_CASE("a rank that neither sends nor receives does not wait for those that do") {
-  sim::run({.ranks = 3, .seed = 4}, [](Strategy& all, int rank) {
-    std::vector<int> values(100'000, rank);
-    Group::Request request = all.ranks().submit_send(std::span{values}, 0, 1);
-    if (rank == 1) sim::sleep(20s);
-    request.wait();
-    expect((rank == 2) == (sim::now() < 20s), "only rank 2 before rank 1 goes on");
-    expect(values == std::vector<int>(100'000, rank == 1 ? 0 : rank), "the values of rank 0 on rank 1 alone");
-  });
-}
-
 TEST_CASE("ranks that wait for requests of two groups in a circle are told so, with both places") {
   for (std::uint64_t seed = 0; seed < 5; ++seed) {
     const SimOutcome outcome = outcome_of({.ranks = 3, .seed = seed, .stall_timeout = 5s}, [](Strategy& all, int rank) {

@@ -190,7 +190,7 @@ class LOCKSTEP_API Group {
   }
 
   /// `to` gets the values of `from`; both are ranks of this group. On all other ranks the shape and the type are
-  /// compared, and the memory is left alone: the request waits for no values there.
+  /// compared, and the memory is left alone; it may be null.
   [[nodiscard]] Request submit_send(const TensorView& values, int from, int to, Here here = Here::current());
   template <detail::Element T, std::size_t N>
   [[nodiscard]] Request submit_send(std::span<T, N> values, int from, int to, Here here = Here::current()) {

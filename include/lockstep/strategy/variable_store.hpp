@@ -154,7 +154,8 @@ class LOCKSTEP_API VariableStore {
   /// Lays out the unsealed variables in reverse order of creation (roughly the order in which a backward pass finishes)
   /// and copies their initial values. Returns the flat values of the new memory. `gradients` are zeroed buffers of the
   /// sizes of `gradient_bytes`, which the variables keep; the store allocates those that are empty or missing.
-  std::vector<TensorView> seal(std::vector<Buffer> gradients = {});
+  std::vector<TensorView> seal();
+  std::vector<TensorView> seal(std::vector<Buffer> gradients);
 
   /// Moves the gradients of the last `seal` to memory that the store allocates, and resets them to zero.
   void reallocate_gradients();
