@@ -95,25 +95,26 @@ void ReductionPlane::run(const Request& request) {
 }
 
 /// Whether they travel in one exchange, whatever their types.
-bool ReductionPlane::takes_whole(Path path, std::span<const TensorView> tensors) const {
-  if (path == Path::in_shared_memory) return shared_sums_->takes_whole(padded(tensors));
-  if (path == Path::by_messages) return by_messages_.takes_whole(padded(tensors));
+bool ReductionPlane::takes_whole(Path path, std::span<const TensorView> tensors, std::int64_t bytes) const {
+  if (path == Path::in_shared_memory) return shared_sums_->takes_whole(bytes);
+  if (path == Path::by_messages) return by_messages_.takes_whole(bytes);
   return path == Path::two_levels && two_levels_->takes_whole(tensors);
 }
 
 void ReductionPlane::run_messages(const Class& some, const Request& request) {
   if (request.tensors.empty()) return;
-  const auto path_for = [&](std::span<const TensorView> tensors) {
-    return path_of(some, request.kind, padded(tensors), tensors.front().dtype());
-  };
+  const auto path_for = [&](std::int64_t bytes, DType dtype) { return path_of(some, request.kind, bytes, dtype); };
   // With the default packing, short tensors travel as one message for all types, if they have one order.
-  if (request.is_sum() && some.order != Order::backend && is_default(some.packing))
-    if (const Path path = path_for(request.tensors); takes_whole(path, request.tensors)) return run(path, request);
+  if (request.is_sum() && some.order != Order::backend && is_default(some.packing)) {
+    const std::int64_t bytes = padded(request.tensors);
+    const Path path = path_for(bytes, request.tensors.front().dtype());
+    if (takes_whole(path, request.tensors, bytes)) return run(path, request);
+  }
   for (std::vector<TensorView>& parts : messages_of(some.packing, request.tensors)) {
     const Message message{std::move(parts), communicator_, packed_};
     Request one = request;
     one.tensors = {&message.flat(), 1};
-    run(path_for(one.tensors), one);
+    run(path_for(padded(one.tensors), message.flat().dtype()), one);
     message.unpack();
   }
 }

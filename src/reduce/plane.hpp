@@ -56,7 +56,7 @@ class ReductionPlane {
   Path path_of(const Class& some, Request::Kind kind, std::int64_t bytes, DType wire) const {
     return detail::path_of({device_, layout_, kind, bytes, some.order, wire});
   }
-  bool takes_whole(Path path, std::span<const TensorView> tensors) const;
+  bool takes_whole(Path path, std::span<const TensorView> tensors, std::int64_t bytes) const;
   void run_messages(const Class& some, const Request& request);
   void run(Path path, const Request& request);
   Work start_under_way(const Request& request);
