@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/counted_time.hpp"
@@ -36,13 +37,13 @@ class Patience {
         start_{clock.now()},
         waited_{start_, Seconds{0.5}},
         limit_{limit},
-        progress_{std::move(progress)},
-        seen_{progress_ ? progress_() : 0} {}
+        progress_{std::move(progress)} {}
 
   Seconds limit() const { return limit_; }
   bool is_over() {
+    if (progress_ && !seen_) seen_ = progress_();
     if (waited_.look(clock_.now()) < limit_) return false;
-    const std::uint64_t now = progress_ ? progress_() : seen_;
+    const auto now = progress_ ? std::optional{progress_()} : seen_;
     if (now == seen_) return true;
     seen_ = now;
     waited_.begin_again();
@@ -56,7 +57,7 @@ class Patience {
   CountedTime waited_;
   Seconds limit_;
   std::function<std::uint64_t()> progress_;
-  std::uint64_t seen_;
+  std::optional<std::uint64_t> seen_;  ///< at the first look, or at the last limit
 };
 
 /// The machine's own clock. A pause does not sleep in the first two milliseconds: what GPUs do takes microseconds.

@@ -88,6 +88,8 @@ std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks, H
 
 /// What fails on a rank, before the others can know, all of them learn here.
 void ReplicaGroup::join_on_gpus(const ReplicaGroup& all, const Here& here) {
+  all.gpu_->waits
+      .settle();  // NCCL starts on the stream of all collectives, and the late rank of one is not to blame here
   try {
     auto data = size() == 1 ? make_local_communicator(*all.gpu_->compute) : all.gpu_->make_plane(*data_);
     gpu_ = all.gpu_;
@@ -154,7 +156,10 @@ Stream& ReplicaGroup::stream() {
 }
 
 ReplicaGroup::~ReplicaGroup() {
-  if (gpu_) gpu_->waits.remove(*meeting_);
+  if (!gpu_) return;
+  // Its communicator would give up what does not end within seconds. Before the end of a job all ranks wait for that.
+  if (own_meeting_ && !job_->has_failed()) gpu_->waits.settle();
+  gpu_->waits.remove(*meeting_);
 }
 
 std::unique_ptr<ReplicaGroup> make_local_group() {

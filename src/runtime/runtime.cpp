@@ -6,7 +6,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <mpi.h>
 
 #include <lockstep/base/log.hpp>
 #include <lockstep/runtime/runtime.hpp>
@@ -141,12 +140,13 @@ Runtime::Runtime(std::shared_ptr<Impl> impl) : impl_{std::move(impl)}, shares_jo
 
 /// As a group in the job.
 void Runtime::share(const RuntimeOptions& options) {
+  require_valid(options.reductions);
   const DeviceKind kind = impl_->device->kind();
   if (const DeviceRequest requested = parse_device_request(options.device, "device"); requested.value_or(kind) != kind)
     throw InvalidArgument{
         fmt::format("a Runtime with device {} in a process whose job has {}; expected the same, or auto",
                     options.device, name_of(DeviceRequest{kind}))};
-  const Group ranks = group(options.communicator.value_or(MPI_Comm_c2f(MPI_COMM_WORLD)));
+  const Group ranks = options.communicator ? group(*options.communicator) : impl_->strategy->ranks();
   part_.emplace(Part{Strategy{ranks, options.reductions}, options.reductions});
 }
 

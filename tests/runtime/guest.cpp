@@ -227,8 +227,8 @@ int be_spawned() {
   return 0;
 }
 
-/// Runtimes of two libraries, which know nothing of each other: one on the ranks of this part, and one on those but the
-/// last, in another order. The job outlives the first.
+/// Runtimes of libraries that know nothing of each other: one on the ranks of this part, one on those but the last, in
+/// another order, and one that asks for no ranks. The job outlives the first.
 void share() {
   MPI_Comm turned = MPI_COMM_NULL;
   int place = 0, size = 0;
@@ -250,6 +250,10 @@ void share() {
   }
   under_way.wait();
   require(of_first[0] == size, "the number of the first's ranks");
+  {
+    Runtime whole{RuntimeOptions{}};
+    require(whole.size() == size && whole.rank() == place, "all ranks of the job without a communicator");
+  }
   pass_on(7);
   first.reset();
   if (second) (void)second->strategy().same_on_all(1);

@@ -83,9 +83,9 @@ struct RuntimeOptions {
 /// A process has one job. In a process that has a runtime, another one, made with options alone, shares the job of the
 /// first: so libraries that know nothing of each other may each have one, in any part of the job. All ranks make and
 /// destroy theirs, and use them, in one common order, as groups. The job ends with the last of them. Of the options of
-/// a runtime that shares a job, `communicator` and `reductions` count; of the others, those of the first do.
-/// InvalidArgument, before any communication, if one of its ranks is not in the job, or if `device` is another kind
-/// than that of the job.
+/// a runtime that shares a job, `communicator` (if empty, all ranks of the job) and `reductions` count; of the others,
+/// those of the first do. InvalidArgument, before any communication, and of which no other rank is told, if one of its
+/// ranks is not in the job, for invalid reductions, or if `device` is another kind than that of the job.
 ///
 /// Constructor and destructor are COLL over the job, and block. If the constructor throws on one rank, it throws on
 /// every rank: ConfigError for wrong user input, PeerError if only another rank failed. It removes MPI's own arguments
