@@ -49,6 +49,8 @@ void Job::Forget::operator()(MeetingPoint* meeting) const {
   constexpr std::size_t most = 16;  // of which one may still be on its way out
   auto& left = job->left_behind_;
   meeting->leave_failures(left);
+  // What ends several groups destroys the innermost first.
+  if (!job->last_left_) job->last_left_ = meeting->last_known();
   if (left.size() > most) left.erase(left.begin(), left.end() - most);
   delete meeting;
 }
@@ -67,9 +69,10 @@ std::shared_ptr<const AgreedFailure> Job::known(const std::exception_ptr& except
 }
 
 std::shared_ptr<const AgreedFailure> Job::last_known() const {
+  if (last_left_) return last_left_;
   for (const MeetingPoint* const each : meetings_)
     if (auto failure = each->last_known()) return failure;
-  return left_behind_.empty() ? nullptr : left_behind_.back();
+  return nullptr;
 }
 
 std::string Job::place() const {

@@ -66,8 +66,12 @@ class Job {
   /// LOCAL. The verdict that this rank threw as `exception`, at any meeting point; null if there is none.
   std::shared_ptr<const AgreedFailure> known(const std::exception_ptr& exception) const;
 
-  /// LOCAL. A verdict after which this rank has met nobody else at the same meeting point; null if there is none.
+  /// LOCAL. A verdict after which this rank has met nobody else at the same meeting point or, if that has gone since,
+  /// anywhere; null if there is none.
   std::shared_ptr<const AgreedFailure> last_known() const;
+
+  /// LOCAL. This rank meets others again.
+  void forget_last_left() { last_left_ = nullptr; }
 
   /// LOCAL. Where this rank is, as MeetingPoint::place says it.
   std::string place() const;
@@ -135,7 +139,8 @@ class Job {
   std::vector<MeetingPoint*> meetings_;
   std::map<std::vector<int>, std::uint64_t> made_;  ///< how many meeting points this rank has made of these ranks
   std::vector<std::shared_ptr<const AgreedFailure>>
-      left_behind_;  ///< by meeting points that were forgotten after a verdict
+      left_behind_;                                 ///< by meeting points that were forgotten after a verdict
+  std::shared_ptr<const AgreedFailure> last_left_;  ///< the first of those since this rank last met others, if any
   PhaseTable* phases_ = nullptr;
   End end_;
   std::vector<int> node_of_rank_;

@@ -379,6 +379,7 @@ void MeetingPoint::exit_job(const Here& here, std::string_view what, Error::Exit
 Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine, const Diagnosis& diagnose) {
   failure_.reset();
   started_.forget_last();
+  if (job_) job_->forget_last_left();
   ++meetings_;
   ++waits_;
   last_ = tag;

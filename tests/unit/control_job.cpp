@@ -48,7 +48,10 @@ TEST_CASE("a job knows the verdict of a group after the group has gone, also if 
   REQUIRE(lone.job.known(on_its_way));
   CHECK(lone.job.known(on_its_way)->line == "lockstep: error: on its way");
   REQUIRE(lone.job.known(caught));
-  CHECK(lone.job.last_known() != nullptr);
+  CHECK(lone.job.last_known() == lone.job.known(on_its_way));
+  lone.job.meeting().agree(TagKind::merge, 0, Here::current());
+  CHECK(lone.job.last_known() == nullptr);
+  CHECK(lone.job.known(on_its_way));
   CHECK(lone.job.known(std::make_exception_ptr(Error{"another"})) == nullptr);
   CHECK(lone.job.meetings().size() == 1);
 }
