@@ -31,7 +31,9 @@ namespace {
 
 void require_only_one() {
   if (JobEnd::exists())
-    throw ContextError{"a second Runtime in a process that has one; expected the first to be destroyed before"};
+    throw ContextError{
+        "a second Runtime in a process that has one; expected the first to be destroyed before, "
+        "or a Runtime with options alone, which shares its job"};
 }
 
 /// Ends a job whose ranks cannot tell each other of a failure.
@@ -98,9 +100,15 @@ Runtime::Impl::~Impl() {
 }
 
 std::shared_ptr<Runtime::Impl> Runtime::Impl::without_arguments(const RuntimeOptions& given) {
-  if (const auto shared = of_process.lock(); shared && JobEnd::exists()) return shared;
+  const bool has_mpi = MpiSession::has_been_started();
+  if (const auto shared = of_process.lock(); shared && JobEnd::exists()) {
+    if (!MpiSession::may_call_mpi())
+      throw ContextError{
+          "a Runtime on another thread than the first, which alone may call this MPI; expected that one"};
+    return shared;
+  }
   require_only_one();
-  if (!MpiSession::has_been_started())
+  if (!has_mpi)
     throw InvalidArgument{"a Runtime without argc and argv in a program that has not started MPI; expected MPI_Init"};
   int argc = 0;
   char** argv = nullptr;
@@ -129,8 +137,9 @@ Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
   impl_->start([&] { return options; });
 }
 
-Runtime::Runtime(RuntimeOptions options) : Runtime{made_or_ended([&] { return Impl::without_arguments(options); })} {
-  shares_job_ ? share(options) : impl_->start([&] { return options; });
+Runtime::Runtime(RuntimeOptions options, Here here)
+    : Runtime{made_or_ended([&] { return Impl::without_arguments(options); })} {
+  shares_job_ ? share(options, here) : impl_->start([&] { return options; });
 }
 
 Runtime::Runtime(std::shared_ptr<Impl> impl) : impl_{std::move(impl)}, shares_job_{impl_->has_runtime} {
@@ -139,15 +148,15 @@ Runtime::Runtime(std::shared_ptr<Impl> impl) : impl_{std::move(impl)}, shares_jo
 }
 
 /// As a group in the job.
-void Runtime::share(const RuntimeOptions& options) {
+void Runtime::share(const RuntimeOptions& options, const Here& here) {
   require_valid(options.reductions);
   const DeviceKind kind = impl_->device->kind();
   if (const DeviceRequest requested = parse_device_request(options.device, "device"); requested.value_or(kind) != kind)
     throw InvalidArgument{
         fmt::format("a Runtime with device {} in a process whose job has {}; expected the same, or auto",
                     options.device, name_of(DeviceRequest{kind}))};
-  const Group ranks = options.communicator ? group(*options.communicator) : impl_->strategy->ranks();
-  part_.emplace(Part{Strategy{ranks, options.reductions}, options.reductions});
+  const Group ranks = options.communicator ? group(*options.communicator, here) : impl_->strategy->ranks();
+  part_.emplace(Part{Strategy{ranks, options.reductions, here}, options.reductions});
 }
 
 Runtime::~Runtime() {

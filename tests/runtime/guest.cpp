@@ -250,13 +250,31 @@ void share() {
   }
   under_way.wait();
   require(of_first[0] == size, "the number of the first's ranks");
-  {
+  try {
     Runtime whole{RuntimeOptions{}};
     require(whole.size() == size && whole.rank() == place, "all ranks of the job without a communicator");
+    throw std::logic_error{"caught by its library"};
+  } catch (const std::logic_error&) {
   }
+  (void)first->strategy().same_on_all(3);
   pass_on(7);
   first.reset();
   if (second) (void)second->strategy().same_on_all(1);
+}
+
+/// An exception of one rank leaves the first of two runtimes, or the last, on the odd ranks.
+void leave_shared_job() {
+  std::unique_ptr<Runtime> first, second;
+  if (program.rank % 2 == 1) {
+    auto owner = std::make_unique<Runtime>(program.options());
+    second = std::make_unique<Runtime>(RuntimeOptions{});
+    const bool is_first = program.mode == "first_leaves";
+    if (!is_first) owner.reset();
+    const std::unique_ptr<Runtime> leaves = std::move(is_first ? owner : second);
+    if (program.mine) throw std::runtime_error{"failed on purpose"};
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
 }
 
 /// Two at once, one on another thread than MPI's, none at all, one between two groups, and one that wants a signal.
@@ -279,8 +297,17 @@ void be_refused() {
     require(refused({.device = "cuda", .communicator = options.communicator}) ==
                 "a Runtime with device cuda in a process whose job has cpu; expected the same, or auto",
             "a second on other devices to be refused");
+    RuntimeOptions invalid{.communicator = options.communicator};
+    invalid.reductions.packing = ReductionOptions::into_packs(0);
+    require(refused(invalid).find("num_packs") != std::string::npos, "a second with invalid reductions to be refused");
   }
   std::string elsewhere;
+  {
+    const Runtime runtime{options};
+    std::thread{[&] { elsewhere = refused({.communicator = options.communicator}); }}.join();
+    require(elsewhere.starts_with("a Runtime on another thread than the first"),
+            "another thread to be refused a share");
+  }
   std::thread{[&] { elsewhere = refused(options); }}.join();
   require(elsewhere.starts_with("the runtime was made on another thread"), "another thread to be refused");
   options.communicator = MPI_Comm_c2f(MPI_COMM_NULL);
@@ -310,6 +337,7 @@ void run(int count, const Process& before) {
   if (program.mode == "many") return make_many(count);
   if (program.mode == "refused") return be_refused();
   if (program.mode == "shares") return share();
+  if (program.mode.ends_with("_leaves")) return leave_shared_job();
   if (program.mode == "spawns") return;
   if (program.mode == "options") return fail_in_options();
   if (program.mode.starts_with("report")) return be_told();
@@ -327,7 +355,8 @@ void run(int count, const Process& before) {
 
 /// The program ends MPI while the runtimes live, and half of them for ever.
 int end_mpi_first() {
-  auto runtime = std::make_unique<Runtime>(program.options());
+  const RuntimeOptions options = program.options();
+  auto runtime = std::make_unique<Runtime>(options);
   train(*runtime);
   MPI_Finalize();
   bool is_refused = false;
@@ -336,6 +365,7 @@ int end_mpi_first() {
   } catch (const ContextError&) {
     is_refused = true;
   }
+  if (!refused(options).starts_with("a Runtime after MPI_Finalize")) return 8;
   if (program.rank % 2 == 1) (void)runtime.release();
   return is_refused ? 0 : 9;
 }

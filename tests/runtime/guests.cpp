@@ -81,6 +81,8 @@ TEST_CASE("of a guest, a rank that is gone or stops ends the whole job, and is n
 TEST_CASE("of a guest, what its ranks agree on ends the whole job") {
   check_ended(guests(4, "throw", 3), 4, "failed: failed on purpose");
   check_ended(guests(4, "alone", 3), 4, "failed: it left with an exception");
+  check_ended(guests(4, "first_leaves", 3), 4, "failed: it left with an exception");
+  check_ended(guests(4, "last_leaves", 3), 4, "failed: it left with an exception");
   check_ended(guests(4, "differs", 3), 3, "is at same_on_all");
   check_ended(guests(4, "skip", 3), 3, "has finished step 1");
 }

@@ -84,8 +84,9 @@ struct RuntimeOptions {
 /// first: so libraries that know nothing of each other may each have one, in any part of the job. All ranks make and
 /// destroy theirs, and use them, in one common order, as groups. The job ends with the last of them. Of the options of
 /// a runtime that shares a job, `communicator` (if empty, all ranks of the job) and `reductions` count; of the others,
-/// those of the first do. InvalidArgument, before any communication, and of which no other rank is told, if one of its
-/// ranks is not in the job, for invalid reductions, or if `device` is another kind than that of the job.
+/// those of the first do. InvalidArgument on this rank alone, before any communication, if one of its ranks is not in
+/// the job, for invalid reductions, or if `device` is another kind than that of the job. ContextError on another thread
+/// than the first's where one thread alone may call MPI.
 ///
 /// Constructor and destructor are COLL over the job, and block. If the constructor throws on one rank, it throws on
 /// every rank: ConfigError for wrong user input, PeerError if only another rank failed. It removes MPI's own arguments
@@ -127,16 +128,17 @@ struct RuntimeOptions {
 class LOCKSTEP_API Runtime {
  public:
   Runtime(int& argc, char**& argv, RuntimeOptions options = {});
-  /// For a program that has started MPI. InvalidArgument if it has not.
-  explicit Runtime(RuntimeOptions options);
+  /// For a program that has started MPI. InvalidArgument if it has not. Messages about one that shares a job name
+  /// `here`.
+  explicit Runtime(RuntimeOptions options, Here here = Here::current());
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
   ~Runtime();
 
-  /// The strategy on all ranks of the job. It lives as long as the runtime.
+  /// The strategy on the ranks of this runtime. It lives as long as the runtime.
   Strategy& strategy();
 
-  /// LOCAL. All ranks of the job as a group, for programs that need no strategy. It must not outlive the runtime.
+  /// LOCAL. The ranks of this runtime as a group, for programs that need no strategy. It must not outlive the runtime.
   Group group();
 
   /// COLL over the ranks of `communicator`, agreed, blocking. `communicator` is MPI_Comm_c2f of an intracommunicator of
@@ -150,6 +152,8 @@ class LOCKSTEP_API Runtime {
   Strategy make_strategy(Here here = Here::current());
   /// The same, with other reductions.
   Strategy make_strategy(const ReductionOptions& reductions, Here here = Here::current());
+
+  // Among the ranks of this runtime.
 
   int rank() const;
   int size() const;
@@ -171,7 +175,7 @@ class LOCKSTEP_API Runtime {
   friend int run_program(int&, char**&, const MakeOptions&, const std::function<void(Runtime&)>&);
   struct Impl;
   explicit Runtime(std::shared_ptr<Impl> impl);
-  void share(const RuntimeOptions& options);
+  void share(const RuntimeOptions& options, const Here& here);
   static int run(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
                  const std::function<void(Runtime&)>& body);
   static int run_job(int& argc, char**& argv, const RuntimeOptions& options, const std::exception_ptr& wrong,
