@@ -25,6 +25,7 @@
 #include "checkpoint/safetensors.hpp"
 #include "checkpoint/shared_counter.hpp"
 #include "checkpoint/strategy_values.hpp"
+#include "control/announced_failure.hpp"
 #include "control/busy_clock.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
@@ -249,22 +250,15 @@ void CheckpointManager::begin(Here here) {
 }
 
 void CheckpointManager::pass(std::int64_t step) {
-  if (is_chief() && options_.every && !writer_->has_begun()) try {
-      begin_after(step);
-    } catch (...) {
-      strategy_.group().meeting().fail(std::current_exception());
-    }
+  if (is_chief() && options_.every && !writer_->has_begun())
+    detail::announcing_failure(strategy_.group().meeting(), [&] { begin_after(step); });
   report_failure();
 }
 
 void CheckpointManager::report_failure() {
   if (!is_chief()) return;
   const BusyClock::During looking{BusyClock::Part::checkpoint};
-  try {
-    call_writer(&CheckpointWriter::poll);
-  } catch (...) {
-    strategy_.group().meeting().fail(std::current_exception());
-  }
+  detail::announcing_failure(strategy_.group().meeting(), [&] { call_writer(&CheckpointWriter::poll); });
 }
 
 void CheckpointManager::save(std::int64_t step, const State& state, std::optional<double> loss, Here here) {
@@ -279,7 +273,7 @@ void CheckpointManager::save(std::int64_t step, const State& state, std::optiona
   if (!is_chief()) return;
   MeetingPoint& meeting = strategy_.group().meeting();
   const auto alone = meeting.working_alone();
-  try {
+  detail::announcing_failure(meeting, [&] {
     // An optional one that fails does not keep the next from being written.
     call_writer(&CheckpointWriter::wait);
     begin_after(step);
@@ -293,9 +287,7 @@ void CheckpointManager::save(std::int64_t step, const State& state, std::optiona
                     options_.metadata,
                     {}},
                    files_of(values), strategy_.stream());
-  } catch (...) {
-    meeting.fail(std::current_exception());
-  }
+  });
 }
 
 void CheckpointManager::finish(Here here) {

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/digest.hpp"
+#include "control/announced_failure.hpp"
 #include "control/busy_clock.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
@@ -18,7 +19,6 @@
 #include "group/replica_group.hpp"
 #include "reduce/reductions.hpp"
 #include "reduce/slice_map.hpp"
-#include "strategy/announced_failure.hpp"
 #include "strategy/held_slices.hpp"
 #include "tensor/digest.hpp"
 
@@ -74,8 +74,7 @@ StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_
     variables_.push_back(MirroredVariable{state});
     (void)variables_.back().for_reading(state->dtype, here);
   }
-  detail::announcing_failure(
-      strategy.group().meeting(), [&] { strategy.store().bring_home(); }, here);
+  detail::announcing_failure(strategy.group().meeting(), here, [&] { strategy.store().bring_home(); });
   std::ranges::copy_if(variables_, std::back_inserter(sync_on_read_), is_sync_on_read);
   for (const Variable& variable : sync_on_read_) combined_.push_back(Tensor::zeros(variable.dtype(), variable.shape()));
   for (VariableStore::OptimizerState& state : strategy.store().optimizer_state()) {

@@ -17,6 +17,7 @@
 #include "base/log_settings.hpp"
 #include "comm/backends.hpp"
 #include "comm/communicator.hpp"
+#include "control/announced_failure.hpp"
 #include "control/channel.hpp"
 #include "control/job.hpp"
 #include "control/meeting_point.hpp"
@@ -37,6 +38,7 @@ std::vector<int> all_ranks(int size) {
 
 }  // namespace
 
+/// How the groups of this process use its GPU.
 struct ReplicaGroup::Gpu {
   std::unique_ptr<Stream> compute;
   detail::DeviceWaits waits;
@@ -86,17 +88,16 @@ std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks, H
   return group;
 }
 
-/// What fails on a rank, before the others can know, all of them learn here.
+/// What fails on one rank fails on all.
 void ReplicaGroup::join_on_gpus(const ReplicaGroup& all, const Here& here) {
-  all.gpu_->waits
-      .settle();  // NCCL starts on the stream of all collectives, and the late rank of one is not to blame here
-  try {
+  // NCCL starts on the stream of all collectives: a rank that is late for one of these is named as such.
+  all.gpu_->waits.settle();
+  detail::announcing_failure(*meeting_, here, [&] {
     auto data = size() == 1 ? make_local_communicator(*all.gpu_->compute) : all.gpu_->make_plane(*data_);
     gpu_ = all.gpu_;
+    gpu_->waits.add(*meeting_);
     if (data) use_plane(std::move(data));
-  } catch (...) {
-    meeting_->fail(std::current_exception(), here);
-  }
+  });
   meeting_->agree(TagKind::group, 0, here, "on GPUs");
 }
 
@@ -124,7 +125,6 @@ void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique
 void ReplicaGroup::use_plane(std::unique_ptr<Communicator> data) {
   device_data_ = std::move(data);
   given_up_.emplace(*job_, [this] { device_data_->abort(); });
-  gpu_->waits.add(*meeting_);
 }
 
 std::unique_ptr<Reductions> ReplicaGroup::make_reductions(const ReductionOptions& options) {
@@ -156,9 +156,9 @@ Stream& ReplicaGroup::stream() {
 }
 
 ReplicaGroup::~ReplicaGroup() {
-  if (!gpu_) return;
-  // Its communicator would give up what does not end within seconds. Before the end of a job all ranks wait for that.
-  if (own_meeting_ && !job_->has_failed()) gpu_->waits.settle();
+  if (!gpu_ || !own_meeting_) return;
+  // The communicator gives up what does not end within seconds. All ranks of a job wait longer, before they leave it.
+  if (!job_->has_failed()) gpu_->waits.settle();
   gpu_->waits.remove(*meeting_);
 }
 

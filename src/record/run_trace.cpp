@@ -17,6 +17,7 @@
 #include "base/file_io.hpp"
 #include "base/own_file.hpp"
 #include "checkpoint/file.hpp"
+#include "control/announced_failure.hpp"
 #include "control/clock_offset.hpp"
 #include "control/meeting_point.hpp"
 #include "device/devices.hpp"
@@ -74,12 +75,8 @@ void write_spans(std::span<const trace::ReadRing> rings, const trace::Steps& ste
 
 /// If one rank cannot make it, all learn of that.
 std::unique_ptr<trace::Ring> make_ring(Strategy& strategy, const trace::Ring::Options& options, const Here& here) {
-  std::unique_ptr<trace::Ring> ring;
-  try {
-    ring = std::make_unique<trace::Ring>(options);
-  } catch (...) {
-    strategy.group().meeting().fail(std::current_exception(), here);
-  }
+  auto ring = detail::announcing_failure(strategy.group().meeting(), here,
+                                         [&] { return std::make_unique<trace::Ring>(options); });
   strategy.agree(TagKind::save, here, "the files of a trace");
   return ring;
 }

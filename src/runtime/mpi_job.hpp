@@ -12,6 +12,7 @@
 
 #include "base/deadline.hpp"
 #include "cluster/rank_map.hpp"
+#include "control/announced_failure.hpp"
 #include "control/channel.hpp"
 #include "control/ending_signals.hpp"
 #include "control/job.hpp"
@@ -53,14 +54,11 @@ struct MpiJob {
   MeetingPoint& meeting() { return job->meeting(); }
   ControlChannel& channel() { return job->meeting().channel(); }
 
-  /// COLL. Runs `step` on every rank; if it fails on one, it fails on all. So must its own collectives.
+  /// COLL. Runs `step` on every rank; if it fails on one, it fails on all. Its own collectives must fail on all ranks
+  /// or on none.
   template <class Step>
   void together(const char* name, Step&& step, Here here = Here::current()) {
-    try {
-      step();
-    } catch (...) {
-      meeting().fail(std::current_exception());
-    }
+    detail::announcing_failure(meeting(), step);
     meeting().agree(TagKind::start, 0, here, name);
   }
 

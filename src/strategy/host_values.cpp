@@ -8,9 +8,9 @@
 #include <lockstep/strategy/strategy.hpp>
 
 #include "base/digest.hpp"
+#include "control/announced_failure.hpp"
 #include "control/tag.hpp"
 #include "reduce/reductions.hpp"
-#include "strategy/announced_failure.hpp"
 #include "strategy/strategy_core.hpp"
 #include "strategy/type_text.hpp"
 #include "tensor/digest.hpp"

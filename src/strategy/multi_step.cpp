@@ -6,9 +6,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/strategy/multi_step.hpp>
 
+#include "control/announced_failure.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
-#include "strategy/announced_failure.hpp"
 #include "strategy/strategy_core.hpp"
 #include "strategy/type_text.hpp"
 

@@ -10,13 +10,13 @@
 #include "base/floating_point_modes.hpp"
 #include "base/log_settings.hpp"
 #include "comm/communicator.hpp"
+#include "control/announced_failure.hpp"
 #include "control/meeting_point.hpp"
 #include "control/tag.hpp"
 #include "device/device.hpp"
 #include "device/devices.hpp"
 #include "reduce/reduction_choice.hpp"
 #include "reduce/reductions.hpp"
-#include "strategy/announced_failure.hpp"
 #include "strategy/attestation.hpp"
 #include "strategy/context_stack.hpp"
 #include "strategy/strategy_core.hpp"
@@ -151,8 +151,7 @@ std::shared_ptr<detail::VariableState> Strategy::create(Variable::Options option
   require_aggregation(options);
   detail::require_colocated(*this);
   auto state = std::make_shared<detail::VariableState>();
-  state->initial = announcing_failure(
-      core_->group.meeting(), [&] { return Tensor::on_host(initial().view()); }, here);
+  state->initial = announcing_failure(core_->group.meeting(), here, [&] { return Tensor::on_host(initial().view()); });
   state->shape = state->initial.shape();
   state->dtype = state->initial.dtype();
   state->trainable = options.trainable;
@@ -207,8 +206,7 @@ void Strategy::stop_sharing(const std::string& failure, const Here& here) {
 
 void Strategy::rebroadcast(Here here) {
   detail::require_cross_replica(*this, {"rebroadcast", here});
-  announcing_failure(
-      core_->group.meeting(), [&] { core_->store.bring_home(); }, here);
+  announcing_failure(core_->group.meeting(), here, [&] { core_->store.bring_home(); });
   std::string text = "rebroadcast";
   for (const VariableStore::OptimizerState& state : core_->store.optimizer_state()) text += ", " + state.name;
   agree(TagKind::seal, here, text);
@@ -220,16 +218,14 @@ void Strategy::rebroadcast(Here here) {
   if (!values.empty()) core_->reductions->broadcast(values, 0);
   for (const auto& [holder, held] : core_->store.held_values()) core_->reductions->broadcast(held, holder);
   stream().synchronize();
-  announcing_failure(
-      core_->group.meeting(), [&] { core_->store.written(); }, here);
+  announcing_failure(core_->group.meeting(), here, [&] { core_->store.written(); });
   core_->first_steps.begin_again();
 }
 
 void Strategy::attest(const std::vector<SyncOnReadVariable>& alike, Here here) {
   detail::require_cross_replica(*this, {"attest", here});
   require_not_captured(here);
-  announcing_failure(
-      core_->group.meeting(), [&] { core_->store.bring_home(); }, here);
+  announcing_failure(core_->group.meeting(), here, [&] { core_->store.bring_home(); });
   const detail::Attestation mine{core_->store, alike, here};
   core_->group.meeting().agree(TagKind::attest, core_->id, here, mine.text(), mine.comparison());
 }

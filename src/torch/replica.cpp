@@ -13,9 +13,9 @@
 #include <lockstep/base/hex.hpp>
 
 #include "base/digest.hpp"
+#include "control/announced_failure.hpp"
 #include "control/tag.hpp"
 #include "group/replica_group.hpp"
-#include "strategy/announced_failure.hpp"
 
 namespace lockstep::libtorch {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "base/digest.hpp"
 #include "base/site.hpp"
+#include "control/announced_failure.hpp"
 #include "control/tag.hpp"
 #include "group/replica_group.hpp"
-#include "strategy/announced_failure.hpp"
 #include "strategy/store_guest.hpp"
 #include "strategy/type_text.hpp"
 #include "torch/optimizer_kinds.hpp"
@@ -266,14 +266,11 @@ std::shared_ptr<ReplicatedOptimizer::State> ReplicatedOptimizer::make(
     throw InvalidArgument{"a ReplicatedOptimizer of no module with parameters; expected the modules that it trains"};
   VariableStore& store = (*with_parameters)->store;
   Strategy& strategy = **(*with_parameters)->parameters.front().variable.state().strategy;
-  const auto state = lockstep::detail::announcing_failure(
-      strategy.group().meeting(),
-      [&] {
-        for (const ReplicatedModule::Impl* const each : modules)
-          if (&each->store != &store) throw InvalidArgument{"a ReplicatedOptimizer of modules of several strategies"};
-        return std::make_shared<State>(store, modules, optimizer, here);
-      },
-      here);
+  const auto state = lockstep::detail::announcing_failure(strategy.group().meeting(), here, [&] {
+    for (const ReplicatedModule::Impl* const each : modules)
+      if (&each->store != &store) throw InvalidArgument{"a ReplicatedOptimizer of modules of several strategies"};
+    return std::make_shared<State>(store, modules, optimizer, here);
+  });
   strategy.agree(TagKind::create, here, state->text());
   store.add_guest(state);
   return state;
