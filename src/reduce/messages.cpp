@@ -40,7 +40,7 @@ Ends ends_of(const Unpacked&, std::span<const std::int64_t> counts, std::size_t 
                  element_bytes);
 }
 
-/// Of the default for neighbours.
+/// Of the default packing, for tensors that are adjacent in memory.
 Ends ends_of_whole(std::span<const std::int64_t> counts, std::size_t element_bytes, std::int64_t enough_bytes) {
   Ends ends;
   std::int64_t begin = 0, end = 0;

@@ -8,6 +8,7 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "reduce/backend_order.hpp"
 #include "reduce/dispatch.hpp"
 #include "reduce/messages.hpp"
 
@@ -167,7 +168,7 @@ Work ReductionPlane::start_sums(ReduceOp op, std::span<const TensorView> tensors
   for_each_class(tensors, [&](const Class& some, std::span<const TensorView> of_class) {
     if (device_ == DeviceKind::cpu || some.order != Order::backend)
       return started.push_back(later({.kind = Request::Kind::all_reduce, .op = op, .tensors = of_class},
-                                     [this](const Request& kept) { run(kept); }));
+                                     [this, &some](const Request& kept) { run_messages(some, kept); }));
     // A GPU's backend works meanwhile.
     for (std::vector<TensorView>& parts : messages_of(some.packing, of_class))
       started.push_back(start_in_backend_order(communicator_, op, std::move(parts)));

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
-#include "reduce/backend_order.hpp"
 #include "reduce/by_messages.hpp"
 #include "reduce/one_rank.hpp"
 #include "reduce/paths.hpp"
@@ -36,7 +35,7 @@ class ReductionPlane {
 
   SharedAllocation allocate_shared(std::size_t bytes);
 
-  // LOCAL. As those of Reductions.
+  // LOCAL. What Reductions tells.
   Reductions::Choice choice() const;
   Way way_of_sum(std::int64_t bytes, DType dtype) const;
 

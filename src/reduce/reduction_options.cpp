@@ -28,9 +28,9 @@ void require_valid(ReductionOptions::Kind kind, const Packing& packing) {
 std::string describe(const Packing& packing) {
   if (const auto* const group = std::get_if<detail::GroupSmall>(&packing))
     return fmt::format(" of tensors up to {} bytes in groups of up to {}", group->small_tensor_bytes, group->max_group);
-  const auto* const packs = std::get_if<detail::IntoPacks>(&packing);
-  if (!packs) return " of one tensor at a time";
-  return packs->num_packs == 1 ? std::string{} : fmt::format(" in {} packs", packs->num_packs);
+  if (std::holds_alternative<detail::Unpacked>(packing)) return " of one tensor at a time";
+  const int packs = std::get<detail::IntoPacks>(packing).num_packs;
+  return packs == 1 ? std::string{} : fmt::format(" in {} packs", packs);
 }
 
 }  // namespace

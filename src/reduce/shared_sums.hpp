@@ -10,7 +10,8 @@
 //   1. each rank lays its own down
 //   2. a fence; then each adds up everything itself, and reads n S bytes
 //
-// The halves of a sum in slices are steps 1 and 2, writing one's own alone; and, between fences, writing it to all.
+// The halves of a sum in slices are steps 1 and 2, writing one's own alone; and writing it to all between two fences,
+// from where each copies it to its place.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@
 
 #include "comm/communicator.hpp"
 #include "comm/shm/node_memory.hpp"
+#include "reduce/arithmetic.hpp"
 #include "reduce/request.hpp"
 
 namespace lockstep::detail {
@@ -33,17 +35,18 @@ class SharedSums {
   bool takes_whole(std::int64_t bytes) const;
 
   /// COLL and blocking, for host tensors. A sum of one flat tensor, or of several that travel whole; or a half of a sum
-  /// whose slice k belongs to rank k. After its first half, others may read the memory until the next call.
+  /// whose slice k belongs to rank k: the first of one message, the second of several. After its first half, others may
+  /// read the memory until the next call.
   void run(const Request& request);
 
  private:
   std::optional<NodeMemory::Place> meet_at(const TensorView& flat);
   void sum_whole(const Request& request);
-  void sum_slice(const NodeMemory::Place& place, const TensorView& flat, const Request& request);
+  void sum_slice(HostPieces pieces, const TensorView& flat, const Request& request);
   void sum_in_slots(const TensorView& flat, const Request& request);
   void sum_own(const Sliced& message);
   void sum_own_in_slots(const TensorView& flat, SliceBounds bounds);
-  void spread(const Sliced& message);
+  void spread(std::span<const Sliced> messages);
   void spread_in_slots(const TensorView& flat, SliceBounds bounds);
 
   NodeMemory& memory_;

@@ -68,7 +68,7 @@ auto SumsUnderWay::start(const TensorView& flat, SliceBounds bounds, Ways ways, 
   const auto message = std::make_shared<Message>();
   const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
   const std::int64_t most = elements_of_piece(flat.dtype());
-  for (std::int64_t first = 0; first < longest_slice(bounds); first += most) {
+  for (std::int64_t first = 0, longest = longest_slice(bounds); first < longest; first += most) {
     Piece piece{{}, flat.dtype(), 1, ways, message};
     for (std::size_t rank = 0; rank + 1 < bounds.size(); ++rank) {
       const std::int64_t begin = std::min(bounds[rank] + first, bounds[rank + 1]);

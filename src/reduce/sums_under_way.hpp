@@ -95,7 +95,7 @@ class SumsUnderWay {
     std::size_t room = 0;  ///< for what comes to this rank on the way to the owners
     std::optional<Work> work = {};
     std::optional<int> root = {};  ///< the only one to which the owners send, if not all
-    std::byte* sum = nullptr;      ///< where the sum of this rank's slice goes, if not there
+    std::byte* sum = nullptr;      ///< where the sum of this rank's slice goes, if not in `slices`
   };
 
   std::shared_ptr<const Message> start(const TensorView& flat, int divisor, std::optional<int> root);

@@ -183,11 +183,11 @@ Sliced TwoLevels::in_slices_of_node(const Sliced& message) const {
           message.through};
 }
 
-/// The message is cut into a slice for each carrier, and this into one for each node.
-auto TwoLevels::pieces_of(const Sliced& message) const -> std::vector<Piece> {
+/// `message` is cut into a slice for each carrier, as is `of_node`, and this into one for each node.
+auto TwoLevels::pieces_of(const Sliced& message, const Sliced& of_node) const -> std::vector<Piece> {
   const auto nodes = static_cast<std::size_t>(layout_.nodes), within = static_cast<std::size_t>(mine_.within);
   std::vector<Piece> pieces;
-  for_each_piece(in_slices_of_node(message), [&](const TensorView& memory, std::vector<std::int64_t> bounds) {
+  for_each_piece(of_node, [&](const TensorView& memory, std::vector<std::int64_t> bounds) {
     Piece piece = piece_of(memory, std::move(bounds));
     piece.between.resize(nodes + 1);
     if (carries()) piece.between = from_zero(message.slices->bounds(pieces.size()).subspan(within * nodes, nodes + 1));
@@ -200,7 +200,7 @@ auto TwoLevels::start_pieces(const Request& request) -> std::shared_ptr<const Me
   const auto message = std::make_shared<Message>();
   std::vector<Piece> pieces;
   if (!request.slices.empty()) {
-    pieces = pieces_of(request.slices.front());
+    pieces = pieces_of(request.slices.front(), in_slices_of_node(request.slices.front()));
   } else if (const TensorView& flat = request.tensors.front(); is_16_bit_float(flat.dtype())) {
     message->rounded_ = flat;
     message->wide_ = Tensor::uninitialised(DType::f32, {flat.count()});
@@ -374,7 +374,7 @@ void TwoLevels::gather(std::span<const Sliced> messages) {
   std::vector<std::shared_ptr<const SumsUnderWay::Message>> sent;
   for (const Sliced& message : messages) {
     of_node.push_back(in_slices_of_node(message));
-    for (const Piece& piece : pieces_of(message))
+    for (const Piece& piece : pieces_of(message, of_node.back()))
       if (piece.own.count() > 0) sent.push_back(between_->start_gather(piece.own, piece.between));
   }
   for (const auto& each : sent) between_->wait(*each);

@@ -121,7 +121,7 @@ class TwoLevels {
   Sliced in_slices_of_node(const Sliced& message) const;
   Piece piece_of(const TensorView& memory, std::vector<std::int64_t> bounds) const;
   std::vector<Piece> pieces_of(const TensorView& flat) const;
-  std::vector<Piece> pieces_of(const Sliced& message) const;
+  std::vector<Piece> pieces_of(const Sliced& message, const Sliced& of_node) const;
   std::shared_ptr<const Message> start_pieces(const Request& request);
 
   std::int64_t bytes_to_send(const Piece& piece) const;

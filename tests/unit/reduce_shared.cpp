@@ -126,8 +126,13 @@ TEST_CASE("a sum in halves gives each rank its slices, and then every rank what 
                                      for (auto i = own.first; i < own.first + own.count; ++i)
                                        values.view().elements<double>()[static_cast<std::size_t>(i)] =
                                            2 * tensor.elements<double>()[static_cast<std::size_t>(i)];
-                                   const Sliced message{values.view(), map, tensor};
-                                   sums.run({.kind = Request::Kind::to_all, .slices = {&message, 1}});
+                                   const auto part = [&](std::int64_t first, std::int64_t end) {
+                                     return Sliced{values.view().slice(first, end - first),
+                                                   std::make_shared<const SliceMap>(map->within(first, end - first)),
+                                                   tensor.slice(first, end - first)};
+                                   };
+                                   const std::vector messages{part(0, 90'000), part(90'000, count)};
+                                   sums.run({.kind = Request::Kind::to_all, .slices = messages});
                                    copy(values.view(), tensor);
                                  }),
                    expected));
