@@ -90,6 +90,14 @@ void add_common(OptionParser& parser, Options& options, CommandLine& line) {
   add_run(parser, line);
 }
 
+/// A benchmark of messages of several sizes.
+template <class Options>
+void add_messages(OptionParser& parser, const std::string& about, Options& options, CommandLine& line) {
+  parser.command(Options::name, about);
+  add_sizes(parser, options, most_message_bytes);
+  add_common(parser, options, line);
+}
+
 /// What is trained.
 void add_model(OptionParser& parser, StepOptions& step) {
   parser.option("--model", "mlp|convnet|gpt", "Model to train, on random samples (default mlp)",
@@ -218,19 +226,15 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 });
   add_common(parser, merge_call, line);
 
-  parser.command(
-      RequestOptions::name,
-      "Time of a sum that is submitted and waited for, beside one that blocks, by size; and what waiting for "
-      "a late rank takes");
-  add_sizes(parser, requests, most_message_bytes);
-  add_common(parser, requests, line);
-
-  parser.command(
-      NetworkOptions::name,
-      "What the links between nodes carry, one way and both ways, by TCP streams, by MPI and in a sum. Start "
-      "one rank on each node. Hosts with several networks need --network, which TCP streams use too");
-  add_sizes(parser, network, most_message_bytes);
-  add_common(parser, network, line);
+  add_messages(
+      parser,
+      "Time of a sum that is submitted and waited for, beside one that blocks, by size; and what waiting for a "
+      "late rank takes",
+      requests, line);
+  add_messages(parser,
+               "What the links between nodes carry, one way and both ways, by TCP streams, by MPI and in a sum. Start "
+               "one rank on each node. Hosts with several networks need --network, which TCP streams use too",
+               network, line);
 
   parser.command(
       StepOptions::name,

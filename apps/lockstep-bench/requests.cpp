@@ -53,7 +53,7 @@ RequestTimes measure(Group& group, MpiBaseline& mpi, const Tensor& input, const 
   return times;
 }
 
-/// What this process takes of a core while a request waits for the last rank, in percent; there, 0.
+/// What this process takes of a core while a request waits for the last rank, in percent; 0 on the last rank.
 double percent_of_a_core(Group& group, MpiBaseline& mpi, const Tensor& input) {
   const Tensor values = Tensor::copy_of(input.view());
   const bool is_last = mpi.ranks() > 1 && mpi.rank() == mpi.ranks() - 1;

@@ -1,5 +1,7 @@
 #include "apps/lockstep-bench/watchdog.hpp"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -12,16 +14,24 @@
 namespace lockstep::bench {
 namespace {
 
-/// Nanoseconds per call: the median over several turns of many calls.
-template <class Body>
-double nanoseconds_of(Body&& body) {
+/// Nanoseconds per call of each: the medians over several turns of many calls. They take turns, so that other load on
+/// the machine affects all of them.
+template <class... Bodies>
+std::array<double, sizeof...(Bodies)> nanoseconds_of(Bodies... bodies) {
   constexpr int calls = 100000, turns = 21;
-  std::vector<double> times;
-  for (int turn = 0; turn < turns; ++turn)
-    times.push_back(1e3 / calls * microseconds([&] {
-                      for (int call = 0; call < calls; ++call) body(call);
-                    }));
-  return median(std::move(times));
+  std::array<std::vector<double>, sizeof...(Bodies)> times;
+  const auto time = [](auto& body) {
+    return 1e3 / calls * microseconds([&] {
+             for (int call = 0; call < calls; ++call) body(call);
+           });
+  };
+  for (int turn = 0; turn < turns; ++turn) {
+    auto of_body = times.begin();
+    (of_body++->push_back(time(bodies)), ...);
+  }
+  std::array<double, sizeof...(Bodies)> medians;
+  std::ranges::transform(times, medians.begin(), median);
+  return medians;
 }
 
 /// The CPU time of this rank's watchdog over `seconds` of sleep, in percent of a core.
@@ -41,13 +51,13 @@ std::string bench_watchdog(Runtime& runtime, const WatchdogOptions& options, con
   std::atomic<std::uint32_t> word{0};
   Tag tag;
   tag.set_site(Here::current());
-  const double store = nanoseconds_of([&](int call) { table.enter(call % 2 ? Phase::computing : Phase::alone); });
-  const double meeting = nanoseconds_of([&](int call) {
-    table.enter_meeting(static_cast<std::uint64_t>(call), tag);
-    table.leave_meeting();
-  });
-  const double atomic =
-      nanoseconds_of([&](int call) { word.store(static_cast<std::uint32_t>(call), std::memory_order_release); });
+  const auto [store, meeting, atomic] =
+      nanoseconds_of([&](int call) { table.enter(call % 2 ? Phase::computing : Phase::alone); },
+                     [&](int call) {
+                       table.enter_meeting(static_cast<std::uint64_t>(call), tag);
+                       table.leave_meeting();
+                     },
+                     [&](int call) { word.store(static_cast<std::uint32_t>(call), std::memory_order_release); });
   mpi.barrier();
   const double cpu = percent_of_a_core(runtime, options.seconds);
   const std::vector<double> of_all = mpi.largest({store, meeting, atomic, cpu, cpu > 0 ? 0.0 : 1.0});

@@ -222,6 +222,7 @@ TEST_CASE("the price of being watched is measured on every rank, against a bare 
   CHECK(keys_of(row) == watchdog_columns);
   for (const auto& [key, value] : row.items()) CHECK(value.get<double>() > 0);
   CHECK(row["seconds"] == 1);
+  CHECK(row["meeting"] > row["store"]);
   CHECK(row["ratio"].get<double>() == Approx(row["store"].get<double>() / row["atomic"].get<double>()));
   // No lock, no system call: a few stores.
   CHECK(row["ratio"] < 50);
