@@ -141,7 +141,7 @@ class AnyRequest {
       case Kind::sum_anywhere:
         expected_ = sum();
         if (is_root) return group.anywhere().submit_all_reduce(std::span{got_});
-        return group.anywhere().submit_all_reduce(std::span{got_});
+        return group.anywhere().submit_all_reduce(std::span{got_});  // at another place
       case Kind::send_rows:
         expected_ = rows_of(rank_ == after ? root : rank_);
         rows_ = tensor_of(rows_of(rank_));
