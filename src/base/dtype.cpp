@@ -31,7 +31,16 @@ std::string_view name_of(DType dtype) {
 }
 
 bool is_floating_point(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::f16 || dtype == DType::bf16;
+  switch (dtype) {
+    case DType::f32:
+    case DType::f64:
+    case DType::f16:
+    case DType::bf16: return true;
+    case DType::i32:
+    case DType::i64:
+    case DType::u8: return false;
+  }
+  return false;
 }
 
 }  // namespace lockstep

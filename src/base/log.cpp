@@ -20,6 +20,7 @@ std::atomic<int> rank_of_process{-1};
 std::atomic<bool> process_is_chief{true};
 
 constexpr std::array<std::string_view, 6> names{"trace", "debug", "info", "warning", "error", "off"};  // of levels
+static_assert(names.size() == static_cast<std::size_t>(Level::off) + 1);
 
 void print(Level level, std::string_view line) {
   if (level < lowest_level.load()) return;

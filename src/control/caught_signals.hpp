@@ -1,5 +1,5 @@
-// Signals that are remembered, and do nothing else to the process, from when they are caught to its end. Call these on
-// the thread that computes, whose stack the handlers leave alone.
+// Signals that are remembered, and do nothing else to the process, from when they are caught to its end. Call the
+// functions that catch them on the thread that computes, whose stack the handlers leave alone.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// By which a user or a scheduler asks the job to end early, or too late: that must not look like a failure.
+/// A user or a scheduler sends it to end the job early. One that comes after the job must not look like a failure.
 void catch_stop_signal(int signal);
 
 /// Whether such a signal has come.

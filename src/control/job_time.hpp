@@ -8,7 +8,8 @@ namespace lockstep {
 /// What the ranks do is measured in this time, so that nobody was busy while a scheduler had suspended the job, or
 /// their machine was. It is the steady clock's until a watchdog looks at it again and again. From then on it stands
 /// still where the watchdog does not come for longer than `longest_look`, until that says whether the whole job was
-/// paused: then it goes on from there, or else catches up. It never goes back, and any thread may read it.
+/// paused. If it was, the time goes on from there; if this rank alone was, it catches up. It never goes back, and any
+/// thread may read it.
 class JobTime {
  public:
   using Time = std::chrono::steady_clock::time_point;

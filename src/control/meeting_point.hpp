@@ -39,7 +39,7 @@ namespace detail {
 struct Comparison {
   std::uint64_t digest = 0;
   Diagnosis diagnose = {};
-  Tag::Site site = Tag::Site::compared;
+  Tag::Site site = Tag::Site::compared;  ///< `told`: the ranks may call from different places
 };
 
 }  // namespace detail
@@ -114,9 +114,10 @@ class MeetingPoint {
   /// of its meeting points, and while it waits for one, it moves on the requests of the process.
   void set_job(Job& job) { job_ = &job; }
 
-  /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place, call site and `text`, and, if
-  /// they compare, the same digest. Otherwise throws on every rank: PeerError if a rank announced a failure instead,
-  /// else MismatchError, also if only some ranks compare. If only the digests differ, `diagnose` makes the verdict.
+  /// COLL, blocking. Returns when every rank is here with the same kind, strategy, place and `text`, the same call
+  /// site, unless that is only told, and, if they compare, the same digest. Otherwise throws on every rank: PeerError
+  /// if a rank announced a failure instead, else MismatchError, also if only some ranks compare. If only the digests
+  /// differ, `diagnose` makes the verdict.
   void agree(TagKind kind, int strategy, const Here& here, std::string_view text = {},
              const Comparison& comparison = {});
 
@@ -161,7 +162,8 @@ class MeetingPoint {
   LOCKSTEP_PARTS_API std::vector<std::int64_t> gather(std::span<const std::int64_t> mine);
 
   /// COLL, blocking. Called instead of `agree` by a rank that failed before a collective began. Throws `exception` on
-  /// this rank and PeerError on those in `agree`. `in` is the call that failed; if empty, it came after the last one.
+  /// this rank and PeerError on those in `agree`. `in` is the call that failed; if empty, messages place the failure
+  /// after the last agreement.
   LOCKSTEP_PARTS_API [[noreturn]] void fail(std::exception_ptr exception, const std::optional<Here>& in = {});
 
   /// LOCAL. See Covered.
@@ -185,7 +187,7 @@ class MeetingPoint {
   LaterWait count_later_wait();
 
   /// LOCAL. Shows, until `leave_device`, that this rank waits for its GPU: for the GPU's own work if `others` is null,
-  /// or else for the other ranks, of which one may be late.
+  /// or else for the other ranks, of which one that does not come in time is late.
   void wait_for_device(const LaterWait* others);
   void leave_device();
 
@@ -196,7 +198,8 @@ class MeetingPoint {
   /// a rank in an agreement could not say that its GPU hangs.
   void set_settle(std::function<void()> settle) { settle_ = std::move(settle); }
 
-  /// LOCAL. Counts the depth of runs. An outermost run restarts the counters. `here` calls run; empty if unknown.
+  /// LOCAL. Counts the depth of runs. An outermost run restarts the counters. `here` is where the program called run;
+  /// empty if that is not known.
   void enter_run(const Here& here = {});
 
   /// LOCAL. Names the next outermost runs for messages. Without it, each counts as the next step.
@@ -233,7 +236,8 @@ class MeetingPoint {
   /// LOCAL. Another source of this rank's request: `asks` is called at each end of a run.
   void set_stop_source(std::function<bool()> asks) { asks_to_stop_ = std::move(asks); }
 
-  /// Whether any rank had asked for it before it came to the end of the last run. The same on every rank.
+  /// Whether any rank had asked for the end of the job before it came to the end of the last run. The same on every
+  /// rank.
   bool stop_requested() const { return stop_requested_; }
 
   /// LOCAL. While it lives, every agreement and every run on this thread throws ContextError and changes nothing. For

@@ -53,8 +53,8 @@ class Watchdog {
 
   /// `names[row]` is "replica 2 (worker:1, host b)". `table`, with its rows filled, must outlive the watchdog. So must
   /// `heartbeats`, connected, which only the watchdog may use while it lives; null if the job has none. Until the
-  /// destructor, SIGTERM and SIGINT (KeptSignals) end the process only after a last look around. If all ranks were told
-  /// to end, the lowest of them says so.
+  /// destructor, SIGTERM and SIGINT (KeptSignals) end the process only after a last look around. If mpirun was
+  /// interrupted, the lowest rank that it told says so.
   Watchdog(PhaseTable& table, std::vector<std::string> names, WatchdogOptions options, EndJob end_job,
            Heartbeats* heartbeats = nullptr);
   Watchdog(const Watchdog&) = delete;

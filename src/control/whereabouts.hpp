@@ -25,7 +25,8 @@ class Whereabouts {
   /// `table` and `job` must outlive it. With `none`, the program is somebody else's: no signal is heeded or sent.
   Whereabouts(PhaseTable& table, const WatchedJob& job, KeptSignals::Keep signals);
 
-  /// Once in each look, with the rows in `seen`. Fills in what `judge_look` needs to know of questions and stacks.
+  /// Once in each look, with the rows in `seen`. Fills in what `judge_look` needs to know of questions and stacks, and
+  /// notes how long each rank has been where it is.
   void look(Observation& seen);
 
   /// Does what was judged.

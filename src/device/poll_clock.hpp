@@ -28,8 +28,8 @@ class PollClock {
 };
 
 /// How long a wait may take, counted from its construction. Of a longer time between two looks, in which the process
-/// was stopped, half a second counts. It begins again as long as `progress`, if there is one, has changed when it would
-/// be over.
+/// was stopped, half a second counts. If there is a `progress`, and it has changed since the last limit when the time
+/// is up, the time begins again.
 class Patience {
  public:
   Patience(PollClock& clock, Seconds limit, std::function<std::uint64_t()> progress = {})
@@ -43,9 +43,9 @@ class Patience {
   bool is_over() {
     if (progress_ && !seen_) seen_ = progress_();
     if (waited_.look(clock_.now()) < limit_) return false;
-    const auto now = progress_ ? std::optional{progress_()} : seen_;
-    if (now == seen_) return true;
-    seen_ = now;
+    if (!progress_) return true;
+    const auto before = std::exchange(seen_, progress_());
+    if (seen_ == before) return true;
     waited_.begin_again();
     return false;
   }

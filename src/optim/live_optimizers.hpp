@@ -27,7 +27,8 @@ class LiveOptimizers {
   /// Gives the name to an optimizer that `call` uses first. InvalidArgument if it is not free.
   void enter(const std::string& name, const Call& call);
 
-  /// Notes that it keeps these slots of each variable. If another keeps one, InvalidArgument, which names both.
+  /// Notes that the optimizer `name` keeps these slots of each variable. InvalidArgument, which names both optimizers,
+  /// if another one keeps one of them: then nothing is noted.
   void keep(const std::string& name, std::span<const Variable> variables, std::span<const std::string_view> slots,
             const Call& call);
 

@@ -21,10 +21,10 @@ void remove_names_of_mpich();
 /// To be called between the last line and MPI_Abort. hydra, MPICH's launcher, then drops what it has not read yet.
 void let_launcher_read();
 
-/// COLL over the ranks of a node, once MPI has started; for hydra, MPICH's launcher. It ends a job as soon as it finds
-/// the output of a rank and its connection to it closed, before the others can say whose they were. So each rank keeps
-/// those of the rank before it open, to its end, and hydra finds the dead rank when the next one writes its line: the
-/// ranks must watch each other. Blocks for up to two seconds, if a rank does not come.
+/// COLL over the ranks of a node, once MPI has started; for hydra, MPICH's launcher, and nothing under others. Hydra
+/// ends a job as soon as it finds the output of a rank and its connection to it closed, before the others can say whose
+/// they were. So each rank keeps those of the rank before it open, to its end, and hydra finds the dead rank when the
+/// next one writes its line: the ranks must watch each other. Blocks for up to two seconds, if a rank does not come.
 void hold_streams_of_neighbour();
 
 /// COLL over the processes that the launcher started. If it started more as one job than MPI_COMM_WORLD has, each would

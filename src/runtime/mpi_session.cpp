@@ -153,7 +153,7 @@ MpiSession::MpiSession(int& argc, char**& argv, const RuntimeOptions& options)
       throw InvalidArgument{"RuntimeOptions::communicator in a program that has not started MPI; expected MPI_Init"};
     world_ranks_ = world_ranks_of(*options.communicator, "RuntimeOptions::communicator");
   } else {
-    // A program that divides the ranks of its job, as a guest's, has seen them.
+    // A guest's program has divided the ranks of its job itself, and so has seen them.
     refuse_foreign_launch();
     require_descriptors();
     require_stack();

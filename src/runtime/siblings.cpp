@@ -33,7 +33,7 @@ void note_lack(int error) {
   if (error == EMFILE || error == ENFILE || error == ENOMEM) has_lacked_files = true;
 }
 
-/// A stream does not say that it has no memory for what it reads. Or the process has ended meanwhile.
+/// A stream does not say why it failed: for want of memory, or because the process has ended (ESRCH).
 void note_lack(const std::ifstream& file) {
   if (file.bad() && errno != ESRCH) has_lacked_files = true;
 }

@@ -79,7 +79,8 @@ struct SynchronousStep {
   std::function<void()> audit = {};
 };
 
-/// COLL, blocking, one agreement, two if it fails. Throws as this rank's computation. Whether there was an update.
+/// COLL, blocking, with one agreement, and another one if the step failed and `close` names it. Throws what this rank's
+/// computation throws. Returns whether there was an update.
 LOCKSTEP_PARTS_API bool make_step(ReplicaContext& context, const SynchronousStep& step, const Here& here);
 
 }  // namespace lockstep

@@ -51,7 +51,7 @@ class Step {
   /// A parameter that is not frozen.
   struct Trained {
     std::size_t number;  ///< in `parameters_`
-    std::size_t piece;   ///< of the gradients; one that none of them has if it has no elements
+    std::size_t piece;   ///< of the gradients; past the last if it has no elements
   };
   struct Table {
     std::size_t number;  ///< in `parameters_`

@@ -52,7 +52,8 @@ class TorchDevice {
   Stream& stream_;
 };
 
-/// For the device of `stream`, which must outlive it. InvalidArgument for a GPU if LibTorch is one without CUDA.
+/// For the device of `stream`, which must outlive the result. InvalidArgument for a GPU if LibTorch is one without
+/// CUDA.
 std::unique_ptr<TorchDevice> make_torch_device(Stream& stream);
 
 /// The same for a GPU's stream.

@@ -126,7 +126,8 @@ class LOCKSTEP_API Optimizer {
     /// gradient in this step, or ready before.
     void ready(const Variable& variable);
 
-    /// The same for `slices`, in place of those in the list. They travel once the ranks know that the step is applied.
+    /// The same for a gradient that is slices: these, in place of those in the list, which may have no rows. They
+    /// travel once the ranks know that the step is applied.
     void ready(const Variable& variable, IndexedSlices slices);
 
     /// COLL. Sums `tensor` over the ranks, in place, as the next of Computation::sums. Make each once, in order.
@@ -144,7 +145,8 @@ class LOCKSTEP_API Optimizer {
   /// as soon as they are ready, and the sums on the way cost no further agreement; the ranks compare the list of these.
   /// Every other agreement is a ContextError meanwhile. If `compute` throws on a rank, makes fewer sums or leaves a
   /// gradient out, that rank still takes part in everything that was declared, so nobody waits for it; then it throws.
-  /// The others get sums of no samples, and a PeerError at their next agreement. No rank changes any state.
+  /// The others get sums of no samples, and a PeerError at their next agreement. No rank changes a variable, a slot or
+  /// a counter.
   struct Computation {
     /// Sums over the ranks that the computation makes on its way, in order.
     using Sums = detail::SumList;
@@ -195,8 +197,9 @@ class LOCKSTEP_API Optimizer {
   virtual ~Optimizer();
 
   /// LOCAL; call it on every rank. Creates the state for `variables` that does not exist yet, as it is before the first
-  /// step: for a checkpoint that is to be restored. ContextError for variables without memory; InvalidArgument for
-  /// variables that apply_gradients refuses, and for a name or a slot that another optimizer has.
+  /// step. Steps do so themselves; a program that restores a checkpoint calls it before, as every value needs its
+  /// place. ContextError for variables without memory; InvalidArgument for variables that apply_gradients refuses, and
+  /// for a name or a slot that another optimizer has.
   void prepare(Strategy& strategy, const detail::VariableList& variables, Here here = Here::current()) const;
 
   /// LOCAL. Steps counted so far in `strategy` under this optimizer's name, which set the learning rate; before its
@@ -220,7 +223,8 @@ class LOCKSTEP_API Optimizer {
 
   /// Applies the sum of the replicas' gradients. With `own`, these are sums over the replica's samples, and their sum
   /// is divided by all samples, or by their weight. So replicas with fewer samples, or none, count for what they
-  /// brought. Returns the sums over the replicas; loss and weight are added up as the gradients are.
+  /// brought. Returns the sums over the replicas, the same on every rank; loss and weight are added up as the gradients
+  /// are.
   template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
   StepSums apply_gradients(ReplicaContext& context, const List& gradients, const Own& own = {},
                            Here here = Here::current()) {
@@ -230,7 +234,8 @@ class LOCKSTEP_API Optimizer {
   /// The same for everything else that a step may be asked for.
   StepSums apply_gradients(ReplicaContext& context, const Request& request, Here here = Here::current());
 
-  /// Applies gradients that are the same on every rank already, such as reduced means, as they are. Sends none.
+  /// Applies gradients that are the same on every rank already, as they are: mean gradients that a program has reduced
+  /// before. Agrees on the step, and sends no gradients.
   template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
   void apply_reduced_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {
     apply_reduced(context, gradients, here);
@@ -240,11 +245,13 @@ class LOCKSTEP_API Optimizer {
   /// Options of every optimizer.
   struct Rules {
     LearningRate learning_rate;
-    /// For variables of two or more dimensions. Biases and parameters of norms do not decay.
+    /// For variables of two or more dimensions. Biases, and the gains and offsets of norms, have one dimension and do
+    /// not decay.
     double weight_decay = 0;
     /// Scales a step's gradient down to this global norm if it is longer. The norm is the root of the sum of squares
     /// over all variables' gradients, each the sum over the replicas divided by the weight of the samples. They are
-    /// added up in the order given to apply_gradients. A norm that is not finite scales nothing.
+    /// added up in the order given to apply_gradients. A norm that is not finite scales nothing: the fault reaches the
+    /// variables and shows in the loss.
     std::optional<double> clip_norm = {};
     /// The name under which the optimizer counts its steps. If empty, the first free of "optimizer", "optimizer_1", …
     std::string name = {};

@@ -367,7 +367,7 @@ class LOCKSTEP_API StrategyExtended {
     return detail::Locality<T>::to_local(value);
   }
 
-  /// A result that every rank has, as what it is.
+  /// A result as `reduce_to` returns it: Mirrored, or plain.
   template <class T>
   static detail::reduced_t<T> on_all(detail::local_t<detail::reduced_t<T>> result) {
     if constexpr (detail::is_mirrored<detail::reduced_t<T>>) {

@@ -32,7 +32,8 @@ class LOCKSTEP_API MultiStepContext {
       values_.insert_or_assign(std::string{name}, std::any{std::move(value)});
     }
 
-    /// The reference is valid until the name is set again. InvalidArgument, which lists all, for another name or type.
+    /// The reference is valid until the name is set again. InvalidArgument, which lists what there is, if the name was
+    /// not set or its value has another type.
     template <class T>
     const T& get(std::string_view name) const {
       const auto found = values_.find(name);

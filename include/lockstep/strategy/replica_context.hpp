@@ -125,7 +125,8 @@ class LOCKSTEP_API ReplicaContext {
 
   /// COLL. all_reduce without the wait: agrees as all_reduce does, starts the reduction and returns. The handle's
   /// `wait` returns what all_reduce would have returned, to the last bit. `nest` is copied at the call. On GPUs, sums
-  /// in the backend's order proceed while the program computes. All others are made when they are waited for.
+  /// of dense tensors in the backend's order proceed while the program computes. On the host, in any other order, and
+  /// of slices, they are made when they are waited for.
   ///
   /// One reduction is open at a time: before the next agreement of any kind, such as a merge_call, another
   /// all_reduce_async or the end of the run, each rank completes it. So ranks may wait at different places, and a rank

@@ -70,7 +70,8 @@ class LOCKSTEP_API Strategy {
   /// the group, and must not outlive the runtime. Throws as `make_sibling` does.
   explicit Strategy(const Group& ranks, const ReductionOptions& reductions = {}, Here here = Here::current());
 
-  /// For library code. COLL, but not agreed, on the ranks of `group`, which must outlive it. Errors as `make_sibling`.
+  /// For library code. COLL on the ranks of `group`, which must outlive it, but not agreed: options are not compared.
+  /// InvalidArgument for invalid ones (ReductionOptions).
   explicit Strategy(ReplicaGroup& group, const ReductionOptions& reductions = {});
   Strategy(const Strategy&) = delete;  // move it: a copy would have an order of collectives of its own
   /// Open scopes, runs and replica contexts follow the strategy, but not the reference that a merge function received.
@@ -200,7 +201,8 @@ class LOCKSTEP_API Strategy {
   void set_step(std::int64_t step, RunKind kind = RunKind::step);
 
   /// LOCAL, from any thread or signal handler. Asks for an early end of the job, for good. The agreement that ends the
-  /// next run of each of this rank's strategies tells the others. See RuntimeOptions::stop_signal.
+  /// next run of each strategy in which this rank takes part tells the other ranks of that strategy.
+  /// RuntimeOptions::stop_signal does the same for a signal.
   void request_stop() noexcept;
 
   /// LOCAL. Whether any rank had asked for an early end by the end of the last run: the same on all ranks between runs.
@@ -271,7 +273,8 @@ class LOCKSTEP_API Strategy {
     return {detail::Locality<T>::to_local(value)};
   }
 
-  /// LOCAL, blocking, in any context. Waits for this rank's device. Returns this rank's component of a single argument.
+  /// LOCAL, blocking, in any context. Returns when all work that this rank has enqueued on `stream()` is done. With one
+  /// argument, returns this rank's component of it.
   template <class T>
   detail::local_t<T> synchronize(const T& value) {
     synchronize();

@@ -17,7 +17,8 @@ class Loss {
  public:
   Loss() = default;
 
-  /// `value`, one real number, is the sum of the losses of `samples` samples; with 0 samples it may be undefined.
+  /// `value`, one real number, is the sum of the losses of `samples` samples. With 0 samples it is not looked at, and
+  /// may be NaN or undefined.
   static Loss sum(::torch::Tensor value, double samples) { return {std::move(value), samples, false}; }
 
   /// `value` is such a sum divided by `samples`: the number of samples, or what the loss was divided by in its place,
