@@ -136,7 +136,7 @@ void MeetingPoint::agree(TagKind kind, int strategy, const Here& here, std::stri
                          const Comparison& comparison) {
   Tag tag = next_tag(kind, strategy, here, text);
   tag.compared = comparison.digest;
-  tag.tells_place = comparison.site == Tag::Site::told ? 1 : 0;
+  tag.use_of_site = comparison.site;
   (void)meet(tag, nullptr, {}, comparison.diagnose);
 }
 
@@ -225,7 +225,7 @@ void MeetingPoint::fail(std::exception_ptr exception, const std::optional<Here>&
   tag.cause = exit_code_of(exception);
   tag.set_text(message_of(exception));
   in ? tag.set_site(*in) : set_place(tag);
-  tag.tells_place = is_of_program(exception) ? 1 : 0;
+  if (is_of_program(exception)) tag.use_of_site = Tag::Site::told;
   meet(tag, exception);
   std::rethrow_exception(exception);
 }

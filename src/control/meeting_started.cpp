@@ -9,7 +9,7 @@ std::shared_ptr<const Agreement> MeetingPoint::start(const Here& here, std::stri
   require_not_apart("a request", here);
   Tag tag;
   tag.kind = TagKind::request;
-  tag.tells_place = site == Tag::Site::told ? 1 : 0;
+  tag.use_of_site = site;
   tag.set_site(here);
   tag.set_text(text);
   tag.count = ++requests_;
@@ -23,8 +23,7 @@ void MeetingPoint::end_started(const Agreement& agreement) {
 }
 
 void MeetingPoint::come_to(std::uint64_t number) {
-  std::uint64_t before = came_to_;
-  while (before < number && !came_to_.compare_exchange_weak(before, number)) continue;
+  raise(came_to_, number);
   if (phases_) phases_->come_to(number, members_.key);
 }
 

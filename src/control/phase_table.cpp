@@ -153,24 +153,26 @@ void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag, std::uint6
   // Groups that were shown may have gone.
   if (!row.number_of(group) && row.show(group)) row.at(&Snapshot::groups_not_shown)->fetch_sub(1);
   row.set_last(tag, group);
-  if (Word* const number = row.number_of(group)) number->store(meeting, std::memory_order_relaxed);
-  row.set(&Snapshot::waits_at, std::uint64_t{0});
+  Word* const number = row.number_of(group);
+  // A wait for a GPU may be for something earlier.
+  const bool is_behind = number && !raise(*number, meeting) && number->load() != meeting;
+  row.set(&Snapshot::waits_at, is_behind ? meeting : std::uint64_t{0});
   row.set(&Snapshot::meetings, row.get(&Snapshot::meetings) + 1);
   show(Phase::meeting);
 }
 
 void PhaseTable::leave_meeting(std::uint64_t group) {
-  if (group == 0) own().set(&Snapshot::passed, own().get(&Snapshot::meeting));
+  if (group == 0) {
+    const std::uint64_t behind = own().get(&Snapshot::waits_at);
+    own().set(&Snapshot::passed, behind != 0 ? behind : own().get(&Snapshot::meeting));
+  }
   const auto lock = open_->lock_row();
   show(Phase::computing);
 }
 
 void PhaseTable::come_to(std::uint64_t meeting, std::uint64_t group) {
   open_->has_started = true;
-  Word* const number = own().number_of(group);
-  if (!number) return;
-  std::uint64_t before = number->load();
-  while (before < meeting && !number->compare_exchange_weak(before, meeting)) continue;
+  if (Word* const number = own().number_of(group)) raise(*number, meeting);
 }
 
 void PhaseTable::show_wait(std::uint64_t meeting, const Tag& tag, std::uint64_t group) {

@@ -28,6 +28,14 @@ enum class Phase : std::uint64_t {
   device,     ///< on its own, waiting for the work of its own GPU. The last: messages are checked against it
 };
 
+/// Raises `shared` to `number`, unless it is higher. Whether it was lower.
+inline bool raise(std::atomic<std::uint64_t>& shared, std::uint64_t number) {
+  std::uint64_t before = shared.load();
+  while (before < number)
+    if (shared.compare_exchange_weak(before, number)) return true;
+  return false;
+}
+
 /// One row for each rank, including those of other nodes. The row of a rank of which nothing is known is absent. Every
 /// word is a separate atomic: a reader may see half an update, but never a torn word.
 class PhaseTable {
@@ -37,8 +45,8 @@ class PhaseTable {
 
   /// How often a rank has met in a group.
   struct Met {
-    std::uint64_t group = 0;  ///< 0 if there is none
-    std::uint64_t number = 0;
+    std::uint64_t group = 0;   ///< 0 if there is none
+    std::uint64_t number = 0;  ///< the highest that the rank has come to
     bool operator==(const Met&) const = default;
   };
 
@@ -50,13 +58,13 @@ class PhaseTable {
     std::int64_t number = 0;       ///< of the process on its own host, for people; 0 if unknown
     std::uint64_t terminated = 0;  ///< 1: SIGTERM is about to end the process
     std::uint64_t ended_by = 0;    ///< the signal that ended the process, if it could note that; 0 if none is known
-    std::uint64_t meeting = 0;     ///< number of the agreement or sum of all ranks that was entered last; goes back
-                                   ///< where a wait for a GPU ends in a sum
+    std::uint64_t meeting = 0;     ///< the highest number of an agreement or a sum of all ranks that it has come to
     std::uint64_t passed = 0;      ///< number of the last one that every rank came to; 0 if unknown, or on another node
     std::uint64_t group = 0;       ///< the key of the group in which it met last; 0 for all ranks
     std::array<Met, groups_shown> groups{};
     std::uint64_t groups_not_shown = 0;
-    std::uint64_t waits_at = 0;  ///< the number at which it waits in that group, if it has come to later ones; else 0
+    std::uint64_t waits_at = 0;  ///< the number at which it waits in that group, or waited last, if it has come to
+                                 ///< later ones; else 0
     std::uint64_t meetings = 0;  ///< how often it has met, in whichever group
     TagName last;                ///< of the last agreement
     Position position;
@@ -67,13 +75,14 @@ class PhaseTable {
     /// Whether a stack was kept at the place where it is.
     bool has_stack() const { return stack == meetings + 1; }
 
-    /// The number of that group's agreement or sum that was entered last: 0 before the first, empty if unknown.
+    /// The highest number of that group's agreements and sums to which it has come: 0 before the first, empty if
+    /// unknown.
     std::optional<std::uint64_t> met_in(std::uint64_t group) const;
 
     /// Whether it tells of that group.
     bool shows(std::uint64_t group) const;
 
-    /// The same of the group in which it met last: the number at which it waits, if it does.
+    /// The number at which it waits, or waited last, in the group in which it met last.
     std::uint64_t met_last() const { return waits_at != 0 ? waits_at : met_in(group).value_or(0); }
   };
 

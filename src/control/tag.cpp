@@ -80,8 +80,8 @@ Tag::operator TagName() const {
 std::uint64_t Tag::digest() const {
   static_assert(std::has_unique_object_representations_v<Tag>, "padding would put chance into the digest");
   // The text is in its own digest already.
-  const bool only_tells_place = kind != TagKind::error && tells_place;
-  const std::size_t first = offsetof(Tag, kind), last = only_tells_place ? offsetof(Tag, site) : offsetof(Tag, text);
+  const bool compares_site = kind == TagKind::error || use_of_site == Site::compared;
+  const std::size_t first = offsetof(Tag, kind), last = compares_site ? offsetof(Tag, text) : offsetof(Tag, site);
   return digest_of(std::as_bytes(std::span{this, 1}).subspan(first, last - first)) & ~std::uint64_t{1};
 }
 

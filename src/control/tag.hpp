@@ -82,9 +82,8 @@ struct Tag {
   std::uint32_t count = 0;  ///< agreements of this kind so far: in this outermost run, or outside of all runs
   detail::RunKind run_kind = detail::RunKind::step;
   Position::Where where = Position::Where::before_runs;
-  TagKind after = TagKind::error;  ///< of an error: the kind of the agreement before it, with `count` and `site`
-  std::uint8_t tells_place = 0;    ///< of an error: 1 if its place in the program matters; of others: 1 if it is
-                                   ///< only told, not compared
+  TagKind after = TagKind::error;     ///< of an error: the kind of the agreement before it, with `count` and `site`
+  Site use_of_site = Site::compared;  ///< of an error, whose place is compared in any case: whether messages tell it
 
   // What ranks compare.
   TagKind kind = TagKind::start;
@@ -97,7 +96,7 @@ struct Tag {
   std::uint64_t text_digest = 0;
   std::uint64_t text_size = 0;
   std::uint64_t compared = 0;     ///< digest of what this rank holds; 0 if nothing is compared
-  char site[site_capacity] = {};  ///< not compared if it is only told
+  char site[site_capacity] = {};  ///< see `use_of_site`
   char text[text_capacity] = {};
 
   /// Stores `here` as "trainer.cpp:120": text, because addresses differ between processes. A long file name is cut at

@@ -198,7 +198,7 @@ AgreedFailure agreed_failure(const Verdict& verdict, std::span<const Tag> tags, 
   const std::string sentence = fmt::format("{} {}{}", names[blamed], has_left ? "" : "failed: ", text);
   const bool all_failed = std::ranges::all_of(tags, [](const Tag& tag) { return tag.kind == TagKind::error; });
   if (!has_left) failure.code = job_code(verdict.code, all_failed);
-  const std::string place = culprit.tells_place ? told_place(culprit, all_failed) : "";
+  const std::string place = culprit.use_of_site == Tag::Site::told ? told_place(culprit, all_failed) : "";
   failure.line = fmt::format("lockstep: {}{}", sentence, place);
   if (all_failed || (is_about_input(failure.code) && !has_left))
     // All ranks that stop early have not failed.

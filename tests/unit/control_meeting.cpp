@@ -217,7 +217,6 @@ TEST_CASE("a rank that calls exit leaves the job with those that are at its end,
   Tag exiting = leaving;
   exiting.set_text("called exit(3) before the end of the job; it was after step 7, computing");
   exiting.cause = Error::ExitCode{3};
-  exiting.tells_place = 0;
   script.meetings = {Meeting{}, Meeting{.others = {{1, leaving}, {2, exiting}}}, Meeting{.others = {{1, elsewhere()}}},
                      Meeting{.others = {{2, exiting}}}, Meeting{.others = {{2, exiting}}}};
   meeting.exit_job(here, "called exit(0) before the end of the job", Error::ExitCode::peer_failed);

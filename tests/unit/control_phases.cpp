@@ -93,6 +93,9 @@ TEST_CASE("a rank has come to what it has started, and shows a wait for it where
   CHECK(seen().phase == Phase::alone);
   own.enter_meeting(4, merge_tag(), 11);
   CHECK(seen().met_last() == 4);
+  own.enter_meeting(2, merge_tag(), 11);  // for its GPU
+  CHECK(seen().met_last() == 2);
+  CHECK(seen().met_in(11) == 4);
 }
 
 TEST_CASE("a row in words") {
