@@ -24,12 +24,6 @@ void agree(ReplicaGroup& group, TagKind kind, const detail::GroupCall& call) {
   group.meeting().agree(kind, no_strategy, call.here, call.text, {.site = call.site});
 }
 
-void require_here(ReplicaGroup& group, const TensorView& tensor) {
-  if (tensor.device() != DeviceKind::cpu && tensor.device() != group.stream().kind())
-    throw InvalidArgument{fmt::format("{} is on a GPU, and this rank owns none: expected a tensor in the host's memory",
-                                      describe(tensor))};
-}
-
 }  // namespace
 
 int Group::rank() const {
@@ -55,14 +49,14 @@ detail::GroupCall Group::call(std::string text, const Here& here) const {
 }
 
 void Group::all_reduce(const TensorView& values, Here here) {
-  require_here(*group_, values);
+  require_here(values, group_->stream());
   require_reducible(ReduceOp::sum, values.dtype());
   agree(*group_, TagKind::reduce, call(fmt::format("all_reduce: sum of {}", operand_text(values)), here));
   group_->reductions().all_reduce(ReduceOp::sum, std::span{&values, 1});
 }
 
 void Group::broadcast(const TensorView& values, int root, Here here) {
-  require_here(*group_, values);
+  require_here(values, group_->stream());
   if (root < 0 || root >= size())
     throw InvalidArgument{fmt::format("broadcast from rank {}: expected one of 0 to {}", root, size() - 1)};
   agree(*group_, TagKind::broadcast, call(fmt::format("{} from rank {}", operand_text(values), root), here));

@@ -13,10 +13,12 @@ RequestQueue::RequestQueue(Job& job, MeetingPoint& meeting, Communicator& data)
 
 RequestQueue::~RequestQueue() = default;
 
-auto RequestQueue::submit(const detail::GroupCall& call, Start start) -> std::shared_ptr<Request> {
+auto RequestQueue::submit(const detail::GroupCall& call, std::function<bool()> is_ready, Start start)
+    -> std::shared_ptr<Request> {
   job_.progress().require_callable(call.here);
   job_.progress().prepare();
   const auto request = std::make_shared<Request>();
+  request->is_ready_ = std::move(is_ready);
   request->start_ = std::move(start);
   const std::scoped_lock lock{mutex_};
   to_begin_.push_back(request);
@@ -83,11 +85,14 @@ bool RequestQueue::begin_next() {
   std::shared_ptr<Request> next;
   {
     const std::scoped_lock lock{mutex_};
-    if (to_begin_.empty() || !to_begin_.front()->agreement_->is_settled()) return false;
+    if (to_begin_.empty()) return false;
+    const Request& first = *to_begin_.front();
+    if (!first.agreement_->is_settled() || (!first.agreement_->verdict() && !first.is_ready_())) return false;
     next = std::move(to_begin_.front());
     to_begin_.pop_front();
   }
   next->verdict_ = next->agreement_->verdict();
+  if (!next->verdict_ && data_.size() == 1) (void)next->start_(nullptr);
   if (next->verdict_ || data_.size() == 1) {
     end(*next);
     return true;
@@ -97,7 +102,7 @@ bool RequestQueue::begin_next() {
     plane_.emplace(detail::SumsUnderWay{data_, messenger, {Messenger::Lane::third, Messenger::Lane::fourth}},
                    ExchangeQueue{messenger, Messenger::Lane::fifth, data_.size()});
   }
-  next->is_moved_ = std::exchange(next->start_, nullptr)(*plane_);
+  next->is_moved_ = std::exchange(next->start_, nullptr)(&*plane_);
   under_way_.push_back(std::move(next));
   return true;
 }
@@ -111,6 +116,7 @@ bool RequestQueue::end_moved() {
 }
 
 void RequestQueue::end(Request& request) {
+  request.is_ready_ = nullptr;
   request.start_ = nullptr;
   request.is_moved_ = nullptr;
   meeting_.end_started(*request.agreement_);

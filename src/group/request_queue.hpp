@@ -43,8 +43,8 @@ class RequestQueue final : private RequestProgress::Source {
   };
 
   /// Begins to move data, and returns what says if they have all been moved. Called when all ranks have agreed, on any
-  /// thread, unless there is only one. Must not block.
-  using Start = std::function<std::function<bool()>(Plane& plane)>;
+  /// thread. Must not block. A rank alone has no plane, and nothing to wait for.
+  using Start = std::function<std::function<bool()>(Plane* plane)>;
 
   class Request {
    public:
@@ -53,6 +53,7 @@ class RequestQueue final : private RequestProgress::Source {
    private:
     friend class RequestQueue;
     std::shared_ptr<const Agreement> agreement_;
+    std::function<bool()> is_ready_;
     Start start_;
     std::function<bool()> is_moved_;
     std::exception_ptr verdict_;
@@ -64,9 +65,10 @@ class RequestQueue final : private RequestProgress::Source {
   RequestQueue(const RequestQueue&) = delete;
   ~RequestQueue();
 
-  /// COLL, but returns at once. The memory that `start` uses must stay alive until it is done. ContextError on a thread
-  /// on which MPI does not allow calls.
-  std::shared_ptr<Request> submit(const detail::GroupCall& call, Start start);
+  /// COLL, but returns at once. The memory that `start` uses must stay alive until it is done. `start` is called once
+  /// `is_ready`, which must not block, has returned true; meanwhile those after it wait. ContextError on a thread on
+  /// which MPI does not allow calls.
+  std::shared_ptr<Request> submit(const detail::GroupCall& call, std::function<bool()> is_ready, Start start);
 
   /// LOCAL, never blocks, from any thread. Moves all requests of the process on. Whether this one is done; if the ranks
   /// did not agree, throws what MeetingPoint::agree would.

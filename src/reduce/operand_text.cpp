@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <lockstep/base/error.hpp>
+
 namespace lockstep {
 namespace {
 
@@ -36,6 +38,12 @@ std::string rows_text(std::span<const Tensor> tensors) {
   std::vector<std::string> texts;
   for (const Tensor& tensor : tensors) texts.push_back(text_of_rows(tensor) + std::string{place_of(tensor.device())});
   return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+void require_here(const TensorView& tensor, const Stream& stream) {
+  if (tensor.device() != DeviceKind::cpu && tensor.device() != stream.kind())
+    throw InvalidArgument{fmt::format("{} is on a GPU, and this rank owns none: expected a tensor in the host's memory",
+                                      describe(tensor))};
 }
 
 }  // namespace lockstep

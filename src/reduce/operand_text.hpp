@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include <lockstep/device/stream.hpp>
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/values/values.hpp>
 
@@ -21,5 +22,8 @@ std::string operand_text(const IndexedSlices& slices);
 
 /// "f32[…, 2], i64[…]": tensors whose first extent may differ by rank.
 std::string rows_text(std::span<const Tensor> tensors);
+
+/// InvalidArgument unless `tensor` is in the host's memory or in that of the stream's device.
+void require_here(const TensorView& tensor, const Stream& stream);
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@
 #include <lockstep/tensor/tensor.hpp>
 #include <lockstep/values/values.hpp>
 
+#include "support/any_request.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;
@@ -292,6 +293,29 @@ TEST_CASE("a request that nobody waits for is done before its memory may go, als
           throw Error{"on every rank"};
         }) == "on every rank");
   CHECK(kept.front() == (1 << ranks()) - 1);
+  expect_in_step();
+}
+
+TEST_CASE("values of a rank's device are taken as the work before leaves them, and are there for the work after") {
+  Stream& stream = runtime().strategy().stream();
+  Group turned = turned_group();
+  for (int kind = 0; kind <= static_cast<int>(AnyRequest::Kind::barrier); ++kind) {
+    CAPTURE(kind);
+    // Those of another rank may be on the host.
+    const bool on_host = kind % 2 == 0 && rank() == 0;
+    AnyRequest request{turned, static_cast<AnyRequest::Kind>(kind), 1000, on_host ? Stream::host() : stream};
+    request.wait();
+    CHECK(request.is_right());
+  }
+  const auto ones = [&] { return Tensor::copy_of(Tensor::from({1.f, 2.f}, {2}).view(), stream); };
+  const Tensor dropped = ones(), wrong = ones();
+  { const Group::Request request = turned.submit_all_reduce(dropped.view()); }
+  CHECK(dropped.to_vector<float>() == std::vector{static_cast<float>(ranks()), static_cast<float>(2 * ranks())});
+  if (ranks() > 1) {
+    Group::Request request = turned.submit_broadcast(wrong.view(), rank() == 0 ? 0 : 1);
+    CHECK_THROWS_AS(request.wait(), MismatchError);
+    CHECK(wrong.to_vector<float>() == std::vector{1.f, 2.f});
+  }
   expect_in_step();
 }
 

@@ -39,9 +39,9 @@ class AnyRequest {
     return static_cast<Kind>(draw() % (static_cast<std::uint64_t>(Kind::barrier) + 1));
   }
 
-  /// Submits one of `kind`, with `count` values in a block.
-  AnyRequest(Group& group, Kind kind, std::size_t count)
-      : rank_{group.rank()}, ranks_{group.size()}, count_{count}, request_{submit(group, kind)} {}
+  /// Submits one of `kind`, with `count` values in a block, which are where those of `stream` are.
+  AnyRequest(Group& group, Kind kind, std::size_t count, Stream& stream = Stream::host())
+      : stream_{stream}, rank_{group.rank()}, ranks_{group.size()}, count_{count}, request_{submit(group, kind)} {}
   AnyRequest(const AnyRequest&) = delete;
 
   bool test() { return request_.test(); }
@@ -49,12 +49,8 @@ class AnyRequest {
 
   /// Once it is done.
   bool is_right() const {
-    if (rows_) return rows_->to_vector<std::int64_t>() == expected_;
-    if (slices_)
-      return slices_->values.to_vector<std::int64_t>() == expected_ &&
-             slices_->indices.to_vector<std::int64_t>() == expected_;
-    if (!floats_.empty()) return Values(floats_.begin(), floats_.end()) == expected_;
-    return !expected_ || got_ == *expected_;
+    if (slices_) return is_expected(slices_->values) && is_expected(slices_->indices);
+    return !expected_ || is_expected(got_);
   }
 
  private:
@@ -87,7 +83,17 @@ class AnyRequest {
     return values;
   }
 
-  static Tensor tensor_of(const Values& values) { return Tensor::from(values, {std::ssize(values)}); }
+  template <class Value>
+  Tensor tensor_of(const std::vector<Value>& values) const {
+    return Tensor::copy_of(Tensor::from(values, {std::ssize(values)}).view(), stream_);
+  }
+
+  bool is_expected(const Tensor& tensor) const {
+    if (tensor.device() != stream_.kind()) return false;
+    if (tensor.dtype() == DType::i64) return tensor.to_vector<std::int64_t>() == *expected_;
+    const std::vector<float> values = tensor.to_vector<float>();
+    return Values(values.begin(), values.end()) == *expected_;
+  }
 
   Group::Request submit(Group& group, Kind kind) {
     const int root = static_cast<int>(count_ % static_cast<std::size_t>(ranks_)), after = (root + 1) % ranks_;
@@ -98,65 +104,57 @@ class AnyRequest {
     const auto rows_of = [&](int from) {
       return of(from, from == after ? 0 : count_ % 100 + static_cast<std::size_t>(from));
     };
-    sent_ = got_ = of(rank_, count_);
     const bool to_each = kind == Kind::all_to_all;
-    if (to_each || kind == Kind::reduce_scatter || kind == Kind::scatter) sent_ = of(rank_, all);
-    if (to_each || kind == Kind::all_gather || kind == Kind::gather) got_.assign(all, -1);
+    const bool sends_all = to_each || kind == Kind::reduce_scatter || kind == Kind::scatter;
+    const bool gets_all = to_each || kind == Kind::all_gather || kind == Kind::gather;
+    sent_ = tensor_of(of(rank_, sends_all ? all : count_));
+    got_ = tensor_of(gets_all ? Values(all, -1) : of(rank_, count_));
     switch (kind) {
-      case Kind::all_reduce: expected_ = sum(); return group.submit_all_reduce(std::span{got_});
+      case Kind::all_reduce: expected_ = sum(); return group.submit_all_reduce(got_.view());
       case Kind::reduce:
         if (is_root) expected_ = sum();
-        return group.submit_reduce(std::span{got_}, root);
-      case Kind::reduce_scatter:
-        expected_ = sum(mine);
-        return group.submit_reduce_scatter(std::span{sent_}, std::span{got_});
-      case Kind::broadcast: expected_ = of(root, count_); return group.submit_broadcast(std::span{got_}, root);
-      case Kind::all_gather:
-        expected_ = all_of(first_block);
-        return group.submit_all_gather(std::span{sent_}, std::span{got_});
+        return group.submit_reduce(got_.view(), root);
+      case Kind::reduce_scatter: expected_ = sum(mine); return group.submit_reduce_scatter(sent_.view(), got_.view());
+      case Kind::broadcast: expected_ = of(root, count_); return group.submit_broadcast(got_.view(), root);
+      case Kind::all_gather: expected_ = all_of(first_block); return group.submit_all_gather(sent_.view(), got_.view());
       case Kind::gather:
         expected_ = is_root ? all_of(first_block) : Values(all, -1);
-        return group.submit_gather(std::span{sent_}, std::span{got_}, root);
-      case Kind::scatter:
-        expected_ = own_block(root);
-        return group.submit_scatter(std::span{sent_}, std::span{got_}, root);
-      case Kind::all_to_all:
-        expected_ = all_of(own_block);
-        return group.submit_all_to_all(std::span{sent_}, std::span{got_});
+        return group.submit_gather(sent_.view(), got_.view(), root);
+      case Kind::scatter: expected_ = own_block(root); return group.submit_scatter(sent_.view(), got_.view(), root);
+      case Kind::all_to_all: expected_ = all_of(own_block); return group.submit_all_to_all(sent_.view(), got_.view());
       case Kind::send:
         expected_ = of(rank_ == after ? root : rank_, count_);
-        return group.submit_send(std::span{got_}, root, after);
+        return group.submit_send(got_.view(), root, after);
       case Kind::gather_rows:
         expected_ = all_of(rows_of);
-        rows_ = tensor_of(rows_of(rank_));
-        return group.submit_all_gather(*rows_);
+        got_ = tensor_of(rows_of(rank_));
+        return group.submit_all_gather(got_);
       case Kind::sum_slices:
         expected_ = all_of(rows_of);
         slices_ = {tensor_of(rows_of(rank_)), tensor_of(rows_of(rank_)), {value(ranks_, 0)}};
         return group.submit_all_reduce(*slices_);
       case Kind::sum_sent_as_f16:  // small enough for f16 to hold their sum
-        floats_.assign(count_ + 1, static_cast<float>(rank_ + 1));
+        got_ = tensor_of(std::vector(count_ + 1, static_cast<float>(rank_ + 1)));
         expected_ = Values(count_ + 1, ranks_ * (ranks_ + 1) / 2);
-        return group.submit_all_reduce(std::span{floats_}, {.wire = DType::f16});
+        return group.submit_all_reduce(got_.view(), {.wire = DType::f16});
       case Kind::sum_anywhere:
         expected_ = sum();
-        if (is_root) return group.anywhere().submit_all_reduce(std::span{got_});
-        return group.anywhere().submit_all_reduce(std::span{got_});  // at another place
+        if (is_root) return group.anywhere().submit_all_reduce(got_.view());
+        return group.anywhere().submit_all_reduce(got_.view());  // at another place
       case Kind::send_rows:
         expected_ = rows_of(rank_ == after ? root : rank_);
-        rows_ = tensor_of(rows_of(rank_));
-        return group.submit_send(*rows_, root, after);
+        got_ = tensor_of(rows_of(rank_));
+        return group.submit_send(got_, root, after);
       case Kind::barrier: break;
     }
     return group.submit_barrier();
   }
 
+  Stream& stream_;
   int rank_, ranks_;
   std::size_t count_;
-  Values sent_, got_;
+  Tensor sent_, got_;
   std::optional<Values> expected_;  ///< empty for unspecified values
-  std::vector<float> floats_;
-  std::optional<Tensor> rows_;
   std::optional<IndexedSlices> slices_;
   Group::Request request_;  ///< the last, so that it is the first to go
 };

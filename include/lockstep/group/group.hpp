@@ -154,13 +154,16 @@ class LOCKSTEP_API Group {
     std::optional<DType> wire;
   };
 
-  // COLL, but these return at once, whatever other ranks do. Values are in the host's memory; they, and an object that
-  // gets new rows, must stay alive and untouched until the request is done. Before any communication: InvalidArgument
-  // for values on a GPU, for a `root` that is not a rank of the group, for values whose lengths or types do not fit,
-  // and for invalid options; ContextError on a thread that may not call MPI. Error, the first time, if the system has
-  // no thread left for requests that go on by themselves.
+  // COLL, but these return at once, whatever other ranks do. Values, and an object that gets new rows, must stay alive
+  // and untouched until the request is done. Only host memory travels: values on this rank's GPU are copied to the host
+  // and back on Strategy::stream, as the work enqueued there before leaves them, and for the work enqueued there once
+  // `test` has returned true or `wait` has returned. Ranks may have them on different devices. Before any
+  // communication: InvalidArgument as for all_reduce, for a `root` that is not a rank of the group, for values whose
+  // lengths or types do not fit, and for invalid options; ContextError on a thread that may not call MPI, and for
+  // values on a GPU while a step is captured. Error, the first time, if the system has no thread left for requests
+  // that go on by themselves.
 
-  /// As all_reduce, with the same bits unless there is a wire type.
+  /// As all_reduce of values on the host, with the same bits unless there is a wire type.
   [[nodiscard]] Request submit_all_reduce(const TensorView& values, const SumOptions& options = {},
                                           Here here = Here::current());
   template <detail::Element T, std::size_t N>
