@@ -166,7 +166,7 @@ TEST_CASE("a GPU that waits for the others is in a meeting, whose number every r
   std::vector<std::string> seen;
   rank.clock->at_pause = [&] {
     const PhaseTable::Snapshot row = rank.row();
-    seen.push_back(row.phase == Phase::device ? "own" : "in " + std::to_string(row.meeting - before));
+    seen.push_back(row.phase == Phase::device ? "own" : "in " + std::to_string(row.met_last() - before));
     ++rank.stream.done;
   };
   rank.wait();
