@@ -177,7 +177,7 @@ void bench_step_cost(Runtime& runtime, const StepOptions& options, const AddRow&
   const std::shared_ptr<const ops::Kernels> kernels =
       ops::make_kernels(ops::Kernels::Choice::automatic, {}, strategy.stream());
   const auto model = make_model(options.model, options.hidden, strategy, kernels, options.precision);
-  const auto optimizer = make_optimizer(options.model, kernels);
+  const auto optimizer = make_optimizer(options.model);
   std::unique_ptr<trace::Ring> ring;
   // It may fail on one rank alone. Made here, so that it holds no spans from before the first step.
   if (options.compare == Compare::trace) strategy.run([&](ReplicaContext&) { ring = make_ring(runtime); });

@@ -53,7 +53,7 @@ StepRun::StepRun(Strategy strategy, StepClock& clock, const RandomSamples& sampl
       evaluated_{options.model, 1},
       kernels_{kernels_for(strategy_, options)},
       model_{make_model(options.model, options.hidden, strategy_, kernels_, options.precision)},
-      optimizer_{make_optimizer(options.model, kernels_)},
+      optimizer_{make_optimizer(options.model)},
       timed_{*model_, clock} {
   if (!options.checkpoints.empty())
     checkpoints_.emplace(strategy_, CheckpointManager::Options{.folder = options.checkpoints, .keep = 1});

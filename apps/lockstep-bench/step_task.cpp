@@ -100,10 +100,9 @@ std::int64_t state_bytes_of(const nn::Model& model) {
   return bytes;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(StepModel model, std::shared_ptr<const ops::Kernels> kernels) {
-  if (model == StepModel::gpt)
-    return std::make_unique<AdamW>(AdamW::Options{.learning_rate = learning_rate}, std::move(kernels));
-  return std::make_unique<Sgd>(Sgd::Options{.learning_rate = learning_rate, .momentum = 0.9}, std::move(kernels));
+std::unique_ptr<Optimizer> make_optimizer(StepModel model) {
+  if (model == StepModel::gpt) return std::make_unique<AdamW>(AdamW::Options{.learning_rate = learning_rate});
+  return std::make_unique<Sgd>(Sgd::Options{.learning_rate = learning_rate, .momentum = 0.9});
 }
 
 }  // namespace lockstep::bench

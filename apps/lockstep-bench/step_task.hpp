@@ -47,6 +47,6 @@ std::int64_t parameters_of(const nn::Model& model);
 std::int64_t state_bytes_of(const nn::Model& model);
 
 /// The model's optimizer: momentum, or AdamW for gpt.
-std::unique_ptr<Optimizer> make_optimizer(StepModel model, std::shared_ptr<const ops::Kernels> kernels);
+std::unique_ptr<Optimizer> make_optimizer(StepModel model);
 
 }  // namespace lockstep::bench

@@ -218,7 +218,7 @@ TrainingResult Trainer::train() && {
     fault = InjectedFault::from_environment(ranks());
     fit_ = fit_options();
     task_->require_model_fits(fit_, room_on(strategy_));
-    optimizer_ = make_optimizer(options_, fit_.steps, kernels_);
+    optimizer_ = make_optimizer(options_, fit_.steps, *kernels_);
     if (is_chief()) require_exportable(options_);
   });
   make_model();

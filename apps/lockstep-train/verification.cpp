@@ -284,7 +284,7 @@ void Trainer::prepare_again(const RecordedRun& run, std::int64_t first) {
     load();
     fit_ = fit_options();
     task_->require_model_fits(fit_, room_on(strategy_));
-    optimizer_ = make_optimizer(options_, fit_.steps, kernels_);
+    optimizer_ = make_optimizer(options_, fit_.steps, *kernels_);
   });
   make_model();
   fit_.frozen = frozen_by(options_.freeze, model_->variables());

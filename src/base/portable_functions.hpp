@@ -159,3 +159,10 @@ inline double power(double base, std::uint64_t exponent) {
 }
 
 }  // namespace lockstep::portable
+
+namespace lockstep::detail {
+
+/// What computes powers, exponentials and their like: the C library, whose bits differ by machine, or those above.
+enum class Functions { of_library, portable };
+
+}  // namespace lockstep::detail

@@ -8,8 +8,7 @@
 
 #include <lockstep/device/stream.hpp>
 
-namespace lockstep {
-namespace detail {
+namespace lockstep::detail {
 
 /// What a kernel tells the host. On the host it is known when the call returns; on a GPU, when the work on its stream
 /// is done, so one wait is enough for the answers of many calls. Must not outlive what gave it.
@@ -41,10 +40,4 @@ class [[nodiscard]] Answer {
   std::function<T()> read_;
 };
 
-}  // namespace detail
-
-namespace ops {
-using detail::Answer;
-}
-
-}  // namespace lockstep
+}  // namespace lockstep::detail

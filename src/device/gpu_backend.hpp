@@ -24,6 +24,7 @@ class Kernels;
 namespace detail {
 
 struct Pieces;
+class UpdateKernels;
 
 /// What a GPU backend does for each layer. Those layers have the contracts.
 struct GpuBackend {
@@ -53,6 +54,9 @@ struct GpuBackend {
   void (*tree_sum)(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream);
   void (*add)(const TensorView& sum, const TensorView& x, Stream& stream);
   void (*divide)(const TensorView& view, int divisor, Stream& stream);
+
+  // update/update_kernels.hpp, on a GPU's stream
+  std::unique_ptr<UpdateKernels> (*make_update_kernels)(Stream& stream);
 
   // ops/kernels.hpp, on a GPU's stream
   std::unique_ptr<ops::Kernels> (*make_kernels)(Stream& stream);

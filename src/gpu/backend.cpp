@@ -7,6 +7,7 @@
 #include "device/gpu_backend.hpp"
 #include "ops/cuda/cuda_kernels.hpp"
 #include "reduce/cuda/arithmetic.hpp"
+#include "update/cuda/cuda_update_kernels.hpp"
 
 extern "C" LOCKSTEP_PARTS_API const lockstep::detail::GpuBackend* lockstep_gpu_backend() {
   using namespace lockstep;
@@ -28,6 +29,7 @@ extern "C" LOCKSTEP_PARTS_API const lockstep::detail::GpuBackend* lockstep_gpu_b
       .tree_sum = cuda::tree_sum,
       .add = cuda::add,
       .divide = cuda::divide,
+      .make_update_kernels = cuda::make_update_kernels,
       .make_kernels = ops::cuda::make_kernels,
   };
   return &backend;

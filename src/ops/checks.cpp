@@ -9,35 +9,7 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "ops/square_blocks.hpp"
-#include "tensor/overlap.hpp"
-
 namespace lockstep::ops {
-namespace {
-
-std::string named(DeviceKind device) {
-  return device == DeviceKind::cpu ? "the host" : fmt::format("a {} device", name_of(device));
-}
-
-}  // namespace
-
-void require_place(DeviceKind device, std::string_view operation, const TensorView& view) {
-  if (view.device() != device)
-    throw InvalidArgument{fmt::format("{}: {} is in the memory of {}, expected {}'s", operation, describe(view),
-                                      named(view.device()), named(device))};
-}
-
-void require_float(DeviceKind device, std::string_view operation, const TensorView& view) {
-  if (view.dtype() != DType::f32 && view.dtype() != DType::f64)
-    throw InvalidArgument{fmt::format("{}: expected f32 or f64, not {}", operation, describe(view))};
-  require_place(device, operation, view);
-}
-
-void require_activations(DeviceKind device, std::string_view operation, const TensorView& view) {
-  if (view.dtype() != DType::f32 && view.dtype() != DType::f64 && view.dtype() != DType::bf16)
-    throw InvalidArgument{fmt::format("{}: expected f32, f64 or bf16, not {}", operation, describe(view))};
-  require_place(device, operation, view);
-}
 
 DType sum_type(DType dtype) {
   return dtype == DType::bf16 ? DType::f32 : dtype;
@@ -57,24 +29,6 @@ void require_results(DeviceKind device, std::string_view operation, const Tensor
                      const TensorView& results) {
   results.dtype() == activations.dtype() ? require_one_type(device, operation, activations, results)
                                          : require_sums(device, operation, activations, results);
-}
-
-void require_one_type(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b) {
-  require_activations(device, operation, a);
-  require_activations(device, operation, b);
-  if (a.dtype() != b.dtype())
-    throw InvalidArgument{fmt::format("{}: {} and {} are not of one type", operation, describe(a), describe(b))};
-}
-
-void require_apart(std::string_view operation, const TensorView& a, const TensorView& b) {
-  if (overlap(a, b))
-    throw InvalidArgument{fmt::format("{}: {} and {} overlap in memory", operation, describe(a), describe(b))};
-}
-
-void require_same_shape(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b) {
-  require_one_type(device, operation, a, b);
-  if (a.shape() != b.shape())
-    throw InvalidArgument{fmt::format("{}: {} and {} are not of one shape", operation, describe(a), describe(b))};
 }
 
 void require_matrix(std::string_view operation, const TensorView& view) {
@@ -114,16 +68,6 @@ MatmulSizes require_product(DeviceKind device, std::string_view operation, const
   require_apart(operation, a.view, c.view);
   require_apart(operation, b.view, c.view);
   return sizes;
-}
-
-InvalidArgument bad_number(std::string_view operation, std::string_view what, double value, std::string_view expected) {
-  return InvalidArgument{fmt::format("{}: the {} is {}, expected {}", operation, what, value, expected)};
-}
-
-// Comparisons of such numbers are negated, so that a NaN fails.
-
-void require_not_negative(std::string_view operation, std::string_view what, double value) {
-  if (!(value >= 0) || std::isinf(value)) throw bad_number(operation, what, value, "a number from 0");
 }
 
 }  // namespace
@@ -212,45 +156,6 @@ InvalidArgument label_outside(std::int64_t label, std::int64_t row, const Kernel
   return InvalidArgument{
       fmt::format("softmax_cross_entropy: label {} of row {} is outside of [0, {}), the classes of {}", label, row,
                   logits.columns, text_of(logits))};
-}
-
-void check_update(DeviceKind device, std::string_view operation, std::initializer_list<const TensorView*> operands,
-                  const UpdateStep& step) {
-  for (const TensorView* const each : operands) require_float(device, operation, *each);
-  for (const auto* a = operands.begin(); a != operands.end(); ++a)
-    for (const auto* b = a + 1; b != operands.end(); ++b) check_apart(device, operation, **a, **b);
-  check_positive(operation, "divisor", step.divisor);
-  require_not_negative(operation, "learning rate", step.learning_rate);
-  require_not_negative(operation, "factor", step.factor);
-  require_not_negative(operation, "weight decay", step.weight_decay);
-  if (step.number < 1)
-    throw InvalidArgument{fmt::format("{}: the number of the step is {}, expected 1 or more", operation, step.number)};
-}
-
-void check_positive(std::string_view operation, std::string_view what, double value) {
-  if (!(value > 0) || std::isinf(value)) throw bad_number(operation, what, value, "a positive number");
-}
-
-void check_fraction(std::string_view operation, std::string_view what, double value) {
-  if (!(value >= 0 && value < 1)) throw bad_number(operation, what, value, "a number from 0 to below 1");
-}
-
-void check_moments(std::string_view operation, const AdamWMoments& moments) {
-  check_fraction(operation, "beta1", moments.beta1);
-  check_fraction(operation, "beta2", moments.beta2);
-  check_positive(operation, "epsilon", moments.epsilon);
-}
-
-void check_floats(DeviceKind device, std::string_view operation, std::span<const TensorView> operands) {
-  for (const TensorView& each : operands) require_float(device, operation, each);
-}
-
-void check_block_squares(DeviceKind device, const TensorView& part, const TensorView& sums) {
-  require_float(device, "block_squares", part);
-  require_place(device, "block_squares", sums);
-  if (sums.dtype() != DType::f64 || sums.count() != square_blocks(part.count()))
-    throw InvalidArgument{fmt::format("block_squares: {} for the sums of {}; expected f64[{}]", describe(sums),
-                                      describe(part), square_blocks(part.count()))};
 }
 
 }  // namespace lockstep::ops

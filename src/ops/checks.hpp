@@ -10,26 +10,20 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
-#include "ops/update_kernels.hpp"
+#include "tensor/operand_checks.hpp"
 
 namespace lockstep::ops {
 
+using detail::check_fraction;
+using detail::check_positive;
+using detail::require_activations;
+using detail::require_apart;
+using detail::require_float;
+using detail::require_one_type;
+using detail::require_place;
+using detail::require_same_shape;
+
 // Building blocks of the checks below.
-
-/// In memory of `device`.
-void require_place(DeviceKind device, std::string_view operation, const TensorView& view);
-
-/// f32 or f64, on `device`.
-void require_float(DeviceKind device, std::string_view operation, const TensorView& view);
-
-/// A type of activations, on `device`: f32, f64 or bf16.
-void require_activations(DeviceKind device, std::string_view operation, const TensorView& view);
-
-/// Both of one such type.
-void require_one_type(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
-
-/// The same, and of one shape.
-void require_same_shape(DeviceKind device, std::string_view operation, const TensorView& a, const TensorView& b);
 
 /// The type of what is not bf16 beside activations of `dtype`: f32 beside bf16, otherwise the same.
 DType sum_type(DType dtype);
@@ -40,8 +34,6 @@ void require_sums(DeviceKind device, std::string_view operation, const TensorVie
 /// `results` are of the type of `activations` or of their sum_type, both on `device`.
 void require_results(DeviceKind device, std::string_view operation, const TensorView& activations,
                      const TensorView& results);
-
-void require_apart(std::string_view operation, const TensorView& a, const TensorView& b);
 
 /// The view has two dimensions, and `columns` is at most the second extent.
 void require_matrix(std::string_view operation, const Kernels::Matrix& matrix);
@@ -84,23 +76,5 @@ void check_cross_entropy(DeviceKind device, const Kernels::Matrix& logits, const
 
 /// The exception for the first counted row whose label is no class.
 InvalidArgument label_outside(std::int64_t label, std::int64_t row, const Kernels::Matrix& logits);
-
-/// Operands of one float type and shape that do not overlap, and the scalars of a step.
-void check_update(DeviceKind device, std::string_view operation, std::initializer_list<const TensorView*> operands,
-                  const UpdateStep& step);
-
-/// The number called `what` is positive and finite.
-void check_positive(std::string_view operation, std::string_view what, double value);
-
-/// It is in [0, 1).
-void check_fraction(std::string_view operation, std::string_view what, double value);
-
-void check_moments(std::string_view operation, const AdamWMoments& moments);
-
-/// Each operand is f32 or f64.
-void check_floats(DeviceKind device, std::string_view operation, std::span<const TensorView> operands);
-
-/// `part` is f32 or f64, and `sums` f64 with an element for each of its blocks.
-void check_block_squares(DeviceKind device, const TensorView& part, const TensorView& sums);
 
 }  // namespace lockstep::ops

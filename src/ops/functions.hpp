@@ -3,11 +3,12 @@
 
 #include <lockstep/ops/kernels.hpp>
 
+#include "base/portable_functions.hpp"
 #include "ops/elementary_functions.hpp"
 
 namespace lockstep::ops {
 
-enum class Functions { of_library, portable };
+using detail::Functions;
 
 /// Those of the kernels, for what is computed beside them, such as initial values.
 inline Functions functions_of(const Kernels& kernels) {

@@ -6,7 +6,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/optim/adamw.hpp>
 
-#include "ops/update_kernels.hpp"
+#include "update/update_kernels.hpp"
 
 namespace lockstep {
 namespace {
@@ -28,14 +28,14 @@ void require_epsilon(double value) {
 
 }  // namespace
 
-AdamW::AdamW(const Options& options, std::shared_ptr<const ops::Kernels> kernels)
+AdamW::AdamW(const Options& options)
     : Optimizer{{.learning_rate = options.learning_rate,
                  .weight_decay = options.weight_decay,
                  .clip_norm = options.clip_norm,
                  .name = options.name,
                  .settings = fmt::format("betas {} and {}, epsilon {}", options.moments.beta1, options.moments.beta2,
-                                         options.moments.epsilon)},
-                std::move(kernels)},
+                                         options.moments.epsilon),
+                 .portable = options.portable}},
       moments_{options.moments} {
   require_beta("beta1", moments_.beta1);
   require_beta("beta2", moments_.beta2);
@@ -46,9 +46,8 @@ std::vector<std::string_view> AdamW::slots() const {
   return {first_moment, second_moment};
 }
 
-void AdamW::update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) {
-  kernels.update().adamw(range.values, range.gradients, range.slot(first_moment), range.slot(second_moment), step,
-                         moments_);
+void AdamW::update(const Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) {
+  kernels.adamw(range.values, range.gradients, range.slot(first_moment), range.slot(second_moment), step, moments_);
 }
 
 }  // namespace lockstep

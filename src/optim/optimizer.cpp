@@ -8,6 +8,7 @@
 
 #include "optim/live_optimizers.hpp"
 #include "optim/plan.hpp"
+#include "update/update_kernels.hpp"
 
 namespace lockstep {
 namespace {
@@ -33,7 +34,7 @@ std::vector<Optimizer::Gradient> Optimizer::gradients_in_store(const VariableSto
   return gradients;
 }
 
-Optimizer::Optimizer(Rules rules, std::shared_ptr<const ops::Kernels> kernels)
+Optimizer::Optimizer(Rules rules, std::shared_ptr<const Kernels> kernels)
     : rules_{std::move(rules)}, places_{std::make_unique<Places>(rules_.name)}, kernels_{std::move(kernels)} {
   // Written so that NaN fails.
   if (!(rules_.weight_decay >= 0) || std::isinf(rules_.weight_decay))

@@ -13,8 +13,7 @@
 
 #include "control/busy_clock.hpp"
 #include "control/tag.hpp"
-#include "ops/answer.hpp"
-#include "ops/update_kernels.hpp"
+#include "device/answer.hpp"
 #include "optim/audit.hpp"
 #include "optim/computed_step.hpp"
 #include "optim/live_optimizers.hpp"
@@ -29,6 +28,7 @@
 #include "strategy/first_steps.hpp"
 #include "strategy/strategy_core.hpp"
 #include "tensor/digest.hpp"
+#include "update/update_kernels.hpp"
 
 namespace lockstep {
 namespace {
@@ -273,7 +273,7 @@ class Optimizer::StepOf {
       const TensorView view = view_of(blocks_);
       sums.make([&](Reductions& reductions) { reductions.all_reduce(ReduceOp::sum, {&view, 1}); });
     }
-    return ops::UpdateKernels::sum_of_blocks(std::move(blocks_));
+    return detail::UpdateKernels::sum_of_blocks(std::move(blocks_));
   }
 
   /// Where one rank alone has updated variables, or a slice of them, the others get their values from it.
@@ -307,10 +307,10 @@ class Optimizer::StepOf {
   const Request& request_;
   const How& how_;
   std::vector<IndexedSlices> slices_;
-  std::vector<char> has_slices_;                ///< of a computation: those that were ready
-  RowExchange rows_;                            ///< of these
-  std::optional<detail::ComputedStep> inside_;  ///< while there is something to compute, and after it
-  std::optional<ops::Answer<double>> squares_;  ///< of the sums, if they are measured before the ranks have counted
+  std::vector<char> has_slices_;                   ///< of a computation: those that were ready
+  RowExchange rows_;                               ///< of these
+  std::optional<detail::ComputedStep> inside_;     ///< while there is something to compute, and after it
+  std::optional<detail::Answer<double>> squares_;  ///< of the sums, if they are measured before the ranks have counted
 
   // What is counted.
   Optimizer::StepSums sums_;
@@ -372,7 +372,6 @@ Optimizer::StepSums Optimizer::apply(ReplicaContext& context, const Request& req
     if (request.audit->impl_->is_turn()) own_copies(slices);
     request.audit->impl_->compute_other();
   }
-  kernels_for(plan);  // the rate depends on them
   detail::FirstStepNotes* const first_step = context.first_step();
   if (first_step && is_reduced) note_given(*first_step, request.gradients);
   const std::int64_t made = first_step ? steps(context.strategy()) : 0;

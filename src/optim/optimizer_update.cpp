@@ -6,18 +6,18 @@
 
 #include "control/busy_clock.hpp"
 #include "device/stream_spans.hpp"
-#include "ops/update_kernels.hpp"
 #include "optim/computed_step.hpp"
 #include "optim/live_optimizers.hpp"
 #include "optim/parts_of_threads.hpp"
 #include "optim/plan.hpp"
+#include "update/update_kernels.hpp"
 
 namespace lockstep {
 
 double Optimizer::gradient_norm() {
   if (!last_.plan) return 0;
   if (!last_.gradient_norm)
-    last_.gradient_norm = std::sqrt(kernels_->update().sum_of_squares(last_.plan->homes())) / last_.divisor;
+    last_.gradient_norm = std::sqrt(kernels_->sum_of_squares(last_.plan->homes())) / last_.divisor;
   return *last_.gradient_norm;
 }
 
@@ -29,12 +29,13 @@ double Optimizer::clip_factor() {
 }
 
 double Optimizer::rate_at(std::int64_t step) const {
-  const bool portable = kernels_ && kernels_->is_portable();
-  return portable ? rules_.learning_rate.portable_at(step) : rules_.learning_rate.at(step);
+  return rules_.portable ? rules_.learning_rate.portable_at(step) : rules_.learning_rate.at(step);
 }
 
-const ops::Kernels& Optimizer::kernels_for(const Plan& plan) {
-  if (!kernels_) kernels_ = ops::make_kernels(ops::Kernels::Choice::automatic, {}, plan.store().stream());
+const Optimizer::Kernels& Optimizer::kernels_for(const Plan& plan) {
+  if (!kernels_)
+    kernels_ = detail::make_update_kernels(
+        rules_.portable ? detail::Functions::portable : detail::Functions::of_library, plan.store().stream());
   return *kernels_;
 }
 
@@ -48,7 +49,7 @@ void Optimizer::step(const Scale& scale, std::span<const IndexedSlices> rows) {
   }
   const BusyClock::During updating{BusyClock::Part::optimizer};
   const StreamSpan span{plan.store().stream(), trace::Kind::layer, "optimizer"};
-  const ops::Kernels& kernels = kernels_for(plan);
+  const Kernels& kernels = kernels_for(plan);
   std::int64_t& made = plan.store().counter(places_->counter_in(plan.store()));
   last_ = {.plan = plan_, .learning_rate = rate_at(made), .divisor = divisor};
   if (scale.squares) last_.gradient_norm = std::sqrt(*scale.squares) / divisor;
@@ -78,7 +79,7 @@ void Optimizer::step(const Scale& scale, std::span<const IndexedSlices> rows) {
 void Optimizer::update_together(const Plan& plan, const UpdateStep& step, const detail::StepThreads& threads) {
   // The threads find slots; none of them may make one.
   for (const detail::RangeUpdate& each : plan.updates()) prepare_slots(each.range, plan.rank());
-  const ops::Kernels& kernels = kernels_for(plan);
+  const Kernels& kernels = kernels_for(plan);
   threads.run([&](std::size_t thread) {
     UpdateStep own = step;
     for (const detail::RangeUpdate& each : plan.updates()) {

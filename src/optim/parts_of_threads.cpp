@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "ops/square_blocks.hpp"
-#include "ops/update_kernels.hpp"
 #include "optim/plan.hpp"
+#include "update/square_blocks.hpp"
+#include "update/update_kernels.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -21,15 +21,15 @@ std::int64_t begin_of(std::int64_t count, std::size_t part, std::size_t parts) {
 }
 
 /// The sums of blocks [first, last) of all that `parts` have, at their numbers in `sums`.
-void sum_blocks(const ops::UpdateKernels& kernels, std::span<const TensorView> parts, std::int64_t first,
-                std::int64_t last, std::vector<double>& sums) {
+void sum_blocks(const UpdateKernels& kernels, std::span<const TensorView> parts, std::int64_t first, std::int64_t last,
+                std::vector<double>& sums) {
   std::int64_t next = 0;  // the number of a part's first block
   for (const TensorView& part : parts) {
-    const std::int64_t begin = std::exchange(next, next + ops::square_blocks(part.count()));
+    const std::int64_t begin = std::exchange(next, next + square_blocks(part.count()));
     const std::int64_t from = std::max(first, begin), to = std::min(last, next);
     if (from >= to) continue;
-    const std::int64_t element = (from - begin) * ops::square_block;
-    const std::int64_t elements = std::min((to - begin) * ops::square_block, part.count()) - element;
+    const std::int64_t element = (from - begin) * square_block;
+    const std::int64_t elements = std::min((to - begin) * square_block, part.count()) - element;
     const TensorView own{reinterpret_cast<std::byte*>(sums.data() + from), {to - from}, DType::f64};
     kernels.block_squares(part.reshaped({part.count()}).slice(element, elements), own);
   }
@@ -45,17 +45,17 @@ VariableStore::FlatRange part_for(const VariableStore::FlatRange& range, std::si
   return part_of(range, begin(thread), begin(thread + 1) - begin(thread));
 }
 
-ops::Answer<double> start_sum_of_squares(const ops::Kernels& kernels, std::span<const TensorView> parts,
-                                         const std::optional<StepThreads>& threads) {
-  if (!threads) return kernels.update().start_sum_of_squares(parts);
+Answer<double> start_sum_of_squares(const UpdateKernels& kernels, std::span<const TensorView> parts,
+                                    const std::optional<StepThreads>& threads) {
+  if (!threads) return kernels.start_sum_of_squares(parts);
   std::int64_t blocks = 0;
-  for (const TensorView& part : parts) blocks += ops::square_blocks(part.count());
+  for (const TensorView& part : parts) blocks += square_blocks(part.count());
   std::vector<double> sums(static_cast<std::size_t>(blocks));
   threads->run([&](std::size_t thread) {
-    sum_blocks(kernels.update(), parts, begin_of(blocks, thread, threads->count),
-               begin_of(blocks, thread + 1, threads->count), sums);
+    sum_blocks(kernels, parts, begin_of(blocks, thread, threads->count), begin_of(blocks, thread + 1, threads->count),
+               sums);
   });
-  return ops::UpdateKernels::sum_of_blocks(std::move(sums));
+  return UpdateKernels::sum_of_blocks(std::move(sums));
 }
 
 }  // namespace lockstep::detail

@@ -5,10 +5,9 @@
 #include <optional>
 #include <span>
 
-#include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/variable_store.hpp>
 
-#include "ops/answer.hpp"
+#include "device/answer.hpp"
 #include "optim/computed_step.hpp"
 
 namespace lockstep::detail {
@@ -18,7 +17,7 @@ namespace lockstep::detail {
 VariableStore::FlatRange part_for(const VariableStore::FlatRange& range, std::size_t thread, std::size_t threads);
 
 /// UpdateKernels::start_sum_of_squares, with the same bits. Threads share the work, if there are some.
-ops::Answer<double> start_sum_of_squares(const ops::Kernels& kernels, std::span<const TensorView> parts,
-                                         const std::optional<StepThreads>& threads);
+Answer<double> start_sum_of_squares(const UpdateKernels& kernels, std::span<const TensorView> parts,
+                                    const std::optional<StepThreads>& threads);
 
 }  // namespace lockstep::detail

@@ -12,11 +12,11 @@
 #include <lockstep/base/hex.hpp>
 
 #include "base/digest.hpp"
-#include "ops/square_blocks.hpp"
-#include "ops/update_kernels.hpp"
 #include "strategy/held_slices.hpp"
 #include "tensor/overlap.hpp"
 #include "tensor/shared_parts.hpp"
+#include "update/square_blocks.hpp"
+#include "update/update_kernels.hpp"
 
 namespace lockstep {
 namespace {
@@ -51,7 +51,7 @@ void require_no_duplicates(const detail::Call& call, std::span<const Variable> v
         fmt::format("{}variable {} is given twice; add its gradients up", call.text(), (*twice)->label())};
 }
 
-static_assert(detail::slice_granule % ops::square_block == 0);
+static_assert(detail::slice_granule % detail::square_block == 0);
 
 /// Matrices, filters and embeddings decay; biases, and what norms scale and shift by, do not.
 bool is_decayed(const Variable& variable) {
@@ -269,22 +269,22 @@ void Optimizer::Plan::plan_blocks() {
     } else {
       for (const detail::SliceMap::Slice& own : variable.segment->slices->own_in(variable.offset, flat.count())) {
         const std::int64_t first = own.first - variable.offset;
-        own_blocks_.push_back({flat.slice(first, own.count), blocks_ + first / ops::square_block});
+        own_blocks_.push_back({flat.slice(first, own.count), blocks_ + first / detail::square_block});
       }
     }
-    blocks_ += ops::square_blocks(flat.count());
+    blocks_ += detail::square_blocks(flat.count());
   }
   std::int64_t own = 0;
-  for (const detail::OwnBlocks& each : own_blocks_) own += ops::square_blocks(each.part.count());
+  for (const detail::OwnBlocks& each : own_blocks_) own += detail::square_blocks(each.part.count());
   own_squares_ = Tensor::zeros(DType::f64, {own}, store_->stream());
   squares_on_host_ = Tensor::pinned(DType::f64, {own}, store_->stream());
 }
 
-void Optimizer::Plan::sum_own_blocks(const ops::Kernels& kernels) const {
+void Optimizer::Plan::sum_own_blocks(const detail::UpdateKernels& kernels) const {
   std::int64_t next = 0;
   for (const detail::OwnBlocks& each : own_blocks_) {
-    const std::int64_t blocks = ops::square_blocks(each.part.count());
-    kernels.update().block_squares(each.part, own_squares_.view().slice(std::exchange(next, next + blocks), blocks));
+    const std::int64_t blocks = detail::square_blocks(each.part.count());
+    kernels.block_squares(each.part, own_squares_.view().slice(std::exchange(next, next + blocks), blocks));
   }
   copy(own_squares_.view(), squares_on_host_.view(), store_->stream());
 }
@@ -294,7 +294,7 @@ std::vector<double> Optimizer::Plan::own_among_all() const {
   std::vector<double> all(static_cast<std::size_t>(blocks_));
   auto next = sums.begin();
   for (const detail::OwnBlocks& each : own_blocks_) {
-    const auto end = next + ops::square_blocks(each.part.count());
+    const auto end = next + detail::square_blocks(each.part.count());
     std::copy(next, end, all.begin() + each.first);
     next = end;
   }

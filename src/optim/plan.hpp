@@ -107,7 +107,7 @@ class Optimizer::Plan {
   std::span<const Sliced> gathers() const { return gathers_; }
 
   /// Enqueues the sums of squares of this rank's blocks: those in its slices, and on rank 0 all that are not shared.
-  void sum_own_blocks(const ops::Kernels& kernels) const;
+  void sum_own_blocks(const detail::UpdateKernels& kernels) const;
   /// The same among all blocks, of which the sum over the ranks holds all. Call it after a wait for the stream.
   std::vector<double> own_among_all() const;
   /// What the ranks compare. A list that is longer than `room` begins with its digest, so that a late difference shows.

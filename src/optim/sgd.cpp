@@ -5,7 +5,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/optim/sgd.hpp>
 
-#include "ops/update_kernels.hpp"
+#include "update/update_kernels.hpp"
 
 namespace lockstep {
 namespace {
@@ -14,13 +14,13 @@ constexpr std::string_view velocity = "momentum";
 
 }  // namespace
 
-Sgd::Sgd(const Options& options, std::shared_ptr<const ops::Kernels> kernels)
+Sgd::Sgd(const Options& options)
     : Optimizer{{.learning_rate = options.learning_rate,
                  .weight_decay = options.weight_decay,
                  .clip_norm = options.clip_norm,
                  .name = options.name,
-                 .settings = options.momentum != 0 ? fmt::format("momentum {}", options.momentum) : ""},
-                std::move(kernels)},
+                 .settings = options.momentum != 0 ? fmt::format("momentum {}", options.momentum) : "",
+                 .portable = options.portable}},
       momentum_{options.momentum} {
   // Written so that NaN fails.
   if (!(momentum_ >= 0 && momentum_ < 1))
@@ -31,11 +31,11 @@ std::vector<std::string_view> Sgd::slots() const {
   return momentum_ == 0 ? std::vector<std::string_view>{} : std::vector{velocity};
 }
 
-void Sgd::update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) {
+void Sgd::update(const Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) {
   if (momentum_ == 0) {
-    kernels.update().sgd(range.values, range.gradients, step);
+    kernels.sgd(range.values, range.gradients, step);
   } else {
-    kernels.update().momentum(range.values, range.gradients, range.slot(velocity), step, momentum_);
+    kernels.momentum(range.values, range.gradients, range.slot(velocity), step, momentum_);
   }
 }
 

@@ -15,7 +15,7 @@
 namespace lockstep::detail {
 
 /// A slice begins at the start of a tensor, or at a multiple of this many elements after it. So no block of
-/// ops::UpdateKernels::sum_of_squares is cut.
+/// UpdateKernels::sum_of_squares is cut.
 constexpr std::int64_t slice_granule = 4096;
 
 /// Memory that is cut into pieces, which are sent one after the other, and each piece into as many slices. Slice k of

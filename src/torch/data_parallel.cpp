@@ -6,10 +6,10 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
-#include "ops/update_kernels.hpp"
 #include "torch/sparse_rows.hpp"
 #include "torch/step.hpp"
 #include "torch/sync_sums.hpp"
+#include "update/update_kernels.hpp"
 
 namespace lockstep::libtorch {
 namespace {
@@ -180,9 +180,11 @@ double ReplicatedModule::clip_norm(double largest) {
     if (!gradient.is_coalesced()) gradient = sparse_gradient(rows_of(gradient, *impl_->device), each.tensor);
     homes.push_back(view_of(gradient._values(), impl_->store.stream().kind()));
   }
-  if (!impl_->kernels) impl_->kernels = ops::make_kernels(ops::Kernels::Choice::automatic, {}, impl_->store.stream());
+  if (!impl_->kernels)
+    impl_->kernels =
+        lockstep::detail::make_update_kernels(lockstep::detail::Functions::of_library, impl_->store.stream());
   impl_->device->stream_follows();
-  const double norm = std::sqrt(impl_->kernels->update().sum_of_squares(homes));
+  const double norm = std::sqrt(impl_->kernels->sum_of_squares(homes));
   const at::NoGradGuard plain;
   if (norm > largest && std::isfinite(norm))
     for (const std::size_t i : present) impl_->parameters[i].tensor.mutable_grad().mul_(largest / norm);

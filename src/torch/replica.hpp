@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/ops/kernels.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
 #include "base/element_type.hpp"
@@ -236,9 +235,9 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   std::string text;                         ///< what the ranks compare
 
   std::vector<std::shared_ptr<const AccumulatedPass>> accumulated;
-  std::vector<EarlierGradient> earlier;         ///< to be added
-  bool has_warned_of_bits = false;              ///< that depend on the number of ranks
-  std::shared_ptr<const ops::Kernels> kernels;  ///< made when they are needed
+  std::vector<EarlierGradient> earlier;                            ///< to be added
+  bool has_warned_of_bits = false;                                 ///< that depend on the number of ranks
+  std::unique_ptr<const lockstep::detail::UpdateKernels> kernels;  ///< made when they are needed
 
   const std::optional<std::int64_t> audit_every;
   const std::uint64_t audit_seed;

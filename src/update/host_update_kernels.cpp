@@ -1,4 +1,4 @@
-// The reference kernels of optimizers.
+// The kernels of optimizers on the host, and the choice of a device's.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -6,16 +6,21 @@
 #include <vector>
 
 #include "base/wide_loop.hpp"
-#include "ops/checks.hpp"
-#include "ops/reference/loops.hpp"
-#include "ops/reference/reference.hpp"
-#include "ops/reference/typed.hpp"
-#include "ops/square_blocks.hpp"
-#include "ops/update_scalars.hpp"
-#include "ops/with_type.hpp"
+#include "device/gpu_backend.hpp"
+#include "tensor/with_type.hpp"
+#include "update/square_blocks.hpp"
+#include "update/update_checks.hpp"
+#include "update/update_kernels.hpp"
+#include "update/update_loops.hpp"
+#include "update/update_scalars.hpp"
 
-namespace lockstep::ops {
+namespace lockstep::detail {
 namespace {
+
+template <class T>
+T* data(const TensorView& view) {
+  return view.elements<T>().data();
+}
 
 constexpr std::int64_t strip = 16;
 static_assert(square_lanes % strip == 0);
@@ -51,6 +56,55 @@ void block_sums(const TensorView& part, double* sums) {
   });
 }
 
+class HostUpdateKernels final : public UpdateKernels {
+ public:
+  explicit HostUpdateKernels(Functions functions) : functions_{functions} {}
+
+  void sgd(const TensorView& values, const TensorView& gradient, const UpdateStep& step) const override {
+    check_update(DeviceKind::cpu, "sgd", {&values, &gradient}, step);
+    with_type(values.dtype(),
+              [&]<class T>() { loops::sgd(data<T>(values), data<T>(gradient), scalars_of<T>(step), values.count()); });
+  }
+
+  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
+                const UpdateStep& step, double momentum) const override {
+    check_update(DeviceKind::cpu, "momentum", {&values, &gradient, &velocity}, step);
+    check_fraction("momentum", "momentum", momentum);
+    with_type(values.dtype(), [&]<class T>() {
+      loops::momentum(data<T>(values), data<T>(gradient), data<T>(velocity), scalars_of<T>(step),
+                      static_cast<T>(momentum), values.count());
+    });
+  }
+
+  void adamw(const TensorView& values, const TensorView& gradient, const TensorView& first, const TensorView& second,
+             const UpdateStep& step, const AdamWMoments& moments) const override {
+    check_update(DeviceKind::cpu, "adamw", {&values, &gradient, &first, &second}, step);
+    check_moments("adamw", moments);
+    with_type(values.dtype(), [&]<class T>() {
+      loops::adamw(data<T>(values), data<T>(gradient), data<T>(first), data<T>(second), scalars_of<T>(step),
+                   scalars_of<T>(moments, step, functions_), values.count());
+    });
+  }
+
+  Answer<double> start_sum_of_squares(std::span<const TensorView> parts) const override {
+    check_floats(DeviceKind::cpu, "sum_of_squares", parts);
+    std::int64_t blocks = 0;
+    for (const TensorView& part : parts) blocks += square_blocks(part.count());
+    std::vector<double> sums(static_cast<std::size_t>(blocks));
+    double* next = sums.data();
+    for (const TensorView& part : parts) block_sums(part, std::exchange(next, next + square_blocks(part.count())));
+    return sum_of_blocks(std::move(sums));
+  }
+
+  void block_squares(const TensorView& part, const TensorView& sums) const override {
+    check_block_squares(DeviceKind::cpu, part, sums);
+    block_sums(part, data<double>(sums));
+  }
+
+ private:
+  Functions functions_;
+};
+
 }  // namespace
 
 /// In the tree of fixed_order_sum: neighbours, then neighbouring pairs, and so on.
@@ -60,45 +114,9 @@ double UpdateKernels::sum_of_blocks(std::vector<double> sums) {
   return sums.empty() ? 0 : sums.front();
 }
 
-void ReferenceKernels::sgd(const TensorView& values, const TensorView& gradient, const UpdateStep& step) const {
-  check_update(DeviceKind::cpu, "sgd", {&values, &gradient}, step);
-  with_type(values.dtype(),
-            [&]<class T>() { loops::sgd(data<T>(values), data<T>(gradient), scalars_of<T>(step), values.count()); });
+std::unique_ptr<UpdateKernels> make_update_kernels(Functions functions, Stream& stream) {
+  if (stream.kind() == DeviceKind::cpu) return std::make_unique<HostUpdateKernels>(functions);
+  return gpu_backend().make_update_kernels(stream);
 }
 
-void ReferenceKernels::momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
-                                const UpdateStep& step, double momentum) const {
-  check_update(DeviceKind::cpu, "momentum", {&values, &gradient, &velocity}, step);
-  check_fraction("momentum", "momentum", momentum);
-  with_type(values.dtype(), [&]<class T>() {
-    loops::momentum(data<T>(values), data<T>(gradient), data<T>(velocity), scalars_of<T>(step),
-                    static_cast<T>(momentum), values.count());
-  });
-}
-
-void ReferenceKernels::adamw(const TensorView& values, const TensorView& gradient, const TensorView& first,
-                             const TensorView& second, const UpdateStep& step, const AdamWMoments& moments) const {
-  check_update(DeviceKind::cpu, "adamw", {&values, &gradient, &first, &second}, step);
-  check_moments("adamw", moments);
-  with_type(values.dtype(), [&]<class T>() {
-    loops::adamw(data<T>(values), data<T>(gradient), data<T>(first), data<T>(second), scalars_of<T>(step),
-                 scalars_of<T>(moments, step, functions_), values.count());
-  });
-}
-
-Answer<double> ReferenceKernels::start_sum_of_squares(std::span<const TensorView> parts) const {
-  check_floats(DeviceKind::cpu, "sum_of_squares", parts);
-  std::int64_t blocks = 0;
-  for (const TensorView& part : parts) blocks += square_blocks(part.count());
-  std::vector<double> sums(static_cast<std::size_t>(blocks));
-  double* next = sums.data();
-  for (const TensorView& part : parts) block_sums(part, std::exchange(next, next + square_blocks(part.count())));
-  return sum_of_blocks(std::move(sums));
-}
-
-void ReferenceKernels::block_squares(const TensorView& part, const TensorView& sums) const {
-  check_block_squares(DeviceKind::cpu, part, sums);
-  block_sums(part, data<double>(sums));
-}
-
-}  // namespace lockstep::ops
+}  // namespace lockstep::detail

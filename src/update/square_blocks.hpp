@@ -5,7 +5,7 @@
 
 #include "base/host_device.hpp"
 
-namespace lockstep::ops {
+namespace lockstep::detail {
 
 /// Elements per block.
 inline constexpr std::int64_t square_block = 4096;
@@ -18,4 +18,4 @@ LOCKSTEP_HOST_DEVICE constexpr std::int64_t square_blocks(std::int64_t count) {
   return count / square_block + (count % square_block != 0);
 }
 
-}  // namespace lockstep::ops
+}  // namespace lockstep::detail

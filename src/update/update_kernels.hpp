@@ -2,21 +2,23 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include <lockstep/tensor/tensor.hpp>
+#include <lockstep/update/update_step.hpp>
 
-#include "ops/answer.hpp"
+#include "base/parts.hpp"
+#include "base/portable_functions.hpp"
+#include "device/answer.hpp"
 
-namespace lockstep::ops {
+namespace lockstep::detail {
 
-using UpdateStep = Kernels::UpdateStep;
-using AdamWMoments = Kernels::AdamWMoments;
-
-/// The family of kernels that every backend has. The rules of kernels.hpp apply here too. Operands of one call have one
-/// type and shape. InvalidArgument, before anything is written, for scalars that are not finite or not what their
-/// comments require.
+/// Operands of one call are f32 or f64, of one type and shape, and do not overlap; they are in memory of the device
+/// that the kernels are for, on whose stream a GPU's are enqueued. Threads may share an object, and results do not
+/// depend on where operands lie. InvalidArgument, before anything is written, for other operands, and for scalars that
+/// are not finite or not what their comments require.
 class UpdateKernels {
  public:
   virtual ~UpdateKernels() = default;
@@ -60,4 +62,7 @@ class UpdateKernels {
   static double sum_of_blocks(std::vector<double> sums);
 };
 
-}  // namespace lockstep::ops
+/// Those for the device of `stream`, which must outlive them. On the host, `functions` compute powers.
+LOCKSTEP_PARTS_API std::unique_ptr<UpdateKernels> make_update_kernels(Functions functions, Stream& stream);
+
+}  // namespace lockstep::detail

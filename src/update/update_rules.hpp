@@ -6,7 +6,7 @@
 
 #include "base/host_device.hpp"
 
-namespace lockstep::ops {
+namespace lockstep::detail {
 
 template <class T>
 struct StepScalars {
@@ -54,4 +54,4 @@ LOCKSTEP_HOST_DEVICE void apply_adamw(T& value, T sum, T& first, T& second, cons
   value -= step.learning_rate * (direction + step.weight_decay * value);
 }
 
-}  // namespace lockstep::ops
+}  // namespace lockstep::detail

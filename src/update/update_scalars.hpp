@@ -4,11 +4,11 @@
 #include <cmath>
 #include <cstdint>
 
-#include "ops/functions.hpp"
-#include "ops/update_kernels.hpp"
-#include "ops/update_rules.hpp"
+#include "base/portable_functions.hpp"
+#include "update/update_kernels.hpp"
+#include "update/update_rules.hpp"
 
-namespace lockstep::ops {
+namespace lockstep::detail {
 
 template <class T>
 StepScalars<T> scalars_of(const UpdateStep& step) {
@@ -22,7 +22,7 @@ StepScalars<T> scalars_of(const UpdateStep& step) {
 template <class T>
 AdamWScalars<T> scalars_of(const AdamWMoments& moments, const UpdateStep& step, Functions functions) {
   const auto power = [&](double beta) {
-    return functions == Functions::portable ? portable::power(beta, static_cast<std::uint64_t>(step.number))
+    return functions == Functions::portable ? lockstep::portable::power(beta, static_cast<std::uint64_t>(step.number))
                                             : std::pow(beta, static_cast<double>(step.number));
   };
   return {.beta1 = static_cast<T>(moments.beta1),
@@ -34,4 +34,4 @@ AdamWScalars<T> scalars_of(const AdamWMoments& moments, const UpdateStep& step, 
           .epsilon = static_cast<T>(moments.epsilon)};
 }
 
-}  // namespace lockstep::ops
+}  // namespace lockstep::detail

@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
         const std::shared_ptr<const ops::Kernels> kernels = ops::make_kernels(ops::Kernels::Choice::automatic, {1});
         const auto model =
             nn::make_mlp(runtime.strategy(), {.inputs = 784, .hidden = {30, 20}, .classes = 10, .seed = 3}, kernels);
-        Sgd optimizer{{.learning_rate = 0.05, .momentum = 0.8}, kernels};
+        Sgd optimizer{{.learning_rate = 0.05, .momentum = 0.8}};
         Observer observer;
         fit(runtime.strategy(), *model, optimizer, {*data.train, *data.test},
             {.global_batch = 100, .steps = 7, .seed = 3, .shards = 4}, observer);

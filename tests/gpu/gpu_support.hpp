@@ -17,6 +17,7 @@
 
 #include "../unit/ops_support.hpp"
 #include "device/device.hpp"
+#include "update/update_kernels.hpp"
 
 namespace lockstep::test {
 
@@ -31,13 +32,20 @@ using Transpose = Kernels::Transpose;
 struct Gpu {
   Device& device;
   Stream& stream;
-  const ops::Kernels& kernels;    ///< of the GPU, on `stream`
-  const ops::Kernels& reference;  ///< of the host
+  const ops::Kernels& kernels;                    ///< of the GPU, on `stream`
+  const ops::Kernels& reference;                  ///< of the host
+  const detail::UpdateKernels& update;            ///< of the GPU, on `stream`
+  const detail::UpdateKernels& update_reference;  ///< of the host
 };
 
 /// What the test program's main made. Tests that launch thousands of kernels, or large ones, have the tag [large]:
 /// under compute-sanitizer, where each takes many times as long, the others run without them.
 Gpu& gpu();
+
+/// The kernels of optimizers on the device of `kernels`.
+inline const detail::UpdateKernels& update_of(const ops::Kernels& kernels) {
+  return &kernels == &gpu().kernels ? gpu().update : gpu().update_reference;
+}
 
 /// Whether the grids of a simulated GPU are limited, so that tests get by with less work. tests/cusim/real-size runs
 /// them at the size that they have on a GPU.
@@ -45,7 +53,7 @@ inline bool grids_are_limited() {
   return std::getenv("CUSIM_MOST_BLOCKS") != nullptr;
 }
 
-/// Of a grid, in each dimension: as ops/cuda/geometry.hpp says, or as a simulated GPU is told, which reaches the
+/// Of a grid, in each dimension: as device/cuda/geometry.hpp says, or as a simulated GPU is told, which reaches the
 /// strides of a grid with less work.
 inline std::int64_t most_blocks() {
   const char* const simulated = std::getenv("CUSIM_MOST_BLOCKS");

@@ -6,7 +6,7 @@
 #include <lockstep/base/error.hpp>
 
 #include "gpu_support.hpp"
-#include "ops/update_kernels.hpp"
+#include "update/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -52,7 +52,7 @@ TEST_CASE("a GPU's kernels refuse the host's memory in any place, and the host's
     std::function<void(const Kernels&, const Views&)> call;
   };
   const Operands matrices(3, matrix);
-  static constexpr ops::UpdateStep step{.learning_rate = 1};
+  static constexpr detail::UpdateStep step{.learning_rate = 1};
   const std::vector<Call> calls{
       {"matmul", matrices,
        [](const Kernels& k, const Views& v) { k.matmul(v[0], Transpose::no, v[1], Transpose::no, v[2]); }},
@@ -77,15 +77,15 @@ TEST_CASE("a GPU's kernels refuse the host's memory in any place, and the host's
        {matrix, noise(DType::bf16, {2, 2}, 1)},
        [](const Kernels& k, const Views& v) { k.convert(v[0], v[1]); }},
       {"add", {matrix, matrix}, [](const Kernels& k, const Views& v) { k.add(v[0], v[1]); }},
-      {"sgd", {matrix, matrix}, [](const Kernels& k, const Views& v) { k.update().sgd(v[0], v[1], step); }},
+      {"sgd", {matrix, matrix}, [](const Kernels& k, const Views& v) { update_of(k).sgd(v[0], v[1], step); }},
       {"momentum", matrices,
-       [](const Kernels& k, const Views& v) { k.update().momentum(v[0], v[1], v[2], step, 0.5); }},
+       [](const Kernels& k, const Views& v) { update_of(k).momentum(v[0], v[1], v[2], step, 0.5); }},
       {"adamw", Operands(4, matrix),
-       [](const Kernels& k, const Views& v) { k.update().adamw(v[0], v[1], v[2], v[3], step, {}); }},
-      {"sum_of_squares", {matrix, vector}, [](const Kernels& k, const Views& v) { k.update().sum_of_squares(v); }},
+       [](const Kernels& k, const Views& v) { update_of(k).adamw(v[0], v[1], v[2], v[3], step, {}); }},
+      {"sum_of_squares", {matrix, vector}, [](const Kernels& k, const Views& v) { update_of(k).sum_of_squares(v); }},
       {"block_squares",
        {matrix, noise(DType::f64, {1}, 1)},
-       [](const Kernels& k, const Views& v) { k.update().block_squares(v[0], v[1]); }},
+       [](const Kernels& k, const Views& v) { update_of(k).block_squares(v[0], v[1]); }},
   };
   for (const Call& call : calls)
     for (std::size_t odd = 0; odd < call.operands.size(); ++odd) {
@@ -128,7 +128,7 @@ TEST_CASE("a GPU's kernels refuse shapes, types, overlaps and numbers in the hos
   refused_alike({a, b}, [](const Kernels& k, const Views& v) { k.relu(v[0], v[1]); });
   refused_alike({flat}, [](const Kernels& k, const Views& v) { k.relu(v[0].slice(0, 4), v[0].slice(1, 4)); });
   refused_alike({flat}, [](const Kernels& k, const Views& v) {
-    k.update().sgd(v[0].slice(0, 4), v[0].slice(4, 4), {.learning_rate = 1, .divisor = 0});
+    update_of(k).sgd(v[0].slice(0, 4), v[0].slice(4, 4), {.learning_rate = 1, .divisor = 0});
   });
   refused_alike({a, b, ops::i32({0, 1})},
                 [](const Kernels& k, const Views& v) { k.softmax_cross_entropy(v[0], v[2], 3, v[0]); });

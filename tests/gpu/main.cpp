@@ -28,7 +28,14 @@ int main(int argc, char** argv) {
   const auto stream = device->make_stream();
   const auto kernels = ops::make_kernels(ops::Kernels::Choice::cuda, {}, *stream);
   const auto reference = ops::make_kernels(ops::Kernels::Choice::reference);
-  test::Gpu gpu{.device = *device, .stream = *stream, .kernels = *kernels, .reference = *reference};
+  const auto update = detail::make_update_kernels(detail::Functions::of_library, *stream);
+  const auto update_reference = detail::make_update_kernels(detail::Functions::portable, Stream::host());
+  test::Gpu gpu{.device = *device,
+                .stream = *stream,
+                .kernels = *kernels,
+                .reference = *reference,
+                .update = *update,
+                .update_reference = *update_reference};
   test::current = &gpu;
   return test::run_tests(argc, argv);
 }

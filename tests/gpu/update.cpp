@@ -1,11 +1,11 @@
 // The steps of optimizers and the sum of squares: to the bit what the host computes.
 #include "gpu_support.hpp"
-#include "ops/square_blocks.hpp"
-#include "ops/update_kernels.hpp"
+#include "update/square_blocks.hpp"
+#include "update/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
-using ops::UpdateStep;
+using detail::UpdateStep;
 
 namespace {
 
@@ -13,7 +13,7 @@ const UpdateStep with_everything{
     .learning_rate = 0.1, .divisor = 250, .factor = 0.7, .weight_decay = 0.01, .number = 3};
 
 double squares(const Kernels& kernels, const Views& parts) {
-  return kernels.update().sum_of_squares(parts);
+  return update_of(kernels).sum_of_squares(parts);
 }
 
 }  // namespace
@@ -24,10 +24,10 @@ TEST_CASE("optimizers' steps on a GPU have the bits of the host's: no operation 
       CAPTURE(name_of(dtype), count);
       const Operands operands{noise(dtype, {count}, 1), noise(dtype, {count}, 2), noise(dtype, {count}, 3)};
       check_like_reference({operands[0], operands[1]}, exactly, [](const Kernels& kernels, const Views& v) {
-        kernels.update().sgd(v[0], v[1], with_everything);
+        update_of(kernels).sgd(v[0], v[1], with_everything);
       });
       check_like_reference(operands, exactly, [](const Kernels& kernels, const Views& v) {
-        for (int step = 0; step < 3; ++step) kernels.update().momentum(v[0], v[1], v[2], with_everything, 0.9);
+        for (int step = 0; step < 3; ++step) update_of(kernels).momentum(v[0], v[1], v[2], with_everything, 0.9);
       });
       // Second moments are not negative.
       const Tensor second =
@@ -36,15 +36,15 @@ TEST_CASE("optimizers' steps on a GPU have the bits of the host's: no operation 
                            [](const Kernels& kernels, const Views& v) {
                              UpdateStep step = with_everything;
                              for (; step.number < 6; ++step.number)
-                               kernels.update().adamw(v[0], v[1], v[2], v[3], step, {});
+                               update_of(kernels).adamw(v[0], v[1], v[2], v[3], step, {});
                            });
     }
 }
 
 TEST_CASE("a flat update of views inside of one memory touches nothing beside them") {
   check_like_reference({noise(DType::f32, {1100}, 4)}, exactly, [](const Kernels& kernels, const Views& v) {
-    kernels.update().momentum(v[0].slice(100, 300), v[0].slice(400, 300), v[0].slice(701, 300),
-                              {.learning_rate = 0.5, .divisor = 3}, 0.25);
+    update_of(kernels).momentum(v[0].slice(100, 300), v[0].slice(400, 300), v[0].slice(701, 300),
+                                {.learning_rate = 0.5, .divisor = 3}, 0.25);
   });
 }
 
@@ -59,14 +59,14 @@ TEST_CASE("the sum of squares on a GPU has the bits of the host's, over parts of
                          [&](const Kernels& kernels, const Views& v) { sums.push_back(squares(kernels, v)); });
     for (const double sum : sums) CHECK(sum == sums.front());
   }
-  CHECK(gpu().kernels.update().sum_of_squares({}) == 0);
+  CHECK(gpu().update.sum_of_squares({}) == 0);
 }
 
 TEST_CASE("the sums of blocks on a GPU have the bits of the host's") {
   for (const std::int64_t count : {std::int64_t{0}, std::int64_t{255}, std::int64_t{3 * 4096 + 5}}) {
-    const Operands operands{noise(DType::f32, {count}, 1), noise(DType::f64, {ops::square_blocks(count)}, 2)};
+    const Operands operands{noise(DType::f32, {count}, 1), noise(DType::f64, {detail::square_blocks(count)}, 2)};
     check_like_reference(operands, exactly,
-                         [](const Kernels& kernels, const Views& v) { kernels.update().block_squares(v[0], v[1]); });
+                         [](const Kernels& kernels, const Views& v) { update_of(kernels).block_squares(v[0], v[1]); });
   }
 }
 
@@ -74,6 +74,6 @@ TEST_CASE("what is not finite shows in a GPU's sum of squares") {
   for (const double bad : {not_a_number, ops::infinity}) {
     const Tensor x = ops::filled(DType::f32, {10000}, 1);
     x.view().elements<float>()[9000] = static_cast<float>(bad);
-    CHECK_FALSE(std::isfinite(gpu().kernels.update().sum_of_squares(std::vector{OnGpu{x}.view()})));
+    CHECK_FALSE(std::isfinite(gpu().update.sum_of_squares(std::vector{OnGpu{x}.view()})));
   }
 }

@@ -12,7 +12,7 @@ class SignDescent final : public Optimizer {
 
  protected:
   std::vector<std::string_view> slots() const override { return {}; }
-  void update(const ops::Kernels&, const VariableStore::FlatRange& range, const UpdateStep& step) override {
+  void update(const Kernels&, const VariableStore::FlatRange& range, const UpdateStep& step) override {
     const std::span<float> values = range.values.elements<float>(), gradients = range.gradients.elements<float>();
     for (std::size_t i = 0; i < values.size(); ++i) {
       const double gradient = gradients[i] / step.divisor * step.factor;

@@ -72,7 +72,7 @@ Left after(int steps, const SampleSource& data, const MakeModel& make_model) {
   const std::shared_ptr<const ops::Kernels> kernels =
       ops::make_kernels(ops::Kernels::Choice::automatic, {}, strategy.stream());
   const auto model = make_model(strategy, kernels);
-  AdamW optimizer{{.learning_rate = 0.1, .clip_norm = 0.01}, kernels};
+  AdamW optimizer{{.learning_rate = 0.1, .clip_norm = 0.01}};
   Observer observer;
   Left left{};
   try {

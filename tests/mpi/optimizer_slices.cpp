@@ -20,10 +20,10 @@
 #include <lockstep/optim/sgd.hpp>
 
 #include "mpi/shared_folder.hpp"
-#include "ops/update_kernels.hpp"
 #include "support/noise.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
+#include "update/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -163,7 +163,7 @@ class Nameless : public Optimizer {
 
  protected:
   std::vector<std::string_view> slots() const override { return {"moment"}; }
-  void update(const ops::Kernels&, const VariableStore::FlatRange&, const ops::UpdateStep&) override {}
+  void update(const Kernels&, const VariableStore::FlatRange&, const UpdateStep&) override {}
 };
 
 /// Keeps the squares of all gradients, and changes nothing where one is zero. On the host.
@@ -175,13 +175,13 @@ class Adagrad final : public Optimizer {
   std::vector<std::string_view> slots() const override { return {"squares"}; }
   bool keeps_zero_gradients() const override { return true; }
   bool updates_by_element() const override { return true; }
-  void update(const ops::Kernels&, const VariableStore::FlatRange& range, const ops::UpdateStep& step) override {
+  void update(const Kernels&, const VariableStore::FlatRange& range, const UpdateStep& step) override {
     range.values.dtype() == DType::f32 ? update_as<float>(range, step) : update_as<double>(range, step);
   }
 
  private:
   template <class T>
-  static void update_as(const VariableStore::FlatRange& range, const ops::UpdateStep& step) {
+  static void update_as(const VariableStore::FlatRange& range, const UpdateStep& step) {
     const TensorView slot = range.slot("squares");
     T* const values = range.values.elements<T>().data();
     T* const squares = slot.elements<T>().data();
@@ -211,7 +211,7 @@ class NamedSlot final : public Nameless {
 class FailingInSlices final : public Nameless {
  protected:
   bool updates_by_element() const override { return true; }
-  void update(const ops::Kernels&, const VariableStore::FlatRange&, const ops::UpdateStep&) override {
+  void update(const Kernels&, const VariableStore::FlatRange&, const UpdateStep&) override {
     if (odd_one()) throw std::runtime_error{"on purpose"};
   }
 };

@@ -18,9 +18,9 @@
 
 #include "base/element_count.hpp"
 #include "mpi/shared_folder.hpp"
-#include "ops/update_kernels.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
+#include "update/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -95,7 +95,7 @@ class Failing final : public Optimizer {
 
  protected:
   std::vector<std::string_view> slots() const override { return {}; }
-  void update(const ops::Kernels&, const VariableStore::FlatRange&, const ops::UpdateStep&) override {
+  void update(const Kernels&, const VariableStore::FlatRange&, const UpdateStep&) override {
     if (rank() == on_) throw std::runtime_error{"on purpose"};
   }
 

@@ -50,7 +50,7 @@ std::vector<std::int64_t> allocations_of_steps(const ReductionOptions& reduction
   const std::shared_ptr<const ops::Kernels> kernels =
       ops::make_kernels(ops::Kernels::Choice::automatic, {}, strategy.stream());
   nn::Mlp model{strategy, nn::MlpOptions{.inputs = 4, .hidden = {hidden}, .classes = 2}, kernels};
-  AdamW optimizer{{.learning_rate = 0.01, .weight_decay = 0.1}, kernels};
+  AdamW optimizer{{.learning_rate = 0.01, .weight_decay = 0.1}};
   ImageData::Set images{.rows = 2, .columns = 2};
   for (std::uint8_t image = 0; image < 14; ++image) {
     images.labels.push_back(image % 2);

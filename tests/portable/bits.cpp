@@ -21,6 +21,7 @@
 #include "ops/reference/loops.hpp"
 #include "ops/reference/sequence_loops.hpp"
 #include "ops/reference/softmax.hpp"
+#include "update/update_loops.hpp"
 
 // The headers of image kernels need it, and some clang++ do not know the standard library's.
 #ifdef __cpp_lib_source_location
@@ -105,15 +106,15 @@ void add_dense(Lines& lines) {
 
   auto values = numbers<T>(1'000), first = numbers<T>(1'000), second = numbers<T>(1'000, 0, 1);
   const auto gradient = numbers<T>(1'000);
-  const ops::StepScalars<T> step{T(0.01), T(96), T(0.7), T(0.1)};
-  const ops::AdamWScalars<T> adam{T(0.9), T(0.1), T(0.999), T(0.001), T(0.271), T(0.003), T(1e-8)};
-  loops::adamw(values.data(), gradient.data(), first.data(), second.data(), step, adam, 1'000);
+  const detail::StepScalars<T> step{T(0.01), T(96), T(0.7), T(0.1)};
+  const detail::AdamWScalars<T> adam{T(0.9), T(0.1), T(0.999), T(0.001), T(0.271), T(0.003), T(1e-8)};
+  detail::loops::adamw(values.data(), gradient.data(), first.data(), second.data(), step, adam, 1'000);
   lines.add("adamw", values);
   lines.add("adamw moments", second);
-  loops::momentum(values.data(), gradient.data(), first.data(), step, T(0.9), 1'000);
+  detail::loops::momentum(values.data(), gradient.data(), first.data(), step, T(0.9), 1'000);
   lines.add("momentum", values);
   auto squares = zeros<double>(1'000);
-  loops::add_squares(squares.data(), gradient.data(), 1'000);
+  detail::loops::add_squares(squares.data(), gradient.data(), 1'000);
   lines.add(sizeof(T) == 4 ? "squares of f32" : "squares of f64", squares);
 
   auto logits = numbers<T>(500, -9, 9);

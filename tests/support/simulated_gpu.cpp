@@ -348,6 +348,11 @@ void read_all(void* to, const void* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
+std::unique_ptr<detail::UpdateKernels> make_update_kernels(Stream& stream) {
+  return test::make_simulated_update_kernels(stream,
+                                             [&own = simulated(stream)](auto work) { own.push(std::move(work)); });
+}
+
 std::unique_ptr<ops::Kernels> make_kernels(Stream& stream) {
   return test::make_simulated_kernels(stream, [&own = simulated(stream)](auto work) { own.push(std::move(work)); });
 }
@@ -386,6 +391,7 @@ constexpr detail::GpuBackend backend{
     .tree_sum = enqueue_tree_sum,
     .add = enqueue_add,
     .divide = enqueue_divide,
+    .make_update_kernels = make_update_kernels,
     .make_kernels = make_kernels,
 };
 

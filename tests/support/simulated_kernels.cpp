@@ -17,22 +17,83 @@
 #include "ops/image_kernels.hpp"
 #include "ops/product_tree.hpp"
 #include "ops/sequence_kernels.hpp"
-#include "ops/update_kernels.hpp"
 #include "support/simulated_gpu.hpp"
+#include "update/update_kernels.hpp"
 
 namespace lockstep {
 namespace {
 
 using test::for_host;
 
+/// Does on the host, when the stream gets there, what `Host` has.
+template <class Host>
+class OnHost {
+ protected:
+  OnHost(Stream& stream, test::Enqueue enqueue, std::shared_ptr<const Host> host)
+      : host_{std::move(host)}, stream_{stream}, enqueue_{std::move(enqueue)} {}
+
+  template <class Work>
+  void enqueue(Work work) const {
+    enqueue_([host = host_, work = std::move(work)] { work(*host); });
+  }
+
+  /// What `work` returns or throws is the answer.
+  template <class Work, class Told = std::invoke_result_t<Work, const Host&>>
+  ops::Answer<Told> ask(Work work) const {
+    const auto task = std::make_shared<std::packaged_task<Told(const Host&)>>(std::move(work));
+    const std::shared_future<Told> told = task->get_future().share();
+    enqueue([task](const Host& host) { (*task)(host); });
+    return {stream_, [told] { return told.get(); }};
+  }
+
+  std::shared_ptr<const Host> host_;
+  Stream& stream_;
+
+ private:
+  test::Enqueue enqueue_;
+};
+
+class SimulatedUpdateKernels final : public detail::UpdateKernels, private OnHost<detail::UpdateKernels> {
+ public:
+  SimulatedUpdateKernels(Stream& stream, test::Enqueue enqueue)
+      : OnHost{stream, std::move(enqueue), detail::make_update_kernels(detail::Functions::portable, Stream::host())} {}
+
+  void sgd(const TensorView& values, const TensorView& gradient, const detail::UpdateStep& step) const override {
+    enqueue([=, values = for_host(values), gradient = for_host(gradient)](const UpdateKernels& host) {
+      host.sgd(values, gradient, step);
+    });
+  }
+  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
+                const detail::UpdateStep& step, double momentum) const override {
+    enqueue([=, values = for_host(values), gradient = for_host(gradient), velocity = for_host(velocity)](
+                const UpdateKernels& host) { host.momentum(values, gradient, velocity, step, momentum); });
+  }
+  void adamw(const TensorView& values, const TensorView& gradient, const TensorView& first, const TensorView& second,
+             const detail::UpdateStep& step, const detail::AdamWMoments& moments) const override {
+    enqueue([=, values = for_host(values), gradient = for_host(gradient), first = for_host(first),
+             second = for_host(second)](const UpdateKernels& host) {
+      host.adamw(values, gradient, first, second, step, moments);
+    });
+  }
+  detail::Answer<double> start_sum_of_squares(std::span<const TensorView> parts) const override {
+    std::vector<TensorView> on_host;
+    for (const TensorView& part : parts) on_host.push_back(for_host(part));
+    return ask([on_host](const UpdateKernels& host) { return host.sum_of_squares(on_host); });
+  }
+  void block_squares(const TensorView& part, const TensorView& sums) const override {
+    enqueue(
+        [part = for_host(part), sums = for_host(sums)](const UpdateKernels& host) { host.block_squares(part, sums); });
+  }
+};
+
 class SimulatedKernels final : public ops::Kernels,
-                               private ops::UpdateKernels,
+                               private OnHost<ops::Kernels>,
                                private ops::ImageKernels,
                                private ops::SequenceKernels {
  public:
-  SimulatedKernels(Stream& stream, test::Enqueue enqueue) : stream_{stream}, enqueue_{std::move(enqueue)} {}
+  SimulatedKernels(Stream& stream, test::Enqueue enqueue)
+      : OnHost{stream, std::move(enqueue), ops::make_kernels(ops::Kernels::Choice::reference)} {}
 
-  const ops::UpdateKernels& update() const override { return *this; }
   const ops::ImageKernels& image() const override { return *this; }
   const ops::SequenceKernels& sequence() const override { return *this; }
 
@@ -92,34 +153,6 @@ class SimulatedKernels final : public ops::Kernels,
   void add(const TensorView& sum, const TensorView& x) const override {
     enqueue([sum = for_host(sum), x = for_host(x)](const Kernels& host) { host.add(sum, x); });
   }
-  void sgd(const TensorView& values, const TensorView& gradient, const ops::UpdateStep& step) const override {
-    enqueue([=, values = for_host(values), gradient = for_host(gradient)](const Kernels& host) {
-      host.update().sgd(values, gradient, step);
-    });
-  }
-  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
-                const ops::UpdateStep& step, double momentum) const override {
-    enqueue([=, values = for_host(values), gradient = for_host(gradient), velocity = for_host(velocity)](
-                const Kernels& host) { host.update().momentum(values, gradient, velocity, step, momentum); });
-  }
-  void adamw(const TensorView& values, const TensorView& gradient, const TensorView& first, const TensorView& second,
-             const ops::UpdateStep& step, const ops::AdamWMoments& moments) const override {
-    enqueue([=, values = for_host(values), gradient = for_host(gradient), first = for_host(first),
-             second = for_host(second)](const Kernels& host) {
-      host.update().adamw(values, gradient, first, second, step, moments);
-    });
-  }
-  ops::Answer<double> start_sum_of_squares(std::span<const TensorView> parts) const override {
-    std::vector<TensorView> on_host;
-    for (const TensorView& part : parts) on_host.push_back(for_host(part));
-    return ask([on_host](const Kernels& host) { return host.update().sum_of_squares(on_host); });
-  }
-  void block_squares(const TensorView& part, const TensorView& sums) const override {
-    enqueue([part = for_host(part), sums = for_host(sums)](const Kernels& host) {
-      host.update().block_squares(part, sums);
-    });
-  }
-
   void convolution(const TensorView& x, const TensorView& weight, const TensorView& bias,
                    ops::Kernels::Activation activation, const TensorView& y) const override {
     enqueue([=, x = for_host(x), weight = for_host(weight), bias = for_host(bias),
@@ -239,30 +272,16 @@ class SimulatedKernels final : public ops::Kernels,
   static ops::Normalisation on_host(const ops::Normalisation& by) {
     return {for_host(by.mean), for_host(by.variance), by.samples, by.epsilon};
   }
-
-  template <class Work>
-  void enqueue(Work work) const {
-    enqueue_([host = host_, work = std::move(work)] { work(*host); });
-  }
-
-  /// What `work` returns or throws is the answer.
-  template <class Work, class Told = std::invoke_result_t<Work, const Kernels&>>
-  ops::Answer<Told> ask(Work work) const {
-    const auto task = std::make_shared<std::packaged_task<Told(const Kernels&)>>(std::move(work));
-    const std::shared_future<Told> told = task->get_future().share();
-    enqueue([task](const Kernels& host) { (*task)(host); });
-    return {stream_, [told] { return told.get(); }};
-  }
-
-  Stream& stream_;
-  test::Enqueue enqueue_;
-  std::shared_ptr<const Kernels> host_ = ops::make_kernels(ops::Kernels::Choice::reference);
 };
 
 }  // namespace
 
 std::unique_ptr<ops::Kernels> test::make_simulated_kernels(Stream& stream, Enqueue enqueue) {
   return std::make_unique<SimulatedKernels>(stream, std::move(enqueue));
+}
+
+std::unique_ptr<detail::UpdateKernels> test::make_simulated_update_kernels(Stream& stream, Enqueue enqueue) {
+  return std::make_unique<SimulatedUpdateKernels>(stream, std::move(enqueue));
 }
 
 }  // namespace lockstep

@@ -6,6 +6,8 @@
 
 #include <lockstep/ops/kernels.hpp>
 
+#include "update/update_kernels.hpp"
+
 namespace lockstep::test {
 
 /// Puts work at the end of a stream.
@@ -13,5 +15,6 @@ using Enqueue = std::function<void(std::function<void()>)>;
 
 /// `stream` is the one that `enqueue` serves, and must outlive the kernels.
 std::unique_ptr<ops::Kernels> make_simulated_kernels(Stream& stream, Enqueue enqueue);
+std::unique_ptr<detail::UpdateKernels> make_simulated_update_kernels(Stream& stream, Enqueue enqueue);
 
 }  // namespace lockstep::test

@@ -14,9 +14,9 @@
 
 #include "group/local_group.hpp"
 #include "input/samples.hpp"
-#include "ops/reference/reference.hpp"
 #include "support/quiet_log.hpp"
 #include "support/sim_outcome.hpp"
+#include "update/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -70,13 +70,39 @@ class Steps final : public Observer {
 };
 
 /// Counts the norms that are computed.
-class CountingKernels final : public ops::ReferenceKernels {
+class CountingKernels final : public detail::UpdateKernels {
  public:
-  ops::Answer<double> start_sum_of_squares(std::span<const TensorView> parts) const override {
-    ++norms;
-    return ReferenceKernels::start_sum_of_squares(parts);
+  void sgd(const TensorView& values, const TensorView& gradient, const detail::UpdateStep& step) const override {
+    kernels_->sgd(values, gradient, step);
   }
+  void momentum(const TensorView&, const TensorView&, const TensorView&, const detail::UpdateStep&,
+                double) const override {}
+  void adamw(const TensorView&, const TensorView&, const TensorView&, const TensorView&, const detail::UpdateStep&,
+             const detail::AdamWMoments&) const override {}
+  detail::Answer<double> start_sum_of_squares(std::span<const TensorView> parts) const override {
+    ++norms;
+    return kernels_->start_sum_of_squares(parts);
+  }
+  void block_squares(const TensorView&, const TensorView&) const override {}
   mutable int norms = 0;
+
+ private:
+  std::unique_ptr<detail::UpdateKernels> kernels_ =
+      detail::make_update_kernels(detail::Functions::of_library, Stream::host());
+};
+
+/// Gradient descent with these.
+class CountedDescent final : public Optimizer {
+ public:
+  CountedDescent(const LearningRate& learning_rate, std::optional<double> clip_norm,
+                 std::shared_ptr<const CountingKernels> kernels)
+      : Optimizer{{.learning_rate = learning_rate, .clip_norm = clip_norm}, std::move(kernels)} {}
+
+ protected:
+  std::vector<std::string_view> slots() const override { return {}; }
+  void update(const Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) override {
+    kernels.sgd(range.values, range.gradients, step);
+  }
 };
 
 /// Images that are seen to have changed when they are asked so often.
@@ -122,7 +148,7 @@ struct Training {
     const ChangedImages train{data.train, unchanged}, test{data.test, std::nullopt};
     OneBadLoss model{strategy, bad};
     const auto kernels = std::make_shared<CountingKernels>();
-    Sgd sgd{{.learning_rate = LearningRate{{.peak = 0.5, .warmup_steps = 1}}, .clip_norm = clip_norm}, kernels};
+    CountedDescent sgd{LearningRate{{.peak = 0.5, .warmup_steps = 1}}, clip_norm, kernels};
     Steps steps{wants_norm};
     try {
       fit(strategy, model, sgd, {train, test},

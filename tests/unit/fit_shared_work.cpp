@@ -21,7 +21,7 @@
 #include "input/batches.hpp"
 #include "nn/mlp.hpp"
 #include "nn_support.hpp"
-#include "ops/update_kernels.hpp"
+#include "update/update_kernels.hpp"
 
 using namespace lockstep;
 
@@ -78,8 +78,8 @@ class WatchedSgd final : public Optimizer {
  protected:
   std::vector<std::string_view> slots() const override { return {"copy"}; }
   bool updates_by_element() const override { return cut_ == Cut::anywhere; }
-  void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) override {
-    kernels.update().sgd(range.values, range.gradients, step);
+  void update(const Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) override {
+    kernels.sgd(range.values, range.gradients, step);
     copy(range.values, range.slot("copy"));
     const std::lock_guard lock{mutex_};
     updates.emplace_back(range.first, range.first + range.values.count());

@@ -15,7 +15,7 @@
 #include "input/batches.hpp"
 #include "input/text_sets.hpp"
 #include "input/tokens.hpp"
-#include "ops/update_kernels.hpp"
+#include "update/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;
@@ -42,7 +42,7 @@ void pin_logits(const Gpt& model, const std::vector<double>& logits) {
 
 /// The mean loss of a byte.
 double train(GptProgram& program, const TextSet& text, int steps) {
-  const SharedKernels kernels = automatic();
+  const auto kernels = detail::make_update_kernels(detail::Functions::of_library, Stream::host());
   SampleBatch batch = make_text_batch(text.count(), text.context);
   std::vector<std::int64_t> all;
   for (std::int64_t sample = 0; sample < text.count(); ++sample) all.push_back(sample);
@@ -52,8 +52,8 @@ double train(GptProgram& program, const TextSet& text, int steps) {
   for (int step = 0; step < steps; ++step) {
     loss = program.model.train_shard(batch, {}, buffer).loss_sum / static_cast<double>(batch.counted_labels());
     for (const Variable& variable : program.model.variables())
-      kernels->update().sgd(variable.local(), buffer.of(variable),
-                            {.learning_rate = 0.5, .divisor = static_cast<double>(batch.counted_labels())});
+      kernels->sgd(variable.local(), buffer.of(variable),
+                   {.learning_rate = 0.5, .divisor = static_cast<double>(batch.counted_labels())});
   }
   return loss;
 }

@@ -11,7 +11,6 @@
 
 #include "ops/image_kernels.hpp"
 #include "ops/sequence_kernels.hpp"
-#include "ops/update_kernels.hpp"
 #include "unit/ops_support.hpp"
 
 using namespace lockstep;
@@ -312,7 +311,5 @@ TEST_CASE("kernels refuse operands of the wrong precision") {
           }) == "linear: f64[2, 2] beside bf16[2, 2], expected f32");
     CHECK(refusal([&] { kernels->convert(wide.view(), other.view()); }) ==
           "convert: f32[2, 2] to f64[2, 2], expected f32 and bf16 of one shape");
-    CHECK(refusal([&] { kernels->update().sgd(narrow.view(), narrow.view(), {.learning_rate = 1}); }) ==
-          "sgd: expected f32 or f64, not bf16[2, 2]");
   }
 }

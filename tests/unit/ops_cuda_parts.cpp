@@ -14,9 +14,9 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/ops/kernels.hpp>
 
+#include "device/cuda/geometry.hpp"
 #include "ops/cuda/arithmetic_variables.hpp"
 #include "ops/cuda/column_major.hpp"
-#include "ops/cuda/geometry.hpp"
 #include "ops/cuda/softmax_lanes.hpp"
 #include "ops/elementary_functions.hpp"
 #include "ops/reference/softmax.hpp"
@@ -165,12 +165,12 @@ TEST_CASE("a launch has at least one block, never more than its limit, and enoug
   for (const std::int64_t per_block : {1, 8, 32, 256}) {
     for (const std::int64_t count :
          {std::int64_t{0}, std::int64_t{1}, per_block - 1, per_block, per_block + 1, 10 * per_block,
-          cuda::most_blocks * per_block, cuda::most_blocks * per_block + 1, std::int64_t{1} << 40}) {
+          detail::cuda::most_blocks * per_block, detail::cuda::most_blocks * per_block + 1, std::int64_t{1} << 40}) {
       CAPTURE(per_block, count);
-      const std::int64_t blocks = cuda::blocks_for(count, per_block);
+      const std::int64_t blocks = detail::cuda::blocks_for(count, per_block);
       CHECK(blocks >= 1);
-      CHECK(blocks <= cuda::most_blocks);
-      if (blocks < cuda::most_blocks) {
+      CHECK(blocks <= detail::cuda::most_blocks);
+      if (blocks < detail::cuda::most_blocks) {
         CHECK(blocks * per_block >= count);
         CHECK((blocks - 1) * per_block < std::max<std::int64_t>(count, 1));
       }

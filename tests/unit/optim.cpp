@@ -16,7 +16,7 @@
 #include "control/phase_table.hpp"
 #include "group/local_group.hpp"
 #include "not_finite.hpp"
-#include "ops/update_kernels.hpp"
+#include "update/update_kernels.hpp"
 
 using namespace lockstep;
 using lockstep::test::infinity;
@@ -57,7 +57,7 @@ class Recorder final : public Optimizer {
 
  protected:
   std::vector<std::string_view> slots() const override { return {}; }
-  void update(const ops::Kernels&, const VariableStore::FlatRange& range, const UpdateStep& step) override {
+  void update(const Kernels&, const VariableStore::FlatRange& range, const UpdateStep& step) override {
     divisors.push_back(step.divisor);
     counts.push_back(range.values.count());
     on_update();

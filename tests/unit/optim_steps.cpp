@@ -18,7 +18,7 @@
 #include "control/meeting_point.hpp"
 #include "group/local_group.hpp"
 #include "not_finite.hpp"
-#include "ops/update_kernels.hpp"
+#include "update/update_kernels.hpp"
 
 using namespace lockstep;
 using lockstep::test::infinity;
@@ -142,7 +142,7 @@ class DecayRecorder final : public Optimizer {
 
  protected:
   std::vector<std::string_view> slots() const override { return {}; }
-  void update(const ops::Kernels&, const VariableStore::FlatRange& range, const UpdateStep& step) override {
+  void update(const Kernels&, const VariableStore::FlatRange& range, const UpdateStep& step) override {
     decays.push_back(step.weight_decay);
     counts.push_back(range.values.count());
   }

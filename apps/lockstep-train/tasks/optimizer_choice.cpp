@@ -33,19 +33,19 @@ int slots_of(OptimizerKind optimizer) {
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const TrainingOptions& options, std::int64_t steps,
-                                          std::shared_ptr<const ops::Kernels> kernels) {
+                                          const ops::Kernels& kernels) {
   const LearningRate learning_rate = learning_rate_of(options, steps);
   if (options.optimizer == OptimizerKind::adamw)
-    return std::make_unique<AdamW>(
-        AdamW::Options{
-            .learning_rate = learning_rate, .weight_decay = options.weight_decay, .clip_norm = options.clip_norm},
-        std::move(kernels));
+    return std::make_unique<AdamW>(AdamW::Options{.learning_rate = learning_rate,
+                                                  .weight_decay = options.weight_decay,
+                                                  .clip_norm = options.clip_norm,
+                                                  .portable = kernels.is_portable()});
   return std::make_unique<Sgd>(
       Sgd::Options{.learning_rate = learning_rate,
                    .momentum = options.optimizer == OptimizerKind::momentum ? options.momentum : 0,
                    .weight_decay = options.weight_decay,
-                   .clip_norm = options.clip_norm},
-      std::move(kernels));
+                   .clip_norm = options.clip_norm,
+                   .portable = kernels.is_portable()});
 }
 
 }  // namespace lockstep

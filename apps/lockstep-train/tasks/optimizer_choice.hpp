@@ -14,8 +14,9 @@ namespace lockstep {
 /// Number of values that an optimizer keeps for each weight.
 int slots_of(OptimizerKind optimizer);
 
-/// For a run of `steps`. ConfigError if warm-up takes all of them. All defaults in `options` must be filled in.
+/// For a run of `steps`, of a model with these kernels. ConfigError if warm-up takes all of them. All defaults in
+/// `options` must be filled in.
 std::unique_ptr<Optimizer> make_optimizer(const TrainingOptions& options, std::int64_t steps,
-                                          std::shared_ptr<const ops::Kernels> kernels);
+                                          const ops::Kernels& kernels);
 
 }  // namespace lockstep

@@ -36,7 +36,6 @@ namespace lockstep::ops {
 // The kernels that only the models and optimizers of this library call.
 class ImageKernels;
 class SequenceKernels;
-class UpdateKernels;
 
 /// All views have one dtype, f32 or f64 (labels: i32), are row-major, and lie in memory of the kernels' device. A GPU's
 /// kernels are enqueued on the stream that they were made for. They do not block the host, except those that return a
@@ -122,29 +121,9 @@ class LOCKSTEP_API Kernels {
     bool only_shown = false;
   };
 
-  /// The scalars of an optimizer's step. They are rounded to the type of the operands first.
-  ///
-  /// The memory of a gradient holds a sum over samples. The gradient of a step is sum / divisor * factor, element by
-  /// element: the mean over the samples, scaled down by clipping.
-  struct UpdateStep {
-    double learning_rate;     ///< 0 or more
-    double divisor = 1;       ///< positive: the number of samples
-    double factor = 1;        ///< 0 or more: what clipping by the norm multiplies the gradient by
-    double weight_decay = 0;  ///< 0 or more
-    std::int64_t number = 1;  ///< of this step, counted from 1: Adam's t
-  };
-
-  /// Adam's parameters besides those of the step.
-  struct AdamWMoments {
-    double beta1 = 0.9;     ///< in [0, 1): the fraction of the first moment that a step keeps
-    double beta2 = 0.999;   ///< in [0, 1): the same for the second moment
-    double epsilon = 1e-8;  ///< positive: added to the root of the second moment
-  };
-
   virtual ~Kernels() = default;
 
-  /// LOCAL. The families of kernels, which live as long as this object: for optimizers, for images and for sequences.
-  virtual const UpdateKernels& update() const = 0;
+  /// LOCAL. The families of kernels for images and for sequences, which live as long as this object.
   virtual const ImageKernels& image() const = 0;
   virtual const SequenceKernels& sequence() const = 0;
 

@@ -1,7 +1,6 @@
 // Adam with decoupled weight decay.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -19,7 +18,7 @@ namespace lockstep {
 /// The moments start at zero and live in the store's slots "first_moment" and "second_moment".
 class LOCKSTEP_API AdamW : public Optimizer {
  public:
-  using Moments = ops::Kernels::AdamWMoments;
+  using Moments = detail::AdamWMoments;
 
   struct Options {
     LearningRate learning_rate;
@@ -27,15 +26,16 @@ class LOCKSTEP_API AdamW : public Optimizer {
     double weight_decay = 0;               ///< for variables of two or more dimensions; biases and norms do not decay
     std::optional<double> clip_norm = {};  ///< scales a step's gradient down to this global norm if it is longer
     std::string name = {};                 ///< as in Optimizer; empty: "optimizer", "optimizer_1", …
+    bool portable = false;                 ///< for portable kernels: the same bits on every machine
   };
 
   /// As for Sgd; InvalidArgument also unless the betas are in [0, 1), and epsilon is positive and finite.
-  explicit AdamW(const Options& options, std::shared_ptr<const ops::Kernels> kernels = nullptr);
+  explicit AdamW(const Options& options);
 
  protected:
   std::vector<std::string_view> slots() const override;
   bool updates_by_element() const override { return true; }
-  void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) override;
+  void update(const Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) override;
 
  private:
   Moments moments_;

@@ -15,12 +15,12 @@
 #include <vector>
 
 #include <lockstep/base/export.hpp>
-#include <lockstep/ops/kernels.hpp>
 #include <lockstep/optim/learning_rate.hpp>
 #include <lockstep/reduce/sum_list.hpp>
 #include <lockstep/strategy/replica_context.hpp>
 #include <lockstep/strategy/variable.hpp>
 #include <lockstep/strategy/variable_store.hpp>
+#include <lockstep/update/update_step.hpp>
 
 namespace lockstep {
 
@@ -257,21 +257,27 @@ class LOCKSTEP_API Optimizer {
     std::string name = {};
     /// The optimizer's other options as text, which the ranks compare: "momentum 0.9".
     std::string settings = {};
+    /// Whether cosines and powers have the same bits on every machine, as all that portable kernels compute
+    /// (Kernels::is_portable), or are the C library's.
+    bool portable = false;
   };
 
-  /// If `kernels` is null, takes the automatic choice for the device of the variables. The model may share them.
-  /// InvalidArgument unless the weight decay is 0 or more, the norm is positive, and both are finite.
-  Optimizer(Rules rules, std::shared_ptr<const ops::Kernels> kernels);
+  /// The arithmetic of lockstep's own optimizers on a device.
+  using Kernels = detail::UpdateKernels;
+
+  /// Null `kernels` are lockstep's for the device of the variables. InvalidArgument unless the weight decay is 0 or
+  /// more, the norm is positive, and both are finite.
+  explicit Optimizer(Rules rules, std::shared_ptr<const Kernels> kernels = nullptr);
 
   /// The numbers of a step: its learning rate, and what to divide the sums in the gradients by.
-  using UpdateStep = ops::Kernels::UpdateStep;
+  using UpdateStep = detail::UpdateStep;
 
   /// Names of the slots that `update` uses.
   virtual std::vector<std::string_view> slots() const = 0;
 
   /// LOCAL. One step on the variables of `range`, in one pass. `range.gradients` holds the sum over the replicas;
   /// `step` says how to scale it. Must be a function of these and of the slots alone.
-  virtual void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) = 0;
+  virtual void update(const Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) = 0;
 
   /// Whether `update` changes nothing where the gradient is zero, without weight decay. If so, and if a variable's
   /// gradient is slices, `update` is called only for the rows that they name; where the ranks share the update and the
@@ -299,7 +305,7 @@ class LOCKSTEP_API Optimizer {
   void require_shareable(std::span<const VariableStore::FlatRange> ranges, const detail::Call& call) const;
   void step(const Scale& scale, std::span<const IndexedSlices> rows);
   void update_together(const Plan& plan, const UpdateStep& step, const detail::StepThreads& threads);
-  const ops::Kernels& kernels_for(const Plan& plan);
+  const Kernels& kernels_for(const Plan& plan);
   double rate_at(std::int64_t step) const;
   double clip_factor();
 
@@ -312,9 +318,9 @@ class LOCKSTEP_API Optimizer {
   };
 
   Rules rules_;
-  std::unique_ptr<Places> places_;               ///< its name in each strategy
-  std::string settings_;                         ///< all options but the learning rate, as the ranks compare them
-  std::shared_ptr<const ops::Kernels> kernels_;  ///< chosen by the first step if none were given
+  std::unique_ptr<Places> places_;          ///< its name in each strategy
+  std::string settings_;                    ///< all options but the learning rate, as the ranks compare them
+  std::shared_ptr<const Kernels> kernels_;  ///< chosen by the first step if none were given
   std::shared_ptr<const Plan> plan_;  ///< of the last call, since most programs give the same variables every time
   Last last_;
 };

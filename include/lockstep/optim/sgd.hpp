@@ -1,7 +1,6 @@
 // Stochastic gradient descent, with or without momentum.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -21,15 +20,16 @@ class LOCKSTEP_API Sgd : public Optimizer {
     double weight_decay = 0;               ///< for variables of two or more dimensions; biases and norms do not decay
     std::optional<double> clip_norm = {};  ///< scales a step's gradient down to this global norm if it is longer
     std::string name = {};                 ///< as in Optimizer; empty: "optimizer", "optimizer_1", …
+    bool portable = false;                 ///< for portable kernels: the same bits on every machine
   };
 
   /// InvalidArgument unless the momentum is in [0, 1), the weight decay is 0 or more, the norm is positive, and all are
-  /// finite. Null `kernels` are the automatic choice for the device of the variables; the model may share them.
-  explicit Sgd(const Options& options, std::shared_ptr<const ops::Kernels> kernels = nullptr);
+  /// finite.
+  explicit Sgd(const Options& options);
 
  protected:
   std::vector<std::string_view> slots() const override;
-  void update(const ops::Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) override;
+  void update(const Kernels& kernels, const VariableStore::FlatRange& range, const UpdateStep& step) override;
   bool keeps_zero_gradients() const override { return momentum_ == 0; }
   bool updates_by_element() const override { return true; }
 

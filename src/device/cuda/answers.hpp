@@ -7,10 +7,10 @@
 
 #include <lockstep/base/error.hpp>
 
+#include "device/cuda/scratch.hpp"
 #include "device/device.hpp"
-#include "ops/cuda/scratch.hpp"
 
-namespace lockstep::ops::cuda {
+namespace lockstep::detail::cuda {
 
 /// Brings small results from GPU memory to the host. Threads may share it.
 class Answers {
@@ -70,4 +70,4 @@ class Answers {
   mutable std::vector<std::shared_ptr<std::byte>> places_;
 };
 
-}  // namespace lockstep::ops::cuda
+}  // namespace lockstep::detail::cuda

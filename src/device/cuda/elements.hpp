@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
-namespace lockstep::ops::cuda {
+#include <cuda_runtime.h>
+
+namespace lockstep::detail::cuda {
 
 constexpr int threads = 256;  ///< per block
 
@@ -14,4 +16,4 @@ inline __device__ std::int64_t stride() {
   return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
 }
 
-}  // namespace lockstep::ops::cuda
+}  // namespace lockstep::detail::cuda

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace lockstep::ops::cuda {
+namespace lockstep::detail::cuda {
 
 /// Enough to keep any GPU busy, and below the limit of each dimension of a grid.
 inline constexpr std::int64_t most_blocks = 4096;
@@ -15,4 +15,4 @@ constexpr unsigned blocks_for(std::int64_t count, std::int64_t per_block) {
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks < most_blocks ? blocks : most_blocks);
 }
 
-}  // namespace lockstep::ops::cuda
+}  // namespace lockstep::detail::cuda

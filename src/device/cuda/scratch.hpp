@@ -6,7 +6,7 @@
 
 #include "device/device.hpp"
 
-namespace lockstep::ops::cuda {
+namespace lockstep::detail::cuda {
 
 /// GPU memory that calls use one after the other. It is kept, so that a step allocates nothing. Threads may share it.
 class Scratch {
@@ -38,4 +38,4 @@ class Scratch {
   mutable Buffer memory_;
 };
 
-}  // namespace lockstep::ops::cuda
+}  // namespace lockstep::detail::cuda

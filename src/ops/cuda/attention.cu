@@ -1,8 +1,8 @@
 // The rows of causal attention, a warp for each. A lane reads and writes its own elements alone.
 #include <cmath>
 
+#include "device/cuda/geometry.hpp"
 #include "device/cuda/kernel_launch.hpp"
-#include "ops/cuda/geometry.hpp"
 #include "ops/cuda/sequence_launch.hpp"
 #include "ops/cuda/stored.hpp"
 #include "ops/cuda/warp.hpp"
@@ -11,6 +11,7 @@ namespace lockstep::ops::cuda {
 namespace {
 
 using lockstep::detail::launch;
+using namespace lockstep::detail::cuda;
 
 /// NaN is not the largest, and makes the sum after it NaN.
 template <class T>

@@ -1,9 +1,9 @@
 // Batch norm, element by element, with the host's bits. A block is a tile of rows and channels, so that a thread keeps
 // its channel's numbers for all of its rows.
+#include "device/cuda/elements.hpp"
+#include "device/cuda/geometry.hpp"
 #include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/channel_scale.hpp"
-#include "ops/cuda/elements.hpp"
-#include "ops/cuda/geometry.hpp"
 #include "ops/cuda/image_launch.hpp"
 #include "ops/cuda/stored.hpp"
 
@@ -11,6 +11,7 @@ namespace lockstep::ops::cuda {
 namespace {
 
 using lockstep::detail::launch;
+using namespace lockstep::detail::cuda;
 
 constexpr int tile_channels = 32;
 constexpr int tile_rows = 8;

@@ -1,9 +1,9 @@
 // Sums over the rows of each channel, in double. They are two kernels: the first adds up pieces of the rows, a block
 // for each piece and 32 channels; the second adds up the pieces. Within a block, each lane adds up every eighth row, in
 // order, and the lanes are a tree. So the order depends on the number of rows alone, not on the size of the grid.
+#include "device/cuda/geometry.hpp"
 #include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/channel_scale.hpp"
-#include "ops/cuda/geometry.hpp"
 #include "ops/cuda/image_launch.hpp"
 #include "ops/cuda/stored.hpp"
 
@@ -11,6 +11,7 @@ namespace lockstep::ops::cuda {
 namespace {
 
 using lockstep::detail::launch;
+using namespace lockstep::detail::cuda;
 
 constexpr int channels_at_once = 32;
 constexpr int lanes_of_channel = 8;

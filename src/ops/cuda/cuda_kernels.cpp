@@ -5,24 +5,21 @@
 
 #include <fmt/format.h>
 
+#include "device/cuda/answers.hpp"
 #include "device/cuda/native.hpp"
+#include "device/cuda/scratch.hpp"
 #include "device/device.hpp"
 #include "device/device_call.hpp"
 #include "ops/answer.hpp"
 #include "ops/checks.hpp"
 #include "ops/computed.hpp"
-#include "ops/cuda/answers.hpp"
 #include "ops/cuda/arithmetic_variables.hpp"
 #include "ops/cuda/image_kernels.hpp"
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/products.hpp"
-#include "ops/cuda/scratch.hpp"
 #include "ops/cuda/sequence_kernels.hpp"
 #include "ops/cuda/typed.hpp"
 #include "ops/product_tree.hpp"
-#include "ops/square_blocks.hpp"
-#include "ops/update_kernels.hpp"
-#include "ops/update_scalars.hpp"
 #include "ops/with_type.hpp"
 
 namespace lockstep::ops {
@@ -53,7 +50,7 @@ std::string fingerprint_of_current_gpu() {
                      version(driver), cuda::arithmetic_variables(std::getenv));
 }
 
-class CudaKernels final : public Kernels, private UpdateKernels {
+class CudaKernels final : public Kernels {
  public:
   explicit CudaKernels(Stream& stream)
       : stream_{stream}, products_{stream}, scratch_{stream}, answers_{stream, scratch_} {
@@ -61,7 +58,6 @@ class CudaKernels final : public Kernels, private UpdateKernels {
     fingerprint_ = fingerprint_of_current_gpu();
   }
 
-  const UpdateKernels& update() const override { return *this; }
   const ImageKernels& image() const override { return image_; }
   const SequenceKernels& sequence() const override { return sequence_; }
 
@@ -87,7 +83,7 @@ class CudaKernels final : public Kernels, private UpdateKernels {
   void sum_of_products(std::span<const Kernels::Factors> factors, const TensorView& c) const override {
     check_sum_of_products(here, factors, c);
     const std::size_t apart = (c.bytes() + Buffer::alignment - 1) / Buffer::alignment * Buffer::alignment;
-    const cuda::Scratch::Use memory{scratch_, results_beside(factors) * apart};
+    const detail::cuda::Scratch::Use memory{scratch_, results_beside(factors) * apart};
     sum_of_whole_products(*this, factors, c, [&](std::size_t number) {
       return TensorView{memory.data() + number * apart, c.shape(), c.dtype(), c.device()};
     });
@@ -166,76 +162,12 @@ class CudaKernels final : public Kernels, private UpdateKernels {
     });
   }
 
-  void sgd(const TensorView& values, const TensorView& gradient, const UpdateStep& step) const override {
-    check_update(here, "sgd", {&values, &gradient}, step);
-    if (values.count() == 0) return;
-    with_type(values.dtype(), [&]<class T>() {
-      check_cuda(cuda::launch_sgd(data<T>(values), data<const T>(gradient), scalars_of<T>(step), values.count(),
-                                  native(stream_)),
-                 "the launch of sgd");
-    });
-  }
-
-  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
-                const UpdateStep& step, double momentum) const override {
-    check_update(here, "momentum", {&values, &gradient, &velocity}, step);
-    check_fraction("momentum", "momentum", momentum);
-    if (values.count() == 0) return;
-    with_type(values.dtype(), [&]<class T>() {
-      check_cuda(cuda::launch_momentum(data<T>(values), data<const T>(gradient), data<T>(velocity), scalars_of<T>(step),
-                                       static_cast<T>(momentum), values.count(), native(stream_)),
-                 "the launch of momentum");
-    });
-  }
-
-  void adamw(const TensorView& values, const TensorView& gradient, const TensorView& first, const TensorView& second,
-             const UpdateStep& step, const AdamWMoments& moments) const override {
-    check_update(here, "adamw", {&values, &gradient, &first, &second}, step);
-    check_moments("adamw", moments);
-    if (values.count() == 0) return;
-    with_type(values.dtype(), [&]<class T>() {
-      check_cuda(cuda::launch_adamw(data<T>(values), data<const T>(gradient), data<T>(first), data<T>(second),
-                                    scalars_of<T>(step), scalars_of<T>(moments, step, Functions::of_library),
-                                    values.count(), native(stream_)),
-                 "the launch of adamw");
-    });
-  }
-
-  Answer<double> start_sum_of_squares(std::span<const TensorView> parts) const override {
-    check_floats(here, "sum_of_squares", parts);
-    std::int64_t blocks = 0;
-    for (const TensorView& part : parts) blocks += square_blocks(part.count());
-    if (blocks == 0) return 0;
-    const cuda::Answers::Call call{answers_, static_cast<std::size_t>(blocks) * sizeof(double)};
-    auto* const sums = reinterpret_cast<double*>(call.memory());
-    double* next = sums;
-    for (const TensorView& part : parts) {
-      if (part.count() == 0) continue;
-      with_type(part.dtype(), [&]<class T>() {
-        check_cuda(cuda::launch_block_sums(data<const T>(part), part.count(), next, native(stream_)),
-                   "the launch of sum_of_squares");
-      });
-      next += square_blocks(part.count());
-    }
-    check_cuda(cuda::launch_tree_sum(sums, blocks, native(stream_)), "the launch of sum_of_squares");
-    return {stream_, [sum = call.send<double>()] { return *sum; }};
-  }
-
-  void block_squares(const TensorView& part, const TensorView& sums) const override {
-    check_block_squares(here, part, sums);
-    if (part.count() == 0) return;
-    with_type(part.dtype(), [&]<class T>() {
-      check_cuda(cuda::launch_block_sums(data<const T>(part), part.count(), data<double>(sums), native(stream_)),
-                 "the launch of block_squares");
-    });
-  }
-
  private:
   /// The library can only add a bias of y's type. So it leaves the sums in f32, and they are rounded once.
   void rounded_linear(const MatmulSizes& sizes, const TensorView& x, const TensorView& weight, const TensorView& bias,
                       Kernels::Activation activation, const TensorView& y) const {
     if (y.count() == 0) return;
-    const cuda::Scratch::Use memory{scratch_, static_cast<std::size_t>(y.count()) * sizeof(float)};
+    const detail::cuda::Scratch::Use memory{scratch_, static_cast<std::size_t>(y.count()) * sizeof(float)};
     const TensorView sums{memory.data(), y.shape(), DType::f32, y.device()};
     multiply({sizes, x, Kernels::Transpose::no, weight, Kernels::Transpose::no, sums, {}}, cuda::Epilogue::none);
     check_cuda(cuda::launch_round_layer(data<const float>(sums), data<const float>(bias),
@@ -260,7 +192,7 @@ class CudaKernels final : public Kernels, private UpdateKernels {
       return BatchLoss{};
     }
     const auto row_bytes = static_cast<std::size_t>(samples) * sizeof(cuda::SoftmaxRow);
-    const cuda::Answers::Call call{answers_, sizeof(cuda::SoftmaxAnswer) + row_bytes};
+    const detail::cuda::Answers::Call call{answers_, sizeof(cuda::SoftmaxAnswer) + row_bytes};
     auto* const answer = reinterpret_cast<cuda::SoftmaxAnswer*>(call.memory());
     auto* const row_shares = reinterpret_cast<cuda::SoftmaxRow*>(answer + 1);
     with_stored_type(logits.view.dtype(), [&]<class T>() {
@@ -282,8 +214,8 @@ class CudaKernels final : public Kernels, private UpdateKernels {
 
   Stream& stream_;
   cuda::Products products_;
-  cuda::Scratch scratch_;
-  cuda::Answers answers_;
+  detail::cuda::Scratch scratch_;
+  detail::cuda::Answers answers_;
   cuda::CudaSequenceKernels sequence_{stream_, products_, answers_, scratch_};
   cuda::CudaImageKernels image_{stream_, *this};
   std::string fingerprint_;

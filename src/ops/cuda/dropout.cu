@@ -1,7 +1,7 @@
 // Dropout and moving averages, element by element, with the host's bits.
+#include "device/cuda/elements.hpp"
+#include "device/cuda/geometry.hpp"
 #include "device/cuda/kernel_launch.hpp"
-#include "ops/cuda/elements.hpp"
-#include "ops/cuda/geometry.hpp"
 #include "ops/cuda/image_launch.hpp"
 #include "ops/cuda/stored.hpp"
 
@@ -9,6 +9,7 @@ namespace lockstep::ops::cuda {
 namespace {
 
 using lockstep::detail::launch;
+using namespace lockstep::detail::cuda;
 
 constexpr std::int64_t words_of_block = 4;
 

@@ -1,9 +1,9 @@
 // Element-wise kernels: one thread per element, in strides of the grid. Compiled without fused operations, so that
 // every element has the same bits as in the host's loops, except GELU's, because host and GPU compute tanh differently.
 // Indices have 64 bits, since 32-bit counts would end at 2^31 elements.
+#include "device/cuda/elements.hpp"
+#include "device/cuda/geometry.hpp"
 #include "device/cuda/kernel_launch.hpp"
-#include "ops/cuda/elements.hpp"
-#include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/sequence_launch.hpp"
 #include "ops/cuda/stored.hpp"
@@ -13,6 +13,7 @@ namespace lockstep::ops::cuda {
 namespace {
 
 using lockstep::detail::launch;
+using namespace lockstep::detail::cuda;
 
 // For add_bias. A block is a tile of rows and columns, so that no thread divides an index to find its column.
 constexpr int tile_columns = 32;

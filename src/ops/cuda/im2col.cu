@@ -1,9 +1,9 @@
 // Patches of images, as rows of a matrix that a product takes: one thread per element, in strides of the grid. The way
 // back gathers: a thread adds up what the patches have for its element, so the order of a sum is fixed and no two
 // threads write to one place.
+#include "device/cuda/elements.hpp"
+#include "device/cuda/geometry.hpp"
 #include "device/cuda/kernel_launch.hpp"
-#include "ops/cuda/elements.hpp"
-#include "ops/cuda/geometry.hpp"
 #include "ops/cuda/image_launch.hpp"
 #include "ops/cuda/stored.hpp"
 
@@ -11,6 +11,7 @@ namespace lockstep::ops::cuda {
 namespace {
 
 using lockstep::detail::launch;
+using namespace lockstep::detail::cuda;
 
 template <class T>
 __global__ void im2col_kernel(Patches of, const T* x, T* patches, std::int64_t count) {

@@ -3,14 +3,16 @@
 
 #include <cstddef>
 
+#include "device/cuda/scratch.hpp"
 #include "device/device.hpp"
 #include "ops/cuda/image_launch.hpp"
-#include "ops/cuda/scratch.hpp"
 #include "ops/image_checks.hpp"
 #include "ops/image_kernels.hpp"
 #include "ops/patch_memory.hpp"
 
 namespace lockstep::ops::cuda {
+
+using detail::cuda::Scratch;
 
 /// Convolutions are products of the patches of their images (im2col: Chellapilla, Puri, Simard: "High performance
 /// convolutional neural networks for document processing", 2006). Their gradients are products of the same matrix.

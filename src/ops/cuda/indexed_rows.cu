@@ -1,8 +1,8 @@
 // Lookups in a table of rows, and their gradient. A lookup writes nothing if an index is no row: the check leaves its
 // verdict in GPU memory, where the lookup reads it.
+#include "device/cuda/geometry.hpp"
 #include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/first_outside.hpp"
-#include "ops/cuda/geometry.hpp"
 #include "ops/cuda/sequence_launch.hpp"
 #include "ops/cuda/stored.hpp"
 #include "ops/cuda/warp.hpp"
@@ -11,6 +11,7 @@ namespace lockstep::ops::cuda {
 namespace {
 
 using lockstep::detail::launch;
+using namespace lockstep::detail::cuda;
 
 /// One block.
 __global__ void check_indices_kernel(IndexedRows rows, BadIndex* bad) {

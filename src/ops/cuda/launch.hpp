@@ -10,7 +10,6 @@
 #include <lockstep/base/dtype.hpp>
 
 #include "ops/computed.hpp"
-#include "ops/update_rules.hpp"
 
 namespace lockstep::ops::cuda {
 
@@ -43,27 +42,6 @@ cudaError_t launch_relu_gradient(const T* y, const T* dy, T* dx, std::int64_t co
 
 template <class T>
 cudaError_t launch_add(T* sum, const T* x, std::int64_t count, cudaStream_t stream);
-
-// These do not.
-
-template <class T>
-cudaError_t launch_sgd(T* values, const T* gradient, const StepScalars<T>& step, std::int64_t count,
-                       cudaStream_t stream);
-
-template <class T>
-cudaError_t launch_momentum(T* values, const T* gradient, T* velocity, const StepScalars<T>& step, T momentum,
-                            std::int64_t count, cudaStream_t stream);
-
-template <class T>
-cudaError_t launch_adamw(T* values, const T* gradient, T* first, T* second, const StepScalars<T>& step,
-                         const AdamWScalars<T>& adam, std::int64_t count, cudaStream_t stream);
-
-/// The sum of the squares of each block of x; there are square_blocks(count) blocks.
-template <class T>
-cudaError_t launch_block_sums(const T* x, std::int64_t count, double* block_sums, cudaStream_t stream);
-
-/// sums[0] = the sum of all, in the tree of fixed_order_sum. The others are left unspecified.
-cudaError_t launch_tree_sum(double* sums, std::int64_t count, cudaStream_t stream);
 
 /// The result for a batch.
 struct SoftmaxAnswer {

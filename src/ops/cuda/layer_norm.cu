@@ -2,8 +2,8 @@
 // X is the type of x and dx, Y that of y and dy.
 #include <cmath>
 
+#include "device/cuda/geometry.hpp"
 #include "device/cuda/kernel_launch.hpp"
-#include "ops/cuda/geometry.hpp"
 #include "ops/cuda/sequence_launch.hpp"
 #include "ops/cuda/stored.hpp"
 #include "ops/cuda/warp.hpp"
@@ -12,6 +12,7 @@ namespace lockstep::ops::cuda {
 namespace {
 
 using lockstep::detail::launch;
+using namespace lockstep::detail::cuda;
 
 template <class X, class Y>
 __global__ void layer_norm_kernel(NormRows<X> of, const computed_t<X>* bias, computed_t<X> epsilon, Y* y,

@@ -1,7 +1,7 @@
 // Max-pooling of 2 x 2 positions, one thread per window and channel, in strides of the grid.
+#include "device/cuda/elements.hpp"
+#include "device/cuda/geometry.hpp"
 #include "device/cuda/kernel_launch.hpp"
-#include "ops/cuda/elements.hpp"
-#include "ops/cuda/geometry.hpp"
 #include "ops/cuda/image_launch.hpp"
 #include "ops/cuda/stored.hpp"
 
@@ -9,6 +9,7 @@ namespace lockstep::ops::cuda {
 namespace {
 
 using lockstep::detail::launch;
+using namespace lockstep::detail::cuda;
 
 constexpr int positions = 4;  ///< of a window
 

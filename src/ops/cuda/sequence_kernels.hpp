@@ -1,13 +1,16 @@
 // The kernels for sequences on GPU memory.
 #pragma once
 
+#include "device/cuda/answers.hpp"
+#include "device/cuda/scratch.hpp"
 #include "device/device.hpp"
-#include "ops/cuda/answers.hpp"
 #include "ops/cuda/products.hpp"
-#include "ops/cuda/scratch.hpp"
 #include "ops/sequence_kernels.hpp"
 
 namespace lockstep::ops::cuda {
+
+using detail::cuda::Answers;
+using detail::cuda::Scratch;
 
 /// Enqueues on `stream`. All four must outlive it.
 class CudaSequenceKernels final : public SequenceKernels {

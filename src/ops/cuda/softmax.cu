@@ -1,9 +1,9 @@
 // Softmax cross-entropy in three launches: check that every label is a class; one warp per row; add up the rows' losses
 // in order. The first leaves its verdict in GPU memory, where the other two read it. So nothing is written for a bad
 // label, and the host learns of it with the answer.
+#include "device/cuda/geometry.hpp"
 #include "device/cuda/kernel_launch.hpp"
 #include "ops/cuda/first_outside.hpp"
-#include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/softmax_lanes.hpp"
 #include "ops/cuda/stored.hpp"
@@ -13,6 +13,7 @@ namespace lockstep::ops::cuda {
 namespace {
 
 using lockstep::detail::launch;
+using namespace lockstep::detail::cuda;
 
 /// One block.
 __global__ void check_labels_kernel(const std::int32_t* labels, std::int64_t samples, std::int64_t classes,

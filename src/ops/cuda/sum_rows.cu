@@ -1,8 +1,8 @@
 // Sums of columns. One thread adds up each, first row first, so the bits are the host's. Blocks have one warp, because
 // a layer has a few hundred columns and a GPU more than a hundred multiprocessors. The loop is unrolled to keep the
 // loads of several rows in flight.
+#include "device/cuda/geometry.hpp"
 #include "device/cuda/kernel_launch.hpp"
-#include "ops/cuda/geometry.hpp"
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/stored.hpp"
 
@@ -10,6 +10,7 @@ namespace lockstep::ops::cuda {
 namespace {
 
 using lockstep::detail::launch;
+using namespace lockstep::detail::cuda;
 
 constexpr int threads = 32;
 

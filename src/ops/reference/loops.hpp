@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "ops/update_rules.hpp"
-
 namespace lockstep::ops::loops {
 
 /// The transpose of `from` [rows, columns], whose rows begin `stride` elements apart, in new memory.
@@ -58,29 +56,6 @@ void relu_gradient(const T* y, const T* dy, T* dx, std::int64_t n) {
     const T gradient = dy[i];
     dx[i] = y[i] <= T{0} ? T{0} : gradient;
   }
-}
-
-template <class T>
-void sgd(T* __restrict values, const T* __restrict gradient, const StepScalars<T>& step, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) apply_sgd(values[i], gradient[i], step);
-}
-
-template <class T>
-void momentum(T* __restrict values, const T* __restrict gradient, T* __restrict velocity, const StepScalars<T>& step,
-              T momentum, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) apply_momentum(values[i], gradient[i], velocity[i], step, momentum);
-}
-
-template <class T>
-void adamw(T* __restrict values, const T* __restrict gradient, T* __restrict first, T* __restrict second,
-           const StepScalars<T>& step, const AdamWScalars<T>& adam, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) apply_adamw(values[i], gradient[i], first[i], second[i], step, adam);
-}
-
-/// sums += x^2, in double.
-template <class T>
-void add_squares(double* __restrict sums, const T* __restrict x, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
 }
 
 }  // namespace lockstep::ops::loops

@@ -8,16 +8,14 @@
 #include "ops/functions.hpp"
 #include "ops/reference/image_reference.hpp"
 #include "ops/reference/sequence_reference.hpp"
-#include "ops/update_kernels.hpp"
 
 namespace lockstep::ops {
 
-class ReferenceKernels : public Kernels, public UpdateKernels {
+class ReferenceKernels : public Kernels {
  public:
   ReferenceKernels() : ReferenceKernels{Functions::portable} {}
   explicit ReferenceKernels(Functions functions) : functions_{functions}, sequence_{functions} {}
 
-  const UpdateKernels& update() const override { return *this; }
   const ImageKernels& image() const override { return image_; }
   const SequenceKernels& sequence() const override { return sequence_; }
   std::string_view name() const override;
@@ -39,15 +37,6 @@ class ReferenceKernels : public Kernels, public UpdateKernels {
                                                 std::int64_t samples) const override;
   void add(const TensorView& sum, const TensorView& x) const override;
   void convert(const TensorView& x, const TensorView& y) const override;
-
-  // update.cpp
-  void sgd(const TensorView& values, const TensorView& gradient, const UpdateStep& step) const override;
-  void momentum(const TensorView& values, const TensorView& gradient, const TensorView& velocity,
-                const UpdateStep& step, double momentum) const override;
-  void adamw(const TensorView& values, const TensorView& gradient, const TensorView& first, const TensorView& second,
-             const UpdateStep& step, const AdamWMoments& moments) const override;
-  Answer<double> start_sum_of_squares(std::span<const TensorView> parts) const override;
-  void block_squares(const TensorView& part, const TensorView& sums) const override;
 
  private:
   Functions functions_;

@@ -1,15 +1,13 @@
 // Optimizer steps, one thread per element in strides of the grid, and the sum of squares. Compiled without fused
 // operations, like elementwise.cu, so the bits are the host's.
+#include "device/cuda/elements.hpp"
+#include "device/cuda/geometry.hpp"
 #include "device/cuda/kernel_launch.hpp"
-#include "ops/cuda/elements.hpp"
-#include "ops/cuda/geometry.hpp"
-#include "ops/cuda/launch.hpp"
-#include "ops/square_blocks.hpp"
+#include "update/cuda/launch.hpp"
+#include "update/square_blocks.hpp"
 
-namespace lockstep::ops::cuda {
+namespace lockstep::detail::cuda {
 namespace {
-
-using lockstep::detail::launch;
 
 template <class T>
 __global__ void sgd_kernel(T* values, const T* gradient, StepScalars<T> step, std::int64_t count) {
@@ -91,7 +89,7 @@ cudaError_t launch_block_sums(const T* x, std::int64_t count, double* block_sums
   return launch(block_sums_kernel<T>, blocks_for(square_blocks(count), 1), square_lanes, stream, x, count, block_sums);
 }
 
-cudaError_t launch_tree_sum(double* sums, std::int64_t count, cudaStream_t stream) {
+cudaError_t launch_sum_of_sums(double* sums, std::int64_t count, cudaStream_t stream) {
   return launch(tree_kernel, 1, tree_threads, stream, sums, count);
 }
 
@@ -105,4 +103,4 @@ LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)
 #undef LOCKSTEP_INSTANTIATE
 
-}  // namespace lockstep::ops::cuda
+}  // namespace lockstep::detail::cuda

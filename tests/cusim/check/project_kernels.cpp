@@ -13,12 +13,14 @@
 #include "ops/cuda/launch.hpp"
 #include "ops/cuda/sequence_launch.hpp"
 #include "ops/gelu.hpp"
-#include "ops/square_blocks.hpp"
-#include "ops/update_rules.hpp"
 #include "reduce/cuda/launch.hpp"
 #include "trial.hpp"
+#include "update/cuda/launch.hpp"
+#include "update/square_blocks.hpp"
+#include "update/update_rules.hpp"
 
 using namespace lockstep;
+using namespace lockstep::detail;
 using namespace lockstep::ops;
 using namespace cusim::test;
 
@@ -73,10 +75,11 @@ void try_updates(Trial& trial) {
   const StepScalars<T> step{T(0.1), T(3), T(0.5), T(0.01)};
   const AdamWScalars<T> adam{T(0.9), T(0.1), T(0.99), T(0.01), T(0.2), T(0.3), T(1e-8)};
   OnDevice<T> dvalues{values}, dgradient{gradient}, dfirst{first}, dsecond{second};
-  require(ops::cuda::launch_sgd<T>(dvalues.data(), dgradient.data(), step, count, nullptr));
-  require(ops::cuda::launch_momentum<T>(dvalues.data(), dgradient.data(), dfirst.data(), step, T(0.9), count, nullptr));
-  require(ops::cuda::launch_adamw<T>(dvalues.data(), dgradient.data(), dfirst.data(), dsecond.data(), step, adam, count,
-                                     nullptr));
+  require(detail::cuda::launch_sgd<T>(dvalues.data(), dgradient.data(), step, count, nullptr));
+  require(
+      detail::cuda::launch_momentum<T>(dvalues.data(), dgradient.data(), dfirst.data(), step, T(0.9), count, nullptr));
+  require(detail::cuda::launch_adamw<T>(dvalues.data(), dgradient.data(), dfirst.data(), dsecond.data(), step, adam,
+                                        count, nullptr));
   for (std::size_t i = 0; i < values.size(); ++i) {
     apply_sgd(values[i], gradient[i], step);
     apply_momentum(values[i], gradient[i], first[i], step, T(0.9));
@@ -102,8 +105,8 @@ void try_squares(Trial& trial) {
   const std::int64_t blocks = square_blocks(count);
   OnDevice<T> dx{x};
   OnDevice<double> sums{static_cast<std::size_t>(blocks)};
-  require(ops::cuda::launch_block_sums<T>(dx.data(), count, sums.data(), nullptr));
-  require(ops::cuda::launch_tree_sum(sums.data(), blocks, nullptr));
+  require(detail::cuda::launch_block_sums<T>(dx.data(), count, sums.data(), nullptr));
+  require(detail::cuda::launch_sum_of_sums(sums.data(), blocks, nullptr));
   std::vector<double> expected;
   for (std::int64_t first = 0; first < count; first += square_block) {
     std::vector<double> lanes(square_lanes);
@@ -119,7 +122,7 @@ void try_squares(Trial& trial) {
 
   const auto many = trial.numbers<double>(1 + trial.below(3000));
   OnDevice<double> dmany{many};
-  require(ops::cuda::launch_tree_sum(dmany.data(), static_cast<std::int64_t>(many.size()), nullptr));
+  require(detail::cuda::launch_sum_of_sums(dmany.data(), static_cast<std::int64_t>(many.size()), nullptr));
   require(dmany.content()[0] == tree(many, 0, many.size()), "tree of sums");
 }
 
