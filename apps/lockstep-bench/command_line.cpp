@@ -10,7 +10,7 @@
 #include "apps/options/run_command_line.hpp"
 #include "base/element_type.hpp"
 #include "cluster/device_binding.hpp"
-#include "input/shard_request.hpp"
+#include "order/shard_request.hpp"
 
 namespace lockstep::bench {
 namespace {

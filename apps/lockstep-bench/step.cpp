@@ -17,7 +17,7 @@
 #include "apps/lockstep-bench/step_run.hpp"
 #include "apps/lockstep-bench/step_statistics.hpp"
 #include "apps/lockstep-bench/timing.hpp"
-#include "input/shard_request.hpp"
+#include "order/shard_request.hpp"
 
 namespace lockstep::bench {
 namespace {

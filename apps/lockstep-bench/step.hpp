@@ -9,7 +9,7 @@
 
 #include "apps/lockstep-bench/report.hpp"
 #include "apps/lockstep-bench/step_task.hpp"
-#include "input/shard_request.hpp"
+#include "order/shard_request.hpp"
 
 namespace lockstep::bench {
 

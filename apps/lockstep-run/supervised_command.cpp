@@ -9,7 +9,7 @@
 
 #include "apps/lockstep-train/options/command_line.hpp"
 #include "apps/lockstep-train/saved/shared_shards.hpp"
-#include "input/shard_request.hpp"
+#include "order/shard_request.hpp"
 
 namespace lockstep::run {
 namespace {

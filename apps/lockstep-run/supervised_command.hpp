@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "input/shard_request.hpp"
+#include "order/shard_request.hpp"
 
 namespace lockstep::run {
 

@@ -16,7 +16,7 @@
 #include "checkpoint/program_state.hpp"
 #include "control/meeting_point.hpp"
 #include "group/replica_group.hpp"
-#include "input/shard_request.hpp"
+#include "order/shard_request.hpp"
 
 namespace lockstep {
 Trainer::Trainer(Strategy& strategy, std::string device, TrainingOptions options)

@@ -15,10 +15,10 @@
 
 #include <lockstep/checkpoint/checkpoint_manager.hpp>
 #include <lockstep/fit/fit.hpp>
-#include <lockstep/input/range.hpp>
 #include <lockstep/nn/model.hpp>
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/optim/optimizer.hpp>
+#include <lockstep/order/range.hpp>
 #include <lockstep/record/run_record.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
@@ -28,7 +28,7 @@
 #include "apps/lockstep-train/verification.hpp"
 #include "checkpoint/exclusive_use.hpp"
 #include "checkpoint/program_state.hpp"
-#include "input/shard_request.hpp"
+#include "order/shard_request.hpp"
 
 namespace lockstep {
 

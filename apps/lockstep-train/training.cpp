@@ -26,7 +26,7 @@
 #include "fit/injected_fault.hpp"
 #include "group/replica_group.hpp"
 #include "input/batch_schedule.hpp"
-#include "input/shard_sizes.hpp"
+#include "order/shard_sizes.hpp"
 #include "record/run_folder.hpp"
 #include "record/run_trace.hpp"
 #include "reduce/reductions.hpp"

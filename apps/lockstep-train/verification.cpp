@@ -24,7 +24,7 @@
 #include "control/meeting_point.hpp"
 #include "fit/frozen_variables.hpp"
 #include "group/replica_group.hpp"
-#include "input/shard_request.hpp"
+#include "order/shard_request.hpp"
 #include "record/run_description.hpp"
 #include "record/run_folder.hpp"
 

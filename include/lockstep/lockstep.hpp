@@ -37,9 +37,7 @@
 #include <lockstep/input/augmentation.hpp>
 #include <lockstep/input/batch.hpp>
 #include <lockstep/input/idx.hpp>
-#include <lockstep/input/input_context.hpp>
 #include <lockstep/input/labelled_data.hpp>
-#include <lockstep/input/range.hpp>
 #include <lockstep/input/sample_source.hpp>
 #include <lockstep/input/schema.hpp>
 #include <lockstep/input/text.hpp>
@@ -53,6 +51,8 @@
 #include <lockstep/optim/learning_rate.hpp>
 #include <lockstep/optim/optimizer.hpp>
 #include <lockstep/optim/sgd.hpp>
+#include <lockstep/order/input_context.hpp>
+#include <lockstep/order/range.hpp>
 #include <lockstep/record/run_record.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 #include <lockstep/reduce/reduction_options.hpp>

@@ -12,7 +12,7 @@
 
 #include "base/element_count.hpp"
 #include "base/element_type.hpp"
-#include "input/row_sequence.hpp"
+#include "order/row_sequence.hpp"
 #include "tensor/digest.hpp"
 
 namespace lockstep::detail {

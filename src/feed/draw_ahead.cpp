@@ -14,7 +14,7 @@
 #include "control/meeting_point.hpp"
 #include "device/device.hpp"
 #include "group/replica_group.hpp"
-#include "input/work_ahead.hpp"
+#include "order/work_ahead.hpp"
 #include "strategy/context_stack.hpp"
 
 namespace lockstep::detail {

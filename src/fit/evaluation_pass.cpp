@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include <lockstep/input/range.hpp>
+#include <lockstep/order/range.hpp>
 
 #include "control/busy_clock.hpp"
 #include "nn/shard_losses.hpp"

@@ -9,8 +9,8 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/base/log.hpp>
 #include <lockstep/fit/fit.hpp>
-#include <lockstep/input/range.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
+#include <lockstep/order/range.hpp>
 
 #include "control/busy_clock.hpp"
 #include "control/meeting_point.hpp"
@@ -29,12 +29,12 @@
 #include "fit/step_faults.hpp"
 #include "group/replica_group.hpp"
 #include "input/batch_schedule.hpp"
-#include "input/other_bits.hpp"
-#include "input/sample_order.hpp"
 #include "nn/joint_model.hpp"
 #include "nn/shard_losses.hpp"
 #include "ops/answer.hpp"
 #include "optim/computed_step.hpp"
+#include "order/other_bits.hpp"
+#include "order/sample_order.hpp"
 #include "strategy/fit_progress.hpp"
 
 namespace lockstep {

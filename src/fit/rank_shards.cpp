@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include <lockstep/input/range.hpp>
+#include <lockstep/order/range.hpp>
 
 #include "input/batches.hpp"
-#include "input/shard_sizes.hpp"
+#include "order/shard_sizes.hpp"
 
 namespace lockstep {
 

@@ -8,12 +8,12 @@
 #include <span>
 #include <vector>
 
-#include <lockstep/input/range.hpp>
 #include <lockstep/input/sample_source.hpp>
 #include <lockstep/nn/model.hpp>
+#include <lockstep/order/range.hpp>
 
 #include "fit/shard_loader.hpp"
-#include "input/work_ahead.hpp"
+#include "order/work_ahead.hpp"
 
 namespace lockstep {
 

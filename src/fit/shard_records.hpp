@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <lockstep/input/batch.hpp>
-#include <lockstep/input/range.hpp>
 #include <lockstep/nn/gradient_buffer.hpp>
+#include <lockstep/order/range.hpp>
 
 #include "base/digest.hpp"
 #include "fit/step_faults.hpp"

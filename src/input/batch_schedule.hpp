@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <lockstep/input/range.hpp>
+#include <lockstep/order/range.hpp>
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include <lockstep/input/range.hpp>
+#include <lockstep/order/range.hpp>
 
 #include "input/fixed_array.hpp"
 #include "input/tokens.hpp"

@@ -5,10 +5,10 @@
 #include <torch/serialize/archive.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/range.hpp>
+#include <lockstep/order/range.hpp>
 #include <lockstep/torch/sampler.hpp>
 
-#include "input/sample_order.hpp"
+#include "order/sample_order.hpp"
 
 namespace lockstep::libtorch {
 namespace {

@@ -11,7 +11,7 @@
 #include <lockstep/base/log.hpp>
 
 #include "base/element_type.hpp"
-#include "input/other_bits.hpp"
+#include "order/other_bits.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/sync_sums.hpp"
 

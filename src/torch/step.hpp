@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include <lockstep/input/range.hpp>
+#include <lockstep/order/range.hpp>
 #include <lockstep/reduce/fixed_order.hpp>
 
 #include "reduce/declared_sums.hpp"

@@ -8,7 +8,7 @@
 
 #include <ATen/core/Generator.h>
 
-#include <lockstep/input/range.hpp>
+#include <lockstep/order/range.hpp>
 
 #include "torch/backward_pass.hpp"
 

@@ -18,7 +18,7 @@
 #include "apps/options/option_values.hpp"
 #include "base/exit_code.hpp"
 #include "input/batch_schedule.hpp"
-#include "input/row_sequence.hpp"
+#include "order/row_sequence.hpp"
 
 namespace {
 

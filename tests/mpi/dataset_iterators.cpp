@@ -8,7 +8,7 @@
 #include <lockstep/base/error.hpp>
 #include <lockstep/feed/dataset_iterator.hpp>
 
-#include "input/sample_order.hpp"
+#include "order/sample_order.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

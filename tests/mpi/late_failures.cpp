@@ -12,10 +12,10 @@
 
 #include "control/meeting_point.hpp"
 #include "group/replica_group.hpp"
-#include "input/sample_order.hpp"
 #include "input/samples.hpp"
 #include "input/text_sets.hpp"
 #include "input/tokens.hpp"
+#include "order/sample_order.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

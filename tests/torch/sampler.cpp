@@ -10,10 +10,10 @@
 #include <torch/data.h>
 #include <torch/serialize.h>
 
-#include <lockstep/input/range.hpp>
+#include <lockstep/order/range.hpp>
 #include <lockstep/torch/sampler.hpp>
 
-#include "input/sample_order.hpp"
+#include "order/sample_order.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

@@ -16,7 +16,7 @@
 #include <lockstep/feed/distribute.hpp>
 #include <lockstep/sim/sim.hpp>
 
-#include "input/work_ahead.hpp"
+#include "order/work_ahead.hpp"
 #include "support/child_process.hpp"
 
 using namespace lockstep;

@@ -17,10 +17,10 @@
 
 #include "fit_models.hpp"
 #include "group/local_group.hpp"
-#include "input/sample_order.hpp"
 #include "input/samples.hpp"
 #include "input/text_sets.hpp"
 #include "input/tokens.hpp"
+#include "order/sample_order.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -8,14 +8,14 @@
 
 #include <lockstep/base/error.hpp>
 #include <lockstep/input/batch.hpp>
-#include <lockstep/input/input_context.hpp>
-#include <lockstep/input/range.hpp>
+#include <lockstep/order/input_context.hpp>
+#include <lockstep/order/range.hpp>
 
 #include "input/batch_schedule.hpp"
 #include "input/batches.hpp"
-#include "input/sample_order.hpp"
-#include "input/shard_request.hpp"
-#include "input/shard_sizes.hpp"
+#include "order/sample_order.hpp"
+#include "order/shard_request.hpp"
+#include "order/shard_sizes.hpp"
 
 using namespace lockstep;
 using Catch::Contains;

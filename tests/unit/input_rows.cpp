@@ -5,10 +5,10 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/input_context.hpp>
+#include <lockstep/order/input_context.hpp>
 
-#include "input/row_sequence.hpp"
-#include "input/sample_order.hpp"
+#include "order/row_sequence.hpp"
+#include "order/sample_order.hpp"
 
 using namespace lockstep;
 using Catch::Contains;

@@ -6,8 +6,8 @@
 #include "apps/options/reduction_values.hpp"
 #include "cluster/device_binding.hpp"
 #include "cluster/device_list.hpp"
-#include "input/shard_request.hpp"
 #include "ops/kernel_choice.hpp"
+#include "order/shard_request.hpp"
 
 namespace lockstep {
 namespace {

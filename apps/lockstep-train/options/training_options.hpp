@@ -16,7 +16,7 @@
 #include <lockstep/ops/kernels.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
-#include "input/shard_request.hpp"
+#include "order/shard_request.hpp"
 
 namespace lockstep {
 

@@ -8,8 +8,8 @@
 #include <lockstep/base/error.hpp>
 
 #include "checkpoint/program_state.hpp"
-#include "input/shard_request.hpp"
-#include "input/shard_sizes.hpp"
+#include "order/shard_request.hpp"
+#include "order/shard_sizes.hpp"
 
 namespace lockstep {
 

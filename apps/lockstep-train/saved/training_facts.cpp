@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/base/hex.hpp>
-#include <lockstep/input/range.hpp>
+#include <lockstep/order/range.hpp>
 
 #include "checkpoint/program_state.hpp"
 

@@ -19,9 +19,9 @@
 #include "apps/lockstep-train/tasks/task.hpp"
 #include "base/element_count.hpp"
 #include "input/batch_schedule.hpp"
-#include "input/shard_sizes.hpp"
 #include "nn/activations.hpp"
 #include "ops/patch_memory.hpp"
+#include "order/shard_sizes.hpp"
 
 namespace lockstep {
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/input/range.hpp>
 #include <lockstep/input/sample_source.hpp>
 #include <lockstep/input/schema.hpp>
+#include <lockstep/order/range.hpp>
 #include <lockstep/strategy/strategy.hpp>
 
 #include "apps/lockstep-train/reports/results.hpp"

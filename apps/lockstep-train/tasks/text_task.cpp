@@ -18,9 +18,9 @@
 #include "input/batch_schedule.hpp"
 #include "input/labelled_sets.hpp"
 #include "input/samples.hpp"
-#include "input/shard_sizes.hpp"
 #include "input/text_sets.hpp"
 #include "nn/gpt.hpp"
+#include "order/shard_sizes.hpp"
 
 namespace lockstep {
 namespace {

@@ -12,7 +12,7 @@
 #include <lockstep/base/export.hpp>
 #include <lockstep/feed/batch_outline.hpp>
 #include <lockstep/feed/draw_ahead.hpp>
-#include <lockstep/input/input_context.hpp>
+#include <lockstep/order/input_context.hpp>
 #include <lockstep/strategy/distributed_input.hpp>
 #include <lockstep/strategy/strategy.hpp>
 

@@ -1,4 +1,4 @@
-#include "input/row_sequence.hpp"
+#include "order/row_sequence.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.hpp>
 
-#include "input/sample_order.hpp"
+#include "order/sample_order.hpp"
 
 namespace lockstep {
 

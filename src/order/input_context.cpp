@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/input_context.hpp>
+#include <lockstep/order/input_context.hpp>
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "input/sample_order.hpp"
+#include "order/sample_order.hpp"
 
 #include <numeric>
 #include <utility>

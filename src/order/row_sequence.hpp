@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/input/range.hpp>
+#include <lockstep/order/range.hpp>
 
 namespace lockstep {
 

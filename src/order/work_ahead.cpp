@@ -1,4 +1,4 @@
-#include "input/work_ahead.hpp"
+#include "order/work_ahead.hpp"
 
 #include <condition_variable>
 #include <exception>

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include <lockstep/base/export.hpp>
-#include <lockstep/input/range.hpp>
+#include <lockstep/order/range.hpp>
 
 namespace lockstep {
 

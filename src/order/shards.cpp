@@ -7,11 +7,11 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/base/error.hpp>
-#include <lockstep/input/range.hpp>
+#include <lockstep/order/range.hpp>
 
 #include "base/excerpt.hpp"
-#include "input/shard_request.hpp"
-#include "input/shard_sizes.hpp"
+#include "order/shard_request.hpp"
+#include "order/shard_sizes.hpp"
 
 namespace lockstep {
 namespace {
