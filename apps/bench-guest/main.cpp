@@ -14,7 +14,7 @@
 
 #include <mpi.h>
 
-#include <lockstep/runtime/runtime.hpp>
+#include <lockstep/job/runtime/runtime.hpp>
 
 namespace {
 

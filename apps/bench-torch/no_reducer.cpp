@@ -1,4 +1,4 @@
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/bench-torch/reducer.hpp"
 

@@ -7,7 +7,7 @@
 namespace lockstep::bench {
 
 /// Is told of each agreement in which this rank waits, on any communicator: of the first of its ceil(log2(n)) rounds
-/// and the last (src/control/mpi_channel.cpp). There is none among fewer than two ranks. At most one may live at a
+/// and the last (src/core/control/mpi_channel.cpp). There is none among fewer than two ranks. At most one may live at a
 /// time.
 class AgreementListener {
  public:

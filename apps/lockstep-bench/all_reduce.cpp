@@ -7,16 +7,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-bench/bandwidth.hpp"
 #include "apps/lockstep-bench/exact_sums.hpp"
 #include "apps/lockstep-bench/memory.hpp"
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/timing.hpp"
-#include "base/element_type.hpp"
-#include "reduce/paths.hpp"
-#include "reduce/reductions.hpp"
+#include "core/base/element_type.hpp"
+#include "sync/reduce/paths.hpp"
+#include "sync/reduce/reductions.hpp"
 
 namespace lockstep::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/runtime/runtime.hpp>
+#include <lockstep/job/runtime/runtime.hpp>
 
 #include "apps/lockstep-bench/report.hpp"
 

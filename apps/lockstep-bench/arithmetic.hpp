@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/ops/kernels.hpp>
+#include <lockstep/models/ops/kernels.hpp>
 
 #include "apps/lockstep-bench/step_task.hpp"
 

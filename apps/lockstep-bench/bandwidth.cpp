@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "reduce/arithmetic.hpp"
+#include "sync/reduce/arithmetic.hpp"
 
 namespace lockstep::bench {
 

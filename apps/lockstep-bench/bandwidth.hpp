@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
 
 namespace lockstep::bench {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/ops/kernels.hpp>
+#include <lockstep/models/ops/kernels.hpp>
 
 namespace lockstep::bench {
 

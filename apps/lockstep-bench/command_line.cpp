@@ -8,9 +8,9 @@
 #include "apps/options/option_values.hpp"
 #include "apps/options/reduction_values.hpp"
 #include "apps/options/run_command_line.hpp"
-#include "base/element_type.hpp"
-#include "cluster/device_binding.hpp"
-#include "order/shard_request.hpp"
+#include "core/base/element_type.hpp"
+#include "core/cluster/device_binding.hpp"
+#include "core/order/shard_request.hpp"
 
 namespace lockstep::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <variant>
 
-#include <lockstep/runtime/runtime.hpp>
+#include <lockstep/job/runtime/runtime.hpp>
 
 #include "apps/lockstep-bench/all_reduce.hpp"
 #include "apps/lockstep-bench/input.hpp"

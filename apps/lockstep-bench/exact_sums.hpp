@@ -1,7 +1,7 @@
 // Inputs whose sum over the ranks is exact, so every order of summation must give the same.
 #pragma once
 
-#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
 
 namespace lockstep::bench {
 

@@ -1,8 +1,8 @@
 // Reads the command line and runs the benchmark that it names.
 #include <optional>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/runtime/runtime.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/job/runtime/runtime.hpp>
 
 #include "apps/lockstep-bench/command_line.hpp"
 #include "apps/lockstep-bench/step_cost.hpp"

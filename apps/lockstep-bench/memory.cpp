@@ -3,10 +3,10 @@
 #include <memory>
 #include <utility>
 
-#include "base/element_type.hpp"
-#include "comm/communicator.hpp"
-#include "device/device.hpp"
-#include "reduce/reductions.hpp"
+#include "core/base/element_type.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/device/device.hpp"
+#include "sync/reduce/reductions.hpp"
 
 namespace lockstep::bench {
 

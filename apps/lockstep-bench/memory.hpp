@@ -1,8 +1,8 @@
 // Where a benchmark's tensors live, and how the host waits for work on them. Only this file knows.
 #pragma once
 
-#include <lockstep/runtime/runtime.hpp>
-#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
+#include <lockstep/job/runtime/runtime.hpp>
 
 namespace lockstep::bench {
 

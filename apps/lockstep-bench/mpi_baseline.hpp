@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
 
 namespace lockstep::bench {
 

@@ -7,14 +7,14 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-bench/exact_sums.hpp"
 #include "apps/lockstep-bench/memory.hpp"
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/tcp_streams.hpp"
 #include "apps/lockstep-bench/timing.hpp"
-#include "reduce/reductions.hpp"
+#include "sync/reduce/reductions.hpp"
 
 namespace lockstep::bench {
 namespace {

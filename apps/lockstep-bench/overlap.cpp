@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "reduce/sums_under_way.hpp"
+#include "sync/reduce/sums_under_way.hpp"
 
 namespace lockstep::bench {
 

@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/network.hpp"
 #include "apps/lockstep-bench/step_run.hpp"
 #include "apps/lockstep-bench/step_statistics.hpp"
-#include "group/local_group.hpp"
+#include "sync/group/local_group.hpp"
 
 namespace lockstep::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/runtime/runtime.hpp>
+#include <lockstep/job/runtime/runtime.hpp>
 
 #include "apps/lockstep-bench/prediction.hpp"
 #include "apps/lockstep-bench/report.hpp"

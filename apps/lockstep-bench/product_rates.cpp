@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-bench/arithmetic.hpp"
 #include "apps/lockstep-bench/blas_libraries.hpp"

@@ -10,11 +10,11 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/options/standard_output.hpp"
-#include "base/file_io.hpp"
-#include "base/own_file.hpp"
+#include "core/base/file_io.hpp"
+#include "core/base/own_file.hpp"
 
 namespace lockstep::bench {
 namespace {

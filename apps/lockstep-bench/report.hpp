@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/descriptor.hpp"
+#include "core/base/descriptor.hpp"
 
 namespace lockstep::bench {
 

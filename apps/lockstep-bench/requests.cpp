@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/group/group.hpp>
+#include <lockstep/sync/group/group.hpp>
 
 #include "apps/lockstep-bench/exact_sums.hpp"
 #include "apps/lockstep-bench/mpi_baseline.hpp"

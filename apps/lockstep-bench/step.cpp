@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/log.hpp>
+#include <lockstep/core/base/log.hpp>
 
 #include "apps/lockstep-bench/agreement_listener.hpp"
 #include "apps/lockstep-bench/arithmetic.hpp"
@@ -17,7 +17,7 @@
 #include "apps/lockstep-bench/step_run.hpp"
 #include "apps/lockstep-bench/step_statistics.hpp"
 #include "apps/lockstep-bench/timing.hpp"
-#include "order/shard_request.hpp"
+#include "core/order/shard_request.hpp"
 
 namespace lockstep::bench {
 namespace {

@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <optional>
 
-#include <lockstep/runtime/runtime.hpp>
+#include <lockstep/job/runtime/runtime.hpp>
 
 #include "apps/lockstep-bench/report.hpp"
 #include "apps/lockstep-bench/step_task.hpp"
-#include "order/shard_request.hpp"
+#include "core/order/shard_request.hpp"
 
 namespace lockstep::bench {
 

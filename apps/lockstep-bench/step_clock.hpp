@@ -8,7 +8,7 @@
 #include <functional>
 #include <numeric>
 
-#include "base/part_clock.hpp"
+#include "core/base/part_clock.hpp"
 
 namespace lockstep::bench {
 

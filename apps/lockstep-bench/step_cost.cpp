@@ -9,16 +9,16 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/fit/fit.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/fit/fit.hpp>
 
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/step_statistics.hpp"
 #include "apps/lockstep-bench/timing.hpp"
-#include "comm/communicator.hpp"
-#include "control/busy_clock.hpp"
-#include "reduce/declared_sums.hpp"
-#include "trace/ring.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/control/busy_clock.hpp"
+#include "core/trace/ring.hpp"
+#include "sync/reduce/declared_sums.hpp"
 
 namespace lockstep::bench {
 namespace {

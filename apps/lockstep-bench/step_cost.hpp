@@ -1,7 +1,7 @@
 // What a training step costs when it is looked at or audited, and what it gains by sums that overlap with it.
 #pragma once
 
-#include <lockstep/runtime/runtime.hpp>
+#include <lockstep/job/runtime/runtime.hpp>
 
 #include "apps/lockstep-bench/report.hpp"
 #include "apps/lockstep-bench/step.hpp"

@@ -4,12 +4,12 @@
 #include <iterator>
 #include <utility>
 
-#include <lockstep/fit/fit.hpp>
+#include <lockstep/models/fit/fit.hpp>
 
-#include "ops/backends.hpp"
-#include "optim/gradient_pieces.hpp"
-#include "reduce/declared_sums.hpp"
-#include "reduce/messages.hpp"
+#include "models/ops/backends.hpp"
+#include "sync/optim/gradient_pieces.hpp"
+#include "sync/reduce/declared_sums.hpp"
+#include "sync/reduce/messages.hpp"
 
 namespace lockstep::bench {
 namespace {

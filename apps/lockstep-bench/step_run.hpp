@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/checkpoint/checkpoint_manager.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/sync/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
 #include "apps/lockstep-bench/overlap.hpp"
 #include "apps/lockstep-bench/step_clock.hpp"

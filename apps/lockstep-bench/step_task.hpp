@@ -6,11 +6,11 @@
 #include <memory>
 #include <string_view>
 
-#include <lockstep/input/idx.hpp>
-#include <lockstep/input/sample_source.hpp>
-#include <lockstep/nn/model.hpp>
-#include <lockstep/nn/models.hpp>
-#include <lockstep/optim/optimizer.hpp>
+#include <lockstep/models/input/idx.hpp>
+#include <lockstep/models/input/sample_source.hpp>
+#include <lockstep/models/nn/model.hpp>
+#include <lockstep/models/nn/models.hpp>
+#include <lockstep/sync/optim/optimizer.hpp>
 
 namespace lockstep::bench {
 

@@ -11,10 +11,10 @@
 #include <sched.h>
 #include <sys/socket.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/system_error.hpp"
-#include "control/network.hpp"
+#include "core/base/system_error.hpp"
+#include "core/control/network.hpp"
 
 namespace lockstep::bench {
 namespace {

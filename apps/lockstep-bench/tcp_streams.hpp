@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "apps/lockstep-bench/mpi_baseline.hpp"
-#include "base/descriptor.hpp"
+#include "core/base/descriptor.hpp"
 
 namespace lockstep::bench {
 

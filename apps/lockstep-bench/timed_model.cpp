@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "apps/lockstep-bench/timing.hpp"
-#include "reduce/declared_sums.hpp"
+#include "sync/reduce/declared_sums.hpp"
 
 namespace lockstep::bench {
 

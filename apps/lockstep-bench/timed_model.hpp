@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "apps/lockstep-bench/step_clock.hpp"
-#include "nn/joint_model.hpp"
+#include "models/nn/joint_model.hpp"
 
 namespace lockstep::bench {
 

@@ -8,8 +8,8 @@
 
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/timing.hpp"
-#include "control/phase_table.hpp"
-#include "control/tag.hpp"
+#include "core/control/phase_table.hpp"
+#include "core/control/tag.hpp"
 
 namespace lockstep::bench {
 namespace {

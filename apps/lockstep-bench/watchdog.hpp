@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include <lockstep/runtime/runtime.hpp>
+#include <lockstep/job/runtime/runtime.hpp>
 
 #include "apps/lockstep-bench/report.hpp"
 

@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "record/run_folder.hpp"
+#include "models/record/run_folder.hpp"
 
 namespace lockstep::bisect {
 namespace {

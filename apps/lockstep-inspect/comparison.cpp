@@ -11,13 +11,13 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/excerpt.hpp"
-#include "checkpoint/checkpoint_folder.hpp"
-#include "checkpoint/checkpoint_reading.hpp"
-#include "checkpoint/program_state.hpp"
-#include "checkpoint/tensor_file.hpp"
+#include "core/base/excerpt.hpp"
+#include "sync/checkpoint/checkpoint_folder.hpp"
+#include "sync/checkpoint/checkpoint_reading.hpp"
+#include "sync/checkpoint/program_state.hpp"
+#include "sync/checkpoint/tensor_file.hpp"
 
 namespace lockstep {
 namespace {

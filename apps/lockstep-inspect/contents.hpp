@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/manifest.hpp"
-#include "checkpoint/program_state.hpp"
+#include "sync/checkpoint/manifest.hpp"
+#include "sync/checkpoint/program_state.hpp"
 
 namespace lockstep {
 

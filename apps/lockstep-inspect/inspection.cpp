@@ -10,19 +10,19 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/hex.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/hex.hpp>
 
-#include "base/element_count.hpp"
-#include "base/excerpt.hpp"
-#include "checkpoint/checkpoint_folder.hpp"
-#include "checkpoint/checkpoint_reading.hpp"
-#include "checkpoint/left_checkpoints.hpp"
-#include "checkpoint/program_state.hpp"
-#include "checkpoint/tensor_file.hpp"
-#include "cluster/counted.hpp"
-#include "record/run_folder.hpp"
-#include "tensor/digest.hpp"
+#include "core/base/element_count.hpp"
+#include "core/base/excerpt.hpp"
+#include "core/cluster/counted.hpp"
+#include "core/tensor/digest.hpp"
+#include "models/record/run_folder.hpp"
+#include "sync/checkpoint/checkpoint_folder.hpp"
+#include "sync/checkpoint/checkpoint_reading.hpp"
+#include "sync/checkpoint/left_checkpoints.hpp"
+#include "sync/checkpoint/program_state.hpp"
+#include "sync/checkpoint/tensor_file.hpp"
 
 namespace lockstep {
 namespace {

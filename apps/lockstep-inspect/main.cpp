@@ -6,15 +6,15 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-inspect/comparison.hpp"
 #include "apps/lockstep-inspect/inspection.hpp"
 #include "apps/lockstep-inspect/trace.hpp"
 #include "apps/options/standard_output.hpp"
 #include "apps/options/tool_main.hpp"
-#include "base/excerpt.hpp"
-#include "base/printable.hpp"
+#include "core/base/excerpt.hpp"
+#include "core/base/printable.hpp"
 
 namespace {
 

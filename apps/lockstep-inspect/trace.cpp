@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "record/run_trace.hpp"
-#include "trace/ring_file.hpp"
+#include "core/trace/ring_file.hpp"
+#include "models/record/run_trace.hpp"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "apps/lockstep-report/json_members.hpp"
-#include "cluster/counted.hpp"
+#include "core/cluster/counted.hpp"
 
 namespace lockstep::report {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "base/printable.hpp"
+#include "core/base/printable.hpp"
 
 namespace lockstep::report {
 

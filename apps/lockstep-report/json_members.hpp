@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/foreign_json.hpp"
+#include "core/base/foreign_json.hpp"
 
 namespace lockstep::report {
 

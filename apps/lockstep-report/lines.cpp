@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/excerpt.hpp"
-#include "base/file_io.hpp"
+#include "core/base/excerpt.hpp"
+#include "core/base/file_io.hpp"
 
 namespace lockstep::report {
 namespace {

@@ -9,18 +9,18 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-report/page.hpp"
 #include "apps/lockstep-report/run.hpp"
 #include "apps/options/standard_output.hpp"
 #include "apps/options/tool_main.hpp"
-#include "base/excerpt.hpp"
-#include "base/file_io.hpp"
-#include "base/own_file.hpp"
-#include "base/printable.hpp"
-#include "checkpoint/file.hpp"
-#include "cluster/counted.hpp"
+#include "core/base/excerpt.hpp"
+#include "core/base/file_io.hpp"
+#include "core/base/own_file.hpp"
+#include "core/base/printable.hpp"
+#include "core/cluster/counted.hpp"
+#include "sync/checkpoint/file.hpp"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-report/json_line.hpp"
 #include "apps/lockstep-report/json_members.hpp"

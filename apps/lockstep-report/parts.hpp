@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/foreign_json.hpp"
+#include "core/base/foreign_json.hpp"
 
 namespace lockstep::report {
 

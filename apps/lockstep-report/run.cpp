@@ -8,13 +8,13 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-report/json_members.hpp"
-#include "base/excerpt.hpp"
-#include "base/file_io.hpp"
-#include "record/run_description.hpp"
-#include "record/run_folder.hpp"
+#include "core/base/excerpt.hpp"
+#include "core/base/file_io.hpp"
+#include "models/record/run_description.hpp"
+#include "models/record/run_folder.hpp"
 
 namespace lockstep::report {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 #include <string_view>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-report/json_members.hpp"
 

@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-run/launcher_words.hpp"
 #include "apps/options/option_values.hpp"
-#include "base/host_name.hpp"
+#include "core/base/host_name.hpp"
 
 namespace lockstep::run {
 namespace {

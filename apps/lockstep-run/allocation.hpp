@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "apps/lockstep-run/hosts.hpp"
-#include "cluster/launch.hpp"
+#include "core/cluster/launch.hpp"
 
 namespace lockstep::run {
 

@@ -11,11 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-run/process_tree.hpp"
-#include "base/descriptor.hpp"
-#include "base/system_error.hpp"
+#include "core/base/descriptor.hpp"
+#include "core/base/system_error.hpp"
 
 extern char** environ;
 

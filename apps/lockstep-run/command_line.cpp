@@ -8,13 +8,13 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-run/allocation.hpp"
 #include "apps/lockstep-run/launcher_words.hpp"
 #include "apps/options/option_parser.hpp"
 #include "apps/options/option_values.hpp"
-#include "control/network.hpp"
+#include "core/control/network.hpp"
 
 namespace lockstep::run {
 namespace {

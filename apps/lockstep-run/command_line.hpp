@@ -8,7 +8,7 @@
 
 #include "apps/lockstep-run/hosts.hpp"
 #include "apps/lockstep-run/placement.hpp"
-#include "cluster/launch.hpp"
+#include "core/cluster/launch.hpp"
 
 namespace lockstep::run {
 

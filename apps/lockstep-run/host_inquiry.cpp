@@ -17,16 +17,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-run/child.hpp"
 #include "apps/lockstep-run/launcher_words.hpp"
 #include "apps/lockstep-run/process_tree.hpp"
 #include "apps/lockstep-run/say.hpp"
 #include "apps/lockstep-run/supervision.hpp"
-#include "base/file_io.hpp"
-#include "base/host_name.hpp"
-#include "base/system_error.hpp"
+#include "core/base/file_io.hpp"
+#include "core/base/host_name.hpp"
+#include "core/base/system_error.hpp"
 
 namespace lockstep::run {
 namespace {

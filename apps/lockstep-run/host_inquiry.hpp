@@ -12,8 +12,8 @@
 
 #include <sys/types.h>
 
-#include "base/awake_clock.hpp"
-#include "base/descriptor.hpp"
+#include "core/base/awake_clock.hpp"
+#include "core/base/descriptor.hpp"
 
 namespace lockstep::run {
 

@@ -8,11 +8,11 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/options/option_values.hpp"
-#include "base/file_io.hpp"
-#include "base/host_name.hpp"
+#include "core/base/file_io.hpp"
+#include "core/base/host_name.hpp"
 
 namespace lockstep::run {
 namespace {

@@ -11,14 +11,14 @@
 #include <fmt/ranges.h>
 #include <sys/mman.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-run/launcher_words.hpp"
-#include "base/file_io.hpp"
-#include "base/host_name.hpp"
-#include "base/shell_word.hpp"
-#include "base/supervised_job.hpp"
-#include "base/system_error.hpp"
+#include "core/base/file_io.hpp"
+#include "core/base/host_name.hpp"
+#include "core/base/shell_word.hpp"
+#include "core/base/supervised_job.hpp"
+#include "core/base/system_error.hpp"
 
 namespace lockstep::run {
 namespace {

@@ -8,7 +8,7 @@
 #include "apps/lockstep-run/command_line.hpp"
 #include "apps/lockstep-run/placement.hpp"
 #include "apps/lockstep-run/supervision.hpp"
-#include "base/descriptor.hpp"
+#include "core/base/descriptor.hpp"
 
 namespace lockstep::run {
 

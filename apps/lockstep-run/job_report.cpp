@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "base/supervised_job.hpp"
+#include "core/base/supervised_job.hpp"
 
 namespace lockstep::run {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "apps/lockstep-run/hosts.hpp"
 #include "apps/lockstep-run/process_tree.hpp"
-#include "base/host_name.hpp"
+#include "core/base/host_name.hpp"
 
 namespace lockstep::run {
 namespace {

@@ -11,10 +11,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "comm/mpi/mpi_library.hpp"
-#include "control/network.hpp"
+#include "core/comm/mpi/mpi_library.hpp"
+#include "core/control/network.hpp"
 
 namespace lockstep::run {
 namespace {

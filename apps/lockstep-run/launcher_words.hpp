@@ -7,7 +7,7 @@
 
 #include "apps/lockstep-run/hosts.hpp"
 #include "apps/lockstep-run/rank_label.hpp"
-#include "cluster/launch.hpp"
+#include "core/cluster/launch.hpp"
 
 namespace lockstep::run {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "apps/lockstep-run/job_report.hpp"
-#include "base/awake_clock.hpp"
+#include "core/base/awake_clock.hpp"
 
 namespace lockstep::run {
 

@@ -14,7 +14,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-run/command_line.hpp"
 #include "apps/lockstep-run/host_inquiry.hpp"
@@ -32,13 +32,13 @@
 #include "apps/lockstep-run/supervised_command.hpp"
 #include "apps/lockstep-run/supervision.hpp"
 #include "apps/options/standard_output.hpp"
-#include "base/awake_clock.hpp"
-#include "base/exit_code.hpp"
-#include "base/host_name.hpp"
-#include "base/inherited_signals.hpp"
-#include "base/memory_kills.hpp"
-#include "base/stream.hpp"
-#include "base/supervised_job.hpp"
+#include "core/base/awake_clock.hpp"
+#include "core/base/exit_code.hpp"
+#include "core/base/host_name.hpp"
+#include "core/base/inherited_signals.hpp"
+#include "core/base/memory_kills.hpp"
+#include "core/base/stream.hpp"
+#include "core/base/supervised_job.hpp"
 
 namespace {
 

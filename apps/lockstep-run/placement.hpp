@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "apps/lockstep-run/hosts.hpp"
-#include "cluster/cluster_spec.hpp"
+#include "core/cluster/cluster_spec.hpp"
 
 namespace lockstep::run {
 

@@ -16,8 +16,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/descriptor.hpp"
-#include "cluster/launch.hpp"
+#include "core/base/descriptor.hpp"
+#include "core/cluster/launch.hpp"
 
 namespace lockstep::run {
 

@@ -8,12 +8,12 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-run/say.hpp"
-#include "checkpoint/folder_lock.hpp"
-#include "record/run_folder.hpp"
-#include "record/timeline.hpp"
+#include "models/record/run_folder.hpp"
+#include "models/record/timeline.hpp"
+#include "sync/checkpoint/folder_lock.hpp"
 
 namespace lockstep::run {
 namespace {

@@ -15,14 +15,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-run/child.hpp"
 #include "apps/lockstep-run/process_tree.hpp"
-#include "base/awake_clock.hpp"
-#include "base/stream.hpp"
-#include "base/supervised_job.hpp"
-#include "base/system_error.hpp"
+#include "core/base/awake_clock.hpp"
+#include "core/base/stream.hpp"
+#include "core/base/supervised_job.hpp"
+#include "core/base/system_error.hpp"
 
 namespace lockstep::run {
 namespace {

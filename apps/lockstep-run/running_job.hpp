@@ -13,7 +13,7 @@
 #include "apps/lockstep-run/job_segments.hpp"
 #include "apps/lockstep-run/line_catcher.hpp"
 #include "apps/lockstep-run/rank_label.hpp"
-#include "base/descriptor.hpp"
+#include "core/base/descriptor.hpp"
 
 namespace lockstep::run {
 

@@ -1,6 +1,6 @@
 #include "apps/lockstep-run/say.hpp"
 
-#include "base/stream.hpp"
+#include "core/base/stream.hpp"
 
 namespace lockstep::run {
 

@@ -6,7 +6,7 @@
 
 #include <sys/types.h>
 
-#include "base/descriptor.hpp"
+#include "core/base/descriptor.hpp"
 
 namespace lockstep::run {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "apps/lockstep-run/host_inquiry.hpp"
-#include "base/awake_clock.hpp"
+#include "core/base/awake_clock.hpp"
 
 namespace lockstep::run {
 

@@ -10,12 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-run/child.hpp"
 #include "apps/lockstep-run/running_job.hpp"
 #include "apps/lockstep-run/signals.hpp"
-#include "base/system_error.hpp"
+#include "core/base/system_error.hpp"
 
 namespace lockstep::run {
 namespace {

@@ -4,12 +4,12 @@
 #include <system_error>
 #include <utility>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/runtime/runtime.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/job/runtime/runtime.hpp>
 
 #include "apps/lockstep-train/options/command_line.hpp"
 #include "apps/lockstep-train/saved/shared_shards.hpp"
-#include "order/shard_request.hpp"
+#include "core/order/shard_request.hpp"
 
 namespace lockstep::run {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "order/shard_request.hpp"
+#include "core/order/shard_request.hpp"
 
 namespace lockstep::run {
 

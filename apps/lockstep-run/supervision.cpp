@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "cluster/counted.hpp"
+#include "core/cluster/counted.hpp"
 
 namespace lockstep::run {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "apps/lockstep-run/hosts.hpp"
 #include "apps/lockstep-run/job_report.hpp"
-#include "cluster/launch.hpp"
+#include "core/cluster/launch.hpp"
 
 namespace lockstep::run {
 

@@ -4,17 +4,17 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/log.hpp>
-#include <lockstep/checkpoint/weights.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/log.hpp>
+#include <lockstep/sync/checkpoint/weights.hpp>
 
 #include "apps/lockstep-train/data/index_file.hpp"
 #include "apps/lockstep-train/reports/progress.hpp"
 #include "apps/lockstep-train/saved/exported_weights.hpp"
 #include "apps/lockstep-train/trainer.hpp"
-#include "control/meeting_point.hpp"
-#include "fit/evaluation_pass.hpp"
-#include "group/replica_group.hpp"
+#include "core/control/meeting_point.hpp"
+#include "models/fit/evaluation_pass.hpp"
+#include "sync/group/replica_group.hpp"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "apps/lockstep-train/trainer.hpp"
-#include "base/printable.hpp"
+#include "core/base/printable.hpp"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 #include "apps/lockstep-train/options/command_line.hpp"
 #include "apps/options/run_command_line.hpp"
 #include "apps/options/standard_output.hpp"
-#include "base/log_settings.hpp"
+#include "core/base/log_settings.hpp"
 
 namespace {
 

@@ -4,12 +4,12 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/log.hpp>
+#include <lockstep/core/base/log.hpp>
 
 #include "apps/lockstep-train/tasks/predictor.hpp"
 #include "apps/lockstep-train/trainer.hpp"
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
+#include "core/control/meeting_point.hpp"
+#include "sync/group/replica_group.hpp"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/options/option_values.hpp"
 

@@ -5,18 +5,18 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/hex.hpp>
-#include <lockstep/base/log.hpp>
-#include <lockstep/checkpoint/weights.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/hex.hpp>
+#include <lockstep/core/base/log.hpp>
+#include <lockstep/sync/checkpoint/weights.hpp>
 
 #include "apps/lockstep-train/options/thread_check.hpp"
 #include "apps/lockstep-train/saved/training_facts.hpp"
 #include "apps/lockstep-train/tasks/same_kernels.hpp"
-#include "checkpoint/program_state.hpp"
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
-#include "order/shard_request.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/order/shard_request.hpp"
+#include "sync/checkpoint/program_state.hpp"
+#include "sync/group/replica_group.hpp"
 
 namespace lockstep {
 Trainer::Trainer(Strategy& strategy, std::string device, TrainingOptions options)

@@ -13,22 +13,22 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/checkpoint/checkpoint_manager.hpp>
-#include <lockstep/fit/fit.hpp>
-#include <lockstep/nn/model.hpp>
-#include <lockstep/ops/kernels.hpp>
-#include <lockstep/optim/optimizer.hpp>
-#include <lockstep/order/range.hpp>
-#include <lockstep/record/run_record.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/order/range.hpp>
+#include <lockstep/models/fit/fit.hpp>
+#include <lockstep/models/nn/model.hpp>
+#include <lockstep/models/ops/kernels.hpp>
+#include <lockstep/models/record/run_record.hpp>
+#include <lockstep/sync/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/sync/optim/optimizer.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
 #include "apps/lockstep-train/options/training_options.hpp"
 #include "apps/lockstep-train/reports/results.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
 #include "apps/lockstep-train/verification.hpp"
-#include "checkpoint/exclusive_use.hpp"
-#include "checkpoint/program_state.hpp"
-#include "order/shard_request.hpp"
+#include "core/order/shard_request.hpp"
+#include "sync/checkpoint/exclusive_use.hpp"
+#include "sync/checkpoint/program_state.hpp"
 
 namespace lockstep {
 

@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/log.hpp>
-#include <lockstep/checkpoint/checkpoint_manager.hpp>
-#include <lockstep/checkpoint/weights.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/log.hpp>
+#include <lockstep/sync/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/sync/checkpoint/weights.hpp>
 
 #include "apps/lockstep-train/data/index_file.hpp"
 #include "apps/lockstep-train/reports/event_file.hpp"
@@ -20,16 +20,16 @@
 #include "apps/lockstep-train/saved/training_facts.hpp"
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
 #include "apps/lockstep-train/trainer.hpp"
-#include "checkpoint/program_state.hpp"
-#include "control/meeting_point.hpp"
-#include "fit/frozen_variables.hpp"
-#include "fit/injected_fault.hpp"
-#include "group/replica_group.hpp"
-#include "input/batch_schedule.hpp"
-#include "order/shard_sizes.hpp"
-#include "record/run_folder.hpp"
-#include "record/run_trace.hpp"
-#include "reduce/reductions.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/order/shard_sizes.hpp"
+#include "models/fit/frozen_variables.hpp"
+#include "models/fit/injected_fault.hpp"
+#include "models/input/batch_schedule.hpp"
+#include "models/record/run_folder.hpp"
+#include "models/record/run_trace.hpp"
+#include "sync/checkpoint/program_state.hpp"
+#include "sync/group/replica_group.hpp"
+#include "sync/reduce/reductions.hpp"
 
 namespace lockstep {
 namespace {

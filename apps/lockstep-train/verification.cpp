@@ -9,24 +9,24 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/hex.hpp>
-#include <lockstep/base/log.hpp>
-#include <lockstep/checkpoint/weights.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/hex.hpp>
+#include <lockstep/core/base/log.hpp>
+#include <lockstep/sync/checkpoint/weights.hpp>
 
 #include "apps/lockstep-train/reports/run_facts.hpp"
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
 #include "apps/lockstep-train/trainer.hpp"
-#include "base/digest.hpp"
-#include "base/file_io.hpp"
-#include "checkpoint/checkpoint_folder.hpp"
-#include "checkpoint/checkpoint_reading.hpp"
-#include "control/meeting_point.hpp"
-#include "fit/frozen_variables.hpp"
-#include "group/replica_group.hpp"
-#include "order/shard_request.hpp"
-#include "record/run_description.hpp"
-#include "record/run_folder.hpp"
+#include "core/base/digest.hpp"
+#include "core/base/file_io.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/order/shard_request.hpp"
+#include "models/fit/frozen_variables.hpp"
+#include "models/record/run_description.hpp"
+#include "models/record/run_folder.hpp"
+#include "sync/checkpoint/checkpoint_folder.hpp"
+#include "sync/checkpoint/checkpoint_reading.hpp"
+#include "sync/group/replica_group.hpp"
 
 namespace lockstep {
 namespace {

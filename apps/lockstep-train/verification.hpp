@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/fit/observer.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/fit/observer.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
 #include "apps/lockstep-train/saved/recorded_files.hpp"
-#include "record/ledger.hpp"
+#include "models/record/ledger.hpp"
 
 namespace lockstep {
 

@@ -15,7 +15,7 @@
 #include "apps/options/option_values.hpp"
 #include "apps/options/run_command_line.hpp"
 #include "apps/options/standard_output.hpp"
-#include "cluster/counted.hpp"
+#include "core/cluster/counted.hpp"
 
 namespace {
 

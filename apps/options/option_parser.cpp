@@ -7,11 +7,11 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/options/standard_output.hpp"
 #include "apps/options/wrapped_text.hpp"
-#include "base/excerpt.hpp"
+#include "core/base/excerpt.hpp"
 
 namespace lockstep {
 namespace {

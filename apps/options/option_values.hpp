@@ -13,10 +13,10 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/decimal.hpp"
-#include "base/excerpt.hpp"
+#include "core/base/decimal.hpp"
+#include "core/base/excerpt.hpp"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <lockstep/base/dtype.hpp>
+#include <lockstep/core/base/dtype.hpp>
 
 #include "apps/options/option_values.hpp"
 

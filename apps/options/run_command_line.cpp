@@ -6,12 +6,12 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/options/standard_output.hpp"
-#include "base/exit_code.hpp"
-#include "base/inherited_signals.hpp"
-#include "base/stream.hpp"
+#include "core/base/exit_code.hpp"
+#include "core/base/inherited_signals.hpp"
+#include "core/base/stream.hpp"
 
 namespace lockstep {
 namespace {

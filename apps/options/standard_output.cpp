@@ -11,11 +11,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/options/wrapped_text.hpp"
-#include "base/stream.hpp"
-#include "base/system_error.hpp"
+#include "core/base/stream.hpp"
+#include "core/base/system_error.hpp"
 
 namespace lockstep {
 

@@ -6,13 +6,13 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/file_io.hpp"
-#include "base/inherited_signals.hpp"
-#include "base/memory_use.hpp"
-#include "base/stream.hpp"
-#include "control/tag.hpp"
+#include "core/base/file_io.hpp"
+#include "core/base/inherited_signals.hpp"
+#include "core/base/memory_use.hpp"
+#include "core/base/stream.hpp"
+#include "core/control/tag.hpp"
 
 namespace lockstep {
 

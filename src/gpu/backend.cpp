@@ -1,13 +1,13 @@
 // What liblockstep.so asks liblockstep-cuda.so for.
-#include "device/cuda/backend.hpp"
+#include "core/device/cuda/backend.hpp"
 
-#include "base/parts.hpp"
-#include "comm/nccl/nccl_communicator.hpp"
-#include "comm/nccl/shared_gpu.hpp"
-#include "device/gpu_backend.hpp"
-#include "ops/cuda/cuda_kernels.hpp"
-#include "reduce/cuda/arithmetic.hpp"
-#include "update/cuda/cuda_update_kernels.hpp"
+#include "core/base/parts.hpp"
+#include "core/comm/nccl/nccl_communicator.hpp"
+#include "core/comm/nccl/shared_gpu.hpp"
+#include "core/device/gpu_backend.hpp"
+#include "models/ops/cuda/cuda_kernels.hpp"
+#include "sync/reduce/cuda/arithmetic.hpp"
+#include "sync/update/cuda/cuda_update_kernels.hpp"
 
 extern "C" LOCKSTEP_PARTS_API const lockstep::detail::GpuBackend* lockstep_gpu_backend() {
   using namespace lockstep;

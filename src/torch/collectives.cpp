@@ -5,13 +5,13 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 #include <lockstep/torch/collectives.hpp>
 
-#include "device/device.hpp"
-#include "reduce/reductions.hpp"
-#include "strategy/reduced_leaves.hpp"
+#include "core/device/device.hpp"
+#include "sync/reduce/reductions.hpp"
+#include "sync/strategy/reduced_leaves.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch::detail {

@@ -14,7 +14,7 @@
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/container/sequential.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
 #include "torch/module_parts.hpp"

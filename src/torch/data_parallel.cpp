@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
+#include "sync/update/update_kernels.hpp"
 #include "torch/sparse_rows.hpp"
 #include "torch/step.hpp"
 #include "torch/sync_sums.hpp"
-#include "update/update_kernels.hpp"
 
 namespace lockstep::libtorch {
 namespace {

@@ -9,13 +9,13 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/reduce/fixed_order.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/reduce/fixed_order.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
-#include "control/meeting_point.hpp"
-#include "reduce/fixed_order_sum.hpp"
-#include "strategy/context_stack.hpp"
+#include "core/control/meeting_point.hpp"
+#include "sync/reduce/fixed_order_sum.hpp"
+#include "sync/strategy/context_stack.hpp"
 
 namespace lockstep::libtorch {
 namespace {

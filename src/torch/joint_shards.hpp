@@ -12,7 +12,7 @@
 
 #include <ATen/ThreadLocalState.h>
 
-#include "reduce/declared_sums.hpp"
+#include "sync/reduce/declared_sums.hpp"
 #include "torch/sync_sums.hpp"
 #include "torch/turn_state.hpp"
 #include "torch/turn_thread.hpp"

@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/reduce/fixed_order.hpp>
+#include <lockstep/sync/reduce/fixed_order.hpp>
 
-#include "reduce/declared_sums.hpp"
-#include "reduce/fixed_order_sum.hpp"
-#include "reduce/reductions.hpp"
+#include "sync/reduce/declared_sums.hpp"
+#include "sync/reduce/fixed_order_sum.hpp"
+#include "sync/reduce/reductions.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/step.hpp"
 

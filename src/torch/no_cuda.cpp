@@ -1,5 +1,5 @@
 // The GPU of a bridge to a LibTorch without CUDA.
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "torch/torch_device.hpp"
 

@@ -16,9 +16,9 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "strategy/type_text.hpp"
+#include "sync/strategy/type_text.hpp"
 
 namespace lockstep::libtorch {
 namespace {

@@ -5,7 +5,7 @@
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "torch/replica.hpp"
 

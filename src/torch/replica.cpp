@@ -9,13 +9,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/hex.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/hex.hpp>
 
-#include "base/digest.hpp"
-#include "control/announced_failure.hpp"
-#include "control/tag.hpp"
-#include "group/replica_group.hpp"
+#include "core/base/digest.hpp"
+#include "core/control/announced_failure.hpp"
+#include "core/control/tag.hpp"
+#include "sync/group/replica_group.hpp"
 
 namespace lockstep::libtorch {
 namespace {

@@ -16,9 +16,9 @@
 
 #include <lockstep/torch/data_parallel.hpp>
 
-#include "base/element_type.hpp"
-#include "optim/gradient_pieces.hpp"
-#include "strategy/store_guest.hpp"
+#include "core/base/element_type.hpp"
+#include "sync/optim/gradient_pieces.hpp"
+#include "sync/strategy/store_guest.hpp"
 #include "torch/autograd_graph.hpp"
 #include "torch/module_parts.hpp"
 #include "torch/torch_device.hpp"

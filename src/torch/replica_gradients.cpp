@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/hex.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/hex.hpp>
 
-#include "base/digest.hpp"
+#include "core/base/digest.hpp"
 #include "torch/replica.hpp"
 #include "torch/sparse_rows.hpp"
 

@@ -1,9 +1,9 @@
 // What a module's parameters and buffers hold, where LibTorch may have replaced their memory.
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "strategy/store_guest.hpp"
+#include "sync/strategy/store_guest.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {

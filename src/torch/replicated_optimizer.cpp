@@ -5,17 +5,17 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/hex.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/hex.hpp>
 #include <lockstep/torch/replicated_optimizer.hpp>
 
-#include "base/digest.hpp"
-#include "base/site.hpp"
-#include "control/announced_failure.hpp"
-#include "control/tag.hpp"
-#include "group/replica_group.hpp"
-#include "strategy/store_guest.hpp"
-#include "strategy/type_text.hpp"
+#include "core/base/digest.hpp"
+#include "core/base/site.hpp"
+#include "core/control/announced_failure.hpp"
+#include "core/control/tag.hpp"
+#include "sync/group/replica_group.hpp"
+#include "sync/strategy/store_guest.hpp"
+#include "sync/strategy/type_text.hpp"
 #include "torch/optimizer_kinds.hpp"
 #include "torch/replica.hpp"
 

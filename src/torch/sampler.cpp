@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 #include <torch/serialize/archive.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/order/range.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/order/range.hpp>
 #include <lockstep/torch/sampler.hpp>
 
-#include "order/sample_order.hpp"
+#include "core/order/sample_order.hpp"
 
 namespace lockstep::libtorch {
 namespace {

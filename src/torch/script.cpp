@@ -10,11 +10,11 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 #include <lockstep/torch/script.hpp>
 
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
+#include "core/control/meeting_point.hpp"
+#include "sync/group/replica_group.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {

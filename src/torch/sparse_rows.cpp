@@ -6,8 +6,8 @@
 
 #include <ATen/Functions.h>
 
-#include "device/device.hpp"
-#include "step/rows.hpp"
+#include "core/device/device.hpp"
+#include "sync/step/rows.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {

@@ -1,9 +1,9 @@
-// Rows of a table's gradient, such as an embedding's, on their way from torch to a step (step/rows.hpp) and back.
+// Rows of a table's gradient, such as an embedding's, on their way from torch to a step (sync/step/rows.hpp) and back.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <lockstep/values/values.hpp>
+#include <lockstep/core/values/values.hpp>
 
 #include "torch/torch_device.hpp"
 

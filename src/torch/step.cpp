@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/log.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/log.hpp>
 
-#include "base/element_type.hpp"
-#include "order/other_bits.hpp"
+#include "core/base/element_type.hpp"
+#include "core/order/other_bits.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/sync_sums.hpp"
 

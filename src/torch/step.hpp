@@ -11,13 +11,13 @@
 #include <tuple>
 #include <vector>
 
-#include <lockstep/order/range.hpp>
-#include <lockstep/reduce/fixed_order.hpp>
+#include <lockstep/core/order/range.hpp>
+#include <lockstep/sync/reduce/fixed_order.hpp>
 
-#include "reduce/declared_sums.hpp"
-#include "reduce/reductions.hpp"
-#include "step/synchronous_step.hpp"
-#include "strategy/audit_round.hpp"
+#include "sync/reduce/declared_sums.hpp"
+#include "sync/reduce/reductions.hpp"
+#include "sync/step/synchronous_step.hpp"
+#include "sync/strategy/audit_round.hpp"
 #include "torch/backward_pass.hpp"
 #include "torch/replica.hpp"
 #include "torch/table_gradients.hpp"

@@ -7,13 +7,13 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/digest.hpp"
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
-#include "strategy/audit_schedule.hpp"
-#include "tensor/digest.hpp"
+#include "core/base/digest.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/tensor/digest.hpp"
+#include "sync/group/replica_group.hpp"
+#include "sync/strategy/audit_schedule.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/step.hpp"
 #include "torch/torch_random.hpp"

@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/hex.hpp>
+#include <lockstep/core/base/hex.hpp>
 
-#include "base/digest.hpp"
-#include "reduce/reductions.hpp"
+#include "core/base/digest.hpp"
+#include "sync/reduce/reductions.hpp"
 #include "torch/step.hpp"
 
 namespace lockstep::libtorch {

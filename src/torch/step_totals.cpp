@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "base/digest.hpp"
-#include "reduce/reductions.hpp"
+#include "core/base/digest.hpp"
+#include "sync/reduce/reductions.hpp"
 #include "torch/step.hpp"
 
 namespace lockstep::libtorch {

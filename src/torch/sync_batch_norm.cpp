@@ -10,16 +10,16 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/batchnorm.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
-#include "base/digest.hpp"
-#include "base/element_type.hpp"
-#include "control/meeting_point.hpp"
-#include "control/tag.hpp"
-#include "group/replica_group.hpp"
-#include "reduce/reductions.hpp"
-#include "strategy/context_stack.hpp"
+#include "core/base/digest.hpp"
+#include "core/base/element_type.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/control/tag.hpp"
+#include "sync/group/replica_group.hpp"
+#include "sync/reduce/reductions.hpp"
+#include "sync/strategy/context_stack.hpp"
 #include "torch/autograd_graph.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/replica.hpp"

@@ -4,13 +4,13 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/hex.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/hex.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "base/digest.hpp"
-#include "step/synchronous_step.hpp"
-#include "strategy/context_stack.hpp"
+#include "core/base/digest.hpp"
+#include "sync/step/synchronous_step.hpp"
+#include "sync/strategy/context_stack.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {

@@ -10,10 +10,10 @@
 
 #include <ATen/core/ivalue.h>
 
-#include <lockstep/base/here.hpp>
-#include <lockstep/strategy/variable_store.hpp>
+#include <lockstep/core/base/here.hpp>
+#include <lockstep/sync/strategy/variable_store.hpp>
 
-#include "reduce/declared_sums.hpp"
+#include "sync/reduce/declared_sums.hpp"
 #include "torch/autograd_graph.hpp"
 #include "torch/torch_device.hpp"
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <utility>
 
-#include "base/digest.hpp"
-#include "reduce/reductions.hpp"
+#include "core/base/digest.hpp"
+#include "sync/reduce/reductions.hpp"
 
 namespace lockstep::libtorch {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "step/rows.hpp"
-#include "step/synchronous_step.hpp"
+#include "sync/step/rows.hpp"
+#include "sync/step/synchronous_step.hpp"
 #include "torch/replica.hpp"
 #include "torch/sparse_rows.hpp"
 

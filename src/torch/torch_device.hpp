@@ -5,8 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <lockstep/device/stream.hpp>
-#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/core/device/stream.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
 
 namespace lockstep::libtorch {
 

@@ -6,7 +6,7 @@
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
-#include "base/digest.hpp"
+#include "core/base/digest.hpp"
 #include "torch/torch_random.hpp"
 
 namespace lockstep::libtorch {

@@ -8,7 +8,7 @@
 
 #include <ATen/core/Generator.h>
 
-#include <lockstep/order/range.hpp>
+#include <lockstep/core/order/range.hpp>
 
 #include "torch/backward_pass.hpp"
 

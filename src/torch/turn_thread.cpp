@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/floating_point_modes.hpp"
-#include "base/start_thread.hpp"
+#include "core/base/floating_point_modes.hpp"
+#include "core/base/start_thread.hpp"
 
 namespace lockstep::libtorch {
 

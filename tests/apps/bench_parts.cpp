@@ -22,9 +22,9 @@
 #include "apps/lockstep-bench/step_statistics.hpp"
 #include "apps/lockstep-bench/timed_model.hpp"
 #include "apps/lockstep-bench/timing.hpp"
-#include "group/local_group.hpp"
-#include "nn/joint_model.hpp"
-#include "reduce/declared_sums.hpp"
+#include "models/nn/joint_model.hpp"
+#include "sync/group/local_group.hpp"
+#include "sync/reduce/declared_sums.hpp"
 
 using namespace lockstep;
 using namespace lockstep::bench;

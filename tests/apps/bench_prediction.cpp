@@ -9,8 +9,8 @@
 #include "apps/lockstep-bench/arithmetic.hpp"
 #include "apps/lockstep-bench/prediction.hpp"
 #include "apps/lockstep-bench/step_run.hpp"
-#include "base/element_count.hpp"
-#include "group/local_group.hpp"
+#include "core/base/element_count.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::bench;

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-bisect/difference.hpp"
 

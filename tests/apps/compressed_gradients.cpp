@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/image_files.hpp"
 #include "apps/lockstep-train/saved/training_facts.hpp"

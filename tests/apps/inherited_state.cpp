@@ -1,5 +1,5 @@
 // What ranks have inherited, and what is said of it.
-#include "runtime/inherited_state.hpp"
+#include "job/runtime/inherited_state.hpp"
 
 #include <cfenv>
 #include <cstdlib>
@@ -9,7 +9,7 @@
 #include <catch2/catch.hpp>
 #include <sys/resource.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "support/child_process.hpp"
 

@@ -15,10 +15,10 @@
 
 #include "apps/lockstep-inspect/comparison.hpp"
 #include "apps/lockstep-inspect/inspection.hpp"
-#include "checkpoint/program_state.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 #include "support/quiet_log.hpp"
+#include "sync/checkpoint/program_state.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

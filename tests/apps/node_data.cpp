@@ -8,7 +8,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-train/trainer.hpp"
 #include "apps/simulated_training.hpp"

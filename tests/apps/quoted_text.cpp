@@ -8,24 +8,24 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/log.hpp>
-#include <lockstep/input/labelled_data.hpp>
-#include <lockstep/input/schema.hpp>
-#include <lockstep/ops/kernels.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/log.hpp>
+#include <lockstep/models/input/labelled_data.hpp>
+#include <lockstep/models/input/schema.hpp>
+#include <lockstep/models/ops/kernels.hpp>
 
 #include "apps/lockstep-run/hosts.hpp"
 #include "apps/lockstep-train/options/command_line.hpp"
-#include "base/log_settings.hpp"
-#include "base/printable.hpp"
-#include "checkpoint/manifest.hpp"
-#include "checkpoint/safetensors.hpp"
-#include "cluster/cluster_spec.hpp"
-#include "cluster/device_list.hpp"
-#include "cluster/tf_config.hpp"
-#include "fit/injected_fault.hpp"
-#include "ops/kernel_choice.hpp"
+#include "core/base/log_settings.hpp"
+#include "core/base/printable.hpp"
+#include "core/cluster/cluster_spec.hpp"
+#include "core/cluster/device_list.hpp"
+#include "core/cluster/tf_config.hpp"
+#include "models/fit/injected_fault.hpp"
+#include "models/ops/kernel_choice.hpp"
 #include "support/job.hpp"
+#include "sync/checkpoint/manifest.hpp"
+#include "sync/checkpoint/safetensors.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -14,7 +14,7 @@
 #include "apps/lockstep-train/options/option_table.hpp"
 #include "apps/lockstep-train/saved/saved_model.hpp"
 #include "apps/simulated_training.hpp"
-#include "base/log_settings.hpp"
+#include "core/base/log_settings.hpp"
 #include "support/quiet_log.hpp"
 
 using namespace lockstep;

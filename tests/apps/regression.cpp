@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/simulated_training.hpp"
 #include "support/quiet_log.hpp"

@@ -16,16 +16,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/image_files.hpp"
 #include "apps/lockstep-train/trainer.hpp"
 #include "apps/simulated_training.hpp"
-#include "checkpoint/checkpoint_folder.hpp"
-#include "checkpoint/exclusive_use.hpp"
 #include "support/child_process.hpp"
 #include "support/quiet_log.hpp"
 #include "support/refused_options.hpp"
+#include "sync/checkpoint/checkpoint_folder.hpp"
+#include "sync/checkpoint/exclusive_use.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

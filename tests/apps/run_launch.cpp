@@ -11,7 +11,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-run/allocation.hpp"
 #include "apps/lockstep-run/job_command.hpp"
@@ -20,8 +20,8 @@
 #include "apps/lockstep-run/process_tree.hpp"
 #include "apps/lockstep-run/running_job.hpp"
 #include "apps/lockstep-run/supervised_command.hpp"
-#include "base/host_name.hpp"
-#include "cluster/tf_config.hpp"
+#include "core/base/host_name.hpp"
+#include "core/cluster/tf_config.hpp"
 #include "run_words.hpp"
 #include "support/job.hpp"
 #include "support/refused_options.hpp"

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <lockstep/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/sync/checkpoint/checkpoint_manager.hpp>
 
 #include "apps/lockstep-run/job_report.hpp"
 #include "apps/lockstep-run/job_segments.hpp"
@@ -23,13 +23,13 @@
 #include "apps/lockstep-run/line_catcher.hpp"
 #include "apps/lockstep-run/run_timeline.hpp"
 #include "apps/lockstep-run/supervised_checkpoints.hpp"
-#include "base/descriptor.hpp"
-#include "base/host_name.hpp"
-#include "base/supervised_job.hpp"
-#include "checkpoint/left_checkpoints.hpp"
+#include "core/base/descriptor.hpp"
+#include "core/base/host_name.hpp"
+#include "core/base/supervised_job.hpp"
 #include "run_words.hpp"
 #include "support/job.hpp"
 #include "support/refused_options.hpp"
+#include "sync/checkpoint/left_checkpoints.hpp"
 
 using namespace lockstep;
 using namespace lockstep::run;

@@ -24,7 +24,7 @@
 #include "apps/lockstep-run/running_job.hpp"
 #include "apps/lockstep-run/signals.hpp"
 #include "apps/lockstep-run/strangers.hpp"
-#include "base/inherited_signals.hpp"
+#include "core/base/inherited_signals.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 

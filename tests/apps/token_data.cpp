@@ -6,8 +6,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/philox.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/philox.hpp>
 
 #include "apps/simulated_training.hpp"
 #include "support/quiet_log.hpp"

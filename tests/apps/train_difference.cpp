@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "apps/lockstep-train/saved/training_difference.hpp"
-#include "checkpoint/program_state.hpp"
 #include "support/quiet_log.hpp"
+#include "sync/checkpoint/program_state.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -13,7 +13,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-train/reports/event_file.hpp"
 #include "support/job.hpp"

@@ -6,8 +6,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/fit/fit.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/fit/fit.hpp>
 
 #include "apps/lockstep-train/saved/checkpoint_observer.hpp"
 

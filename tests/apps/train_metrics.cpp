@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/descriptor.hpp"
-#include "record/metrics_file.hpp"
+#include "core/base/descriptor.hpp"
+#include "models/record/metrics_file.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep;

@@ -1,10 +1,10 @@
 // The memory that the model of one rank may fill.
 #include <catch2/catch.hpp>
 
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/job/sim/sim.hpp>
 
 #include "apps/lockstep-train/tasks/model_memory.hpp"
-#include "device/device.hpp"
+#include "core/device/device.hpp"
 
 using namespace lockstep;
 

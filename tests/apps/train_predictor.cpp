@@ -5,8 +5,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/device/stream.hpp>
-#include <lockstep/input/labelled_data.hpp>
+#include <lockstep/core/device/stream.hpp>
+#include <lockstep/models/input/labelled_data.hpp>
 
 #include "apps/lockstep-train/tasks/predictor.hpp"
 #include "support/job.hpp"

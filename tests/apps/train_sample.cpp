@@ -3,12 +3,12 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
 #include "apps/lockstep-train/tasks/task.hpp"
-#include "control/meeting_point.hpp"
-#include "group/local_group.hpp"
+#include "core/control/meeting_point.hpp"
 #include "support/phase_rows.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using lockstep::test::Table;

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/input/labelled_data.hpp>
+#include <lockstep/models/input/labelled_data.hpp>
 
 #include "apps/lockstep-train/data/scale_hint.hpp"
 #include "support/job.hpp"

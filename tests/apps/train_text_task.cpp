@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-train/tasks/task.hpp"
 #include "support/job.hpp"

@@ -8,12 +8,12 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/image_files.hpp"
 #include "apps/lockstep-train/tasks/same_kernels.hpp"
 #include "apps/simulated_training.hpp"
-#include "base/digest.hpp"
+#include "core/base/digest.hpp"
 #include "support/quiet_log.hpp"
 #include "support/sim_outcome.hpp"
 

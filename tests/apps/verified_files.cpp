@@ -7,14 +7,14 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/forged_ledger.hpp"
 #include "apps/image_files.hpp"
 #include "apps/simulated_training.hpp"
 #include "apps/verified.hpp"
-#include "checkpoint/checkpoint_folder.hpp"
 #include "support/quiet_log.hpp"
+#include "sync/checkpoint/checkpoint_folder.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

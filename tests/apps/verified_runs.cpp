@@ -10,7 +10,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/forged_ledger.hpp"
 #include "apps/image_files.hpp"

@@ -13,7 +13,7 @@
 #include <catch2/catch.hpp>
 #include <fcntl.h>
 
-#include "base/descriptor.hpp"
+#include "core/base/descriptor.hpp"
 #include "faults/running_job.hpp"
 
 using namespace lockstep::test;

@@ -14,22 +14,22 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/input/idx.hpp>
-#include <lockstep/input/schema.hpp>
-#include <lockstep/input/text.hpp>
-#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
+#include <lockstep/models/input/idx.hpp>
+#include <lockstep/models/input/schema.hpp>
+#include <lockstep/models/input/text.hpp>
 
-#include "base/element_count.hpp"
-#include "base/element_type.hpp"
-#include "checkpoint/manifest.hpp"
-#include "checkpoint/safetensors.hpp"
-#include "checkpoint/tensor_file.hpp"
-#include "cluster/cluster_spec.hpp"
-#include "cluster/rank_map.hpp"
-#include "cluster/tf_config.hpp"
-#include "input/labelled_sets.hpp"
-#include "input/shared_data.hpp"
+#include "core/base/element_count.hpp"
+#include "core/base/element_type.hpp"
+#include "core/cluster/cluster_spec.hpp"
+#include "core/cluster/rank_map.hpp"
+#include "core/cluster/tf_config.hpp"
+#include "models/input/labelled_sets.hpp"
+#include "models/input/shared_data.hpp"
+#include "sync/checkpoint/manifest.hpp"
+#include "sync/checkpoint/safetensors.hpp"
+#include "sync/checkpoint/tensor_file.hpp"
 
 namespace lockstep::fuzz {
 namespace {

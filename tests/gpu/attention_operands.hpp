@@ -5,8 +5,8 @@
 #include <tuple>
 
 #include "gpu_support.hpp"
-#include "ops/checks.hpp"
-#include "ops/sequence_checks.hpp"
+#include "models/ops/checks.hpp"
+#include "models/ops/sequence_checks.hpp"
 
 namespace lockstep::test {
 

@@ -3,7 +3,7 @@
 
 #include "attention_operands.hpp"
 #include "gpu_support.hpp"
-#include "ops/sequence_kernels.hpp"
+#include "models/ops/sequence_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

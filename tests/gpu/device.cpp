@@ -1,15 +1,15 @@
 // Streams, events and memory of a GPU.
-#include "device/device.hpp"
+#include "core/device/device.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <set>
 #include <thread>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "device/cuda/native.hpp"
-#include "device/devices.hpp"
+#include "core/device/cuda/native.hpp"
+#include "core/device/devices.hpp"
 #include "gpu_support.hpp"
 
 using namespace lockstep;

@@ -13,11 +13,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/ops/kernels.hpp>
+#include <lockstep/models/ops/kernels.hpp>
 
 #include "../unit/ops_support.hpp"
-#include "device/device.hpp"
-#include "update/update_kernels.hpp"
+#include "core/device/device.hpp"
+#include "sync/update/update_kernels.hpp"
 
 namespace lockstep::test {
 
@@ -53,8 +53,8 @@ inline bool grids_are_limited() {
   return std::getenv("CUSIM_MOST_BLOCKS") != nullptr;
 }
 
-/// Of a grid, in each dimension: as device/cuda/geometry.hpp says, or as a simulated GPU is told, which reaches the
-/// strides of a grid with less work.
+/// Of a grid, in each dimension: as core/device/cuda/geometry.hpp says, or as a simulated GPU is told, which reaches
+/// the strides of a grid with less work.
 inline std::int64_t most_blocks() {
   const char* const simulated = std::getenv("CUSIM_MOST_BLOCKS");
   return simulated ? std::atoll(simulated) : 4096;

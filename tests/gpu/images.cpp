@@ -1,11 +1,11 @@
 // Kernels for images on a GPU against the reference. Whole numbers make sums exact, whatever their order.
 #include <algorithm>
 
-#include "base/element_count.hpp"
+#include "core/base/element_count.hpp"
 #include "gpu_support.hpp"
-#include "ops/checks.hpp"
-#include "ops/cuda/image_kernels.hpp"
-#include "ops/image_kernels.hpp"
+#include "models/ops/checks.hpp"
+#include "models/ops/cuda/image_kernels.hpp"
+#include "models/ops/image_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

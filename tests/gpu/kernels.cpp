@@ -3,10 +3,10 @@
 #include <functional>
 #include <thread>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "gpu_support.hpp"
-#include "update/update_kernels.hpp"
+#include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

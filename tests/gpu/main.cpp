@@ -1,7 +1,7 @@
 // Catch2's main for tests on a GPU.
 #include <cstdio>
 
-#include "device/devices.hpp"
+#include "core/device/devices.hpp"
 #include "gpu_support.hpp"
 #include "support/run_tests.hpp"
 

@@ -1,11 +1,11 @@
 // The sum in the fixed order on a GPU: the bits of the host, for every number of parts.
-#include <lockstep/base/error.hpp>
-#include <lockstep/reduce/fixed_order.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/reduce/fixed_order.hpp>
 
 #include "../unit/reduce_support.hpp"
 #include "gpu_support.hpp"
-#include "reduce/arithmetic.hpp"
-#include "reduce/fixed_order_sum.hpp"
+#include "sync/reduce/arithmetic.hpp"
+#include "sync/reduce/fixed_order_sum.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

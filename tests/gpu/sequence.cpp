@@ -1,9 +1,9 @@
 // Kernels for sequences on a GPU against the reference.
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "attention_operands.hpp"
 #include "gpu_support.hpp"
-#include "ops/sequence_kernels.hpp"
+#include "models/ops/sequence_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

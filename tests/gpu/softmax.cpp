@@ -1,10 +1,10 @@
 // Softmax cross-entropy on a GPU against the reference.
 #include <algorithm>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "gpu_support.hpp"
-#include "ops/answer.hpp"
+#include "models/ops/answer.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -1,5 +1,5 @@
 // Tensors in the memory of a GPU.
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "gpu_support.hpp"
 

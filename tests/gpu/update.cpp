@@ -1,7 +1,7 @@
 // The steps of optimizers and the sum of squares: to the bit what the host computes.
 #include "gpu_support.hpp"
-#include "update/square_blocks.hpp"
-#include "update/update_kernels.hpp"
+#include "sync/update/square_blocks.hpp"
+#include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -2,16 +2,16 @@
 #include <cstdio>
 #include <string>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/ops/kernels.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/ops/kernels.hpp>
 
-#include "comm/backends.hpp"
-#include "comm/communicator.hpp"
-#include "device/device.hpp"
-#include "device/devices.hpp"
+#include "core/comm/backends.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/device/device.hpp"
+#include "core/device/devices.hpp"
 #include "gpu_library/copies.hpp"
-#include "reduce/arithmetic.hpp"
 #include "support/forwarding_stream.hpp"
+#include "sync/reduce/arithmetic.hpp"
 
 using namespace lockstep;
 

@@ -1,15 +1,15 @@
 // A liblockstep-cuda.so that only says which of its functions was called. Meson builds it as lockstep's version, and as
 // another.
-#include <lockstep/base/device_kind.hpp>
-#include <lockstep/base/error.hpp>
-#include <lockstep/ops/kernels.hpp>
+#include <lockstep/core/base/device_kind.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/ops/kernels.hpp>
 
-#include "comm/backends.hpp"
-#include "comm/communicator.hpp"
-#include "device/device.hpp"
-#include "device/device_marks.hpp"
-#include "device/gpu_backend.hpp"
-#include "reduce/arithmetic.hpp"
+#include "core/comm/backends.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/device/device.hpp"
+#include "core/device/device_marks.hpp"
+#include "core/device/gpu_backend.hpp"
+#include "sync/reduce/arithmetic.hpp"
 
 using namespace lockstep;
 

@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <cstdio>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
 
+#include "core/tensor/dlpack_abi.hpp"
 #include "gpu_library/copies.hpp"
-#include "tensor/dlpack_abi.hpp"
 
 int main() {
   float number = 0;

@@ -16,9 +16,9 @@
 #include "apps/lockstep-train/options/command_line.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
 #include "apps/options/option_values.hpp"
-#include "base/exit_code.hpp"
-#include "input/batch_schedule.hpp"
-#include "order/row_sequence.hpp"
+#include "core/base/exit_code.hpp"
+#include "core/order/row_sequence.hpp"
+#include "models/input/batch_schedule.hpp"
 
 namespace {
 

@@ -7,13 +7,13 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
-#include "reduce/reduction_choice.hpp"
-#include "reduce/reductions.hpp"
+#include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
+#include "sync/group/replica_group.hpp"
+#include "sync/reduce/reduction_choice.hpp"
+#include "sync/reduce/reductions.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

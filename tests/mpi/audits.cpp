@@ -8,25 +8,25 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/checkpoint/weights.hpp>
-#include <lockstep/fit/fit.hpp>
-#include <lockstep/optim/adamw.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/fit/fit.hpp>
+#include <lockstep/sync/checkpoint/weights.hpp>
+#include <lockstep/sync/optim/adamw.hpp>
 
-#include "control/meeting_point.hpp"
-#include "fit/injected_fault.hpp"
-#include "group/local_group.hpp"
-#include "group/replica_group.hpp"
-#include "input/samples.hpp"
-#include "input/text_sets.hpp"
-#include "input/tokens.hpp"
-#include "nn/convnet.hpp"
-#include "nn/gpt.hpp"
-#include "nn/mlp.hpp"
-#include "ops/image_kernels.hpp"
-#include "strategy/audit_schedule.hpp"
+#include "core/control/meeting_point.hpp"
+#include "models/fit/injected_fault.hpp"
+#include "models/input/samples.hpp"
+#include "models/input/text_sets.hpp"
+#include "models/input/tokens.hpp"
+#include "models/nn/convnet.hpp"
+#include "models/nn/gpt.hpp"
+#include "models/nn/mlp.hpp"
+#include "models/ops/image_kernels.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
+#include "sync/group/local_group.hpp"
+#include "sync/group/replica_group.hpp"
+#include "sync/strategy/audit_schedule.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

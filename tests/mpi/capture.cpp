@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "support/ranks.hpp"
 #include "support/simulated_gpu.hpp"

@@ -9,18 +9,18 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/checkpoint/checkpoint_manager.hpp>
-#include <lockstep/checkpoint/weights.hpp>
-#include <lockstep/optim/sgd.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/sync/checkpoint/weights.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
 
-#include "checkpoint/exclusive_use.hpp"
-#include "checkpoint/program_state.hpp"
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
+#include "core/control/meeting_point.hpp"
 #include "shared_folder.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
+#include "sync/checkpoint/exclusive_use.hpp"
+#include "sync/checkpoint/program_state.hpp"
+#include "sync/group/replica_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -5,10 +5,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/feed/dataset_iterator.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/feed/dataset_iterator.hpp>
 
-#include "order/sample_order.hpp"
+#include "core/order/sample_order.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

@@ -4,12 +4,12 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
 
-#include "reduce/reductions.hpp"
+#include "core/tensor/dlpack_abi.hpp"
 #include "support/ranks.hpp"
-#include "tensor/dlpack_abi.hpp"
+#include "sync/reduce/reductions.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -9,21 +9,21 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/fit/fit.hpp>
-#include <lockstep/optim/adamw.hpp>
-#include <lockstep/optim/sgd.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/fit/fit.hpp>
+#include <lockstep/sync/optim/adamw.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
 
-#include "base/digest.hpp"
-#include "control/meeting_point.hpp"
-#include "fit/injected_fault.hpp"
-#include "group/replica_group.hpp"
-#include "input/samples.hpp"
-#include "nn/convnet.hpp"
-#include "nn/mlp.hpp"
-#include "ops/image_kernels.hpp"
+#include "core/base/digest.hpp"
+#include "core/control/meeting_point.hpp"
+#include "models/fit/injected_fault.hpp"
+#include "models/input/samples.hpp"
+#include "models/nn/convnet.hpp"
+#include "models/nn/mlp.hpp"
+#include "models/ops/image_kernels.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
+#include "sync/group/replica_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -11,10 +11,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/group/group.hpp>
-#include <lockstep/tensor/tensor.hpp>
-#include <lockstep/values/values.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
+#include <lockstep/core/values/values.hpp>
+#include <lockstep/sync/group/group.hpp>
 
 #include "support/any_request.hpp"
 #include "support/ranks.hpp"

@@ -7,8 +7,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/group/group.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/group/group.hpp>
 
 #include "support/ranks.hpp"
 

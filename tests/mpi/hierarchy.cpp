@@ -7,14 +7,14 @@
 #include <catch2/catch.hpp>
 
 #include "../unit/reduce_support.hpp"
-#include "comm/backends.hpp"
-#include "comm/communicator.hpp"
-#include "comm/messenger.hpp"
-#include "reduce/paths.hpp"
-#include "reduce/reductions.hpp"
-#include "reduce/slice_map.hpp"
+#include "core/comm/backends.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/comm/messenger.hpp"
 #include "support/ranks.hpp"
 #include "support/reductions_of.hpp"
+#include "sync/reduce/paths.hpp"
+#include "sync/reduce/reductions.hpp"
+#include "sync/reduce/slice_map.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -9,14 +9,14 @@
 
 #include <lockstep/lockstep.hpp>
 
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
-#include "input/samples.hpp"
-#include "nn/convnet.hpp"
-#include "nn/joint_model.hpp"
-#include "reduce/declared_sums.hpp"
-#include "reduce/reductions.hpp"
+#include "core/control/meeting_point.hpp"
+#include "models/input/samples.hpp"
+#include "models/nn/convnet.hpp"
+#include "models/nn/joint_model.hpp"
 #include "support/ranks.hpp"
+#include "sync/group/replica_group.hpp"
+#include "sync/reduce/declared_sums.hpp"
+#include "sync/reduce/reductions.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

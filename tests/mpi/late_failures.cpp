@@ -10,13 +10,13 @@
 
 #include <lockstep/lockstep.hpp>
 
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
-#include "input/samples.hpp"
-#include "input/text_sets.hpp"
-#include "input/tokens.hpp"
-#include "order/sample_order.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/order/sample_order.hpp"
+#include "models/input/samples.hpp"
+#include "models/input/text_sets.hpp"
+#include "models/input/tokens.hpp"
 #include "support/ranks.hpp"
+#include "sync/group/replica_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

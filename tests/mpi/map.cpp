@@ -8,10 +8,10 @@
 
 #include <catch2/catch.hpp>
 
-#include "control/meeting_point.hpp"
-#include "device/device.hpp"
-#include "group/replica_group.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/device/device.hpp"
 #include "support/ranks.hpp"
+#include "sync/group/replica_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -6,12 +6,12 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "comm/backends.hpp"
-#include "comm/communicator.hpp"
-#include "comm/nccl/nccl_communicator.hpp"
-#include "device/devices.hpp"
+#include "core/comm/backends.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/comm/nccl/nccl_communicator.hpp"
+#include "core/device/devices.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

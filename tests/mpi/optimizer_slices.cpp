@@ -12,18 +12,18 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/checkpoint/checkpoint.hpp>
-#include <lockstep/checkpoint/checkpoint_manager.hpp>
-#include <lockstep/checkpoint/weights.hpp>
-#include <lockstep/optim/adamw.hpp>
-#include <lockstep/optim/sgd.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/checkpoint/checkpoint.hpp>
+#include <lockstep/sync/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/sync/checkpoint/weights.hpp>
+#include <lockstep/sync/optim/adamw.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
 
 #include "mpi/shared_folder.hpp"
 #include "support/noise.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
-#include "update/update_kernels.hpp"
+#include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -7,17 +7,17 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/checkpoint/checkpoint.hpp>
-#include <lockstep/checkpoint/checkpoint_manager.hpp>
-#include <lockstep/optim/adamw.hpp>
-#include <lockstep/optim/sgd.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/checkpoint/checkpoint.hpp>
+#include <lockstep/sync/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/sync/optim/adamw.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
 
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
+#include "core/control/meeting_point.hpp"
 #include "shared_folder.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
+#include "sync/group/replica_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

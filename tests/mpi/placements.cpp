@@ -8,19 +8,19 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/checkpoint/checkpoint.hpp>
-#include <lockstep/checkpoint/checkpoint_manager.hpp>
-#include <lockstep/checkpoint/weights.hpp>
-#include <lockstep/estimator/replicate_model_fn.hpp>
-#include <lockstep/optim/adamw.hpp>
-#include <lockstep/optim/sgd.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/checkpoint/checkpoint.hpp>
+#include <lockstep/sync/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/sync/checkpoint/weights.hpp>
+#include <lockstep/sync/optim/adamw.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
+#include <lockstep/tf/estimator/replicate_model_fn.hpp>
 
-#include "base/element_count.hpp"
+#include "core/base/element_count.hpp"
 #include "mpi/shared_folder.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
-#include "update/update_kernels.hpp"
+#include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

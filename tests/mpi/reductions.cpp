@@ -1,6 +1,6 @@
 // What the user may choose of reductions: a strategy's own kind and packing, agreed on when it is made; and the element
 // types that they take.
-#include "reduce/reductions.hpp"
+#include "sync/reduce/reductions.hpp"
 
 #include <algorithm>
 #include <string>
@@ -8,13 +8,13 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/element_type.hpp"
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
-#include "reduce/reduction_choice.hpp"
+#include "core/base/element_type.hpp"
+#include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
+#include "sync/group/replica_group.hpp"
+#include "sync/reduce/reduction_choice.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -17,7 +17,7 @@
 #include <catch2/catch.hpp>
 #include <mpi.h>
 
-#include <lockstep/group/group.hpp>
+#include <lockstep/sync/group/group.hpp>
 
 #include "support/any_request.hpp"
 #include "support/ranks.hpp"

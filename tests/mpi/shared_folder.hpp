@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
 #include "support/job.hpp"
 #include "support/ranks.hpp"

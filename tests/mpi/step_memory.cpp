@@ -8,16 +8,16 @@
 #include <catch2/catch.hpp>
 #include <malloc.h>
 
-#include <lockstep/fit/fit.hpp>
-#include <lockstep/optim/adamw.hpp>
+#include <lockstep/models/fit/fit.hpp>
+#include <lockstep/sync/optim/adamw.hpp>
 
-#include "comm/backends.hpp"
-#include "comm/communicator.hpp"
-#include "input/samples.hpp"
-#include "nn/mlp.hpp"
-#include "reduce/reductions.hpp"
+#include "core/comm/backends.hpp"
+#include "core/comm/communicator.hpp"
+#include "models/input/samples.hpp"
+#include "models/nn/mlp.hpp"
 #include "support/ranks.hpp"
 #include "support/reductions_of.hpp"
+#include "sync/reduce/reductions.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -4,11 +4,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
+#include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
+#include "sync/group/replica_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

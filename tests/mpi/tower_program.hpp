@@ -10,9 +10,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/estimator/replicate_model_fn.hpp>
-#include <lockstep/optim/sgd.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
+#include <lockstep/tf/estimator/replicate_model_fn.hpp>
 
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"

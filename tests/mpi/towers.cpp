@@ -7,8 +7,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/estimator/replicate_model_fn.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/estimator/replicate_model_fn.hpp>
 
 #include "mpi/tower_program.hpp"
 #include "support/ranks.hpp"

@@ -10,15 +10,15 @@
 
 #include <lockstep/lockstep.hpp>
 
-#include "group/local_group.hpp"
-#include "input/samples.hpp"
-#include "input/text_sets.hpp"
-#include "input/tokens.hpp"
-#include "nn/convnet.hpp"
-#include "nn/gpt.hpp"
-#include "nn/mlp.hpp"
+#include "models/input/samples.hpp"
+#include "models/input/text_sets.hpp"
+#include "models/input/tokens.hpp"
+#include "models/nn/convnet.hpp"
+#include "models/nn/gpt.hpp"
+#include "models/nn/mlp.hpp"
 #include "shared_folder.hpp"
 #include "support/ranks.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

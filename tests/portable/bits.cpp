@@ -15,17 +15,17 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/portable_functions.hpp"
-#include "ops/elementary_functions.hpp"
-#include "ops/gelu.hpp"
-#include "ops/reference/loops.hpp"
-#include "ops/reference/sequence_loops.hpp"
-#include "ops/reference/softmax.hpp"
-#include "update/update_loops.hpp"
+#include "core/base/portable_functions.hpp"
+#include "models/ops/elementary_functions.hpp"
+#include "models/ops/gelu.hpp"
+#include "models/ops/reference/loops.hpp"
+#include "models/ops/reference/sequence_loops.hpp"
+#include "models/ops/reference/softmax.hpp"
+#include "sync/update/update_loops.hpp"
 
 // The headers of image kernels need it, and some clang++ do not know the standard library's.
 #ifdef __cpp_lib_source_location
-#include "ops/reference/image_loops.hpp"
+#include "models/ops/reference/image_loops.hpp"
 #endif
 
 namespace {

@@ -19,8 +19,8 @@
 
 #include <lockstep/lockstep.hpp>
 
-#include "base/open_line.hpp"
-#include "control/job_time.hpp"
+#include "core/base/open_line.hpp"
+#include "core/control/job_time.hpp"
 
 using namespace lockstep;
 

@@ -1,5 +1,5 @@
 // What a rank does to its launcher when a host is out of reach, and what it sees of the launcher's other processes.
-#include "runtime/launcher.hpp"
+#include "job/runtime/launcher.hpp"
 
 #include <csignal>
 #include <ctime>
@@ -14,8 +14,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "base/descriptor.hpp"
-#include "runtime/siblings.hpp"
+#include "core/base/descriptor.hpp"
+#include "job/runtime/siblings.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 

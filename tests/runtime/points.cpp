@@ -15,7 +15,7 @@
 
 #include <lockstep/lockstep.hpp>
 
-#include "cluster/launch.hpp"
+#include "core/cluster/launch.hpp"
 #include "support/next_function.hpp"
 
 using namespace lockstep;

@@ -1,5 +1,5 @@
 // The main of the suites of tests/mpi on simulated ranks: each test runs on every rank of several jobs of sim::run.
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/job/sim/sim.hpp>
 
 #include "support/ranks.hpp"
 #include "support/run_tests.hpp"

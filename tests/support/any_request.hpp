@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include <lockstep/group/group.hpp>
-#include <lockstep/tensor/tensor.hpp>
-#include <lockstep/values/values.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
+#include <lockstep/core/values/values.hpp>
+#include <lockstep/sync/group/group.hpp>
 
 namespace lockstep::test {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <lockstep/base/philox.hpp>
+#include <lockstep/core/base/philox.hpp>
 
 #include "support/job.hpp"
 #include "support/labelled_files.hpp"

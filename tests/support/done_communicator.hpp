@@ -1,9 +1,9 @@
 // A communicator for tests of what is around one.
 #pragma once
 
-#include "comm/communicator.hpp"
-#include "device/device.hpp"
-#include "device/devices.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/device/device.hpp"
+#include "core/device/devices.hpp"
 
 namespace lockstep::test {
 

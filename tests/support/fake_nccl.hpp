@@ -16,11 +16,11 @@
 #include <thread>
 #include <vector>
 
-#include "comm/backends.hpp"
-#include "comm/communicator.hpp"
-#include "comm/nccl/nccl_communicator.hpp"
-#include "device/device.hpp"
-#include "device/devices.hpp"
+#include "core/comm/backends.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/comm/nccl/nccl_communicator.hpp"
+#include "core/device/device.hpp"
+#include "core/device/devices.hpp"
 #include "support/done_communicator.hpp"
 
 namespace lockstep::test {

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <memory>
 
-#include <lockstep/base/device_kind.hpp>
-#include <lockstep/device/stream.hpp>
+#include <lockstep/core/base/device_kind.hpp>
+#include <lockstep/core/device/stream.hpp>
 
-#include "device/device.hpp"
+#include "core/device/device.hpp"
 
 namespace lockstep::test {
 

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cluster/launch.hpp"
+#include "core/cluster/launch.hpp"
 
 extern char** environ;
 

@@ -1,5 +1,5 @@
-// The twin of src/device/gpu_library.cpp in programs that link the GPU backend, whose inside they test.
-#include "device/gpu_backend.hpp"
+// The twin of src/core/device/gpu_library.cpp in programs that link the GPU backend, whose inside they test.
+#include "core/device/gpu_backend.hpp"
 
 extern "C" const lockstep::detail::GpuBackend* lockstep_gpu_backend();
 

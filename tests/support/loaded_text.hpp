@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "input/shared_data.hpp"
+#include "models/input/shared_data.hpp"
 
 namespace lockstep::test {
 

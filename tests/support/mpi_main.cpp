@@ -5,9 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <lockstep/runtime/runtime.hpp>
+#include <lockstep/job/runtime/runtime.hpp>
 
-#include "device/devices.hpp"
+#include "core/device/devices.hpp"
 #include "support/ranks.hpp"
 #include "support/run_tests.hpp"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/shm/node_memory.hpp"
+#include "core/comm/shm/node_memory.hpp"
 
 namespace lockstep::test {
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/base/philox.hpp>
-#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/core/base/philox.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
 
 namespace lockstep::test {
 

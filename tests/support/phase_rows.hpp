@@ -11,8 +11,8 @@
 
 #include <unistd.h>
 
-#include "control/phase_table.hpp"
-#include "control/tag.hpp"
+#include "core/control/phase_table.hpp"
+#include "core/control/tag.hpp"
 #include "support/child_process.hpp"
 
 namespace lockstep::test {

@@ -1,9 +1,9 @@
 // For tests of what the log warns of, many times over.
 #pragma once
 
-#include <lockstep/base/log.hpp>
+#include <lockstep/core/base/log.hpp>
 
-#include "base/log_settings.hpp"
+#include "core/base/log_settings.hpp"
 
 namespace lockstep::test {
 

@@ -1,13 +1,13 @@
 // What the suites of tests/mpi have at hand on each rank. They are compiled once and linked with either runner:
-// support/mpi_main.cpp, for ranks under mpirun, or sim/sim_main.cpp, for simulated ranks.
+// support/mpi_main.cpp, for ranks under mpirun, or job/sim/sim_main.cpp, for simulated ranks.
 #pragma once
 
 #include <string>
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
 namespace lockstep::test {
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/communicator.hpp"
-#include "reduce/reductions.hpp"
+#include "core/comm/communicator.hpp"
+#include "sync/reduce/reductions.hpp"
 
 namespace lockstep::test {
 

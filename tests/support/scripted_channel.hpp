@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "control/channel.hpp"
-#include "control/tag.hpp"
+#include "core/control/channel.hpp"
+#include "core/control/tag.hpp"
 
 namespace lockstep::test {
 

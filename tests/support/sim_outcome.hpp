@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/job/sim/sim.hpp>
 
-#include "control/exceptions.hpp"
+#include "core/control/exceptions.hpp"
 
 namespace lockstep::test {
 

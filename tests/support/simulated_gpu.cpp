@@ -25,22 +25,22 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/base/device_kind.hpp>
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/log.hpp>
-#include <lockstep/device/stream.hpp>
-#include <lockstep/ops/kernels.hpp>
+#include <lockstep/core/base/device_kind.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/log.hpp>
+#include <lockstep/core/device/stream.hpp>
+#include <lockstep/models/ops/kernels.hpp>
 
-#include "base/log_settings.hpp"
-#include "comm/communicator.hpp"
-#include "device/device.hpp"
-#include "device/devices.hpp"
-#include "device/gpu_backend.hpp"
-#include "device/host_wait.hpp"
-#include "reduce/arithmetic.hpp"
+#include "core/base/log_settings.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/device/device.hpp"
+#include "core/device/devices.hpp"
+#include "core/device/gpu_backend.hpp"
+#include "core/device/host_wait.hpp"
+#include "core/tensor/convert.hpp"
 #include "support/simulated_gpu_fate.hpp"
 #include "support/simulated_kernels.hpp"
-#include "tensor/convert.hpp"
+#include "sync/reduce/arithmetic.hpp"
 
 namespace lockstep {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include <lockstep/device/stream.hpp>
-#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/core/device/stream.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
 
-#include "comm/backends.hpp"
+#include "core/comm/backends.hpp"
 
 namespace lockstep::test {
 

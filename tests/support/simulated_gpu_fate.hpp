@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 namespace lockstep::test {
 

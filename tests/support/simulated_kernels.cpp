@@ -9,16 +9,16 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "device/device.hpp"
-#include "ops/answer.hpp"
-#include "ops/checks.hpp"
-#include "ops/image_kernels.hpp"
-#include "ops/product_tree.hpp"
-#include "ops/sequence_kernels.hpp"
+#include "core/device/device.hpp"
+#include "models/ops/answer.hpp"
+#include "models/ops/checks.hpp"
+#include "models/ops/image_kernels.hpp"
+#include "models/ops/product_tree.hpp"
+#include "models/ops/sequence_kernels.hpp"
 #include "support/simulated_gpu.hpp"
-#include "update/update_kernels.hpp"
+#include "sync/update/update_kernels.hpp"
 
 namespace lockstep {
 namespace {

@@ -4,9 +4,9 @@
 #include <functional>
 #include <memory>
 
-#include <lockstep/ops/kernels.hpp>
+#include <lockstep/models/ops/kernels.hpp>
 
-#include "update/update_kernels.hpp"
+#include "sync/update/update_kernels.hpp"
 
 namespace lockstep::test {
 

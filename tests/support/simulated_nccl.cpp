@@ -12,13 +12,13 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/device/stream.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/device/stream.hpp>
 
-#include "comm/backends.hpp"
-#include "comm/communicator.hpp"
-#include "device/device.hpp"
-#include "device/devices.hpp"
+#include "core/comm/backends.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/device/device.hpp"
+#include "core/device/devices.hpp"
 #include "support/simulated_gpu.hpp"
 
 namespace lockstep {

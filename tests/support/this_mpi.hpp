@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-#include "cluster/launch.hpp"
+#include "core/cluster/launch.hpp"
 
 namespace lockstep::test {
 

@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/element_type.hpp"
-#include "comm/communicator.hpp"
-#include "comm/messenger.hpp"
-#include "device/device.hpp"
-#include "device/devices.hpp"
+#include "core/base/element_type.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/comm/messenger.hpp"
+#include "core/device/device.hpp"
+#include "core/device/devices.hpp"
 
 namespace lockstep::test {
 

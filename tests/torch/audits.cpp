@@ -14,9 +14,9 @@
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
+#include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
+#include "sync/group/replica_group.hpp"
 #include "torch_modules.hpp"
 
 using namespace lockstep;

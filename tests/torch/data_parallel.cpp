@@ -13,9 +13,9 @@
 #include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
+#include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
+#include "sync/group/replica_group.hpp"
 #include "torch_modules.hpp"
 
 using namespace lockstep;

@@ -5,8 +5,8 @@
 
 #include <vector>
 
+#include <lockstep/core/tensor/tensor.hpp>
 #include <lockstep/lockstep.hpp>
-#include <lockstep/tensor/tensor.hpp>
 
 #include "torch_modules.hpp"
 

@@ -10,10 +10,10 @@
 #include <torch/data.h>
 #include <torch/serialize.h>
 
-#include <lockstep/order/range.hpp>
+#include <lockstep/core/order/range.hpp>
 #include <lockstep/torch/sampler.hpp>
 
-#include "order/sample_order.hpp"
+#include "core/order/sample_order.hpp"
 #include "support/ranks.hpp"
 
 using namespace lockstep;

@@ -8,8 +8,8 @@
 
 #include <lockstep/torch/data_parallel.hpp>
 
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
+#include "core/control/meeting_point.hpp"
+#include "sync/group/replica_group.hpp"
 #include "torch_modules.hpp"
 
 using namespace lockstep;

@@ -14,7 +14,7 @@
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
-#include "control/meeting_point.hpp"
+#include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "torch_modules.hpp"
 

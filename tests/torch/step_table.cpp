@@ -1,5 +1,5 @@
 // What a step can do in each part of the library: makes a step of each kind, and compares the table of
-// src/step/README.md with what came of it.
+// src/sync/step/README.md with what came of it.
 // clang-format off: ahead of all that includes Catch2
 #include "torch_and_catch.hpp"
 // clang-format on
@@ -19,8 +19,8 @@
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
-#include "fit/injected_fault.hpp"
-#include "input/samples.hpp"
+#include "models/fit/injected_fault.hpp"
+#include "models/input/samples.hpp"
 #include "support/quiet_log.hpp"
 
 using namespace lockstep;

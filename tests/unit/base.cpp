@@ -17,25 +17,25 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <lockstep/base/dtype.hpp>
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/hex.hpp>
-#include <lockstep/base/log.hpp>
-#include <lockstep/base/philox.hpp>
-#include <lockstep/base/shape.hpp>
+#include <lockstep/core/base/dtype.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/hex.hpp>
+#include <lockstep/core/base/log.hpp>
+#include <lockstep/core/base/philox.hpp>
+#include <lockstep/core/base/shape.hpp>
 
-#include "base/counted_time.hpp"
-#include "base/deadline.hpp"
-#include "base/digest.hpp"
-#include "base/element_count.hpp"
-#include "base/element_type.hpp"
-#include "base/excerpt.hpp"
-#include "base/exit_code.hpp"
-#include "base/log_settings.hpp"
-#include "base/philox4x32.hpp"
-#include "base/printable.hpp"
-#include "base/run_delay.hpp"
-#include "base/start_thread.hpp"
+#include "core/base/counted_time.hpp"
+#include "core/base/deadline.hpp"
+#include "core/base/digest.hpp"
+#include "core/base/element_count.hpp"
+#include "core/base/element_type.hpp"
+#include "core/base/excerpt.hpp"
+#include "core/base/exit_code.hpp"
+#include "core/base/log_settings.hpp"
+#include "core/base/philox4x32.hpp"
+#include "core/base/printable.hpp"
+#include "core/base/run_delay.hpp"
+#include "core/base/start_thread.hpp"
 
 using namespace lockstep;
 

@@ -8,9 +8,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/philox.hpp>
+#include <lockstep/core/base/philox.hpp>
 
-#include "base/portable_functions.hpp"
+#include "core/base/portable_functions.hpp"
 
 using namespace lockstep;
 

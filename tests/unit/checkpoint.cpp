@@ -12,21 +12,21 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/checkpoint/checkpoint.hpp>
-#include <lockstep/checkpoint/weights.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/checkpoint/checkpoint.hpp>
+#include <lockstep/sync/checkpoint/weights.hpp>
 
-#include "base/element_type.hpp"
-#include "checkpoint/file.hpp"
-#include "checkpoint/program_state.hpp"
-#include "checkpoint/safetensors.hpp"
-#include "checkpoint/shared_counter.hpp"
-#include "checkpoint/tensor_file.hpp"
-#include "control/meeting_point.hpp"
-#include "control/phase_table.hpp"
-#include "group/local_group.hpp"
+#include "core/base/element_type.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/control/phase_table.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
+#include "sync/checkpoint/file.hpp"
+#include "sync/checkpoint/program_state.hpp"
+#include "sync/checkpoint/safetensors.hpp"
+#include "sync/checkpoint/shared_counter.hpp"
+#include "sync/checkpoint/tensor_file.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using lockstep::test::CapturedStderr;

@@ -7,15 +7,15 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "checkpoint/checkpoint_reading.hpp"
-#include "checkpoint/exclusive_use.hpp"
-#include "checkpoint/file.hpp"
-#include "checkpoint/left_checkpoints.hpp"
 #include "checkpoint_support.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
+#include "sync/checkpoint/checkpoint_reading.hpp"
+#include "sync/checkpoint/exclusive_use.hpp"
+#include "sync/checkpoint/file.hpp"
+#include "sync/checkpoint/left_checkpoints.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -1,5 +1,5 @@
 // Checkpoints as folders: what they hold, and that a writer which ends or fails at any point leaves a whole one.
-#include "checkpoint/checkpoint_folder.hpp"
+#include "sync/checkpoint/checkpoint_folder.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -18,17 +18,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/hex.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/hex.hpp>
 
-#include "base/digest.hpp"
-#include "base/foreign_json.hpp"
-#include "checkpoint/checkpoint_writer.hpp"
-#include "checkpoint/program_state.hpp"
 #include "checkpoint_support.hpp"
+#include "core/base/digest.hpp"
+#include "core/base/foreign_json.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 #include "support/thread_faults.hpp"
+#include "sync/checkpoint/checkpoint_writer.hpp"
+#include "sync/checkpoint/program_state.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

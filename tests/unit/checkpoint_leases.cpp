@@ -16,15 +16,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "checkpoint/exclusive_use.hpp"
-#include "checkpoint/lease.hpp"
 #include "checkpoint_use_support.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 #include "support/quiet_log.hpp"
 #include "support/run_tests.hpp"
+#include "sync/checkpoint/exclusive_use.hpp"
+#include "sync/checkpoint/lease.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

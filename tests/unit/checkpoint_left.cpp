@@ -9,16 +9,16 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "checkpoint/checkpoint_reading.hpp"
-#include "checkpoint/checkpoint_writer.hpp"
-#include "checkpoint/folder.hpp"
-#include "checkpoint/left_checkpoints.hpp"
 #include "checkpoint_support.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 #include "support/quiet_log.hpp"
+#include "sync/checkpoint/checkpoint_reading.hpp"
+#include "sync/checkpoint/checkpoint_writer.hpp"
+#include "sync/checkpoint/folder.hpp"
+#include "sync/checkpoint/left_checkpoints.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -15,17 +15,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/descriptor.hpp"
-#include "checkpoint/checkpoint_writer.hpp"
-#include "checkpoint/exclusive_use.hpp"
-#include "checkpoint/folder_lock.hpp"
 #include "checkpoint_use_support.hpp"
+#include "core/base/descriptor.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 #include "support/quiet_log.hpp"
 #include "support/run_tests.hpp"
+#include "sync/checkpoint/checkpoint_writer.hpp"
+#include "sync/checkpoint/exclusive_use.hpp"
+#include "sync/checkpoint/folder_lock.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/checkpoint_folder.hpp"
-#include "checkpoint/program_state.hpp"
+#include "sync/checkpoint/checkpoint_folder.hpp"
+#include "sync/checkpoint/program_state.hpp"
 
 namespace lockstep::test {
 

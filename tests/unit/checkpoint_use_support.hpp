@@ -11,11 +11,11 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "checkpoint/exclusive_use.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
+#include "sync/checkpoint/exclusive_use.hpp"
 
 namespace lockstep::test {
 

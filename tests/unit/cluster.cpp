@@ -6,12 +6,12 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "cluster/cluster_spec.hpp"
-#include "cluster/device_binding.hpp"
-#include "cluster/rank_map.hpp"
-#include "cluster/tf_config.hpp"
+#include "core/cluster/cluster_spec.hpp"
+#include "core/cluster/device_binding.hpp"
+#include "core/cluster/rank_map.hpp"
+#include "core/cluster/tf_config.hpp"
 
 using namespace lockstep;
 using Tasks = std::vector<Task>;

@@ -8,10 +8,10 @@
 #include <stdlib.h>  // mkdtemp
 #include <sys/stat.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "cluster/cluster_spec.hpp"
-#include "cluster/tf_config.hpp"
+#include "core/cluster/cluster_spec.hpp"
+#include "core/cluster/tf_config.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep;

@@ -5,9 +5,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "cluster/device_list.hpp"
+#include "core/cluster/device_list.hpp"
 
 using namespace lockstep;
 

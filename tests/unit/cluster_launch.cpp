@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "cluster/launch.hpp"
+#include "core/cluster/launch.hpp"
 
 using namespace lockstep;
 

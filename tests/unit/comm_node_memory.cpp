@@ -8,10 +8,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "comm/communicator.hpp"
-#include "device/device.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/device/device.hpp"
 #include "support/node_ranks.hpp"
 
 using namespace lockstep;

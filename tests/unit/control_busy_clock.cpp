@@ -11,11 +11,11 @@
 
 #include <catch2/catch.hpp>
 
-#include "control/busy_clock.hpp"
-#include "control/channel.hpp"
-#include "control/job_time.hpp"
-#include "control/meeting_point.hpp"
 #include "control_meeting_support.hpp"
+#include "core/control/busy_clock.hpp"
+#include "core/control/channel.hpp"
+#include "core/control/job_time.hpp"
+#include "core/control/meeting_point.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -3,8 +3,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "control/channel.hpp"
-#include "control/clock_offset.hpp"
+#include "core/control/channel.hpp"
+#include "core/control/clock_offset.hpp"
 
 using namespace lockstep;
 using namespace std::chrono_literals;

@@ -11,8 +11,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "control/caught_signals.hpp"
-#include "control/ending_signals.hpp"
+#include "core/control/caught_signals.hpp"
+#include "core/control/ending_signals.hpp"
 #include "support/child_process.hpp"
 
 using namespace lockstep;

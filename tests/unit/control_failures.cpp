@@ -6,15 +6,15 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/exit_code.hpp"
-#include "base/site.hpp"
-#include "control/exceptions.hpp"
-#include "control/meeting_point.hpp"
-#include "control/phase_table.hpp"
-#include "control/tag.hpp"
 #include "control_meeting_support.hpp"
+#include "core/base/exit_code.hpp"
+#include "core/base/site.hpp"
+#include "core/control/exceptions.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/control/phase_table.hpp"
+#include "core/control/tag.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

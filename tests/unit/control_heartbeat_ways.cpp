@@ -15,13 +15,13 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/descriptor.hpp"
-#include "control/heartbeat_message.hpp"
-#include "control/network.hpp"
-#include "control/signs_of_life.hpp"
-#include "control/tag.hpp"
+#include "core/base/descriptor.hpp"
+#include "core/control/heartbeat_message.hpp"
+#include "core/control/network.hpp"
+#include "core/control/signs_of_life.hpp"
+#include "core/control/tag.hpp"
 #include "unit/control_heartbeats_support.hpp"
 
 using namespace lockstep;

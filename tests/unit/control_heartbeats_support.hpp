@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "control/heartbeats.hpp"
-#include "control/watchdog.hpp"
+#include "core/control/heartbeats.hpp"
+#include "core/control/watchdog.hpp"
 #include "support/child_process.hpp"
 #include "support/phase_rows.hpp"
 

@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "control/judgement.hpp"
+#include "core/control/judgement.hpp"
 #include "judgement_scene.hpp"
 
 using namespace lockstep;

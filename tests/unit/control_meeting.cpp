@@ -6,13 +6,13 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "control/channel.hpp"
-#include "control/meeting_point.hpp"
-#include "control/phase_table.hpp"
-#include "control/tag.hpp"
 #include "control_meeting_support.hpp"
+#include "core/control/channel.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/control/phase_table.hpp"
+#include "core/control/tag.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "control/meeting_point.hpp"
-#include "control/tag.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/control/tag.hpp"
 #include "support/scripted_channel.hpp"
 
 namespace lockstep::test {

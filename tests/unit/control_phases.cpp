@@ -5,10 +5,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "control/phase_table.hpp"
-#include "control/tag.hpp"
+#include "core/control/phase_table.hpp"
+#include "core/control/tag.hpp"
 #include "support/phase_rows.hpp"
 
 using namespace lockstep;

@@ -16,8 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/descriptor.hpp"
-#include "control/report_claim.hpp"
+#include "core/base/descriptor.hpp"
+#include "core/control/report_claim.hpp"
 #include "support/child_process.hpp"
 #include "support/phase_rows.hpp"
 #include "support/run_tests.hpp"

@@ -6,10 +6,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/here.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/here.hpp>
 
-#include "control/request_progress.hpp"
+#include "core/control/request_progress.hpp"
 
 using namespace lockstep;
 

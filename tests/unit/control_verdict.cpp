@@ -8,13 +8,13 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/here.hpp>
-#include <lockstep/base/hex.hpp>
+#include <lockstep/core/base/here.hpp>
+#include <lockstep/core/base/hex.hpp>
 
-#include "base/digest.hpp"
-#include "base/site.hpp"
-#include "control/tag.hpp"
-#include "control/verdict.hpp"
+#include "core/base/digest.hpp"
+#include "core/base/site.hpp"
+#include "core/control/tag.hpp"
+#include "core/control/verdict.hpp"
 
 using namespace lockstep;
 

@@ -13,12 +13,12 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include "base/open_line.hpp"
-#include "base/progress_count.hpp"
-#include "control/caught_signals.hpp"
-#include "control/kept_signals.hpp"
-#include "control/phase_table.hpp"
-#include "control/watchdog.hpp"
+#include "core/base/open_line.hpp"
+#include "core/base/progress_count.hpp"
+#include "core/control/caught_signals.hpp"
+#include "core/control/kept_signals.hpp"
+#include "core/control/phase_table.hpp"
+#include "core/control/watchdog.hpp"
 #include "support/child_process.hpp"
 #include "support/phase_rows.hpp"
 

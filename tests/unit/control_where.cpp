@@ -16,12 +16,12 @@
 #include <catch2/catch.hpp>
 #include <unistd.h>
 
-#include "control/judgement.hpp"
-#include "control/question_signal.hpp"
-#include "control/stack_text.hpp"
-#include "control/watch_notes.hpp"
-#include "control/watchdog.hpp"
-#include "control/where_table.hpp"
+#include "core/control/judgement.hpp"
+#include "core/control/question_signal.hpp"
+#include "core/control/stack_text.hpp"
+#include "core/control/watch_notes.hpp"
+#include "core/control/watchdog.hpp"
+#include "core/control/where_table.hpp"
 #include "support/phase_rows.hpp"
 
 using namespace lockstep;

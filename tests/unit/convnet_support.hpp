@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "group/local_group.hpp"
-#include "nn/convnet.hpp"
+#include "models/nn/convnet.hpp"
 #include "nn_support.hpp"
+#include "sync/group/local_group.hpp"
 
 namespace lockstep::nn {
 

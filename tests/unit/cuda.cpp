@@ -12,19 +12,19 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <lockstep/base/device_kind.hpp>
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/log.hpp>
+#include <lockstep/core/base/device_kind.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/log.hpp>
 
-#include "base/log_settings.hpp"
-#include "device/cuda/native.hpp"
-#include "device/device.hpp"
-#include "device/device_call.hpp"
-#include "device/devices.hpp"
-#include "ops/cuda/cublas.hpp"
-#include "ops/cuda/launch.hpp"
-#include "reduce/cuda/launch.hpp"
+#include "core/base/log_settings.hpp"
+#include "core/device/cuda/native.hpp"
+#include "core/device/device.hpp"
+#include "core/device/device_call.hpp"
+#include "core/device/devices.hpp"
+#include "models/ops/cuda/cublas.hpp"
+#include "models/ops/cuda/launch.hpp"
 #include "support/child_process.hpp"
+#include "sync/reduce/cuda/launch.hpp"
 
 using namespace lockstep;
 using detail::check_cuda;

@@ -11,10 +11,10 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/descriptor.hpp"
-#include "device/shared_memory.hpp"
+#include "core/base/descriptor.hpp"
+#include "core/device/shared_memory.hpp"
 #include "support/child_process.hpp"
 
 using namespace lockstep;

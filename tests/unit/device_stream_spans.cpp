@@ -11,11 +11,11 @@
 
 #include <catch2/catch.hpp>
 
-#include "device/stream_spans.hpp"
+#include "core/device/stream_spans.hpp"
+#include "core/trace/ring_file.hpp"
 #include "support/forwarding_stream.hpp"
 #include "support/job.hpp"
 #include "support/quiet_log.hpp"
-#include "trace/ring_file.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

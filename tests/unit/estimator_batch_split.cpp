@@ -5,9 +5,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "estimator/batch_split.hpp"
+#include "tf/estimator/batch_split.hpp"
 
 using namespace lockstep;
 

@@ -12,11 +12,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/feed/distribute.hpp>
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/job/sim/sim.hpp>
+#include <lockstep/tf/feed/distribute.hpp>
 
-#include "order/work_ahead.hpp"
+#include "core/order/work_ahead.hpp"
 #include "support/child_process.hpp"
 
 using namespace lockstep;

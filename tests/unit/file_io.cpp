@@ -1,5 +1,5 @@
 // Files that are read and written whole, while a call about them fails, is interrupted or does a part of its work.
-#include "base/file_io.hpp"
+#include "core/base/file_io.hpp"
 
 #include <cerrno>
 #include <fstream>
@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/foreign_json.hpp"
-#include "base/own_file.hpp"
+#include "core/base/foreign_json.hpp"
+#include "core/base/own_file.hpp"
 #include "support/file_faults.hpp"
 #include "support/job.hpp"
 

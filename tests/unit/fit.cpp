@@ -11,16 +11,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/fit/fit.hpp>
-#include <lockstep/optim/sgd.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/fit/fit.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
 
+#include "core/order/sample_order.hpp"
 #include "fit_models.hpp"
-#include "group/local_group.hpp"
-#include "input/samples.hpp"
-#include "input/text_sets.hpp"
-#include "input/tokens.hpp"
-#include "order/sample_order.hpp"
+#include "models/input/samples.hpp"
+#include "models/input/text_sets.hpp"
+#include "models/input/tokens.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -4,9 +4,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "strategy/audit_verdict.hpp"
+#include "sync/strategy/audit_verdict.hpp"
 
 using namespace lockstep;
 using Digests = AuditedShard::Digests;

@@ -8,15 +8,15 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/fit/fit.hpp>
-#include <lockstep/optim/sgd.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/fit/fit.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
 
-#include "group/local_group.hpp"
-#include "input/samples.hpp"
+#include "models/input/samples.hpp"
 #include "support/quiet_log.hpp"
 #include "support/sim_outcome.hpp"
-#include "update/update_kernels.hpp"
+#include "sync/group/local_group.hpp"
+#include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -8,10 +8,10 @@
 #include <catch2/catch.hpp>
 
 #include "fit_models.hpp"
-#include "group/local_group.hpp"
-#include "input/batches.hpp"
-#include "input/text_sets.hpp"
-#include "nn/mlp.hpp"
+#include "models/input/batches.hpp"
+#include "models/input/text_sets.hpp"
+#include "models/nn/mlp.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

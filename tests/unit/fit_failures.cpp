@@ -8,13 +8,13 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/optim/sgd.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
 
-#include "control/meeting_point.hpp"
+#include "core/control/meeting_point.hpp"
 #include "fit_models.hpp"
-#include "group/local_group.hpp"
-#include "input/samples.hpp"
-#include "input/text_sets.hpp"
+#include "models/input/samples.hpp"
+#include "models/input/text_sets.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

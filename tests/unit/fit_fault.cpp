@@ -8,12 +8,12 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "fit/injected_fault.hpp"
-#include "group/local_group.hpp"
+#include "models/fit/injected_fault.hpp"
 #include "support/quiet_log.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 

@@ -11,14 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/fit/fit.hpp>
-#include <lockstep/optim/sgd.hpp>
+#include <lockstep/models/fit/fit.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
 
-#include "group/local_group.hpp"
-#include "input/batches.hpp"
-#include "input/samples.hpp"
-#include "input/text_sets.hpp"
-#include "input/tokens.hpp"
+#include "models/input/batches.hpp"
+#include "models/input/samples.hpp"
+#include "models/input/text_sets.hpp"
+#include "models/input/tokens.hpp"
+#include "sync/group/local_group.hpp"
 
 namespace lockstep::test {
 

@@ -9,14 +9,14 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/philox.hpp>
-#include <lockstep/fit/fit.hpp>
-#include <lockstep/optim/sgd.hpp>
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/core/base/philox.hpp>
+#include <lockstep/job/sim/sim.hpp>
+#include <lockstep/models/fit/fit.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
 
-#include "base/digest.hpp"
-#include "input/samples.hpp"
-#include "nn/convnet.hpp"
+#include "core/base/digest.hpp"
+#include "models/input/samples.hpp"
+#include "models/nn/convnet.hpp"
 #include "support/child_process.hpp"
 
 using namespace lockstep;

@@ -10,13 +10,13 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include <lockstep/optim/sgd.hpp>
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/job/sim/sim.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
 
-#include "fit/injected_fault.hpp"
-#include "fit/parts_report.hpp"
 #include "fit_models.hpp"
-#include "sim/virtual_time.hpp"
+#include "job/sim/virtual_time.hpp"
+#include "models/fit/injected_fault.hpp"
+#include "models/fit/parts_report.hpp"
 #include "support/quiet_log.hpp"
 
 using namespace lockstep;

@@ -13,15 +13,15 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/fit/fit.hpp>
-#include <lockstep/optim/adamw.hpp>
-#include <lockstep/optim/sgd.hpp>
+#include <lockstep/models/fit/fit.hpp>
+#include <lockstep/sync/optim/adamw.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
 
-#include "group/local_group.hpp"
-#include "input/batches.hpp"
-#include "nn/mlp.hpp"
+#include "models/input/batches.hpp"
+#include "models/nn/mlp.hpp"
 #include "nn_support.hpp"
-#include "update/update_kernels.hpp"
+#include "sync/group/local_group.hpp"
+#include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
 

@@ -12,14 +12,14 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "convnet_support.hpp"
-#include "fit/shard_threads.hpp"
 #include "gpt_support.hpp"
-#include "group/local_group.hpp"
-#include "input/batches.hpp"
-#include "nn/mlp.hpp"
+#include "models/fit/shard_threads.hpp"
+#include "models/input/batches.hpp"
+#include "models/nn/mlp.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -1,5 +1,5 @@
 // JSON that anybody may have written.
-#include "base/foreign_json.hpp"
+#include "core/base/foreign_json.hpp"
 
 #include <chrono>
 #include <string>
@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 using namespace lockstep;
 

@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "group/local_group.hpp"
-#include "input/batches.hpp"
-#include "nn/gpt.hpp"
+#include "models/input/batches.hpp"
+#include "models/nn/gpt.hpp"
 #include "nn_support.hpp"
+#include "sync/group/local_group.hpp"
 
 namespace lockstep::nn {
 

@@ -6,9 +6,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/dtype.hpp>
+#include <lockstep/core/base/dtype.hpp>
 
-#include "base/element_type.hpp"
+#include "core/base/element_type.hpp"
 
 using namespace lockstep;
 

@@ -8,8 +8,8 @@
 #include <catch2/catch.hpp>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/input/idx.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/input/idx.hpp>
 
 #include "apps/image_files.hpp"
 #include "gzip.hpp"

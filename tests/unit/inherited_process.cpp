@@ -14,10 +14,10 @@
 #include <xmmintrin.h>
 #endif
 
-#include "base/descriptor.hpp"
-#include "base/floating_point_modes.hpp"
-#include "base/inherited_signals.hpp"
-#include "base/system_error.hpp"
+#include "core/base/descriptor.hpp"
+#include "core/base/floating_point_modes.hpp"
+#include "core/base/inherited_signals.hpp"
+#include "core/base/system_error.hpp"
 #include "support/child_process.hpp"
 
 using namespace lockstep;

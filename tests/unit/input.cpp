@@ -6,16 +6,16 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/input/batch.hpp>
-#include <lockstep/order/input_context.hpp>
-#include <lockstep/order/range.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/order/input_context.hpp>
+#include <lockstep/core/order/range.hpp>
+#include <lockstep/models/input/batch.hpp>
 
-#include "input/batch_schedule.hpp"
-#include "input/batches.hpp"
-#include "order/sample_order.hpp"
-#include "order/shard_request.hpp"
-#include "order/shard_sizes.hpp"
+#include "core/order/sample_order.hpp"
+#include "core/order/shard_request.hpp"
+#include "core/order/shard_sizes.hpp"
+#include "models/input/batch_schedule.hpp"
+#include "models/input/batches.hpp"
 
 using namespace lockstep;
 using Catch::Contains;

@@ -6,11 +6,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/input/augmentation.hpp>
-#include <lockstep/input/idx.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/input/augmentation.hpp>
+#include <lockstep/models/input/idx.hpp>
 
-#include "input/samples.hpp"
+#include "models/input/samples.hpp"
 
 using namespace lockstep;
 

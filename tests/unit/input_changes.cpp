@@ -13,16 +13,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <lockstep/input/augmentation.hpp>
-#include <lockstep/input/labelled_data.hpp>
-#include <lockstep/input/text.hpp>
+#include <lockstep/models/input/augmentation.hpp>
+#include <lockstep/models/input/labelled_data.hpp>
+#include <lockstep/models/input/text.hpp>
 
 #include "apps/image_files.hpp"
-#include "base/progress_count.hpp"
-#include "input/file_bytes.hpp"
-#include "input/samples.hpp"
-#include "input/shared_data.hpp"
+#include "core/base/progress_count.hpp"
 #include "input_labelled_support.hpp"
+#include "models/input/file_bytes.hpp"
+#include "models/input/samples.hpp"
+#include "models/input/shared_data.hpp"
 #include "support/token_file.hpp"
 
 using namespace lockstep;

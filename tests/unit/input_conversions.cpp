@@ -5,8 +5,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/input/labelled_data.hpp>
-#include <lockstep/input/text.hpp>
+#include <lockstep/models/input/labelled_data.hpp>
+#include <lockstep/models/input/text.hpp>
 
 #include "apps/image_files.hpp"
 #include "gzip.hpp"

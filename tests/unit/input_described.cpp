@@ -7,13 +7,13 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/input/labelled_data.hpp>
-#include <lockstep/input/schema.hpp>
-#include <lockstep/input/text.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/input/labelled_data.hpp>
+#include <lockstep/models/input/schema.hpp>
+#include <lockstep/models/input/text.hpp>
 
 #include "apps/image_files.hpp"
-#include "input/text_sets.hpp"
+#include "models/input/text_sets.hpp"
 #include "support/job.hpp"
 #include "support/labelled_files.hpp"
 #include "support/loaded_text.hpp"

@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/input/labelled_data.hpp>
+#include <lockstep/models/input/labelled_data.hpp>
 
 #include "gzip.hpp"
 #include "input_labelled_support.hpp"

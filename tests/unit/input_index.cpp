@@ -9,10 +9,10 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "input/data_index.hpp"
-#include "input/shared_data.hpp"
+#include "models/input/data_index.hpp"
+#include "models/input/shared_data.hpp"
 #include "support/job.hpp"
 #include "support/labelled_files.hpp"
 

@@ -6,14 +6,14 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/input/idx.hpp>
-#include <lockstep/input/labelled_data.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/input/idx.hpp>
+#include <lockstep/models/input/labelled_data.hpp>
 
 #include "apps/image_files.hpp"
 #include "gzip.hpp"
-#include "input/labelled_sets.hpp"
 #include "input_labelled_support.hpp"
+#include "models/input/labelled_sets.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

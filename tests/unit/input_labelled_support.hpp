@@ -11,8 +11,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/input/labelled_data.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/input/labelled_data.hpp>
 
 #include "support/job.hpp"
 #include "support/labelled_files.hpp"

@@ -4,11 +4,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/order/input_context.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/order/input_context.hpp>
 
-#include "order/row_sequence.hpp"
-#include "order/sample_order.hpp"
+#include "core/order/row_sequence.hpp"
+#include "core/order/sample_order.hpp"
 
 using namespace lockstep;
 using Catch::Contains;

@@ -7,9 +7,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/input/labelled_data.hpp>
-#include <lockstep/input/schema.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/input/labelled_data.hpp>
+#include <lockstep/models/input/schema.hpp>
 
 #include "support/job.hpp"
 #include "support/labelled_files.hpp"

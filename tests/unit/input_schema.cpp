@@ -3,8 +3,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/input/schema.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/input/schema.hpp>
 
 using namespace lockstep;
 using Catch::Contains;

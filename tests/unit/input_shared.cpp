@@ -9,11 +9,11 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "gzip.hpp"
-#include "input/shared_data.hpp"
-#include "input/text_sets.hpp"
+#include "models/input/shared_data.hpp"
+#include "models/input/text_sets.hpp"
 #include "support/job.hpp"
 #include "support/labelled_files.hpp"
 #include "support/loaded_text.hpp"

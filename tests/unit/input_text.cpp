@@ -7,16 +7,16 @@
 #include <catch2/catch.hpp>
 #include <sys/resource.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/input/batch.hpp>
-#include <lockstep/input/text.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/input/batch.hpp>
+#include <lockstep/models/input/text.hpp>
 
+#include "core/order/sample_order.hpp"
 #include "gzip.hpp"
-#include "input/batches.hpp"
-#include "input/file_bytes.hpp"
-#include "input/text_sets.hpp"
-#include "input/tokens.hpp"
-#include "order/sample_order.hpp"
+#include "models/input/batches.hpp"
+#include "models/input/file_bytes.hpp"
+#include "models/input/text_sets.hpp"
+#include "models/input/tokens.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 #include "support/loaded_text.hpp"

@@ -6,15 +6,15 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/input/batch.hpp>
-#include <lockstep/input/text.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/input/batch.hpp>
+#include <lockstep/models/input/text.hpp>
 
 #include "gzip.hpp"
-#include "input/batches.hpp"
-#include "input/text_sets.hpp"
-#include "input/token_pieces.hpp"
-#include "input/tokens_of_numbers.hpp"
+#include "models/input/batches.hpp"
+#include "models/input/text_sets.hpp"
+#include "models/input/token_pieces.hpp"
+#include "models/input/tokens_of_numbers.hpp"
 #include "support/job.hpp"
 #include "support/loaded_text.hpp"
 #include "support/token_file.hpp"

@@ -1,5 +1,5 @@
 // What the counters of control groups say of a process that is gone, and how much memory this one uses.
-#include "base/memory_kills.hpp"
+#include "core/base/memory_kills.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "base/memory_use.hpp"
+#include "core/base/memory_use.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep;

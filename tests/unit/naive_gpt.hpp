@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/gpt.hpp"
+#include "models/nn/gpt.hpp"
 #include "nn_support.hpp"
 
 namespace lockstep::nn {

@@ -9,10 +9,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "comm/backends.hpp"
-#include "comm/communicator.hpp"
+#include "core/comm/backends.hpp"
+#include "core/comm/communicator.hpp"
 #include "support/done_communicator.hpp"
 #include "support/fake_nccl.hpp"
 #include "support/thread_communicator.hpp"

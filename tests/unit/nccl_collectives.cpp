@@ -5,10 +5,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/log_settings.hpp"
-#include "comm/communicator.hpp"
+#include "core/base/log_settings.hpp"
+#include "core/comm/communicator.hpp"
 #include "support/done_communicator.hpp"
 #include "support/fake_nccl.hpp"
 

@@ -8,11 +8,11 @@
 #include <catch2/catch.hpp>
 #include <stdlib.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "comm/backends.hpp"
-#include "comm/communicator.hpp"
-#include "comm/nccl/shared_gpu.hpp"
+#include "core/comm/backends.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/comm/nccl/shared_gpu.hpp"
 #include "support/fake_nccl.hpp"
 
 using namespace lockstep;

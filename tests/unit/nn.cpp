@@ -6,16 +6,16 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/hex.hpp>
-#include <lockstep/base/philox.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/hex.hpp>
+#include <lockstep/core/base/philox.hpp>
 
-#include "base/digest.hpp"
-#include "group/local_group.hpp"
-#include "input/batches.hpp"
-#include "nn/initial_values.hpp"
-#include "nn/mlp.hpp"
+#include "core/base/digest.hpp"
+#include "models/input/batches.hpp"
+#include "models/nn/initial_values.hpp"
+#include "models/nn/mlp.hpp"
 #include "nn_support.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -8,14 +8,14 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "group/local_group.hpp"
-#include "input/batches.hpp"
-#include "nn/convnet.hpp"
-#include "nn/gpt.hpp"
-#include "nn/mlp.hpp"
+#include "models/input/batches.hpp"
+#include "models/nn/convnet.hpp"
+#include "models/nn/gpt.hpp"
+#include "models/nn/mlp.hpp"
 #include "nn_support.hpp"
+#include "sync/group/local_group.hpp"
 #include "text_support.hpp"
 
 using namespace lockstep;

@@ -7,16 +7,16 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/reduce/fixed_order.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/reduce/fixed_order.hpp>
 
-#include "base/element_count.hpp"
 #include "convnet_support.hpp"
-#include "group/local_group.hpp"
-#include "nn/convnet.hpp"
-#include "ops/image_kernels.hpp"
-#include "ops/reference/reference.hpp"
-#include "reduce/fixed_order_sum.hpp"
+#include "core/base/element_count.hpp"
+#include "models/nn/convnet.hpp"
+#include "models/ops/image_kernels.hpp"
+#include "models/ops/reference/reference.hpp"
+#include "sync/group/local_group.hpp"
+#include "sync/reduce/fixed_order_sum.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

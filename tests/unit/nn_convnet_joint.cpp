@@ -6,13 +6,13 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "comm/backends.hpp"
 #include "convnet_support.hpp"
-#include "input/batches.hpp"
-#include "reduce/declared_sums.hpp"
+#include "core/comm/backends.hpp"
+#include "models/input/batches.hpp"
 #include "support/reductions_of.hpp"
+#include "sync/reduce/declared_sums.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -7,15 +7,15 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/input/batch.hpp>
-#include <lockstep/nn/generate.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/input/batch.hpp>
+#include <lockstep/models/nn/generate.hpp>
 
 #include "gpt_support.hpp"
-#include "input/batches.hpp"
-#include "input/text_sets.hpp"
-#include "input/tokens.hpp"
-#include "update/update_kernels.hpp"
+#include "models/input/batches.hpp"
+#include "models/input/text_sets.hpp"
+#include "models/input/tokens.hpp"
+#include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -7,18 +7,18 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "comm/backends.hpp"
-#include "device/device.hpp"
+#include "core/comm/backends.hpp"
+#include "core/device/device.hpp"
 #include "gpt_support.hpp"
-#include "group/local_group.hpp"
+#include "models/nn/gpt.hpp"
+#include "models/nn/initial_values.hpp"
+#include "models/ops/reference/reference.hpp"
+#include "models/ops/sequence_kernels.hpp"
 #include "naive_gpt.hpp"
-#include "nn/gpt.hpp"
-#include "nn/initial_values.hpp"
-#include "ops/reference/reference.hpp"
-#include "ops/sequence_kernels.hpp"
 #include "support/forwarding_stream.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -8,14 +8,14 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "group/local_group.hpp"
-#include "nn/batch_norm.hpp"
-#include "nn/conv2d.hpp"
-#include "nn/dropout.hpp"
-#include "nn/initial_values.hpp"
+#include "models/nn/batch_norm.hpp"
+#include "models/nn/conv2d.hpp"
+#include "models/nn/dropout.hpp"
+#include "models/nn/initial_values.hpp"
 #include "nn_support.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -5,12 +5,12 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/nn/models.hpp>
+#include <lockstep/models/nn/models.hpp>
 
 #include "gpt_support.hpp"
-#include "group/local_group.hpp"
+#include "models/ops/reference/reference.hpp"
 #include "nn_support.hpp"
-#include "ops/reference/reference.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

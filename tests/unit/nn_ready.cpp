@@ -4,15 +4,15 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "gpt_support.hpp"
-#include "group/local_group.hpp"
-#include "input/batches.hpp"
-#include "nn/convnet.hpp"
-#include "nn/mlp.hpp"
+#include "models/input/batches.hpp"
+#include "models/nn/convnet.hpp"
+#include "models/nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "odd_kernels.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -4,11 +4,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "group/local_group.hpp"
-#include "nn/mlp.hpp"
+#include "models/nn/mlp.hpp"
 #include "nn_support.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -6,17 +6,17 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "device/device.hpp"
-#include "group/local_group.hpp"
-#include "nn/embedding.hpp"
-#include "nn/initial_values.hpp"
-#include "nn/layer_norm.hpp"
-#include "nn/self_attention.hpp"
-#include "nn/transformer_block.hpp"
-#include "nn/workspace.hpp"
+#include "core/device/device.hpp"
+#include "models/nn/embedding.hpp"
+#include "models/nn/initial_values.hpp"
+#include "models/nn/layer_norm.hpp"
+#include "models/nn/self_attention.hpp"
+#include "models/nn/transformer_block.hpp"
+#include "models/nn/workspace.hpp"
 #include "nn_support.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;

@@ -10,15 +10,15 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/philox.hpp>
-#include <lockstep/input/batch.hpp>
-#include <lockstep/nn/gradient_buffer.hpp>
-#include <lockstep/nn/model.hpp>
-#include <lockstep/ops/kernels.hpp>
-#include <lockstep/reduce/fixed_order.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/philox.hpp>
+#include <lockstep/models/input/batch.hpp>
+#include <lockstep/models/nn/gradient_buffer.hpp>
+#include <lockstep/models/nn/model.hpp>
+#include <lockstep/models/ops/kernels.hpp>
+#include <lockstep/sync/reduce/fixed_order.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "input/batches.hpp"
+#include "models/input/batches.hpp"
 #include "support/noise.hpp"
 
 namespace lockstep::nn {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "ops/reference/reference.hpp"
+#include "models/ops/reference/reference.hpp"
 
 namespace lockstep::ops {
 

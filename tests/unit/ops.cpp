@@ -3,10 +3,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/ops/kernels.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/ops/kernels.hpp>
 
-#include "ops/kernel_choice.hpp"
+#include "models/ops/kernel_choice.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;

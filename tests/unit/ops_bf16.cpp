@@ -9,8 +9,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "ops/image_kernels.hpp"
-#include "ops/sequence_kernels.hpp"
+#include "models/ops/image_kernels.hpp"
+#include "models/ops/sequence_kernels.hpp"
 #include "unit/ops_support.hpp"
 
 using namespace lockstep;

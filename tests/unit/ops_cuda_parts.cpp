@@ -11,15 +11,15 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/ops/kernels.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/ops/kernels.hpp>
 
-#include "device/cuda/geometry.hpp"
-#include "ops/cuda/arithmetic_variables.hpp"
-#include "ops/cuda/column_major.hpp"
-#include "ops/cuda/softmax_lanes.hpp"
-#include "ops/elementary_functions.hpp"
-#include "ops/reference/softmax.hpp"
+#include "core/device/cuda/geometry.hpp"
+#include "models/ops/cuda/arithmetic_variables.hpp"
+#include "models/ops/cuda/column_major.hpp"
+#include "models/ops/cuda/softmax_lanes.hpp"
+#include "models/ops/elementary_functions.hpp"
+#include "models/ops/reference/softmax.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;

@@ -2,10 +2,10 @@
 // it.
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
+#include "models/ops/kernel_properties.hpp"
 #include "odd_kernels.hpp"
-#include "ops/kernel_properties.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;

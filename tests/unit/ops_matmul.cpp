@@ -10,10 +10,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/ops/kernels.hpp>
+#include <lockstep/models/ops/kernels.hpp>
 
-#include "device/device.hpp"
-#include "device/devices.hpp"
+#include "core/device/device.hpp"
+#include "core/device/devices.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "ops/checks.hpp"
+#include "models/ops/checks.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;

@@ -4,11 +4,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/ops/kernels.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/ops/kernels.hpp>
 
-#include "base/element_count.hpp"
-#include "ops/with_type.hpp"
+#include "core/base/element_count.hpp"
+#include "models/ops/with_type.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;

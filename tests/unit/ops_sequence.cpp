@@ -5,11 +5,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/ops/kernels.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/ops/kernels.hpp>
 
-#include "device/device.hpp"
-#include "ops/sequence_kernels.hpp"
+#include "core/device/device.hpp"
+#include "models/ops/sequence_kernels.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;

@@ -4,11 +4,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/ops/kernels.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/ops/kernels.hpp>
 
-#include "ops/reference/reference.hpp"
-#include "ops/sequence_kernels.hpp"
+#include "models/ops/reference/reference.hpp"
+#include "models/ops/sequence_kernels.hpp"
 #include "ops_support.hpp"
 
 using namespace lockstep;

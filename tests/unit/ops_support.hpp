@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/philox.hpp>
-#include <lockstep/ops/kernels.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/philox.hpp>
+#include <lockstep/models/ops/kernels.hpp>
 
 namespace lockstep::ops {
 

@@ -8,15 +8,15 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/optim/sgd.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "control/meeting_point.hpp"
-#include "control/phase_table.hpp"
-#include "group/local_group.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/control/phase_table.hpp"
 #include "not_finite.hpp"
-#include "update/update_kernels.hpp"
+#include "sync/group/local_group.hpp"
+#include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
 using lockstep::test::infinity;

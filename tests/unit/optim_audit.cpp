@@ -13,15 +13,15 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/optim/audit.hpp>
-#include <lockstep/optim/sgd.hpp>
-#include <lockstep/sim/sim.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/job/sim/sim.hpp>
+#include <lockstep/sync/optim/audit.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "control/meeting_point.hpp"
-#include "device/gpu_backend.hpp"
-#include "group/replica_group.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/device/gpu_backend.hpp"
+#include "sync/group/replica_group.hpp"
 
 using namespace lockstep;
 

@@ -4,8 +4,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/optim/learning_rate.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/optim/learning_rate.hpp>
 
 #include "not_finite.hpp"
 

@@ -7,13 +7,13 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/optim/adamw.hpp>
-#include <lockstep/optim/sgd.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/optim/adamw.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "control/meeting_point.hpp"
-#include "group/local_group.hpp"
+#include "core/control/meeting_point.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 

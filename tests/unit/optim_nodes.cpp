@@ -5,8 +5,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/optim/adamw.hpp>
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/job/sim/sim.hpp>
+#include <lockstep/sync/optim/adamw.hpp>
 
 #include "support/noise.hpp"
 #include "support/quiet_log.hpp"

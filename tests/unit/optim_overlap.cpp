@@ -7,13 +7,13 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/optim/adamw.hpp>
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/job/sim/sim.hpp>
+#include <lockstep/sync/optim/adamw.hpp>
 
-#include "comm/communicator.hpp"
-#include "reduce/declared_sums.hpp"
+#include "core/comm/communicator.hpp"
 #include "support/noise.hpp"
 #include "support/quiet_log.hpp"
+#include "sync/reduce/declared_sums.hpp"
 
 using namespace lockstep;
 

@@ -8,17 +8,17 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/philox.hpp>
-#include <lockstep/optim/adamw.hpp>
-#include <lockstep/optim/sgd.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/philox.hpp>
+#include <lockstep/sync/optim/adamw.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "base/element_count.hpp"
-#include "control/meeting_point.hpp"
-#include "group/local_group.hpp"
+#include "core/base/element_count.hpp"
+#include "core/control/meeting_point.hpp"
 #include "not_finite.hpp"
-#include "update/update_kernels.hpp"
+#include "sync/group/local_group.hpp"
+#include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
 using lockstep::test::infinity;

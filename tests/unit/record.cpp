@@ -8,20 +8,20 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/record/run_record.hpp>
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/job/sim/sim.hpp>
+#include <lockstep/models/record/run_record.hpp>
 
-#include "base/open_line.hpp"
-#include "control/clock_offset.hpp"
-#include "control/meeting_point.hpp"
-#include "control/watch_notes.hpp"
-#include "group/replica_group.hpp"
-#include "record/failure_note.hpp"
-#include "record/run_folder.hpp"
-#include "record/timeline.hpp"
+#include "core/base/open_line.hpp"
+#include "core/control/clock_offset.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/control/watch_notes.hpp"
+#include "models/record/failure_note.hpp"
+#include "models/record/run_folder.hpp"
+#include "models/record/timeline.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
+#include "sync/group/replica_group.hpp"
 
 using namespace lockstep;
 using lockstep::test::ChildProcess;

@@ -12,16 +12,16 @@
 #include <catch2/catch.hpp>
 #include <sys/stat.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/record/run_record.hpp>
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/job/sim/sim.hpp>
+#include <lockstep/models/record/run_record.hpp>
 
-#include "checkpoint/file_system.hpp"
-#include "record/ledger.hpp"
-#include "record/run_folder.hpp"
-#include "record/run_trace.hpp"
+#include "models/record/ledger.hpp"
+#include "models/record/run_folder.hpp"
+#include "models/record/run_trace.hpp"
 #include "support/file_faults.hpp"
 #include "support/job.hpp"
+#include "sync/checkpoint/file_system.hpp"
 
 using namespace lockstep;
 using Catch::Matchers::Contains;

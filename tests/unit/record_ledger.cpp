@@ -7,11 +7,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/hex.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/hex.hpp>
 
-#include "base/digest.hpp"
-#include "record/ledger.hpp"
+#include "core/base/digest.hpp"
+#include "models/record/ledger.hpp"
 #include "support/job.hpp"
 
 using namespace lockstep;

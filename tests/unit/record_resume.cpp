@@ -13,13 +13,13 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/checkpoint/checkpoint.hpp>
-#include <lockstep/checkpoint/checkpoint_manager.hpp>
-#include <lockstep/checkpoint/weights.hpp>
-#include <lockstep/fit/fit.hpp>
-#include <lockstep/optim/sgd.hpp>
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/job/sim/sim.hpp>
+#include <lockstep/models/fit/fit.hpp>
+#include <lockstep/sync/checkpoint/checkpoint.hpp>
+#include <lockstep/sync/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/sync/checkpoint/weights.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
 
 #include "fit_models.hpp"
 #include "support/child_process.hpp"

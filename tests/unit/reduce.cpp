@@ -5,11 +5,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/reduce/fixed_order.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/reduce/fixed_order.hpp>
 
-#include "reduce/fixed_order_sum.hpp"
 #include "reduce_support.hpp"
+#include "sync/reduce/fixed_order_sum.hpp"
 
 using namespace lockstep;
 using lockstep::test::concatenated;

@@ -8,13 +8,13 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "comm/messenger.hpp"
-#include "reduce/declared_sums.hpp"
+#include "core/comm/messenger.hpp"
 #include "support/done_communicator.hpp"
 #include "support/reductions_of.hpp"
 #include "support/thread_communicator.hpp"
+#include "sync/reduce/declared_sums.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -4,15 +4,15 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/reduce/fixed_order.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/reduce/fixed_order.hpp>
 
-#include "reduce/arithmetic.hpp"
-#include "reduce/fixed_order_sum.hpp"
-#include "reduce/reductions.hpp"
 #include "reduce_support.hpp"
 #include "support/reductions_of.hpp"
 #include "support/thread_communicator.hpp"
+#include "sync/reduce/arithmetic.hpp"
+#include "sync/reduce/fixed_order_sum.hpp"
+#include "sync/reduce/reductions.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -6,18 +6,18 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/reduce/fixed_order.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/reduce/fixed_order.hpp>
 
-#include "comm/backends.hpp"
-#include "comm/communicator.hpp"
-#include "reduce/paths.hpp"
-#include "reduce/reduction_choice.hpp"
-#include "reduce/reductions.hpp"
+#include "core/comm/backends.hpp"
+#include "core/comm/communicator.hpp"
 #include "reduce_support.hpp"
 #include "support/done_communicator.hpp"
 #include "support/reductions_of.hpp"
 #include "support/thread_communicator.hpp"
+#include "sync/reduce/paths.hpp"
+#include "sync/reduce/reduction_choice.hpp"
+#include "sync/reduce/reductions.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -6,20 +6,20 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "comm/backends.hpp"
-#include "comm/communicator.hpp"
-#include "comm/slices.hpp"
-#include "device/device.hpp"
-#include "device/devices.hpp"
-#include "reduce/reductions.hpp"
-#include "reduce/slice_map.hpp"
+#include "core/comm/backends.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/comm/slices.hpp"
+#include "core/device/device.hpp"
+#include "core/device/devices.hpp"
 #include "reduce_support.hpp"
 #include "support/done_communicator.hpp"
 #include "support/forwarding_stream.hpp"
 #include "support/reductions_of.hpp"
 #include "support/thread_communicator.hpp"
+#include "sync/reduce/reductions.hpp"
+#include "sync/reduce/slice_map.hpp"
 
 using namespace lockstep;
 using lockstep::test::Call;

@@ -7,15 +7,15 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "comm/backends.hpp"
-#include "reduce/messages.hpp"
-#include "reduce/reduction_choice.hpp"
-#include "reduce/reductions.hpp"
+#include "core/comm/backends.hpp"
 #include "reduce_support.hpp"
 #include "support/reductions_of.hpp"
 #include "support/thread_communicator.hpp"
+#include "sync/reduce/messages.hpp"
+#include "sync/reduce/reduction_choice.hpp"
+#include "sync/reduce/reductions.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "reduce/paths.hpp"
+#include "sync/reduce/paths.hpp"
 
 using namespace lockstep;
 using namespace lockstep::detail;

@@ -8,12 +8,12 @@
 
 #include <catch2/catch.hpp>
 
-#include "comm/communicator.hpp"
-#include "reduce/request.hpp"
-#include "reduce/shared_sums.hpp"
-#include "reduce/slice_map.hpp"
+#include "core/comm/communicator.hpp"
 #include "reduce_support.hpp"
 #include "support/node_ranks.hpp"
+#include "sync/reduce/request.hpp"
+#include "sync/reduce/shared_sums.hpp"
+#include "sync/reduce/slice_map.hpp"
 
 using namespace lockstep;
 using lockstep::detail::Request;

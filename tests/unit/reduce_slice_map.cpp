@@ -9,12 +9,12 @@
 
 #include <catch2/catch.hpp>
 
-#include "reduce/messages.hpp"
-#include "reduce/reductions.hpp"
-#include "reduce/slice_map.hpp"
 #include "reduce_support.hpp"
 #include "support/reductions_of.hpp"
 #include "support/thread_communicator.hpp"
+#include "sync/reduce/messages.hpp"
+#include "sync/reduce/reductions.hpp"
+#include "sync/reduce/slice_map.hpp"
 
 using namespace lockstep;
 using lockstep::detail::slice_granule;

@@ -5,11 +5,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "reduce/reductions.hpp"
 #include "support/reductions_of.hpp"
 #include "support/thread_communicator.hpp"
+#include "sync/reduce/reductions.hpp"
 
 using namespace lockstep;
 using lockstep::test::on_threads;

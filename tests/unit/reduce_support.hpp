@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <vector>
 
-#include <lockstep/base/philox.hpp>
-#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/core/base/philox.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
 
 namespace lockstep::test {
 

@@ -1,5 +1,5 @@
 // A thread for work that may never end.
-#include "base/side_thread.hpp"
+#include "core/base/side_thread.hpp"
 
 #include <atomic>
 #include <chrono>

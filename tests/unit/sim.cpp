@@ -10,10 +10,10 @@
 #include <catch2/catch.hpp>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/job/sim/sim.hpp>
 
-#include "sim/virtual_time.hpp"
+#include "job/sim/virtual_time.hpp"
 #include "support/sim_outcome.hpp"
 
 using namespace lockstep;

@@ -5,13 +5,13 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/job/sim/sim.hpp>
 
-#include "control/meeting_point.hpp"
-#include "reduce/reductions.hpp"
-#include "sim/virtual_time.hpp"
+#include "core/control/meeting_point.hpp"
+#include "job/sim/virtual_time.hpp"
 #include "support/sim_outcome.hpp"
+#include "sync/reduce/reductions.hpp"
 
 using namespace lockstep;
 using namespace std::chrono_literals;

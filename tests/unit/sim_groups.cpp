@@ -9,11 +9,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/group/group.hpp>
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/job/sim/sim.hpp>
+#include <lockstep/sync/group/group.hpp>
 
-#include "sim/virtual_time.hpp"
+#include "job/sim/virtual_time.hpp"
 #include "support/sim_outcome.hpp"
 
 using namespace lockstep;

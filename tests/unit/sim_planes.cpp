@@ -6,15 +6,15 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/job/sim/sim.hpp>
 
-#include "comm/communicator.hpp"
-#include "device/device.hpp"
-#include "group/replica_group.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/device/device.hpp"
+#include "job/sim/virtual_time.hpp"
 #include "reduce_support.hpp"
-#include "sim/virtual_time.hpp"
 #include "support/sim_outcome.hpp"
+#include "sync/group/replica_group.hpp"
 
 using namespace lockstep;
 using namespace std::chrono_literals;

@@ -5,12 +5,12 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
-#include "sim/virtual_time.hpp"
+#include "core/control/meeting_point.hpp"
+#include "job/sim/virtual_time.hpp"
 #include "sim_program.hpp"
+#include "sync/group/replica_group.hpp"
 
 namespace lockstep::test {
 namespace {

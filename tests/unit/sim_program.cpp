@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/philox.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/philox.hpp>
 
 namespace lockstep::test {
 namespace {

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/job/sim/sim.hpp>
 
-#include "sim/virtual_time.hpp"
+#include "job/sim/virtual_time.hpp"
 
 namespace lockstep::test {
 

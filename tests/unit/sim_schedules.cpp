@@ -11,9 +11,9 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "control/exceptions.hpp"
+#include "core/control/exceptions.hpp"
 #include "sim_program.hpp"
 
 using namespace lockstep;

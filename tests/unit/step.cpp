@@ -8,11 +8,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/sim/sim.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/job/sim/sim.hpp>
 
-#include "step/rows.hpp"
-#include "step/synchronous_step.hpp"
+#include "sync/step/rows.hpp"
+#include "sync/step/synchronous_step.hpp"
 
 using namespace lockstep;
 

@@ -1,12 +1,12 @@
 // From the digests of all replicas to a sentence; what the ranks do about it is the strategy suite's.
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "base/exit_code.hpp"
-#include "group/local_group.hpp"
-#include "strategy/attestation.hpp"
+#include "core/base/exit_code.hpp"
+#include "sync/group/local_group.hpp"
+#include "sync/strategy/attestation.hpp"
 
 using namespace lockstep;
 using detail::Attestation;

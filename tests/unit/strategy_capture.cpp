@@ -8,14 +8,14 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "comm/backends.hpp"
-#include "control/meeting_point.hpp"
-#include "group/local_group.hpp"
-#include "reduce/reductions.hpp"
+#include "core/comm/backends.hpp"
+#include "core/control/meeting_point.hpp"
 #include "support/forwarding_stream.hpp"
+#include "sync/group/local_group.hpp"
+#include "sync/reduce/reductions.hpp"
 
 using namespace lockstep;
 

@@ -5,10 +5,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "control/meeting_point.hpp"
+#include "core/control/meeting_point.hpp"
 #include "strategy_support.hpp"
 
 using namespace lockstep;

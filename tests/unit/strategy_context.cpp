@@ -11,12 +11,12 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "control/meeting_point.hpp"
-#include "reduce/reductions.hpp"
+#include "core/control/meeting_point.hpp"
 #include "strategy_support.hpp"
+#include "sync/reduce/reductions.hpp"
 
 using namespace lockstep;
 using lockstep::test::make;

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
 #include "strategy_support.hpp"
 

@@ -8,18 +8,18 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/exit_code.hpp"
-#include "control/exceptions.hpp"
-#include "control/meeting_point.hpp"
-#include "control/tag.hpp"
-#include "device/device.hpp"
-#include "group/device_waits.hpp"
+#include "core/base/exit_code.hpp"
+#include "core/control/exceptions.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/control/tag.hpp"
+#include "core/device/device.hpp"
 #include "support/child_process.hpp"
 #include "support/forwarding_stream.hpp"
 #include "support/phase_rows.hpp"
 #include "support/scripted_channel.hpp"
+#include "sync/group/device_waits.hpp"
 
 using namespace lockstep;
 using detail::DeviceWaits;

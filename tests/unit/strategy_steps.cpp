@@ -7,11 +7,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/strategy/multi_step.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/multi_step.hpp>
 
-#include "base/floating_point_modes.hpp"
-#include "group/local_group.hpp"
+#include "core/base/floating_point_modes.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 

@@ -7,15 +7,15 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "comm/backends.hpp"
-#include "control/meeting_point.hpp"
-#include "device/device.hpp"
-#include "group/local_group.hpp"
-#include "strategy/store_guest.hpp"
+#include "core/comm/backends.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/device/device.hpp"
 #include "support/forwarding_stream.hpp"
+#include "sync/group/local_group.hpp"
+#include "sync/strategy/store_guest.hpp"
 
 using namespace lockstep;
 

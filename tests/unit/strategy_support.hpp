@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "control/meeting_point.hpp"
-#include "group/local_group.hpp"
+#include "core/control/meeting_point.hpp"
+#include "sync/group/local_group.hpp"
 
 namespace lockstep::test {
 

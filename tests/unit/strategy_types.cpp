@@ -17,7 +17,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
 using namespace lockstep;
 

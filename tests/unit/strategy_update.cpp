@@ -6,10 +6,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "group/local_group.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 

@@ -10,8 +10,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
 #include "strategy_support.hpp"
 

@@ -12,17 +12,17 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "comm/backends.hpp"
-#include "comm/communicator.hpp"
-#include "control/channel.hpp"
-#include "control/meeting_point.hpp"
-#include "control/tag.hpp"
-#include "group/local_group.hpp"
+#include "core/comm/backends.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/control/channel.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/control/tag.hpp"
 #include "support/done_communicator.hpp"
 #include "support/scripted_channel.hpp"
+#include "sync/group/local_group.hpp"
 
 using namespace lockstep;
 using lockstep::test::DoneCommunicator;

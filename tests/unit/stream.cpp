@@ -1,5 +1,5 @@
 // Text on streams whose readers are slow, stand still or are gone, and which others have made non-blocking.
-#include "base/stream.hpp"
+#include "core/base/stream.hpp"
 
 #include <array>
 #include <atomic>
@@ -16,10 +16,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <lockstep/base/log.hpp>
+#include <lockstep/core/base/log.hpp>
 
-#include "base/descriptor.hpp"
-#include "base/open_line.hpp"
+#include "core/base/descriptor.hpp"
+#include "core/base/open_line.hpp"
 #include "support/child_process.hpp"
 
 using namespace lockstep;

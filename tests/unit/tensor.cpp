@@ -1,13 +1,13 @@
 // Tensors and views: making, slicing and copying them.
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/here.hpp>
-#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/here.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
 
-#include "device/device.hpp"
-#include "device/devices.hpp"
-#include "device/gpu_absence.hpp"
+#include "core/device/device.hpp"
+#include "core/device/devices.hpp"
+#include "core/device/gpu_absence.hpp"
 
 using namespace lockstep;
 

@@ -6,10 +6,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/tensor/tensor.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
 
-#include "tensor/dlpack_abi.hpp"
+#include "core/tensor/dlpack_abi.hpp"
 
 using namespace lockstep;
 

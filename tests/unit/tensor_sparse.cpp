@@ -3,9 +3,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/base/dtype.hpp>
-#include <lockstep/base/error.hpp>
-#include <lockstep/tensor/sparse_tensor.hpp>
+#include <lockstep/core/base/dtype.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/tensor/sparse_tensor.hpp>
 
 using namespace lockstep;
 

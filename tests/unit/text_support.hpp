@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/input/text.hpp>
+#include <lockstep/models/input/text.hpp>
 
-#include "input/text_sets.hpp"
+#include "models/input/text_sets.hpp"
 
 namespace lockstep::test {
 

@@ -17,14 +17,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/trace/span.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/trace/span.hpp>
 
+#include "core/trace/chrome.hpp"
+#include "core/trace/ring.hpp"
+#include "core/trace/ring_file.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
-#include "trace/chrome.hpp"
-#include "trace/ring.hpp"
-#include "trace/ring_file.hpp"
 
 using namespace lockstep;
 using namespace lockstep::trace;

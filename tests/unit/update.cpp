@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "ops_support.hpp"
-#include "update/update_kernels.hpp"
+#include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
 using namespace lockstep::detail;

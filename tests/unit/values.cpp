@@ -9,10 +9,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/strategy/variable.hpp>
-#include <lockstep/values/leaves.hpp>
-#include <lockstep/values/locality.hpp>
-#include <lockstep/values/values.hpp>
+#include <lockstep/core/values/leaves.hpp>
+#include <lockstep/core/values/locality.hpp>
+#include <lockstep/core/values/values.hpp>
+#include <lockstep/sync/strategy/variable.hpp>
 
 using namespace lockstep;
 

@@ -10,15 +10,15 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/hex.hpp>
-#include <lockstep/base/log.hpp>
+#include <lockstep/core/base/hex.hpp>
+#include <lockstep/core/base/log.hpp>
 
-#include "base/digest.hpp"
-#include "base/host_name.hpp"
-#include "base/log_settings.hpp"
-#include "checkpoint/file.hpp"
-#include "input/data_index.hpp"
-#include "input/shared_data.hpp"
+#include "core/base/digest.hpp"
+#include "core/base/host_name.hpp"
+#include "core/base/log_settings.hpp"
+#include "models/input/data_index.hpp"
+#include "models/input/shared_data.hpp"
+#include "sync/checkpoint/file.hpp"
 
 namespace lockstep {
 

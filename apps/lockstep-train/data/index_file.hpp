@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "input/data_block.hpp"
+#include "models/input/data_block.hpp"
 
 namespace lockstep {
 

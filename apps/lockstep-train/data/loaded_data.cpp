@@ -8,7 +8,7 @@
 
 #include "apps/lockstep-train/data/index_file.hpp"
 #include "apps/lockstep-train/data/node_data.hpp"
-#include "input/text_sets.hpp"
+#include "models/input/text_sets.hpp"
 
 namespace lockstep {
 namespace {

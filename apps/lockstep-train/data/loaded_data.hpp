@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/input/labelled_data.hpp>
-#include <lockstep/input/text.hpp>
+#include <lockstep/models/input/labelled_data.hpp>
+#include <lockstep/models/input/text.hpp>
 
-#include "input/shared_data.hpp"
-#include "input/text_sets.hpp"
+#include "models/input/shared_data.hpp"
+#include "models/input/text_sets.hpp"
 
 namespace lockstep {
 

@@ -11,15 +11,15 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/log.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/log.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "base/digest.hpp"
-#include "base/log_settings.hpp"
-#include "control/meeting_point.hpp"
-#include "device/shared_memory.hpp"
-#include "group/replica_group.hpp"
+#include "core/base/digest.hpp"
+#include "core/base/log_settings.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/device/shared_memory.hpp"
+#include "sync/group/replica_group.hpp"
 
 namespace lockstep {
 namespace {

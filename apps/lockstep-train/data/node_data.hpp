@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "input/data_block.hpp"
+#include "models/input/data_block.hpp"
 
 namespace lockstep {
 

@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/element_count.hpp"
-#include "base/excerpt.hpp"
-#include "nn/shard_checks.hpp"
+#include "core/base/element_count.hpp"
+#include "core/base/excerpt.hpp"
+#include "models/nn/shard_checks.hpp"
 
 namespace lockstep {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include <lockstep/input/sample_source.hpp>
-#include <lockstep/input/schema.hpp>
+#include <lockstep/models/input/sample_source.hpp>
+#include <lockstep/models/input/schema.hpp>
 
 namespace lockstep {
 

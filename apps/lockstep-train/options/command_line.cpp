@@ -10,8 +10,8 @@
 #include "apps/lockstep-train/options/option_table.hpp"
 #include "apps/options/option_parser.hpp"
 #include "apps/options/run_command_line.hpp"
-#include "base/log_settings.hpp"
-#include "record/run_folder.hpp"
+#include "core/base/log_settings.hpp"
+#include "models/record/run_folder.hpp"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <lockstep/lockstep.hpp>
 
 #include "apps/lockstep-train/options/training_options.hpp"
-#include "base/log_settings.hpp"
+#include "core/base/log_settings.hpp"
 
 namespace lockstep {
 

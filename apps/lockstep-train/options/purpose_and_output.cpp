@@ -2,7 +2,7 @@
 
 #include "apps/lockstep-train/options/option_setters.hpp"
 #include "apps/lockstep-train/options/option_table.hpp"
-#include "base/log_settings.hpp"
+#include "core/base/log_settings.hpp"
 
 namespace lockstep {
 namespace {

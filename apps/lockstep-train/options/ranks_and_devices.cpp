@@ -4,10 +4,10 @@
 #include "apps/lockstep-train/options/option_setters.hpp"
 #include "apps/lockstep-train/options/option_table.hpp"
 #include "apps/options/reduction_values.hpp"
-#include "cluster/device_binding.hpp"
-#include "cluster/device_list.hpp"
-#include "ops/kernel_choice.hpp"
-#include "order/shard_request.hpp"
+#include "core/cluster/device_binding.hpp"
+#include "core/cluster/device_list.hpp"
+#include "core/order/shard_request.hpp"
+#include "models/ops/kernel_choice.hpp"
 
 namespace lockstep {
 namespace {

@@ -4,9 +4,9 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "cluster/counted.hpp"
-#include "runtime/inherited_state.hpp"
-#include "runtime/siblings.hpp"
+#include "core/cluster/counted.hpp"
+#include "job/runtime/inherited_state.hpp"
+#include "job/runtime/siblings.hpp"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 namespace lockstep {
 namespace {

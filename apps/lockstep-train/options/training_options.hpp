@@ -8,15 +8,15 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/base/dtype.hpp>
-#include <lockstep/fit/fit.hpp>
-#include <lockstep/input/augmentation.hpp>
-#include <lockstep/input/schema.hpp>
-#include <lockstep/nn/models.hpp>
-#include <lockstep/ops/kernels.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/dtype.hpp>
+#include <lockstep/models/fit/fit.hpp>
+#include <lockstep/models/input/augmentation.hpp>
+#include <lockstep/models/input/schema.hpp>
+#include <lockstep/models/nn/models.hpp>
+#include <lockstep/models/ops/kernels.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "order/shard_request.hpp"
+#include "core/order/shard_request.hpp"
 
 namespace lockstep {
 

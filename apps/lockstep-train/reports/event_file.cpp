@@ -11,14 +11,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/log.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/log.hpp>
 
-#include "base/file_io.hpp"
-#include "base/host_name.hpp"
-#include "base/part_library.hpp"
-#include "base/system_error.hpp"
-#include "checkpoint/exclusive_use.hpp"
+#include "core/base/file_io.hpp"
+#include "core/base/host_name.hpp"
+#include "core/base/part_library.hpp"
+#include "core/base/system_error.hpp"
+#include "sync/checkpoint/exclusive_use.hpp"
 
 namespace lockstep {
 namespace {

@@ -6,10 +6,10 @@
 #include <memory>
 #include <optional>
 
-#include <lockstep/fit/observer.hpp>
+#include <lockstep/models/fit/observer.hpp>
 
 #include "apps/tensorboard/event_records.hpp"
-#include "record/kept_file.hpp"
+#include "models/record/kept_file.hpp"
 
 namespace lockstep {
 

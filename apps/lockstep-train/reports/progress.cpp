@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "apps/lockstep-train/reports/progress_line.hpp"
-#include "base/descriptor.hpp"
-#include "base/open_line.hpp"
+#include "core/base/descriptor.hpp"
+#include "core/base/open_line.hpp"
 
 namespace lockstep {
 namespace {

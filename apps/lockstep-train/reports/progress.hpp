@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/fit/observer.hpp>
+#include <lockstep/models/fit/observer.hpp>
 
 #include "apps/lockstep-train/options/training_options.hpp"
-#include "base/stream.hpp"
+#include "core/base/stream.hpp"
 
 namespace lockstep {
 

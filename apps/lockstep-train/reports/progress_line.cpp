@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "base/foreign_json.hpp"
-#include "record/evaluation_json.hpp"
+#include "core/base/foreign_json.hpp"
+#include "models/record/evaluation_json.hpp"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/fit/observer.hpp>
+#include <lockstep/models/fit/observer.hpp>
 
 namespace lockstep {
 

@@ -2,11 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include <lockstep/base/hex.hpp>
+#include <lockstep/core/base/hex.hpp>
 
-#include "base/printable.hpp"
-#include "fit/parts_report.hpp"
-#include "record/evaluation_json.hpp"
+#include "core/base/printable.hpp"
+#include "models/fit/parts_report.hpp"
+#include "models/record/evaluation_json.hpp"
 
 namespace lockstep {
 namespace {

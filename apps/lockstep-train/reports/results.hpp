@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/fit/fit.hpp>
+#include <lockstep/models/fit/fit.hpp>
 
 namespace lockstep {
 

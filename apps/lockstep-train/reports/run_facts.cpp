@@ -5,14 +5,14 @@
 #include <string_view>
 #include <type_traits>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/hex.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/hex.hpp>
 
 #include "apps/lockstep-train/saved/model_description.hpp"
 #include "apps/lockstep-train/saved/training_facts.hpp"
-#include "base/foreign_json.hpp"
-#include "cluster/cluster_spec.hpp"
-#include "record/run_folder.hpp"
+#include "core/base/foreign_json.hpp"
+#include "core/cluster/cluster_spec.hpp"
+#include "models/record/run_folder.hpp"
 
 namespace lockstep {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include <lockstep/fit/fit.hpp>
-#include <lockstep/input/schema.hpp>
+#include <lockstep/models/fit/fit.hpp>
+#include <lockstep/models/input/schema.hpp>
 
 #include "apps/lockstep-train/options/training_options.hpp"
 

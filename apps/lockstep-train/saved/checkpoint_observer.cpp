@@ -6,11 +6,11 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "checkpoint/checkpoint_folder.hpp"
-#include "checkpoint/checkpoint_reading.hpp"
-#include "fit/fit_start.hpp"
+#include "models/fit/fit_start.hpp"
+#include "sync/checkpoint/checkpoint_folder.hpp"
+#include "sync/checkpoint/checkpoint_reading.hpp"
 
 namespace lockstep {
 namespace {

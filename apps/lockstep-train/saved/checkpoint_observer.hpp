@@ -5,12 +5,12 @@
 #include <filesystem>
 #include <optional>
 
-#include <lockstep/checkpoint/checkpoint_manager.hpp>
-#include <lockstep/fit/fit.hpp>
-#include <lockstep/fit/observer.hpp>
-#include <lockstep/record/run_record.hpp>
+#include <lockstep/models/fit/fit.hpp>
+#include <lockstep/models/fit/observer.hpp>
+#include <lockstep/models/record/run_record.hpp>
+#include <lockstep/sync/checkpoint/checkpoint_manager.hpp>
 
-#include "checkpoint/program_state.hpp"
+#include "sync/checkpoint/program_state.hpp"
 
 namespace lockstep {
 

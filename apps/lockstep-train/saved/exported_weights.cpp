@@ -8,12 +8,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/file_type.hpp"
-#include "base/own_file.hpp"
-#include "base/system_error.hpp"
-#include "checkpoint/safetensors.hpp"
+#include "core/base/file_type.hpp"
+#include "core/base/own_file.hpp"
+#include "core/base/system_error.hpp"
+#include "sync/checkpoint/safetensors.hpp"
 
 namespace lockstep {
 namespace {

@@ -8,13 +8,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-train/saved/shared_shards.hpp"
-#include "checkpoint/checkpoint_folder.hpp"
-#include "checkpoint/checkpoint_reading.hpp"
-#include "checkpoint/folder.hpp"
-#include "checkpoint/folder_lock.hpp"
+#include "sync/checkpoint/checkpoint_folder.hpp"
+#include "sync/checkpoint/checkpoint_reading.hpp"
+#include "sync/checkpoint/folder.hpp"
+#include "sync/checkpoint/folder_lock.hpp"
 
 namespace lockstep {
 namespace {

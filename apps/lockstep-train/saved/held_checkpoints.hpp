@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "apps/lockstep-train/options/training_options.hpp"
-#include "checkpoint/exclusive_use.hpp"
+#include "sync/checkpoint/exclusive_use.hpp"
 
 namespace lockstep {
 

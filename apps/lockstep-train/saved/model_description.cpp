@@ -8,11 +8,11 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "base/foreign_json.hpp"
-#include "nn/batch_norm.hpp"
-#include "nn/layer_norm.hpp"
+#include "core/base/foreign_json.hpp"
+#include "models/nn/batch_norm.hpp"
+#include "models/nn/layer_norm.hpp"
 
 namespace lockstep {
 namespace {

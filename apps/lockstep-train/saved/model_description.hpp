@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/base/dtype.hpp>
-#include <lockstep/base/shape.hpp>
-#include <lockstep/nn/models.hpp>
+#include <lockstep/core/base/dtype.hpp>
+#include <lockstep/core/base/shape.hpp>
+#include <lockstep/models/nn/models.hpp>
 
 #include "apps/lockstep-train/options/training_options.hpp"
 

@@ -4,12 +4,12 @@
 #include <tuple>
 #include <utility>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-train/saved/checkpoint_observer.hpp"
-#include "checkpoint/checkpoint_folder.hpp"
-#include "checkpoint/checkpoint_reading.hpp"
-#include "checkpoint/saved_difference.hpp"
+#include "sync/checkpoint/checkpoint_folder.hpp"
+#include "sync/checkpoint/checkpoint_reading.hpp"
+#include "sync/checkpoint/saved_difference.hpp"
 
 namespace lockstep {
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/fit/observer.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/models/fit/observer.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
-#include "checkpoint/manifest.hpp"
+#include "sync/checkpoint/manifest.hpp"
 
 namespace lockstep {
 

@@ -9,12 +9,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/log.hpp>
-#include <lockstep/checkpoint/weights.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/log.hpp>
+#include <lockstep/sync/checkpoint/weights.hpp>
 
-#include "base/excerpt.hpp"
-#include "checkpoint/program_state.hpp"
+#include "core/base/excerpt.hpp"
+#include "sync/checkpoint/program_state.hpp"
 
 namespace lockstep {
 namespace {

@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <optional>
 
-#include <lockstep/checkpoint/checkpoint_manager.hpp>
-#include <lockstep/input/schema.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/models/input/schema.hpp>
+#include <lockstep/sync/checkpoint/checkpoint_manager.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
 #include "apps/lockstep-train/options/training_options.hpp"
 #include "apps/lockstep-train/saved/model_description.hpp"
-#include "checkpoint/program_state.hpp"
+#include "sync/checkpoint/program_state.hpp"
 
 namespace lockstep {
 

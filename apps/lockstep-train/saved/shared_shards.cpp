@@ -5,11 +5,11 @@
 #include <string_view>
 #include <system_error>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
-#include "checkpoint/program_state.hpp"
-#include "order/shard_request.hpp"
-#include "order/shard_sizes.hpp"
+#include "core/order/shard_request.hpp"
+#include "core/order/shard_sizes.hpp"
+#include "sync/checkpoint/program_state.hpp"
 
 namespace lockstep {
 

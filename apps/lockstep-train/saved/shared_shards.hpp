@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "checkpoint/program_state.hpp"
+#include "sync/checkpoint/program_state.hpp"
 
 namespace lockstep {
 

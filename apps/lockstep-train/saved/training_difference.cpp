@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/log.hpp>
+#include <lockstep/core/base/log.hpp>
 
 #include "apps/lockstep-train/saved/shared_shards.hpp"
-#include "checkpoint/manifest.hpp"
-#include "checkpoint/program_state.hpp"
+#include "sync/checkpoint/manifest.hpp"
+#include "sync/checkpoint/program_state.hpp"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apps/lockstep-train/options/training_options.hpp"
-#include "checkpoint/program_state.hpp"
+#include "sync/checkpoint/program_state.hpp"
 
 namespace lockstep {
 

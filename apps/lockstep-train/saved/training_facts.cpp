@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/hex.hpp>
-#include <lockstep/order/range.hpp>
+#include <lockstep/core/base/hex.hpp>
+#include <lockstep/core/order/range.hpp>
 
-#include "checkpoint/program_state.hpp"
+#include "sync/checkpoint/program_state.hpp"
 
 namespace lockstep {
 namespace {

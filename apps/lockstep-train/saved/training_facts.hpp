@@ -5,10 +5,10 @@
 #include <span>
 #include <string>
 
-#include <lockstep/base/dtype.hpp>
+#include <lockstep/core/base/dtype.hpp>
 
 #include "apps/lockstep-train/options/training_options.hpp"
-#include "checkpoint/program_state.hpp"
+#include "sync/checkpoint/program_state.hpp"
 
 namespace lockstep {
 

@@ -9,19 +9,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/input/augmentation.hpp>
-#include <lockstep/input/labelled_data.hpp>
-#include <lockstep/nn/models.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/input/augmentation.hpp>
+#include <lockstep/models/input/labelled_data.hpp>
+#include <lockstep/models/nn/models.hpp>
 
 #include "apps/lockstep-train/data/loaded_data.hpp"
 #include "apps/lockstep-train/data/scale_hint.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
-#include "base/element_count.hpp"
-#include "input/batch_schedule.hpp"
-#include "nn/activations.hpp"
-#include "ops/patch_memory.hpp"
-#include "order/shard_sizes.hpp"
+#include "core/base/element_count.hpp"
+#include "core/order/shard_sizes.hpp"
+#include "models/input/batch_schedule.hpp"
+#include "models/nn/activations.hpp"
+#include "models/ops/patch_memory.hpp"
 
 namespace lockstep {
 namespace {

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
+#include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
-#include "base/element_type.hpp"
-#include "device/device.hpp"
-#include "group/replica_group.hpp"
-#include "reduce/reductions.hpp"
+#include "core/base/element_type.hpp"
+#include "core/device/device.hpp"
+#include "sync/group/replica_group.hpp"
+#include "sync/reduce/reductions.hpp"
 
 namespace lockstep {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 
-#include <lockstep/ops/kernels.hpp>
-#include <lockstep/optim/optimizer.hpp>
+#include <lockstep/models/ops/kernels.hpp>
+#include <lockstep/sync/optim/optimizer.hpp>
 
 #include "apps/lockstep-train/options/training_options.hpp"
 

@@ -6,11 +6,11 @@
 #include <numeric>
 #include <utility>
 
-#include <lockstep/nn/generate.hpp>
+#include <lockstep/models/nn/generate.hpp>
 
-#include "base/printable.hpp"
-#include "fit/rank_shards.hpp"
-#include "nn/gpt.hpp"
+#include "core/base/printable.hpp"
+#include "models/fit/rank_shards.hpp"
+#include "models/nn/gpt.hpp"
 
 namespace lockstep {
 namespace {

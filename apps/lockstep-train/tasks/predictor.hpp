@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/input/sample_source.hpp>
-#include <lockstep/input/schema.hpp>
-#include <lockstep/order/range.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/order/range.hpp>
+#include <lockstep/models/input/sample_source.hpp>
+#include <lockstep/models/input/schema.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
 #include "apps/lockstep-train/reports/results.hpp"
-#include "nn/gpt.hpp"
+#include "models/nn/gpt.hpp"
 
 namespace lockstep {
 

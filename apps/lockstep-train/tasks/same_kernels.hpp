@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
 namespace lockstep {
 

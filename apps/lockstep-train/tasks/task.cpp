@@ -4,11 +4,11 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/base/log.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/log.hpp>
 
-#include "control/meeting_point.hpp"
-#include "group/replica_group.hpp"
+#include "core/control/meeting_point.hpp"
+#include "sync/group/replica_group.hpp"
 
 namespace lockstep {
 

@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/fit/fit.hpp>
-#include <lockstep/input/labelled_data.hpp>
-#include <lockstep/nn/model.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/models/fit/fit.hpp>
+#include <lockstep/models/input/labelled_data.hpp>
+#include <lockstep/models/nn/model.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
 #include "apps/lockstep-train/options/training_options.hpp"
 #include "apps/lockstep-train/saved/model_description.hpp"

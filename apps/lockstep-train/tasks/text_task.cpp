@@ -7,20 +7,20 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <lockstep/base/error.hpp>
-#include <lockstep/input/labelled_data.hpp>
-#include <lockstep/input/text.hpp>
-#include <lockstep/nn/generate.hpp>
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/models/input/labelled_data.hpp>
+#include <lockstep/models/input/text.hpp>
+#include <lockstep/models/nn/generate.hpp>
 
 #include "apps/lockstep-train/data/loaded_data.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
-#include "base/digest.hpp"
-#include "input/batch_schedule.hpp"
-#include "input/labelled_sets.hpp"
-#include "input/samples.hpp"
-#include "input/text_sets.hpp"
-#include "nn/gpt.hpp"
-#include "order/shard_sizes.hpp"
+#include "core/base/digest.hpp"
+#include "core/order/shard_sizes.hpp"
+#include "models/input/batch_schedule.hpp"
+#include "models/input/labelled_sets.hpp"
+#include "models/input/samples.hpp"
+#include "models/input/text_sets.hpp"
+#include "models/nn/gpt.hpp"
 
 namespace lockstep {
 namespace {

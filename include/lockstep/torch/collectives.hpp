@@ -11,10 +11,10 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/ScalarType.h>
 
-#include <lockstep/base/export.hpp>
-#include <lockstep/strategy/replica_context.hpp>
-#include <lockstep/values/leaves.hpp>
-#include <lockstep/values/nest.hpp>
+#include <lockstep/core/base/export.hpp>
+#include <lockstep/core/values/leaves.hpp>
+#include <lockstep/core/values/nest.hpp>
+#include <lockstep/sync/strategy/replica_context.hpp>
 
 namespace lockstep {
 namespace libtorch::detail {

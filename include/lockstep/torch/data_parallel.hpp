@@ -14,11 +14,11 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
-#include <lockstep/base/export.hpp>
-#include <lockstep/optim/adamw.hpp>
-#include <lockstep/optim/optimizer.hpp>
-#include <lockstep/optim/sgd.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/export.hpp>
+#include <lockstep/sync/optim/adamw.hpp>
+#include <lockstep/sync/optim/optimizer.hpp>
+#include <lockstep/sync/optim/sgd.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 #include <lockstep/torch/loss.hpp>
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 
 #include <torch/optim/optimizer.h>
 
-#include <lockstep/base/export.hpp>
+#include <lockstep/core/base/export.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
 namespace lockstep::libtorch {

@@ -8,8 +8,8 @@
 
 #include <torch/data/samplers/base.h>
 
-#include <lockstep/base/export.hpp>
-#include <lockstep/strategy/strategy.hpp>
+#include <lockstep/core/base/export.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
 namespace lockstep::libtorch {
 

@@ -3,7 +3,7 @@
 
 #include <torch/script.h>
 
-#include <lockstep/base/export.hpp>
+#include <lockstep/core/base/export.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/pimpl.h>
 
-#include <lockstep/base/export.hpp>
+#include <lockstep/core/base/export.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
 namespace lockstep::libtorch {

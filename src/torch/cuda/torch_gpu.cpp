@@ -1,8 +1,8 @@
 #include <c10/cuda/CUDAStream.h>
 
-#include "device/cuda/native.hpp"
-#include "device/device_call.hpp"
-#include "device/devices.hpp"
+#include "core/device/cuda/native.hpp"
+#include "core/device/device_call.hpp"
+#include "core/device/devices.hpp"
 #include "torch/torch_device.hpp"
 
 namespace lockstep::libtorch {

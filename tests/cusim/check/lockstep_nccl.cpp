@@ -4,7 +4,7 @@
 #include <nccl.h>
 #include <unistd.h>
 
-#include "comm/nccl/nccl_api.hpp"
+#include "core/comm/nccl/nccl_api.hpp"
 #include "support/child_process.hpp"
 
 using namespace lockstep;

@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "ops/cuda/image_launch.hpp"
+#include "models/ops/cuda/image_launch.hpp"
 #include "trial.hpp"
 
 using namespace lockstep::ops;

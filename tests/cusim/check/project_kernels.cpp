@@ -8,16 +8,16 @@
 #include <type_traits>
 #include <vector>
 
-#include <lockstep/base/dtype.hpp>
+#include <lockstep/core/base/dtype.hpp>
 
-#include "ops/cuda/launch.hpp"
-#include "ops/cuda/sequence_launch.hpp"
-#include "ops/gelu.hpp"
-#include "reduce/cuda/launch.hpp"
+#include "models/ops/cuda/launch.hpp"
+#include "models/ops/cuda/sequence_launch.hpp"
+#include "models/ops/gelu.hpp"
+#include "sync/reduce/cuda/launch.hpp"
+#include "sync/update/cuda/launch.hpp"
+#include "sync/update/square_blocks.hpp"
+#include "sync/update/update_rules.hpp"
 #include "trial.hpp"
-#include "update/cuda/launch.hpp"
-#include "update/square_blocks.hpp"
-#include "update/update_rules.hpp"
 
 using namespace lockstep;
 using namespace lockstep::detail;

@@ -1,6 +1,6 @@
 #include <cuda_bf16.h>
 
-#include "device/cuda/kernel_launch.hpp"
+#include "core/device/cuda/kernel_launch.hpp"
 #include "kernels.hpp"
 
 namespace lockstep::probes {

@@ -1,0 +1,282 @@
+// Ranks that agree on each call before they send anything. A program that only wants agreed, reproducible sums over its
+// ranks needs nothing else of this library but a Runtime.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <lockstep/core/base/dtype.hpp>
+#include <lockstep/core/base/export.hpp>
+#include <lockstep/core/base/here.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
+#include <lockstep/core/values/values.hpp>
+
+namespace lockstep {
+
+class ReplicaGroup;
+
+namespace detail {
+
+struct GroupCall;
+
+/// Elements that are sent, of one type with those that are received.
+template <class S, class T>
+concept SentAs = std::same_as<std::remove_const_t<S>, T>;
+
+}  // namespace detail
+
+/// An ordered set of ranks that work together:
+///
+///   Group all = runtime.group();
+///   std::vector<double> sums = losses_of(all.rank());
+///   all.all_reduce(std::span{sums});  // the same bits on every rank, and in every run
+///
+/// A handle: copies refer to the same group. A rank may be in any number of groups, and groups may overlap. A group
+/// must not outlive the runtime. Use it only on the thread that made the runtime; requests may be used on others (see
+/// Request).
+///
+/// Methods are COLL over the ranks of the group, agreed and blocking, unless their comment says otherwise. Agreed: no
+/// rank sends anything before all are known to do the same. If ranks call different methods, or the same method from
+/// different places or with operands of different shapes or types, every rank gets a MismatchError that says where each
+/// rank is; the group can be used again. If a rank has failed, the others get a PeerError. Its rank() is the rank in
+/// the group, while its text names the replica of the job.
+///
+/// All ranks must make groups, free them and call blocking methods in one common order, from which each rank leaves out
+/// the groups that it is not in. Otherwise they wait for each other in a circle, until the stall timeout ends the job
+/// with a line that gives the place of each. A rank that does not come ends it in the same way, with a line that names
+/// it. So a rank that works in one group must not keep another group waiting for that long. At the end of the job,
+/// ranks that have nothing more to do wait as long as others still meet in their groups.
+///
+/// The watchdogs follow at most 16 groups of a rank at a time, besides that of all ranks. In further ones, a rank is
+/// not found to be late, and does not find that others are.
+class LOCKSTEP_API Group {
+ public:
+  /// LOCAL. This rank's place in the group, from 0.
+  int rank() const;
+  /// LOCAL.
+  int size() const;
+
+  /// COLL over `ranks`, not over this group. Makes a group of these ranks of this one, in the order of the list.
+  /// InvalidArgument, before any communication, unless each is a rank of this group, each is named once, and this rank
+  /// is among them. If the ranks own GPUs, NCCL is started among them, which takes up to seconds.
+  Group subset(std::span<const int> ranks, Here here = Here::current()) const;
+
+  /// LOCAL. This group, for calls that its ranks make at different places of the program:
+  ///
+  ///   if (all.rank() == 0) all.anywhere().broadcast(std::span{weights}, 0);
+  ///   ...  // elsewhere, on the other ranks
+  ///   all.anywhere().broadcast(std::span{received}, 0);
+  ///
+  /// The ranks then compare all but the places, which messages still show. Either all ranks make a call in this way, or
+  /// none does. It makes no difference to `subset`.
+  Group anywhere() const;
+
+  /// Adds up every rank's values, in place. Values on the host are added pairwise in the order of the ranks, so their
+  /// bits depend on the number of ranks alone; for those on GPUs, NCCL chooses the order. Integers wrap around.
+  /// InvalidArgument, before any communication, for a tensor that is neither in the host's memory nor in that of this
+  /// rank's device.
+  void all_reduce(const TensorView& values, Here here = Here::current());
+  template <detail::Element T, std::size_t N>
+  void all_reduce(std::span<T, N> values, Here here = Here::current()) {
+    all_reduce(view_of(values), here);
+  }
+
+  /// Overwrites every rank's values with those of `root`, a rank of this group. InvalidArgument as for all_reduce, and
+  /// if there is no such rank.
+  void broadcast(const TensorView& values, int root, Here here = Here::current());
+  template <detail::Element T, std::size_t N>
+  void broadcast(std::span<T, N> values, int root, Here here = Here::current()) {
+    broadcast(view_of(values), root, here);
+  }
+
+  /// Every rank's values, one after the other in the order of the ranks. Ranks may bring different numbers of values.
+  template <class T, std::size_t N>
+    requires detail::Element<std::remove_const_t<T>>
+  std::vector<std::remove_const_t<T>> all_gather(std::span<T, N> values, Here here = Here::current()) {
+    using Value = std::remove_const_t<T>;
+    const Tensor mine = Tensor::from(std::span<const Value>{values}, {static_cast<std::int64_t>(values.size())});
+    return gather(mine, here).template to_vector<Value>(here);
+  }
+
+  /// What a group does while its program goes on:
+  ///
+  ///   Group::Request sum = all.submit_all_reduce(std::span{sums});
+  ///   ...  // `sums` is left alone
+  ///   sum.wait();
+  ///
+  /// The ranks agree on each request before it moves a byte. A group's requests begin in the order in which they were
+  /// submitted; several are under way at a time. All ranks submit to one group, and call its blocking methods, in the
+  /// same order. But groups do not wait for each other: ranks may submit to different groups in different orders, also
+  /// on different threads, and wait in any order.
+  ///
+  /// Where MPI provides MPI_THREAD_MULTIPLE (RuntimeOptions::mpi_threads), requests go on by themselves, and any thread
+  /// may submit, test and wait. Otherwise only the thread that made the runtime may submit (ContextError on others),
+  /// and requests go on only while that thread submits, tests or waits, or blocks in a method that is not agreed on
+  /// yet; not while it makes a group, or waits in a sum of a step. On other threads, `test` and `wait` then only see
+  /// what it has done.
+  ///
+  /// A rank that does not come to a request is named like one that does not come to a blocking method, once another
+  /// has waited for it for the stall timeout.
+  ///
+  /// A handle: copies refer to the same request. It keeps its group alive, and must not outlive the runtime; drop the
+  /// last handle of a group that has no other on the thread that made the runtime. When the last handle of a request is
+  /// destroyed, it waits until the request is done, so the memory of the values may then be freed. An exception of that
+  /// wait is dropped.
+  class LOCKSTEP_API Request {
+   public:
+    /// LOCAL, never blocks, from any thread. Whether it is done. MismatchError or PeerError, each time, if the ranks
+    /// did not agree.
+    bool test();
+
+    /// COLL, blocking, from any thread. Returns when it is done; throws as `test`.
+    void wait();
+
+   private:
+    friend class Group;
+    struct State;
+    explicit Request(std::shared_ptr<State> state) : state_{std::move(state)} {}
+
+    std::shared_ptr<State> state_;
+  };
+
+  /// How a submitted sum is made; the same on every rank.
+  struct SumOptions {
+    /// f16 or bf16, for values of f32: they cross the network as this type, in half the bytes. Every rank's values are
+    /// rounded to it, added up as values of this type are, in f32, and rounded again. A rank alone keeps its values.
+    std::optional<DType> wire;
+  };
+
+  // COLL, but these return at once, whatever other ranks do. Values, and an object that gets new rows, must stay alive
+  // and untouched until the request is done. Only host memory travels: values on this rank's GPU are copied to the host
+  // and back on Strategy::stream, as the work enqueued there before leaves them, and for the work enqueued there once
+  // `test` has returned true or `wait` has returned. Ranks may have them on different devices. Before any
+  // communication: InvalidArgument as for all_reduce, for a `root` that is not a rank of the group, for values whose
+  // lengths or types do not fit, and for invalid options; ContextError on a thread that may not call MPI, and for
+  // values on a GPU while a step is captured. Error, the first time, if the system has no thread left for requests
+  // that go on by themselves.
+
+  /// As all_reduce of values on the host, with the same bits unless there is a wire type.
+  [[nodiscard]] Request submit_all_reduce(const TensorView& values, const SumOptions& options = {},
+                                          Here here = Here::current());
+  template <detail::Element T, std::size_t N>
+  [[nodiscard]] Request submit_all_reduce(std::span<T, N> values, const SumOptions& options = {},
+                                          Here here = Here::current()) {
+    return submit_all_reduce(view_of(values), options, here);
+  }
+
+  /// `rows` becomes the sum of all ranks' slices: all of their rows, in the order of the ranks. Ranks may bring
+  /// different numbers of rows. InvalidArgument also for slices that do not fit together.
+  [[nodiscard]] Request submit_all_reduce(IndexedSlices& rows, Here here = Here::current());
+
+  /// As all_reduce, but only `root` gets the sum. On other ranks the values are unspecified afterwards.
+  [[nodiscard]] Request submit_reduce(const TensorView& values, int root, const SumOptions& options = {},
+                                      Here here = Here::current());
+  template <detail::Element T, std::size_t N>
+  [[nodiscard]] Request submit_reduce(std::span<T, N> values, int root, const SumOptions& options = {},
+                                      Here here = Here::current()) {
+    return submit_reduce(view_of(values), root, options, here);
+  }
+
+  /// As broadcast.
+  [[nodiscard]] Request submit_broadcast(const TensorView& values, int root, Here here = Here::current());
+  template <detail::Element T, std::size_t N>
+  [[nodiscard]] Request submit_broadcast(std::span<T, N> values, int root, Here here = Here::current()) {
+    return submit_broadcast(view_of(values), root, here);
+  }
+
+  /// `to` gets the values of `from`; both are ranks of this group. On all other ranks the shape and the type are
+  /// compared, and the memory is left alone; it may be null.
+  [[nodiscard]] Request submit_send(const TensorView& values, int from, int to, Here here = Here::current());
+  template <detail::Element T, std::size_t N>
+  [[nodiscard]] Request submit_send(std::span<T, N> values, int from, int to, Here here = Here::current()) {
+    return submit_send(view_of(values), from, to, here);
+  }
+
+  /// The same for rows: on `to`, `rows` becomes the rows of `from`, in new memory. The numbers of rows need not be the
+  /// same, and the other ranks may bring none.
+  [[nodiscard]] Request submit_send(Tensor& rows, int from, int to, Here here = Here::current());
+
+  // In these, one rank's block is as long as every other's; what is for all ranks has the blocks one after the other,
+  // in the order of the ranks. Memory that is written overlaps no other; what is sent is not written to.
+
+  /// The first half of a sum: `mine` becomes this rank's block of the sum that all_reduce would make of `all`, with the
+  /// same bits. The second half is submit_all_gather.
+  [[nodiscard]] Request submit_reduce_scatter(const TensorView& all, const TensorView& mine,
+                                              const SumOptions& options = {}, Here here = Here::current());
+  template <class S, std::size_t N, detail::Element T, std::size_t M>
+    requires detail::SentAs<S, T>
+  [[nodiscard]] Request submit_reduce_scatter(std::span<S, N> all, std::span<T, M> mine, const SumOptions& options = {},
+                                              Here here = Here::current()) {
+    return submit_reduce_scatter(view_of(all), view_of(mine), options, here);
+  }
+
+  /// `all` becomes every rank's `mine`.
+  [[nodiscard]] Request submit_all_gather(const TensorView& mine, const TensorView& all, Here here = Here::current());
+  template <class S, std::size_t N, detail::Element T, std::size_t M>
+    requires detail::SentAs<S, T>
+  [[nodiscard]] Request submit_all_gather(std::span<S, N> mine, std::span<T, M> all, Here here = Here::current()) {
+    return submit_all_gather(view_of(mine), view_of(all), here);
+  }
+
+  /// `rows` becomes the rows of all ranks, one after the other in the order of the ranks, in new memory. A row is what
+  /// has one index in the first dimension; ranks may bring different numbers of rows.
+  [[nodiscard]] Request submit_all_gather(Tensor& rows, Here here = Here::current());
+
+  /// As submit_all_gather of blocks, for `root` alone. On other ranks, `all` is left alone and may be empty.
+  [[nodiscard]] Request submit_gather(const TensorView& mine, const TensorView& all, int root,
+                                      Here here = Here::current());
+  template <class S, std::size_t N, detail::Element T, std::size_t M>
+    requires detail::SentAs<S, T>
+  [[nodiscard]] Request submit_gather(std::span<S, N> mine, std::span<T, M> all, int root,
+                                      Here here = Here::current()) {
+    return submit_gather(view_of(mine), view_of(all), root, here);
+  }
+
+  /// `mine` becomes this rank's block of `all` on `root`. On other ranks, `all` is not read and may be empty.
+  [[nodiscard]] Request submit_scatter(const TensorView& all, const TensorView& mine, int root,
+                                       Here here = Here::current());
+  template <class S, std::size_t N, detail::Element T, std::size_t M>
+    requires detail::SentAs<S, T>
+  [[nodiscard]] Request submit_scatter(std::span<S, N> all, std::span<T, M> mine, int root,
+                                       Here here = Here::current()) {
+    return submit_scatter(view_of(all), view_of(mine), root, here);
+  }
+
+  /// Block r of `received` becomes this rank's block of rank r's `sent`.
+  [[nodiscard]] Request submit_all_to_all(const TensorView& sent, const TensorView& received,
+                                          Here here = Here::current());
+  template <class S, std::size_t N, detail::Element T, std::size_t M>
+    requires detail::SentAs<S, T>
+  [[nodiscard]] Request submit_all_to_all(std::span<S, N> sent, std::span<T, M> received, Here here = Here::current()) {
+    return submit_all_to_all(view_of(sent), view_of(received), here);
+  }
+
+  /// Done when every rank has submitted it.
+  [[nodiscard]] Request submit_barrier(Here here = Here::current());
+
+ private:
+  friend class Strategy;
+  explicit Group(std::shared_ptr<ReplicaGroup> group) : group_{std::move(group)} {}
+
+  template <class T, std::size_t N>
+  static TensorView view_of(std::span<T, N> values) {
+    using Value = std::remove_const_t<T>;
+    auto* const data = const_cast<Value*>(values.data());  // what is sent is not written to
+    return {reinterpret_cast<std::byte*>(data), {static_cast<std::int64_t>(values.size())}, detail::dtype_of<Value>};
+  }
+  detail::GroupCall call(std::string text, const Here& here) const;
+  Tensor gather(Tensor values, const Here& here);
+
+  std::shared_ptr<ReplicaGroup> group_;
+  bool compares_places_ = true;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,414 @@
+// The methods of cross-replica context: reductions, broadcasts and updates.
+//
+//   const double sum = context.merge_call(  // in replica context
+//       [](Strategy& strategy, const PerReplica<double>& mine) {
+//         return strategy.extended().reduce_to(ReduceOp::sum, mine);  // on every rank
+//       },
+//       args(my_part));
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <ranges>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <lockstep/core/base/export.hpp>
+#include <lockstep/core/base/here.hpp>
+#include <lockstep/core/values/leaves.hpp>
+#include <lockstep/core/values/locality.hpp>
+#include <lockstep/sync/reduce/reduction_options.hpp>
+#include <lockstep/sync/strategy/distributed_input.hpp>
+#include <lockstep/sync/strategy/host_values.hpp>
+#include <lockstep/sync/strategy/variable.hpp>
+
+namespace lockstep {
+
+class Strategy;
+class StrategyExtended;
+
+namespace detail {
+struct Frame;
+}
+
+/// Makes a strategy current, in cross-replica context, until it is destroyed. Scopes nest like blocks.
+class LOCKSTEP_API Scope {
+ public:
+  Scope(const Scope&) = delete;  // a scope ends with its block: contexts nest
+  Scope& operator=(const Scope&) = delete;
+  ~Scope();
+
+ private:
+  friend class Strategy;
+  friend class StrategyExtended;
+  Scope(Strategy& strategy, const Here& here);
+  explicit Scope(const detail::Frame& frame);
+};
+
+namespace detail {
+
+/// A function that `update` can call with a handle of type V and arguments of the types T, as local_t.
+template <class Fn, class V, class... T>
+concept UpdateFunctionFor = std::invocable<Fn, const V&, local_t<T>...>;
+
+/// The same for `update_non_slot`, which passes no variable.
+template <class Fn, class... T>
+concept NonSlotFunctionFor = std::invocable<Fn, local_t<T>...>;
+
+/// A function that `map` can call with an item of Items and arguments of the types T. It must return a value.
+template <class Fn, class Items, class... T>
+concept MapFunctionFor = std::invocable<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...> &&
+                         !std::is_void_v<result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>>;
+
+template <class T>
+inline constexpr bool is_reducible_pair = false;
+template <class T, std::derived_from<Variable> V>
+inline constexpr bool is_reducible_pair<std::pair<PerReplica<T>, V>> =
+    std::same_as<T, Tensor> || std::same_as<T, IndexedSlices> || std::same_as<T, Leaf>;
+
+/// What `batch_reduce_to` takes: a range of std::pair<PerReplica<T>, V>, where V is a handle of any type and T is
+/// Tensor, IndexedSlices, or std::variant<Tensor, IndexedSlices>.
+template <class T>
+concept ReduciblePairs = std::ranges::input_range<const T> && is_reducible_pair<std::ranges::range_value_t<const T>>;
+
+}  // namespace detail
+
+/// Unless its comment says otherwise, a method requires this strategy's cross-replica context or the default one:
+/// elsewhere it throws ContextError, and for another strategy's variable InvalidArgument, before any communication.
+///
+/// Reductions and broadcasts are agreed: every rank throws MismatchError if operations, shapes or types differ, or if
+/// one rank's tensors are on the host and another's on a GPU. The mean of integers and malformed slices (their parts do
+/// not fit together, or an index is no row) are an InvalidArgument before any communication. A method that blocks
+/// returns when the ranks have agreed, with a result that is complete or, on a GPU, enqueued on Strategy::stream().
+class LOCKSTEP_API StrategyExtended {
+ public:
+  StrategyExtended(const StrategyExtended&) = delete;
+  StrategyExtended& operator=(const StrategyExtended&) = delete;
+
+  /// While it lives, the variables that this thread creates live on the devices of another variable and must belong to
+  /// its strategy. Guards nest like blocks.
+  class Colocation {
+   public:
+    Colocation(const Colocation&) = delete;  // a guard ends with its block
+    Colocation& operator=(const Colocation&) = delete;
+    ~Colocation();
+
+   private:
+    friend class StrategyExtended;
+    explicit Colocation(const Variable& beside);
+  };
+
+  /// A destination: the only replica that gets the result.
+  struct OneReplica {
+    int id;
+  };
+
+  /// Reduces every leaf of `value` over the replicas; every rank gets the result. The type of `value` decides how:
+  ///
+  /// - A PerReplica<T>: COLL, blocking. The result is Mirrored<T>.
+  /// - What `map` returns: COLL, blocking. Each rank first adds up the results of its own items, and a mean divides by
+  ///   the number of items. InvalidArgument, before any communication, for slices, for items that differ in structure
+  ///   or shape, for the mean of no items, and for fewer items than replicas unless they give numbers. The result is
+  ///   Mirrored.
+  /// - Any other: LOCAL. What happens depends on the type alone, so it is the same on every rank. The mean is the value
+  ///   itself, not a copy: Mirrored or plain, as it was. On one replica, the sum of a plain value is a copy, whose
+  ///   tensors own their memory, on the same device. InvalidArgument for the sum of a Mirrored, and for the sum of a
+  ///   plain value over several replicas: neither says what each replica contributes.
+  template <detail::ReducibleValue T>
+  detail::reduced_t<T> reduce_to(ReduceOp op, const T& value, Here here = Here::current()) {
+    return on_all<T>(reduced("reduce_to", op, value, {}, {}, here));
+  }
+
+  /// The same, to where `destination` lives. Every rank has a component of it, so every rank gets the result.
+  template <detail::ReducibleValue T>
+  detail::reduced_t<T> reduce_to(ReduceOp op, const T& value, const Variable& destination,
+                                 Here here = Here::current()) {
+    require_own(destination, "reduce_to", here);
+    return on_all<T>(reduced("reduce_to", op, value, {}, beside(destination), here));
+  }
+
+  /// The same, to one replica; the others get nothing. InvalidArgument if there is no such replica.
+  template <detail::ReducibleValue T>
+  std::optional<detail::local_t<detail::reduced_t<T>>> reduce_to(ReduceOp op, const T& value, OneReplica destination,
+                                                                 Here here = Here::current()) {
+    const bool here_it_is = is_here(destination, here);
+    detail::local_t<detail::reduced_t<T>> result = reduced("reduce_to", op, value, destination, {}, here);
+    if (!here_it_is) return std::nullopt;
+    return {std::move(result)};
+  }
+
+  /// COLL, blocking, one agreement for all. Reduces each value to where its variable lives. The results have the order
+  /// of `pairs` and the type of its values. With std::variant<Tensor, IndexedSlices>, some values may be dense and
+  /// others slices, but each must be the same kind on every rank; otherwise MismatchError. The values of a list in
+  /// braces, `{{gradient, w}, …}`, are tensors.
+  template <detail::ReduciblePairs Pairs = std::initializer_list<std::pair<PerReplica<Tensor>, Variable>>>
+  auto batch_reduce_to(ReduceOp op, const Pairs& pairs, Here here = Here::current()) {
+    using Value = std::remove_cvref_t<decltype(std::ranges::begin(pairs)->first.local())>;
+    constexpr std::string_view call = "batch_reduce_to";
+    Leaves leaves;
+    std::string destinations;
+    for (const auto& [value, destination] : pairs) {
+      require_own(destination, call, here);
+      leaves.emplace_back(value.local());
+      destinations += beside(destination);
+    }
+    reduce(call, op, leaves, {}, destinations, here);
+    std::vector<Mirrored<Value>> results;
+    for (const detail::Leaf& leaf : leaves) {
+      if constexpr (std::same_as<Value, detail::Leaf>) {
+        results.push_back(detail::MirroredAccess::make(leaf));
+      } else {
+        results.push_back(detail::MirroredAccess::make(std::get<Value>(leaf)));
+      }
+    }
+    return results;
+  }
+
+  /// COLL, blocking. Copies replica 0's value to every rank.
+  template <detail::Reducible T>
+  Mirrored<T> broadcast_to(const PerReplica<T>& value, Here here = Here::current()) {
+    Leaves leaves = detail::leaves_of(value.local());
+    broadcast(leaves, detail::structure_of(value.local()), here);
+    return detail::MirroredAccess::make(detail::with_leaves(value.local(), leaves));
+  }
+
+  /// COLL, blocking. The same for a plain tensor, slices, or a nest: each rank's value is taken as its component.
+  template <detail::Reducible T>
+    requires(!detail::ReducibleNumber<T>)
+  Mirrored<T> broadcast_to(const T& value, Here here = Here::current()) {
+    return broadcast_to(PerReplica<T>{value}, here);
+  }
+
+  /// LOCAL. Returns a Mirrored value as it is.
+  template <class T>
+    requires detail::is_mirrored<T>
+  T broadcast_to(const T& value, Here here = Here::current()) {
+    require_context("broadcast_to", here);
+    return value;
+  }
+
+  /// A plain number does not say whether replica 0's value is meant or one that is the same on every rank already.
+  template <detail::PlainHostValue T>
+  void broadcast_to(const T&, Here = {}) = delete;  // broadcast_object sends replica 0's value, same_on_all compares
+
+  /// LOCAL. Calls `fn(variable, …)` in update context, where an assignment writes to this rank's component:
+  /// `update(w, fn, args(a, b))` calls `fn(w, a, b)`, with this rank's part of Mirrored arguments. `fn` gets the handle
+  /// in its own type. Every rank must make the same update; per-replica arguments do not compile.
+  template <std::derived_from<Variable> V, class Fn, detail::SameOnEveryReplica... T>
+    requires detail::UpdateFunctionFor<Fn, V, T...>
+  auto update(const V& variable, Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())
+      -> detail::result_t<Fn, const V&, detail::local_t<T>...> {
+    require_own(variable, "update", here);
+    const Scope updating = enter_update();
+    return detail::invoke_local<detail::result_t<Fn, const V&, detail::local_t<T>...>>(std::forward<Fn>(fn), arguments,
+                                                                                       variable);
+  }
+  template <std::derived_from<Variable> V, class Fn, detail::Unwrapped First, detail::Unwrapped... Rest>
+  [[deprecated("write update(variable, fn, args(...))")]] decltype(auto) update(const V& variable, Fn&& fn,
+                                                                                const First& first,
+                                                                                const Rest&... rest) {
+    return update(variable, std::forward<Fn>(fn), args(first, rest...), Here{});
+  }
+
+  /// LOCAL. Calls `fn(…)` likewise, for state that belongs to the given variables but is not a variable itself.
+  template <class Fn, detail::SameOnEveryReplica... T>
+    requires detail::NonSlotFunctionFor<Fn, T...>
+  auto update_non_slot(const detail::VariableList& variables, Fn&& fn, detail::Args<T...> arguments = {},
+                       Here here = Here::current()) -> detail::result_t<Fn, detail::local_t<T>...> {
+    require_context("update_non_slot", here);
+    for (const Variable& variable : variables) require_own(variable, "update_non_slot", here);
+    const Scope updating = enter_update();
+    return detail::invoke_local<detail::result_t<Fn, detail::local_t<T>...>>(std::forward<Fn>(fn), arguments);
+  }
+  template <class Fn, detail::Unwrapped First, detail::Unwrapped... Rest>
+  [[deprecated("write update_non_slot(variables, fn, args(...))")]] decltype(auto) update_non_slot(
+      const detail::VariableList& variables, Fn&& fn, const First& first, const Rest&... rest) {
+    return update_non_slot(variables, std::forward<Fn>(fn), args(first, rest...), Here{});
+  }
+
+  /// LOCAL. Deals out `items`, which must be the same on every rank: replica r of N calls `fn(item, …)` for items
+  /// r, r + N, r + 2 N, …, in cross-replica context. Arguments as for `update`. Nothing is sent. `reduce_to` takes the
+  /// result; `local().values()` are the results of this rank.
+  template <std::ranges::random_access_range Items, class Fn, detail::SameOnEveryReplica... T>
+    requires detail::MapFunctionFor<Fn, Items, T...>
+  auto map(const Items& items, Fn&& fn, const detail::Args<T...>& arguments = {}, Here here = Here::current()) {
+    using Result = detail::value_result_t<Fn&, std::ranges::range_reference_t<const Items>, detail::local_t<T>...>;
+    const Scope scope = enter("map", here);
+    const auto count = std::ranges::ssize(items);
+    std::vector<Result> results;
+    for (auto i = static_cast<std::int64_t>(replica()); i < count; i += replicas()) {
+      detail::Args<T...> own = arguments;
+      results.push_back(detail::invoke_local<Result>(fn, own, std::ranges::begin(items)[i]));
+    }
+    return PerReplica{detail::MapOutput<Result>{std::move(results), count}};
+  }
+  template <std::ranges::random_access_range Items, class Fn, detail::Unwrapped First, detail::Unwrapped... Rest>
+  [[deprecated("write map(items, fn, args(...))")]] auto map(const Items& items, Fn&& fn, const First& first,
+                                                             const Rest&... rest) {
+    return map(items, std::forward<Fn>(fn), args(first, rest...), Here{});
+  }
+
+  /// COLL, blocking. For library code: the loop of run_steps_on_iterator (multi_step.hpp). Calls `step` in this
+  /// strategy's scope until it returns false, and up to `steps` times, which the ranks agree on. Returns how often it
+  /// returned true. An exception that leaves `step` on one rank is rethrown there, and the others throw PeerError.
+  std::int64_t run_steps(std::int64_t steps, const std::function<bool()>& step, Here here = Here::current());
+
+  /// COLL, blocking, one agreement, and one more message if any rank lacks an outline. For library code that hands out
+  /// input. Calls `offer` on this rank, in this strategy's scope. MismatchError if the ranks' offers differ in `what`.
+  /// An exception that leaves `offer` on one rank is rethrown there, and the others throw PeerError.
+  detail::InputAnswer agree_on_input(const std::function<detail::InputOffer()>& offer, Here here = Here::current());
+
+  /// LOCAL. No context needed. This object keeps its address when its strategy is moved.
+  Strategy& strategy() const { return *strategy_; }
+
+  /// The variable's value as a host tensor; ContextError before the variable is initialized. For a mirrored variable
+  /// LOCAL: a copy of this rank's component. For a sync-on-read variable COLL, as SyncOnReadVariable::read.
+  Tensor read_var(const Variable& variable, Here here = Here::current());
+
+  /// The same for several variables, in their order: COLL if any is sync-on-read, with one agreement for all of those.
+  std::vector<Tensor> read_vars(const detail::VariableList& variables, Here here = Here::current());
+
+  /// LOCAL, in any context of this strategy; ContextError elsewhere, also outside every scope. While the result lives,
+  /// variables are created on the devices of `variable`, and only in this strategy's contexts (else ContextError).
+  [[nodiscard("the guard ends when this value goes: give it a name")]] Colocation colocate_vars_with(
+      const Variable& variable, Here here = Here::current()) const;
+
+  /// LOCAL. No context needed. Whether this strategy created the variable.
+  bool variable_created_in_scope(const Variable& variable) const;
+
+  /// LOCAL. No context needed. For programs ported from tf.distribute: returns `value`. The container of a variable's
+  /// component is the variable's handle itself; any other value is its own container.
+  template <class T>
+  T value_container(const T& value) const {
+    return value;
+  }
+
+  /// LOCAL. No context needed. The device on which each replica computes and keeps its variables, by the name that it
+  /// got at the start of the job: "/job:worker/task:1/device:GPU:0". Replicas of one task on the CPU have one device
+  /// name. ContextError on the default strategy.
+  std::vector<std::string> worker_devices() const;
+  /// The same, as one list for each replica.
+  std::vector<std::vector<std::string>> worker_devices_by_replica() const;
+  /// Where variables live: on the same devices.
+  std::vector<std::string> parameter_devices() const;
+
+  /// LOCAL. No context needed. Where state that belongs to `variables` should live: on this rank's device. On the
+  /// default strategy, on the device of the variable whose name sorts first; InvalidArgument if there are none.
+  std::vector<std::string> non_slot_devices(const detail::VariableList& variables) const;
+
+  /// LOCAL. No context needed. For programs ported from tf.distribute. True: every rank is a program of its own.
+  bool between_graph() const { return true; }
+
+  /// LOCAL. No context needed. For programs ported from tf.distribute. True: every rank initialises its component.
+  bool should_init() const { return true; }
+
+  /// LOCAL. No context needed. True on the chief, the only rank that writes checkpoints and summaries.
+  bool should_checkpoint() const;
+  bool should_save_summary() const;
+
+ private:
+  friend class Strategy;
+  friend class SyncOnReadVariable;
+  explicit StrategyExtended(Strategy& strategy) : strategy_{&strategy} {}
+
+  using Leaves = std::vector<detail::Leaf>;
+  using Destination = std::optional<OneReplica>;  ///< of a result; empty: every replica
+
+  // What `reduce_to` and `reduce` do with a value: the result on this rank. `call` is the one that the program made;
+  // `more` names the destination in the tag.
+  template <detail::Reducible T>
+  T reduced(std::string_view call, ReduceOp op, const PerReplica<T>& value, Destination to, const std::string& more,
+            const Here& here) {
+    Leaves leaves = detail::leaves_of(value.local());
+    reduce(call, op, leaves, to, detail::structure_of(value.local()) + more, here);
+    return detail::with_leaves(value.local(), leaves);
+  }
+
+  /// Adds up this rank's items, then the ranks' sums.
+  template <detail::Reducible T>
+  T reduced(std::string_view call, ReduceOp op, const PerReplica<detail::MapOutput<T>>& value, Destination to,
+            const std::string& more, const Here& here) {
+    const detail::MapOutput<T>& mapped = value.local();
+    std::vector<T> mine = mapped.values();
+    if constexpr (detail::ReducibleNumber<T>) {
+      if (mine.empty()) mine.push_back(T{0});
+    } else {
+      require_item_each(call, mapped.items(), here);
+    }
+    std::vector<Leaves> of_items;
+    std::vector<std::string> structures;
+    for (const T& each : mine) {
+      of_items.push_back(detail::leaves_of(each));
+      structures.push_back(detail::structure_of(each));
+    }
+    const Leaves sums = reduce_mapped(call, op, of_items, structures, mapped.items(), to, more, here);
+    return detail::with_leaves(mine.front(), sums);
+  }
+
+  template <class T>
+    requires(!detail::is_per_replica<T>)
+  detail::local_t<T> reduced(std::string_view call, ReduceOp op, const T& value, Destination, const std::string&,
+                             const Here& here) {
+    require_value_itself(call, op, detail::is_mirrored<T> ? Kind::mirrored : Kind::plain, here);
+    if constexpr (!detail::is_mirrored<T>) {
+      if (op == ReduceOp::sum) {
+        Leaves leaves = detail::leaves_of(value);
+        copy(leaves);
+        return detail::with_leaves(value, leaves);
+      }
+    }
+    return detail::Locality<T>::to_local(value);
+  }
+
+  /// A result as `reduce_to` returns it: Mirrored, or plain.
+  template <class T>
+  static detail::reduced_t<T> on_all(detail::local_t<detail::reduced_t<T>> result) {
+    if constexpr (detail::is_mirrored<detail::reduced_t<T>>) {
+      return detail::MirroredAccess::make(std::move(result));
+    } else {
+      return result;
+    }
+  }
+
+  /// Enters cross-replica context until the result is destroyed.
+  Scope enter(std::string_view call, const Here& here) const;
+  /// The same for update context.
+  Scope enter_update() const;
+  int replica() const;
+  int replicas() const;
+
+  /// How a tag names a destination.
+  static std::string beside(const Variable& destination);
+
+  enum class Kind { mirrored, plain };
+
+  /// ContextError, which begins with the call, outside the strategy's cross-replica context and the default one.
+  void require_context(std::string_view call, const Here& here) const;
+  /// The same, and InvalidArgument for another strategy's variable.
+  void require_own(const Variable& variable, std::string_view call, const Here& here) const;
+  void require_value_itself(std::string_view call, ReduceOp op, Kind kind, const Here& here) const;
+  /// Replaces the leaves by copies on the same device.
+  void copy(Leaves& leaves) const;
+  /// Whether this rank is the destination. ContextError as above; InvalidArgument if there is no such replica.
+  bool is_here(OneReplica destination, const Here& here) const;
+  void reduce(std::string_view call, ReduceOp op, Leaves& leaves, Destination to, std::string_view more,
+              const Here& here);
+  void broadcast(Leaves& leaves, std::string_view more, const Here& here);
+  void require_item_each(std::string_view call, std::int64_t items, const Here& here) const;
+  Leaves reduce_mapped(std::string_view call, ReduceOp op, std::span<const Leaves> of_items,
+                       std::span<const std::string> structures, std::int64_t items, Destination to,
+                       std::string_view more, const Here& here);
+  /// As `read_vars`, for the method `call`.
+  std::vector<Tensor> read_called(std::string_view call, const detail::VariableList& variables, const Here& here);
+
+  Strategy* strategy_;  ///< follows the strategy when it is moved
+};
+
+}  // namespace lockstep

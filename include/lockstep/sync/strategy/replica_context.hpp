@@ -1,0 +1,212 @@
+// Replica code's view of its strategy.
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <lockstep/core/base/export.hpp>
+#include <lockstep/core/base/here.hpp>
+#include <lockstep/core/values/leaves.hpp>
+#include <lockstep/core/values/locality.hpp>
+#include <lockstep/sync/reduce/reduction_options.hpp>
+#include <lockstep/sync/strategy/host_values.hpp>
+#include <lockstep/sync/strategy/variable.hpp>
+
+namespace lockstep {
+
+class Covered;
+class Reductions;
+class ReplicaContext;
+class Strategy;
+class StrategyExtended;
+
+namespace detail {
+
+struct Defaults;
+struct FirstStepNotes;
+
+/// A function that `merge_call` can call with arguments of the types T, as merged_t.
+template <class Fn, class... T>
+concept MergeFunctionFor = std::invocable<Fn, Strategy&, merged_t<T>...>;
+
+class StartedReduction;
+
+/// The reduced leaves of `started`, which becomes null. As ReplicaContext::PendingReduction::wait.
+LOCKSTEP_API std::vector<Leaf> wait_for(std::shared_ptr<StartedReduction>& started, const Here& here);
+
+}  // namespace detail
+
+/// Exists inside Strategy::run and is current except while a merge function runs. Outside every scope, the default
+/// strategy's is current. The methods throw ContextError when this context is not current: in a merge function, and in
+/// a run inside a merge function. Only num_replicas_in_sync and strategy need no context.
+class LOCKSTEP_API ReplicaContext {
+ public:
+  /// What all_reduce_async returns. Wait for it in the run that started it, in any order.
+  template <detail::Reducible Nest>
+  class [[nodiscard("nothing can wait for this reduction: keep what all_reduce_async returns")]] PendingReduction {
+   public:
+    /// Blocks as `all_reduce` does, unless the sum has been made already, and returns what `all_reduce` would have
+    /// returned. Costs no agreement, so ranks may wait at different places. Call it once. Throws what the sum threw,
+    /// even if another call has thrown it before. ContextError if called again, outside of the run that started it, in
+    /// a merge function, or while the stream is being captured into a CUDA graph.
+    Nest wait(Here here = Here::current()) { return detail::with_leaves(like_, detail::wait_for(started_, here)); }
+
+   private:
+    friend class ReplicaContext;
+    PendingReduction(Nest like, std::shared_ptr<detail::StartedReduction> started)
+        : like_{std::move(like)}, started_{std::move(started)} {}
+
+    Nest like_;
+    std::shared_ptr<detail::StartedReduction> started_;  ///< null after wait
+  };
+
+  ReplicaContext(const ReplicaContext&) = delete;  // it belongs to one run and ends with it
+  ReplicaContext& operator=(const ReplicaContext&) = delete;
+  ~ReplicaContext();
+
+  /// LOCAL. The current replica context, in the default context the default strategy's. Null in cross-replica context.
+  static ReplicaContext* current();
+
+  /// This replica's id, which is its rank, in [0, num_replicas_in_sync()).
+  int replica_id_in_sync_group(Here here = Here::current()) const;
+  /// The names of the devices that this replica computes on: always one, named as in StrategyExtended::worker_devices.
+  std::vector<std::string> devices(Here here = Here::current()) const;
+
+  int num_replicas_in_sync() const;
+  /// The strategy at its current address: it may be moved during its run.
+  Strategy& strategy() const;
+
+  /// COLL, blocking. Leaves replica context, calls `fn(strategy, …)` once on every rank in cross-replica context, and
+  /// returns the result unwrapped: this rank's component of a PerReplica, the value of a Mirrored. Variables and
+  /// Mirrored arguments reach `fn` unchanged; every other leaf arrives as PerReplica.
+  ///
+  /// Every rank must make the same number of calls, in the same order, at the same places in the program, with
+  /// arguments of the same structure; otherwise every rank throws MismatchError. If a rank fails instead of calling,
+  /// the others throw PeerError. Within the outermost run, every later agreement throws that error again. ContextError,
+  /// before any communication, while this rank's stream is being captured into a CUDA graph.
+  template <class Fn, class... T>
+    requires detail::MergeFunctionFor<Fn, T...>
+  auto merge_call(Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())  // args(a, b): the arguments
+      -> detail::local_t<detail::result_t<Fn, Strategy&, detail::merged_t<T>...>> {
+    using Merged = detail::result_t<Fn, Strategy&, detail::merged_t<T>...>;
+    const std::string operands = detail::signature_of(arguments.values);
+    using Value = std::remove_cvref_t<Merged>;  // `fn` may return a reference to an argument
+    const auto call = [&](Strategy& strategy) -> Value {
+      return std::apply(
+          [&](T&... each) -> Value {
+            return std::invoke(std::forward<Fn>(fn), strategy, detail::Locality<T>::to_merged(std::move(each))...);
+          },
+          arguments.values);
+    };
+    if constexpr (std::is_void_v<detail::local_t<Merged>>) {
+      merge(operands, here, [&](Strategy& strategy) { call(strategy); });
+    } else {
+      std::optional<Value> result;
+      merge(operands, here, [&](Strategy& strategy) { result.emplace(call(strategy)); });
+      return detail::Locality<Value>::to_local(*std::move(result));
+    }
+  }
+
+  /// COLL, blocking. One merge_call that reduces every leaf of `nest` over the replicas; every rank gets the result.
+  /// MismatchError if structure or shapes differ between ranks; InvalidArgument, before any communication, for the mean
+  /// of integers. Its backward pass is all_reduce_gradient.
+  template <detail::Reducible Nest>
+  Nest all_reduce(ReduceOp op, const Nest& nest, Here here = Here::current()) {
+    return all_reduce_called("all_reduce", op, nest, here);
+  }
+
+  /// COLL. all_reduce without the wait: agrees as all_reduce does, starts the reduction and returns. The handle's
+  /// `wait` returns what all_reduce would have returned, to the last bit. `nest` is copied at the call. On GPUs, sums
+  /// of dense tensors in the backend's order proceed while the program computes. On the host, in any other order, and
+  /// of slices, they are made when they are waited for.
+  ///
+  /// One reduction is open at a time: before the next agreement of any kind, such as a merge_call, another
+  /// all_reduce_async or the end of the run, each rank completes it. So ranks may wait at different places, and a rank
+  /// that fails first contributes what it started. Errors as for all_reduce, at the call. If the run ends before the
+  /// result was waited for, ContextError, which names the call.
+  template <detail::Reducible Nest>
+  PendingReduction<Nest> all_reduce_async(ReduceOp op, const Nest& nest, Here here = Here::current()) {
+    return {nest, start_leaves(op, detail::leaves_of(nest), detail::structure_of(nest), here)};
+  }
+
+  /// COLL, blocking. The backward pass of `all_reduce(op, nest)`. `upstream` is the gradient of this rank's loss with
+  /// respect to the result. Returns the gradient of the sum of all ranks' losses with respect to this rank's `nest`.
+  /// Each rank's input enters every rank's result, so that is the all_reduce of the upstreams by the same operation.
+  /// The ranks check that all of them call the backward pass here.
+  template <detail::Reducible Nest>
+  Nest all_reduce_gradient(ReduceOp op, const Nest& upstream, Here here = Here::current()) {
+    return all_reduce_called("gradient of all_reduce", op, upstream, here);
+  }
+
+  /// COLL, blocking. One merge_call that concatenates every leaf of `nest` over the replicas, along its first dimension
+  /// and in rank order; every rank gets the result, in new memory of the same device. Ranks may bring different numbers
+  /// of rows, including none. MismatchError if structure, types or other extents differ between ranks; InvalidArgument,
+  /// before any communication, for a tensor without dimensions.
+  ///
+  /// Its backward pass needs no method: it is this rank's rows of the sum of all ranks' upstream gradients.
+  template <detail::Gatherable Nest>
+  Nest all_gather(const Nest& nest, Here here = Here::current()) {
+    std::vector<detail::Leaf> leaves = detail::leaves_of(nest);
+    gather_leaves(leaves, detail::structure_of(nest), here);
+    return detail::with_leaves(nest, leaves);
+  }
+
+  /// LOCAL, anywhere in replica code; returns at once. Does what Strategy::attest does, but at the end of this run and
+  /// within the agreement that ends it: no extra message as long as the replicas are equal. Every rank must ask for it
+  /// in the same runs with the same variables, else MismatchError at the end. If asked twice, the last call counts. An
+  /// error in `alike` fails the run at its end. ContextError outside every run.
+  void attest_at_end(std::vector<SyncOnReadVariable> alike = {}, Here here = Here::current());
+
+  /// For library code: notes of optimizers on this run; null unless it is a first step (Strategy::attest_first).
+  detail::FirstStepNotes* first_step() const { return first_step_.get(); }
+
+  /// COLL, blocking. A merge_call for library code that knows in advance what it will reduce, so that one agreement
+  /// covers both. `batch` describes the reductions, and the ranks compare it. `fn` must make exactly those on the
+  /// `Reductions`, before anything that may throw. It runs in cross-replica context.
+  void declared_merge(std::string_view batch, const std::function<void(Reductions&)>& fn, Here here = Here::current());
+
+  /// COLL, blocking. The same for library code that reduces in the middle of a computation: agrees, and calls `fn` in
+  /// replica context. Until that returns, any other agreement is a ContextError on this rank.
+  /// `fn` must make the reductions even if the computation fails, and throw its exception after them.
+  void declared_step(std::string_view batch, const std::function<void(Reductions&, Covered&)>& fn,
+                     Here here = Here::current());
+
+ private:
+  friend class Strategy;
+  friend struct detail::Defaults;
+  friend std::vector<detail::Leaf> detail::wait_for(std::shared_ptr<detail::StartedReduction>&, const Here&);
+  explicit ReplicaContext(const StrategyExtended& extended) : extended_{extended} {}
+
+  void merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn);
+  void all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,
+                         std::string_view structure, const Here& here);
+  void gather_leaves(std::vector<detail::Leaf>& leaves, std::string_view structure, const Here& here);
+  std::shared_ptr<detail::StartedReduction> start_leaves(ReduceOp op, std::vector<detail::Leaf> leaves,
+                                                         std::string_view structure, const Here& here);
+  /// ContextError if nothing waited for the result of a reduction.
+  void require_waited_for() const;
+
+  /// `method` is its name in the tag.
+  template <detail::Reducible Nest>
+  Nest all_reduce_called(std::string_view method, ReduceOp op, const Nest& nest, const Here& here) {
+    std::vector<detail::Leaf> leaves = detail::leaves_of(nest);
+    all_reduce_leaves(method, op, leaves, detail::structure_of(nest), here);
+    return detail::with_leaves(nest, leaves);
+  }
+
+  const StrategyExtended& extended_;                                ///< stays in place when the strategy is moved
+  std::optional<std::vector<SyncOnReadVariable>> attested_at_end_;  ///< the argument of `attest_at_end`
+  Here attested_from_;                                              ///< where that was called
+  std::shared_ptr<detail::FirstStepNotes> first_step_;              ///< may be null
+  std::vector<std::shared_ptr<detail::StartedReduction>> started_;  ///< and not waited for
+};
+
+}  // namespace lockstep

@@ -1,0 +1,8 @@
+// Private names that lockstep's libraries use of each other.
+#pragma once
+
+#include <lockstep/core/base/export.hpp>
+
+/// As LOCKSTEP_API, for names that are not public, but that liblockstep-cuda.so or liblockstep-torch.so needs of
+/// another library. scripts/check-symbols has the list.
+#define LOCKSTEP_PARTS_API LOCKSTEP_API

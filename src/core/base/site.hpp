@@ -1,0 +1,23 @@
+// Places in the program, in words.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <lockstep/core/base/here.hpp>
+
+#include "core/base/parts.hpp"
+
+namespace lockstep {
+
+/// The name of the file, without folders. Empty if the place is unknown: line 0, or in a header of this library or of
+/// the standard one, as for a default argument of a constructor that std::make_unique calls. Pass a place there.
+std::string_view file_of(const Here& here);
+
+/// `here` as "trainer.cpp:120"; empty if the place is unknown.
+LOCKSTEP_PARTS_API std::string site_of(const Here& here);
+
+/// How a message about a call begins: "merge_call (trainer.cpp:120): ".
+std::string call_text(std::string_view call, const Here& here);
+
+}  // namespace lockstep

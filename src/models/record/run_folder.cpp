@@ -1,0 +1,60 @@
+#include "models/record/run_folder.hpp"
+
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include <lockstep/core/base/error.hpp>
+
+#include "models/record/ledger.hpp"
+#include "models/record/run_description.hpp"
+#include "models/record/timeline.hpp"
+#include "sync/checkpoint/file_system.hpp"
+#include "sync/checkpoint/folder.hpp"
+#include "sync/checkpoint/folder_lock.hpp"
+
+namespace lockstep {
+namespace {
+
+/// ConfigError if a file would be replaced or removed that no run has written.
+void require_own_files(const RunLayout& layout, const RunRecord::Names& names) {
+  const auto name_of = [&](const std::filesystem::path& path) {
+    return fmt::format("{} {}", names.folder, path.string());
+  };
+  bool has_run = false;
+  for (const auto& path : {layout.description(), moved_away(layout.description())})
+    has_run |= !read_description(path, name_of(path)).empty();
+  (void)Timeline::find(layout.timeline(), name_of(layout.timeline()));
+  (void)LedgerFile::find({layout.ledger(), layout.ledger_of_shards()}, 0, names.folder);
+  if (has_run) return;
+  // They have no beginning of their own, and only a run whose description is there has them.
+  std::error_code none;
+  for (const auto& path : {layout.where(), layout.stacks()})
+    if (std::filesystem::exists(std::filesystem::symlink_status(path, none)))
+      throw ConfigError{
+          fmt::format("{}: holds something else, which would be lost; expected another folder, or none of "
+                      "that name",
+                      name_of(path))};
+}
+
+}  // namespace
+
+std::shared_ptr<ExclusiveUse> hold_run_folder(const std::filesystem::path& folder, const RunRecord::Names& names,
+                                              RunStart start) {
+  const std::string name = fmt::format("{} {}", names.folder, folder.string());
+  require_writable_folder(folder, name);
+  require_own_files(RunLayout{folder}, names);
+  std::shared_ptr<ExclusiveUse> use = hold_folder(folder, name);
+  finish_move_over(RunLayout{folder}.description());
+  if (start == RunStart::may_resume) return use;
+  const RunLayout layout{folder};
+  for (const auto& file : {layout.description(), layout.metrics(), layout.timeline()}) {
+    std::error_code none;
+    if (std::filesystem::exists(std::filesystem::symlink_status(file, none)))
+      throw ConfigError{fmt::format("{}: holds a run already; expected {}, which goes on with it, or another folder",
+                                    name, names.resume)};
+  }
+  return use;
+}
+
+}  // namespace lockstep

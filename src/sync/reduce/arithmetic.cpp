@@ -1,0 +1,156 @@
+#include "sync/reduce/arithmetic.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <type_traits>
+
+#include "core/base/wide_loop.hpp"
+#include "core/device/gpu_backend.hpp"
+#include "sync/reduce/dispatch.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+// Small enough that a block of every level of the tree stays in the L1 cache.
+constexpr std::int64_t block = 512;
+
+template <class T>
+void add_elements(sum_t<T>* __restrict sum, const T* __restrict x, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) sum[i] = sum_of<sum_t<T>>(sum[i], x[i]);
+}
+
+template <class T>
+void divide_elements(T* values, int divisor, std::int64_t count) {
+  if (divisor == 1) return;
+  for (std::int64_t i = 0; i < count; ++i)
+    values[i] = static_cast<T>(static_cast<sum_t<T>>(values[i]) / static_cast<sum_t<T>>(divisor));
+}
+
+template <class T>
+void tree(const T* pieces, std::int64_t stride, int first, int last, std::int64_t count, sum_t<T>* sum) {
+  if (last - first == 1) {
+    std::copy_n(pieces + first * stride, count, sum);
+    return;
+  }
+  const int middle = first + static_cast<int>(std::bit_floor(static_cast<unsigned>(last - first - 1)));
+  tree(pieces, stride, first, middle, count, sum);
+  if (last - middle == 1) {
+    wide_loop([&] { add_elements(sum, pieces + middle * stride, count); });
+    return;
+  }
+  std::array<sum_t<T>, block> right;
+  tree(pieces, stride, middle, last, count, right.data());
+  wide_loop([&] { add_elements(sum, right.data(), count); });
+}
+
+/// The tree for at most one block of elements.
+template <class T>
+void tree_sum_of_block(const T* pieces, std::int64_t stride, int parts, int divisor, std::int64_t count, T* sum) {
+  if constexpr (std::is_same_v<T, sum_t<T>>) {
+    tree(pieces, stride, 0, parts, count, sum);
+    divide_elements(sum, divisor, count);
+  } else {
+    std::array<sum_t<T>, block> unrounded;
+    tree(pieces, stride, 0, parts, count, unrounded.data());
+    divide_elements(unrounded.data(), divisor, count);
+    std::transform(unrounded.begin(), unrounded.begin() + count, sum, [](sum_t<T> x) { return static_cast<T>(x); });
+  }
+}
+
+template <class T>
+void tree_sum(const T* pieces, std::int64_t stride, int parts, int divisor, std::int64_t count, T* sum) {
+  for (std::int64_t begin = 0; begin < count; begin += block)
+    tree_sum_of_block(pieces + begin, stride, parts, divisor, std::min(block, count - begin), sum + begin);
+}
+
+// Processors look ahead by themselves, but not beyond a page, and what another core has written takes long to come.
+constexpr std::int64_t ahead_bytes = 6 << 10;
+
+/// Has elements [first, first + length) of `piece` fetched, to be overwritten. None beyond `count`.
+template <class T>
+void fetch(T* piece, std::int64_t first, std::int64_t length, std::int64_t count) {
+  constexpr std::int64_t line = 64 / sizeof(T);
+  for (const std::int64_t last = std::min(first + length, count); first < last; first += line)
+    __builtin_prefetch(piece + first, 1);
+}
+
+/// Two pieces need no memory besides, and this is what a node of two ranks does all day.
+template <class T>
+void add_both(T* __restrict a, T* __restrict b, std::int64_t count) {
+  constexpr std::int64_t ahead = ahead_bytes / sizeof(T);
+  for (std::int64_t begin = 0; begin < count; begin += block) {
+    fetch(a, begin + ahead, block, count);
+    fetch(b, begin + ahead, block, count);
+    const std::int64_t end = std::min(begin + block, count);
+    for (std::int64_t i = begin; i < end; ++i) a[i] = b[i] = sum_of(a[i], b[i]);
+  }
+}
+
+template <class T>
+void tree_sum_in_place(T* pieces, std::int64_t stride, int parts, int divisor, std::int64_t count, int first,
+                       int last) {
+  if constexpr (std::is_same_v<T, sum_t<T>>)
+    if (parts == 2 && divisor == 1 && last - first == 2)
+      return wide_loop([&] { add_both(pieces, pieces + stride, count); });
+  std::array<T, block> sum;
+  for (std::int64_t begin = 0; begin < count; begin += block) {
+    for (int piece = 0; piece < parts; ++piece)
+      fetch(pieces + piece * stride, begin + ahead_bytes / static_cast<std::int64_t>(sizeof(T)), block, count);
+    const std::int64_t length = std::min(block, count - begin);
+    tree_sum_of_block(pieces + begin, stride, parts, divisor, length, sum.data());
+    for (int piece = first; piece < last; ++piece) std::copy_n(sum.data(), length, pieces + begin + piece * stride);
+  }
+}
+
+/// Calls `body(first, stride in elements)`.
+template <class Body>
+void with_elements(const HostPieces& pieces, DType dtype, Body&& body) {
+  with_element_type(dtype, [&]<class T>() {
+    body(reinterpret_cast<T*>(pieces.first), pieces.stride / static_cast<std::int64_t>(sizeof(T)));
+  });
+}
+
+bool on_gpu(const Stream& stream) {
+  return stream.kind() == DeviceKind::cuda;
+}
+
+}  // namespace
+
+void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream) {
+  if (on_gpu(stream)) return gpu_backend().tree_sum(pieces, divisor, sum, stream);
+  with_element_type(sum.dtype(), [&]<class T>() {
+    tree_sum(pieces.first.elements<T>().data(), pieces.stride, pieces.count, divisor, sum.count(),
+             sum.elements<T>().data());
+  });
+}
+
+void tree_sum(const HostPieces& pieces, DType dtype, std::int64_t elements, int divisor, std::byte* sum) {
+  with_elements(pieces, dtype, [&]<class T>(const T* first, std::int64_t stride) {
+    tree_sum(first, stride, pieces.count, divisor, elements, reinterpret_cast<T*>(sum));
+  });
+}
+
+void tree_sum_in_place(const HostPieces& pieces, DType dtype, std::int64_t elements, int divisor, int first, int last) {
+  with_elements(pieces, dtype, [&]<class T>(T* from, std::int64_t stride) {
+    tree_sum_in_place(from, stride, pieces.count, divisor, elements, first, last);
+  });
+}
+
+void add(const TensorView& sum, const TensorView& x, Stream& stream) {
+  if (on_gpu(stream)) return gpu_backend().add(sum, x, stream);
+  with_element_type(sum.dtype(), [&]<class T>() {
+    const auto sums = sum.elements<T>();
+    std::transform(sums.begin(), sums.end(), x.elements<T>().begin(), sums.begin(),
+                   [](T a, T b) { return static_cast<T>(sum_of<sum_t<T>>(a, b)); });
+  });
+}
+
+void divide(const TensorView& view, int divisor, Stream& stream) {
+  if (divisor == 1) return;
+  if (on_gpu(stream)) return gpu_backend().divide(view, divisor, stream);
+  with_element_type(view.dtype(),
+                    [&]<class T>() { divide_elements(view.elements<T>().data(), divisor, view.count()); });
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,44 @@
+// The few element-wise operations of reductions, on host and GPU memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <lockstep/core/tensor/tensor.hpp>
+
+namespace lockstep::detail {
+
+/// Pieces of one shape and type. From the beginning of one to the next are `stride` elements.
+struct Pieces {
+  TensorView first;
+  std::int64_t stride;
+  int count;
+};
+
+/// The same in host memory, without what it costs to make a view. Strides are in bytes.
+struct HostPieces {
+  std::byte* first;
+  std::int64_t stride;
+  int count;
+};
+
+/// sum = the pieces of `elements` elements, as the other tree_sum. `sum` overlaps none.
+void tree_sum(const HostPieces& pieces, DType dtype, std::int64_t elements, int divisor, std::byte* sum);
+
+/// Overwrites pieces [first, last) with the sum of all of them.
+void tree_sum_in_place(const HostPieces& pieces, DType dtype, std::int64_t elements, int divisor, int first, int last);
+
+/// All of these enqueue their work on `stream` and take memory of its device. For f16 and bf16 they compute in f32 and
+/// round once.
+
+/// sum = the pieces, summed in the order of fixed_order_sum and divided by `divisor`, which is 1 for integers. `sum`
+/// has the shape and type of a piece and overlaps none.
+void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream);
+
+/// sum += x. Same count and type.
+void add(const TensorView& sum, const TensorView& x, Stream& stream);
+
+/// view /= divisor. Floating-point types.
+void divide(const TensorView& view, int divisor, Stream& stream);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,78 @@
+#include "sync/reduce/by_messages.hpp"
+
+#include <vector>
+
+#include "core/base/element_type.hpp"
+#include "core/comm/slices.hpp"
+#include "sync/reduce/arithmetic.hpp"
+#include "sync/reduce/paths.hpp"
+
+namespace lockstep::detail {
+
+bool ByMessages::takes_whole(std::int64_t bytes) const {
+  return bytes * communicator_.size() <= whole_bytes;
+}
+
+void ByMessages::run(const Request& request) {
+  if (!request.rows.empty() || !request.to_gather.empty()) return exchange_rows(communicator_, request);
+  if (request.kind == Request::Kind::broadcast) {
+    for (const TensorView& tensor : request.tensors) communicator_.broadcast(tensor, request.root).wait();
+    return;
+  }
+  if (communicator_.size() == 1) return;
+  for (const Sliced& message : request.slices)
+    for_each_piece(message, [&](const TensorView& piece, SliceBounds bounds) {
+      request.is_sum() ? sum_own(piece, bounds, 1) : collect(request, piece, bounds);
+    });
+  if (!request.tensors.empty()) takes_whole(padded(request.tensors)) ? sum_whole(request) : sum_in_buckets(request);
+}
+
+void ByMessages::sum_in_buckets(const Request& request) {
+  for_each_bucket(request.tensors.front(), bucket_bytes, [&](const TensorView& bucket) {
+    const auto bounds = even_slices(bucket.count(), communicator_.size());
+    sum_own(bucket, bounds, request.divisor(communicator_.size()));
+    collect(request, bucket, bounds);
+  });
+}
+
+void ByMessages::sum_own(const TensorView& piece, SliceBounds bounds, int divisor) {
+  const int ranks = communicator_.size();
+  const auto rank = static_cast<std::size_t>(communicator_.rank());
+  const TensorView mine = piece.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
+  const TensorView parts = exchanged_.take(communicator_, piece.dtype(), mine.count() * ranks);
+  communicator_.all_to_all(piece, bounds, parts).wait();
+  if (mine.count() > 0)
+    tree_sum({.first = parts.slice(0, mine.count()), .stride = mine.count(), .count = ranks}, divisor, mine,
+             communicator_.stream());
+}
+
+/// Brings the ranks' slices together, where the request says.
+void ByMessages::collect(const Request& request, const TensorView& whole, SliceBounds bounds) {
+  (request.kind == Request::Kind::reduce ? communicator_.gather(whole, bounds, request.root)
+                                         : communicator_.all_gather(whole, bounds))
+      .wait();
+}
+
+/// The tensors of a rank lie one after the other in its slice of what is exchanged.
+void ByMessages::sum_whole(const Request& request) {
+  const std::span<const TensorView> tensors = request.tensors;
+  const int ranks = communicator_.size(), rank = communicator_.rank();
+  std::vector<std::int64_t> offsets{0};
+  for (const TensorView& tensor : tensors) offsets.push_back(offsets.back() + padded(tensor.bytes()));
+  const std::int64_t piece = offsets.back();
+  const TensorView pieces = exchanged_.take(communicator_, DType::u8, piece * ranks);
+  const auto part_of = [&](std::size_t tensor, int of) {
+    const TensorView& whole = tensors[tensor];
+    return TensorView{pieces.data() + piece * of + offsets[tensor], whole.shape(), whole.dtype(), whole.device()};
+  };
+  Stream& stream = communicator_.stream();
+  for (std::size_t i = 0; i < tensors.size(); ++i) copy(tensors[i], part_of(i, rank), stream);
+  collect(request, pieces, even_slices(pieces.count(), ranks, 1));
+  if (!request.reaches(rank)) return;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto stride = piece / static_cast<std::int64_t>(size_of(tensors[i].dtype()));
+    tree_sum({.first = part_of(i, 0), .stride = stride, .count = ranks}, request.divisor(ranks), tensors[i], stream);
+  }
+}
+
+}  // namespace lockstep::detail

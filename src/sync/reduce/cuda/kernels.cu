@@ -1,0 +1,143 @@
+// One thread per element, in strides of the grid. Compiled without fused operations, like everything else, so the sums
+// have the same bits as on the host.
+#include <type_traits>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "core/device/cuda/kernel_launch.hpp"
+#include "sync/reduce/cuda/launch.hpp"
+
+namespace lockstep::detail::cuda {
+namespace {
+
+constexpr int threads = 256;
+
+int blocks_for(std::int64_t count) {
+  constexpr std::int64_t most = 4096;  // enough to fill any GPU; the stride does the rest
+  const std::int64_t blocks = (count + threads - 1) / threads;
+  return static_cast<int>(blocks < most ? blocks : most);
+}
+
+__device__ std::int64_t first_index() {
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ std::int64_t stride() {
+  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+}
+
+/// How an element enters a sum, and how a result becomes an element again. 16-bit floats go through float and are
+/// rounded to nearest, ties to even, as on the host.
+template <class T>
+struct Number {
+  using Sum = T;
+  __device__ static T wide(T x) { return x; }
+  __device__ static T rounded(T x) { return x; }
+  __device__ static T plus(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {  // wraps around
+      using U = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<U>(static_cast<U>(a) + static_cast<U>(b)));
+    } else {
+      return a + b;
+    }
+  }
+};
+
+template <>
+struct Number<Half> : Number<float> {
+  __device__ static float wide(Half x) { return __half2float(__ushort_as_half(x.bits)); }
+  __device__ static Half rounded(float x) {
+    Half made;
+    made.bits = __half_as_ushort(__float2half_rn(x));
+    return made;
+  }
+};
+
+template <>
+struct Number<BFloat16> : Number<float> {
+  __device__ static float wide(BFloat16 x) { return __bfloat162float(__ushort_as_bfloat16(x.bits)); }
+  __device__ static BFloat16 rounded(float x) {
+    BFloat16 made;
+    made.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
+    return made;
+  }
+};
+
+template <class T>
+using Sum = typename Number<T>::Sum;
+
+/// The parts come in order. Equal runs join as a binary counter carries, and what is left joins from the right: the
+/// tree of fixed_order_sum. There cannot be more parts than 32 levels hold.
+template <class T>
+__device__ Sum<T> tree(const T* pieces, std::int64_t piece_stride, int parts, std::int64_t i) {
+  using N = Number<T>;
+  Sum<T> run[32];
+  int top = 0;
+  for (int part = 0; part < parts; ++part) {
+    Sum<T> value = N::wide(pieces[part * piece_stride + i]);
+    for (int carry = part; carry & 1; carry >>= 1) value = N::plus(run[--top], value);
+    run[top++] = value;
+  }
+  Sum<T> sum = run[--top];
+  while (top > 0) sum = N::plus(run[--top], sum);
+  return sum;
+}
+
+template <class T>
+__device__ Sum<T> quotient(Sum<T> value, int divisor) {
+  return divisor == 1 ? value : static_cast<Sum<T>>(value / static_cast<Sum<T>>(divisor));
+}
+
+template <class T>
+__global__ void tree_sum_kernel(const T* pieces, std::int64_t piece_stride, int parts, int divisor, T* sum,
+                                std::int64_t count) {
+  for (std::int64_t i = first_index(); i < count; i += stride())
+    sum[i] = Number<T>::rounded(quotient<T>(tree(pieces, piece_stride, parts, i), divisor));
+}
+
+template <class T>
+__global__ void add_kernel(T* sum, const T* x, std::int64_t count) {
+  using N = Number<T>;
+  for (std::int64_t i = first_index(); i < count; i += stride())
+    sum[i] = N::rounded(N::plus(N::wide(sum[i]), N::wide(x[i])));
+}
+
+template <class T>
+__global__ void divide_kernel(T* values, int divisor, std::int64_t count) {
+  for (std::int64_t i = first_index(); i < count; i += stride())
+    values[i] = Number<T>::rounded(quotient<T>(Number<T>::wide(values[i]), divisor));
+}
+
+}  // namespace
+
+template <class T>
+cudaError_t launch_tree_sum(const T* pieces, std::int64_t piece_stride, int parts, int divisor, T* sum,
+                            std::int64_t count, cudaStream_t stream) {
+  return launch(tree_sum_kernel<T>, blocks_for(count), threads, stream, pieces, piece_stride, parts, divisor, sum,
+                count);
+}
+
+template <class T>
+cudaError_t launch_add(T* sum, const T* x, std::int64_t count, cudaStream_t stream) {
+  return launch(add_kernel<T>, blocks_for(count), threads, stream, sum, x, count);
+}
+
+template <class T>
+cudaError_t launch_divide(T* values, int divisor, std::int64_t count, cudaStream_t stream) {
+  return launch(divide_kernel<T>, blocks_for(count), threads, stream, values, divisor, count);
+}
+
+#define LOCKSTEP_INSTANTIATE(T)                                                                              \
+  template cudaError_t launch_tree_sum<T>(const T*, std::int64_t, int, int, T*, std::int64_t, cudaStream_t); \
+  template cudaError_t launch_add<T>(T*, const T*, std::int64_t, cudaStream_t);                              \
+  template cudaError_t launch_divide<T>(T*, int, std::int64_t, cudaStream_t);
+LOCKSTEP_INSTANTIATE(float)
+LOCKSTEP_INSTANTIATE(double)
+LOCKSTEP_INSTANTIATE(Half)
+LOCKSTEP_INSTANTIATE(BFloat16)
+LOCKSTEP_INSTANTIATE(std::int32_t)
+LOCKSTEP_INSTANTIATE(std::int64_t)
+LOCKSTEP_INSTANTIATE(std::uint8_t)
+#undef LOCKSTEP_INSTANTIATE
+
+}  // namespace lockstep::detail::cuda

@@ -1,0 +1,173 @@
+#include "sync/reduce/shared_sums.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/element_type.hpp"
+#include "core/comm/slices.hpp"
+#include "sync/reduce/arithmetic.hpp"
+#include "sync/reduce/messages.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+// Up to this size, for all ranks together, a second fence costs more than summing everything everywhere. A fence costs
+// much more where the ranks take turns on a core.
+constexpr std::int64_t whole_in_slots = 2 << 10, whole_in_turns = 32 << 10;
+
+// A slice begins at a cache line of its own where the tensor does.
+constexpr std::int64_t line_bytes = 64;
+
+/// At most `most` elements of a rank's slice, from `first` on.
+TensorView slice_of(const TensorView& flat, SliceBounds bounds, std::size_t rank, std::int64_t first,
+                    std::int64_t most) {
+  const std::int64_t begin = std::min(bounds[rank] + first, bounds[rank + 1]);
+  return flat.slice(begin, std::min(most, bounds[rank + 1] - begin));
+}
+
+void copy_bytes(void* to, const TensorView& from) {
+  if (from.bytes() > 0) std::memcpy(to, from.data(), from.bytes());
+}
+
+/// Calls `body(first, count)` for each slice of `rank`, which has number `rank` in each piece.
+template <class Body>
+void for_each_slice(const Sliced& message, int rank, Body&& body) {
+  for (std::size_t piece = 0; piece < message.slices->pieces(); ++piece) {
+    const SliceBounds bounds = message.slices->bounds(piece).subspan(static_cast<std::size_t>(rank), 2);
+    if (bounds[0] < bounds[1]) body(bounds[0], bounds[1] - bounds[0]);
+  }
+}
+
+}  // namespace
+
+bool SharedSums::takes_whole(std::int64_t bytes) const {
+  return bytes * memory_.size() <= (memory_.has_enough_cores() ? whole_in_slots : whole_in_turns);
+}
+
+void SharedSums::run(const Request& request) {
+  if (request.kind == Request::Kind::to_owners) return sum_own(request.slices.front());
+  if (request.kind == Request::Kind::to_all) return spread(request.slices);
+  if (request.tensors.size() > 1 || takes_whole(padded(request.tensors))) return sum_whole(request);
+  const TensorView& flat = request.tensors.front();
+  if (const auto place = meet_at(flat)) {
+    sum_slice({place->first, place->stride, memory_.size()}, flat, request);
+    memory_.exchange();
+  } else {
+    for_each_bucket(flat, NodeMemory::slot_bytes, [&](const TensorView& piece) { sum_in_slots(piece, request); });
+  }
+}
+
+void SharedSums::sum_whole(const Request& request) {
+  std::byte* to = memory_.slot();
+  for (const TensorView& tensor : request.tensors) {
+    copy_bytes(to, tensor);
+    to += padded(tensor.bytes());
+  }
+  memory_.exchange();
+  if (!request.reaches(memory_.rank())) return;
+  std::byte* from = memory_.slots();
+  for (const TensorView& tensor : request.tensors) {
+    tree_sum({from, NodeMemory::slot_stride(), memory_.size()}, tensor.dtype(), tensor.count(),
+             request.divisor(memory_.size()), tensor.data());
+    from += padded(tensor.bytes());
+  }
+}
+
+/// A fence. The place of `flat`, if all ranks have it at the same one of the memory that they share.
+std::optional<NodeMemory::Place> SharedSums::meet_at(const TensorView& flat) {
+  const auto place = memory_.place_of(flat.data(), flat.bytes());
+  return memory_.exchange(place ? place->word : 0) ? place : std::nullopt;
+}
+
+/// This rank's slice of `pieces`, those of all ranks, for all that get the result.
+void SharedSums::sum_slice(HostPieces pieces, const TensorView& flat, const Request& request) {
+  const auto rank = static_cast<std::size_t>(memory_.rank());
+  const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
+  const auto bounds = even_slices(flat.count(), pieces.count, line_bytes / size);
+  pieces.first += bounds[rank] * size;
+  const bool to_one = request.kind == Request::Kind::reduce;
+  tree_sum_in_place(pieces, flat.dtype(), bounds[rank + 1] - bounds[rank], request.divisor(pieces.count),
+                    to_one ? request.root : 0, to_one ? request.root + 1 : pieces.count);
+}
+
+/// Of a tensor of up to slot_bytes.
+void SharedSums::sum_in_slots(const TensorView& flat, const Request& request) {
+  std::byte* const mine = memory_.slot();
+  copy_bytes(mine, flat);
+  memory_.exchange();
+  sum_slice({memory_.slots(), NodeMemory::slot_stride(), memory_.size()}, flat, request);
+  // The other ranks are done with this rank's slot, so it need not wait for the next exchange to read the sum.
+  memory_.exchange();
+  if (request.reaches(memory_.rank())) std::memcpy(flat.data(), mine, flat.bytes());
+}
+
+void SharedSums::sum_own(const Sliced& message) {
+  const auto place = meet_at(message.memory);
+  if (!place)
+    return for_each_piece(message, [&](const auto& piece, const auto& bounds) { sum_own_in_slots(piece, bounds); });
+  for_each_slice(message, memory_.rank(), [&](std::int64_t first, std::int64_t count) {
+    const auto offset = message.memory.slice(first, count).data() - message.memory.data();
+    tree_sum_in_place({place->first + offset, place->stride, memory_.size()}, message.memory.dtype(), count, 1,
+                      memory_.rank(), memory_.rank() + 1);
+  });
+}
+
+/// A piece of every slice at a time, so that all ranks have something to sum.
+void SharedSums::sum_own_in_slots(const TensorView& flat, SliceBounds bounds) {
+  const auto ranks = static_cast<std::size_t>(memory_.size()), rank = static_cast<std::size_t>(memory_.rank());
+  constexpr std::size_t alignment = 16;  // suits every element type
+  const std::size_t room = NodeMemory::slot_bytes / ranks / alignment * alignment;
+  const auto most = static_cast<std::int64_t>(room / size_of(flat.dtype()));
+  for (std::int64_t first = 0, longest = longest_slice(bounds); first < longest; first += most) {
+    for (std::size_t r = 0; r < ranks; ++r)
+      copy_bytes(memory_.slot() + r * room, slice_of(flat, bounds, r, first, most));
+    memory_.exchange();
+    const TensorView mine = slice_of(flat, bounds, rank, first, most);
+    tree_sum({memory_.slots() + rank * room, NodeMemory::slot_stride(), memory_.size()}, mine.dtype(), mine.count(), 1,
+             mine.data());
+  }
+}
+
+void SharedSums::spread_in_slots(const TensorView& flat, SliceBounds bounds) {
+  const auto rank = static_cast<std::size_t>(memory_.rank());
+  const auto most = static_cast<std::int64_t>(NodeMemory::slot_bytes / size_of(flat.dtype()));
+  for (std::int64_t first = 0, longest = longest_slice(bounds); first < longest; first += most) {
+    copy_bytes(memory_.slot(), slice_of(flat, bounds, rank, first, most));
+    memory_.exchange();
+    const std::byte* from = memory_.slots();
+    for (std::size_t r = 0; r + 1 < bounds.size(); ++r, from += NodeMemory::slot_stride())
+      if (const TensorView theirs = slice_of(flat, bounds, r, first, most); r != rank && theirs.bytes() > 0)
+        std::memcpy(theirs.data(), from, theirs.bytes());
+  }
+}
+
+/// A fence for each message, and one for all that are written to shared memory.
+void SharedSums::spread(std::span<const Sliced> messages) {
+  const int ranks = memory_.size(), rank = memory_.rank();
+  std::vector<const Sliced*> written;
+  for (const Sliced& message : messages) {
+    const auto place = meet_at(message.through);
+    if (!place) {
+      for_each_piece(message, [&](const auto& piece, const auto& bounds) { spread_in_slots(piece, bounds); });
+      continue;
+    }
+    // A rank writes where it has read for the sum, so that it touches no other pages of another rank's memory.
+    for_each_slice(message, rank, [&](std::int64_t first, std::int64_t count) {
+      const TensorView mine = message.memory.slice(first, count);
+      const auto offset = mine.data() - message.memory.data();
+      for (int other = 0; other < ranks; ++other)
+        if (other != rank) copy_bytes(place->first + other * place->stride + offset, mine);
+    });
+    written.push_back(&message);
+  }
+  if (written.empty()) return;
+  memory_.exchange();
+  for (const Sliced* const message : written)
+    for (int other = 0; other < ranks; ++other)
+      if (other != rank)
+        for_each_slice(*message, other, [&](std::int64_t first, std::int64_t count) {
+          copy_bytes(message->memory.slice(first, count).data(), message->through.slice(first, count));
+        });
+}
+
+}  // namespace lockstep::detail

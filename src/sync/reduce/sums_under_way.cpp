@@ -1,0 +1,190 @@
+#include "sync/reduce/sums_under_way.hpp"
+
+#include "core/base/element_type.hpp"
+#include "core/comm/slices.hpp"
+#include "sync/reduce/arithmetic.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+std::int64_t elements_of_piece(DType dtype) {
+  return Messenger::piece_bytes / static_cast<std::int64_t>(size_of(dtype));
+}
+
+}  // namespace
+
+SumsUnderWay::SumsUnderWay(Communicator& communicator, Messenger& messenger, Lanes lanes)
+    : communicator_{communicator},
+      messenger_{messenger},
+      lanes_{lanes},
+      rank_{communicator.rank()},
+      size_{communicator.size()},
+      most_{std::max<std::size_t>(4, bytes_under_way / Messenger::piece_bytes / static_cast<std::size_t>(size_))},
+      parcels_(static_cast<std::size_t>(size_)) {
+  for (std::size_t room = most_; room > 0; --room) free_rooms_.push_back(room - 1);
+}
+
+auto SumsUnderWay::start(const TensorView& flat, int divisor) -> std::shared_ptr<const Message> {
+  return start(flat, divisor, std::nullopt);
+}
+
+auto SumsUnderWay::start_to_one(const TensorView& flat, int divisor, int root) -> std::shared_ptr<const Message> {
+  return start(flat, divisor, std::optional{root});
+}
+
+auto SumsUnderWay::start(const TensorView& flat, int divisor, std::optional<int> root)
+    -> std::shared_ptr<const Message> {
+  const auto message = std::make_shared<Message>();
+  const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
+  const std::int64_t longest = elements_of_piece(flat.dtype()) * size_;
+  for (std::int64_t first = 0; first < flat.count(); first += longest) {
+    Piece piece{{}, flat.dtype(), divisor, Ways::both, message};
+    piece.root = root;
+    const auto bounds = even_slices(std::min(longest, flat.count() - first), size_);
+    for (std::size_t rank = 0; rank + 1 < bounds.size(); ++rank)
+      piece.slices.emplace_back(flat.data() + (first + bounds[rank]) * size,
+                                static_cast<std::size_t>((bounds[rank + 1] - bounds[rank]) * size));
+    add(std::move(piece));
+  }
+  send_more();
+  return message;
+}
+
+auto SumsUnderWay::start_scatter(const TensorView& flat, SliceBounds bounds, const TensorView& sum)
+    -> std::shared_ptr<const Message> {
+  return start(flat, bounds, Ways::to_owners, sum.data());
+}
+
+auto SumsUnderWay::start_scatter(const TensorView& flat, SliceBounds bounds) -> std::shared_ptr<const Message> {
+  return start(flat, bounds, Ways::to_owners);
+}
+
+auto SumsUnderWay::start_gather(const TensorView& flat, SliceBounds bounds) -> std::shared_ptr<const Message> {
+  return start(flat, bounds, Ways::from_owners);
+}
+
+auto SumsUnderWay::start(const TensorView& flat, SliceBounds bounds, Ways ways, std::byte* sum)
+    -> std::shared_ptr<const Message> {
+  const auto message = std::make_shared<Message>();
+  const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
+  const std::int64_t most = elements_of_piece(flat.dtype());
+  for (std::int64_t first = 0, longest = longest_slice(bounds); first < longest; first += most) {
+    Piece piece{{}, flat.dtype(), 1, ways, message};
+    for (std::size_t rank = 0; rank + 1 < bounds.size(); ++rank) {
+      const std::int64_t begin = std::min(bounds[rank] + first, bounds[rank + 1]);
+      piece.slices.emplace_back(flat.data() + begin * size,
+                                static_cast<std::size_t>(std::min(most, bounds[rank + 1] - begin) * size));
+    }
+    if (sum && !own(piece).empty()) piece.sum = sum + first * size;
+    add(std::move(piece));
+  }
+  send_more();
+  return message;
+}
+
+void SumsUnderWay::add(Piece piece) {
+  if (size_ == 1) return;
+  Message& message = *piece.message;
+  std::size_t all = 0;
+  for (const auto& slice : piece.slices) all += slice.size();
+  const std::size_t mine = own(piece).size();
+  ++message.left_;
+  const int receivers = piece.root ? (*piece.root == rank_ ? 0 : 1) : size_ - 1;
+  if (piece.ways != Ways::to_owners) message.traffic_.all += static_cast<std::int64_t>(mine) * receivers;
+  if (piece.ways == Ways::from_owners) return for_all_.push_back(std::move(piece));
+  message.traffic_.all += static_cast<std::int64_t>(all - mine);
+  ++message.to_sum_;
+  for_owners_.push_back(std::move(piece));
+}
+
+bool SumsUnderWay::advance() {
+  bool moved = false;
+  while (!to_owners_.empty() && to_owners_.front().work->advance()) {
+    sum_first();
+    moved = true;
+  }
+  while (!to_all_.empty() && to_all_.front().work->advance()) {
+    complete_first();
+    moved = true;
+  }
+  send_more();
+  return moved;
+}
+
+void SumsUnderWay::wait_for_some(const Message& message) {
+  message.to_sum_ > 0 ? sum_first() : complete_first();
+  send_more();
+}
+
+void SumsUnderWay::send_more() {
+  while (!for_owners_.empty() && !free_rooms_.empty()) {
+    send_to_owners(std::move(for_owners_.front()));
+    for_owners_.pop_front();
+  }
+  while (!for_all_.empty() && to_all_.size() < most_) {
+    send_to_all(std::move(for_all_.front()));
+    for_all_.pop_front();
+  }
+}
+
+void SumsUnderWay::send_to_owners(Piece piece) {
+  if (!rooms_.data())
+    rooms_ = communicator_.allocate(most_ * static_cast<std::size_t>(size_) * std::size_t{Messenger::piece_bytes});
+  piece.room = free_rooms_.back();
+  free_rooms_.pop_back();
+  for (int rank = 0; rank < size_; ++rank)
+    parcels_[static_cast<std::size_t>(rank)] = {piece.slices[static_cast<std::size_t>(rank)], room_for(piece, rank)};
+  piece.work = send(piece, lanes_.to_owners);
+  to_owners_.push_back(std::move(piece));
+}
+
+/// Adds up the oldest piece of those that are on the way to their owners, and waits for it if it has not come.
+void SumsUnderWay::sum_first() {
+  Piece piece = std::move(to_owners_.front());
+  to_owners_.pop_front();
+  piece.work->wait();
+  const std::span<std::byte> mine = own(piece);
+  std::ranges::copy(mine, room_for(piece, rank_).begin());
+  tree_sum(HostPieces{room_for(piece, 0).data(), Messenger::piece_bytes, size_}, piece.dtype,
+           static_cast<std::int64_t>(mine.size() / size_of(piece.dtype)), piece.divisor,
+           piece.sum ? piece.sum : mine.data());
+  free_rooms_.push_back(piece.room);
+  --piece.message->to_sum_;
+  if (piece.ways == Ways::both) {
+    for_all_.push_back(std::move(piece));
+  } else {
+    --piece.message->left_;
+  }
+}
+
+void SumsUnderWay::send_to_all(Piece piece) {
+  for (int rank = 0; rank < size_; ++rank) {
+    Parcel& parcel = parcels_[static_cast<std::size_t>(rank)];
+    parcel = {};
+    if (piece.root.value_or(rank) == rank) parcel.sent = own(piece);
+    if (piece.root.value_or(rank_) == rank_) parcel.received = piece.slices[static_cast<std::size_t>(rank)];
+  }
+  piece.work = send(piece, lanes_.from_owners);
+  to_all_.push_back(std::move(piece));
+}
+
+void SumsUnderWay::complete_first() {
+  Piece piece = std::move(to_all_.front());
+  to_all_.pop_front();
+  piece.work->wait();
+  --piece.message->left_;
+}
+
+Work SumsUnderWay::send(Piece& piece, Messenger::Lane lane) {
+  parcels_[static_cast<std::size_t>(rank_)] = {};
+  for (const Parcel& parcel : parcels_) piece.message->traffic_.begun += std::ssize(parcel.sent);
+  return messenger_.start(parcels_, lane);
+}
+
+/// Where the part of this rank's slice lies that comes from a rank.
+std::span<std::byte> SumsUnderWay::room_for(const Piece& piece, int from) {
+  const std::size_t place = piece.room * static_cast<std::size_t>(size_) + static_cast<std::size_t>(from);
+  return {static_cast<std::byte*>(rooms_.data()) + place * Messenger::piece_bytes, own(piece).size()};
+}
+
+}  // namespace lockstep::detail

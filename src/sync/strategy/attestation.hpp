@@ -1,0 +1,66 @@
+// Finding replicas that drifted: digests of what should be equal, and the sentence if it is not.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/sync/strategy/variable_store.hpp>
+
+#include "core/control/channel.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/control/verdict.hpp"
+#include "sync/strategy/first_steps.hpp"
+
+namespace lockstep::detail {
+
+/// What is compared, and what is known of it if the replicas differ.
+struct AttestedValue {
+  std::string name;                        ///< "variable 'w'"
+  std::string when = {};                   ///< " after step 1"
+  std::string cause = {};                  ///< how they came to differ: "it was not summed over the ranks"
+  const VariableState* trained = nullptr;  ///< if it is a trainable variable
+};
+
+/// Digests of what the replicas of a store hold alike: its sealed mirrored variables in order of creation, the
+/// sync-on-read variables in `alike`, and the optimizers' state, without that which no two ranks hold.
+class Attestation {
+ public:
+  /// LOCAL, after VariableStore::bring_home. Waits for all work on the variables' device. ContextError for a variable
+  /// that is not the store's or has no memory.
+  Attestation(const VariableStore& store, std::span<const SyncOnReadVariable> alike, const Here& here);
+
+  /// The sealed trainable variables alone. After VariableStore::bring_values_home.
+  Attestation(const VariableStore& store, const Here& here);
+
+  /// At the end of `step`, one of the first: compares gradients that it was given too, and says how variables differ.
+  void add(const FirstStepNotes& notes, std::uint64_t step);
+
+  /// What is compared: "variable 'w', optimizer state 'w@momentum'". As the text of an agreement, it finds ranks that
+  /// compare different things before their digests are compared.
+  std::string text() const;
+
+  /// For an agreement during which this object lives, with the same `text()` on every rank.
+  Comparison comparison() const;
+
+  /// Of the trainable variables alone, whatever else is compared.
+  std::uint64_t digest_of_trained() const;
+
+ private:
+  void add(const Variable& variable, const Here& here);
+  void add(std::string name, const TensorView& value);
+  Verdict diagnose(ControlChannel& channel, std::span<const std::string> replicas) const;
+
+  std::vector<AttestedValue> values_;
+  std::vector<std::uint64_t> digests_;
+};
+
+/// Who differs, and in what: the first value on which the replicas do not agree. `values` are all of them; `digests`
+/// holds those of replica 0 for each, then those of replica 1, and so on; `replicas[r]` is "replica r (task, host h)".
+/// At least two replicas must differ. Those outside the majority are to blame. Without a majority, the sentence says
+/// who holds what, and the verdict names replica 0. Its exception is a DriftError.
+Verdict judge_drift(std::span<const AttestedValue> values, std::span<const std::uint64_t> digests,
+                    std::span<const std::string> replicas);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,64 @@
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/multi_step.hpp>
+
+#include "core/control/announced_failure.hpp"
+#include "core/control/meeting_point.hpp"
+#include "core/control/tag.hpp"
+#include "sync/strategy/strategy_core.hpp"
+#include "sync/strategy/type_text.hpp"
+
+namespace lockstep {
+
+void MultiStepContext::Outputs::refuse(std::string_view name, const std::type_info& wanted) const {
+  std::vector<std::string> all;
+  for (const auto& [each, value] : values_)
+    all.push_back(fmt::format("'{}' ({})", each, detail::type_text(value.type())));
+  const std::string there_is = all.empty() ? "nothing" : fmt::format("{}", fmt::join(all, ", "));
+  throw InvalidArgument{fmt::format("there is no '{}' ({}); there is {}", name, detail::type_text(wanted), there_is)};
+}
+
+void MultiStepContext::require_cross_replica(std::string_view name) {
+  if (ReplicaContext::current())
+    throw InvalidArgument{
+        fmt::format("output '{}' is set in replica context, where it needs an operation: the "
+                    "replicas' values become one there",
+                    name)};
+}
+
+std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function<bool()>& step, Here here) {
+  const Scope scope = enter("run_steps_on_iterator", here);
+  if (steps < 0) throw InvalidArgument{fmt::format("a loop of {} steps; expected 0 or more", steps)};
+  strategy_->agree(TagKind::steps, here, fmt::format("{} steps", steps));
+  std::int64_t run = 0;
+  try {
+    while (run < steps && step()) ++run;
+  } catch (...) {
+    MeetingPoint& meeting = strategy_->group().meeting();
+    const auto& known = meeting.failure();
+    if (known && known->exception == std::current_exception()) throw;
+    meeting.fail(std::current_exception());
+  }
+  return run;
+}
+
+detail::InputAnswer StrategyExtended::agree_on_input(const std::function<detail::InputOffer()>& offer, Here here) {
+  const Scope scope = enter("next", here);
+  strategy_->require_not_captured(here);
+  MeetingPoint& meeting = strategy_->group().meeting();
+  detail::InputOffer own = detail::announcing_failure(meeting, offer);
+  // The second question of the agreement is another one for each end of input, which the text tells apart.
+  const bool with_first = own.end == detail::EndOfInput::when_first_ends;
+  if (with_first)
+    own.what += own.what.empty() ? "input until the first rank has none" : ", until the first rank has none";
+  const auto [any, lacking] = meeting.agree_any(TagKind::input, strategy_->core_->id, here, own.what,
+                                                {own.any, with_first ? !own.any : own.lacks_outline});
+  if (with_first || !any || !lacking) return {.goes_on = any && !(with_first && lacking)};
+  return {.goes_on = true, .outline = meeting.first_brought(own.outline)};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/feed/draw_ahead.hpp>
+
+#include "core/control/meeting_point.hpp"
+#include "core/device/device.hpp"
+#include "core/order/work_ahead.hpp"
+#include "sync/group/replica_group.hpp"
+#include "sync/strategy/context_stack.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+/// How long the end of an iterator waits for a source that is reading.
+constexpr std::chrono::seconds patience{10};
+
+using Pinned = std::shared_ptr<const Buffer>;
+
+/// Pinned memory, which takes long to allocate, and the stream that copies from it.
+class Staging {
+ public:
+  explicit Staging(Stream& compute) : copies_{compute.make_sibling()} {}
+
+  Stream& copies() { return *copies_; }
+
+  Pinned take(std::size_t bytes) {
+    {
+      const std::lock_guard lock{mutex_};
+      const auto fits = std::ranges::find(unused_, bytes, [](const Pinned& each) { return each->bytes(); });
+      if (fits != unused_.end()) {
+        Pinned taken = std::move(*fits);
+        unused_.erase(fits);
+        return taken;
+      }
+    }
+    return std::make_shared<const Buffer>(copies_->allocate_pinned(bytes));
+  }
+
+  void give_back(std::vector<Pinned> pinned) {
+    const std::lock_guard lock{mutex_};
+    // Batches of many shapes must not keep memory of each.
+    constexpr std::size_t most = 64;
+    for (Pinned& each : pinned) {
+      if (unused_.size() == most) unused_.erase(unused_.begin());
+      unused_.push_back(std::move(each));
+    }
+  }
+
+ private:
+  std::unique_ptr<Stream> copies_;
+  std::mutex mutex_;
+  std::vector<Pinned> unused_;
+};
+
+struct Item {
+  DrawnBatch drawn;
+  std::vector<Pinned> pinned = {};          ///< where its tensors are, or are copied from
+  std::unique_ptr<Event> copied = nullptr;  ///< null until its tensors are on the device
+};
+
+/// Moves the batch's tensors in plain memory of the host to pinned memory.
+void pin(Item& item, Staging& staging) {
+  item.drawn.visit_tensors([&](Tensor& tensor) {
+    if (tensor.device() != DeviceKind::cpu || tensor.count() == 0) return;
+    const TensorView view = tensor.view();
+    const Pinned pinned = staging.take(view.bytes());
+    std::memcpy(pinned->data(), view.data(), view.bytes());
+    item.pinned.push_back(pinned);
+    tensor = Tensor{pinned, {pinned->data(), view.shape(), view.dtype()}};
+  });
+}
+
+void wait_for(Stream& copies) noexcept {
+  try {
+    copies.synchronize();
+  } catch (const Error&) {
+    // The device has failed, and says so to whoever uses it next.
+  }
+}
+
+/// Enqueues the copies to the device, in memory for work on `compute`.
+void copy_to_device(Item& item, Stream& copies, Stream& compute) {
+  std::vector<std::pair<Tensor, TensorView>> moves;
+  item.drawn.visit_tensors([&](Tensor& tensor) {
+    if (tensor.device() != DeviceKind::cpu) return;
+    const Tensor there = Tensor::uninitialised(tensor.dtype(), tensor.shape(), compute);
+    moves.emplace_back(std::exchange(tensor, there), there.view());
+  });
+  copies.wait(*compute.record());  // the memory may still be in use by earlier work on `compute`
+  try {
+    for (const auto& [from, to] : moves) copy(from.view(), to, copies);
+    item.copied = copies.record();
+  } catch (...) {
+    wait_for(copies);  // they may read the pinned memory, which goes now
+    throw;
+  }
+}
+
+}  // namespace
+
+void require_prefetch(int batches) {
+  if (batches < 0) throw InvalidArgument{fmt::format("prefetch_batches is {}; expected 0 or more", batches)};
+}
+
+struct DrawAhead::Parts {
+  Parts(StrategyExtended& extended, int batches, std::function<DrawnBatch()> draw)
+      : compute{extended.strategy().stream()},
+        staging{compute.kind() == DeviceKind::cpu ? nullptr : std::make_shared<Staging>(compute)},
+        work{work_of(extended, std::move(draw), staging),
+             {.pieces = batches,
+              // Simulated ranks take turns, in an order that a seed decides. A thread beside them would break both.
+              .where = extended.strategy().group().job().may_start_threads() ? WorkAhead::Where::on_thread
+                                                                             : WorkAhead::Where::in_turn,
+              .patience = patience}} {}
+
+  ~Parts() {
+    if (staging) wait_for(staging->copies());
+  }
+
+  static WorkAhead::Work work_of(StrategyExtended& extended, std::function<DrawnBatch()> draw,
+                                 std::shared_ptr<Staging> staging) {
+    const bool by_default = is_default(extended.strategy());
+    return [&extended, by_default, draw = std::move(draw), staging = std::move(staging)] {
+      // Each thread has a default strategy of its own.
+      const StrategyExtended& current = by_default ? default_strategy().extended() : extended;
+      const PushedFrame scope{{ContextMode::cross_replica, &current}};
+      const MeetingPoint::Apart apart{"in a source whose batches are prefetched"};
+      const auto item = std::make_shared<Item>(Item{draw()});
+      if (staging) pin(*item, *staging);
+      return WorkAhead::Made{item, item->drawn.batch == nullptr};
+    };
+  }
+
+  /// Gives back pinned memory that no copy reads any more.
+  void recycle() {
+    for (; !copying.empty() && copying.front().second->done(); copying.pop_front())
+      staging->give_back(std::move(copying.front().first));
+  }
+
+  Stream& compute;
+  std::shared_ptr<Staging> staging;  ///< null on the host
+  std::deque<std::pair<std::vector<Pinned>, std::unique_ptr<Event>>> copying;
+  WorkAhead work;
+};
+
+DrawAhead::DrawAhead(StrategyExtended& extended, int batches, std::function<DrawnBatch()> draw)
+    : parts_{std::make_unique<Parts>(extended, batches, std::move(draw))} {}
+
+DrawAhead::~DrawAhead() = default;
+
+DrawnBatch DrawAhead::next() {
+  const auto item = std::static_pointer_cast<Item>(parts_->work.next());
+  if (!parts_->staging) return std::move(item->drawn);
+  parts_->recycle();
+  const auto to_device = [&](Item& each) {
+    if (!each.copied) copy_to_device(each, parts_->staging->copies(), parts_->compute);
+  };
+  to_device(*item);
+  // While this step computes, the batches of the next ones are copied.
+  parts_->work.visit_ready([&](void* piece) { to_device(*static_cast<Item*>(piece)); });
+  parts_->compute.wait(*item->copied);
+  parts_->copying.emplace_back(std::move(item->pinned), std::move(item->copied));
+  return std::move(item->drawn);
+}
+
+}  // namespace lockstep::detail
