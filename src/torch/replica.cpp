@@ -233,8 +233,8 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const Repli
     known_.insert(each.tensor.unsafeGetTensorImpl());
   }
   owners().add(*this);
-  guest = make_guest(*this);
-  store.add_guest(guest);
+  external_values = make_module_values(*this);
+  store.add_external_values(external_values);
 }
 
 ReplicatedModule::Impl::~Impl() {

@@ -18,7 +18,7 @@
 
 #include "core/base/element_type.hpp"
 #include "sync/optim/gradient_pieces.hpp"
-#include "sync/strategy/store_guest.hpp"
+#include "sync/strategy/external_values.hpp"
 #include "torch/autograd_graph.hpp"
 #include "torch/module_parts.hpp"
 #include "torch/torch_device.hpp"
@@ -226,7 +226,7 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   std::unique_ptr<TorchDevice> device;
   std::vector<Parameter> parameters;
   std::vector<ModuleBuffer> buffers;
-  std::shared_ptr<lockstep::detail::StoreGuest> guest;  ///< the store asks it as long as this lives
+  std::shared_ptr<lockstep::detail::ExternalValues> external_values;  ///< the store asks it as long as this lives
 
   std::vector<std::size_t> trained;         ///< parameters that are not frozen, other than tables
   std::vector<std::size_t> tables;          ///< that are not frozen
@@ -288,8 +288,8 @@ void require_like(std::string_view what, const at::Tensor& now, const at::Tensor
 void require_own_memory(const NamedTensors& parameters, const NamedTensors& buffers,
                         const std::vector<ReplicatedModule::Impl*>& others);
 
-/// A guest of the store that keeps the values of `module`, which must outlive it.
-std::shared_ptr<lockstep::detail::StoreGuest> make_guest(ReplicatedModule::Impl& module);
+/// The values of `module`, for its store. The module must outlive them.
+std::shared_ptr<lockstep::detail::ExternalValues> make_module_values(ReplicatedModule::Impl& module);
 
 /// "f32" of torch; nothing for types that variables cannot have.
 std::optional<DType> dtype_of(at::ScalarType type);

@@ -3,7 +3,7 @@
 
 #include <lockstep/core/base/error.hpp>
 
-#include "sync/strategy/store_guest.hpp"
+#include "sync/strategy/external_values.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {
@@ -33,9 +33,9 @@ std::string type_and_shape(const at::Tensor& tensor) {
                      describe(Shape{tensor.sizes().begin(), tensor.sizes().end()}));
 }
 
-class ModuleGuest final : public lockstep::detail::StoreGuest {
+class ModuleValues final : public lockstep::detail::ExternalValues {
  public:
-  explicit ModuleGuest(ReplicatedModule::Impl& module) : module_{module} {}
+  explicit ModuleValues(ReplicatedModule::Impl& module) : module_{module} {}
 
   void bring_values_home() override {
     module_.parts.bring_buffers_home();
@@ -60,8 +60,8 @@ void require_like(std::string_view what, const at::Tensor& now, const at::Tensor
         fmt::format("{} has become {}; expected {}, {}", what, type_and_shape(now), type_and_shape(home), remedy)};
 }
 
-std::shared_ptr<lockstep::detail::StoreGuest> make_guest(ReplicatedModule::Impl& module) {
-  return std::make_shared<ModuleGuest>(module);
+std::shared_ptr<lockstep::detail::ExternalValues> make_module_values(ReplicatedModule::Impl& module) {
+  return std::make_shared<ModuleValues>(module);
 }
 
 at::Tensor ReplicatedModule::Impl::home_of(const MirroredVariable& variable, const at::Tensor& tensor) const {

@@ -14,7 +14,7 @@
 #include "core/control/announced_failure.hpp"
 #include "core/control/tag.hpp"
 #include "sync/group/replica_group.hpp"
-#include "sync/strategy/store_guest.hpp"
+#include "sync/strategy/external_values.hpp"
 #include "sync/strategy/type_text.hpp"
 #include "torch/optimizer_kinds.hpp"
 #include "torch/replica.hpp"
@@ -56,7 +56,7 @@ TensorView scalar_view(T& value) {
 
 }  // namespace
 
-class ReplicatedOptimizer::State final : public lockstep::detail::StoreGuest {
+class ReplicatedOptimizer::State final : public lockstep::detail::ExternalValues {
  public:
   State(VariableStore& store, const std::vector<ReplicatedModule::Impl*>& modules, ::torch::optim::Optimizer& optimizer,
         const Here& here);
@@ -134,8 +134,8 @@ std::string ReplicatedOptimizer::State::description() const {
 }
 
 void ReplicatedOptimizer::State::require_held_alone(const VariableStore& store) const {
-  for (const auto& guest : store.guests()) {
-    const auto* const other = dynamic_cast<const State*>(guest.get());
+  for (const auto& external : store.external_values()) {
+    const auto* const other = dynamic_cast<const State*>(external.get());
     if (!other) continue;
     for (const HeldParameter& each : parameters_)
       if (std::ranges::any_of(other->parameters_, [&](const auto& its) { return its.tensor.is_same(each.tensor); }))
@@ -272,7 +272,7 @@ std::shared_ptr<ReplicatedOptimizer::State> ReplicatedOptimizer::make(
     return std::make_shared<State>(store, modules, optimizer, here);
   });
   strategy.agree(TagKind::create, here, state->text());
-  store.add_guest(state);
+  store.add_external_values(state);
   return state;
 }
 

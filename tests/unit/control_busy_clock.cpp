@@ -191,9 +191,9 @@ TEST_CASE("agreements and sums are waits, and what lies between is not") {
   meeting.enter_run();
   agree(meeting);
   {
-    Covered covered = meeting.cover();
-    covered.wait_in([&] { hand.pass(16); });
-    CHECK_THROWS(covered.wait_in([&] {
+    AgreedRegion region = meeting.agreed_region();
+    region.wait_in([&] { hand.pass(16); });
+    CHECK_THROWS(region.wait_in([&] {
       hand.pass(32);
       throw std::runtime_error{"lost"};
     }));

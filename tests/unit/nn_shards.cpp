@@ -89,12 +89,12 @@ Trained one_by_one(ShardRun& program, const SampleBatch::Group& group) {
 /// Remembers the gradients of some shards, each variable's bytes in the order in which they are shown.
 class Watch final : public ShardWatch {
  public:
-  Watch(std::vector<std::int64_t> wanted, bool in_parts, std::int64_t guests = 0)
-      : wanted_{std::move(wanted)}, in_parts_{in_parts}, guests_{guests} {}
+  Watch(std::vector<std::int64_t> wanted, bool in_parts, std::int64_t audited = 0)
+      : wanted_{std::move(wanted)}, in_parts_{in_parts}, audited_{audited} {}
 
   bool wants(std::int64_t shard) const override { return std::ranges::find(wanted_, shard) != wanted_.end(); }
   bool takes_parts(std::int64_t) const override { return in_parts_; }
-  std::int64_t guests() const override { return guests_; }
+  std::int64_t audited() const override { return audited_; }
   void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& part) override {
     const std::span<const std::byte> bytes{part.data(), part.bytes()};
     std::vector<std::byte>& seen = gradients[{shard, variable}];
@@ -109,7 +109,7 @@ class Watch final : public ShardWatch {
  private:
   std::vector<std::int64_t> wanted_;
   bool in_parts_;
-  std::int64_t guests_;
+  std::int64_t audited_;
 };
 
 Trained watched(ShardRun& program, const SampleBatch::Group& group, Watch& watch) {
@@ -207,21 +207,21 @@ TEST_CASE("shards that are computed at once show the gradients of those that are
   }
 }
 
-TEST_CASE("a guest shows what it yields among others, and reaches no sum") {
+TEST_CASE("an audited shard shows what it yields among others, and reaches no sum") {
   const auto kernels = std::make_shared<const Counting<ops::ReferenceKernels>>(ops::ReferenceKernels{});
   for (const SharedKernels& each : {SharedKernels{kernels}, automatic()}) {
     ShardRun program{DType::f32, each};
     for (const std::vector<std::int64_t>& own : {std::vector<std::int64_t>{16}, {16, 7}, {16, 0, 16, 16, 9}}) {
       const Trained expected = one_by_one(program, group_of(own, 16, DType::f32));
-      for (const std::int64_t of_guest : {16, 5, 0}) {
+      for (const std::int64_t of_audited : {16, 5, 0}) {
         std::vector<std::int64_t> samples = own;
-        samples.push_back(of_guest);
+        samples.push_back(of_audited);
         const SampleBatch::Group group = group_of(samples, 16, DType::f32);
-        const auto guest = std::ssize(own);
-        Watch all{{guest}, true};
+        const auto audited = std::ssize(own);
+        Watch all{{audited}, true};
         watched(program, group, all);
         kernels->asked = {};
-        Watch at_once{{guest}, true, 1}, whole{{guest}, false, 1}, one_by_one{{guest}, true, 1};
+        Watch at_once{{audited}, true, 1}, whole{{audited}, false, 1}, one_by_one{{audited}, true, 1};
         check_same(watched(program, group, at_once), expected);
         if (each == kernels) CHECK(kernels->asked.most_rows == 16 * std::ssize(samples));
         check_same(watched(program, group, whole), expected);

@@ -192,11 +192,11 @@ TEST_CASE("a rank that computes for longer than the stall timeout in a step that
   const SimOutcome outcome = outcome_of({.ranks = ranks, .stall_timeout = 5s}, [](Strategy& strategy, int rank) {
     const auto step = [&](int late) {
       strategy.run([&](ReplicaContext& context) {
-        context.declared_step("a sum", [&](Reductions& reductions, Covered& covered) {
+        context.declared_step("a sum", [&](Reductions& reductions, AgreedRegion& region) {
           if (rank == late) sim::sleep(rank == 2 ? 6s : 4s);
           const Tensor tensor = Tensor::scalar(1.0F);
           const TensorView view = tensor.view();
-          covered.wait_in([&] { reductions.all_reduce(ReduceOp::sum, {&view, 1}); });
+          region.wait_in([&] { reductions.all_reduce(ReduceOp::sum, {&view, 1}); });
         });
       });
     };

@@ -15,7 +15,7 @@
 #include "core/device/device.hpp"
 #include "support/forwarding_stream.hpp"
 #include "sync/group/local_group.hpp"
-#include "sync/strategy/store_guest.hpp"
+#include "sync/strategy/external_values.hpp"
 
 using namespace lockstep;
 
@@ -349,8 +349,9 @@ TEST_CASE("a variable is read in bf16 from a copy, which follows whoever may wri
   }
 }
 
-TEST_CASE("a guest is asked around each use of values and optimizer state, as long as it lives") {
-  struct Guest : detail::StoreGuest {
+TEST_CASE(
+    "whoever keeps values elsewhere is asked around each use of values and optimizer state, as long as it lives") {
+  struct Elsewhere : detail::ExternalValues {
     std::string calls;
     double value = 0;
     void bring_values_home() override { calls += "v"; }
@@ -363,12 +364,12 @@ TEST_CASE("a guest is asked around each use of values and optimizer state, as lo
   StoreFixture f;
   const MirroredVariable v = f.make("v", 1);
   f.strategy.seal();
-  auto guest = std::make_shared<Guest>();
-  f.store.add_guest(guest);
+  auto external = std::make_shared<Elsewhere>();
+  f.store.add_external_values(external);
   const auto calls_of = [&](const auto& use) {
-    guest->calls.clear();
+    external->calls.clear();
     use();
-    return guest->calls;
+    return external->calls;
   };
   CHECK(calls_of([&] { (void)v.local(); }) == "v");
   CHECK(calls_of([&] { (void)v.for_reading(DType::f32); }).empty());
@@ -376,7 +377,7 @@ TEST_CASE("a guest is asked around each use of values and optimizer state, as lo
   CHECK(calls_of([&] { f.strategy.rebroadcast(); }) == "vst");
   CHECK(f.store.optimizer_state().front().name == "theirs");
   CHECK(f.store.optimizer_values().size() == 1);
-  guest.reset();
+  external.reset();
   CHECK(f.store.optimizer_state().empty());
   CHECK_NOTHROW(f.strategy.attest());
 }

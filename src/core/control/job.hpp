@@ -102,7 +102,7 @@ class Job {
 
   /// LOCAL. Calls `body`, for which the others wait. If it fails, that ends the job: they cannot be told.
   template <class Body>
-  void see_through(Body&& body) {
+  void complete_or_abort(Body&& body) {
     try {
       std::forward<Body>(body)();
     } catch (...) {

@@ -214,7 +214,7 @@ void MeetingPoint::fail(std::exception_ptr exception, const std::optional<Here>&
   if (!apart.empty()) std::rethrow_exception(exception);
   if (failure_ && depth_ > 0) std::rethrow_exception(failure_->exception);
   if (depth_ > 0 && started_.known(exception)) std::rethrow_exception(exception);  // the others have it too
-  if (covered_) std::rethrow_exception(exception);  // it leaves the computation, whose end announces it
+  if (region_) std::rethrow_exception(exception);  // it leaves the computation, whose end announces it
   make_open_sum();
   settle_();
   settle_started();
@@ -231,33 +231,33 @@ void MeetingPoint::fail(std::exception_ptr exception, const std::optional<Here>&
 }
 
 void MeetingPoint::require_not_covered(const Tag& tag) {
-  if (!covered_) return;
+  if (!region_) return;
   Tag named = tag;
   named.count = count_of(tag.kind, depth_ > 0) + 1;
   const ContextError error{
       fmt::format("{} in the middle of a computation that the ranks have agreed on ({}): expected no other agreement "
                   "before its end",
                   describe(named), last_.site_text())};
-  if (!covered_->refused_) covered_->refused_ = std::make_exception_ptr(error);
+  if (!region_->refused_) region_->refused_ = std::make_exception_ptr(error);
   throw error;
 }
 
-Covered::Covered(MeetingPoint& meeting) : meeting_{meeting} {
+AgreedRegion::AgreedRegion(MeetingPoint& meeting) : meeting_{meeting} {
   sum_.kind = TagKind::sum;
   std::memcpy(sum_.site, meeting.last_.site, sizeof sum_.site);
-  meeting.covered_ = this;
+  meeting.region_ = this;
   // From here on the rank computes: its place is no longer behind the call that agreed on it.
   meeting.move_to(meeting.position_.where);
 }
 
-Covered::~Covered() {
-  meeting_.covered_ = nullptr;
+AgreedRegion::~AgreedRegion() {
+  meeting_.region_ = nullptr;
   meeting_.sum_ = nullptr;  // an exception may have left it
   // What failed is the computation, not what comes after the call that agreed on it.
   if (std::uncaught_exceptions() > exceptions_) meeting_.move_to(meeting_.position_.where);
 }
 
-void Covered::require_no_agreement() const {
+void AgreedRegion::require_no_agreement() const {
   if (refused_) std::rethrow_exception(refused_);
 }
 

@@ -53,10 +53,10 @@ class MeetingPoint;
 
 /// LOCAL. Spans the time from an agreement that covers a computation to the last sum that it covers. Meanwhile, every
 /// agreement of the same group throws ContextError before any communication: no other rank would arrive there.
-class [[nodiscard]] Covered {
+class [[nodiscard]] AgreedRegion {
  public:
-  Covered(const Covered&) = delete;
-  ~Covered();
+  AgreedRegion(const AgreedRegion&) = delete;
+  ~AgreedRegion();
 
   /// Rethrows the first such error, in case the program caught it.
   void require_no_agreement() const;
@@ -67,7 +67,7 @@ class [[nodiscard]] Covered {
 
  private:
   friend class MeetingPoint;
-  explicit Covered(MeetingPoint& meeting);
+  explicit AgreedRegion(MeetingPoint& meeting);
 
   MeetingPoint& meeting_;
   Tag sum_;
@@ -166,8 +166,8 @@ class MeetingPoint {
   /// after the last agreement.
   LOCKSTEP_PARTS_API [[noreturn]] void fail(std::exception_ptr exception, const std::optional<Here>& in = {});
 
-  /// LOCAL. See Covered.
-  Covered cover() { return Covered{*this}; }
+  /// LOCAL. See AgreedRegion.
+  AgreedRegion agreed_region() { return AgreedRegion{*this}; }
 
   /// LOCAL, directly after an agreement that covers `sum`, which must not throw. Every rank makes it once: in
   /// `make_open_sum`, or else in the next agreement or `fail`, so that a rank that fails keeps nobody waiting.
@@ -324,7 +324,7 @@ class MeetingPoint {
   bool is_waiting() const { return is_waiting_; }
 
  private:
-  friend class Covered;
+  friend class AgreedRegion;
   static void require_not_apart(std::string_view what, const Here& here);
   Tag next_tag(TagKind kind, int strategy, const Here& here, std::string_view text);
   Answers meet(const Tag& tag, std::exception_ptr own, Answers mine = {}, const Diagnosis& diagnose = {});
@@ -365,7 +365,7 @@ class MeetingPoint {
   std::atomic<std::uint64_t> waits_at_ = 0, came_to_ = 0;
   std::atomic<const Tag*> shown_ = nullptr;
   Tag last_;
-  Covered* covered_ = nullptr;
+  AgreedRegion* region_ = nullptr;
   const Tag* sum_ = nullptr;
   std::uint64_t number_of_sum_ = 0;
   std::function<void()> open_;
@@ -386,7 +386,7 @@ class MeetingPoint {
 };
 
 template <class Sum>
-void Covered::wait_in(Sum&& sum) {
+void AgreedRegion::wait_in(Sum&& sum) {
   ++sum_.count;
   const BusyClock::Waiting waiting;
   meeting_.enter_sum(sum_);

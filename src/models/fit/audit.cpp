@@ -72,7 +72,7 @@ AuditedShard::Digests Audit::compute(std::int64_t shard, std::span<const std::in
 }
 
 void Audit::compare(std::span<const std::int64_t> samples, std::span<std::int64_t> integers) {
-  AuditedShard::Digests of_other = records_.guests() > 0 ? records_.of_guest() : compute(other(), samples);
+  AuditedShard::Digests of_other = records_.audited() > 0 ? records_.of_audited() : compute(other(), samples);
   round_->bring(records_.of(audited_), std::move(of_other));
   std::ranges::copy(round_->integers(), integers.begin());
 }

@@ -38,7 +38,7 @@ class Audit {
   /// Of an audited step: the shard of another rank that this rank computes too, by its number in the batch.
   std::int64_t other() const { return round_->other(); }
 
-  /// LOCAL, after this rank's own shards. Computes the shard of another rank, unless that was their guest, and writes
+  /// LOCAL, after this rank's own shards. Computes the shard of another rank, unless that came with them, and writes
   /// this rank's part of the integers, of which there is one for each rank. `samples` are those of the whole step.
   void compare(std::span<const std::int64_t> samples, std::span<std::int64_t> integers);
 

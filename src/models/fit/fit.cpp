@@ -142,8 +142,8 @@ class Fit {
         threads_{ShardThreads::make(strategy, model, options.threads, train_shards_.count())},
         faults_{fault, rank_, train_shards_.count(), model.variables().size(), strategy.stream()},
         evaluation_{strategy, model, data.test, options.evaluation_samples, options.shards, threads_.get()},
-        checks_{strategy,       model,  sum_.with_statistics(statistics_.view()), train_shards_, options,
-                takes_guests(), faults_} {
+        checks_{strategy,        model,  sum_.with_statistics(statistics_.view()), train_shards_, options,
+                takes_audited(), faults_} {
     sum_ = sum_.with_statistics(statistics_.view());
     if (const std::string warning = warning_of_other_bits(options.shards, strategy.num_replicas_in_sync());
         rank_ == 0 && !warning.empty())
@@ -163,7 +163,7 @@ class Fit {
 
  private:
   /// Whether start_gradients computes the rank's shards, in one call of the model.
-  bool takes_guests() const { return !threads_ && options_.accumulate == 1 && !model_.joint(); }
+  bool takes_audited() const { return !threads_ && options_.accumulate == 1 && !model_.joint(); }
 
   /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels. Losses and gradients
   /// are divided by what these weigh.
@@ -242,14 +242,14 @@ StartedShards Fit::start_joint_gradients(std::int64_t step, std::span<const std:
 
 StartedShards Fit::start_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                    const nn::GradientBuffer& sum) {
-  const std::optional<std::int64_t> guest = checks_.guest();
+  const std::optional<std::int64_t> audited = checks_.audited();
   const RankShards::Loaded shards =
-      guest ? train_shards_.load_all_and(samples, *guest) : train_shards_.load_all(samples, 0, threads_.get());
+      audited ? train_shards_.load_all_and(samples, *audited) : train_shards_.load_all(samples, 0, threads_.get());
   note_read(shards.group, 0);
   BusyClock::enter(BusyClock::Part::forward);
   const std::vector<nn::Model::ShardPlace> places = shards.places(step);
   const std::int64_t labels =
-      shards.group.counted_labels() - (guest ? shards.group.batches.back().counted_labels() : 0);
+      shards.group.counted_labels() - (audited ? shards.group.batches.back().counted_labels() : 0);
   nn::ShardWatch* const watch = checks_.watch();
   if (threads_) return {labels, threads_->train_shards(shards.group, places, sum, watch)};
   if (watch) return {labels, model_.train_watched(shards.group, places, sum, *watch)};

@@ -54,30 +54,30 @@ RankShards::Loaded RankShards::load_any(std::span<const std::int64_t> batch, std
   return {any_->load(parts_.samples), parts_.first_samples};
 }
 
-RankShards::Loaded RankShards::load_all_and(std::span<const std::int64_t> batch, std::int64_t guest) {
+RankShards::Loaded RankShards::load_all_and(std::span<const std::int64_t> batch, std::int64_t audited) {
   const SampleBatch::Group& own = load_all(batch).group;
   const std::vector<std::int64_t> first_samples = parts_.first_samples;
-  const SampleBatch::Group& other = load_any(batch, guest).group;
+  const SampleBatch::Group& other = load_any(batch, audited).group;
   parts_.first_samples.insert(parts_.first_samples.begin(), first_samples.begin(), first_samples.end());
-  if (!with_guest_) {
+  if (!with_audited_) {
     const auto memory = [&](const Tensor& of_own) {
       Shape shape = of_own.shape();
       shape.front() += capacity_;
       return Tensor::zeros(of_own.dtype(), shape, stream_);
     };
-    with_guest_ = make_batch_group({memory(own.inputs), memory(own.labels)}, count() + 1);
+    with_audited_ = make_batch_group({memory(own.inputs), memory(own.labels)}, count() + 1);
   }
   const auto put_side_by_side = [&](const Tensor& a, const Tensor& b, const Tensor& both) {
     const TensorView to = both.view().reshaped({both.count()});
     copy(a.view().reshaped({a.count()}), to.slice(0, a.count()), stream_);
     copy(b.view().reshaped({b.count()}), to.slice(a.count(), b.count()), stream_);
   };
-  put_side_by_side(own.inputs, other.inputs, with_guest_->inputs);
-  put_side_by_side(own.labels, other.labels, with_guest_->labels);
+  put_side_by_side(own.inputs, other.inputs, with_audited_->inputs);
+  put_side_by_side(own.labels, other.labels, with_audited_->labels);
   for (std::size_t shard = 0; shard < own.batches.size(); ++shard)
-    with_guest_->batches[shard].samples = own.batches[shard].samples;
-  with_guest_->batches.back().samples = other.batches.front().samples;
-  return {*with_guest_, parts_.first_samples};
+    with_audited_->batches[shard].samples = own.batches[shard].samples;
+  with_audited_->batches.back().samples = other.batches.front().samples;
+  return {*with_audited_, parts_.first_samples};
 }
 
 RankShards::Loaded RankShards::load(std::optional<ShardLoader>& loader, std::span<const std::int64_t> batch,

@@ -61,7 +61,7 @@ class RankShards {
   Loaded load_any(std::span<const std::int64_t> batch, std::int64_t shard, int micro_batch = 0);
 
   /// As load_all, and behind them, in the same group, any shard of the batch.
-  Loaded load_all_and(std::span<const std::int64_t> batch, std::int64_t guest);
+  Loaded load_all_and(std::span<const std::int64_t> batch, std::int64_t audited);
 
   /// Which micro-batches a step loads: those of all shards, one after the other, or those of each shard.
   enum class Order : std::uint8_t { all_shards, shard_by_shard };
@@ -101,7 +101,7 @@ class RankShards {
   Stream& stream_;
   std::mutex reading_;                          ///< held while a thread reads the source
   std::optional<ShardLoader> all_, one_, any_;  ///< made on first use
-  std::optional<SampleBatch::Group> with_guest_;
+  std::optional<SampleBatch::Group> with_audited_;
   Parts parts_;                     ///< of the last load
   std::optional<WorkAhead> ahead_;  ///< ends before the loader that it fills
 };

@@ -65,10 +65,10 @@ ShardRecords::ShardRecords(const nn::GradientBuffer& sum, std::int64_t shards, c
   records_.resize(static_cast<std::size_t>(shards) + 1);
 }
 
-void ShardRecords::begin(Range kept, bool has_guest) {
+void ShardRecords::begin(Range kept, bool has_audited) {
   kept_ = kept;
-  has_guest_ = has_guest;
-  for (std::int64_t shard = 0; shard < shards_ + guests(); ++shard)
+  has_audited_ = has_audited;
+  for (std::int64_t shard = 0; shard < shards_ + audited(); ++shard)
     if (keeps(shard)) records_[static_cast<std::size_t>(shard)] = ShardRecord{variables_};
 }
 

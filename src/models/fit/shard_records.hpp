@@ -44,8 +44,8 @@ class ShardRecord {
   bool is_finite_ = true;
 };
 
-/// The records of this rank's shards, and of a guest behind them, in one step after the other. Shards are numbered from
-/// 0 on this rank.
+/// The records of this rank's shards, and of an audited one behind them, in one step after the other. Shards are
+/// numbered from 0 on this rank.
 class ShardRecords final : public nn::ShardWatch {
  public:
   /// For so many shards of this rank, with gradients laid out as in `sum`. `faults` must outlive it.
@@ -53,11 +53,12 @@ class ShardRecords final : public nn::ShardWatch {
 
   const std::vector<std::string>& names() const { return names_; }
 
-  /// Begins a step, of which the records of the shards in `kept` are wanted, and that of a guest if there is one.
-  void begin(Range kept, bool has_guest);
+  /// Begins a step, of which the records of the shards in `kept` are wanted, and that of an audited one if there is
+  /// one.
+  void begin(Range kept, bool has_audited);
   void read(std::int64_t shard, const SampleBatch& micro_batch);
 
-  std::int64_t guests() const override { return has_guest_ ? 1 : 0; }
+  std::int64_t audited() const override { return has_audited_ ? 1 : 0; }
   bool wants(std::int64_t shard) const override;
   bool takes_parts(std::int64_t shard) const override;
   void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& part) override;
@@ -66,7 +67,7 @@ class ShardRecords final : public nn::ShardWatch {
 
   /// Of a shard that is kept.
   std::vector<std::uint64_t> of(std::int64_t shard) const { return records_[static_cast<std::size_t>(shard)].values(); }
-  std::vector<std::uint64_t> of_guest() const { return of(shards_); }
+  std::vector<std::uint64_t> of_audited() const { return of(shards_); }
 
  private:
   bool keeps(std::int64_t shard) const { return (kept_.first <= shard && shard < kept_.last) || shard == shards_; }
@@ -77,7 +78,7 @@ class ShardRecords final : public nn::ShardWatch {
   const StepFaults& faults_;
   std::vector<std::string> names_;
   Range kept_{};
-  bool has_guest_ = false;
+  bool has_audited_ = false;
   std::vector<ShardRecord> records_;
 };
 

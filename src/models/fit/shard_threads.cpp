@@ -51,7 +51,7 @@ class WatchOfPart final : public nn::ShardWatch {
  public:
   WatchOfPart(nn::ShardWatch& whole, std::int64_t first) : whole_{whole}, first_{first} {}
 
-  std::int64_t guests() const override { return 0; }
+  std::int64_t audited() const override { return 0; }
   bool wants(std::int64_t shard) const override { return whole_.wants(first_ + shard); }
   bool takes_parts(std::int64_t shard) const override { return whole_.takes_parts(first_ + shard); }
   void on_gradient(std::int64_t shard, std::size_t variable, const TensorView& part) override {

@@ -44,7 +44,7 @@ class ShardThreads {
 
   /// As Model::train_shards, for a number of shards that the threads divide. Gradients are ready at the end, in order.
   /// If several threads fail, rethrows the exception of the first, which has the first shards. If `watch` is not null,
-  /// a thread with a shard that it wants computes its shards as Model::train_watched. It has no guests.
+  /// a thread with a shard that it wants computes its shards as Model::train_watched. It has no audited shards.
   ops::Kernels::BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const nn::Model::ShardPlace> places,
                                        const nn::GradientBuffer& sum, nn::ShardWatch* watch = nullptr);
 

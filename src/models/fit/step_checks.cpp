@@ -5,12 +5,12 @@
 namespace lockstep {
 
 StepChecks::StepChecks(Strategy& strategy, nn::Model& model, const nn::GradientBuffer& sum, RankShards& shards,
-                       const FitOptions& options, bool takes_guests, const StepFaults& faults)
+                       const FitOptions& options, bool takes_audited, const StepFaults& faults)
     : options_{options},
       rank_{strategy.rank()},
       ranks_{strategy.num_replicas_in_sync()},
       shards_of_rank_{shards.count()},
-      takes_guests_{takes_guests},
+      takes_audited_{takes_audited},
       records_{sum, shards.count(), faults} {
   if (!options.audit_every) return;
   const AuditSchedule schedule{*options.audit_every, options.seed, ranks_, shards_of_rank_};
@@ -26,11 +26,11 @@ void StepChecks::begin(std::int64_t step) {
   const std::int64_t first = audited.value_or(0);
   if (!looks()) return;
   const Range kept = records_step_ ? Range{0, shards_of_rank_} : Range{first, first + 1};
-  records_.begin(kept, audits_ && takes_guests_);
+  records_.begin(kept, audits_ && takes_audited_);
 }
 
-std::optional<std::int64_t> StepChecks::guest() const {
-  if (!audits_ || !takes_guests_) return std::nullopt;
+std::optional<std::int64_t> StepChecks::audited() const {
+  if (!audits_ || !takes_audited_) return std::nullopt;
   return audit_->other();
 }
 

@@ -25,16 +25,16 @@ namespace lockstep {
 /// recorded step, of which each rank brings those of its own shards and zeros.
 class StepChecks {
  public:
-  /// Everything must outlive it, but for the handle `sum`: the rank's, with its statistics. `takes_guests` says whether
-  /// one call computes all shards of the rank, and may compute one of another rank with them.
+  /// Everything must outlive it, but for the handle `sum`: the rank's, with its statistics. `takes_audited` says
+  /// whether one call computes all shards of the rank, and may compute one of another rank with them.
   StepChecks(Strategy& strategy, nn::Model& model, const nn::GradientBuffer& sum, RankShards& shards,
-             const FitOptions& options, bool takes_guests, const StepFaults& faults);
+             const FitOptions& options, bool takes_audited, const StepFaults& faults);
 
   /// LOCAL. Begins a step, counted from 0.
   void begin(std::int64_t step);
 
-  /// The shard of the batch that is to be computed with this rank's own, as their guest; empty if none is.
-  std::optional<std::int64_t> guest() const;
+  /// The shard of the batch that is to be computed beside this rank's own, to be audited; empty if none is.
+  std::optional<std::int64_t> audited() const;
 
   /// What looks at the shards of this step; null if nothing does.
   nn::ShardWatch* watch() { return looks() ? &records_ : nullptr; }
@@ -64,7 +64,7 @@ class StepChecks {
   const FitOptions& options_;
   int rank_, ranks_;
   std::int64_t shards_of_rank_;
-  bool takes_guests_;
+  bool takes_audited_;
   ShardRecords records_;
   std::optional<Audit> audit_;
   bool audits_ = false, records_step_ = false;  ///< this step

@@ -224,7 +224,7 @@ void Mlp::add_up_gradients(std::size_t layer, const SampleBatch::Group& shards, 
     const GradientBuffer gradients = sums.of_shard(shard);
     dense.bias_gradient(*kernels_, own_dy, gradients);
     if (at_once) {
-      factors.push_back({own_x, own_dy, sums.shown_of(shard, dense.weight()), sums.is_guest(shard)});
+      factors.push_back({own_x, own_dy, sums.shown_of(shard, dense.weight()), sums.is_audited(shard)});
     } else {
       dense.weight_gradient(*kernels_, own_x, own_dy, gradients);
     }

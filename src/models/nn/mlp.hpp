@@ -28,7 +28,7 @@ class Mlp final : public Model {
                          const GradientBuffer& sum) override;
 
   /// As start_shards, but computes weight gradients shard by shard if the watch wants one that it does not take in
-  /// parts. The rows of a guest are computed with those of the rank's own shards.
+  /// parts. The rows of an audited shard are computed with those of the rank's own shards.
   BatchLoss train_watched(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                           const GradientBuffer& sum, ShardWatch& watch) override;
   /// Computes layer by layer. A layer's outputs, input gradients and sums of weight gradients are each computed for all

@@ -69,7 +69,7 @@ ops::Kernels::BatchLoss ShardLosses::read_shown_to(ShardWatch& watch, Stream& st
   stream.synchronize();
   for (std::int64_t shard = 0; shard < std::ssize(parts_); ++shard)
     if (watch.wants(shard)) watch.on_loss(shard, of_shard(shard));
-  return sum_of(parts_.size() - static_cast<std::size_t>(watch.guests()));
+  return sum_of(parts_.size() - static_cast<std::size_t>(watch.audited()));
 }
 
 }  // namespace lockstep::nn

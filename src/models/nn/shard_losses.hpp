@@ -42,8 +42,8 @@ class ShardLosses {
   /// shard.
   ops::Kernels::BatchLoss read() const { return sum_of(parts_.size()); }
 
-  /// The same without the guests of `watch`, after a wait for `stream`. Tells `watch` the losses of the shards it
-  /// wants.
+  /// The same without the audited shards of `watch`, after a wait for `stream`. Tells `watch` the losses of the shards
+  /// it wants.
   ops::Kernels::BatchLoss read_shown_to(ShardWatch& watch, Stream& stream) const;
 
  private:

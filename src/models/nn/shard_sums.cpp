@@ -33,8 +33,8 @@ void ShardSums::begin(const GradientBuffer& sum, std::int64_t shards, ShardWatch
   if (!sum_ || !same(sum.statistics(), sum_->statistics())) statistics_sum_.emplace(sum.statistics(), sum.stream());
   sum_ = sum;
   watch_ = watch;
-  guests_ = watch ? watch->guests() : 0;
-  shards_ = shards - guests_;
+  audited_ = watch ? watch->audited() : 0;
+  shards_ = shards - audited_;
   pushed_ = 0;
   added_.assign(sum.variables().size(), 0);
   statistics_sum_->clear();
@@ -43,7 +43,7 @@ void ShardSums::begin(const GradientBuffer& sum, std::int64_t shards, ShardWatch
 
 void ShardSums::reserve() {
   const auto of_own = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(shards_)));
-  while (places_.size() < (guests_ > 0 ? std::max(of_own, place_for(shards_) + 1) : of_own)) {
+  while (places_.size() < (audited_ > 0 ? std::max(of_own, place_for(shards_) + 1) : of_own)) {
     Tensor memory = places_.empty() ? Tensor{} : Tensor::zeros(sum_->dtype(), {sum_->count()}, sum_->stream());
     const GradientBuffer buffer = places_.empty() ? *sum_ : sum_->at(memory.view());
     places_.push_back(place_of(std::move(memory), buffer));
@@ -57,9 +57,9 @@ ShardSums::Place ShardSums::place_of(Tensor memory, const GradientBuffer& buffer
 }
 
 // The places work like a binary counter. Before shard i, popcount(i) of them are in use, for sums over runs of shards
-// of decreasing lengths, which are the bits of i. A guest comes when only the first is.
+// of decreasing lengths, which are the bits of i. An audited shard comes when only the first is.
 std::size_t ShardSums::place_for(std::int64_t shard) const {
-  return is_guest(shard) ? 1 : static_cast<std::size_t>(std::popcount(static_cast<std::uint64_t>(shard)));
+  return is_audited(shard) ? 1 : static_cast<std::size_t>(std::popcount(static_cast<std::uint64_t>(shard)));
 }
 
 GradientBuffer ShardSums::of_shard(std::int64_t shard) {
@@ -69,11 +69,11 @@ GradientBuffer ShardSums::of_shard(std::int64_t shard) {
 
 void ShardSums::on_ready(std::size_t variable) {
   const std::int64_t shard = added_[variable];
-  if (shard == shards_ + guests_) throw_ready_before(variable);
+  if (shard == shards_ + audited_) throw_ready_before(variable);
   ++added_[variable];
   const std::size_t place = place_for(shard), used = place + 1;
   if (watch_ && watch_->wants(shard)) watch_->on_gradient(shard, variable, places_[place].gradients[variable]);
-  if (is_guest(shard)) return;
+  if (is_audited(shard)) return;
   if (added_[variable] < shards_)
     return add_up(variable, used - static_cast<std::size_t>(std::countr_one(static_cast<std::uint64_t>(shard))), used);
   // If the number of shards is not a power of two, several runs are left; the tree joins them from the right.
@@ -99,12 +99,12 @@ void ShardSums::push() {
   }
   if (watch_ && watch_->wants(pushed_) && sum_->statistics().count() > 0)
     watch_->on_statistics(pushed_, statistics_sum_->next());
-  if (!is_guest(pushed_++)) statistics_sum_->push();
+  if (!is_audited(pushed_++)) statistics_sum_->push();
 }
 
 bool ShardSums::can_be_at_once() const {
   if (!watch_) return true;
-  for (std::int64_t shard = 0; shard < shards_ + guests_; ++shard)
+  for (std::int64_t shard = 0; shard < shards_ + audited_; ++shard)
     if (watch_->wants(shard) && !watch_->takes_parts(shard)) return false;
   return true;
 }

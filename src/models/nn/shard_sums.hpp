@@ -24,21 +24,21 @@ class ShardSums final : private GradientBuffer::Listener {
   ShardSums(const ShardSums&) = delete;
   ShardSums& operator=(const ShardSums&) = delete;
 
-  /// Begins the sums of `shards` shards, less the guests of `watch`: gradients and statistics in `sum`, which hears of
-  /// each variable when its sum is complete. Forgets unfinished ones. Memory is kept from call to call, also if `sum`
-  /// has the same layout elsewhere. `watch` may be null; otherwise it must outlive the sums.
+  /// Begins the sums of `shards` shards, less the audited ones of `watch`: gradients and statistics in `sum`, which
+  /// hears of each variable when its sum is complete. Forgets unfinished ones. Memory is kept from call to call, also
+  /// if `sum` has the same layout elsewhere. `watch` may be null; otherwise it must outlive the sums.
   void begin(const GradientBuffer& sum, std::int64_t shards, ShardWatch* watch = nullptr);
 
-  /// Number of shards that are added up: all but guests.
+  /// Number of shards that are added up: all but audited ones.
   std::int64_t added() const { return shards_; }
-  bool is_guest(std::int64_t shard) const { return shard >= shards_; }
+  bool is_audited(std::int64_t shard) const { return shard >= shards_; }
 
   /// Where a shard's gradients and statistics are written. When one is ready, it is added to those of earlier shards,
-  /// in whose order they must come. The first shard has its place in the sum itself. A guest's are shown to the watch
-  /// alone.
+  /// in whose order they must come. The first shard has its place in the sum itself. Those of an audited shard are
+  /// shown to the watch alone.
   GradientBuffer of_shard(std::int64_t shard);
 
-  /// Takes all gradients of the next shard as ready, and adds its statistics, or shows those of a guest.
+  /// Takes all gradients of the next shard as ready, and adds its statistics, or shows those of an audited shard.
   void push();
 
   /// Whether kernels may add up the shards themselves: not if the watch wants all of a gradient in one piece.
@@ -68,7 +68,7 @@ class ShardSums final : private GradientBuffer::Listener {
   void add_up(std::size_t variable, std::size_t left, std::size_t used);
 
   std::optional<GradientBuffer> sum_;  ///< empty before the first use
-  std::int64_t shards_ = 0, guests_ = 0, pushed_ = 0;
+  std::int64_t shards_ = 0, audited_ = 0, pushed_ = 0;
   ShardWatch* watch_ = nullptr;
   std::vector<Place> places_;
   std::vector<std::int64_t> added_;  ///< shards of each variable

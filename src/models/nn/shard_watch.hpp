@@ -14,9 +14,9 @@ namespace lockstep::nn {
 /// it, each for shards of its own. On a GPU, the stream may still be computing what a view shows.
 class ShardWatch {
  public:
-  /// How many of the call's last shards are guests, 0 or 1: shards of another rank, which come after its own. The watch
-  /// sees what they yield, and nothing of it is added to any sum.
-  virtual std::int64_t guests() const = 0;
+  /// How many of the call's last shards are audited, 0 or 1: shards of another rank, which come after its own. The
+  /// watch sees what they yield, and nothing of it is added to any sum.
+  virtual std::int64_t audited() const = 0;
 
   virtual bool wants(std::int64_t shard) const = 0;
 

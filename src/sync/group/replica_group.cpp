@@ -80,7 +80,8 @@ std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks, H
                  fmt::format("ranks {}{}", fmt::join(ranks, ", "),
                              own_meeting_ ? fmt::format(" of replicas {}", fmt::join(ranks_, ", ")) : ""));
   std::unique_ptr<Communicator> data;
-  job_->see_through([&] { meeting->cover().wait_in([&] { data = data_->subset(ranks, meeting->members().key); }); });
+  job_->complete_or_abort(
+      [&] { meeting->agreed_region().wait_in([&] { data = data_->subset(ranks, meeting->members().key); }); });
   std::unique_ptr<ReplicaGroup> group{new ReplicaGroup{job_, std::move(meeting), std::move(of_job), std::move(data)}};
   for (std::size_t i = 0; i < ranks.size(); ++i)
     group->device_names_[i] = device_names_[static_cast<std::size_t>(ranks[i])];
@@ -147,7 +148,7 @@ std::unique_ptr<Reductions> ReplicaGroup::make_reductions(const ReductionOptions
 }
 
 Reductions& ReplicaGroup::reductions() {
-  if (!reductions_) job_->see_through([this] { reductions_ = make_reductions({}); });
+  if (!reductions_) job_->complete_or_abort([this] { reductions_ = make_reductions({}); });
   return *reductions_;
 }
 

@@ -59,7 +59,7 @@ void RequestQueue::wait(const Request& request) {
 bool RequestQueue::advance() {
   if (is_abandoned_) return false;
   bool moved = false;
-  job_.see_through([&] {
+  job_.complete_or_abort([&] {
     try {
       moved = move_on();
     } catch (...) {

@@ -47,12 +47,12 @@ Work GradientBucket::start(Reductions& reductions) const {
 }
 
 DeclaredSums::DeclaredSums(Reductions& reductions, const SumList& list, Stream& stream,
-                           std::span<const GradientBucket> buckets, Covered* covered)
+                           std::span<const GradientBucket> buckets, AgreedRegion* region)
     : reductions_{reductions},
       list_{list},
       stream_{stream},
       buckets_{buckets},
-      covered_{covered},
+      region_{region},
       ready_(buckets.empty() ? 0 : buckets.back().pieces) {}
 
 void DeclaredSums::all_reduce(const TensorView& tensor) {
@@ -69,7 +69,7 @@ void DeclaredSums::all_reduce(const TensorView& tensor) {
 }
 
 void DeclaredSums::wait(const std::function<void()>& sum) {
-  covered_ ? covered_->wait_in(sum) : sum();
+  region_ ? region_->wait_in(sum) : sum();
 }
 
 bool DeclaredSums::ready(std::size_t piece) {

@@ -41,10 +41,10 @@ struct GradientBucket {
 class LOCKSTEP_PARTS_API DeclaredSums {
  public:
   /// For tensors in memory of the stream's device. All arguments must outlive this object. `pieces` rises
-  /// from bucket to bucket; that of the last one is the number of gradients. If `covered` is null, the watchdog does
+  /// from bucket to bucket; that of the last one is the number of gradients. If `region` is null, the watchdog does
   /// not see these waits.
   DeclaredSums(Reductions& reductions, const SumList& list, Stream& stream,
-               std::span<const GradientBucket> buckets = {}, Covered* covered = nullptr);
+               std::span<const GradientBucket> buckets = {}, AgreedRegion* region = nullptr);
 
   /// COLL, as Reductions::all_reduce. Makes the next sum of the list, in place. InvalidArgument, before anything is
   /// sent, for a tensor of another type or number of elements, or if no sum is left.
@@ -94,7 +94,7 @@ class LOCKSTEP_PARTS_API DeclaredSums {
   const SumList& list_;
   Stream& stream_;
   std::span<const GradientBucket> buckets_;
-  Covered* covered_;
+  AgreedRegion* region_;
   std::size_t made_ = 0;     ///< of the list
   std::vector<bool> ready_;  ///< by piece
   std::size_t ready_pieces_ = 0;

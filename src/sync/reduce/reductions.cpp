@@ -113,7 +113,7 @@ SharedAllocation Reductions::allocate_shared(std::size_t bytes) {
 template <class Part>
 void Reductions::through_seam(DeviceKind device, Part&& part) {
   const auto inside = [&] { seam_ ? seam_(device, std::ref(part)) : part(); };
-  job_ ? job_->see_through(inside) : inside();
+  job_ ? job_->complete_or_abort(inside) : inside();
 }
 
 template <class Part>

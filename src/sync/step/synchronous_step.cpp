@@ -18,26 +18,26 @@ namespace {
 /// One rank in a step.
 class StepUnderWay {
  public:
-  StepUnderWay(const SynchronousStep& step, Strategy& strategy, Reductions& reductions, Covered* covered)
+  StepUnderWay(const SynchronousStep& step, Strategy& strategy, Reductions& reductions, AgreedRegion* region)
       : step_{step},
         job_{strategy.group().job()},
         stream_{strategy.store().stream()},
-        covered_{covered},
-        sums_{reductions, covered},
-        declared_{reductions, step.sums, stream_, step.buckets, covered} {}
+        region_{region},
+        sums_{reductions, region},
+        declared_{reductions, step.sums, stream_, step.buckets, region} {}
 
   /// Of gradients that are computed now. Returns whether there was an update.
   bool compute_and_update() {
     try {
       step_.compute(declared_);
-      covered_->require_no_agreement();
+      region_->require_no_agreement();
       require_complete();
     } catch (...) {
       failure_ = std::current_exception();
-      job_.see_through([&] { declared_.make_the_rest(); });
+      job_.complete_or_abort([&] { declared_.make_the_rest(); });
     }
     // The host's plane and a GPU's never move tensors at once, so the ranks count once the host has waited.
-    job_.see_through([&] {
+    job_.complete_or_abort([&] {
       sum();
       if (step_.measure) step_.measure();
       stream_.synchronize();
@@ -102,7 +102,7 @@ class StepUnderWay {
   const SynchronousStep& step_;
   Job& job_;
   Stream& stream_;
-  Covered* covered_;  ///< null if gradients were ready before the agreement
+  AgreedRegion* region_;  ///< null if gradients were ready before the agreement
   RankSums sums_;
   DeclaredSums declared_;
   std::exception_ptr failure_;  ///< of this rank
@@ -112,7 +112,7 @@ class StepUnderWay {
 }  // namespace
 
 void RankSums::make(const std::function<void(Reductions& reductions)>& make) const {
-  covered_ ? covered_->wait_in([&] { make(reductions_); }) : make(reductions_);
+  region_ ? region_->wait_in([&] { make(reductions_); }) : make(reductions_);
 }
 
 bool make_step(ReplicaContext& context, const SynchronousStep& step, const Here& here) {
@@ -121,8 +121,8 @@ bool make_step(ReplicaContext& context, const SynchronousStep& step, const Here&
   std::exception_ptr failure;
   std::int64_t failures = 0;
   if (step.compute) {
-    const auto compute = [&](Reductions& reductions, Covered& covered) {
-      StepUnderWay under_way{step, strategy, reductions, &covered};
+    const auto compute = [&](Reductions& reductions, AgreedRegion& region) {
+      StepUnderWay under_way{step, strategy, reductions, &region};
       has_updated = under_way.compute_and_update();
       failure = under_way.failure();
       failures = under_way.failures();

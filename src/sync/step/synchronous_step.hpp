@@ -22,15 +22,15 @@ namespace lockstep {
 /// What a step adds up over the ranks besides its buckets.
 class RankSums {
  public:
-  /// If `covered` is null, the agreement covers these sums. Both must outlive this object.
-  RankSums(Reductions& reductions, Covered* covered) : reductions_{reductions}, covered_{covered} {}
+  /// If `region` is null, the agreement covers these sums. Both must outlive this object.
+  RankSums(Reductions& reductions, AgreedRegion* region) : reductions_{reductions}, region_{region} {}
 
   /// COLL. `make` adds up by the reductions of the strategy: one wait for the others, however many sums it makes.
   LOCKSTEP_PARTS_API void make(const std::function<void(Reductions& reductions)>& make) const;
 
  private:
   Reductions& reductions_;
-  Covered* covered_;
+  AgreedRegion* region_;
 };
 
 /// The phases of a step, in order. An empty function is a phase that the step does not have.

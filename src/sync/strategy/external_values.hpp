@@ -8,10 +8,10 @@
 namespace lockstep::detail {
 
 /// A library that keeps values of variables, or optimizer state, in memory of its own, such as LibTorch. Code that uses
-/// them calls the guest before and after. Methods are LOCAL, and throw an Error if the store cannot hold them now.
-class StoreGuest {
+/// them calls these methods before and after. Methods are LOCAL, and throw an Error if the store cannot hold them now.
+class ExternalValues {
  public:
-  virtual ~StoreGuest() = default;
+  virtual ~ExternalValues() = default;
 
   /// Call it before values are read or written. Moves values back into the store's memory.
   virtual void bring_values_home() = 0;

@@ -135,12 +135,12 @@ void ReplicaContext::declared_merge(std::string_view batch, const std::function<
   fn(strategy().reductions());
 }
 
-void ReplicaContext::declared_step(std::string_view batch, const std::function<void(Reductions&, Covered&)>& fn,
+void ReplicaContext::declared_step(std::string_view batch, const std::function<void(Reductions&, AgreedRegion&)>& fn,
                                    Here here) {
   detail::require_current(*this, {"declared_step", here});
   strategy().agree(TagKind::merge, here, batch);
-  Covered covered = strategy().group().meeting().cover();
-  fn(strategy().reductions(), covered);
+  AgreedRegion region = strategy().group().meeting().agreed_region();
+  fn(strategy().reductions(), region);
 }
 
 void ReplicaContext::all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,

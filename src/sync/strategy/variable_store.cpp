@@ -13,8 +13,8 @@
 #include "core/base/site.hpp"
 #include "core/device/device.hpp"
 #include "core/tensor/convert.hpp"
+#include "sync/strategy/external_values.hpp"
 #include "sync/strategy/held_slices.hpp"
-#include "sync/strategy/store_guest.hpp"
 
 namespace lockstep {
 namespace {
@@ -46,10 +46,10 @@ void require_sealed(const VariableState& variable, const Here& here) {
                     prefix_of(here), variable.name)};
 }
 
-std::vector<std::shared_ptr<detail::StoreGuest>> living(const detail::StoreGuests& guests) {
-  std::vector<std::shared_ptr<detail::StoreGuest>> all;
-  for (const auto& guest : guests)
-    if (auto alive = guest.lock()) all.push_back(std::move(alive));
+std::vector<std::shared_ptr<detail::ExternalValues>> living(const detail::AllExternalValues& values) {
+  std::vector<std::shared_ptr<detail::ExternalValues>> all;
+  for (const auto& external : values)
+    if (auto alive = external.lock()) all.push_back(std::move(alive));
   return all;
 }
 
@@ -101,7 +101,7 @@ std::string VariableStore::unique_name(const std::string& asked) const {
 
 void VariableStore::add(std::shared_ptr<VariableState> variable) {
   names_.insert(variable->name);
-  variable->guests = guests_;
+  variable->external_values = external_values_;
   variables_.push_back(std::move(variable));
 }
 
@@ -236,28 +236,28 @@ std::int64_t VariableStore::counted(std::string_view name) const {
   return found == counters_.end() ? 0 : found->second.item<std::int64_t>();
 }
 
-void VariableStore::add_guest(const std::shared_ptr<detail::StoreGuest>& guest) {
-  std::erase_if(*guests_, [](const auto& each) { return each.expired(); });
-  guests_->push_back(guest);
+void VariableStore::add_external_values(const std::shared_ptr<detail::ExternalValues>& values) {
+  std::erase_if(*external_values_, [](const auto& each) { return each.expired(); });
+  external_values_->push_back(values);
 }
 
-std::vector<std::shared_ptr<detail::StoreGuest>> VariableStore::guests() const {
-  return living(*guests_);
+std::vector<std::shared_ptr<detail::ExternalValues>> VariableStore::external_values() const {
+  return living(*external_values_);
 }
 
 void VariableStore::bring_values_home() const {
-  for (const auto& guest : guests()) guest->bring_values_home();
+  for (const auto& external : external_values()) external->bring_values_home();
 }
 
 void VariableStore::bring_home() const {
-  for (const auto& guest : guests()) {
-    guest->bring_values_home();
-    guest->bring_state_home();
+  for (const auto& external : external_values()) {
+    external->bring_values_home();
+    external->bring_state_home();
   }
 }
 
 void VariableStore::written() const {
-  for (const auto& guest : guests()) guest->take_over();
+  for (const auto& external : external_values()) external->take_over();
 }
 
 std::vector<VariableStore::OptimizerState> VariableStore::optimizer_state() const {
@@ -276,8 +276,8 @@ std::vector<VariableStore::OptimizerState> VariableStore::optimizer_state() cons
     }
   }
   for (const auto& [name, value] : counters_) all.push_back({name, value.view()});
-  for (const auto& guest : guests())
-    for (OptimizerState& state : guest->state()) all.push_back(std::move(state));
+  for (const auto& external : external_values())
+    for (OptimizerState& state : external->state()) all.push_back(std::move(state));
   return all;
 }
 
@@ -287,8 +287,8 @@ std::vector<TensorView> VariableStore::optimizer_values() const {
     for (const auto& [slot, values] : segment->slots)
       if (!segment->holder && !segment->slices) all.push_back(values.view());
   for (const auto& [name, value] : counters_) all.push_back(value.view());
-  for (const auto& guest : guests())
-    for (OptimizerState& state : guest->state()) all.push_back(std::move(state.value));
+  for (const auto& external : external_values())
+    for (OptimizerState& state : external->state()) all.push_back(std::move(state.value));
   return all;
 }
 
@@ -358,7 +358,7 @@ bool Variable::is_initialized() const {
 }
 
 TensorView Variable::local(Here here) const {
-  for (const auto& guest : living(*state_->guests)) guest->bring_values_home();
+  for (const auto& external : living(*state_->external_values)) external->bring_values_home();
   const TensorView elements = for_reading(dtype(), here);
   state_->segment->working_copy->make_stale();
   return elements;

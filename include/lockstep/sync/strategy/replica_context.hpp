@@ -22,7 +22,7 @@
 
 namespace lockstep {
 
-class Covered;
+class AgreedRegion;
 class Reductions;
 class ReplicaContext;
 class Strategy;
@@ -176,7 +176,7 @@ class LOCKSTEP_API ReplicaContext {
   /// COLL, blocking. The same for library code that reduces in the middle of a computation: agrees, and calls `fn` in
   /// replica context. Until that returns, any other agreement is a ContextError on this rank.
   /// `fn` must make the reductions even if the computation fails, and throw its exception after them.
-  void declared_step(std::string_view batch, const std::function<void(Reductions&, Covered&)>& fn,
+  void declared_step(std::string_view batch, const std::function<void(Reductions&, AgreedRegion&)>& fn,
                      Here here = Here::current());
 
  private:

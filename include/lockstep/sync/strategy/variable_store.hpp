@@ -32,8 +32,8 @@ class FitProgress;
 class HeldSlices;
 class LiveOptimizers;
 struct Sharding;
-class StoreGuest;
-using StoreGuests = std::vector<std::weak_ptr<StoreGuest>>;  ///< in the order in which they came
+class ExternalValues;
+using AllExternalValues = std::vector<std::weak_ptr<ExternalValues>>;  ///< in the order in which they came
 
 /// A copy of flat values, rounded to bf16 (Variable::for_reading). It is made on first use. It becomes stale when the
 /// values may be written, and is rounded again when it is next read. It is never saved, sent or attested.
@@ -77,14 +77,14 @@ struct VariableState {
   bool trainable;
   Variable::Synchronization synchronization;  ///< on_write or on_read
   Variable::Aggregation aggregation;
-  std::optional<int> holder = {};            ///< the only rank that updates it and has its slots; empty: every rank
-  bool saved = true;                         ///< whether checkpoints and files of weights hold it
-  const VariableStore* owner;                ///< the store of the strategy that made it; only compared, never followed
-  std::shared_ptr<StoreGuests> guests = {};  ///< of that store
-  std::shared_ptr<Strategy*> strategy;       ///< where that strategy is now; holds null once it is gone
-  Tensor initial;                            ///< until the variable is sealed
-  std::shared_ptr<StoreSegment> segment;     ///< once it is sealed
-  std::int64_t offset = 0;                   ///< within the segment, in elements
+  std::optional<int> holder = {};  ///< the only rank that updates it and has its slots; empty: every rank
+  bool saved = true;               ///< whether checkpoints and files of weights hold it
+  const VariableStore* owner;      ///< the store of the strategy that made it; only compared, never followed
+  std::shared_ptr<AllExternalValues> external_values = {};  ///< of that store
+  std::shared_ptr<Strategy*> strategy;                      ///< where that strategy is now; holds null once it is gone
+  Tensor initial;                                           ///< until the variable is sealed
+  std::shared_ptr<StoreSegment> segment;                    ///< once it is sealed
+  std::int64_t offset = 0;                                  ///< within the segment, in elements
 };
 
 }  // namespace detail
@@ -185,11 +185,11 @@ class LOCKSTEP_API VariableStore {
   /// Whether `share_updates` was called.
   bool shares_updates() const { return sharding_ != nullptr; }
 
-  /// For library code: `guest` is asked from here on, as long as it lives.
-  void add_guest(const std::shared_ptr<detail::StoreGuest>& guest);
+  /// For library code: `values` are asked from here on, as long as they live.
+  void add_external_values(const std::shared_ptr<detail::ExternalValues>& values);
 
   /// Those that live.
-  std::vector<std::shared_ptr<detail::StoreGuest>> guests() const;
+  std::vector<std::shared_ptr<detail::ExternalValues>> external_values() const;
 
   /// For library code. Other libraries may have replaced the memory of variables. So call `bring_values_home` before
   /// values are read or written through `values` or `ranges`, `bring_home` if optimizer state is too, and `written`
@@ -222,7 +222,7 @@ class LOCKSTEP_API VariableStore {
   std::map<std::string, Tensor, std::less<>> counters_;  ///< i64[], on the host
   std::shared_ptr<detail::LiveOptimizers> live_optimizers_;
   std::shared_ptr<detail::FitProgress> fit_progress_;
-  std::shared_ptr<detail::StoreGuests> guests_ = std::make_shared<detail::StoreGuests>();
+  std::shared_ptr<detail::AllExternalValues> external_values_ = std::make_shared<detail::AllExternalValues>();
   std::size_t sealed_ = 0;
   std::size_t sealed_segments_ = 0;                   ///< before the last `seal`
   std::shared_ptr<const detail::Sharding> sharding_;  ///< null: every rank updates everything
