@@ -3,7 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/models.hpp>
+#include <lockstep/tf.hpp>
 
 using namespace lockstep;
 

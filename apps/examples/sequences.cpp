@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <vector>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/models.hpp>
 
 using namespace lockstep;
 

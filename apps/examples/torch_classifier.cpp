@@ -4,7 +4,7 @@
 #include <torch/nn.h>
 #include <torch/optim.h>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/models.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/torch/sampler.hpp>
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/models.hpp>
 
 int main(int argc, char** argv) {
   using namespace lockstep;

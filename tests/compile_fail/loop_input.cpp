@@ -1,6 +1,6 @@
 // A loop of steps over a list, which every rank would come to the end of by itself.
 // expect: DistributedInput
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf.hpp>
 
 using namespace lockstep;
 

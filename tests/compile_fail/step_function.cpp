@@ -1,6 +1,6 @@
 // A step that takes the input as replica code would: it gets the PerReplica.
 // expect: StepFunction
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf.hpp>
 
 using namespace lockstep;
 

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/models.hpp>
 
 #include "apps/lockstep-train/options/command_line.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"

@@ -8,7 +8,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/models.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "core/order/sample_order.hpp"

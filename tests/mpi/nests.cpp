@@ -9,7 +9,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf.hpp>
 
 #include "support/ranks.hpp"
 

@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"

@@ -8,7 +8,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/models.hpp>
 
 #include "models/input/samples.hpp"
 #include "models/input/text_sets.hpp"

@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 #include <unistd.h>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/models.hpp>
 
 using namespace lockstep;
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/models.hpp>
 
 using namespace lockstep;
 

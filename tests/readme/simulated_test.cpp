@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf.hpp>
 
 using namespace lockstep;
 

@@ -105,3 +105,9 @@ TEST_CASE(
 TEST_CASE("the smallest program sums over its ranks") {
   CHECK(output_of("LOCKSTEP_README_SUMS", 3) == "0.3 from 3 ranks\n");
 }
+
+TEST_CASE("the programs that the front doors show run") {
+  CHECK(output_of("LOCKSTEP_FRONT_DOOR_LOCKSTEP", 2) == "0.1 from 2 ranks\n");
+  CHECK(output_of("LOCKSTEP_FRONT_DOOR_TF", 2) == "3\n7\n5\n");
+  CHECK(output_of("LOCKSTEP_FRONT_DOOR_MODELS", 2, std::getenv("LOCKSTEP_SMALL_DATA")).empty());
+}

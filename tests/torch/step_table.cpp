@@ -15,7 +15,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/models.hpp>
+#include <lockstep/tf.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
 
