@@ -146,12 +146,16 @@ TEST_CASE("a thread whose current GPU is another uses that of its stream") {
   const auto device = make_cuda_device(1);
   const auto stream = device->make_stream();
   const auto kernels = ops::make_kernels(ops::Kernels::Choice::cuda, {}, *stream);
+  const auto ones = [&] { return Tensor::copy_of(ops::filled(DType::f32, {300}, 1).view(), *stream); };
+  const Tensor one = ones(), two = ones();
   bool right = false;
-  // New threads begin with GPU 0.
+  // New threads begin with GPU 0, this one with a launch.
+  std::thread{[&] { kernels->add(two.view(), one.view()); }}.join();
+  CHECK(all_are(two, 2));
   std::thread{[&] {
-    const Tensor ones = Tensor::copy_of(ops::filled(DType::f32, {300}, 1).view(), *stream);
     const Tensor sum = Tensor::zeros(DType::f32, {300}, *stream);
-    kernels->add(sum.view(), ones.view());
+    const Tensor added = ones();
+    kernels->add(sum.view(), added.view());
     right = all_are(sum, 1);
   }}.join();
   CHECK(right);
