@@ -25,6 +25,8 @@ struct AtEnd {
   Act act;
   ~AtEnd() { act(); }
 };
+template <class Act>
+AtEnd(Act) -> AtEnd<Act>;
 
 /// Where this thread is while it is apart; otherwise empty.
 thread_local std::string_view apart;

@@ -61,7 +61,7 @@ class Rounds {
 
   MPI_Comm comm() const { return comm_; }
   int tag() const { return tag_; }
-  int count() const { return std::bit_width(static_cast<unsigned>(size_ - 1)); }
+  int count() const { return static_cast<int>(std::bit_width(static_cast<unsigned>(size_ - 1))); }
   int to(int round) const { return (rank_ + (1 << round)) % size_; }
   int from(int round) const { return (rank_ + size_ - (1 << round)) % size_; }
 

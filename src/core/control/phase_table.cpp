@@ -21,7 +21,7 @@ using Word = std::atomic<std::uint64_t>;
 static_assert(Word::is_always_lock_free, "a lock would not work between processes");
 
 template <class T>
-constexpr std::size_t words_in = sizeof(T) / sizeof(std::uint64_t);
+constexpr std::size_t words_in = sizeof(T) / sizeof(Word);
 
 /// The words of a value, as they are in shared memory.
 template <class T>

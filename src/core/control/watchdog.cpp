@@ -127,7 +127,7 @@ class Watchdog::Thread {
 
   /// Readable once the process has ended; -1 for this process, one of another node, or without pidfd.
   Descriptor open_process(int row) {
-    const auto process = table_.read(row).process;
+    const auto process = static_cast<pid_t>(table_.read(row).process);
     if (row == table_.row() || process == 0) return Descriptor{};
     memory_kills_.watch(process);
     auto descriptor = ::syscall(SYS_pidfd_open, process, 0);
@@ -222,13 +222,13 @@ class Watchdog::Thread {
     sight.process = process < 0 ? Process::unknown : has_ended(process) ? Process::ended : Process::running;
     sight.seen = table_.read(row);
     if (options_.signals == KeptSignals::Keep::none && sight.process == Process::ended &&
-        (terminated_.contains(row) || was_terminated(sight.seen.process))) {
+        (terminated_.contains(row) || was_terminated(static_cast<pid_t>(sight.seen.process)))) {
       terminated_.insert(row);
       sight.seen.terminated = true;
     }
     sight.stall_told = options_.on_stall && table_.is_observed(row);
     if (sight.process == Process::ended && sight.seen.phase != Phase::leaving && !sight.seen.terminated)
-      sight.killed = memory_kills_.told_of(sight.seen.process);
+      sight.killed = memory_kills_.told_of(static_cast<pid_t>(sight.seen.process));
     if (!heartbeats_ || job_.nodes.same_node(row, table_.row())) return;
     sight.refused = heartbeats_->was_refused(row);
     sight.missed_datagrams = heartbeats_->missed_datagrams(row);

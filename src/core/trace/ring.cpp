@@ -148,7 +148,7 @@ Track Ring::own_track() {
   thread_local Track track = 0;
   if (numbered_by != number_) {
     numbered_by = number_;
-    track = static_cast<Track>(std::min<int>(tracks_++, std::ssize(header().threads) - 1));
+    track = static_cast<Track>(std::min(tracks_++, static_cast<int>(std::ssize(header().threads)) - 1));
     (void)::prctl(PR_GET_NAME, header().threads[track].data());
   }
   return track;

@@ -157,8 +157,9 @@ InjectedFault parse_slow(std::string_view text, int ranks) {
   const auto factor = factor_of(parts[2]);
   if (!rank || *rank >= ranks) throw malformed("there is no such rank");
   if (!factor) throw malformed("there is no such factor");
-  std::optional<BusyClock::Part> part;
-  if (parts.size() == 4 && !(part = part_named(parts[3]))) throw malformed("there is no such part of a step");
+  const bool names_part = parts.size() == 4;
+  const std::optional<BusyClock::Part> part = names_part ? part_named(parts[3]) : std::nullopt;
+  if (names_part && !part) throw malformed("there is no such part of a step");
   return {InjectedFault::Kind::slows, *rank, 0, *factor, part};
 }
 

@@ -31,7 +31,7 @@ TextFile read_text(const fs::path& path, BytesOnDisk::May may, DataMemory& memor
   std::vector<std::uint8_t> first(512);
   first.resize(file.read(first));
   if (may == BytesOnDisk::May::be_text) require_text(path, first);
-  std::shared_ptr<const StoredFile> stored = StoredFile::unread(file);
+  const std::shared_ptr<const StoredFile> stored = StoredFile::unread(file);
   return {.path = path,
           .tokens = std::make_shared<BytesOnDisk>(stored, static_cast<std::int64_t>(file.most_bytes()), may),
           .file = stored};

@@ -98,7 +98,7 @@ bool begins_token_file(std::span<const std::uint8_t> first) {
 TokenFile open_token_file(const std::filesystem::path& path, std::int64_t vocabulary) {
   FileBytes file{path};
   const std::int64_t count = read_header(file);
-  std::shared_ptr<const StoredFile> stored = StoredFile::unread(file, header_bytes);
+  const std::shared_ptr<const StoredFile> stored = StoredFile::unread(file, header_bytes);
   return {stored, tokens_in_file(stored, count, vocabulary)};
 }
 

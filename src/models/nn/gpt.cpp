@@ -125,7 +125,7 @@ ops::Answer<ops::Kernels::BatchLoss> Gpt::start_shard(const SampleBatch& shard, 
   const TensorView tokens = shard.inputs.view();
   begin(Model::Pass::forward);
   ops::Answer<void> tokens_known = forward(tokens, options_.recompute ? Keep::outputs : Keep::all);
-  const ops::Kernels::Matrix logits = this->logits();
+  const ops::Kernels::Matrix logits = logits_of_tokens();
   // Overwrites the logits, which are not needed any more. Rows that do not count become zero.
   ops::Answer<ops::Kernels::BatchLoss> loss =
       kernels_->start_softmax_cross_entropy(logits, flattened(shard.labels.view()), shard.counted_labels(), logits);
@@ -139,7 +139,7 @@ ops::Kernels::BatchLoss Gpt::evaluate_shard(const SampleBatch& shard) {
   if (shard.samples == 0) return {};
   ops::Answer<void> tokens_known = forward(shard.inputs.view(), Keep::outputs);
   ops::Answer<ops::Kernels::BatchLoss> loss =
-      kernels_->start_softmax_cross_entropy(logits(), flattened(shard.labels.view()), shard.counted_labels());
+      kernels_->start_softmax_cross_entropy(logits_of_tokens(), flattened(shard.labels.view()), shard.counted_labels());
   return after(std::move(tokens_known), std::move(loss), stream_).wait();
 }
 
@@ -153,8 +153,8 @@ std::vector<double> Gpt::logits_after(std::span<const std::int32_t> tokens) {
   const Tensor input = Tensor::copy_of(Tensor::from(window, {1, options_.context}).view(), stream_);
   forward(input.view(), Keep::outputs).wait();
   // Each row up to its padding.
-  const std::int64_t stride = logits().stride();
-  const std::vector<double> rows = to_doubles(flattened(logits().view).slice(0, count * stride));
+  const std::int64_t stride = logits_of_tokens().stride();
+  const std::vector<double> rows = to_doubles(flattened(logits_of_tokens().view).slice(0, count * stride));
   std::vector<double> all;
   for (std::int64_t token = 0; token < count; ++token)
     std::ranges::copy_n(rows.begin() + token * stride, options_.vocabulary, std::back_inserter(all));
@@ -172,7 +172,7 @@ ops::Answer<void> Gpt::forward(const TensorView& tokens, Keep keep) {
   }
   spans.next("logits");
   final_norm_.forward(*kernels_, input_of(blocks_.size()), activations_.normed, activations_.moments);
-  embedding_.forward_logits(*kernels_, activations_.normed, logits());
+  embedding_.forward_logits(*kernels_, activations_.normed, logits_of_tokens());
   return tokens_known;
 }
 
@@ -180,7 +180,7 @@ void Gpt::backward(const TensorView& tokens, const GradientBuffer& gradients) {
   const TensorView &d = activations_.d, &d_normed = activations_.scratch.d_rows;
   LayerSpans spans{stream_, "backward"};
   spans.next("logits");
-  embedding_.backward_logits(*kernels_, activations_.normed, logits(), d_normed, gradients);
+  embedding_.backward_logits(*kernels_, activations_.normed, logits_of_tokens(), d_normed, gradients);
   final_norm_.backward(*kernels_, input_of(blocks_.size()), activations_.moments, d_normed, d, gradients);
   for (std::size_t block = blocks_.size(); block-- > 0;) {
     spans.next("block", block);

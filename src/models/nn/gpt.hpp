@@ -58,7 +58,7 @@ class Gpt final : public Model {
   void require_fit(const SampleBatch& shard) const;
   void arrange(std::int64_t windows, Keep keep);
   const TensorView& input_of(std::size_t block) const;
-  ops::Kernels::Matrix logits() const { return {activations_.logits, options_.vocabulary}; }
+  ops::Kernels::Matrix logits_of_tokens() const { return {activations_.logits, options_.vocabulary}; }
 
   /// From tokens i32 [windows, context] to the logits of the tokens after them. The answer is Embedding's.
   ops::Answer<void> forward(const TensorView& tokens, Keep keep);

@@ -77,8 +77,10 @@ TwoLevels::TwoLevels(Communicator& all, std::span<const int> node_of_rank, std::
 std::vector<int> TwoLevels::slice_owners() const {
   std::vector<int> owners(static_cast<std::size_t>(carriers_ * layout_.nodes));
   for (std::size_t rank = 0; rank < places_.size(); ++rank)
-    if (const Place& place = places_[rank]; place.within < carriers_)
-      owners[static_cast<std::size_t>(place.within * layout_.nodes + place.node)] = static_cast<int>(rank);
+    if (const Place& place = places_[rank]; place.within < carriers_) {
+      const int slice = place.within * layout_.nodes + place.node;
+      owners[static_cast<std::size_t>(slice)] = static_cast<int>(rank);
+    }
   return owners;
 }
 
@@ -176,8 +178,10 @@ Sliced TwoLevels::in_slices_of_node(const Sliced& message) const {
   std::vector<std::int64_t> bounds;  // of all pieces
   for (std::size_t piece = 0; piece < message.slices->pieces(); ++piece) {
     const SliceBounds all = message.slices->bounds(piece);
-    for (int rank = 0; rank <= node_->size(); ++rank)
-      bounds.push_back(all[static_cast<std::size_t>(std::min(rank, carriers_) * layout_.nodes)]);
+    for (int rank = 0; rank <= node_->size(); ++rank) {
+      const int slice = std::min(rank, carriers_) * layout_.nodes;
+      bounds.push_back(all[static_cast<std::size_t>(slice)]);
+    }
   }
   return {message.memory, std::make_shared<const SliceMap>(std::move(bounds), owners_in_order(node_->size())),
           message.through};

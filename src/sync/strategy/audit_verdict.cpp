@@ -146,7 +146,7 @@ Verdict judge_audit(std::int64_t step, std::span<const std::string> values, std:
 }
 
 Verdict judge_sum(std::int64_t step) {
-  std::string sentence = fmt::format(
+  const std::string sentence = fmt::format(
       "step {} does not pass its audit, but all replicas have the same results: the sum of their digests is wrong, by "
       "a fault on its way, or by a ReductionOptions::accumulate that does not add",
       step);
