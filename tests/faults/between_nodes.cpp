@@ -121,6 +121,9 @@ class Supervised {
     return lines_starting_with(outcome_.err, "lockstep-run: ");
   }
 
+  /// All that it said, after the end.
+  const std::string& said() const { return outcome_.err; }
+
   /// The first line about a rank.
   std::string told() const {
     const auto lines = lines_starting_with(outcome_.err, "lockstep: replica ");
@@ -383,6 +386,7 @@ TEST_CASE("a daemon of mpirun that is killed takes its ranks along, and a host t
   CHECK_THAT(lines[0], Catch::StartsWith("lockstep-run: restart 1 of 100, on 2 ranks: "));
   if (this_mpi == lockstep::MpiKind::mpich) return;  // its launcher kills the others at once
   CHECK_THAT(lines[0], Catch::EndsWith(" (exit code 205)"));
+  INFO("stderr: " << job.said());
   if (job.told().empty() && names_lost_host) return;
   CHECK_THAT(job.told(), Catch::StartsWith("lockstep: replica 1 (worker:1, host " + hosts.names()[1] + ") is gone: "));
 }
