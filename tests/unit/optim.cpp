@@ -9,6 +9,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/optim/adamw.hpp>
 #include <lockstep/sync/optim/sgd.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
 
@@ -72,6 +73,21 @@ TEST_CASE("plain descent subtracts the learning rate times the gradient") {
   program.step(optimizer, {{of({2, 4, -6}), program.w}, {of({20}), program.b}});
   CHECK(floats(program.w.local()) == std::vector<float>{0, 0, 6});
   CHECK(floats(program.b.local()) == std::vector<float>{0});
+}
+
+TEST_CASE("a portable optimizer takes cosines from lockstep itself, any other from the C library") {
+  const LearningRate rate{{.peak = 1, .decay_steps = 1000}};
+  std::int64_t last = 0;  // the first step at which that makes a difference, if there is one
+  while (last < 200 && rate.at(last) == rate.portable_at(last)) ++last;
+  const auto rate_of = [&](Optimizer&& optimizer) {
+    Program program;
+    for (std::int64_t step = 0; step <= last; ++step) program.step(optimizer, {{of({1, 1, 1}), program.w}});
+    return optimizer.learning_rate();
+  };
+  CHECK(rate_of(Sgd{{.learning_rate = rate}}) == rate.at(last));
+  CHECK(rate_of(AdamW{{.learning_rate = rate}}) == rate.at(last));
+  CHECK(rate_of(Sgd{{.learning_rate = rate, .portable = true}}) == rate.portable_at(last));
+  CHECK(rate_of(AdamW{{.learning_rate = rate, .portable = true}}) == rate.portable_at(last));
 }
 
 TEST_CASE("momentum gathers speed over three steps") {

@@ -100,8 +100,8 @@ namespace libtorch {
 /// **GPUs.** A module moves to the strategy's device, `device()`; its inputs must be there. Torch computes on the
 /// calling thread's current stream, as always. The methods here start after the work that torch has enqueued, and the
 /// work that torch enqueues next starts after theirs. So do `attest`, `rebroadcast`, checkpoints and files of weights;
-/// after `Variable::assign`, call `strategy.stream().synchronize()`. InvalidArgument on a GPU if LibTorch was
-/// built without CUDA.
+/// after `Variable::assign`, call `strategy.stream().synchronize()`. InvalidArgument on a GPU if LibTorch was built
+/// without CUDA.
 ///
 /// Not thread-safe. Must not outlive the strategy; the module may, as a plain one.
 class LOCKSTEP_API ReplicatedModule {
@@ -146,8 +146,8 @@ class LOCKSTEP_API ReplicatedModule {
   /// ranks, which costs no further message. If no rank has samples, there is no gradient.
   ///
   /// InvalidArgument, before the agreement, for a negative or infinite number of samples, for a loss that is no real
-  /// scalar, and for one that depends on what nobody would train. MismatchError if the ranks have frozen
-  /// different parameters.
+  /// scalar, and for one that depends on what nobody would train. MismatchError if the ranks have frozen different
+  /// parameters.
   MeanLoss backward(ReplicaContext& context, const Loss& loss, Here here = Here::current());
 
   /// COLL, blocking, one agreement, in replica context. A step whose bits do not depend on the number of ranks. The

@@ -30,8 +30,8 @@ class LOCKSTEP_API SyncBatchNormImpl
 /// are those of the samples of all ranks. Parameters, buffers and options are the same, so weights fit both. Ranks may
 /// have different numbers of samples. One without any runs `forward` on an empty batch, and hands that loss to
 /// `backward` with 0 samples, since the sums need all ranks. If its batch is not empty, and only counts nothing in the
-/// loss, its part of the statistics has gradients as in a whole batch. x of 16 bits is normalised in f32,
-/// and the result is rounded once.
+/// loss, its part of the statistics has gradients as in a whole batch. x of 16 bits is normalised in f32, and the
+/// result is rounded once.
 ///
 /// In training on several ranks, `forward` is COLL: two all_reduces, in `Strategy::run` (ContextError elsewhere), and
 /// in the same order on all ranks: MismatchError, which names the layers, if they come to different ones, also behind

@@ -39,8 +39,8 @@ std::vector<HostAddress> host_addresses();
 std::vector<HostAddress> named_addresses(std::span<const HostAddress> all, std::string_view list);
 
 /// The address of this host to which heartbeats are to be bound: one in `network`, or if that is empty, one that Open
-/// MPI is told to use (btl_tcp_if_include), or else 0 for any. ConfigError if `network` is no network, or this
-/// host has no address in it.
+/// MPI is told to use (btl_tcp_if_include), or else 0 for any. ConfigError if `network` is no network, or if this host
+/// has no address in it.
 std::uint32_t address_for_heartbeats(const std::string& network);
 
 /// "10.77.0.1".

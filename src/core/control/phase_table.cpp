@@ -154,9 +154,9 @@ void PhaseTable::enter_meeting(std::uint64_t meeting, const Tag& tag, std::uint6
   if (!row.number_of(group) && row.show(group)) row.at(&Snapshot::groups_not_shown)->fetch_sub(1);
   row.set_last(tag, group);
   Word* const number = row.number_of(group);
+  if (number) raise(*number, meeting);
   // A wait for a GPU may be for something earlier.
-  const bool is_behind = number && !raise(*number, meeting) && number->load() != meeting;
-  row.set(&Snapshot::waits_at, is_behind ? meeting : std::uint64_t{0});
+  row.set(&Snapshot::waits_at, number && number->load() > meeting ? meeting : std::uint64_t{0});
   row.set(&Snapshot::meetings, row.get(&Snapshot::meetings) + 1);
   show(Phase::meeting);
 }

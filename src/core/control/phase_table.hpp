@@ -28,12 +28,10 @@ enum class Phase : std::uint64_t {
   device,     ///< on its own, waiting for the work of its own GPU. The last: messages are checked against it
 };
 
-/// Raises `shared` to `number`, unless it is higher. Whether it was lower.
-inline bool raise(std::atomic<std::uint64_t>& shared, std::uint64_t number) {
+/// Raises `shared` to `number`, unless it is higher.
+inline void raise(std::atomic<std::uint64_t>& shared, std::uint64_t number) {
   std::uint64_t before = shared.load();
-  while (before < number)
-    if (shared.compare_exchange_weak(before, number)) return true;
-  return false;
+  while (before < number && !shared.compare_exchange_weak(before, number)) continue;
 }
 
 /// One row for each rank, including those of other nodes. The row of a rank of which nothing is known is absent. Every

@@ -106,7 +106,7 @@ Use use_of(bool sends, bool receives) {
 
 struct Group::Request::State : std::enable_shared_from_this<State> {
   State(const Group& its_group, const Here& its_here)
-      : of{its_group}, here{its_here}, copies{its_group.group_->stream()} {}
+      : of{its_group}, here{its_here}, copies{its_group.group_->stream(), its_group.group_->pinned()} {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {

@@ -1,5 +1,7 @@
 #include "sync/group/host_copies.hpp"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
@@ -15,6 +17,10 @@ HostCopies::~HostCopies() {
   } catch (...) {
     // The GPU has failed: no copy goes on.
   }
+  for (Copy& each : copies_) {
+    each.on_host = {};
+    pinned_->give_back(std::move(each.memory));
+  }
 }
 
 auto HostCopies::copy_to_host(const TensorView& values, Tensor* tensor, Use use) -> Copy& {
@@ -22,8 +28,9 @@ auto HostCopies::copy_to_host(const TensorView& values, Tensor* tensor, Use use)
   if (compute_.is_capturing())
     throw ContextError{
         fmt::format("a request with {} on a GPU, in the capture of a step: expected it outside", describe(values))};
-  Copy& made =
-      copies_.emplace_back(Copy{values, tensor, Tensor::pinned(values.dtype(), values.shape(), compute_), use});
+  PinnedPool::Pinned memory = pinned_->take(values.bytes());
+  Tensor on_host{memory, {memory->data(), values.shape(), values.dtype()}};
+  Copy& made = copies_.emplace_back(Copy{values, tensor, std::move(memory), std::move(on_host), use});
   if (use == Use::sends || use == Use::both) {
     copy(values, made.on_host.view(), compute_);
     come_ = compute_.record();
@@ -48,7 +55,7 @@ void HostCopies::wait() const {
 
 void HostCopies::put_back() {
   std::call_once(put_back_, [this] {
-    for (const auto& [on_gpu, tensor, on_host, use] : copies_) {
+    for (const auto& [on_gpu, tensor, memory, on_host, use] : copies_) {
       if (use != Use::receives && use != Use::both) continue;
       if (tensor)
         *tensor = Tensor::copy_of(on_host.view(), compute_);

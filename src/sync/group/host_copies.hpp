@@ -1,7 +1,7 @@
 // Values of requests that are in the memory of this rank's GPU.
 #pragma once
 
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 
@@ -9,6 +9,7 @@
 #include <lockstep/core/tensor/tensor.hpp>
 
 #include "core/device/device.hpp"
+#include "core/device/pinned_pool.hpp"
 
 namespace lockstep::detail {
 
@@ -17,8 +18,8 @@ namespace lockstep::detail {
 /// for the work enqueued after `put_back`.
 class HostCopies {
  public:
-  /// `compute` must outlive this object.
-  explicit HostCopies(Stream& compute) : compute_{compute} {}
+  /// Both must outlive this object. `pinned` may be null for a rank without a GPU.
+  HostCopies(Stream& compute, PinnedPool* pinned) : compute_{compute}, pinned_{pinned} {}
   HostCopies(const HostCopies&) = delete;
   /// Blocks until the copies are done.
   ~HostCopies();
@@ -46,13 +47,15 @@ class HostCopies {
   struct Copy {
     TensorView on_gpu;
     Tensor* tensor;  ///< that may get other memory on the GPU; null where only values are received
-    Tensor on_host;
+    PinnedPool::Pinned memory;
+    Tensor on_host;  ///< in `memory`, until rows come that are more or fewer
     Use use;
   };
   Copy& copy_to_host(const TensorView& values, Tensor* tensor, Use use);
 
   Stream& compute_;
-  std::deque<Copy> copies_;      ///< stays where it is
+  PinnedPool* pinned_;
+  std::list<Copy> copies_;       ///< which stay where they are; without memory if there are none
   std::unique_ptr<Event> come_;  ///< null if nothing is sent
   std::unique_ptr<Event> back_;  ///< null if nothing has been put back
   std::once_flag put_back_;

@@ -22,6 +22,7 @@
 #include "core/control/job.hpp"
 #include "core/control/meeting_point.hpp"
 #include "core/control/tag.hpp"
+#include "core/device/pinned_pool.hpp"
 #include "sync/group/device_waits.hpp"
 #include "sync/group/local_group.hpp"
 #include "sync/reduce/reduction_choice.hpp"
@@ -43,6 +44,7 @@ struct ReplicaGroup::Gpu {
   std::unique_ptr<Stream> compute;
   detail::DeviceWaits waits;
   detail::MakeDevicePlane make_plane;
+  detail::PinnedPool pinned{*compute};
 };
 
 ReplicaGroup::ReplicaGroup(std::shared_ptr<Job> job, std::unique_ptr<Communicator> data)
@@ -154,6 +156,10 @@ Reductions& ReplicaGroup::reductions() {
 
 Stream& ReplicaGroup::stream() {
   return gpu_ ? *gpu_->compute : Stream::host();
+}
+
+detail::PinnedPool* ReplicaGroup::pinned() {
+  return gpu_ ? &gpu_->pinned : nullptr;
 }
 
 ReplicaGroup::~ReplicaGroup() {

@@ -23,6 +23,8 @@ class Reductions;
 
 namespace detail {
 
+class PinnedPool;
+
 /// How long the host waits for its GPU.
 struct DevicePatience {
   std::chrono::duration<double> stall_timeout{60};
@@ -97,7 +99,7 @@ class ReplicaGroup {
   /// The reductions of the group itself. The first call is COLL, as `make_reductions` is.
   Reductions& reductions();
 
-  /// What this group does while the program goes on, with host memory.
+  /// What this group does while the program goes on.
   RequestQueue& requests() { return requests_; }
 
   /// The data plane for host memory.
@@ -105,6 +107,9 @@ class ReplicaGroup {
 
   /// The stream for this rank's work: that of its GPU, else the host's.
   Stream& stream();
+
+  /// For copies between the host and this rank's GPU, of all groups; null if it has none.
+  detail::PinnedPool* pinned();
 
   /// Numbers the strategies of the group in order of creation, which is the same on every rank.
   int next_strategy() { return strategies_++; }

@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -13,6 +12,7 @@
 
 #include "core/control/meeting_point.hpp"
 #include "core/device/device.hpp"
+#include "core/device/pinned_pool.hpp"
 #include "core/order/work_ahead.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/strategy/context_stack.hpp"
@@ -23,42 +23,24 @@ namespace {
 /// How long the end of an iterator waits for a source that is reading.
 constexpr std::chrono::seconds patience{10};
 
-using Pinned = std::shared_ptr<const Buffer>;
+using Pinned = PinnedPool::Pinned;
 
-/// Pinned memory, which takes long to allocate, and the stream that copies from it.
+/// Pinned memory, and the stream that copies from it.
 class Staging {
  public:
   explicit Staging(Stream& compute) : copies_{compute.make_sibling()} {}
 
   Stream& copies() { return *copies_; }
 
-  Pinned take(std::size_t bytes) {
-    {
-      const std::lock_guard lock{mutex_};
-      const auto fits = std::ranges::find(unused_, bytes, [](const Pinned& each) { return each->bytes(); });
-      if (fits != unused_.end()) {
-        Pinned taken = std::move(*fits);
-        unused_.erase(fits);
-        return taken;
-      }
-    }
-    return std::make_shared<const Buffer>(copies_->allocate_pinned(bytes));
-  }
+  Pinned take(std::size_t bytes) { return pool_.take(bytes); }
 
   void give_back(std::vector<Pinned> pinned) {
-    const std::lock_guard lock{mutex_};
-    // Batches of many shapes must not keep memory of each.
-    constexpr std::size_t most = 64;
-    for (Pinned& each : pinned) {
-      if (unused_.size() == most) unused_.erase(unused_.begin());
-      unused_.push_back(std::move(each));
-    }
+    for (Pinned& each : pinned) pool_.give_back(std::move(each));
   }
 
  private:
   std::unique_ptr<Stream> copies_;
-  std::mutex mutex_;
-  std::vector<Pinned> unused_;
+  PinnedPool pool_{*copies_};
 };
 
 struct Item {

@@ -137,8 +137,8 @@ class LOCKSTEP_API Kernels {
 
   /// Whether all that a training computes with these kernels has the same bits on every machine with IEEE arithmetic,
   /// whatever its processor, compiler and libraries, as with the reference: sums in one order, nothing fused, and
-  /// exponentials, logarithms and their like from lockstep itself. Learning rates and initial values are then computed
-  /// in the same way.
+  /// exponentials, logarithms and their like from lockstep itself. Initial values are then computed in the same way;
+  /// optimizers are asked for it by their options (Sgd::Options::portable).
   virtual bool is_portable() const { return false; }
 
   /// y = x: f32 rounded to bf16, to nearest even, or bf16 as f32, which is exact. Same shape.

@@ -156,12 +156,12 @@ class LOCKSTEP_API Group {
 
   // COLL, but these return at once, whatever other ranks do. Values, and an object that gets new rows, must stay alive
   // and untouched until the request is done. Only host memory travels: values on this rank's GPU are copied to the host
-  // and back on Strategy::stream, as the work enqueued there before leaves them, and for the work enqueued there once
-  // `test` has returned true or `wait` has returned. Ranks may have them on different devices. Before any
-  // communication: InvalidArgument as for all_reduce, for a `root` that is not a rank of the group, for values whose
-  // lengths or types do not fit, and for invalid options; ContextError on a thread that may not call MPI, and for
-  // values on a GPU while a step is captured. Error, the first time, if the system has no thread left for requests
-  // that go on by themselves.
+  // and back, in order with the work on Strategy::stream. What is sent is what the work enqueued before the call leaves
+  // there. What is received is there for the work enqueued after `test` has returned true, or `wait` has returned. One
+  // rank may have its values on the host, another on its GPU. Before any communication: InvalidArgument as for
+  // all_reduce, for a `root` that is not a rank of the group, for values whose lengths or types do not fit, and for
+  // invalid options; ContextError on a thread that may not call MPI, and for values on a GPU while a step is captured.
+  // Error, the first time, if the system has no thread left for requests that go on by themselves.
 
   /// As all_reduce of values on the host, with the same bits unless there is a wire type.
   [[nodiscard]] Request submit_all_reduce(const TensorView& values, const SumOptions& options = {},

@@ -35,7 +35,7 @@ class LOCKSTEP_API LearningRate {
   /// InvalidArgument for a negative step.
   double at(std::int64_t step) const;
 
-  /// With a cosine of the same bits on every machine, for optimizers whose kernels are portable (Kernels::is_portable).
+  /// With a cosine of the same bits on every machine, for optimizers with the option `portable`.
   double portable_at(std::int64_t step) const;
 
  private:

@@ -5,26 +5,13 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "core/device/cuda/elements.hpp"
+#include "core/device/cuda/geometry.hpp"
 #include "core/device/cuda/kernel_launch.hpp"
 #include "sync/reduce/cuda/launch.hpp"
 
 namespace lockstep::detail::cuda {
 namespace {
-
-constexpr int threads = 256;
-
-int blocks_for(std::int64_t count) {
-  constexpr std::int64_t most = 4096;  // enough to fill any GPU; the stride does the rest
-  const std::int64_t blocks = (count + threads - 1) / threads;
-  return static_cast<int>(blocks < most ? blocks : most);
-}
-
-__device__ std::int64_t first_index() {
-  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-__device__ std::int64_t stride() {
-  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-}
 
 /// How an element enters a sum, and how a result becomes an element again. 16-bit floats go through float and are
 /// rounded to nearest, ties to even, as on the host.
@@ -113,18 +100,18 @@ __global__ void divide_kernel(T* values, int divisor, std::int64_t count) {
 template <class T>
 cudaError_t launch_tree_sum(const T* pieces, std::int64_t piece_stride, int parts, int divisor, T* sum,
                             std::int64_t count, cudaStream_t stream) {
-  return launch(tree_sum_kernel<T>, blocks_for(count), threads, stream, pieces, piece_stride, parts, divisor, sum,
-                count);
+  return launch(tree_sum_kernel<T>, blocks_for(count, threads), threads, stream, pieces, piece_stride, parts, divisor,
+                sum, count);
 }
 
 template <class T>
 cudaError_t launch_add(T* sum, const T* x, std::int64_t count, cudaStream_t stream) {
-  return launch(add_kernel<T>, blocks_for(count), threads, stream, sum, x, count);
+  return launch(add_kernel<T>, blocks_for(count, threads), threads, stream, sum, x, count);
 }
 
 template <class T>
 cudaError_t launch_divide(T* values, int divisor, std::int64_t count, cudaStream_t stream) {
-  return launch(divide_kernel<T>, blocks_for(count), threads, stream, values, divisor, count);
+  return launch(divide_kernel<T>, blocks_for(count, threads), threads, stream, values, divisor, count);
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                                              \
