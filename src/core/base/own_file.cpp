@@ -24,7 +24,10 @@ void require_own(const std::filesystem::path& path, std::initializer_list<std::s
   if (!S_ISREG(status.st_mode)) return;
   const std::optional<Descriptor> file = find_to_read(path, name);
   if (!file) return;
-  std::string first(std::ranges::max(beginnings, {}, &std::string_view::size).size(), '\0');
+  // Not std::ranges::max: clang 14, with which scripts/fuzz compiles, does not compile that of libstdc++ 12.
+  const std::string_view longest =
+      std::max(beginnings, [](std::string_view a, std::string_view b) { return a.size() < b.size(); });
+  std::string first(longest.size(), '\0');
   first.resize(read_at(*file, skipped, std::as_writable_bytes(std::span{first}), name));
   // One whose writer was killed, or found the disk full, may be shorter. Those with a beginning before it appear as a
   // whole.
