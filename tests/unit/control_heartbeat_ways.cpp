@@ -298,6 +298,10 @@ TEST_CASE("silence counts from the last sign of life, and a rank is mute only af
   look({.heartbeat = 2});
   CHECK_FALSE(life.is_mute());
   CHECK(life.silent_ticks == 0);
+  // Between two heartbeats, and while the next is late.
+  look({.heartbeat = 2, .met = true, .agreed = true}, 3);
+  look({.heartbeat = 2}, 9);
+  CHECK_FALSE(life.is_mute());
   look({.heartbeat = 2, .is_heard = false}, 9);
   CHECK(life.silent_ticks == 0);
 }

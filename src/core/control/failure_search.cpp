@@ -249,7 +249,7 @@ class FailureSearch : WatchView {
   Finding stopped_or_out_of_reach(int row) {
     const int node = job_.nodes.node_of(row);
     const double seconds = job_.stall_timeout.count();
-    if (!is_elsewhere(row) || is_alive(node) || host_answers(row))
+    if (!is_elsewhere(row) || shows_life(node) || host_answers(row))
       return stalled({row}, fmt::format("{} has stopped: no sign of life for {:g} s; it {}", name(row), seconds,
                                         describe(this->row(row))));
     // All fall silent together, but they did not send their last heartbeats at the same moment. One sentence is enough.
@@ -262,7 +262,7 @@ class FailureSearch : WatchView {
     return stalled(std::move(silent),
                    fmt::format("{} cannot be reached: no sign of life from any rank of its host for {:g} s; it {}",
                                name(lowest), seconds, describe(this->row(lowest))),
-                   is_alive(0) ? Reach::chiefs_side : Reach::cut_off);
+                   runs_on(0) ? Reach::chiefs_side : Reach::cut_off);
   }
 
   /// Whether the host of that row does. If that is not known, it is the question, and the answer does not count.

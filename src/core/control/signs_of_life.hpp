@@ -21,13 +21,13 @@ struct SignsOfLife {
   };
 
   std::uint64_t heartbeat;   ///< of the rank, as the last look showed it
-  std::uint64_t mute_ticks;  ///< after how many ticks of silence the rank can count as mute
+  std::uint64_t mute_ticks;  ///< for how many ticks of silence agreements do not show that the rank is mute
 
   bool has_beaten = false;           ///< a heartbeat has come since the previous look
   std::uint64_t silent_ticks = 0;    ///< in which it could have been heard and was not, since its last heartbeat
   std::uint64_t unproven_ticks = 0;  ///< the same, since the last agreement or sum that needed it, if that is later
   Seconds unproven{0};               ///< how long that is
-  std::uint64_t agreements = 0;      ///< since its last heartbeat
+  std::uint64_t agreements = 0;      ///< since its heartbeats are missed: for `mute_ticks`
 
   void look(const News& news) {
     has_beaten = news.heartbeat != heartbeat;
@@ -37,12 +37,13 @@ struct SignsOfLife {
     unproven_ticks = silent && !news.met ? unproven_ticks + 1 : 0;
     unproven = silent && !news.met ? unproven + news.took : Seconds{0};
     if (!silent) agreements = 0;
-    if (silent && news.agreed) ++agreements;
+    if (silent_ticks >= mute_ticks && news.agreed) ++agreements;
   }
 
-  /// Whether it has lived on while none of its heartbeats arrived. It may have entered one agreement, and made a part
-  /// of the next, before it fell silent.
-  bool is_mute() const { return silent_ticks >= mute_ticks && agreements >= 3; }
+  /// Whether it has lived on while none of its heartbeats arrived. Agreements that came sooner say nothing: heartbeats
+  /// are sent every few ticks, and later by a rank whose cores are busy. It may have entered one agreement, and made a
+  /// part of the next, before it fell silent.
+  bool is_mute() const { return agreements >= 3; }
 };
 
 }  // namespace lockstep

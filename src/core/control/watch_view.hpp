@@ -53,7 +53,10 @@ class WatchView {
   bool is_silent(int row) const { return peer(row).life.unproven_ticks >= stall_ticks_ / 2; }
 
   /// Whether any rank of the node shows signs of life: the ranks of a node that is out of reach fall silent together.
-  bool is_alive(int node) const;
+  bool shows_life(int node) const;
+
+  /// Whether the node may have a rank that runs: one that shows signs of life, or is mute and works alone.
+  bool runs_on(int node) const;
 
   /// All nodes notice a silence at about the same time. That of the lowest rank alive reports, and says so.
   std::uint64_t ticks_until_turn() const;
@@ -65,6 +68,7 @@ class WatchView {
   Seconds took_;  ///< since the look before, as far as it counts
 
  private:
+  bool is_counted(int row) const;
   bool may_report(int node) const;
 };
 
