@@ -109,11 +109,21 @@ RunTrace::RunTrace(Strategy& strategy, std::filesystem::path folder, const Order
   ring_->set_clock(clock.offset, clock.error);
 }
 
+namespace {
+
+/// For rings of ranks that live: what one of them has not come out of yet is over a moment later.
+void keep_whole_spans_of_last_steps(trace::ReadRing& ring) {
+  std::erase_if(ring.spans, [](const trace::ReadSpan& span) { return !span.length; });
+  keep_last_steps(ring);
+}
+
+}  // namespace
+
 void RunTrace::write_pictures() const {
   const auto alone = strategy_.group().meeting().working_alone();
   try {
     write_picture(folder_, trace::read_ring(ring_of(folder_, rank_)));
-    if (rank_ == 0) write_merged_picture(folder_, read_rings(folder_, keep_last_steps).read);
+    if (rank_ == 0) write_merged_picture(folder_, read_rings(folder_, keep_whole_spans_of_last_steps).read);
   } catch (const Error& error) {
     log::warning(fmt::format("{}; lockstep-inspect --trace {} makes the pictures", error.what(), folder_.string()));
   }
