@@ -1,5 +1,5 @@
 // What lockstep-train trains with: models, kernels, data and the training loop. For programs that use its models, or
-// bring one for its loop. The smallest one:
+// bring one for its loop. They link lockstep-models. The smallest one:
 //
 //   #include <lockstep/models.hpp>
 //   using namespace lockstep;

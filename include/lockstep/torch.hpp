@@ -1,4 +1,4 @@
-// LibTorch's modules as replicas. For programs that link liblockstep-torch, and LibTorch. The smallest one:
+// LibTorch's modules as replicas. For programs that link lockstep-torch, and LibTorch. The smallest one:
 //
 //   #include <cstdio>
 //   #include <torch/nn.h>

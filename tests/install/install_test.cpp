@@ -72,8 +72,20 @@ std::vector<std::string> files_below(const fs::path& folder) {
 
 /// Those that other programs link. Sorted, as files_below has their files.
 std::vector<std::string> installed_libraries() {
-  if (from_meson("LOCKSTEP_HAS_TORCH") == "yes") return {"lockstep-torch", "lockstep"};
-  return {"lockstep"};
+  if (from_meson("LOCKSTEP_HAS_TORCH") == "yes") return {"lockstep-torch", "lockstep-models", "lockstep"};
+  return {"lockstep-models", "lockstep"};
+}
+
+/// How a program ends that links all that the package names, and the flags that pkg-config gives for it.
+std::pair<Outcome, std::string> outcome_of_linking(const std::string& package) {
+  const Installation installation;
+  const fs::path source = installation.scratch() / "empty.cpp";
+  std::ofstream{source} << "int main() {}\n";
+  Outcome outcome =
+      installation.shell(fmt::format("{0} -Wl,--no-as-needed {1} $(pkg-config --cflags --libs {2}) "
+                                     "-Wl,-rpath,$(pkg-config --variable=libdir {2}) -o {1}.out && {1}.out",
+                                     from_meson("LOCKSTEP_CXX"), source.string(), package));
+  return {std::move(outcome), installation.shell("pkg-config --cflags --libs " + package).out};
 }
 
 bool has_cuda() {
@@ -114,24 +126,24 @@ TEST_CASE("the installed library comes with its links and its pkg-config file, a
 }
 
 TEST_CASE("the bridge to LibTorch, if it is built, brings all that a program links") {
-  if (installed_libraries().size() == 1) {
+  if (from_meson("LOCKSTEP_HAS_TORCH") != "yes") {
     WARN("skipped: the bridge to LibTorch is not built");
     return;
   }
-  const Installation installation;
-  const fs::path source = installation.scratch() / "empty.cpp";
-  std::ofstream{source} << "int main() {}\n";
-  const Outcome outcome =
-      installation.shell(fmt::format("{0} -Wl,--no-as-needed {1} $(pkg-config --cflags --libs lockstep-torch) "
-                                     "-Wl,-rpath,$(pkg-config --variable=libdir lockstep-torch) -o {1}.out && {1}.out",
-                                     from_meson("LOCKSTEP_CXX"), source.string()));
+  const auto [outcome, flags] = outcome_of_linking("lockstep-torch");
   INFO(outcome.err);
   CHECK(outcome.exit_code == 0);
-  const std::string flags = installation.shell("pkg-config --cflags --libs lockstep-torch").out;
   for (const char* const part : {"torch/csrc/api/include", "-llockstep-torch", "-llockstep ", "torch_cpu", "c10"}) {
     CAPTURE(part, flags);
     CHECK(flags.find(part) != std::string::npos);
   }
+}
+
+TEST_CASE("the models bring lockstep, and the package of lockstep no models") {
+  const auto [outcome, flags] = outcome_of_linking("lockstep-models");
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK_THAT(flags, Catch::Contains("-llockstep-models ") && Catch::Contains("-llockstep "));
 }
 
 TEST_CASE("pkg-config needs no package but the installed one") {

@@ -106,6 +106,15 @@ TEST_CASE("the smallest program sums over its ranks") {
   CHECK(output_of("LOCKSTEP_README_SUMS", 3) == "0.3 from 3 ranks\n");
 }
 
+TEST_CASE("a library of another version is refused in one line") {
+  const Outcome outcome = outcome_of("LOCKSTEP_MIXED_VERSIONS", 2);
+  CHECK(outcome.exit_code == 2);
+  CHECK(lines_starting_with(outcome.err, "lockstep:") ==
+        std::vector<std::string>{"lockstep: error: liblockstep-models.so belongs to lockstep 0.0.1-other, and "
+                                 "liblockstep.so to lockstep " LOCKSTEP_VERSION
+                                 "; expected both from one installation"});
+}
+
 TEST_CASE("the programs that the front doors show run") {
   CHECK(output_of("LOCKSTEP_FRONT_DOOR_LOCKSTEP", 2) == "0.1 from 2 ranks\n");
   CHECK(output_of("LOCKSTEP_FRONT_DOOR_TF", 2) == "3\n7\n5\n");

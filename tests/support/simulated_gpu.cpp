@@ -38,6 +38,7 @@
 #include "core/device/gpu_backend.hpp"
 #include "core/device/host_wait.hpp"
 #include "core/tensor/convert.hpp"
+#include "models/ops/gpu_kernels.hpp"
 #include "support/simulated_gpu_fate.hpp"
 #include "support/simulated_kernels.hpp"
 #include "sync/reduce/arithmetic.hpp"
@@ -375,6 +376,7 @@ void enqueue_divide(const TensorView& view, int divisor, Stream& stream) {
   simulated(stream).push([view = for_host(view), divisor] { detail::divide(view, divisor, Stream::host()); });
 }
 
+constexpr detail::GpuKernels kernels{.make_kernels = make_kernels};
 constexpr detail::GpuBackend backend{
     .version = LOCKSTEP_VERSION,
     .device_count = device_count,
@@ -392,7 +394,7 @@ constexpr detail::GpuBackend backend{
     .add = enqueue_add,
     .divide = enqueue_divide,
     .make_update_kernels = make_update_kernels,
-    .make_kernels = make_kernels,
+    .kernels = &kernels,
 };
 
 }  // namespace

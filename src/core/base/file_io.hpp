@@ -17,12 +17,13 @@
 
 #include "core/base/descriptor.hpp"
 #include "core/base/memory_use.hpp"
+#include "core/base/parts.hpp"
 
 namespace lockstep {
 
 /// A file could not be opened, read or written. A reader for whom that is wrong input throws a ConfigError in its
 /// place.
-class FileError : public CheckpointError {
+class LOCKSTEP_PARTS_API FileError : public CheckpointError {
  public:
   /// "NAME: cannot be DONE: TEXT", with the system's text about the error number `code`.
   FileError(std::string_view name, std::string_view done, int code);
@@ -45,7 +46,7 @@ inline bool is_full(int code) {
 
 /// Whether a path leads to what its user can mend, such as a folder that is not there or may not be written. Otherwise
 /// the disk is full or broken, or the system has no memory.
-bool is_about_path(int code);
+LOCKSTEP_PARTS_API bool is_about_path(int code);
 
 /// Repeats a system call until no signal interrupts it.
 template <class Call>
@@ -60,24 +61,25 @@ auto uninterrupted(Call&& call) {
 // `name` is how messages name the file. Every failure is a FileError.
 
 /// Opens a regular file for reading, through links. Does not wait, whatever the path leads to.
-Descriptor open_to_read(const std::filesystem::path& path, std::string_view name);
+LOCKSTEP_PARTS_API Descriptor open_to_read(const std::filesystem::path& path, std::string_view name);
 
 /// The same; nothing if there is no such file.
-std::optional<Descriptor> find_to_read(const std::filesystem::path& path, std::string_view name);
+LOCKSTEP_PARTS_API std::optional<Descriptor> find_to_read(const std::filesystem::path& path, std::string_view name);
 
 /// Reads the next bytes, or those at `offset`. Returns how many: fewer than `to` holds only at the end of the file.
-std::size_t read_next(const Descriptor& file, std::span<std::byte> to, std::string_view name);
-std::size_t read_at(const Descriptor& file, std::uint64_t offset, std::span<std::byte> to, std::string_view name);
+LOCKSTEP_PARTS_API std::size_t read_next(const Descriptor& file, std::span<std::byte> to, std::string_view name);
+LOCKSTEP_PARTS_API std::size_t read_at(const Descriptor& file, std::uint64_t offset, std::span<std::byte> to,
+                                       std::string_view name);
 
 /// What is left to read, which may be at most `limit` bytes; EFBIG if it is more.
-std::string read_text(const Descriptor& file, std::size_t limit, std::string_view name);
+LOCKSTEP_PARTS_API std::string read_text(const Descriptor& file, std::size_t limit, std::string_view name);
 
 /// Whether an output file is emptied when it is opened, or written on at its end.
 enum class OpenOutput { empty, at_end };
 
 /// Opens `path` for writing at its end, and makes it if it is not there. A device or a pipe that somebody reads will do
 /// as well.
-Descriptor open_output(const std::filesystem::path& path, OpenOutput how, std::string_view name);
+LOCKSTEP_PARTS_API Descriptor open_output(const std::filesystem::path& path, OpenOutput how, std::string_view name);
 
 /// What `call` returns, which makes something of the file. If the memory for that runs out, that is a FileError.
 template <class Call>
@@ -90,10 +92,10 @@ auto with_memory(std::string_view name, Call&& call) {
 }
 
 /// Writes all bytes.
-void write_all(const Descriptor& file, std::string_view bytes, std::string_view name);
+LOCKSTEP_PARTS_API void write_all(const Descriptor& file, std::string_view bytes, std::string_view name);
 
 /// Reads a file line by line, in memory for a line.
-class LineReader {
+class LOCKSTEP_PARTS_API LineReader {
  public:
   struct Line {
     std::string_view text;    ///< without its line break; valid until the next call

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep {
 
 /// JSON whose objects have their keys in the order of the text. It finds a key by comparing it with each in turn.
@@ -19,7 +21,7 @@ struct JsonLimits {
 /// The value in `text`, in time that grows with the text and not faster. Error for a text that is no JSON, is nested
 /// deeper than `limits`, or has an object with a key twice, of which the parser alone would keep the last. Its words
 /// follow the text's name: "has the key "w" twice in one object".
-OrderedJson parse_foreign_json(std::string_view text, const JsonLimits& limits = {});
+LOCKSTEP_PARTS_API OrderedJson parse_foreign_json(std::string_view text, const JsonLimits& limits = {});
 
 /// Calls `member` for each key of the object in `text` and its value, in their order, without holding them all. Error
 /// as parse_foreign_json, at the latest after the last one, and for a text that is no object.
@@ -27,6 +29,6 @@ using JsonMember = std::function<void(const std::string& key, const OrderedJson&
 void parse_foreign_members(std::string_view text, const JsonMember& member, const JsonLimits& limits = {});
 
 /// `value` as JSON for a message: on one line and in ASCII, as `excerpt` has it.
-std::string shown(const OrderedJson& value);
+LOCKSTEP_PARTS_API std::string shown(const OrderedJson& value);
 
 }  // namespace lockstep

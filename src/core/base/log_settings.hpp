@@ -25,7 +25,7 @@ void set_rank(int rank, int chief = 0);
 LOCKSTEP_PARTS_API int rank();
 
 /// Whether this rank is to say what is said once for the job.
-bool is_chief();
+LOCKSTEP_PARTS_API bool is_chief();
 
 /// Parses "trace", "debug", "info", "warning", "error" or "off". Anything else is a ConfigError that lists them.
 Level parse_level(std::string_view name);

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep {
 
 struct MemoryUse {
@@ -27,7 +29,7 @@ std::optional<std::uint64_t> memory_limit();
 
 /// Why the system refuses memory, as far as it can be told: "this process may have N bytes (ulimit -v)", or "the host
 /// has no more".
-std::string why_no_memory();
+LOCKSTEP_PARTS_API std::string why_no_memory();
 
 /// From what /proc/PID/status says.
 MemoryUse parse_memory_use(std::string_view status);

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep {
 
 /// Whether a line of progress is open. The ranks of a node share it: their lines end up on one terminal.
@@ -32,6 +34,6 @@ void print_last_line(std::string_view line, int exit_code);
 bool is_last_line_out();
 
 /// `told` is called with each such line once it is written, on the thread that wrote it. It must not throw.
-void tell_last_line(void (*told)(std::string_view line, int exit_code));
+LOCKSTEP_PARTS_API void tell_last_line(void (*told)(std::string_view line, int exit_code));
 
 }  // namespace lockstep

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep {
 
 /// The bytes of the character that `text`, which is not empty, begins with; 0 unless they are UTF-8 and no control
@@ -16,6 +18,6 @@ std::string escaped(char byte);
 
 /// `text` for a terminal. It may be any bytes: those that are no UTF-8, and control characters other than line breaks
 /// and tabs, become `\x1b`.
-std::string printable(std::string_view text);
+LOCKSTEP_PARTS_API std::string printable(std::string_view text);
 
 }  // namespace lockstep

@@ -5,10 +5,12 @@
 #include <functional>
 #include <memory>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep {
 
 /// A thread that does what may take for ever, such as writing to a file system that hangs. One thing at a time.
-class SideThread {
+class LOCKSTEP_PARTS_API SideThread {
  public:
   SideThread() = default;
   SideThread(const SideThread&) = delete;

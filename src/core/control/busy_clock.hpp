@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/part_clock.hpp"
+#include "core/base/parts.hpp"
 #include "core/base/run_delay.hpp"
 #include "core/control/job_time.hpp"
 #include "core/trace/ring.hpp"
@@ -28,7 +29,7 @@ namespace lockstep {
 /// Only the main thread of a rank has one, which waits for the others where the rank does. A GPU works while the host
 /// goes on, so its time counts where the host waits for it: for the part that the host is in if the GPU has work of its
 /// own, and else as waiting. LOCAL; no message, no allocation.
-class BusyClock {
+class LOCKSTEP_PARTS_API BusyClock {
  public:
   enum class Part : std::uint8_t {
     data,        ///< loading a batch for a step, or waiting for the thread that loads it
@@ -136,9 +137,9 @@ class BusyClock {
 };
 
 /// "data", "forward".
-std::string_view name_of(BusyClock::Part part);
+LOCKSTEP_PARTS_API std::string_view name_of(BusyClock::Part part);
 
 /// The part of that name; empty if there is none.
-std::optional<BusyClock::Part> part_named(std::string_view name);
+LOCKSTEP_PARTS_API std::optional<BusyClock::Part> part_named(std::string_view name);
 
 }  // namespace lockstep

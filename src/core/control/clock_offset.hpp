@@ -4,6 +4,8 @@
 #include <chrono>
 #include <span>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep {
 
 class ControlChannel;
@@ -27,6 +29,6 @@ struct ClockOffset {
 ClockOffset clock_offset(std::span<const Exchange> of_first, std::span<const Exchange> own);
 
 /// COLL, blocking. This rank's offset from rank 0's clock, by a few dozen exchanges.
-ClockOffset find_clock_offset(ControlChannel& channel);
+LOCKSTEP_PARTS_API ClockOffset find_clock_offset(ControlChannel& channel);
 
 }  // namespace lockstep

@@ -268,7 +268,7 @@ class MeetingPoint {
 
   /// LOCAL. Marks work of one rank that the others wait for: while the result lives, this rank's absence from an
   /// agreement is not a stall. Keep it until the rank is in that agreement.
-  class [[nodiscard]] Alone {
+  class [[nodiscard]] LOCKSTEP_PARTS_API Alone {
    public:
     Alone(const Alone&) = delete;
     Alone& operator=(const Alone&) = delete;

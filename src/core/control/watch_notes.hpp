@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep {
 
 struct WatchNotes {
@@ -17,7 +19,7 @@ struct WatchNotes {
 };
 
 /// From here on, this process's watchdog leaves its notes there; nowhere if null. From any thread.
-void keep_watch_notes(std::shared_ptr<const WatchNotes> notes);
+LOCKSTEP_PARTS_API void keep_watch_notes(std::shared_ptr<const WatchNotes> notes);
 
 /// The last that was given.
 std::shared_ptr<const WatchNotes> watch_notes();

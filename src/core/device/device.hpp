@@ -10,6 +10,8 @@
 
 #include <lockstep/core/device/stream.hpp>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep {
 
 /// Owns memory on one device and releases it when destroyed. Move-only. Aligned to `alignment` bytes.
@@ -43,7 +45,7 @@ class Event {
   virtual bool done() const = 0;
 
   /// Blocks the host until the work before the event is done. DeviceError if it failed.
-  void synchronize();
+  LOCKSTEP_PARTS_API void synchronize();
 };
 
 /// One device of this process. Outlives every Stream, Event and Buffer made by it.

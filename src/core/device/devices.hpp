@@ -34,7 +34,7 @@ std::unique_ptr<Device> make_cuda_device(int index);
 
 /// Marks on the streams of this process's GPU, which must be bound; null if the backend has none. DeviceError if there
 /// is no backend.
-std::unique_ptr<DeviceMarks> make_device_marks();
+LOCKSTEP_PARTS_API std::unique_ptr<DeviceMarks> make_device_marks();
 
 /// Blocks until all work of this process on its device of `kind` is done, on whichever stream and of whichever library.
 void synchronize_device(DeviceKind kind);

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep {
 
 class Communicator;
@@ -17,12 +19,9 @@ class Stream;
 class TensorView;
 struct NcclOptions;
 
-namespace ops {
-class Kernels;
-}
-
 namespace detail {
 
+struct GpuKernels;
 struct Pieces;
 class UpdateKernels;
 
@@ -58,8 +57,8 @@ struct GpuBackend {
   // sync/update/update_kernels.hpp, on a GPU's stream
   std::unique_ptr<UpdateKernels> (*make_update_kernels)(Stream& stream);
 
-  // models/ops/kernels.hpp, on a GPU's stream
-  std::unique_ptr<ops::Kernels> (*make_kernels)(Stream& stream);
+  // For models: models/ops/gpu_kernels.hpp.
+  const GpuKernels* kernels;
 };
 
 /// The backend that this process found, or why it has none.
@@ -74,7 +73,7 @@ struct GpuLibrary {
 const GpuLibrary& gpu_library();
 
 /// DeviceError if there is none.
-const GpuBackend& gpu_backend();
+LOCKSTEP_PARTS_API const GpuBackend& gpu_backend();
 
 /// The only symbol of liblockstep-cuda.so that liblockstep.so looks for, with the type of this function.
 inline constexpr const char* gpu_backend_symbol = "lockstep_gpu_backend";

@@ -32,10 +32,10 @@ namespace lockstep {
 /// must outlive it. It ends itself, with a warning, when the GPU refuses a mark: a trace ends no job.
 class StreamTrace {
  public:
-  explicit StreamTrace(std::unique_ptr<DeviceMarks> marks);
+  LOCKSTEP_PARTS_API explicit StreamTrace(std::unique_ptr<DeviceMarks> marks);
   StreamTrace(const StreamTrace&) = delete;
   StreamTrace& operator=(const StreamTrace&) = delete;
-  ~StreamTrace();
+  LOCKSTEP_PARTS_API ~StreamTrace();
 
   // From any thread. They do nothing while there is none, and on the host's streams. No call waits for the GPU.
 
@@ -125,7 +125,7 @@ class [[nodiscard]] StreamSpan {
 ///   LayerSpans layers{stream, "forward"};
 ///   for (std::size_t i = 0; i < layers_.size(); ++i) {
 ///     layers.next("dense", i);
-class [[nodiscard]] LayerSpans {
+class [[nodiscard]] LOCKSTEP_PARTS_API LayerSpans {
  public:
   /// `pass` is a span of the GPU's around them; the host's has the parts of a step.
   LayerSpans(Stream& stream, std::string_view pass) : stream_{stream}, pass_{stream, trace::Kind::part, pass} {}

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep {
 
 /// The number of shards if the user does not choose one, provided that the ranks divide it.
@@ -14,6 +16,6 @@ inline constexpr int max_shards = 1024;
 
 /// The size of the largest shard of a batch of `global_batch`. The memory of every shard is allocated for this many
 /// samples.
-std::int64_t shard_capacity(std::int64_t global_batch, int shards);
+LOCKSTEP_PARTS_API std::int64_t shard_capacity(std::int64_t global_batch, int shards);
 
 }  // namespace lockstep

@@ -7,11 +7,13 @@
 #include <optional>
 #include <thread>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep {
 
 /// Calls a function again and again on a thread of its own. The pieces that it makes wait until the consumer takes
 /// them. For one consumer, whose methods are these.
-class WorkAhead {
+class LOCKSTEP_PARTS_API WorkAhead {
  public:
   struct Made {
     std::shared_ptr<void> piece;

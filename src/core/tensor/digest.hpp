@@ -14,6 +14,6 @@ namespace lockstep::detail {
 LOCKSTEP_PARTS_API std::uint64_t digest_of_elements(const TensorView& tensor);
 
 /// Adds the same bytes to `digest`. Parts that are added one after the other have the digest of the whole.
-void add_elements(WideDigest& digest, const TensorView& tensor);
+LOCKSTEP_PARTS_API void add_elements(WideDigest& digest, const TensorView& tensor);
 
 }  // namespace lockstep::detail

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "core/base/parts.hpp"
 #include "core/trace/ring_file.hpp"
 
 namespace lockstep::trace {
@@ -18,7 +19,7 @@ struct Steps {
 };
 
 /// The last `count` steps, or fewer where a ring has lost the spans of earlier ones.
-Steps last_steps(std::span<const ReadRing> rings, std::uint32_t count);
+LOCKSTEP_PARTS_API Steps last_steps(std::span<const ReadRing> rings, std::uint32_t count);
 
 /// How a file of them begins.
 inline constexpr std::string_view chrome_begin = "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\n";
@@ -28,7 +29,7 @@ inline constexpr std::string_view chrome_begin = "{\"schemaVersion\":1,\"display
 /// "distributedInfo", as PyTorch's have.
 ///
 /// The format: "Trace Event Format", Duvanenko and others, Google, 2016.
-void write_chrome(std::span<const ReadRing> rings, const Steps& steps,
-                  const std::function<void(std::string_view)>& write);
+LOCKSTEP_PARTS_API void write_chrome(std::span<const ReadRing> rings, const Steps& steps,
+                                     const std::function<void(std::string_view)>& write);
 
 }  // namespace lockstep::trace

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/parts.hpp"
 #include "core/trace/ring_layout.hpp"
 
 namespace lockstep::trace {
@@ -19,7 +20,7 @@ using Time = std::chrono::steady_clock::time_point;
 
 /// Writes spans to a mapped file, the newest over the oldest. From its construction to its destruction it is the
 /// process's, of which there is at most one. The kernel keeps what was written, however the process ends.
-class Ring {
+class LOCKSTEP_PARTS_API Ring {
  public:
   struct Options {
     enum class Name {
@@ -123,7 +124,7 @@ class Ring {
 };
 
 /// "dense_1".
-std::string numbered(std::string_view name, std::size_t number);
+LOCKSTEP_PARTS_API std::string numbered(std::string_view name, std::size_t number);
 
 /// A span of the library's own, as trace::Span is of the program's.
 class [[nodiscard]] Within {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/parts.hpp"
 #include "core/trace/ring_layout.hpp"
 
 namespace lockstep::trace {
@@ -35,6 +36,6 @@ struct ReadRing {
 };
 
 /// ConfigError, naming the file, if it is none of a ring.
-ReadRing read_ring(const std::filesystem::path& file);
+LOCKSTEP_PARTS_API ReadRing read_ring(const std::filesystem::path& file);
 
 }  // namespace lockstep::trace

@@ -14,6 +14,7 @@
 #include "core/base/excerpt.hpp"
 #include "core/base/floating_point_modes.hpp"
 #include "core/base/host_name.hpp"
+#include "core/base/loaded_part.hpp"
 #include "core/base/log_settings.hpp"
 #include "core/base/open_line.hpp"
 #include "core/base/stream.hpp"
@@ -148,6 +149,7 @@ void MpiJob::finish(JobEnd::EndOfMpi end_of_mpi) noexcept {
 void MpiJob::begin(const std::function<RuntimeOptions()>& make_options,
                    const std::function<std::string(const RuntimeOptions&)>& more) {
   together("options", [&] {
+    require_parts_of_this_version();
     options = make_options();
     if (!(options.stall_timeout.count() > 0))
       throw ConfigError{

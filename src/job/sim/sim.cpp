@@ -6,6 +6,7 @@
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/job/sim/sim.hpp>
 
+#include "core/base/loaded_part.hpp"
 #include "job/sim/job.hpp"
 #include "job/sim/virtual_time.hpp"
 
@@ -34,6 +35,7 @@ Current::~Current() {
 }
 
 void run(Options options, std::function<void(Strategy&, int rank)> body) {
+  require_parts_of_this_version();
   Job{std::move(options), std::move(body)}.run();
 }
 

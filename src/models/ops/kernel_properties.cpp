@@ -7,8 +7,8 @@
 
 #include <lockstep/core/base/error.hpp>
 
+#include "core/tensor/computed.hpp"
 #include "models/ops/checks.hpp"
-#include "models/ops/computed.hpp"
 #include "models/ops/product_tree.hpp"
 #include "models/ops/with_type.hpp"
 
@@ -61,7 +61,8 @@ Tensor numbers(const RandomStream& stream, Shape shape) {
   stream.words(0, words);
   const std::span<T> elements = made.view().elements<T>();
   for (std::size_t i = 0; i < elements.size(); ++i)
-    elements[i] = static_cast<T>(static_cast<computed_t<T>>(number_of(made.dtype(), words[2 * i], words[2 * i + 1])));
+    elements[i] =
+        static_cast<T>(static_cast<detail::computed_t<T>>(number_of(made.dtype(), words[2 * i], words[2 * i + 1])));
   return made;
 }
 

@@ -7,6 +7,7 @@
 #include "core/device/gpu_backend.hpp"
 #include "models/ops/answer.hpp"
 #include "models/ops/backends.hpp"
+#include "models/ops/gpu_kernels.hpp"
 #include "models/ops/kernel_choice.hpp"
 
 namespace lockstep::ops {
@@ -39,9 +40,9 @@ std::unique_ptr<Kernels> make_kernels(Kernels::Choice choice, Kernels::Threads t
     throw ConfigError{"the cuda kernels run on a GPU, but the device is cpu: expected auto, reference or onednn"};
   switch (choice) {
     case Kernels::Choice::automatic:
-      if (on_gpu) return detail::gpu_backend().make_kernels(stream);
+      if (on_gpu) return detail::gpu_backend().kernels->make_kernels(stream);
       return onednn_is_built_in() ? make_onednn_kernels(threads) : make_reference_kernels();
-    case Kernels::Choice::cuda: return detail::gpu_backend().make_kernels(stream);
+    case Kernels::Choice::cuda: return detail::gpu_backend().kernels->make_kernels(stream);
     case Kernels::Choice::reference: return make_reference_kernels();
     case Kernels::Choice::onednn: return make_onednn_kernels(threads);
   }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/base/descriptor.hpp"
+#include "core/base/parts.hpp"
 #include "sync/checkpoint/file_lock.hpp"
 #include "sync/checkpoint/lease.hpp"
 
@@ -16,7 +17,7 @@ namespace lockstep {
 
 /// The use ends with the object or with the process, however that ends. A child that the process has forked keeps the
 /// use until it ends or calls exec.
-class ExclusiveUse {
+class LOCKSTEP_PARTS_API ExclusiveUse {
  public:
   /// What the locked file holds.
   enum class Content : std::uint8_t {

@@ -8,13 +8,14 @@
 #include <string>
 
 #include "core/base/descriptor.hpp"
+#include "core/base/parts.hpp"
 
 namespace lockstep {
 
 /// A file on its way to `path`: written beside it, under the name ".NAME.part", and moved there by `commit`. Without a
 /// commit it is removed, and what was at `path` stays. What a killed process left beside it is removed or put back
 /// first. No link is followed: one at `path` is replaced, and what it leads to stays. Every failure is a FileError.
-class NewFile {
+class LOCKSTEP_PARTS_API NewFile {
  public:
   /// Messages begin with `what` and the path.
   explicit NewFile(std::filesystem::path path, std::string what = "checkpoint");

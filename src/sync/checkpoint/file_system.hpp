@@ -8,6 +8,8 @@
 
 #include <lockstep/core/base/error.hpp>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep {
 
 /// What a file system lacks, for those who can do without.
@@ -39,10 +41,10 @@ bool sync_folder(const std::filesystem::path& folder);
 bool move_over(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Where that is meanwhile: ".NAME.old.part". A process that is killed in between leaves it there.
-std::filesystem::path moved_away(const std::filesystem::path& to);
+LOCKSTEP_PARTS_API std::filesystem::path moved_away(const std::filesystem::path& to);
 
 /// Puts back what a killed process has left there, or removes it if something is at `to` again. By whoever writes `to`
 /// alone, before it reads what is there.
-void finish_move_over(const std::filesystem::path& to);
+LOCKSTEP_PARTS_API void finish_move_over(const std::filesystem::path& to);
 
 }  // namespace lockstep

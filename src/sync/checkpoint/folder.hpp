@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep {
 
 /// A folder on its way to `path`: filled beside it, under the name ".NAME.part", and moved there by `commit`. Without a
@@ -33,7 +35,7 @@ class NewFolder {
 
 /// Makes `folder` if it is not there. ConfigError, which begins with `name`, if nothing can be written to it;
 /// CheckpointError if the disk is full.
-void require_writable_folder(const std::filesystem::path& folder, const std::string& name);
+LOCKSTEP_PARTS_API void require_writable_folder(const std::filesystem::path& folder, const std::string& name);
 
 /// Makes `link` a symbolic link to `target`, at once, whatever it was before. On a file system without links, warns
 /// once, and there is no link afterwards. CheckpointError if it fails otherwise.

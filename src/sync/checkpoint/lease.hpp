@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "core/base/counted_time.hpp"
+#include "core/base/parts.hpp"
 #include "sync/checkpoint/lock_holder.hpp"
 
 namespace lockstep {
@@ -30,7 +31,7 @@ struct LeaseTimes {
 ///
 /// Times are the file system's own, as the clocks of hosts differ. A lease counts as lost only after it has been
 /// watched for some time.
-class Lease {
+class LOCKSTEP_PARTS_API Lease {
  public:
   enum class Attempt : std::uint8_t {
     taken,

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "core/base/descriptor.hpp"
+#include "core/base/parts.hpp"
 
 namespace lockstep {
 
@@ -14,6 +15,6 @@ void share_with_writers_of_folder(int descriptor, const std::filesystem::path& p
 /// Opens a file, and makes and shares it if it is not there. One that is there keeps its owner and permissions. It
 /// follows no link at the end of `path`, and does not wait for the other end of a pipe. Negative, and errno says why,
 /// if that fails.
-Descriptor open_shared(const std::filesystem::path& path, int flags);
+LOCKSTEP_PARTS_API Descriptor open_shared(const std::filesystem::path& path, int flags);
 
 }  // namespace lockstep

@@ -6,6 +6,8 @@
 
 #include <lockstep/core/tensor/tensor.hpp>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep::detail {
 
 /// Pieces of one shape and type. From the beginning of one to the next are `stride` elements.
@@ -36,7 +38,7 @@ void tree_sum_in_place(const HostPieces& pieces, DType dtype, std::int64_t eleme
 void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream);
 
 /// sum += x. Same count and type.
-void add(const TensorView& sum, const TensorView& x, Stream& stream);
+LOCKSTEP_PARTS_API void add(const TensorView& sum, const TensorView& x, Stream& stream);
 
 /// view /= divisor. Floating-point types.
 void divide(const TensorView& view, int divisor, Stream& stream);

@@ -10,9 +10,11 @@
 
 #include <lockstep/sync/strategy/variable_store.hpp>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep::detail {
 
-class FitProgress {
+class LOCKSTEP_PARTS_API FitProgress {
  public:
   /// A checkpoint that was restored, until `fit` goes on from it or the program has trained on by itself.
   struct Restored {

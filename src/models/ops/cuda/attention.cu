@@ -3,8 +3,8 @@
 
 #include "core/device/cuda/geometry.hpp"
 #include "core/device/cuda/kernel_launch.hpp"
+#include "core/tensor/cuda/stored.hpp"
 #include "models/ops/cuda/sequence_launch.hpp"
-#include "models/ops/cuda/stored.hpp"
 #include "models/ops/cuda/warp.hpp"
 
 namespace lockstep::ops::cuda {
@@ -25,9 +25,9 @@ __device__ T warp_largest(T value) {
 
 /// `probabilities` may be `scores`.
 template <class T>
-__global__ void causal_softmax_kernel(computed_t<T>* scores, T* probabilities, computed_t<T>* log_sum_exps,
-                                      std::int64_t rows, std::int64_t context) {
-  using Number = computed_t<T>;
+__global__ void causal_softmax_kernel(detail::computed_t<T>* scores, T* probabilities,
+                                      detail::computed_t<T>* log_sum_exps, std::int64_t rows, std::int64_t context) {
+  using Number = detail::computed_t<T>;
   for (std::int64_t row = first_row_of_warp(); row < rows; row += rows_apart()) {
     const std::int64_t known = row % context + 1;
     Number* const x = scores + row * context;
@@ -43,9 +43,10 @@ __global__ void causal_softmax_kernel(computed_t<T>* scores, T* probabilities, c
 }
 
 template <class T>
-__global__ void causal_probabilities_kernel(const computed_t<T>* scores, const computed_t<T>* log_sum_exps,
-                                            T* probabilities, std::int64_t rows, std::int64_t context) {
-  using Number = computed_t<T>;
+__global__ void causal_probabilities_kernel(const detail::computed_t<T>* scores,
+                                            const detail::computed_t<T>* log_sum_exps, T* probabilities,
+                                            std::int64_t rows, std::int64_t context) {
+  using Number = detail::computed_t<T>;
   for (std::int64_t row = first_row_of_warp(); row < rows; row += rows_apart()) {
     const std::int64_t known = row % context + 1;
     const Number* const x = scores + row * context;
@@ -58,9 +59,9 @@ __global__ void causal_probabilities_kernel(const computed_t<T>* scores, const c
 
 /// `d_scores` may be `probabilities`.
 template <class T>
-__global__ void causal_softmax_gradient_kernel(const T* probabilities, const computed_t<T>* d, T* d_scores,
+__global__ void causal_softmax_gradient_kernel(const T* probabilities, const detail::computed_t<T>* d, T* d_scores,
                                                std::int64_t rows, std::int64_t context) {
-  using Number = computed_t<T>;
+  using Number = detail::computed_t<T>;
   for (std::int64_t row = first_row_of_warp(); row < rows; row += rows_apart()) {
     const std::int64_t known = row % context + 1;
     const T* const p = probabilities + row * context;
@@ -75,7 +76,7 @@ __global__ void causal_softmax_gradient_kernel(const T* probabilities, const com
 }  // namespace
 
 template <class T>
-cudaError_t launch_causal_softmax(computed_t<T>* scores, T* probabilities, computed_t<T>* log_sum_exps,
+cudaError_t launch_causal_softmax(detail::computed_t<T>* scores, T* probabilities, detail::computed_t<T>* log_sum_exps,
                                   std::int64_t matrices, std::int64_t context, cudaStream_t stream) {
   const std::int64_t rows = matrices * context;
   return launch(causal_softmax_kernel<T>, blocks_for(rows, warps), dim3{lanes, warps}, stream, scores, probabilities,
@@ -83,7 +84,7 @@ cudaError_t launch_causal_softmax(computed_t<T>* scores, T* probabilities, compu
 }
 
 template <class T>
-cudaError_t launch_causal_probabilities(const computed_t<T>* scores, const computed_t<T>* log_sum_exps,
+cudaError_t launch_causal_probabilities(const detail::computed_t<T>* scores, const detail::computed_t<T>* log_sum_exps,
                                         T* probabilities, std::int64_t matrices, std::int64_t context,
                                         cudaStream_t stream) {
   const std::int64_t rows = matrices * context;
@@ -92,19 +93,19 @@ cudaError_t launch_causal_probabilities(const computed_t<T>* scores, const compu
 }
 
 template <class T>
-cudaError_t launch_causal_softmax_gradient(const T* probabilities, const computed_t<T>* d, T* d_scores,
+cudaError_t launch_causal_softmax_gradient(const T* probabilities, const detail::computed_t<T>* d, T* d_scores,
                                            std::int64_t matrices, std::int64_t context, cudaStream_t stream) {
   const std::int64_t rows = matrices * context;
   return launch(causal_softmax_gradient_kernel<T>, blocks_for(rows, warps), dim3{lanes, warps}, stream, probabilities,
                 d, d_scores, rows, context);
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                     \
-  template cudaError_t launch_causal_softmax<T>(computed_t<T>*, T*, computed_t<T>*, std::int64_t, std::int64_t,     \
-                                                cudaStream_t);                                                      \
-  template cudaError_t launch_causal_probabilities<T>(const computed_t<T>*, const computed_t<T>*, T*, std::int64_t, \
-                                                      std::int64_t, cudaStream_t);                                  \
-  template cudaError_t launch_causal_softmax_gradient<T>(const T*, const computed_t<T>*, T*, std::int64_t,          \
+#define LOCKSTEP_INSTANTIATE(T)                                                                                       \
+  template cudaError_t launch_causal_softmax<T>(detail::computed_t<T>*, T*, detail::computed_t<T>*, std::int64_t,     \
+                                                std::int64_t, cudaStream_t);                                          \
+  template cudaError_t launch_causal_probabilities<T>(const detail::computed_t<T>*, const detail::computed_t<T>*, T*, \
+                                                      std::int64_t, std::int64_t, cudaStream_t);                      \
+  template cudaError_t launch_causal_softmax_gradient<T>(const T*, const detail::computed_t<T>*, T*, std::int64_t,    \
                                                          std::int64_t, cudaStream_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)

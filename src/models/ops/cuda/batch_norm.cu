@@ -3,9 +3,9 @@
 #include "core/device/cuda/elements.hpp"
 #include "core/device/cuda/geometry.hpp"
 #include "core/device/cuda/kernel_launch.hpp"
+#include "core/tensor/cuda/stored.hpp"
 #include "models/ops/cuda/channel_scale.hpp"
 #include "models/ops/cuda/image_launch.hpp"
-#include "models/ops/cuda/stored.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -24,9 +24,9 @@ inline __device__ std::int64_t row_stride() {
 }
 
 template <class T>
-__global__ void batch_norm_kernel(ChannelRows of, const T* x, ChannelMoments<computed_t<T>> by,
-                                  const computed_t<T>* gamma, const computed_t<T>* beta, T* y) {
-  using Number = computed_t<T>;
+__global__ void batch_norm_kernel(ChannelRows of, const T* x, ChannelMoments<detail::computed_t<T>> by,
+                                  const detail::computed_t<T>* gamma, const detail::computed_t<T>* beta, T* y) {
+  using Number = detail::computed_t<T>;
   for (std::int64_t channel = first_index(); channel < of.channels; channel += stride()) {
     const Number mean = mean_of(by, channel), factor = gamma[channel] * inverse_deviation_of(by, channel);
     const Number offset = beta[channel];
@@ -39,10 +39,11 @@ __global__ void batch_norm_kernel(ChannelRows of, const T* x, ChannelMoments<com
 
 /// As on the host: linear in dy and x. A thread reads an element before it writes to it, so dx may be dy.
 template <class T>
-__global__ void batch_norm_gradient_kernel(ChannelRows of, const T* x, ChannelMoments<computed_t<T>> by, double count,
-                                           const computed_t<T>* gamma, const T* dy, const computed_t<T>* d_gamma,
-                                           const computed_t<T>* d_beta, T* dx) {
-  using Number = computed_t<T>;
+__global__ void batch_norm_gradient_kernel(ChannelRows of, const T* x, ChannelMoments<detail::computed_t<T>> by,
+                                           double count, const detail::computed_t<T>* gamma, const T* dy,
+                                           const detail::computed_t<T>* d_gamma, const detail::computed_t<T>* d_beta,
+                                           T* dx) {
+  using Number = detail::computed_t<T>;
   for (std::int64_t channel = first_index(); channel < of.channels; channel += stride()) {
     const Number mean = mean_of(by, channel), inverse = inverse_deviation_of(by, channel);
     const Number factor = gamma[channel] * inverse;
@@ -63,26 +64,30 @@ dim3 grid_of(const ChannelRows& of) {
 }  // namespace
 
 template <class T>
-cudaError_t launch_batch_norm(const ChannelRows& of, const T* x, const ChannelMoments<computed_t<T>>& by,
-                              const computed_t<T>* gamma, const computed_t<T>* beta, T* y, cudaStream_t stream) {
+cudaError_t launch_batch_norm(const ChannelRows& of, const T* x, const ChannelMoments<detail::computed_t<T>>& by,
+                              const detail::computed_t<T>* gamma, const detail::computed_t<T>* beta, T* y,
+                              cudaStream_t stream) {
   return launch(batch_norm_kernel<T>, grid_of(of), dim3{tile_channels, tile_rows}, stream, of, x, by, gamma, beta, y);
 }
 
 template <class T>
-cudaError_t launch_batch_norm_gradient(const ChannelRows& of, const T* x, const ChannelMoments<computed_t<T>>& by,
-                                       double count, const computed_t<T>* gamma, const T* dy,
-                                       const computed_t<T>* d_gamma, const computed_t<T>* d_beta, T* dx,
+cudaError_t launch_batch_norm_gradient(const ChannelRows& of, const T* x,
+                                       const ChannelMoments<detail::computed_t<T>>& by, double count,
+                                       const detail::computed_t<T>* gamma, const T* dy,
+                                       const detail::computed_t<T>* d_gamma, const detail::computed_t<T>* d_beta, T* dx,
                                        cudaStream_t stream) {
   return launch(batch_norm_gradient_kernel<T>, grid_of(of), dim3{tile_channels, tile_rows}, stream, of, x, by, count,
                 gamma, dy, d_gamma, d_beta, dx);
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                   \
-  template cudaError_t launch_batch_norm<T>(const ChannelRows&, const T*, const ChannelMoments<computed_t<T>>&,   \
-                                            const computed_t<T>*, const computed_t<T>*, T*, cudaStream_t);        \
-  template cudaError_t launch_batch_norm_gradient<T>(                                                             \
-      const ChannelRows&, const T*, const ChannelMoments<computed_t<T>>&, double, const computed_t<T>*, const T*, \
-      const computed_t<T>*, const computed_t<T>*, T*, cudaStream_t);
+#define LOCKSTEP_INSTANTIATE(T)                                                                                 \
+  template cudaError_t launch_batch_norm<T>(                                                                    \
+      const ChannelRows&, const T*, const ChannelMoments<detail::computed_t<T>>&, const detail::computed_t<T>*, \
+      const detail::computed_t<T>*, T*, cudaStream_t);                                                          \
+  template cudaError_t launch_batch_norm_gradient<T>(                                                           \
+      const ChannelRows&, const T*, const ChannelMoments<detail::computed_t<T>>&, double,                       \
+      const detail::computed_t<T>*, const T*, const detail::computed_t<T>*, const detail::computed_t<T>*, T*,   \
+      cudaStream_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)
 LOCKSTEP_INSTANTIATE(BFloat16)

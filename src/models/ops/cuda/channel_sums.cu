@@ -3,9 +3,9 @@
 // order, and the lanes are a tree. So the order depends on the number of rows alone, not on the size of the grid.
 #include "core/device/cuda/geometry.hpp"
 #include "core/device/cuda/kernel_launch.hpp"
+#include "core/tensor/cuda/stored.hpp"
 #include "models/ops/cuda/channel_scale.hpp"
 #include "models/ops/cuda/image_launch.hpp"
-#include "models/ops/cuda/stored.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -95,7 +95,7 @@ template <class T>
 struct SquaredDistance {
   const T* x;
   std::int64_t channels;
-  const computed_t<T>* means;
+  const detail::computed_t<T>* means;
   double samples;
 
   __device__ double operator()(std::int64_t row, std::int64_t channel) const {
@@ -110,11 +110,11 @@ struct GradientByDistance {
   const T* x;
   const T* dy;
   std::int64_t channels;
-  ChannelMoments<computed_t<T>> by;
+  ChannelMoments<detail::computed_t<T>> by;
 
   __device__ double operator()(std::int64_t row, std::int64_t channel) const {
     const std::int64_t i = row * channels + channel;
-    const computed_t<T> distance = wide(x[i]) - mean_of(by, channel);
+    const detail::computed_t<T> distance = wide(x[i]) - mean_of(by, channel);
     return static_cast<double>(wide(dy[i])) * static_cast<double>(distance);
   }
 };
@@ -141,31 +141,33 @@ std::int64_t channel_parts(const ChannelRows& of) {
 }
 
 template <class T>
-cudaError_t launch_channel_sums(const ChannelRows& of, const T* x, double divisor, double* parts, computed_t<T>* sum,
-                                cudaStream_t stream) {
+cudaError_t launch_channel_sums(const ChannelRows& of, const T* x, double divisor, double* parts,
+                                detail::computed_t<T>* sum, cudaStream_t stream) {
   return sum_over_rows(of, Value<T>{x, of.channels}, Divided{divisor}, parts, sum, stream);
 }
 
 template <class T>
-cudaError_t launch_channel_squares(const ChannelRows& of, const T* x, const computed_t<T>* means, double samples,
-                                   double divisor, double* parts, computed_t<T>* sum, cudaStream_t stream) {
+cudaError_t launch_channel_squares(const ChannelRows& of, const T* x, const detail::computed_t<T>* means,
+                                   double samples, double divisor, double* parts, detail::computed_t<T>* sum,
+                                   cudaStream_t stream) {
   return sum_over_rows(of, SquaredDistance<T>{x, of.channels, means, samples}, Divided{divisor}, parts, sum, stream);
 }
 
 template <class T>
-cudaError_t launch_channel_products(const ChannelRows& of, const T* x, const ChannelMoments<computed_t<T>>& by,
-                                    const T* dy, double* parts, computed_t<T>* sum, cudaStream_t stream) {
-  return sum_over_rows(of, GradientByDistance<T>{x, dy, of.channels, by}, ByDeviation<computed_t<T>>{by}, parts, sum,
-                       stream);
+cudaError_t launch_channel_products(const ChannelRows& of, const T* x, const ChannelMoments<detail::computed_t<T>>& by,
+                                    const T* dy, double* parts, detail::computed_t<T>* sum, cudaStream_t stream) {
+  return sum_over_rows(of, GradientByDistance<T>{x, dy, of.channels, by}, ByDeviation<detail::computed_t<T>>{by}, parts,
+                       sum, stream);
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                       \
-  template cudaError_t launch_channel_sums<T>(const ChannelRows&, const T*, double, double*, computed_t<T>*,          \
-                                              cudaStream_t);                                                          \
-  template cudaError_t launch_channel_squares<T>(const ChannelRows&, const T*, const computed_t<T>*, double, double,  \
-                                                 double*, computed_t<T>*, cudaStream_t);                              \
-  template cudaError_t launch_channel_products<T>(const ChannelRows&, const T*, const ChannelMoments<computed_t<T>>&, \
-                                                  const T*, double*, computed_t<T>*, cudaStream_t);
+#define LOCKSTEP_INSTANTIATE(T)                                                                                      \
+  template cudaError_t launch_channel_sums<T>(const ChannelRows&, const T*, double, double*, detail::computed_t<T>*, \
+                                              cudaStream_t);                                                         \
+  template cudaError_t launch_channel_squares<T>(const ChannelRows&, const T*, const detail::computed_t<T>*, double, \
+                                                 double, double*, detail::computed_t<T>*, cudaStream_t);             \
+  template cudaError_t launch_channel_products<T>(const ChannelRows&, const T*,                                      \
+                                                  const ChannelMoments<detail::computed_t<T>>&, const T*, double*,   \
+                                                  detail::computed_t<T>*, cudaStream_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)
 LOCKSTEP_INSTANTIATE(BFloat16)

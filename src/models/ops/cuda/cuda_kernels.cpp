@@ -10,9 +10,9 @@
 #include "core/device/cuda/scratch.hpp"
 #include "core/device/device.hpp"
 #include "core/device/device_call.hpp"
+#include "core/tensor/computed.hpp"
 #include "models/ops/answer.hpp"
 #include "models/ops/checks.hpp"
-#include "models/ops/computed.hpp"
 #include "models/ops/cuda/arithmetic_variables.hpp"
 #include "models/ops/cuda/image_kernels.hpp"
 #include "models/ops/cuda/launch.hpp"
@@ -66,7 +66,7 @@ class CudaKernels final : public Kernels {
 
   void convert(const TensorView& x, const TensorView& y) const override {
     check_convert(here, x, y);
-    cuda::convert(x, y, stream_);
+    detail::cuda::convert(x, y, stream_);
   }
 
   void matmul(const Matrix& a, Kernels::Transpose transpose_a, const Matrix& b, Kernels::Transpose transpose_b,
@@ -107,8 +107,8 @@ class CudaKernels final : public Kernels {
     check_rows(here, "add_bias", rows, bias);
     if (rows.count() == 0) return;
     with_stored_type(rows.dtype(), [&]<class T>() {
-      check_cuda(cuda::launch_add_bias(data<T>(rows), data<const computed_t<T>>(bias), rows.shape()[0], bias.count(),
-                                       native(stream_)),
+      check_cuda(cuda::launch_add_bias(data<T>(rows), data<const detail::computed_t<T>>(bias), rows.shape()[0],
+                                       bias.count(), native(stream_)),
                  "the launch of add_bias");
     });
   }
@@ -117,8 +117,8 @@ class CudaKernels final : public Kernels {
     check_rows(here, "sum_rows", rows, out);
     if (out.count() == 0) return;
     with_stored_type(rows.dtype(), [&]<class T>() {
-      check_cuda(cuda::launch_sum_rows(data<const T>(rows), data<computed_t<T>>(out), rows.shape()[0], out.count(),
-                                       native(stream_)),
+      check_cuda(cuda::launch_sum_rows(data<const T>(rows), data<detail::computed_t<T>>(out), rows.shape()[0],
+                                       out.count(), native(stream_)),
                  "the launch of sum_rows");
     });
   }
@@ -222,15 +222,6 @@ class CudaKernels final : public Kernels {
 };
 
 }  // namespace
-
-void cuda::convert(const TensorView& from, const TensorView& to, Stream& stream) {
-  if (from.count() == 0) return;
-  const cudaError_t result =
-      to.dtype() == DType::bf16
-          ? launch_convert(data<const float>(from), data<BFloat16>(to), from.count(), native(stream))
-          : launch_convert(data<const BFloat16>(from), data<float>(to), from.count(), native(stream));
-  check_cuda(result, "the launch of convert");
-}
 
 std::unique_ptr<Kernels> cuda::make_kernels(Stream& stream) {
   return std::make_unique<CudaKernels>(stream);

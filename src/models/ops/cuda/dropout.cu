@@ -2,8 +2,8 @@
 #include "core/device/cuda/elements.hpp"
 #include "core/device/cuda/geometry.hpp"
 #include "core/device/cuda/kernel_launch.hpp"
+#include "core/tensor/cuda/stored.hpp"
 #include "models/ops/cuda/image_launch.hpp"
-#include "models/ops/cuda/stored.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -30,7 +30,7 @@ __global__ void dropout_mask_kernel(PhiloxWords random, std::uint64_t first, std
 }
 
 template <class T>
-__global__ void multiply_kernel(const T* x, const computed_t<T>* factors, T* y, std::int64_t count) {
+__global__ void multiply_kernel(const T* x, const detail::computed_t<T>* factors, T* y, std::int64_t count) {
   for (std::int64_t i = first_index(); i < count; i += stride()) store(y[i], wide(x[i]) * factors[i]);
 }
 
@@ -52,7 +52,8 @@ cudaError_t launch_dropout_mask(const PhiloxWords& random, std::uint64_t first, 
 }
 
 template <class T>
-cudaError_t launch_multiply(const T* x, const computed_t<T>* factors, T* y, std::int64_t count, cudaStream_t stream) {
+cudaError_t launch_multiply(const T* x, const detail::computed_t<T>* factors, T* y, std::int64_t count,
+                            cudaStream_t stream) {
   return launch(multiply_kernel<T>, blocks_for(count, threads), threads, stream, x, factors, y, count);
 }
 

@@ -4,9 +4,9 @@
 #include "core/device/cuda/elements.hpp"
 #include "core/device/cuda/geometry.hpp"
 #include "core/device/cuda/kernel_launch.hpp"
+#include "core/tensor/cuda/stored.hpp"
 #include "models/ops/cuda/launch.hpp"
 #include "models/ops/cuda/sequence_launch.hpp"
-#include "models/ops/cuda/stored.hpp"
 #include "models/ops/gelu.hpp"
 
 namespace lockstep::ops::cuda {
@@ -21,7 +21,7 @@ constexpr int tile_rows = 8;
 
 /// `to` may be `from`.
 template <class From, class To>
-__global__ void add_bias_kernel(const From* from, const computed_t<From>* bias, bool is_relu, To* to,
+__global__ void add_bias_kernel(const From* from, const detail::computed_t<From>* bias, bool is_relu, To* to,
                                 std::int64_t row_count, std::int64_t columns) {
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
   const std::int64_t row_stride = static_cast<std::int64_t>(gridDim.y) * blockDim.y;
@@ -38,7 +38,7 @@ __global__ void add_bias_kernel(const From* from, const computed_t<From>* bias, 
 
 template <class T>
 __global__ void relu_kernel(const T* x, T* y, std::int64_t count) {
-  using Number = computed_t<T>;
+  using Number = detail::computed_t<T>;
   for (std::int64_t i = first_index(); i < count; i += stride()) {
     const Number value = wide(x[i]);
     store(y[i], value < Number{0} ? Number{0} : value);
@@ -47,7 +47,7 @@ __global__ void relu_kernel(const T* x, T* y, std::int64_t count) {
 
 template <class T>
 __global__ void relu_gradient_kernel(const T* y, const T* dy, T* dx, std::int64_t count) {
-  using Number = computed_t<T>;
+  using Number = detail::computed_t<T>;
   for (std::int64_t i = first_index(); i < count; i += stride()) {
     const Number gradient = wide(dy[i]);
     store(dx[i], wide(y[i]) <= Number{0} ? Number{0} : gradient);
@@ -57,11 +57,6 @@ __global__ void relu_gradient_kernel(const T* y, const T* dy, T* dx, std::int64_
 template <class T>
 __global__ void add_kernel(T* sum, const T* x, std::int64_t count) {
   for (std::int64_t i = first_index(); i < count; i += stride()) store(sum[i], wide(sum[i]) + wide(x[i]));
-}
-
-template <class From, class To>
-__global__ void convert_kernel(const From* from, To* to, std::int64_t count) {
-  for (std::int64_t i = first_index(); i < count; i += stride()) store(to[i], wide(from[i]));
 }
 
 template <class T>
@@ -78,7 +73,7 @@ __global__ void gelu_gradient_kernel(const T* x, const T* dy, T* dx, std::int64_
 }  // namespace
 
 template <class T>
-cudaError_t launch_add_bias(T* rows, const computed_t<T>* bias, std::int64_t row_count, std::int64_t columns,
+cudaError_t launch_add_bias(T* rows, const detail::computed_t<T>* bias, std::int64_t row_count, std::int64_t columns,
                             cudaStream_t stream) {
   const dim3 grid{blocks_for(columns, tile_columns), blocks_for(row_count, tile_rows)};
   return launch(add_bias_kernel<T, T>, grid, dim3{tile_columns, tile_rows}, stream, rows, bias, false, rows, row_count,
@@ -107,14 +102,6 @@ cudaError_t launch_add(T* sum, const T* x, std::int64_t count, cudaStream_t stre
   return launch(add_kernel<T>, blocks_for(count, threads), threads, stream, sum, x, count);
 }
 
-template <class From, class To>
-cudaError_t launch_convert(const From* from, To* to, std::int64_t count, cudaStream_t stream) {
-  return launch(convert_kernel<From, To>, blocks_for(count, threads), threads, stream, from, to, count);
-}
-
-template cudaError_t launch_convert<float, BFloat16>(const float*, BFloat16*, std::int64_t, cudaStream_t);
-template cudaError_t launch_convert<BFloat16, float>(const BFloat16*, float*, std::int64_t, cudaStream_t);
-
 template <class T>
 cudaError_t launch_gelu(const T* x, T* y, std::int64_t count, cudaStream_t stream) {
   return launch(gelu_kernel<T>, blocks_for(count, threads), threads, stream, x, y, count);
@@ -125,12 +112,12 @@ cudaError_t launch_gelu_gradient(const T* x, const T* dy, T* dx, std::int64_t co
   return launch(gelu_gradient_kernel<T>, blocks_for(count, threads), threads, stream, x, dy, dx, count);
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                \
-  template cudaError_t launch_add_bias<T>(T*, const computed_t<T>*, std::int64_t, std::int64_t, cudaStream_t); \
-  template cudaError_t launch_relu<T>(const T*, T*, std::int64_t, cudaStream_t);                               \
-  template cudaError_t launch_relu_gradient<T>(const T*, const T*, T*, std::int64_t, cudaStream_t);            \
-  template cudaError_t launch_add<T>(T*, const T*, std::int64_t, cudaStream_t);                                \
-  template cudaError_t launch_gelu<T>(const T*, T*, std::int64_t, cudaStream_t);                               \
+#define LOCKSTEP_INSTANTIATE(T)                                                                                        \
+  template cudaError_t launch_add_bias<T>(T*, const detail::computed_t<T>*, std::int64_t, std::int64_t, cudaStream_t); \
+  template cudaError_t launch_relu<T>(const T*, T*, std::int64_t, cudaStream_t);                                       \
+  template cudaError_t launch_relu_gradient<T>(const T*, const T*, T*, std::int64_t, cudaStream_t);                    \
+  template cudaError_t launch_add<T>(T*, const T*, std::int64_t, cudaStream_t);                                        \
+  template cudaError_t launch_gelu<T>(const T*, T*, std::int64_t, cudaStream_t);                                       \
   template cudaError_t launch_gelu_gradient<T>(const T*, const T*, T*, std::int64_t, cudaStream_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)

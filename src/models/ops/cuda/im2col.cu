@@ -4,8 +4,8 @@
 #include "core/device/cuda/elements.hpp"
 #include "core/device/cuda/geometry.hpp"
 #include "core/device/cuda/kernel_launch.hpp"
+#include "core/tensor/cuda/stored.hpp"
 #include "models/ops/cuda/image_launch.hpp"
-#include "models/ops/cuda/stored.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -27,13 +27,13 @@ __global__ void im2col_kernel(Patches of, const T* x, T* patches, std::int64_t c
 }
 
 template <class T>
-__global__ void col2im_kernel(Patches of, const computed_t<T>* d_patches, T* dx, std::int64_t count) {
+__global__ void col2im_kernel(Patches of, const detail::computed_t<T>* d_patches, T* dx, std::int64_t count) {
   const std::int64_t kernel = of.kernel_height * of.kernel_width;
   for (std::int64_t i = first_index(); i < count; i += stride()) {
     const std::int64_t channel = i % of.channels, position = i / of.channels;
     const std::int64_t column = position % of.width, row = position / of.width % of.height;
     const std::int64_t image = position / of.width / of.height;
-    computed_t<T> sum = 0;
+    detail::computed_t<T> sum = 0;
     for (std::int64_t down = 0; down < of.kernel_height; ++down) {
       const std::int64_t patch_row = row - down;
       if (patch_row < 0 || patch_row >= of.rows) continue;
@@ -57,14 +57,14 @@ cudaError_t launch_im2col(const Patches& of, const T* x, T* patches, cudaStream_
 }
 
 template <class T>
-cudaError_t launch_col2im(const Patches& of, const computed_t<T>* d_patches, T* dx, cudaStream_t stream) {
+cudaError_t launch_col2im(const Patches& of, const detail::computed_t<T>* d_patches, T* dx, cudaStream_t stream) {
   const std::int64_t count = of.images * of.height * of.width * of.channels;
   return launch(col2im_kernel<T>, blocks_for(count, threads), threads, stream, of, d_patches, dx, count);
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                      \
   template cudaError_t launch_im2col<T>(const Patches&, const T*, T*, cudaStream_t); \
-  template cudaError_t launch_col2im<T>(const Patches&, const computed_t<T>*, T*, cudaStream_t);
+  template cudaError_t launch_col2im<T>(const Patches&, const detail::computed_t<T>*, T*, cudaStream_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)
 LOCKSTEP_INSTANTIATE(BFloat16)

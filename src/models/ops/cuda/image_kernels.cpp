@@ -156,8 +156,8 @@ void CudaImageKernels::convolution_input_gradient(const TensorView& dy, const Te
     kernels_.matmul(positions_of(dy, first, run.images), Kernels::Transpose::no, as_matrix(weight),
                     Kernels::Transpose::yes, d_patches);
     with_stored_type(dx.dtype(), [&]<class T>() {
-      check_cuda(launch_col2im(run, data<const computed_t<T>>(d_patches), data<T>(images_of(dx, first, run.images)),
-                               native(stream_)),
+      check_cuda(launch_col2im(run, data<const detail::computed_t<T>>(d_patches),
+                               data<T>(images_of(dx, first, run.images)), native(stream_)),
                  "the launch of col2im");
     });
   });
@@ -187,9 +187,9 @@ void CudaImageKernels::sum_channels(const ChannelRows& of, const TensorView& x, 
   if (of.channels == 0) return;
   const Parts parts{memory_, of};
   with_stored_type(x.dtype(), [&]<class T>() {
-    check_cuda(
-        launch_channel_sums(of, data<const T>(x), divisor, parts.data(), data<computed_t<T>>(sum), native(stream_)),
-        "the launch of a sum over channels");
+    check_cuda(launch_channel_sums(of, data<const T>(x), divisor, parts.data(), data<detail::computed_t<T>>(sum),
+                                   native(stream_)),
+               "the launch of a sum over channels");
   });
 }
 
@@ -204,9 +204,9 @@ void CudaImageKernels::channel_variances(const TensorView& x, const TensorView& 
   if (sizes.channels == 0) return;
   const Parts parts{memory_, rows_of(sizes)};
   with_stored_type(x.dtype(), [&]<class T>() {
-    check_cuda(launch_channel_squares(rows_of(sizes), data<const T>(x), data<const computed_t<T>>(means),
+    check_cuda(launch_channel_squares(rows_of(sizes), data<const T>(x), data<const detail::computed_t<T>>(means),
                                       static_cast<double>(samples), divisor_of(sizes), parts.data(),
-                                      data<computed_t<T>>(sum), native(stream_)),
+                                      data<detail::computed_t<T>>(sum), native(stream_)),
                "the launch of channel_variances");
   });
 }
@@ -216,7 +216,7 @@ void CudaImageKernels::batch_norm(const TensorView& x, const Normalisation& by, 
   const ChannelSizes sizes = check_batch_norm(here, x, by, gamma, beta, y);
   if (y.count() == 0) return;
   with_stored_type(x.dtype(), [&]<class T>() {
-    using Number = computed_t<T>;
+    using Number = detail::computed_t<T>;
     check_cuda(launch_batch_norm(rows_of(sizes), data<const T>(x), moments_of<Number>(by), data<const Number>(gamma),
                                  data<const Number>(beta), data<T>(y), native(stream_)),
                "the launch of batch_norm");
@@ -230,7 +230,7 @@ void CudaImageKernels::batch_norm_gradients(const TensorView& x, const Normalisa
   if (sizes.channels == 0) return;
   const Parts parts{memory_, rows_of(sizes)};
   with_stored_type(x.dtype(), [&]<class T>() {
-    using Number = computed_t<T>;
+    using Number = detail::computed_t<T>;
     check_cuda(launch_channel_products(rows_of(sizes), data<const T>(x), moments_of<Number>(by), data<const T>(dy),
                                        parts.data(), data<Number>(d_gamma), native(stream_)),
                "the launch of batch_norm_gradients");
@@ -244,7 +244,7 @@ void CudaImageKernels::batch_norm_input_gradient(const TensorView& x, const Norm
   if (dx.count() == 0) return;
   const double normalised = static_cast<double>(by.samples) * static_cast<double>(sizes.positions);
   with_stored_type(x.dtype(), [&]<class T>() {
-    using Number = computed_t<T>;
+    using Number = detail::computed_t<T>;
     check_cuda(launch_batch_norm_gradient(rows_of(sizes), data<const T>(x), moments_of<Number>(by), normalised,
                                           data<const Number>(gamma), data<const T>(dy), data<const Number>(d_gamma),
                                           data<const Number>(d_beta), data<T>(dx), native(stream_)),
@@ -278,9 +278,9 @@ void CudaImageKernels::multiply(const TensorView& x, const TensorView& factors, 
   check_multiply(here, x, factors, y);
   if (x.count() == 0) return;
   with_stored_type(x.dtype(), [&]<class T>() {
-    check_cuda(
-        launch_multiply(data<const T>(x), data<const computed_t<T>>(factors), data<T>(y), x.count(), native(stream_)),
-        "the launch of multiply");
+    check_cuda(launch_multiply(data<const T>(x), data<const detail::computed_t<T>>(factors), data<T>(y), x.count(),
+                               native(stream_)),
+               "the launch of multiply");
   });
 }
 

@@ -7,7 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include "core/base/philox4x32.hpp"
-#include "models/ops/computed.hpp"
+#include "core/tensor/computed.hpp"
 
 namespace lockstep::ops::cuda {
 
@@ -30,7 +30,7 @@ cudaError_t launch_im2col(const Patches& of, const T* x, T* patches, cudaStream_
 
 /// dx = for each element, the sum over the patches that contain it, in the order of the kernel's positions.
 template <class T>
-cudaError_t launch_col2im(const Patches& of, const computed_t<T>* d_patches, T* dx, cudaStream_t stream);
+cudaError_t launch_col2im(const Patches& of, const detail::computed_t<T>* d_patches, T* dx, cudaStream_t stream);
 
 /// Images [images, height, width, channels].
 struct Images {
@@ -67,33 +67,37 @@ std::int64_t channel_parts(const ChannelRows& of);
 
 /// sum [channels] = the sum of the rows, divided by `divisor`.
 template <class T>
-cudaError_t launch_channel_sums(const ChannelRows& of, const T* x, double divisor, double* parts, computed_t<T>* sum,
-                                cudaStream_t stream);
+cudaError_t launch_channel_sums(const ChannelRows& of, const T* x, double divisor, double* parts,
+                                detail::computed_t<T>* sum, cudaStream_t stream);
 
 /// The same for squared distances from `means` / `samples`.
 template <class T>
-cudaError_t launch_channel_squares(const ChannelRows& of, const T* x, const computed_t<T>* means, double samples,
-                                   double divisor, double* parts, computed_t<T>* sum, cudaStream_t stream);
+cudaError_t launch_channel_squares(const ChannelRows& of, const T* x, const detail::computed_t<T>* means,
+                                   double samples, double divisor, double* parts, detail::computed_t<T>* sum,
+                                   cudaStream_t stream);
 
 /// The same for dy times the normalised x: the gradient of gamma.
 template <class T>
-cudaError_t launch_channel_products(const ChannelRows& of, const T* x, const ChannelMoments<computed_t<T>>& by,
-                                    const T* dy, double* parts, computed_t<T>* sum, cudaStream_t stream);
+cudaError_t launch_channel_products(const ChannelRows& of, const T* x, const ChannelMoments<detail::computed_t<T>>& by,
+                                    const T* dy, double* parts, detail::computed_t<T>* sum, cudaStream_t stream);
 
 template <class T>
-cudaError_t launch_batch_norm(const ChannelRows& of, const T* x, const ChannelMoments<computed_t<T>>& by,
-                              const computed_t<T>* gamma, const computed_t<T>* beta, T* y, cudaStream_t stream);
+cudaError_t launch_batch_norm(const ChannelRows& of, const T* x, const ChannelMoments<detail::computed_t<T>>& by,
+                              const detail::computed_t<T>* gamma, const detail::computed_t<T>* beta, T* y,
+                              cudaStream_t stream);
 
 /// The gradients of gamma and beta are sums over `count` rows. dx may be dy.
 template <class T>
-cudaError_t launch_batch_norm_gradient(const ChannelRows& of, const T* x, const ChannelMoments<computed_t<T>>& by,
-                                       double count, const computed_t<T>* gamma, const T* dy,
-                                       const computed_t<T>* d_gamma, const computed_t<T>* d_beta, T* dx,
+cudaError_t launch_batch_norm_gradient(const ChannelRows& of, const T* x,
+                                       const ChannelMoments<detail::computed_t<T>>& by, double count,
+                                       const detail::computed_t<T>* gamma, const T* dy,
+                                       const detail::computed_t<T>* d_gamma, const detail::computed_t<T>* d_beta, T* dx,
                                        cudaStream_t stream);
 
 /// y may be x.
 template <class T>
-cudaError_t launch_multiply(const T* x, const computed_t<T>* factors, T* y, std::int64_t count, cudaStream_t stream);
+cudaError_t launch_multiply(const T* x, const detail::computed_t<T>* factors, T* y, std::int64_t count,
+                            cudaStream_t stream);
 
 // These do not take BFloat16.
 

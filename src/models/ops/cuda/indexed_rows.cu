@@ -2,9 +2,9 @@
 // verdict in GPU memory, where the lookup reads it.
 #include "core/device/cuda/geometry.hpp"
 #include "core/device/cuda/kernel_launch.hpp"
+#include "core/tensor/cuda/stored.hpp"
 #include "models/ops/cuda/first_outside.hpp"
 #include "models/ops/cuda/sequence_launch.hpp"
-#include "models/ops/cuda/stored.hpp"
 #include "models/ops/cuda/warp.hpp"
 
 namespace lockstep::ops::cuda {
@@ -45,11 +45,11 @@ constexpr int scatter_warps = scatter_threads / lanes;
 /// threads. Its threads add what was found to a column each, so no two write to one element, and the order is that of
 /// the indices.
 template <class T>
-__global__ void scatter_add_rows_kernel(IndexedRows which, const T* rows, computed_t<T>* table) {
+__global__ void scatter_add_rows_kernel(IndexedRows which, const T* rows, detail::computed_t<T>* table) {
   __shared__ unsigned found[scatter_warps];
   const int thread = static_cast<int>(threadIdx.x);
   for (std::int64_t entry = blockIdx.x; entry < which.entries; entry += gridDim.x) {
-    computed_t<T>* const sum = table + entry * which.width;
+    detail::computed_t<T>* const sum = table + entry * which.width;
     for (std::int64_t first = 0; first < which.count; first += scatter_threads) {
       const bool is_mine = first + thread < which.count && which.indices[first + thread] == entry;
       const unsigned in_warp = __ballot_sync(all_lanes, is_mine);
@@ -81,14 +81,14 @@ cudaError_t launch_gather_rows(const IndexedRows& which, const BadIndex* bad, co
 }
 
 template <class T>
-cudaError_t launch_scatter_add_rows(const IndexedRows& which, const T* rows, computed_t<T>* table,
+cudaError_t launch_scatter_add_rows(const IndexedRows& which, const T* rows, detail::computed_t<T>* table,
                                     cudaStream_t stream) {
   return launch(scatter_add_rows_kernel<T>, blocks_for(which.entries, 1), scatter_threads, stream, which, rows, table);
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                                                \
   template cudaError_t launch_gather_rows<T>(const IndexedRows&, const BadIndex*, const T*, T*, cudaStream_t); \
-  template cudaError_t launch_scatter_add_rows<T>(const IndexedRows&, const T*, computed_t<T>*, cudaStream_t);
+  template cudaError_t launch_scatter_add_rows<T>(const IndexedRows&, const T*, detail::computed_t<T>*, cudaStream_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)
 LOCKSTEP_INSTANTIATE(BFloat16)

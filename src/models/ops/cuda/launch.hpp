@@ -1,6 +1,6 @@
 // Launches of kernels for cuda_kernels.cpp. They take plain pointers, so that nvcc compiles nothing but kernels. T is
-// float or double, and BFloat16 where computed_t<T> stands beside it or a comment says so; counts are positive. Each
-// enqueues its work on `stream` and returns CUDA's status for that.
+// float or double, and BFloat16 where detail::computed_t<T> stands beside it or a comment says so; counts are positive.
+// Each enqueues its work on `stream` and returns CUDA's status for that.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 #include <lockstep/core/base/dtype.hpp>
 
-#include "models/ops/computed.hpp"
+#include "core/tensor/computed.hpp"
 
 namespace lockstep::ops::cuda {
 
 /// rows [row_count, columns] += bias [columns], row by row.
 template <class T>
-cudaError_t launch_add_bias(T* rows, const computed_t<T>* bias, std::int64_t row_count, std::int64_t columns,
+cudaError_t launch_add_bias(T* rows, const detail::computed_t<T>* bias, std::int64_t row_count, std::int64_t columns,
                             cudaStream_t stream);
 
 /// rows [row_count, columns] = sums + bias [columns], row by row, rounded to bf16. If `is_relu`, negative results are
@@ -25,12 +25,8 @@ cudaError_t launch_round_layer(const float* sums, const float* bias, bool is_rel
 
 /// out [columns] = the sum of the rows of rows [row_count, columns], first row first. There may be no rows.
 template <class T>
-cudaError_t launch_sum_rows(const T* rows, computed_t<T>* out, std::int64_t row_count, std::int64_t columns,
+cudaError_t launch_sum_rows(const T* rows, detail::computed_t<T>* out, std::int64_t row_count, std::int64_t columns,
                             cudaStream_t stream);
-
-/// From float to BFloat16, or back.
-template <class From, class To>
-cudaError_t launch_convert(const From* from, To* to, std::int64_t count, cudaStream_t stream);
 
 // These take BFloat16 too.
 

@@ -4,8 +4,8 @@
 
 #include "core/device/cuda/geometry.hpp"
 #include "core/device/cuda/kernel_launch.hpp"
+#include "core/tensor/cuda/stored.hpp"
 #include "models/ops/cuda/sequence_launch.hpp"
-#include "models/ops/cuda/stored.hpp"
 #include "models/ops/cuda/warp.hpp"
 
 namespace lockstep::ops::cuda {
@@ -15,9 +15,9 @@ using lockstep::detail::launch;
 using namespace lockstep::detail::cuda;
 
 template <class X, class Y>
-__global__ void layer_norm_kernel(NormRows<X> of, const computed_t<X>* bias, computed_t<X> epsilon, Y* y,
-                                  computed_t<X>* moments) {
-  using T = computed_t<X>;
+__global__ void layer_norm_kernel(NormRows<X> of, const detail::computed_t<X>* bias, detail::computed_t<X> epsilon,
+                                  Y* y, detail::computed_t<X>* moments) {
+  using T = detail::computed_t<X>;
   const T count = static_cast<T>(of.width);
   for (std::int64_t row = first_row_of_warp(); row < of.rows; row += rows_apart()) {
     const X* const x = of.x + row * of.width;
@@ -36,8 +36,8 @@ __global__ void layer_norm_kernel(NormRows<X> of, const computed_t<X>* bias, com
 /// With n = (x - mean) * inverse and g = dy * gain: dx = inverse * (g - mean(g) - n * mean(g * n)). A lane reads and
 /// writes its own columns alone, so dx may be dy.
 template <class X, class Y>
-__global__ void layer_norm_gradient_kernel(NormRows<X> of, const computed_t<X>* moments, const Y* dy, X* dx) {
-  using T = computed_t<X>;
+__global__ void layer_norm_gradient_kernel(NormRows<X> of, const detail::computed_t<X>* moments, const Y* dy, X* dx) {
+  using T = detail::computed_t<X>;
   const T count = static_cast<T>(of.width);
   for (std::int64_t row = first_row_of_warp(); row < of.rows; row += rows_apart()) {
     const X* const x = of.x + row * of.width;
@@ -56,9 +56,9 @@ __global__ void layer_norm_gradient_kernel(NormRows<X> of, const computed_t<X>* 
 constexpr int column_threads = 32;
 
 template <class X, class Y>
-__global__ void layer_norm_sums_kernel(NormRows<X> of, const computed_t<X>* moments, const Y* dy, computed_t<X>* d_gain,
-                                       computed_t<X>* d_bias) {
-  using T = computed_t<X>;
+__global__ void layer_norm_sums_kernel(NormRows<X> of, const detail::computed_t<X>* moments, const Y* dy,
+                                       detail::computed_t<X>* d_gain, detail::computed_t<X>* d_bias) {
+  using T = detail::computed_t<X>;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * column_threads + threadIdx.x;
   const std::int64_t apart = static_cast<std::int64_t>(gridDim.x) * column_threads;
   for (std::int64_t column = first; column < of.width; column += apart) {
@@ -77,33 +77,33 @@ __global__ void layer_norm_sums_kernel(NormRows<X> of, const computed_t<X>* mome
 }  // namespace
 
 template <class X, class Y>
-cudaError_t launch_layer_norm(const NormRows<X>& of, const computed_t<X>* bias, computed_t<X> epsilon, Y* y,
-                              computed_t<X>* moments, cudaStream_t stream) {
+cudaError_t launch_layer_norm(const NormRows<X>& of, const detail::computed_t<X>* bias, detail::computed_t<X> epsilon,
+                              Y* y, detail::computed_t<X>* moments, cudaStream_t stream) {
   return launch(layer_norm_kernel<X, Y>, blocks_for(of.rows, warps), dim3{lanes, warps}, stream, of, bias, epsilon, y,
                 moments);
 }
 
 template <class X, class Y>
-cudaError_t launch_layer_norm_gradient(const NormRows<X>& of, const computed_t<X>* moments, const Y* dy, X* dx,
+cudaError_t launch_layer_norm_gradient(const NormRows<X>& of, const detail::computed_t<X>* moments, const Y* dy, X* dx,
                                        cudaStream_t stream) {
   return launch(layer_norm_gradient_kernel<X, Y>, blocks_for(of.rows, warps), dim3{lanes, warps}, stream, of, moments,
                 dy, dx);
 }
 
 template <class X, class Y>
-cudaError_t launch_layer_norm_sums(const NormRows<X>& of, const computed_t<X>* moments, const Y* dy,
-                                   computed_t<X>* d_gain, computed_t<X>* d_bias, cudaStream_t stream) {
+cudaError_t launch_layer_norm_sums(const NormRows<X>& of, const detail::computed_t<X>* moments, const Y* dy,
+                                   detail::computed_t<X>* d_gain, detail::computed_t<X>* d_bias, cudaStream_t stream) {
   return launch(layer_norm_sums_kernel<X, Y>, blocks_for(of.width, column_threads), column_threads, stream, of, moments,
                 dy, d_gain, d_bias);
 }
 
-#define LOCKSTEP_INSTANTIATE(X, Y)                                                                              \
-  template cudaError_t launch_layer_norm<X, Y>(const NormRows<X>&, const computed_t<X>*, computed_t<X>, Y*,     \
-                                               computed_t<X>*, cudaStream_t);                                   \
-  template cudaError_t launch_layer_norm_gradient<X, Y>(const NormRows<X>&, const computed_t<X>*, const Y*, X*, \
-                                                        cudaStream_t);                                          \
-  template cudaError_t launch_layer_norm_sums<X, Y>(const NormRows<X>&, const computed_t<X>*, const Y*,         \
-                                                    computed_t<X>*, computed_t<X>*, cudaStream_t);
+#define LOCKSTEP_INSTANTIATE(X, Y)                                                                                  \
+  template cudaError_t launch_layer_norm<X, Y>(const NormRows<X>&, const detail::computed_t<X>*,                    \
+                                               detail::computed_t<X>, Y*, detail::computed_t<X>*, cudaStream_t);    \
+  template cudaError_t launch_layer_norm_gradient<X, Y>(const NormRows<X>&, const detail::computed_t<X>*, const Y*, \
+                                                        X*, cudaStream_t);                                          \
+  template cudaError_t launch_layer_norm_sums<X, Y>(const NormRows<X>&, const detail::computed_t<X>*, const Y*,     \
+                                                    detail::computed_t<X>*, detail::computed_t<X>*, cudaStream_t);
 LOCKSTEP_INSTANTIATE(float, float)
 LOCKSTEP_INSTANTIATE(double, double)
 LOCKSTEP_INSTANTIATE(BFloat16, BFloat16)

@@ -2,8 +2,8 @@
 #include "core/device/cuda/elements.hpp"
 #include "core/device/cuda/geometry.hpp"
 #include "core/device/cuda/kernel_launch.hpp"
+#include "core/tensor/cuda/stored.hpp"
 #include "models/ops/cuda/image_launch.hpp"
-#include "models/ops/cuda/stored.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -44,7 +44,7 @@ template <class T>
 __global__ void max_pool_kernel(Images of, const T* x, T* y, std::int64_t count) {
   for (std::int64_t i = first_index(); i < count; i += stride()) {
     const Window window{of, of.height / 2, of.width / 2, i};
-    computed_t<T> values[positions];
+    detail::computed_t<T> values[positions];
     for (int k = 0; k < positions; ++k) values[k] = wide(x[window.at[k]]);
     store(y[i], largest(values));
   }
@@ -53,7 +53,7 @@ __global__ void max_pool_kernel(Images of, const T* x, T* y, std::int64_t count)
 /// A thread reads its window before it writes to it, so dx may be x.
 template <class T>
 __global__ void max_pool_gradient_kernel(Images of, const T* x, const T* dy, T* dx, std::int64_t count) {
-  using Number = computed_t<T>;
+  using Number = detail::computed_t<T>;
   const std::int64_t rows = (of.height + 1) / 2, columns = (of.width + 1) / 2;
   const std::int64_t whole_rows = of.height / 2, whole_columns = of.width / 2;
   for (std::int64_t i = first_index(); i < count; i += stride()) {

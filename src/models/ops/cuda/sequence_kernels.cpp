@@ -5,8 +5,8 @@
 #include <type_traits>
 
 #include "core/device/cuda/native.hpp"
+#include "core/tensor/computed.hpp"
 #include "models/ops/checks.hpp"
-#include "models/ops/computed.hpp"
 #include "models/ops/cuda/aligned.hpp"
 #include "models/ops/cuda/sequence_launch.hpp"
 #include "models/ops/cuda/typed.hpp"
@@ -30,7 +30,10 @@ IndexedRows indexed(const TensorView& table, const TensorView& indices) {
 
 template <class T>
 NormRows<T> norm_rows(const TensorView& x, const TensorView& gain) {
-  return {.x = data<const T>(x), .gain = data<const computed_t<T>>(gain), .rows = x.shape()[0], .width = x.shape()[1]};
+  return {.x = data<const T>(x),
+          .gain = data<const detail::computed_t<T>>(gain),
+          .rows = x.shape()[0],
+          .width = x.shape()[1]};
 }
 
 /// Where the operands of a window lie. Its heads are computed together, as one batch of products. Windows are computed
@@ -48,7 +51,9 @@ class Window {
   /// Of rows [positions, width].
   T* columns(void* rows) const { return static_cast<T*>(rows) + window_ * sizes_.context * sizes_.width(); }
   /// Of numbers [windows, heads, context], one for each row of scores.
-  computed_t<T>* rows_of_scores(computed_t<T>* all) const { return all + window_ * sizes_.heads * sizes_.context; }
+  detail::computed_t<T>* rows_of_scores(detail::computed_t<T>* all) const {
+    return all + window_ * sizes_.heads * sizes_.context;
+  }
 
  private:
   T* part(void* qkv, std::int64_t which) const {
@@ -115,16 +120,16 @@ template <class T>
 class Scores {
  public:
   Scores(const AttentionSizes& sizes, const Scratch& scratch)
-      : bytes_{aligned(count(sizes) * sizeof(computed_t<T>))},
+      : bytes_{aligned(count(sizes) * sizeof(detail::computed_t<T>))},
         memory_{scratch, in_place ? bytes_ : bytes_ + count(sizes) * sizeof(T)} {}
 
-  computed_t<T>* data() const { return reinterpret_cast<computed_t<T>*>(memory_.data()); }
+  detail::computed_t<T>* data() const { return reinterpret_cast<detail::computed_t<T>*>(memory_.data()); }
 
   /// For the probabilities: in the place of the scores, or beside them if they are bf16.
   T* probabilities() const { return reinterpret_cast<T*>(memory_.data() + (in_place ? 0 : bytes_)); }
 
  private:
-  static constexpr bool in_place = std::is_same_v<T, computed_t<T>>;
+  static constexpr bool in_place = std::is_same_v<T, detail::computed_t<T>>;
 
   static std::size_t count(const AttentionSizes& sizes) {
     return static_cast<std::size_t>(sizes.heads * sizes.context * sizes.context);
@@ -170,7 +175,7 @@ void CudaSequenceKernels::scatter_add_rows(const TensorView& rows, const TensorV
   check_indexed_rows(here, "scatter_add_rows", table, indices, rows, table);
   if (rows.count() == 0 || table.count() == 0) return;
   with_stored_type(rows.dtype(), [&]<class T>() {
-    check_cuda(launch_scatter_add_rows(indexed(table, indices), data<const T>(rows), data<computed_t<T>>(table),
+    check_cuda(launch_scatter_add_rows(indexed(table, indices), data<const T>(rows), data<detail::computed_t<T>>(table),
                                        native(stream_)),
                "the launch of scatter_add_rows");
   });
@@ -180,7 +185,7 @@ void CudaSequenceKernels::layer_norm(const LayerNorm& operands) const {
   check_layer_norm(here, operands);
   if (operands.x.shape()[0] == 0) return;
   with_stored_types(operands.x.dtype(), operands.y.dtype(), [&]<class X, class Y>() {
-    using Number = computed_t<X>;
+    using Number = detail::computed_t<X>;
     check_cuda(launch_layer_norm(norm_rows<X>(operands.x, operands.gain), data<const Number>(operands.bias),
                                  static_cast<Number>(operands.epsilon), data<Y>(operands.y),
                                  data<Number>(operands.moments), native(stream_)),
@@ -193,7 +198,7 @@ void CudaSequenceKernels::layer_norm_gradient(const LayerNormGradient& operands)
   const auto& [x, gain, moments, dy, dx, d_gain, d_bias] = operands;
   if (x.shape()[1] == 0) return;
   with_stored_types(x.dtype(), dy.dtype(), [&]<class X, class Y>() {
-    using Number = computed_t<X>;
+    using Number = detail::computed_t<X>;
     const NormRows<X> of = norm_rows<X>(x, gain);
     // First the sums, which read dy: dx may be dy.
     check_cuda(launch_layer_norm_sums(of, data<const Number>(moments), data<const Y>(dy), data<Number>(d_gain),
@@ -235,7 +240,7 @@ void CudaSequenceKernels::causal_attention(const CausalAttention& operands) cons
       const Window<T> at{sizes, window};
       compute_scores(heads, sizes, at, qkv.data(), scores);
       check_cuda(launch_causal_softmax(scores.data(), scores.probabilities(),
-                                       at.rows_of_scores(data<computed_t<T>>(operands.kept)), sizes.heads,
+                                       at.rows_of_scores(data<detail::computed_t<T>>(operands.kept)), sizes.heads,
                                        sizes.context, native(stream_)),
                  "the launch of causal_attention");
       heads.from_scores(1, heads.scores(scores.probabilities()), no, heads.in_qkv(at.values(qkv.data())),
@@ -262,9 +267,10 @@ void CudaSequenceKernels::causal_attention_gradient(const CausalAttentionGradien
     for (std::int64_t window = 0; window < sizes.windows; ++window) {
       const Window<T> at{sizes, window};
       compute_scores(heads, sizes, at, qkv.data(), scores);
-      check_cuda(launch_causal_probabilities(scores.data(), at.rows_of_scores(data<computed_t<T>>(operands.kept)),
-                                             stored, sizes.heads, sizes.context, native(stream_)),
-                 "the launch of causal_attention_gradient");
+      check_cuda(
+          launch_causal_probabilities(scores.data(), at.rows_of_scores(data<detail::computed_t<T>>(operands.kept)),
+                                      stored, sizes.heads, sizes.context, native(stream_)),
+          "the launch of causal_attention_gradient");
       const Operand d = heads.in_rows(at.columns(dy.data()));
       heads.from_scores(1, heads.scores(stored), yes, d, heads.in_qkv(at.values(d_qkv.data())));
       heads.to_scores(1, d, heads.in_qkv(at.values(qkv.data())), heads.scores(scores.data()));

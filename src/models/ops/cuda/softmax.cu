@@ -3,10 +3,10 @@
 // label, and the host learns of it with the answer.
 #include "core/device/cuda/geometry.hpp"
 #include "core/device/cuda/kernel_launch.hpp"
+#include "core/tensor/cuda/stored.hpp"
 #include "models/ops/cuda/first_outside.hpp"
 #include "models/ops/cuda/launch.hpp"
 #include "models/ops/cuda/softmax_lanes.hpp"
-#include "models/ops/cuda/stored.hpp"
 #include "models/ops/cuda/warp.hpp"
 
 namespace lockstep::ops::cuda {

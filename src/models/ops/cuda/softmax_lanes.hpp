@@ -11,9 +11,12 @@
 #include <cstdint>
 
 #include "core/base/host_device.hpp"
-#include "models/ops/cuda/stored.hpp"
+#include "core/tensor/cuda/stored.hpp"
 
 namespace lockstep::ops::cuda {
+
+using detail::cuda::store;
+using detail::cuda::wide;
 
 template <class T>
 struct Largest {
@@ -22,8 +25,9 @@ struct Largest {
 };
 
 template <class T>
-LOCKSTEP_HOST_DEVICE Largest<computed_t<T>> lane_largest(const T* x, std::int64_t classes, int lane, int lanes) {
-  Largest<computed_t<T>> largest{static_cast<computed_t<T>>(-INFINITY), classes};
+LOCKSTEP_HOST_DEVICE Largest<detail::computed_t<T>> lane_largest(const T* x, std::int64_t classes, int lane,
+                                                                 int lanes) {
+  Largest<detail::computed_t<T>> largest{static_cast<detail::computed_t<T>>(-INFINITY), classes};
   for (std::int64_t j = lane; j < classes; j += lanes)
     if (wide(x[j]) > largest.value) largest = {wide(x[j]), j};
   return largest;
@@ -38,8 +42,9 @@ LOCKSTEP_HOST_DEVICE Largest<T> joined(Largest<T> a, Largest<T> b) {
 
 /// The lane's part of the sum of e^(x[j] - max). Each term is at most 1, so no logit overflows.
 template <class T>
-LOCKSTEP_HOST_DEVICE computed_t<T> lane_sum(const T* x, std::int64_t classes, int lane, int lanes, computed_t<T> max) {
-  computed_t<T> sum = 0;
+LOCKSTEP_HOST_DEVICE detail::computed_t<T> lane_sum(const T* x, std::int64_t classes, int lane, int lanes,
+                                                    detail::computed_t<T> max) {
+  detail::computed_t<T> sum = 0;
   for (std::int64_t j = lane; j < classes; j += lanes) sum += std::exp(wide(x[j]) - max);
   return sum;
 }
@@ -58,9 +63,9 @@ LOCKSTEP_HOST_DEVICE inline bool is_correct(std::int64_t largest, std::int64_t l
 /// written, and by no other lane.
 template <class T>
 LOCKSTEP_HOST_DEVICE void lane_gradient(const T* x, std::int64_t classes, std::int64_t label, int lane, int lanes,
-                                        computed_t<T> max, computed_t<T> sum, T* d) {
+                                        detail::computed_t<T> max, detail::computed_t<T> sum, T* d) {
   for (std::int64_t j = lane; j < classes; j += lanes) {
-    const computed_t<T> softmax = std::exp(wide(x[j]) - max) / sum;
+    const detail::computed_t<T> softmax = std::exp(wide(x[j]) - max) / sum;
     store(d[j], j == label ? softmax - 1 : softmax);
   }
 }

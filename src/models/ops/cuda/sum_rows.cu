@@ -3,8 +3,8 @@
 // loads of several rows in flight.
 #include "core/device/cuda/geometry.hpp"
 #include "core/device/cuda/kernel_launch.hpp"
+#include "core/tensor/cuda/stored.hpp"
 #include "models/ops/cuda/launch.hpp"
-#include "models/ops/cuda/stored.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -15,11 +15,12 @@ using namespace lockstep::detail::cuda;
 constexpr int threads = 32;
 
 template <class T>
-__global__ void sum_rows_kernel(const T* rows, computed_t<T>* out, std::int64_t row_count, std::int64_t columns) {
+__global__ void sum_rows_kernel(const T* rows, detail::computed_t<T>* out, std::int64_t row_count,
+                                std::int64_t columns) {
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t column = first; column < columns; column += stride) {
-    computed_t<T> sum = 0;
+    detail::computed_t<T> sum = 0;
 #pragma unroll 16
     for (std::int64_t row = 0; row < row_count; ++row) sum += wide(rows[row * columns + column]);
     out[column] = sum;
@@ -29,7 +30,7 @@ __global__ void sum_rows_kernel(const T* rows, computed_t<T>* out, std::int64_t 
 }  // namespace
 
 template <class T>
-cudaError_t launch_sum_rows(const T* rows, computed_t<T>* out, std::int64_t row_count, std::int64_t columns,
+cudaError_t launch_sum_rows(const T* rows, detail::computed_t<T>* out, std::int64_t row_count, std::int64_t columns,
                             cudaStream_t stream) {
   return launch(sum_rows_kernel<T>, blocks_for(columns, threads), threads, stream, rows, out, row_count, columns);
 }

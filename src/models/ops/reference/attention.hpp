@@ -110,13 +110,13 @@ class Widening {
   const Multiply& multiply_;
 };
 
-/// Operands are stored as T; scores are computed as computed_t<T>, their softmax with Functions.
+/// Operands are stored as T; scores are computed as detail::computed_t<T>, their softmax with Functions.
 ///
 /// `multiply(sizes, scale, a, transpose_a, b, transpose_b, c)` computes c = scale * op(a) · op(b), where a and b are
-/// Blocks of T, and c is one of T or of computed_t<T>.
+/// Blocks of T, and c is one of T or of detail::computed_t<T>.
 template <class Functions, class T, class Multiply>
 void attend(const AttentionSizes& sizes, const CausalAttention& operands, const Multiply& multiply) {
-  using Number = computed_t<T>;
+  using Number = detail::computed_t<T>;
   constexpr auto no = Kernels::Transpose::no, yes = Kernels::Transpose::yes;
   const std::int64_t context = sizes.context, width = sizes.head_width;
   Computed<T> of_scores;
@@ -135,7 +135,7 @@ void attend(const AttentionSizes& sizes, const CausalAttention& operands, const 
 
 template <class T, class Multiply>
 void attend_gradient(const AttentionSizes& sizes, const CausalAttentionGradient& operands, const Multiply& multiply) {
-  using Number = computed_t<T>;
+  using Number = detail::computed_t<T>;
   constexpr auto no = Kernels::Transpose::no, yes = Kernels::Transpose::yes;
   const std::int64_t context = sizes.context, width = sizes.head_width;
   const Number scale = score_scale<Number>(sizes);

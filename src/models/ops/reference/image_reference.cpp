@@ -104,14 +104,15 @@ void ReferenceImageKernels::max_pool_gradient(const TensorView& x, const TensorV
 
 void ReferenceImageKernels::channel_means(const TensorView& x, const TensorView& sum) const {
   const ChannelSizes sizes = check_channel_means(here, x, sum);
-  with_stored_type(x.dtype(), [&]<class T>() { loops::channel_means(sizes, data<T>(x), data<computed_t<T>>(sum)); });
+  with_stored_type(x.dtype(),
+                   [&]<class T>() { loops::channel_means(sizes, data<T>(x), data<detail::computed_t<T>>(sum)); });
 }
 
 void ReferenceImageKernels::channel_variances(const TensorView& x, const TensorView& means, std::int64_t samples,
                                               const TensorView& sum) const {
   const ChannelSizes sizes = check_channel_variances(here, x, means, samples, sum);
   with_stored_type(x.dtype(), [&]<class T>() {
-    using Sum = computed_t<T>;
+    using Sum = detail::computed_t<T>;
     loops::channel_variances(sizes, data<T>(x), data<Sum>(means), samples, data<Sum>(sum));
   });
 }
@@ -120,7 +121,7 @@ void ReferenceImageKernels::batch_norm(const TensorView& x, const Normalisation&
                                        const TensorView& beta, const TensorView& y) const {
   const ChannelSizes sizes = check_batch_norm(here, x, by, gamma, beta, y);
   with_stored_type(x.dtype(), [&]<class T>() {
-    using Number = computed_t<T>;
+    using Number = detail::computed_t<T>;
     const auto scale = scale_of<Number>(sizes, by);
     Computed<T> of_x, of_y;
     for_pieces<T>(sizes, [&](const ChannelSizes& some, std::int64_t first) {
@@ -136,7 +137,7 @@ void ReferenceImageKernels::batch_norm_gradients(const TensorView& x, const Norm
                                                  const TensorView& d_gamma, const TensorView& d_beta) const {
   const ChannelSizes sizes = check_batch_norm_gradients(here, x, by, dy, d_gamma, d_beta);
   with_stored_type(x.dtype(), [&]<class T>() {
-    using Sum = computed_t<T>;
+    using Sum = detail::computed_t<T>;
     loops::batch_norm_gradients(sizes, data<T>(x), scale_of<Sum>(sizes, by), data<T>(dy), data<Sum>(d_gamma),
                                 data<Sum>(d_beta));
   });
@@ -149,7 +150,7 @@ void ReferenceImageKernels::batch_norm_input_gradient(const TensorView& x, const
   const ChannelSizes sizes = check_batch_norm_input_gradient(here, x, by, gamma, dy, d_gamma, d_beta, dx);
   const double normalised = static_cast<double>(by.samples) * static_cast<double>(sizes.positions);
   with_stored_type(x.dtype(), [&]<class T>() {
-    using Number = computed_t<T>;
+    using Number = detail::computed_t<T>;
     const auto scale = scale_of<Number>(sizes, by);
     Computed<T> of_x, of_dy, of_dx;
     for_pieces<T>(sizes, [&](const ChannelSizes& some, std::int64_t first) {
@@ -191,7 +192,7 @@ void ReferenceImageKernels::dropout_mask(const RandomStream& random, std::uint64
 void ReferenceImageKernels::multiply(const TensorView& x, const TensorView& factors, const TensorView& y) const {
   check_multiply(here, x, factors, y);
   with_stored_type(x.dtype(), [&]<class T>() {
-    using Number = computed_t<T>;
+    using Number = detail::computed_t<T>;
     const auto body = [](std::int64_t n, Number* to, const Number* from, const Number* by) {
       loops::multiply(from, by, to, n);
     };

@@ -115,7 +115,7 @@ void ReferenceKernels::add_bias(const TensorView& rows, const TensorView& bias) 
 void ReferenceKernels::sum_rows(const TensorView& rows, const TensorView& out) const {
   check_rows(DeviceKind::cpu, "sum_rows", rows, out);
   with_stored_type(rows.dtype(), [&]<class T>() {
-    using Sum = computed_t<T>;
+    using Sum = detail::computed_t<T>;
     const std::int64_t columns = out.count();
     std::fill_n(data<Sum>(out), columns, Sum{});
     Computed<T> computed;
@@ -127,7 +127,7 @@ void ReferenceKernels::sum_rows(const TensorView& rows, const TensorView& out) c
 void ReferenceKernels::relu(const TensorView& x, const TensorView& y) const {
   check_same_or_apart(DeviceKind::cpu, "relu", x, y);
   with_stored_type(x.dtype(), [&]<class T>() {
-    using Number = computed_t<T>;
+    using Number = detail::computed_t<T>;
     const auto body = [](std::int64_t n, Number* to, const Number* from) { loops::relu(from, to, n); };
     map_elements(x.count(), data<T>(y), body, data<T>(x));
   });
@@ -137,7 +137,7 @@ void ReferenceKernels::relu_gradient(const TensorView& y, const TensorView& dy, 
   check_same_or_apart(DeviceKind::cpu, "relu_gradient", y, dx);
   check_same_or_apart(DeviceKind::cpu, "relu_gradient", dy, dx);
   with_stored_type(y.dtype(), [&]<class T>() {
-    using Number = computed_t<T>;
+    using Number = detail::computed_t<T>;
     const auto body = [](std::int64_t n, Number* to, const Number* result, const Number* gradient) {
       loops::relu_gradient(result, gradient, to, n);
     };
@@ -176,7 +176,7 @@ Answer<Kernels::BatchLoss> ReferenceKernels::start_softmax_cross_entropy(const M
   return with_stored_type(logits.view.dtype(), [&]<class T>() {
     const std::int64_t classes = logits.columns, stride = logits.stride();
     const std::int32_t* const label = data<std::int32_t>(labels);
-    std::vector<computed_t<T>> exps(static_cast<std::size_t>(classes));
+    std::vector<detail::computed_t<T>> exps(static_cast<std::size_t>(classes));
     Kernels::BatchLoss total;
     Computed<T> of_logits;
     for (std::int64_t row = 0; row < samples; ++row) {

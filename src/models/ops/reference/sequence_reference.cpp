@@ -61,7 +61,7 @@ void ReferenceSequenceKernels::scatter_add_rows(const TensorView& rows, const Te
   check_indexed_rows(DeviceKind::cpu, "scatter_add_rows", table, indices, rows, table);
   const auto all = checked_indices("scatter_add_rows", indices, table);
   with_stored_type(rows.dtype(), [&]<class T>() {
-    using Sum = computed_t<T>;
+    using Sum = detail::computed_t<T>;
     const std::int64_t width = table.shape()[1];
     const T* from = data<T>(rows);
     Computed<T> computed;
@@ -75,7 +75,7 @@ void ReferenceSequenceKernels::scatter_add_rows(const TensorView& rows, const Te
 void ReferenceSequenceKernels::layer_norm(const LayerNorm& operands) const {
   check_layer_norm(DeviceKind::cpu, operands);
   with_stored_types(operands.x.dtype(), operands.y.dtype(), [&]<class X, class Y>() {
-    using Number = computed_t<X>;
+    using Number = detail::computed_t<X>;
     const std::int64_t rows = operands.x.shape()[0], width = operands.x.shape()[1];
     Computed<X> x;
     Computed<Y> y;
@@ -92,7 +92,7 @@ void ReferenceSequenceKernels::layer_norm(const LayerNorm& operands) const {
 void ReferenceSequenceKernels::layer_norm_gradient(const LayerNormGradient& operands) const {
   check_layer_norm(DeviceKind::cpu, operands);
   with_stored_types(operands.x.dtype(), operands.dy.dtype(), [&]<class X, class Y>() {
-    using Number = computed_t<X>;
+    using Number = detail::computed_t<X>;
     const std::int64_t rows = operands.x.shape()[0], width = operands.x.shape()[1];
     Number* const d_gain = data<Number>(operands.d_gain);
     Number* const d_bias = data<Number>(operands.d_bias);

@@ -10,8 +10,8 @@
 #include <lockstep/core/base/dtype.hpp>
 #include <lockstep/core/tensor/tensor.hpp>
 
+#include "core/tensor/computed.hpp"
 #include "core/tensor/convert.hpp"
-#include "models/ops/computed.hpp"
 
 namespace lockstep::ops {
 
@@ -61,7 +61,7 @@ constexpr std::int64_t piece_of(std::int64_t count) {
 }
 
 /// Computes y from operands of the same number of elements: calls body(n, y, x...) for pieces of n elements, in order,
-/// with pointers to computed_t. y may be one of the operands.
+/// with pointers to detail::computed_t. y may be one of the operands.
 template <class T, class Body, class... X>
 void map_elements(std::int64_t count, T* y, Body&& body, const X*... x) {
   const std::int64_t piece = piece_of<T>(count);

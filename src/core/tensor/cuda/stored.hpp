@@ -7,13 +7,13 @@
 #include <lockstep/core/base/dtype.hpp>
 
 #include "core/base/host_device.hpp"
-#include "models/ops/computed.hpp"
+#include "core/tensor/computed.hpp"
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #endif
 
-namespace lockstep::ops::cuda {
+namespace lockstep::detail::cuda {
 
 template <class T>
 LOCKSTEP_HOST_DEVICE computed_t<T> wide(const T& x) {
@@ -35,4 +35,4 @@ LOCKSTEP_HOST_DEVICE void store(T& to, computed_t<T> x) {
     to = static_cast<T>(x);
 }
 
-}  // namespace lockstep::ops::cuda
+}  // namespace lockstep::detail::cuda
