@@ -19,6 +19,7 @@
 #include "core/base/element_type.hpp"
 #include "sync/optim/gradient_pieces.hpp"
 #include "sync/strategy/external_values.hpp"
+#include "sync/update/update_kernels.hpp"
 #include "torch/autograd_graph.hpp"
 #include "torch/module_parts.hpp"
 #include "torch/torch_device.hpp"

@@ -11,6 +11,7 @@
 #include "core/device/device.hpp"
 #include "core/device/device_call.hpp"
 #include "core/tensor/computed.hpp"
+#include "core/tensor/cuda/convert.hpp"
 #include "models/ops/answer.hpp"
 #include "models/ops/checks.hpp"
 #include "models/ops/cuda/arithmetic_variables.hpp"
