@@ -25,7 +25,7 @@ class Loss {
   /// such as the sum of the weights of a weighted cross-entropy, or the number of tokens that count.
   static Loss mean(::torch::Tensor value, double samples) { return {std::move(value), samples, true}; }
 
-  /// The same loss, whose graph stays for another backward pass: of two losses that share a part of it, the first.
+  /// The same loss, but keeps its graph for another backward pass. For the first of two losses that share a part of it.
   Loss retain_graph() const {
     Loss loss = *this;
     loss.retains_graph_ = true;

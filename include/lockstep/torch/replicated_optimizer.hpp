@@ -27,11 +27,11 @@ namespace lockstep::libtorch {
 /// is; they are restored with the rest, as torch's own `load` does, so set another learning rate after that. If there
 /// are several groups, `fc.weight@adamw.1` says that the parameter is in the second. A checkpoint fits if all names do:
 /// the class of the optimizer, its parameters, its groups, and its slots, which follow from the options (momentum,
-/// amsgrad, centered). Where a parameter has no state yet, its slots are kept as zeros. A scheduler of learning rates
-/// counts for itself: make the steps of a new one before the restore, which then sets the rate.
+/// amsgrad, centered). Where a parameter has no state yet, its slots are kept as zeros. A learning-rate scheduler keeps
+/// its own step count: step a new scheduler before the restore, which then sets the rate.
 ///
-/// Must not outlive the optimizer, which stays where it is and keeps its parameters. An optimizer without one of these
-/// works as well, but nobody knows of its state.
+/// Must not outlive the optimizer, which stays where it is and keeps its parameters. An optimizer without a
+/// ReplicatedOptimizer works too, but its state is not checkpointed, attested or rebroadcast.
 class LOCKSTEP_API ReplicatedOptimizer {
  public:
   /// COLL, agreed, in cross-replica or default context. InvalidArgument for another class of optimizer, such as LBFGS,

@@ -50,7 +50,8 @@ class LOCKSTEP_API Sampler : public ::torch::data::samplers::Sampler<> {
   /// `global_batch`, which must be positive (InvalidArgument).
   c10::optional<std::vector<std::size_t>> next(std::size_t global_batch) override;
 
-  /// Of the next step that somebody asks for. A loader asks ahead if it has workers: then count its batches instead.
+  /// The position of the next step that `next` returns. A loader with workers calls it ahead: count its batches
+  /// instead.
   std::int64_t epoch() const { return epoch_; }
   std::int64_t step() const { return step_; }
 

@@ -20,7 +20,7 @@
 namespace lockstep {
 
 struct RuntimeOptions {
-  /// What SIGTERM does to a job before it ends it.
+  /// Whether SIGTERM ends a job directly, or first asks it to stop.
   enum class OnTermination : std::uint8_t { end, ask_to_stop };
 
   /// What a stall does: a silent or late rank, or a host out of reach. `observe` only warns of it, once, with the
@@ -34,10 +34,10 @@ struct RuntimeOptions {
   enum class MpiThreads : std::uint8_t { any, main };
 
   /// What becomes of a failure that all ranks of the runtime know of: an exception in a run, different calls, replicas
-  /// that differ, a training that diverged. `end` ends the job. With `report` it is an exception that leaves the
-  /// runtime on every rank, and the destructor says and ends nothing: the program decides, and may make another
-  /// runtime. run_program prints its line and returns the exit code. What the ranks cannot agree on ends the job in any
-  /// case: a rank that is gone or stalls, or a sum that fails.
+  /// that differ, a training that diverged. `end` ends the job. With `report`, it becomes an exception on every rank,
+  /// and the destructor neither prints nor ends anything: the program decides, and may make another runtime.
+  /// run_program prints its line and returns the exit code. What the ranks cannot agree on ends the job in any case: a
+  /// rank that is gone or stalls, or a sum that fails.
   enum class OnFailure : std::uint8_t { end, report };
 
   /// The cluster-spec file, read by rank 0. If empty, TF_CONFIG; without that, each rank is a task of its own.
@@ -53,8 +53,8 @@ struct RuntimeOptions {
   /// between ranks that have a GPU each. The runtime sets environment variables for that before it starts MPI, so the
   /// program must not have other threads by then.
   bool allow_shared_gpu = false;
-  /// A rank that is silent, late for the others, or in a wait for its GPU or a call to its driver, for this long ends
-  /// the job. Must be positive.
+  /// The job ends if a rank is silent, keeps the others waiting, or waits for its GPU or for a call to its driver, for
+  /// this long. Must be positive.
   std::chrono::duration<double> stall_timeout{60};
   OnStall on_stall = OnStall::end;
   /// The IPv4 network, such as "10.77.0.0/24", in which ranks of different nodes send each other heartbeats. Every host
@@ -63,8 +63,8 @@ struct RuntimeOptions {
   /// A signal, such as SIGUSR1, by which a user or a scheduler asks the job to end early (Strategy::stop_requested);
   /// mpirun forwards SIGUSR1 to every rank. It does nothing else to the process, also after the runtime. 0 for none.
   int stop_signal = 0;
-  /// Whether SIGTERM to the whole job, and without mpirun SIGINT, asks for an early end too, before it ends the process
-  /// 0.6 s later: mpirun kills its ranks after a second. For a program that saves what it has made.
+  /// Whether SIGTERM to the whole job (and SIGINT, without mpirun) also asks for an early end, 0.6 s before it ends the
+  /// process: mpirun kills its ranks after a second. For a program that saves its results.
   OnTermination on_termination = OnTermination::end;
   /// With `main`, a thread that must end the job, such as the watchdog's, prints its line and ends this process with
   /// the exit code. The launcher ends the others. The main thread of MPI must be the one that makes the runtime.
@@ -77,39 +77,9 @@ struct RuntimeOptions {
   std::string program_options = {};
 };
 
-/// Starts MPI, reads the cluster spec, binds the device and makes the strategy; ends them in reverse. ContextError
-/// after MPI_Finalize, in a process of MPI_Comm_spawn's, and for a second one with `argc` and `argv`.
-///
-/// A process has one job. In a process that has a runtime, another one, made with options alone, shares the job of the
-/// first: so libraries that know nothing of each other may each have one, in any part of the job. All ranks make and
-/// destroy theirs, and use them, in one common order, as groups. The job ends with the last of them. Of the options of
-/// a runtime that shares a job, `communicator` (if empty, all ranks of the job) and `reductions` count; of the others,
-/// those of the first do. InvalidArgument on this rank alone, before any communication, if one of its ranks is not in
-/// the job, for invalid reductions, or if `device` is another kind than that of the job. ContextError on another thread
-/// than the first's where one thread alone may call MPI.
-///
-/// Constructor and destructor are COLL over the job, and block. If the constructor throws on one rank, it throws on
-/// every rank: ConfigError for wrong user input, PeerError if only another rank failed. It removes MPI's own arguments
-/// from `argc` and `argv`. If another MPI's launcher started the processes, so that each would be a job of one rank,
-/// the constructor ends them all with one line and Error::ExitCode::user_input. If one process alone lacks something,
-/// such as a thread, the constructor ends the job with a line and the exit code of that failure.
-///
-/// The destructor may run late, as that of a static or global variable, or not at all. If all ranks return from main,
-/// or call exit or MPI_Finalize, outside of a step, they leave the job together, as in the destructor, and each process
-/// ends with its own code. If a rank calls exit while others are elsewhere in the program, the job ends with a line.
-///
-/// With RuntimeOptions::communicator, it is a guest in a program that has started MPI, and that ends MPI after it:
-///
-///   Runtime runtime{{.communicator = MPI_Comm_c2f(part), .on_failure = RuntimeOptions::OnFailure::report}};
-///
-/// Constructor and destructor are then COLL over that communicator, which may hold any part of the program's ranks.
-/// Other ranks may have a runtime of their own at the same time, and the same ranks another one afterwards. The guest
-/// communicates over communicators of its own, and frees them. It takes no signal, and leaves no handler, no
-/// environment variable and no thread of its own behind, so options that need one are a ConfigError: stop_signal,
-/// on_termination and allow_shared_gpu (with OnFailure::end, the job ends with 2). SIGTERM ends the process as before,
-/// so mpirun may end the job before a rank has said what happened. Messages that blame one replica also name its rank
-/// of MPI_COMM_WORLD. A failure that ends the job ends all of it, the ranks without a runtime too, if the launcher ends
-/// a job of which a process fails.
+/// A process's part of the job. Starts MPI, reads the cluster spec, binds the device and makes the strategy; ends them
+/// in reverse. A process has one job, which a second runtime shares, and ends with the last of its runtimes. With
+/// RuntimeOptions::communicator, a runtime is a guest in a program that owns MPI.
 ///
 /// While it lives, an uncaught exception ends the whole job with one line on stderr and the exit code of its type. A
 /// rank that dies, stops or stays away is found by the other ranks, also from other nodes.
@@ -120,19 +90,55 @@ struct RuntimeOptions {
 /// signal. A guest does none of this.
 ///
 /// SIGUSR2, to mpirun or to any rank, makes one rank write a table to stderr of where every rank is, even if ranks
-/// hang. From the constructor, or the beginning of run_program, to the end of the process, it does nothing else. A
-/// program that handles, ignores or blocks it by then, or takes it for RuntimeOptions::stop_signal, keeps it, and so
-/// does one in which the runtime is a guest. With a RunRecord, the table also goes to its folder. A rank for which the
-/// others have waited for three quarters of the stall timeout writes the stack of the thread that made the runtime to
-/// that folder. Its watchdog sends itself SIGUSR2 for that, which can end a wait in the kernel with EINTR.
+/// hang. From the constructor, or the beginning of run_program, to the end of the process, it does nothing else. The
+/// runtime does not take SIGUSR2 if the program handles, ignores or blocks it by then or uses it as
+/// RuntimeOptions::stop_signal, or if the runtime is a guest. With a RunRecord, the table also goes to its folder. A
+/// rank for which the others have waited for three quarters of the stall timeout writes the stack of the thread that
+/// made the runtime to that folder. Its watchdog sends itself SIGUSR2 for that, which can end a wait in the kernel with
+/// EINTR.
 class LOCKSTEP_API Runtime {
  public:
+  /// COLL over the job, blocking. If it throws on one rank, it throws on every rank: ConfigError for wrong user input,
+  /// PeerError if only another rank failed. It removes MPI's own arguments from `argc` and `argv`. If another MPI's
+  /// launcher started the processes, so that each would be a job of one rank, this ends them all with one line and
+  /// Error::ExitCode::user_input. If one process alone lacks something, such as a thread, this ends the job with a line
+  /// and the exit code of that failure. ContextError after MPI_Finalize, in a process of MPI_Comm_spawn's, and for a
+  /// second runtime with `argc` and `argv`.
   Runtime(int& argc, char**& argv, RuntimeOptions options = {});
-  /// For a program that has started MPI. InvalidArgument if it has not. Messages about one that shares a job name
-  /// `here`.
+
+  /// The same for a program that has started MPI, or has a runtime; InvalidArgument if neither. Messages about a
+  /// runtime that shares a job name `here`.
+  ///
+  /// In a process that has a runtime, another one shares the job of the first: so libraries that know nothing of each
+  /// other may each have one, in any part of the job. All ranks make and destroy theirs, and use them, in one common
+  /// order, as groups. The job ends with the last of them. A runtime that shares a job uses its own `communicator` (if
+  /// empty, all ranks of the job) and `reductions`; all other options are those of the first runtime. InvalidArgument
+  /// on this rank alone, before any communication, if one of its ranks is not in the job, for invalid reductions, or if
+  /// `device` is another kind than that of the job. ContextError on another thread than the first's where one thread
+  /// alone may call MPI.
+  ///
+  /// With RuntimeOptions::communicator, the runtime is a guest in a program that has started MPI, and that ends MPI
+  /// after it:
+  ///
+  ///   Runtime runtime{{.communicator = MPI_Comm_c2f(part), .on_failure = RuntimeOptions::OnFailure::report}};
+  ///
+  /// Constructor and destructor are then COLL over that communicator, which may hold any part of the program's ranks.
+  /// Other ranks may have a runtime of their own at the same time, and the same ranks another one afterwards. The guest
+  /// communicates over communicators of its own, and frees them. It takes no signal, and leaves no handler, no
+  /// environment variable and no thread of its own behind, so options that need one are a ConfigError: stop_signal,
+  /// on_termination and allow_shared_gpu (with OnFailure::end, the job ends with 2). SIGTERM ends the process as
+  /// before, so mpirun may end the job before a rank has said what happened. Messages that blame one replica also name
+  /// its rank of MPI_COMM_WORLD. A failure that ends the job ends all of it, the ranks without a runtime too, if the
+  /// launcher ends a job of which a process fails.
   explicit Runtime(RuntimeOptions options, Here here = Here::current());
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
+
+  /// COLL over the job, blocking.
+  ///
+  /// It may run late, as that of a static or global variable, or not at all. If all ranks return from main, or call
+  /// exit or MPI_Finalize, outside of a step, they leave the job together, as in it, and each process ends with its own
+  /// code. If a rank calls exit while others are elsewhere in the program, the job ends with a line.
   ~Runtime();
 
   /// The strategy on the ranks of this runtime. It lives as long as the runtime.

@@ -34,10 +34,10 @@ struct FitOptions {
   int accumulate = 1;      ///< micro-batches per shard
   /// Threads of each rank that compute whole shards, an equal number each, with kernels that use one thread themselves.
   /// They also share the update of an optimizer that updates by element, and fill their own batches from a source that
-  /// allows it (SampleSource::fills_at_once). They change no bits. If the rank's shards are a power of two, the largest
-  /// power of two up to this number works; otherwise one thread does. So does one for a model without workers
-  /// (nn::Model::make_worker), for training with micro-batches, on a GPU, and in sim::run. Replica 0 logs one warning
-  /// if others are idle.
+  /// allows it (SampleSource::fills_at_once). They change no bits. If a rank has a power-of-two number of shards, it
+  /// uses the largest power of two up to this number of threads; otherwise one. It also uses one for a model without
+  /// workers (nn::Model::make_worker), for training with micro-batches, on a GPU, and in sim::run. Replica 0 logs one
+  /// warning if others are idle.
   int threads = 1;
   /// How many steps ahead a thread of each rank loads batches. It changes no bits. If 0, each step loads its own.
   /// Otherwise that thread reads Samples::train, while the program's own reads `test` and, for an audit, `train` too,
@@ -50,13 +50,13 @@ struct FitOptions {
   /// Steps between attestations, in which the replicas prove that they still hold the same values. If empty, never;
   /// otherwise the last step attests too.
   std::optional<std::int64_t> attest_every = {};
-  /// How many of the first steps, from `start` on, attest as well. This finds gradients that are not summed over the
-  /// ranks at once. If 0, none.
+  /// How many of the first steps, from `start` on, attest as well. This detects at once any gradients that are not
+  /// summed over the ranks. If 0, none.
   int attest_first = 2;
   /// Steps between audits, in which each rank also computes one shard of another rank, and the ranks compare what they
   /// got. If empty, never.
   std::optional<std::int64_t> audit_every = {};
-  /// Steps between those of which Observer::on_digests is told, besides the last one. If empty, of none.
+  /// Steps between calls of Observer::on_digests; the last step calls it too. If empty, never called.
   std::optional<std::int64_t> record_every = {};
   OnDivergence on_divergence = OnDivergence::stop;
   /// LOCAL. Returns a hint for the end of the line about a divergence. If empty, there is none.
@@ -109,12 +109,12 @@ struct FitResult {
 /// An audit finds a rank that reads or computes something else than others would: wrong data, or a processor that errs.
 /// Replicas stay equal then, as the wrong gradient is summed into all of them. In an audited step, each rank computes
 /// one shard of another rank too, and digests of both results meet in the step's last sum: of samples, gradients,
-/// statistics and loss. If they differ, the step is not applied. Every rank computes the shards in question once more,
-/// `observer` is told, and every rank throws AuditError, which names the replica whose result the majority does not
-/// get, or none if two ranks differ and each repeats its result. Whose shard a rank computes, and which, follows from
-/// seed and step: each shard has its turn once in as many audits as a rank has shards. A single rank computes its own
-/// shard twice. An audit costs the time of one shard, computed by one thread, and memory for a copy of the gradients;
-/// it changes no bits. A joint model (nn::Model::joint) is refused.
+/// statistics and loss. If they differ, the step is not applied. Every rank recomputes the shards in question, calls
+/// Observer::on_audit, and throws AuditError, which names the replica whose result differs from the majority's, or none
+/// if two ranks differ and each reproduces its result. Whose shard a rank computes, and which, follows from seed and
+/// step: each shard has its turn once in as many audits as a rank has shards. A single rank computes its own shard
+/// twice. An audit costs the time of one shard, computed by one thread, and memory for a copy of the gradients; it
+/// changes no bits. A joint model (nn::Model::joint) is refused.
 ///
 /// The digests of a recorded step (Observer::Digests) travel in its last sum too. The rank then looks at each of its
 /// shards, which may take longer than all at once, but has the same bits.

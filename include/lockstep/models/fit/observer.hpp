@@ -99,8 +99,7 @@ class LOCKSTEP_API Observer {
       /// How much longer it was busy than the least busy replica, divided by the seconds that passed: how much of the
       /// time that one waited for it.
       double late;
-      /// The part in which it exceeds the replica that spends the least time there by the most: "data". Empty if it is
-      /// not late.
+      /// The part in which its excess over the least time of any replica is largest: "data". Empty if it is not late.
       std::string mostly;
     };
 

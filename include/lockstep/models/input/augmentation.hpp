@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// Images, each changed in another way in each epoch. How is a function of the seed, the epoch and the sample, and so
-/// the same on every rank. Evaluations take the images themselves. LOCAL and pure, as every source.
+/// Images, each changed differently in each epoch. The change is a function of the seed, the epoch and the sample, so
+/// it is the same on every rank. Evaluations use the original images. LOCAL and pure, as every source.
 class LOCKSTEP_API AugmentedSamples final : public SampleSource {
  public:
   /// The random changes to each image.

@@ -1,4 +1,4 @@
-// What a model must know of its data, so that it can be used on others.
+// What a model must know about its data so that it can be used on other data.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-/// Describes the data that a model was trained on. It is saved with the weights, and other data are read by it. Names
-/// are UTF-8; a file's names in another encoding count as Latin-1.
+/// Describes the data that a model was trained on. It is saved with the weights and governs how other data are read.
+/// Names are UTF-8; a file's names in another encoding count as Latin-1.
 struct LOCKSTEP_API DataSchema {
   /// 8-bit numbers, which are scaled to [0, 1], or others, which are taken as they are.
   enum class Numbers : std::uint8_t { bytes, floats };

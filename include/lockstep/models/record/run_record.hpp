@@ -26,22 +26,14 @@ class RunTrace;
 /// A program with a loop of its own calls `step` after each step instead, and `evaluation` and `checkpoint` where they
 /// apply.
 ///
-/// The folder holds these files, and `trace` if it is asked for. docs/reference.md lists their fields.
-///   run.json        one JSON object: command, ranks with their hosts and devices, times, result. It is replaced as a
-///                   whole when the run starts and when it ends
-///   metrics.jsonl   one JSON object per line: each step and each evaluation, and where the time went
-///   timeline.jsonl  one JSON object per line: starts, evaluations, checkpoints, early ends, failures and the end, with
-///                   the time. Lines are only added
-///   ledger.jsonl    digests of what steps came from and yielded, and of the weights at checkpoints, so that others can
-///                   check the run; in ledger.shards.jsonl, those of single shards. Both if `ledger` is given
-///   where.txt       where every rank was when somebody asked last: SIGUSR2, see Runtime
-///   stacks          the main thread's stack of each rank that was late, or nearly
+/// The folder holds run.json (what the run is), metrics.jsonl (a line for each step and evaluation), timeline.jsonl
+/// (starts, evaluations, checkpoints, failures and the end), if `ledger` is given ledger.jsonl and ledger.shards.jsonl
+/// (digests, so that others can check the run), where.txt and stacks (where ranks were: SIGUSR2, see Runtime), and if
+/// `trace` is set a folder of that name. docs/reference.md lists their fields.
+///
 /// A line is in its file when the call returns, so a killed run loses none; the last line of a killed one may be cut
-/// off. A failure that ends the job (run_program) is added to the timeline by the rank that says so on stderr, if it
-/// sees the folder. Only the chief writes the first five files. Any rank may write where.txt and its own stack. The
-/// record never replaces a file that no run has written: it refuses a folder that holds one under such a name. If
-/// somebody removes or renames a file during the run, a warning says so at its next line, and `finish` and `stop`
-/// throw.
+/// off. Only the chief writes, except that any rank may write where.txt, its own stack, and to the timeline the failure
+/// that it says on stderr.
 ///
 /// The chief holds the folder until `finish`, or until the record is destroyed.
 ///
@@ -67,9 +59,8 @@ class LOCKSTEP_API RunRecord final : public Observer {
     /// The file of metrics, if it is to be elsewhere. A device or a pipe will do.
     std::filesystem::path metrics = {};
     /// Whether each rank keeps a trace in the folder's `trace`: its last half million spans (trace::Span, and those of
-    /// the library), in a file of 32 MiB that is there also if the rank is killed. `finish` makes pictures of them for
-    /// Perfetto or chrome://tracing, and so does lockstep-inspect of those of a run that was killed. One at a time in a
-    /// process.
+    /// the library), in a file of 32 MiB that is there also if the rank is killed. `finish` converts them for Perfetto
+    /// or chrome://tracing; lockstep-inspect does so for a killed run. A process can keep only one trace at a time.
     bool trace = false;
     /// What decides the bits of the run, as a JSON object: data, model, options, kernels. If not empty, the folder gets
     /// a ledger, which begins with it. Its entries are the steps that `fit` records (FitOptions::record_every), and the
@@ -82,7 +73,7 @@ class LOCKSTEP_API RunRecord final : public Observer {
     /// A JSON object whose members run.json gets too, such as {"options":{"width":64}}, in place of those of its own.
     /// The members of "paths" are files.
     std::string about = {};
-    /// Is told everything after the record, if not null. Must outlive it.
+    /// If not null, receives every call after the record does. Must outlive the record.
     Observer* next = nullptr;
     Names names = {};
   };
@@ -103,6 +94,9 @@ class LOCKSTEP_API RunRecord final : public Observer {
     std::int64_t epoch = 0;
   };
 
+  /// Never replaces a file that no run has written: it refuses a folder that holds one under such a name. If somebody
+  /// removes or renames a file during the run, a warning says so at its next line, and `finish` and `stop` throw.
+  ///
   /// COLL, blocking, in cross-replica context or the default one. ConfigError on the chief, in one line that begins
   /// with a name of `names`, if the folder cannot be written, if another process uses it, if it holds a run and
   /// `resume_after` is not set, and if a file that it would replace holds something else; CheckpointError if a file in

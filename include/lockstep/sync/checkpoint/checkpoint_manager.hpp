@@ -53,8 +53,8 @@ struct ReadCheckpoint;
 /// Only one process at a time writes to a folder. A manager reserves the folder for its process, from its first
 /// collective call if `every` is set, or else from its first `save`, until it is destroyed. Managers of one process
 /// share a folder. If another process has reserved it, the chief throws a ConfigError that names that process. A
-/// process that ends in any way leaves the folder free. One that was stopped, and lost the folder meanwhile where the
-/// file system has no locks, throws a ConfigError too and writes nothing.
+/// process that ends in any way leaves the folder free. A process that lost the folder while it was stopped (possible
+/// on file systems without locks) also throws a ConfigError and writes nothing.
 class LOCKSTEP_API CheckpointManager {
  public:
   /// Describes a training run: {"seed", "1"}, {"model", "mlp 784-512-512-10 f32"}. The first fact that differs is the

@@ -50,13 +50,13 @@ concept SentAs = std::same_as<std::remove_const_t<S>, T>;
 /// the group, while its text names the replica of the job.
 ///
 /// All ranks must make groups, free them and call blocking methods in one common order, from which each rank leaves out
-/// the groups that it is not in. Otherwise they wait for each other in a circle, until the stall timeout ends the job
-/// with a line that gives the place of each. A rank that does not come ends it in the same way, with a line that names
-/// it. So a rank that works in one group must not keep another group waiting for that long. At the end of the job,
-/// ranks that have nothing more to do wait as long as others still meet in their groups.
+/// the groups that it is not in. Otherwise they deadlock until the stall timeout ends the job with a line that says
+/// where each rank is. A rank that never arrives ends the job in the same way, with a line that names the rank. So a
+/// rank that works in one group must not keep another group waiting for that long. At the end of the job, ranks that
+/// have nothing more to do wait as long as others still meet in their groups.
 ///
-/// The watchdogs follow at most 16 groups of a rank at a time, besides that of all ranks. In further ones, a rank is
-/// not found to be late, and does not find that others are.
+/// The watchdogs follow at most 16 groups of a rank at a time, besides that of all ranks. In further groups, a rank
+/// neither detects late ranks nor is detected when it is late.
 class LOCKSTEP_API Group {
  public:
   /// LOCAL. This rank's place in the group, from 0.
@@ -117,19 +117,19 @@ class LOCKSTEP_API Group {
   /// same order. But groups do not wait for each other: ranks may submit to different groups in different orders, also
   /// on different threads, and wait in any order.
   ///
-  /// Where MPI provides MPI_THREAD_MULTIPLE (RuntimeOptions::mpi_threads), requests go on by themselves, and any thread
-  /// may submit, test and wait. Otherwise only the thread that made the runtime may submit (ContextError on others),
-  /// and requests go on only while that thread submits, tests or waits, or blocks in a method that is not agreed on
-  /// yet; not while it makes a group, or waits in a sum of a step. On other threads, `test` and `wait` then only see
-  /// what it has done.
+  /// If MPI provides MPI_THREAD_MULTIPLE (RuntimeOptions::mpi_threads), requests progress in the background, and any
+  /// thread may submit, test and wait. Otherwise only the thread that made the runtime may submit (ContextError on
+  /// others), and requests progress only while that thread submits, tests, waits, or blocks in a method whose agreement
+  /// is pending; not while it makes a group, or waits in a sum of a step. On other threads, `test` and `wait` then only
+  /// see that thread's progress.
   ///
   /// A rank that does not come to a request is named like one that does not come to a blocking method, once another
   /// has waited for it for the stall timeout.
   ///
-  /// A handle: copies refer to the same request. It keeps its group alive, and must not outlive the runtime; drop the
-  /// last handle of a group that has no other on the thread that made the runtime. When the last handle of a request is
-  /// destroyed, it waits until the request is done, so the memory of the values may then be freed. An exception of that
-  /// wait is dropped.
+  /// A handle: copies refer to the same request. It keeps its group alive, and must not outlive the runtime. If nothing
+  /// else keeps the group alive, drop the last handle on the thread that made the runtime. When the last handle of a
+  /// request is destroyed, it waits until the request is done, so the memory of the values may then be freed. An
+  /// exception of that wait is dropped.
   class LOCKSTEP_API Request {
    public:
     /// LOCAL, never blocks, from any thread. Whether it is done. MismatchError or PeerError, each time, if the ranks
@@ -156,8 +156,8 @@ class LOCKSTEP_API Group {
 
   // COLL, but these return at once, whatever other ranks do. Values, and an object that gets new rows, must stay alive
   // and untouched until the request is done. Only host memory travels: values on this rank's GPU are copied to the host
-  // and back, in order with the work on Strategy::stream. What is sent is what the work enqueued before the call leaves
-  // there. What is received is there for the work enqueued after `test` has returned true, or `wait` has returned. One
+  // and back, in order with the work on Strategy::stream. The call sends the values that previously enqueued work
+  // leaves there. Work enqueued after `test` has returned true, or `wait` has returned, sees the received values. One
   // rank may have its values on the host, another on its GPU. Before any communication: InvalidArgument as for
   // all_reduce, for a `root` that is not a rank of the group, for values whose lengths or types do not fit, and for
   // invalid options; ContextError on a thread that may not call MPI, and for values on a GPU while a step is captured.
@@ -204,8 +204,8 @@ class LOCKSTEP_API Group {
   /// same, and the other ranks may bring none.
   [[nodiscard]] Request submit_send(Tensor& rows, int from, int to, Here here = Here::current());
 
-  // In these, one rank's block is as long as every other's; what is for all ranks has the blocks one after the other,
-  // in the order of the ranks. Memory that is written overlaps no other; what is sent is not written to.
+  // In the following, all ranks' blocks have the same length, and what is for all ranks holds one block per rank, in
+  // rank order. Memory that is written must not overlap any other operand; send buffers are never written to.
 
   /// The first half of a sum: `mine` becomes this rank's block of the sum that all_reduce would make of `all`, with the
   /// same bits. The second half is submit_all_gather.

@@ -28,17 +28,12 @@ namespace lockstep {
 ///       sgd.apply_gradients(context, {.gradients = {{sum, w}}, .own = own, .audit = &audit});
 ///     });
 ///
-/// A computation (Optimizer::Computation) may compute the shards after the agreement instead.
-///
 /// Once in `every` steps, apply_gradients has each rank compute one shard of another rank after its own, and compares
 /// digests of what was added to the results. They travel with the step's other sums, so an audit costs no message and
 /// changes no bit of the step. If they differ for a shard, no rank changes a variable, a slot or a counter, each rank
 /// computes the shard once more, and all ranks throw AuditError, which names the rank whose result is wrong; or
 /// DriftError, if the replicas hold different values, which explains it. The audit then remains at this step: a program
 /// that catches the error may compute its shards again, and they are audited as before.
-///
-/// The gradients given to apply_gradients may be in memory that `compute` writes to, unless that is the store's own
-/// (VariableStore::gradient), where the step's sums are made.
 class Optimizer::Audit {
  public:
   struct Options {
@@ -48,11 +43,12 @@ class Optimizer::Audit {
     std::int64_t first_step = 0;  ///< for a program that continues a run: how many steps the run has made
   };
 
-  /// Digests of what a shard yields, by name. Every shard adds values of the same names in the same order. A rank that
-  /// read other samples is told from one that computed wrong by what differs first, so add "samples" first.
+  /// Digests of what a shard yields, by name. Every shard adds values of the same names in the same order. The first
+  /// value that differs shows whether a rank read other samples or computed wrong, so add "samples" first.
   class Results {
    public:
-    /// Of the elements, which may change afterwards. If the shard is compared, waits for the GPU that has them.
+    /// Adds a digest of the elements, which may change afterwards. If the shard is compared, waits for the GPU that
+    /// holds them.
     void add(std::string_view name, const TensorView& values);
 
     /// If `value` is not finite, only that is compared of this shard: which NaN a sum keeps depends on its order.
@@ -73,7 +69,10 @@ class Optimizer::Audit {
   Audit(Strategy& strategy, const Options& options, Compute compute);
   ~Audit();
 
-  /// LOCAL. Computes a shard of the next step, and throws as `compute`; InvalidArgument unless it is this rank's.
+  /// LOCAL. Computes a shard of the next step, and throws as `compute`; InvalidArgument unless it is this rank's. A
+  /// computation (Optimizer::Computation) may call it after the agreement. The gradients given to apply_gradients may
+  /// be in memory that `compute` writes to, unless that is the store's own (VariableStore::gradient), where the step's
+  /// sums are made.
   void compute(std::int64_t shard);
 
  private:

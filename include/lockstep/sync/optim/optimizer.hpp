@@ -173,7 +173,8 @@ class LOCKSTEP_API Optimizer {
     /// divided by the sum of the weights; if that is 0, nothing is applied. Without both, the caller scales the loss.
     Own own = {};
 
-    /// Finds the gradients, `statistics`, `integers` and own numbers after the agreement; if empty, they are there.
+    /// Computes the gradients, `statistics`, `integers` and own numbers after the agreement; if empty, they are ready
+    /// at the call.
     Computation computation = {};
 
     /// Numbers on the device of the variables, as many and of one type on every rank; become their sums over the

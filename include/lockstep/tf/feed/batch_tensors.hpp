@@ -10,7 +10,7 @@
 
 namespace lockstep::detail {
 
-/// Calls `visit` with each tensor of `value`, in order: those that a batch without samples has too, but for slices.
+/// Calls `visit`, in order, with each tensor of `value` that a batch without samples also has. Skips slices.
 template <class Value, class Visit>
 void visit_tensors(Value& value, const Visit& visit) {
   using T = std::remove_const_t<Value>;

@@ -24,8 +24,8 @@ struct DrawnBatch {
   std::function<void(const std::function<void(Tensor&)>& visit)> visit_tensors = [](const auto&) {};
 };
 
-/// Draws batches ahead, and copies their tensors to this rank's GPU if it has one: the thread into pinned memory, and
-/// the caller of `next`, who alone uses the stream of the rank's work, from there.
+/// Draws batches ahead and, if this rank has a GPU, copies their tensors there: the thread copies them into pinned
+/// memory, and the caller of `next`, which alone uses the rank's stream, copies them from there to the GPU.
 class LOCKSTEP_API DrawAhead {
  public:
   DrawAhead(StrategyExtended& extended, int batches, std::function<DrawnBatch()> draw);
